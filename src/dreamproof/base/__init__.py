@@ -1,0 +1,1 @@
+"""Files, lines, words and errors: what every room needs. Standard library only."""

@@ -1,0 +1,61 @@
+"""The one family of errors that a person reads: what was seen, where, and the next command to try."""
+
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """Exit codes of every `dreamproof` verb."""
+
+    OK = 0
+    UNEXPECTED = 1
+    BAD_INPUT = 2
+    GAP_REMAINS = 3
+    PREFLIGHT_FAILED = 4
+    BUSY = 5
+    BROKEN_EVIDENCE = 6
+    BUDGET_REACHED = 7
+    INTERRUPTED = 130
+
+
+class DreamproofError(Exception):
+    """Something a person can mend; `seen` says what and where, `next_command` what to try."""
+
+    exit_code = ExitCode.UNEXPECTED
+
+    def __init__(self, seen: str, next_command: str) -> None:
+        super().__init__(seen)
+        self.seen = seen
+        self.next_command = next_command
+
+    def __str__(self) -> str:
+        return f"{self.seen}\n  next: {self.next_command}"
+
+
+class BadInput(DreamproofError):
+    """A file, an argument or a setting is not valid."""
+
+    exit_code = ExitCode.BAD_INPUT
+
+
+class Busy(DreamproofError):
+    """Another supervisor holds the study."""
+
+    exit_code = ExitCode.BUSY
+
+
+class BrokenEvidence(DreamproofError):
+    """A ledger, a file or a hash does not agree with what was recorded."""
+
+    exit_code = ExitCode.BROKEN_EVIDENCE
+
+
+class PreflightFailed(DreamproofError):
+    """An arm cannot do one step in its real environment."""
+
+    exit_code = ExitCode.PREFLIGHT_FAILED
+
+
+class BudgetReached(DreamproofError):
+    """The declared money is spent."""
+
+    exit_code = ExitCode.BUDGET_REACHED

@@ -1,0 +1,86 @@
+"""Files that are either whole or absent: atomic writes, content hashes, tolerant reads."""
+
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+CHUNK_BYTES = 1 << 20
+
+
+def sync_folder(folder: Path) -> None:
+    """Makes a rename inside `folder` survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
+    """Replaces `path` atomically; a reader sees the old content or the new, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.chmod(name, 0o644)
+        os.replace(name, path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def write_text(path: Path, text: str, durable: bool = True) -> None:
+    """Replaces a UTF-8 text file atomically."""
+    write_bytes(path, text.encode(), durable)
+
+
+def write_json(path: Path, value: Any, durable: bool = True) -> None:
+    """Replaces a JSON file atomically; keys keep their order."""
+    write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=True) + "\n", durable)
+
+
+def read_json(path: Path) -> Any | None:
+    """The value in a JSON file, or None where there is no whole one."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, NotADirectoryError, ValueError):
+        return None
+
+
+def canonical_json(value: Any) -> str:
+    """One text for one value: sorted keys, no spaces; what hashes are taken of."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+def text_hash(text: str) -> str:
+    """SHA-256 of a text, in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's content, in hex, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK_BYTES):
+            digest.update(piece)
+    return digest.hexdigest()
+
+
+def read_tail(path: Path, limit_bytes: int = 65536) -> str:
+    """The last `limit_bytes` of a file as text; bytes that are not UTF-8 become �, a missing file is empty."""
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - limit_bytes))
+            return file.read().decode("utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""

@@ -1,0 +1,51 @@
+"""Numbers as people read them: durations, bytes, money; and the nearest word to a misspelt one."""
+
+import difflib
+from collections.abc import Iterable
+
+CURRENCY_SIGNS = {"CNY": "¥", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "JP¥"}
+
+
+def duration_text(seconds: float | None) -> str:
+    """12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h; a dash where unknown."""
+    if seconds is None or seconds != seconds:
+        return "–"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def bytes_text(count: float | None) -> str:
+    """512 B, 1.5 MiB, 12.0 GiB; a dash where unknown."""
+    if count is None:
+        return "–"
+    size = float(count)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if abs(size) < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def money_text(amount: float | None, currency: str) -> str:
+    """¥38.20; unknown currencies keep their code: 38.20 CHF; a dash where unknown."""
+    if amount is None:
+        return "–"
+    sign = CURRENCY_SIGNS.get(currency)
+    return f"{sign}{amount:.2f}" if sign else f"{amount:.2f} {currency}"
+
+
+def count_text(count: int, singular: str, plural: str | None = None) -> str:
+    """1 cell, 3 cells."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
+def nearest_word(word: str, options: Iterable[str]) -> str | None:
+    """The option that `word` most likely meant, if any is near."""
+    found = difflib.get_close_matches(word, list(options), n=1, cutoff=0.5)
+    return found[0] if found else None

@@ -1,0 +1,207 @@
+"""Where every file lies. The only module that knows file names."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, order=True)
+class Cell:
+    """One thing to train: an arm with a seed."""
+
+    arm: str
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.arm}/{self.seed}"
+
+    @classmethod
+    def parse(cls, text: str) -> "Cell":
+        """The cell written as `arm/seed`."""
+        arm, slash, seed = text.rpartition("/")
+        if not slash or not arm or not seed.isdigit():
+            raise ValueError(f"'{text}' is not a cell; write arm/seed, e.g. baseline/0")
+        return cls(arm, int(seed))
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Everything one cell reads and writes."""
+
+    root: Path
+
+    @property
+    def settings(self) -> Path:
+        """What the trainer is told; written before the first attempt."""
+        return self.root / "settings.json"
+
+    @property
+    def heartbeat(self) -> Path:
+        """Progress counters, replaced at least every 30 s."""
+        return self.root / "heartbeat.json"
+
+    @property
+    def metrics(self) -> Path:
+        """One JSON row a log event."""
+        return self.root / "metrics.jsonl"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.root / "checkpoints"
+
+    def checkpoint(self, agent_steps: int) -> "CheckpointFolder":
+        return CheckpointFolder(self.checkpoints / f"step-{agent_steps:012d}")
+
+    def checkpoint_folders(self) -> list["CheckpointFolder"]:
+        """Committed checkpoints, oldest first."""
+        return [CheckpointFolder(path) for path in sorted(self.checkpoints.glob("step-*")) if path.is_dir()]
+
+    @property
+    def selected(self) -> Path:
+        """Names the checkpoint chosen on validation layouts."""
+        return self.root / "selected.json"
+
+    @property
+    def frozen(self) -> Path:
+        """Written when this replica stopped being finite."""
+        return self.root / "frozen.json"
+
+    @property
+    def evaluations(self) -> Path:
+        return self.root / "evaluations"
+
+    def evaluation(self, condition: str) -> Path:
+        return self.evaluations / f"{condition}.json"
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """One committed checkpoint: its files and the record that names them."""
+
+    root: Path
+
+    @property
+    def record(self) -> Path:
+        return self.root / "record.json"
+
+    @property
+    def agent_steps(self) -> int:
+        return int(self.root.name.removeprefix("step-"))
+
+
+@dataclass(frozen=True)
+class AttemptFolder:
+    """What one start of one process leaves behind."""
+
+    root: Path
+
+    @property
+    def order(self) -> Path:
+        """What the shim is to start."""
+        return self.root / "order.json"
+
+    @property
+    def shim(self) -> Path:
+        """Who the shim and its child are: boot id, pids, start times."""
+        return self.root / "shim.json"
+
+    @property
+    def output(self) -> Path:
+        return self.root / "output.log"
+
+    @property
+    def exit(self) -> Path:
+        """How the child ended; written once, by the shim."""
+        return self.root / "exit.json"
+
+    @property
+    def memory(self) -> Path:
+        """Resident memory over time, one row a sample."""
+        return self.root / "memory.jsonl"
+
+    @property
+    def stacks(self) -> Path:
+        """Where the process stood when it was found stalled."""
+        return self.root / "stacks.txt"
+
+
+@dataclass(frozen=True)
+class StudyFolder:
+    """Everything one study reads and writes; it may be moved as a whole."""
+
+    root: Path
+
+    @property
+    def declaration(self) -> Path:
+        """The declaration as the ledger knows it."""
+        return self.root / "study.yaml"
+
+    @property
+    def ledger(self) -> Path:
+        return self.root / "ledger.jsonl"
+
+    @property
+    def lease(self) -> Path:
+        return self.root / "lease.json"
+
+    @property
+    def stop_request(self) -> Path:
+        return self.root / "stop.json"
+
+    @property
+    def keep_running(self) -> Path:
+        """Its presence cancels a shutdown that is waiting."""
+        return self.root / "keep-running"
+
+    @property
+    def supervisor_log(self) -> Path:
+        return self.root / "supervisor.log"
+
+    @property
+    def manifests(self) -> Path:
+        return self.root / "manifests"
+
+    @property
+    def train_status(self) -> Path:
+        return self.manifests / "train_status.tsv"
+
+    @property
+    def eval_status(self) -> Path:
+        return self.manifests / "eval_status.tsv"
+
+    @property
+    def preflight(self) -> Path:
+        return self.manifests / "preflight.json"
+
+    @property
+    def preflight_text(self) -> Path:
+        return self.manifests / "preflight.txt"
+
+    @property
+    def tables(self) -> Path:
+        return self.root / "tables"
+
+    @property
+    def figures(self) -> Path:
+        return self.root / "figures"
+
+    @property
+    def reports(self) -> Path:
+        return self.root / "reports"
+
+    @property
+    def runs(self) -> Path:
+        return self.root / "runs"
+
+    def run(self, cell: Cell) -> RunFolder:
+        return RunFolder(self.runs / f"{cell.arm}-seed{cell.seed}")
+
+    @property
+    def attempts(self) -> Path:
+        return self.root / "attempts"
+
+    def attempt(self, name: str) -> AttemptFolder:
+        return AttemptFolder(self.attempts / name)
+
+    def relative(self, path: Path) -> str:
+        """A path as the ledger writes it: seen from the study folder where it lies inside."""
+        return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)

@@ -1,0 +1,112 @@
+"""What the files of a run folder say. Records are plain data; readers refuse what does not fit."""
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+CONTRACT_VERSION = 1
+
+Phase = Literal["start", "compile", "train", "evaluate", "save", "done"]
+
+
+class Record(BaseModel):
+    """Frozen; keys of a newer version are kept out of the way rather than refused."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=True)
+
+
+class RunSettings(Record):
+    """settings.json: everything a trainer needs to know about its cell."""
+
+    contract: int = CONTRACT_VERSION
+    study: str
+    arm: str
+    seed: int
+    task: str
+    agent_steps: int
+    settings: dict[str, Any] = Field(default_factory=dict)
+    conditions: list[dict[str, Any]] = Field(default_factory=list)
+    evaluation_episodes: int = 50
+
+
+class Heartbeat(Record):
+    """heartbeat.json: counters that only grow; `beat` grows with every writing."""
+
+    agent_steps: int
+    gradient_steps: int = 0
+    phase: Phase = "train"
+    beat: int = 0
+    process_id: int = 0
+    unix_seconds: float = 0.0
+    agent_steps_per_second: float | None = None
+    device_bytes: int | None = None
+
+
+class CheckpointRecord(Record):
+    """record.json of a checkpoint: what it is and the hash of every file in it."""
+
+    agent_steps: int
+    gradient_steps: int
+    parameter_hash: str
+    finite: bool
+    files: dict[str, str]
+    task: str
+    settings_hash: str = ""
+    code_version: str = ""
+    code_commit: str | None = None
+    pack: list[str] = Field(default_factory=list)
+    versions: dict[str, str] = Field(default_factory=dict)
+
+
+class EvaluatedCheckpoint(Record):
+    """The complete episodes of one checkpoint under one condition; every list has one value an episode."""
+
+    agent_steps: int
+    gradient_steps: int
+    parameter_hash: str
+    episodes: dict[str, list[float]]
+    scalars: dict[str, float] = Field(default_factory=dict)
+
+    @property
+    def episode_count(self) -> int:
+        """Episodes that every metric has."""
+        return min((len(values) for values in self.episodes.values()), default=0)
+
+
+class EvaluationRecord(Record):
+    """evaluations/CONDITION.json: `final` is the headline; `selected` was chosen on validation layouts."""
+
+    condition: str
+    kind: Literal["in_distribution", "proxy", "genuine"]
+    task: str
+    layouts: str = "test"
+    checkpoints: dict[str, EvaluatedCheckpoint]
+    floors: dict[str, dict[str, float]] = Field(default_factory=dict)
+    code_version: str = ""
+    code_commit: str | None = None
+
+
+class FrozenRecord(Record):
+    """frozen.json: when and why a replica stopped being finite."""
+
+    agent_steps: int
+    gradient_steps: int
+    reason: str
+
+
+class ExitRecord(Record):
+    """exit.json: how the child of a shim ended. Exactly one of `exit_code` and `signal` is set."""
+
+    exit_code: int | None = None
+    signal: int | None = None
+    wall_seconds: float
+    cpu_seconds: float = 0.0
+    peak_bytes: int | None = None
+    oom_kills: int | None = Field(
+        None, description="kills by the memory controller during the attempt; None if unreadable"
+    )
+    kernel_lines: list[str] = Field(default_factory=list)
+    started_unix_seconds: float = 0.0
+    ended_unix_seconds: float = 0.0
+    asked_to_stop: str | None = Field(None, description="why the supervisor sent the stop signal, if it did")
+    spawn_error: str | None = None

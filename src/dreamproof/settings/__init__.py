@@ -1,0 +1,1 @@
+"""Every knob, one module per owner; unknown keys are refused."""

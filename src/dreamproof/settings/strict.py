@@ -1,0 +1,135 @@
+"""The parent of all settings, and errors that name file, line and the nearest valid key."""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.words import nearest_word
+
+Model = TypeVar("Model", bound="Settings")
+Place = tuple[str | int, ...]
+
+
+class Settings(BaseModel):
+    """Frozen, and deaf to keys it does not know."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+
+def _duplicate_key(node: yaml.MappingNode) -> yaml.Node | None:
+    seen: set[str] = set()
+    keys: list[yaml.Node] = [key for key, _ in node.value]
+    for key in keys:
+        if key.value in seen:
+            return key
+        seen.add(key.value)
+    return None
+
+
+def _lines(node: yaml.Node | None, place: Place, found: dict[Place, int]) -> None:
+    """Fills `found` with the 1-based line of every key and list item below `node`."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            found[(*place, key.value)] = key.start_mark.line + 1
+            _lines(value, (*place, key.value), found)
+    elif isinstance(node, yaml.SequenceNode):
+        for index, value in enumerate(node.value):
+            found[(*place, index)] = value.start_mark.line + 1
+            _lines(value, (*place, index), found)
+
+
+def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
+    if isinstance(node, yaml.MappingNode):
+        twice = _duplicate_key(node)
+        if twice is not None:
+            line = twice.start_mark.line + 1
+            raise BadInput(f"{path}:{line}: the key '{twice.value}' stands twice", f"keep one of them in {path}")
+        for _, value in node.value:
+            _refuse_duplicates(value, path)
+    elif isinstance(node, yaml.SequenceNode):
+        for value in node.value:
+            _refuse_duplicates(value, path)
+
+
+def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
+    """The mapping in a YAML file, and the line of every key."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise BadInput(f"{path}: there is no such file", "ls studies/") from None
+    except IsADirectoryError:
+        raise BadInput(f"{path}: is a folder, not a YAML file", f"ls {path}") from None
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {path}") from None
+    except PermissionError:
+        raise BadInput(f"{path}: may not be read by this user", f"ls -l {path}") from None
+    try:
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        _refuse_duplicates(node, path)
+        value = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark is not None else 1
+        problem = getattr(error, "problem", None) or str(error)
+        raise BadInput(
+            f"{path}:{line}: not valid YAML: {problem}", f"sed -n {max(1, line - 2)},{line + 2}p {path}"
+        ) from None
+    if not isinstance(value, dict):
+        kind = "empty" if value is None else f"a {type(value).__name__}"
+        raise BadInput(f"{path}:1: a mapping of keys was expected, the file is {kind}", "dreamproof schema")
+    found: dict[Place, int] = {}
+    _lines(node, (), found)
+    return value, found
+
+
+def _fields_at(model: type[BaseModel], place: Place) -> list[str]:
+    """Names valid beside the last key of `place`, following nested models as far as they are plain."""
+    current: Any = model
+    for part in place[:-1]:
+        if not (isinstance(current, type) and issubclass(current, BaseModel)):
+            return []
+        field = current.model_fields.get(str(part))
+        current = field.annotation if field else None
+        options = [option for option in getattr(current, "__args__", ()) if isinstance(option, type)]
+        models = [option for option in options if issubclass(option, BaseModel)]
+        current = models[0] if models else current
+    if isinstance(current, type) and issubclass(current, BaseModel):
+        return list(current.model_fields)
+    return []
+
+
+def _line_of(place: Place, lines: dict[Place, int]) -> int:
+    """The line of the deepest known ancestor of `place`."""
+    for length in range(len(place), 0, -1):
+        if place[:length] in lines:
+            return lines[place[:length]]
+    return 1
+
+
+def validate(model: type[Model], value: dict[str, Any], source: str, lines: dict[Place, int] | None = None) -> Model:
+    """Builds `model` from `value`, or raises BadInput that lists every wrong key with its line."""
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        complaints = [_complaint(model, detail, source, lines or {}) for detail in error.errors()]
+    raise BadInput("\n".join(dict.fromkeys(complaints)), "dreamproof schema")
+
+
+def _complaint(model: type[BaseModel], detail: Any, source: str, lines: dict[Place, int]) -> str:
+    place: Place = detail["loc"]
+    # A union adds the name of the tried member to the place; only what the file really holds is shown.
+    shown = tuple(part for part in place if not (isinstance(part, str) and part.startswith(("function-", "tagged-"))))
+    where = f"{source}:{_line_of(shown, lines)}" if lines else source
+    key = ".".join(map(str, shown)) or "the whole file"
+    if detail["type"] == "extra_forbidden":
+        options = _fields_at(model, shown)
+        near = nearest_word(str(shown[-1]), options)
+        hint = f"did you mean '{near}'?" if near else f"valid here: {', '.join(sorted(options))}" if options else ""
+        return f"{where}: unknown key '{key}'{'; ' + hint if hint else ''}"
+    if detail["type"] == "missing":
+        return f"{where}: the key '{key}' is missing"
+    message = detail["msg"].removeprefix("Value error, ")
+    return f"{where}: {key}: {message[0].lower() + message[1:]}"

@@ -1,0 +1,281 @@
+"""The study: what is asked, what is compared, how much may be spent, when it counts as decided."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field, field_validator, model_validator
+
+from dreamproof.base.files import canonical_json, text_hash
+from dreamproof.settings.strict import Settings, read_yaml, validate
+
+NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
+MAXIMUM_SEEDS = 1_000_000
+
+
+def _plain_name(name: str) -> str:
+    if not NAME.match(name) or len(name) > 80:
+        raise ValueError(f"'{name}' is not a plain name (letters, digits, . _ + -, at most 80)")
+    return name
+
+
+def _seed_list(value: Any) -> Any:
+    """5 means 0..4; '0-4,7' means those; a list is itself."""
+    if isinstance(value, bool):
+        raise ValueError("seeds are whole numbers")
+    if isinstance(value, int):
+        if not 1 <= value <= MAXIMUM_SEEDS:
+            raise ValueError(f"{value} is not a number of seeds (1 to {MAXIMUM_SEEDS:,})")
+        return list(range(value))
+    if isinstance(value, str):
+        return parse_seeds(value)
+    return value
+
+
+def parse_seeds(text: str) -> list[int]:
+    """'0-4,7' as [0, 1, 2, 3, 4, 7]."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(\d+)\s*(?:-\s*(\d+)\s*)?", part)
+        if not found:
+            raise ValueError(f"'{part.strip()}' is not a seed or a range such as 0-4")
+        first, last = int(found[1]), int(found[2] or found[1])
+        if last < first or last - first > MAXIMUM_SEEDS:
+            raise ValueError(f"'{part.strip()}' is not a range of seeds")
+        seeds.extend(range(first, last + 1))
+    return seeds
+
+
+def _condition(value: Any) -> Any:
+    return {"name": value} if isinstance(value, str) else value
+
+
+class Metric(Settings):
+    """The primary metric, its direction, and the smallest difference that would change what somebody does."""
+
+    name: str = Field("return", description="name of the per-episode value that decides")
+    direction: Literal["higher", "lower"] = "higher"
+    smallest_difference: float = Field(gt=0, description="differences below this do not matter")
+    condition: str = Field("id", description="the condition on which the verdict is taken")
+
+
+class Constraint(Settings):
+    """A metric that must stay on one side of a limit for an arm to be acceptable, e.g. cost at most 5."""
+
+    name: str = "cost"
+    at_most: float
+
+
+class Condition(Settings):
+    """One evaluation setting."""
+
+    name: str
+    kind: Literal["in_distribution", "proxy", "genuine"] | None = Field(
+        None,
+        description="a proxy imitates a shift, a genuine one changes the world; the trainer's own word if left out",
+    )
+    settings: dict[str, Any] = Field(default_factory=dict, description="what the evaluator is told beside the name")
+
+    _name = field_validator("name")(_plain_name)
+
+
+class CommandTrainer(Settings):
+    """Any script as trainer.
+
+    Placeholders: {run_dir} {seed} {arm} {agent_steps} {condition} {episodes} {settings.KEY} {flags}.
+    """
+
+    command: list[str] = Field(min_length=1, description="words of the training command")
+    evaluate: list[str] | None = Field(None, description="words of the command that evaluates one condition")
+    adapter: Literal["native", "embodied", "bracket_lines", "jsonl"] = Field(
+        "native", description="how progress is read: the native run folder, or what the script already writes"
+    )
+    working_folder: str | None = Field(None, description="where it runs; beside the study file if left out")
+    environment: dict[str, str] = Field(default_factory=dict, description="variables set for it")
+
+
+class Slurm(Settings):
+    """How a cell asks a cluster for its place."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    constraint: str | None = None
+    gres: str | None = None
+    cpus_per_task: int = Field(2, ge=1)
+    memory: str = Field("8G", pattern=r"^\d+[KMGT]?$")
+    memory_cap: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description="no more than this after out-of-memory")
+    time_limit: str = Field("04:00:00", description="as sbatch --time takes it")
+    signal_seconds_before_limit: int = Field(120, ge=0)
+    setup: list[str] = Field(default_factory=list, description="shell lines before the trainer, e.g. module load")
+    extra: list[str] = Field(default_factory=list, description="extra #SBATCH lines")
+    array_throttle: int = Field(20, ge=1, description="array elements running at a time")
+
+
+class Backend(Settings):
+    """Where attempts run, and how many at a time."""
+
+    kind: Literal["local", "slurm"] = "local"
+    slots: int = Field(1, ge=1, le=10_000, description="attempts running at a time")
+    memory_limit_bytes: int | None = Field(
+        None, ge=1 << 20, description="host memory of one attempt, where enforceable"
+    )
+    slurm: Slurm | None = None
+
+    @model_validator(mode="after")
+    def _slurm_has_its_part(self) -> Self:
+        if self.slurm is not None and self.kind != "slurm":
+            raise ValueError("a 'slurm' part needs kind: slurm")
+        return self
+
+
+class Money(Settings):
+    """What a GPU-hour costs and how much may be spent."""
+
+    price_per_gpu_hour: float = Field(0.0, ge=0)
+    currency: str = Field("CNY", pattern=r"^[A-Z]{3}$")
+    budget: float | None = Field(None, gt=0, description="hard stop; none if left out")
+    gpus_per_attempt: float = Field(1.0, ge=0)
+
+
+class Retries(Settings):
+    """How often what is tried again."""
+
+    transient_at_most: int = Field(5, ge=0, description="resumes of one cell after transient deaths")
+    same_deterministic_at_most: int = Field(2, ge=1, description="the same deterministic cause so often stops the cell")
+    first_wait_seconds: float = Field(2.0, ge=0)
+    longest_wait_seconds: float = Field(300.0, ge=0)
+    breaker_failures: int = Field(6, ge=2, description="so many quick failures in a row stop the study")
+    breaker_quick_seconds: float = Field(60.0, gt=0)
+
+
+class Liveness(Settings):
+    """When silence becomes a stall."""
+
+    floor_seconds: float = Field(60.0, gt=0, description="never called stalled before this much without progress")
+    compile_floor_seconds: float = Field(900.0, gt=0, description="the same while importing and compiling")
+    gap_factor: float = Field(5.0, gt=1, description="times the longest gap seen in this phase")
+    stalled_action: Literal["report", "restart"] = "restart"
+
+
+class AtEnd(Settings):
+    """What happens when nothing is left to do."""
+
+    action: Literal["nothing", "shutdown"] = "nothing"
+    command: list[str] = Field(default=["shutdown", "-h", "now"], min_length=1)
+    grace_seconds: float = Field(300.0, ge=0, description="cancelled in this time by the file 'keep-running' or Ctrl-C")
+    idle_minutes: float | None = Field(None, gt=0, description="also after so long without anything that can run")
+
+
+class Study(Settings):
+    """One declared study."""
+
+    name: str
+    question: str = Field(min_length=1)
+    metric: Metric
+    constraint: Constraint | None = None
+    task: str = Field(min_length=1)
+    trainer: Literal["dreamer", "pwm"] | CommandTrainer
+    settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
+    arms: dict[str, dict[str, Any]] = Field(min_length=1, description="name: the settings in which this arm differs")
+    reference_arm: str | None = Field(None, description="what the others are compared with; the first arm if left out")
+    seeds: Annotated[list[int], BeforeValidator(_seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
+    maximum_seeds: int | None = Field(None, ge=1, description="no sequential plan goes beyond this")
+    agent_steps: int = Field(ge=1)
+    conditions: list[Annotated[Condition, BeforeValidator(_condition)]] = Field(default_factory=list)
+    evaluation_episodes: int = Field(50, ge=1)
+    backend: Backend = Backend()
+    pack_cells: int = Field(1, ge=1, description="cells trained by one process")
+    money: Money = Money()
+    retries: Retries = Retries()
+    liveness: Liveness = Liveness()
+    at_end: AtEnd = AtEnd()
+    folder: str | None = Field(None, description="where results go, seen from this file; results/NAME if left out")
+
+    _name = field_validator("name")(_plain_name)
+
+    @field_validator("arms", mode="before")
+    @classmethod
+    def _empty_arm(cls, arms: Any) -> Any:
+        if isinstance(arms, dict):
+            return {name: {} if value is None else value for name, value in arms.items()}
+        return arms
+
+    @field_validator("arms")
+    @classmethod
+    def _arms_differ(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        seen: dict[str, str] = {}
+        for name, settings in arms.items():
+            _plain_name(name)
+            text = canonical_json(settings)
+            if text in seen:
+                raise ValueError(f"arm '{name}' equals arm '{seen[text]}': the same settings under two names")
+            seen[text] = name
+        return arms
+
+    @field_validator("seeds")
+    @classmethod
+    def _seeds_differ(cls, seeds: list[int]) -> list[int]:
+        twice = sorted({seed for seed in seeds if seeds.count(seed) > 1}) if len(set(seeds)) < len(seeds) else []
+        if twice:
+            raise ValueError(f"seed {twice[0]} stands twice")
+        if min(seeds) < 0:
+            raise ValueError(f"seed {min(seeds)} is negative")
+        return seeds
+
+    @field_validator("conditions")
+    @classmethod
+    def _conditions_differ(cls, conditions: list[Condition]) -> list[Condition]:
+        names = [condition.name for condition in conditions]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"condition '{name}' stands twice")
+        return conditions
+
+    @model_validator(mode="after")
+    def _parts_agree(self) -> Self:
+        if self.reference_arm is not None and self.reference_arm not in self.arms:
+            raise ValueError(f"reference_arm '{self.reference_arm}' is not one of the arms {', '.join(self.arms)}")
+        names = [condition.name for condition in self.conditions]
+        if names and self.metric.condition not in names:
+            raise ValueError(
+                f"metric.condition '{self.metric.condition}' is not one of the conditions {', '.join(names)}"
+            )
+        if isinstance(self.trainer, CommandTrainer):
+            if names and self.trainer.evaluate is None:
+                raise ValueError("conditions are declared but trainer.evaluate says no command that evaluates them")
+            if self.pack_cells > 1:
+                raise ValueError("pack_cells above 1 needs a trainer of our own, not a command")
+        if self.maximum_seeds is not None and self.maximum_seeds < len(self.seeds):
+            raise ValueError(f"maximum_seeds {self.maximum_seeds} is below the {len(self.seeds)} declared seeds")
+        return self
+
+    @property
+    def reference(self) -> str:
+        """The arm that the others are compared with."""
+        return self.reference_arm or next(iter(self.arms))
+
+    def merged_settings(self, arm: str) -> dict[str, Any]:
+        """The trainer's settings of one arm: shared ones, then its own, nested keys merged."""
+        return merge(self.settings, self.arms[arm])
+
+    def hash(self) -> str:
+        """Names the declaration: the same meaning gives the same hash."""
+        return text_hash(canonical_json(self.model_dump(mode="json")))
+
+
+def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """`above` laid over `below`, mapping by mapping."""
+    merged = dict(below)
+    for key, value in above.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = merge(merged[key], value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def read_study(path: Path) -> Study:
+    """The study declared in a YAML file."""
+    value, lines = read_yaml(path)
+    return validate(Study, value, str(path), lines)

@@ -1,0 +1,1 @@
+"""Plans, launches, watches, diagnoses and counts; never imports JAX."""

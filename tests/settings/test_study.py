@@ -1,0 +1,88 @@
+"""A declaration says exactly what is wrong with it, and where."""
+
+from pathlib import Path
+
+import pytest
+
+from dreamproof.base.errors import BadInput
+from dreamproof.settings.study import parse_seeds, read_study
+
+GOOD = """\
+name: tiny
+question: Is b better than a?
+metric: {name: return, smallest_difference: 1.0}
+task: line
+trainer:
+  command: [python, train.py, "{run_dir}"]
+  evaluate: [python, evaluate.py, "{run_dir}", "{condition}"]
+arms:
+  a: {}
+  b: {rate: 0.1}
+seeds: 3
+agent_steps: 100
+conditions: [id]
+"""
+
+
+def study_file(folder: Path, text: str) -> Path:
+    path = folder / "study.yaml"
+    path.write_text(text)
+    return path
+
+
+def complaint(folder: Path, text: str) -> str:
+    with pytest.raises(BadInput) as caught:
+        read_study(study_file(folder, text))
+    return str(caught.value)
+
+
+def test_a_good_declaration_is_read(tmp_path: Path) -> None:
+    study = read_study(study_file(tmp_path, GOOD))
+    assert study.seeds == [0, 1, 2]
+    assert study.reference == "a"
+
+
+def test_the_hash_depends_on_the_meaning_not_on_the_writing(tmp_path: Path) -> None:
+    first = read_study(study_file(tmp_path, GOOD)).hash()
+    assert read_study(study_file(tmp_path, GOOD.replace("seeds: 3", "seeds: [0, 1, 2]  # same"))).hash() == first
+    assert read_study(study_file(tmp_path, GOOD.replace("seeds: 3", "seeds: 4"))).hash() != first
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("seeds: 3", "sedes: 3", "study.yaml:11: unknown key 'sedes'; did you mean 'seeds'?"),
+        ("smallest_difference: 1.0", "smallest_diference: 1.0", "did you mean 'smallest_difference'?"),
+        ("seeds: 3", "seeds: [1, 1]", "study.yaml:11: seeds: seed 1 stands twice"),
+        ("seeds: 3", "seeds: [-1]", "seed -1 is negative"),
+        ("seeds: 3", "seeds: 1-x", "is not a seed or a range"),
+        ("b: {rate: 0.1}", "b: {}", "arm 'b' equals arm 'a'"),
+        ("agent_steps: 100", "agent_steps: many", "study.yaml:12: agent_steps: "),
+        ("agent_steps: 100", "agent_steps: 0", "study.yaml:12: agent_steps: "),
+        ("agent_steps: 100\n", "", "the key 'agent_steps' is missing"),
+        ("name: tiny", "name: ../tiny", "is not a plain name"),
+        ("name: tiny", "name: tiny\nname: twice", "study.yaml:2: the key 'name' stands twice"),
+        ("conditions: [id]", "conditions: [id, id]", "condition 'id' stands twice"),
+        ("conditions: [id]", "conditions: [ood]", "metric.condition 'id' is not one of the conditions ood"),
+        ("conditions: [id]", "conditions: [id", "not valid YAML"),
+        ("seeds: 3", "seeds: 3\nreference_arm: c", "reference_arm 'c' is not one of the arms a, b"),
+        ("seeds: 3", "seeds: 3\npack_cells: 2", "pack_cells above 1"),
+        ("  command: [python, train.py", "  comand: [python, train.py", "comand"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert old in GOOD
+    assert expected in complaint(tmp_path, GOOD.replace(old, new, 1))
+
+
+def test_an_empty_file_and_a_list_are_refused(tmp_path: Path) -> None:
+    assert "the file is empty" in complaint(tmp_path, "")
+    assert "a list" in complaint(tmp_path, "- 1\n")
+
+
+def test_every_error_ends_with_the_next_command(tmp_path: Path) -> None:
+    assert "\n  next: " in complaint(tmp_path, GOOD.replace("seeds: 3", "sedes: 3"))
+
+
+def test_seed_ranges_are_read() -> None:
+    assert parse_seeds("0-2, 7") == [0, 1, 2, 7]
