@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench clean
+.PHONY: help setup demo test lint types format bench faults official parity clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -33,8 +33,22 @@ format: setup  ## let ruff mend what it can
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
 
+faults: setup  ## inject 300 faults into running studies and print what came of them (about 6 minutes)
+	$(BIN)/python -m benchmarks.faults
+
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
+
+official: setup  ## add the real Safety-Gymnasium to the virtual environment
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[official]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps safety-gymnasium==1.0.0
+
+# RECORD_PYTHON may be an interpreter with the official version pins; see docs/environments.md.
+RECORD_PYTHON ?= $(BIN)/python
+parity: official  ## compare our SafetyPointGoal1 with the real one and write benchmarks/PARITY.md
+	mkdir -p build
+	PYTHONPATH=src $(RECORD_PYTHON) benchmarks/record_official.py build/official.npz --layouts 1500 --transition-episodes 12 --every 5
+	$(BIN)/python benchmarks/parity.py build/official.npz --output benchmarks/PARITY.md
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,120 @@
+"""Records the real SafetyPointGoal1: single transitions, layouts, and episodes of two scripted policies.
+
+Run it where safety-gymnasium is installed; it needs no JAX, so the official version pins will do.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from dreamproof.envs.official import Facts, OfficialPointGoal
+from dreamproof.envs.steering import steer
+from dreamproof.settings.env import EnvSettings
+
+FIRST_SEED = {"transitions": 1_000, "layouts": 100_000, "go_to_goal": 200_000, "random": 300_000}
+Policy = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+
+
+def go_to_goal(observation: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Drives at the goal whatever lies between."""
+    del generator
+    return steer(observation[7], observation[8])
+
+
+def random_action(observation: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Uniform."""
+    del observation
+    return generator.uniform(-1.0, 1.0, 2)
+
+
+def state_of(facts: Facts) -> np.ndarray:
+    """x, y, heading, vx, vy, yaw rate."""
+    return np.array([*facts.place, facts.heading, *facts.velocity, facts.spin])
+
+
+def record_transitions(episodes: int, every: int) -> dict[str, np.ndarray]:
+    """Self-contained simulator steps: every so-many-th one, and all at which a goal was met or the cost changed."""
+    env = OfficialPointGoal(EnvSettings(action_repeat=1, ghost_slots=0))
+    rows: dict[str, list[np.ndarray]] = {}
+    for episode in range(episodes):
+        generator = np.random.default_rng(episode)
+        observation, _ = env.reset(seed=FIRST_SEED["transitions"] + episode)
+        action, last_cost = np.zeros(2), 0.0
+        for step in range(1000):
+            # Three habits, so that stiff, held and goal-seeking commands all occur.
+            if episode % 3 == 0 or (episode % 3 == 1 and step % 20 == 0):
+                action = random_action(observation, generator)
+            elif episode % 3 == 2:
+                action = np.clip(go_to_goal(observation, generator) + generator.normal(0, 0.3, 2), -1, 1)
+            before = env.facts()
+            observation, reward, cost, _, _, info = env.step(action)
+            if step % every == every - 1 or info["goals"] or cost != last_cost:
+                after = env.facts()
+                keep(rows, before=state_of(before), after=state_of(after), action=action, goal=before.goal)
+                keep(rows, next_goal=after.goal, hazards=before.hazards, vase=before.vase, next_vase=after.vase)
+                keep(rows, reward=reward, cost=cost, goals=info["goals"], numbers=env.numbers().astype(np.float32))
+            last_cost = cost
+    exact = {"before", "after", "action", "goal", "next_goal"}
+    return {name: np.array(row, np.float64 if name in exact else np.float32) for name, row in rows.items()}
+
+
+def keep(rows: dict[str, list[np.ndarray]], **values: np.ndarray | float) -> None:
+    """Adds one row to every named column."""
+    for name, value in values.items():
+        rows.setdefault(name, []).append(np.asarray(value))
+
+
+def record_layouts(count: int) -> dict[str, np.ndarray]:
+    """Layouts (L, 11, 2) of robot, goal, eight hazards and vase, and the headings (L,)."""
+    env = OfficialPointGoal(EnvSettings(ghost_slots=0))
+    places, headings = [], []
+    for index in range(count):
+        env.reset(seed=FIRST_SEED["layouts"] + index)
+        facts = env.facts()
+        places.append(np.vstack([facts.place, facts.goal, facts.hazards, facts.vase]))
+        headings.append(facts.heading)
+    return {"layouts": np.array(places, np.float32), "headings": np.array(headings, np.float32)}
+
+
+def record_episodes(name: str, policy: Policy, count: int) -> dict[str, np.ndarray]:
+    """Returns, costs and goals (E,) of whole episodes at action repeat 5."""
+    env = OfficialPointGoal(EnvSettings(ghost_slots=0))
+    rows = []
+    for index in range(count):
+        generator = np.random.default_rng(index)
+        observation, _ = env.reset(seed=FIRST_SEED[name] + index)
+        totals, done = np.zeros(3), False
+        while not done:
+            observation, reward, cost, terminated, truncated, info = env.step(policy(observation, generator))
+            totals += [reward, cost, info["goals"]]
+            done = terminated or truncated
+        rows.append(totals)
+    return {f"{name}_episodes": np.array(rows, np.float32).reshape(-1, 3)}
+
+
+def main() -> None:
+    """Writes one compressed file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--transition-episodes", type=int, default=9)
+    parser.add_argument("--every", type=int, default=25)
+    parser.add_argument("--layouts", type=int, default=400)
+    parser.add_argument("--policy-episodes", type=int, default=100)
+    chosen = parser.parse_args()
+    columns = record_transitions(chosen.transition_episodes, chosen.every)
+    columns |= record_layouts(chosen.layouts)
+    columns |= record_episodes("go_to_goal", go_to_goal, chosen.policy_episodes)
+    columns |= record_episodes("random", random_action, chosen.policy_episodes)
+    names = ("safety-gymnasium", "mujoco", "gymnasium", "numpy")
+    versions = {"python": sys.version.split()[0]} | {name: version(name) for name in names}
+    np.savez_compressed(chosen.output, versions=np.array(json.dumps(versions)), **columns)
+    print(f"{chosen.output}: {len(columns['reward'])} transitions, {chosen.output.stat().st_size:,} bytes, {versions}")
+
+
+if __name__ == "__main__":
+    main()

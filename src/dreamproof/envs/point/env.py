@@ -1,0 +1,328 @@
+"""SafetyPointGoal1: reach goals, keep out of hazards; N envs at a time, one agent step = several simulator steps."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from dreamproof.envs.api import Condition, Env, Spec, TimeStep, per_env
+from dreamproof.envs.point import perception as perceiving
+from dreamproof.envs.point import sensors
+from dreamproof.envs.point.dynamics import Body, simulate
+from dreamproof.envs.point.layout import GoalBank, Placement, distance, draw_placement, take_goal
+from dreamproof.envs.point.params import (
+    GHOST_CAPACITY,
+    HAZARD_CAPACITY,
+    HAZARD_SLOTS,
+    PARKED,
+    PointParams,
+    default_params,
+)
+from dreamproof.envs.point.perception import Perception, init_perception
+from dreamproof.envs.point.vase import Vase, push
+from dreamproof.envs.shift import point_conditions
+from dreamproof.settings.env import EnvSettings
+
+ACTION_SIZE = 2
+LEAST_MARGIN, MOST_MARGIN = -0.2, 0.5
+HAZARD_RADIUS = 0.2
+
+
+class PointState(NamedTuple):
+    """N envs: the body, where things are, what comes next, and what was perceived and commanded before."""
+
+    body: Body
+    goal: Array
+    goal_distance: Array
+    hazards: Array
+    vase: Vase
+    bank: GoalBank
+    perception: Perception
+    action_queue: Array
+    last_action: Array
+    agent_steps: Array
+
+
+class _Ride(NamedTuple):
+    """What one agent step gathers over its simulator steps; `met_at` (2,) is where the goal was reached."""
+
+    body: Body
+    vase: Vase
+    goal_distance: Array
+    met: Array
+    met_at: Array
+    reward: Array
+    cost: Array
+
+
+@dataclass(frozen=True)
+class PointGoal(Env):
+    """The task; its fields are static, all else is in the parameters."""
+
+    name: str = "SafetyPointGoal1"
+    lidar: bool = False
+    ghost_slots: int = 2
+    action_repeat: int = 5
+    episode_agent_steps: int = 200
+    vase_is_pushed: bool = False
+
+    @classmethod
+    def from_settings(cls, task: str, settings: EnvSettings) -> "PointGoal":
+        """Builds the task that the settings describe."""
+        lidar = settings.observation == "lidar"
+        return cls(
+            name=task,
+            lidar=lidar,
+            ghost_slots=GHOST_CAPACITY if lidar else settings.ghost_slots,
+            action_repeat=settings.action_repeat,
+            episode_agent_steps=settings.episode_simulator_steps // settings.action_repeat,
+            vase_is_pushed=lidar if settings.vase is None else settings.vase == "pushed",
+        )
+
+    @cached_property
+    def spec(self) -> Spec:
+        """Sizes, and which numbers of the observation are what."""
+        slots = sensors.lidar_slots() if self.lidar else sensors.coordinate_slots(self.ghost_slots)
+        size = slots[-1][2]
+        return Spec(
+            name=self.name,
+            observation_size=size,
+            action_size=ACTION_SIZE,
+            episode_agent_steps=self.episode_agent_steps,
+            has_cost=True,
+            most_step_cost=float(self.action_repeat),
+            reconstruction_weights=sensors.reconstruction_weights(slots, size),
+            has_margin=True,
+            action_repeat=self.action_repeat,
+            slots=slots,
+            constraint_radius=HAZARD_RADIUS,
+            absolute=("magnetometer",) if self.lidar else ("magnetometer", "rotation", "position"),
+            entities=None if self.lidar else (*next(part[1:] for part in slots if part[0] == "hazards"), 2),
+        )
+
+    @property
+    def hazard_slots(self) -> int:
+        """How many real hazards an observation shows; the lidar shows all."""
+        return HAZARD_CAPACITY if self.lidar else HAZARD_SLOTS
+
+    def default_params(self) -> PointParams:
+        """The official task."""
+        return default_params()
+
+    def conditions(self) -> Mapping[str, Condition]:
+        """All named shifts of this task."""
+        return point_conditions(self.ghost_slots)
+
+    def reset(self, keys: Array, params: PointParams) -> tuple[PointState, TimeStep]:
+        """Lays out N episodes."""
+        state = self._per_env(self.start)(keys, params)
+        count = keys.shape[0]
+        observation, perception = self._observe(keys, state, jnp.ones(count, bool), params)
+        state = state._replace(perception=perception)
+        margin = self._per_env(_margin)(state.body, state.hazards, params)
+        zero, no = jnp.zeros(count), jnp.zeros(count, bool)
+        return state, TimeStep(observation, zero, zero, margin, zero, ~no, no, no)
+
+    def step(self, keys: Array, state: PointState, action: Array, params: PointParams) -> tuple[PointState, TimeStep]:
+        """One agent step of N envs; the last one of an episode is truncated and shows the last observation."""
+        action, queue = self._act(keys, state.action_queue, action, params)
+        ride = self._per_env(self._ride)(state, action, params)
+        goal, bank, reward, goal_distance = self._redraw(state, ride, params)
+        state = state._replace(
+            body=ride.body,
+            goal=goal,
+            goal_distance=goal_distance,
+            vase=ride.vase,
+            bank=bank,
+            action_queue=queue,
+            last_action=action,
+            agent_steps=state.agent_steps + 1,
+        )
+        no = jnp.zeros(action.shape[0], bool)
+        observation, perception = self._observe(keys, state, no, params)
+        state = state._replace(perception=perception)
+        margin = self._per_env(_margin)(state.body, state.hazards, params)
+        truncated = state.agent_steps >= self.episode_agent_steps
+        goals = ride.met.astype(jnp.float32)
+        return state, TimeStep(observation, reward, ride.cost, margin, goals, no, no, truncated)
+
+    def render_state(self, state: PointState, params: PointParams) -> dict[str, Array]:
+        """Positions (N, ...) in metres; hazards that are absent are NaN."""
+        count = state.goal.shape[0]
+        present = jnp.arange(HAZARD_CAPACITY) < jnp.broadcast_to(params.layout.hazards, (count,))[:, None]
+        return {
+            "agent": jnp.stack([state.body.x, state.body.y], axis=-1),
+            "heading": state.body.heading,
+            "goal": state.goal,
+            "goal_radius": jnp.broadcast_to(params.layout.goal_radius, (count,)),
+            "hazards": jnp.where(present[..., None], state.hazards, jnp.nan),
+            "hazard_radius": jnp.broadcast_to(params.layout.hazard_radius, (count,)),
+            "vase": jnp.stack([state.vase.x, state.vase.y], axis=-1),
+            "extent": jnp.broadcast_to(params.layout.extent, (count,)),
+        }
+
+    def place(self, placement: Placement, body: Body, goal: Array) -> PointState:
+        """The state of one env with a given layout, body and goal, before anything was perceived."""
+        zero = jnp.zeros(())
+        here = jnp.stack([body.x, body.y])
+        return PointState(
+            body=body,
+            goal=goal,
+            goal_distance=distance(here, goal),
+            hazards=placement.hazards,
+            vase=Vase(placement.vase[0], placement.vase[1], placement.vase_heading, zero, zero),
+            bank=placement.bank,
+            perception=init_perception(self.hazard_slots, self.spec.observation_size),
+            action_queue=jnp.zeros((perceiving.LONGEST_DELAY, ACTION_SIZE)),
+            last_action=jnp.zeros(ACTION_SIZE),
+            agent_steps=jnp.zeros((), jnp.int32),
+        )
+
+    def start(self, key: Array, params: PointParams) -> PointState:
+        """Lays out one env, before anything is perceived."""
+        placement = draw_placement(key, params.layout)
+        goal, bank = take_goal(placement.bank, placement.agent, placement.vase, params.layout)
+        zero = jnp.zeros(())
+        body = Body(placement.agent[0], placement.agent[1], placement.heading, zero, zero, zero)
+        return self.place(placement._replace(bank=bank), body, goal)
+
+    def _per_env(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return per_env(function, _DEFAULTS)
+
+    def _act(self, keys: Array, queue: Array, action: Array, params: PointParams) -> tuple[Array, Array]:
+        """The action (N, A) that reaches the motors after delay and noise, and the queue of those before."""
+        noisy = jnp.any(params.actuators.noise > 0)
+        noise = lax.cond(noisy, self._per_env(_action_noise), lambda *_: jnp.zeros_like(action), keys, params)
+        line = jnp.concatenate([action[:, None], queue], axis=1)
+        delayed = self._per_env(lambda one, params: one[params.actuators.delay])(line, params)
+        return jnp.clip(delayed + noise, -1.0, 1.0), line[:, :-1]
+
+    def _ride(self, state: PointState, action: Array, params: PointParams) -> _Ride:
+        """The simulator steps of one agent step of one env, up to and past a reached goal."""
+
+        def tick(ride: _Ride, _: None) -> tuple[_Ride, None]:
+            body = simulate(ride.body, action, params.physics)
+            here = jnp.stack([body.x, body.y])
+            to_goal = distance(here, state.goal)
+            hit = (to_goal <= params.layout.goal_radius) & ~ride.met
+            progress = jnp.where(ride.met, 0.0, ride.goal_distance - to_goal)
+            in_hazard = jnp.min(_squares(here, state.hazards)) < params.layout.hazard_radius**2
+            return _Ride(
+                body=body,
+                vase=push(ride.vase, body) if self.vase_is_pushed else ride.vase,
+                goal_distance=to_goal,
+                met=ride.met | hit,
+                met_at=jnp.where(hit, here, ride.met_at),
+                reward=ride.reward + progress + hit,
+                cost=ride.cost + in_hazard,
+            ), None
+
+        zero = jnp.zeros(())
+        start = _Ride(state.body, state.vase, state.goal_distance, jnp.zeros((), bool), jnp.zeros(2), zero, zero)
+        ride, _ = lax.scan(tick, start, None, length=self.action_repeat)
+        return ride
+
+    def _redraw(self, state: PointState, ride: _Ride, params: PointParams) -> tuple[Array, GoalBank, Array, Array]:
+        """Goals (N, 2) after this step, bank, reward and goal distance; drawn behind one batched condition.
+
+        A fresh goal is at least 0.405 m from being reached, farther than a robot drives in one agent step, so at most
+        one goal is met a step, and the progress towards the fresh one is a difference of two distances.
+        """
+
+        def draw() -> tuple[Array, ...]:
+            vase = jnp.stack([ride.vase.x, ride.vase.y], axis=-1)
+            goal, following = self._per_env(_take_goal)(state.bank, ride.met_at, vase, params)
+            following = jnp.where(ride.met, following, state.bank.following)
+            goal = jnp.where(ride.met[:, None], goal, state.goal)
+            here = jnp.stack([ride.body.x, ride.body.y], axis=-1)
+            fresh = jnp.where(ride.met, distance(goal, ride.met_at) - distance(goal, here), 0.0)
+            return goal, following, ride.reward + fresh, distance(goal, here)
+
+        def keep() -> tuple[Array, ...]:
+            return state.goal, state.bank.following, ride.reward, ride.goal_distance
+
+        goal, following, reward, goal_distance = lax.cond(jnp.any(ride.met), draw, keep)
+        return goal, state.bank._replace(following=following), reward, goal_distance
+
+    def _observe(self, keys: Array, state: PointState, first: Array, params: PointParams) -> tuple[Array, Perception]:
+        """Observations (N, O), and what perception remembers; the shifted path runs only when something is shifted."""
+
+        def plain() -> tuple[Array, Perception]:
+            observation: Array = self._per_env(self._look)(state, params)
+            return observation, state.perception
+
+        def shifted() -> tuple[Array, Perception]:
+            looked: tuple[Array, Perception] = self._per_env(self._look_shifted)(keys, state, first, params)
+            return looked
+
+        seen: tuple[Array, Perception] = lax.cond(perceiving.is_shifted(params, self.hazard_slots), shifted, plain)
+        return seen
+
+    def _look(self, state: PointState, params: PointParams) -> Array:
+        inner = sensors.sense_inner(state.body, state.last_action, params.physics)
+        hazards = _true_hazards(state, inner, params)[0][: self.hazard_slots]
+        extra = jnp.broadcast_to(jnp.asarray(PARKED), (self.ghost_slots, 2))
+        return self._vector(inner, state, jnp.concatenate([hazards, extra]))
+
+    def _look_shifted(
+        self, key: Array, state: PointState, first: Array, params: PointParams
+    ) -> tuple[Array, Perception]:
+        hallucination = params.hallucination
+        slots = (self.hazard_slots, self.hazard_slots + self.ghost_slots)
+        luck = perceiving.draw_luck(jax.random.fold_in(key, _LOOK), *slots, self.spec.observation_size)
+        inner = sensors.sense_inner(state.body, state.last_action, params.physics)
+        hazards, is_present = _true_hazards(state, inner, params)
+        order = perceiving.nearest_slots(_squares(inner.place, state.hazards), self.hazard_slots)
+        hazards, is_present = hazards[order], is_present[order]
+        memory = state.perception
+        memory = memory._replace(shown_hazards=jnp.where(first, hazards, memory.shown_hazards))
+        memory = perceiving.hallucinate(luck, memory, is_present, inner.place, hallucination)
+        ghosts = sensors.ego(memory.ghosts - inner.place, inner.cosine, inner.sine)
+        shown = perceiving.shown_hazards(memory, hazards, ghosts, self.ghost_slots, hallucination)
+        noisy = perceiving.misplace(luck, shown, params.sensors)
+        vector = self._vector(inner, state, noisy, params.sensors.place_noise * luck.goal_error)
+        observation, queue = perceiving.disturb(luck, memory, vector, first, params.sensors)
+        return observation, memory._replace(shown_hazards=shown[: self.hazard_slots], shown=queue)
+
+    def _vector(
+        self, inner: sensors.Inner, state: PointState, hazards: Array, goal_error: Array | float = 0.0
+    ) -> Array:
+        vase = jnp.stack([state.vase.x, state.vase.y])
+        goal_ego = sensors.ego(state.goal - inner.place, inner.cosine, inner.sine) + goal_error
+        seen = sensors.Seen(goal_ego, hazards, sensors.ego(vase - inner.place, inner.cosine, inner.sine))
+        return sensors.lidar_vector(inner, seen) if self.lidar else sensors.coordinates(inner, seen)
+
+
+_DEFAULTS = default_params()
+# What a step's key is folded with, so that its uses are independent; a reset lays out with the key itself.
+_ACT, _LOOK = 1, 2
+
+
+def _squares(here: Array, hazards: Array) -> Array:
+    return (hazards[:, 0] - here[0]) ** 2 + (hazards[:, 1] - here[1]) ** 2
+
+
+def _margin(body: Body, hazards: Array, params: PointParams) -> Array:
+    """Metres from the true state to the nearest hazard's edge, negative inside."""
+    nearest = jnp.sqrt(jnp.min(_squares(jnp.stack([body.x, body.y]), hazards)))
+    return jnp.clip(nearest - params.layout.hazard_radius, LEAST_MARGIN, MOST_MARGIN)
+
+
+def _action_noise(key: Array, params: PointParams) -> Array:
+    return params.actuators.noise * jax.random.normal(jax.random.fold_in(key, _ACT), (ACTION_SIZE,))
+
+
+def _take_goal(bank: GoalBank, agent: Array, vase: Array, params: PointParams) -> tuple[Array, Array]:
+    goal, bank = take_goal(bank, agent, vase, params.layout)
+    return goal, bank.following
+
+
+def _true_hazards(state: PointState, inner: sensors.Inner, params: PointParams) -> tuple[Array, Array]:
+    """Body-frame hazards (16, 2), absent ones parked, and which are there."""
+    is_present = jnp.arange(HAZARD_CAPACITY) < params.layout.hazards
+    hazards = sensors.ego(state.hazards - inner.place, inner.cosine, inner.sine)
+    return jnp.where(is_present[:, None], hazards, jnp.asarray(PARKED)), is_present

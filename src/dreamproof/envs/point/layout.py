@@ -1,0 +1,110 @@
+"""Where robot, goals, hazards and vase are put: rejection sampling by keep-out distances, as the official task does."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from dreamproof.envs.point.params import HAZARD_CAPACITY, Layout
+
+TRIES = 64
+GOAL_CANDIDATES = 128
+FAR = 100.0
+
+
+class GoalBank(NamedTuple):
+    """Candidate goals (G,) of one episode in metres, how far each clears the hazards (G,), and which comes next.
+
+    Hazards stand still, so one bank drawn at reset replaces random draws in every step: taking the first candidate
+    that also clears robot and vase is the same rejection sampling.
+    """
+
+    x: Array
+    y: Array
+    clearance: Array
+    following: Array
+
+
+class Placement(NamedTuple):
+    """A drawn layout of one env; hazards (16, 2), the absent ones far away."""
+
+    agent: Array
+    heading: Array
+    hazards: Array
+    vase: Array
+    vase_heading: Array
+    bank: GoalBank
+
+
+def distance(first: Array, second: Array) -> Array:
+    """Euclidean distance over the last axis."""
+    difference = first - second
+    return jnp.sqrt(difference[..., 0] ** 2 + difference[..., 1] ** 2)
+
+
+def draw_placement(key: Array, layout: Layout) -> Placement:
+    """Places robot, a decoy goal that is drawn anew at once, hazards and vase, in the official order."""
+    present = jnp.arange(HAZARD_CAPACITY) < layout.hazards
+    hazard_keepouts = jnp.full(HAZARD_CAPACITY, layout.hazard_keepout)
+    first_keepouts = jnp.stack([layout.agent_keepout, layout.goal_keepout])
+    keepouts = jnp.concatenate([first_keepouts, hazard_keepouts, layout.vase_keepout[None]])
+    wanted = jnp.concatenate([jnp.ones(2, bool), present, jnp.ones(1, bool)])
+    tries, goals = keepouts.size * 2 * TRIES, 2 * GOAL_CANDIDATES
+    units = jax.random.uniform(key, (tries + goals + 2,), minval=-1.0, maxval=1.0)
+    candidates = units[:tries].reshape(keepouts.size, 2, TRIES) * (layout.extent - keepouts)[:, None, None]
+    places = _place_in_order(candidates, keepouts, wanted)
+    hazards = places[2 : 2 + HAZARD_CAPACITY]
+    bank = _make_bank(units[tries : tries + goals].reshape(2, GOAL_CANDIDATES), hazards, layout)
+    angles = units[tries + goals :] * jnp.pi
+    return Placement(places[0], angles[0], hazards, places[-1], angles[1], bank)
+
+
+def _place_in_order(candidates: Array, keepouts: Array, wanted: Array) -> Array:
+    """Puts every object at its first candidate that clears all placed before; at the best one if none does."""
+    # Objects not placed yet stand far away, so one fixed-size comparison serves every stage.
+    start = jnp.full((2, keepouts.size), FAR)
+
+    def put(places: Array, stage: tuple[Array, ...]) -> tuple[Array, Array]:
+        tried, keepout, is_wanted, index = stage
+        clearance = _clearance(tried[0], tried[1], places, keepouts + keepout)
+        chosen = jnp.where(is_wanted, tried[:, _first_clear(clearance)], FAR)
+        return places.at[:, index].set(chosen), chosen
+
+    _, places = lax.scan(put, start, (candidates, keepouts, wanted, jnp.arange(keepouts.size)))
+    return places
+
+
+def _clearance(x: Array, y: Array, places: Array, keepouts: Array) -> Array:
+    """How far points (P,) clear their keep-outs (K,) around places (2, K), in metres; negative where violated."""
+    # Points lie on the last axis: it is the one that a processor's vector units run along.
+    squares = (x[None] - places[0][:, None]) ** 2 + (y[None] - places[1][:, None]) ** 2
+    return jnp.min(jnp.sqrt(squares) - keepouts[:, None], axis=0)
+
+
+def _first_clear(clearance: Array, turn: Array | None = None) -> Array:
+    """The index whose turn (its own index if left out) is soonest among the clear ones, else the least violated."""
+    # Minima of whole numbers, because an argmax does not vectorise on a processor.
+    index = jnp.arange(clearance.size, dtype=jnp.int32)
+    last = jnp.int32(clearance.size)
+    soonest = jnp.min(jnp.where(clearance >= 0, index if turn is None else turn, last))
+    best = jnp.min(jnp.where(clearance == jnp.max(clearance), index, last - 1))
+    found = soonest if turn is None else jnp.min(jnp.where(turn == soonest, index, last - 1))
+    return jnp.where(soonest < last, found, best)
+
+
+def _make_bank(units: Array, hazards: Array, layout: Layout) -> GoalBank:
+    place = units * (layout.extent - layout.goal_keepout)
+    keepouts = jnp.full(HAZARD_CAPACITY, layout.goal_keepout + layout.hazard_keepout)
+    clearance = _clearance(place[0], place[1], hazards.T, keepouts)
+    return GoalBank(place[0], place[1], clearance, jnp.zeros((), jnp.int32))
+
+
+def take_goal(bank: GoalBank, agent: Array, vase: Array, layout: Layout) -> tuple[Array, GoalBank]:
+    """The next goal (2,) that clears hazards, robot and vase; the bank starts over when it is used up."""
+    keepouts = layout.goal_keepout + jnp.stack([layout.agent_keepout, layout.vase_keepout])
+    nearby = _clearance(bank.x, bank.y, jnp.stack([agent, vase], axis=1), keepouts)
+    turn = (jnp.arange(GOAL_CANDIDATES, dtype=jnp.int32) - bank.following) % GOAL_CANDIDATES
+    chosen = _first_clear(jnp.minimum(bank.clearance, nearby), turn)
+    goal = jnp.stack([bank.x[chosen], bank.y[chosen]])
+    return goal, bank._replace(following=(chosen + 1) % GOAL_CANDIDATES)

@@ -1,0 +1,133 @@
+"""Everything about SafetyPointGoal1 that is data: physics, actuators, layout, sensors, hallucinations."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jax import Array
+
+HAZARD_CAPACITY = 16
+HAZARD_SLOTS = 8
+GHOST_CAPACITY = 3
+SUBSTEPS = 10
+SUBSTEP_SECONDS = 0.002
+PARKED = (3.0, 0.0)
+
+
+class Physics(NamedTuple):
+    """The 3-DoF body: kg, kg m, kg m², N s/m, N m s."""
+
+    mass: Array
+    first_moment: Array
+    inertia: Array
+    damping: Array
+    yaw_damping: Array
+    force_gain: Array
+    yaw_gain: Array
+    gear: Array
+    actuator_limit: Array
+
+
+class Actuators(NamedTuple):
+    """What happens to an action before the body feels it; the delay counts agent steps."""
+
+    delay: Array
+    noise: Array
+
+
+class Layout(NamedTuple):
+    """Where things may be, in metres."""
+
+    extent: Array
+    agent_keepout: Array
+    goal_keepout: Array
+    hazard_keepout: Array
+    vase_keepout: Array
+    goal_radius: Array
+    hazard_radius: Array
+    hazards: Array
+
+
+class Sensors(NamedTuple):
+    """What happens to an observation before the agent sees it; the delay counts agent steps."""
+
+    noise: Array
+    place_noise: Array
+    dropout: Array
+    delay: Array
+
+
+class Hallucination(NamedTuple):
+    """Ghost and missed hazards; `held` and `original` are 0 or 1."""
+
+    ghost_chance: Array
+    ghosts: Array
+    ghost_least: Array
+    ghost_most: Array
+    ghost_reach: Array
+    miss_chance: Array
+    misses: Array
+    miss_least: Array
+    miss_most: Array
+    held: Array
+    original: Array
+
+
+class PointParams(NamedTuple):
+    """All of it; every leaf is a scalar, or (N,) when envs differ."""
+
+    physics: Physics
+    actuators: Actuators
+    layout: Layout
+    sensors: Sensors
+    hallucination: Hallucination
+
+
+def _real(value: float) -> Array:
+    return jnp.asarray(value, jnp.float32)
+
+
+def _whole(value: int) -> Array:
+    return jnp.asarray(value, jnp.int32)
+
+
+def default_params() -> PointParams:
+    """The official task."""
+    return PointParams(
+        # Two solids of density 1: a sphere of radius 0.1 and a cube of half-size 0.05 centred 0.1 m ahead.
+        Physics(
+            mass=_real(5.18879020e-3),
+            first_moment=_real(1.0e-4),
+            inertia=_real(2.84218308e-5),
+            damping=_real(0.01),
+            yaw_damping=_real(0.005),
+            force_gain=_real(1.0),
+            yaw_gain=_real(1.0),
+            gear=_real(0.3),
+            actuator_limit=_real(0.05),
+        ),
+        Actuators(delay=_whole(0), noise=_real(0.0)),
+        Layout(
+            extent=_real(1.5),
+            agent_keepout=_real(0.4),
+            goal_keepout=_real(0.305),
+            hazard_keepout=_real(0.18),
+            vase_keepout=_real(0.15),
+            goal_radius=_real(0.3),
+            hazard_radius=_real(0.2),
+            hazards=_whole(HAZARD_SLOTS),
+        ),
+        Sensors(noise=_real(0.0), place_noise=_real(0.0), dropout=_real(0.0), delay=_whole(0)),
+        Hallucination(
+            ghost_chance=_real(0.0),
+            ghosts=_whole(0),
+            ghost_least=_whole(1),
+            ghost_most=_whole(1),
+            ghost_reach=_real(1.5),
+            miss_chance=_real(0.0),
+            misses=_whole(0),
+            miss_least=_whole(1),
+            miss_most=_whole(1),
+            held=_whole(0),
+            original=_whole(0),
+        ),
+    )

@@ -1,0 +1,94 @@
+"""Tasks by name: ours, and those that a user's own file registers."""
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.words import nearest_word
+from dreamproof.envs.api import Env
+from dreamproof.envs.host import HostBatch, HostEnv, HostRules
+from dreamproof.envs.point.env import PointGoal
+from dreamproof.envs.probes import PROBES
+from dreamproof.settings.env import EnvSettings
+from dreamproof.settings.strict import validate
+
+Factory = Callable[[str, EnvSettings], Env]
+OFFICIAL_TASK = "OfficialSafetyPointGoal1"
+
+
+def _make_official(task: str, settings: EnvSettings) -> Env:
+    """The real environment, stepped on the host; what it shows and how it is named in parts equal our own."""
+    from dreamproof.envs.official import OfficialPointGoal
+
+    spec = PointGoal.from_settings(task, settings).spec
+    rules = HostRules(restarts=False, episode_agent_steps=spec.episode_agent_steps)
+    return HostEnv(HostBatch(lambda: OfficialPointGoal(settings), task, rules, spec))
+
+
+def _probe_factory(probe: Callable[[], Env]) -> Factory:
+    return lambda task, settings: probe()
+
+
+_FACTORIES: dict[str, Factory] = {
+    "SafetyPointGoal1": PointGoal.from_settings,
+    OFFICIAL_TASK: _make_official,
+    **{name: _probe_factory(probe) for name, probe in PROBES.items()},
+}
+_LOADED: set[str] = set()
+
+
+def register(task: str, factory: Factory) -> None:
+    """Adds a task; `factory` gets the task's name and the settings, and returns the Env."""
+    if ":" in task:
+        raise BadInput(f"'{task}': a task's name holds no colon", "register it under a plain name")
+    _FACTORIES[task] = factory
+
+
+def tasks() -> list[str]:
+    """Names of all tasks known so far."""
+    return sorted(_FACTORIES)
+
+
+def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> Env:
+    """The environment of a task: `NAME`, or `FILE.py:NAME` or `package.module:NAME` for one of your own."""
+    if not isinstance(settings, EnvSettings):
+        settings = validate(EnvSettings, dict(settings or {}), "env settings")
+    source, _, name = task.rpartition(":")
+    if source:
+        _load(source)
+    if name not in _FACTORIES:
+        near = nearest_word(name, _FACTORIES)
+        hint = f"did you mean '{near}'?" if near else f"known: {', '.join(tasks())}"
+        where = f" after loading {source}" if source else ""
+        raise BadInput(
+            f"there is no task '{name}'{where}; {hint}", "see docs/environments.md, 'An environment of your own'"
+        )
+    return _FACTORIES[name](task, settings)
+
+
+def _load(source: str) -> None:
+    """Runs a user's file or module once, so that it registers its tasks."""
+    if not source.endswith(".py"):
+        try:
+            importlib.import_module(source)
+        except ModuleNotFoundError as error:
+            raise BadInput(
+                f"the module '{source}' of the task was not found ({error})", f"python -c 'import {source}'"
+            ) from None
+        return
+    path = Path(source).resolve()
+    if str(path) in _LOADED:
+        return
+    if not path.is_file():
+        raise BadInput(f"{path}: there is no such file, so its task cannot be made", f"ls {path.parent}")
+    name = f"dreamproof_task_{path.stem}"
+    found = importlib.util.spec_from_file_location(name, path)
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    sys.modules[name] = module
+    found.loader.exec_module(module)
+    _LOADED.add(str(path))

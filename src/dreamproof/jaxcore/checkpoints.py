@@ -1,0 +1,63 @@
+"""Pytrees as plain files of named arrays: no pickle, no code, and a hash that names the parameters."""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from dreamproof.base.errors import BrokenEvidence
+
+
+def named_arrays(tree: Any) -> dict[str, np.ndarray]:
+    """Every array of a pytree on the host, under the name of its place."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
+    return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Writes one uncompressed .npz."""
+    with path.open("wb") as file:
+        named: dict[str, Any] = {name.replace("/", "|"): array for name, array in arrays.items()}
+        np.savez(file, **named)
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """Reads what write_arrays wrote; refuses pickled content."""
+    with np.load(path, allow_pickle=False) as file:
+        return {name.replace("|", "/"): file[name] for name in file.files}
+
+
+def fill(template: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
+    """`template` with its arrays replaced by the named ones; shapes and dtypes must agree."""
+    dynamic, static = eqx.partition(template, eqx.is_array)
+    leaves, structure = jax.tree_util.tree_flatten_with_path(dynamic)
+    filled = []
+    for path, leaf in leaves:
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        found = arrays.get(name)
+        if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
+            seen = "is missing" if found is None else f"is {found.dtype}{found.shape}, not {leaf.dtype}{leaf.shape}"
+            raise BrokenEvidence(
+                f"{source}: the array '{name}' {seen}; the checkpoint is of other settings or of another version",
+                "dreamproof verify STUDY",
+            )
+        filled.append(found)
+    return eqx.combine(jax.tree_util.tree_unflatten(structure, filled), static)
+
+
+def parameter_hash(arrays: dict[str, np.ndarray]) -> str:
+    """SHA-256 over names, dtypes, shapes and bytes, in the order of the names."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        digest.update(f"{name}:{array.dtype}:{array.shape};".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def all_finite(arrays: dict[str, np.ndarray]) -> bool:
+    """Whether every number in every array is finite."""
+    return all(np.isfinite(array).all() for array in arrays.values() if np.issubdtype(array.dtype, np.floating))

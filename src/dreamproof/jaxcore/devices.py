@@ -1,0 +1,51 @@
+"""Facts about the machine and the code that shape or describe a compile."""
+
+import functools
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import jax
+
+LIBRARIES = ("jax", "jaxlib", "equinox", "numpy")
+
+
+def scan_unroll() -> int:
+    """Steps of a recurrent scan in one loop body: launches dominate on a GPU, compile time on a CPU."""
+    return 1 if jax.default_backend() == "cpu" else 4
+
+
+def use_compilation_cache() -> None:
+    """Keeps compiled programs between processes, where JAX_COMPILATION_CACHE_DIR or the user's cache folder says."""
+    if not jax.config.values["jax_compilation_cache_dir"]:
+        folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dreamproof" / "xla"
+        folder.mkdir(parents=True, exist_ok=True)
+        jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+
+
+@functools.cache
+def library_versions() -> dict[str, str]:
+    """Versions of what decides numbers."""
+    found = {"python": platform.python_version()}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found
+
+
+@functools.cache
+def code_commit() -> str | None:
+    """The git commit of the code, with + where the tree differs from it; None outside a checkout."""
+    folder = Path(__file__).parent
+    try:
+        git = ["git", "-C", str(folder)]
+        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return commit + ("+" if changed.stdout.strip() else "")

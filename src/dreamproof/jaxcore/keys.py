@@ -1,0 +1,36 @@
+"""Named streams of random keys: the key at step t is fold_in(seed, stream, t), so no key is ever carried or saved."""
+
+from typing import Literal
+from zlib import crc32
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+
+
+def stream_key(seed: Array | int, stream: str) -> Array:
+    """The key of a named stream of one run; `seed` may be traced."""
+    return jax.random.fold_in(jax.random.key(seed), crc32(stream.encode()))
+
+
+def step_key(seed: Array | int, stream: str, step: Array | int) -> Array:
+    """The key of one stream at one step."""
+    return jax.random.fold_in(stream_key(seed, stream), step)
+
+
+def member_keys(key: Array, count: int, first: int = 0) -> Array:
+    """Keys (count,) of the members first, first + 1, ...; a member's key does not depend on `count`."""
+    return jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, first + jnp.arange(count))
+
+
+def layout_keys(seed: Array | int, split: Split, envs: int, episode: Array | int, first_env: int = 0) -> Array:
+    """Keys (envs,) that lay out one episode of every env; splits, seeds, envs and episodes never share one."""
+    return member_keys(step_key(seed, f"layout/{split}", episode), envs, first_env)
+
+
+def noise_keys(seed: Array | int, split: Split, envs: int, agent_step: Array | int, first_env: int = 0) -> Array:
+    """Keys (envs,) of what is random inside one agent step of every env."""
+    return member_keys(step_key(seed, f"noise/{split}", agent_step), envs, first_env)

@@ -1,0 +1,66 @@
+"""Tasks by name, and a user's own task in one file."""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from dreamproof.base.errors import BadInput
+from dreamproof.envs import registry
+from dreamproof.jaxcore.keys import layout_keys, noise_keys
+
+EXAMPLE = Path(__file__).parent.parent.parent / "docs" / "environments.md"
+
+
+def documented_file() -> str:
+    """The user's file exactly as the guide shows it."""
+    text = EXAMPLE.read_text(encoding="utf-8")
+    return text.split("<!-- corridor.py -->\n```python\n")[1].split("```")[0]
+
+
+def test_a_user_registers_a_task_in_one_file_as_the_guide_shows(tmp_path: Path) -> None:
+    path = tmp_path / "corridor.py"
+    path.write_text(documented_file(), encoding="utf-8")
+    env = registry.make(f"{path}:Corridor", {"options": {"length": 2.0}})
+    assert env.spec.name.endswith("corridor.py:Corridor")
+    params = env.default_params()
+    state, shown = env.reset(layout_keys(0, "train", 4, 0), params)
+    state, shown = jax.jit(env.step)(noise_keys(0, "train", 4, 0), state, jnp.ones((4, 1)), params)
+    assert shown.observation.shape == (4, env.spec.observation_size)
+    assert (shown.reward > 0).all()
+    windy = env.conditions()["headwind"]
+    assert windy.kind == "genuine"
+    _, slowed = jax.jit(env.step)(noise_keys(0, "train", 4, 0), state, jnp.ones((4, 1)), windy.change(params))
+    assert (slowed.reward < shown.reward).all()
+
+
+def test_a_loaded_file_is_not_run_twice(tmp_path: Path) -> None:
+    path = tmp_path / "counted.py"
+    path.write_text("import pathlib\nlog = pathlib.Path(__file__).with_suffix('.log')\nlog.open('a').write('x')\n")
+    for _ in range(2):
+        with pytest.raises(BadInput, match="there is no task 'Nothing' after loading"):
+            registry.make(f"{path}:Nothing")
+    assert path.with_suffix(".log").read_text() == "x"
+
+
+def test_an_unknown_task_names_the_nearest() -> None:
+    with pytest.raises(BadInput, match="did you mean 'SafetyPointGoal1'"):
+        registry.make("SafetyPointGoal")
+
+
+def test_a_missing_file_or_module_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file"):
+        registry.make(f"{tmp_path}/none.py:Corridor")
+    with pytest.raises(BadInput, match="was not found"):
+        registry.make("no_such_package.envs:Corridor")
+
+
+def test_a_name_with_a_colon_cannot_be_registered() -> None:
+    with pytest.raises(BadInput, match="no colon"):
+        registry.register("a:b", registry.make)  # type: ignore[arg-type]
+
+
+def test_an_unknown_setting_is_refused_with_the_nearest() -> None:
+    with pytest.raises(BadInput, match="did you mean 'ghost_slots'"):
+        registry.make("SafetyPointGoal1", {"ghost_slot": 1})
