@@ -1,3 +1,5 @@
 """World-model RL as a study whose decision is supported by its evidence."""
 
-__version__ = "0.1.0"
+from dreamproof.version import __version__
+
+__all__ = ["__version__"]

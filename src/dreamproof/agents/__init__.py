@@ -1,0 +1,1 @@
+"""What learns: pure functions over one state, told about the task by a Spec and never by an env."""

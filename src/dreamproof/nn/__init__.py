@@ -1,0 +1,1 @@
+"""Layers, distributions and optimisers; modules are typed pytrees that take whole batches."""

@@ -66,6 +66,16 @@ class RunFolder:
         return self.root / "frozen.json"
 
     @property
+    def probe(self) -> Path:
+        """What a preflight of this cell measured."""
+        return self.root / "probe.json"
+
+    @property
+    def frozen_before(self) -> Path:
+        """Where the record of an earlier death is put before the cell is tried again."""
+        return self.root / "frozen-before.json"
+
+    @property
     def evaluations(self) -> Path:
         return self.root / "evaluations"
 
@@ -82,6 +92,11 @@ class CheckpointFolder:
     @property
     def record(self) -> Path:
         return self.root / "record.json"
+
+    @property
+    def aside(self) -> Path:
+        """Where a checkpoint that cannot be used is put; nothing is deleted."""
+        return self.root.with_name(f"corrupt-{self.root.name}")
 
     @property
     def agent_steps(self) -> int:
@@ -114,9 +129,19 @@ class AttemptFolder:
         return self.root / "exit.json"
 
     @property
+    def exit_reserve(self) -> Path:
+        """Room taken for the exit record before the disk can fill up."""
+        return self.root / ".exit.reserve"
+
+    @property
     def memory(self) -> Path:
         """Resident memory over time, one row a sample."""
         return self.root / "memory.jsonl"
+
+    @property
+    def stop(self) -> Path:
+        """Why and how fast the shim is to stop its child."""
+        return self.root / "stop.json"
 
     @property
     def stacks(self) -> Path:
@@ -138,6 +163,11 @@ class StudyFolder:
     @property
     def ledger(self) -> Path:
         return self.root / "ledger.jsonl"
+
+    @property
+    def index(self) -> Path:
+        """A cache of a long ledger's replay; it may be deleted at any time."""
+        return self.root / "ledger.index.json"
 
     @property
     def lease(self) -> Path:
@@ -177,6 +207,11 @@ class StudyFolder:
         return self.manifests / "preflight.txt"
 
     @property
+    def probes(self) -> Path:
+        """Scratch run folders of the preflight, one an arm."""
+        return self.root / "probes"
+
+    @property
     def tables(self) -> Path:
         return self.root / "tables"
 
@@ -192,12 +227,22 @@ class StudyFolder:
     def runs(self) -> Path:
         return self.root / "runs"
 
+    @staticmethod
+    def run_name(cell: Cell) -> str:
+        """The run folder of a cell, seen from the study folder."""
+        return f"runs/{cell.arm}-seed{cell.seed}"
+
     def run(self, cell: Cell) -> RunFolder:
-        return RunFolder(self.runs / f"{cell.arm}-seed{cell.seed}")
+        return RunFolder(self.root / self.run_name(cell))
 
     @property
     def attempts(self) -> Path:
         return self.root / "attempts"
+
+    @staticmethod
+    def attempt_name(number: int) -> str:
+        """The name of the attempt with this number."""
+        return f"a{number:06d}"
 
     def attempt(self, name: str) -> AttemptFolder:
         return AttemptFolder(self.attempts / name)

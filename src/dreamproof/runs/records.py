@@ -23,6 +23,7 @@ class RunSettings(Record):
     arm: str
     seed: int
     task: str
+    trainer: str = "dreamer"
     agent_steps: int
     settings: dict[str, Any] = Field(default_factory=dict)
     conditions: list[dict[str, Any]] = Field(default_factory=list)

@@ -82,7 +82,8 @@ class Condition(Settings):
 class CommandTrainer(Settings):
     """Any script as trainer.
 
-    Placeholders: {run_dir} {seed} {arm} {agent_steps} {condition} {episodes} {settings.KEY} {flags}.
+    Placeholders: {python} {run_dir} {seed} {arm} {agent_steps} {condition} {episodes} {micro_batches} {settings.KEY}
+    {flags}. {python} is the interpreter that runs dreamproof.
     """
 
     command: list[str] = Field(min_length=1, description="words of the training command")
@@ -141,7 +142,9 @@ class Money(Settings):
 class Retries(Settings):
     """How often what is tried again."""
 
-    transient_at_most: int = Field(5, ge=0, description="resumes of one cell after transient deaths")
+    transient_at_most: int = Field(
+        5, ge=0, description="resumes of one cell after transient deaths in a row that left no newer checkpoint"
+    )
     same_deterministic_at_most: int = Field(2, ge=1, description="the same deterministic cause so often stops the cell")
     first_wait_seconds: float = Field(2.0, ge=0)
     longest_wait_seconds: float = Field(300.0, ge=0)

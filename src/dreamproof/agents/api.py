@@ -1,0 +1,36 @@
+"""What the training loop and the evaluator ask of an agent. Nothing here mentions replicas."""
+
+from typing import Any, NamedTuple, Protocol
+
+from jax import Array
+
+from dreamproof.jaxcore.types import TimeStep
+
+
+class Decision(NamedTuple):
+    """What an agent does now (N, A), what it remembers, and what is logged of it (N,)."""
+
+    action: Array
+    memory: Any
+    metrics: dict[str, Array]
+
+
+class Agent(Protocol):
+    """A bundle of pure functions over one learning state."""
+
+    def init_state(self, key: Array) -> Any:
+        """The learning state before any update."""
+
+    def init_memory(self, envs: int) -> Any:
+        """What acting remembers between steps, for `envs` envs."""
+
+    def act(
+        self, state: Any, memory: Any, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
+    ) -> Decision:
+        """Chooses actions; `explore` adds the noise of training."""
+
+    def update(self, state: Any, batch: Any, key: Array, scalars: dict[str, Any], progress: Array) -> tuple[Any, dict]:
+        """One gradient step on a batch of replayed windows; `progress` is the trained fraction."""
+
+    def calibrate(self, state: Any, missed: Array) -> Any:
+        """Takes in what acting showed about the agent's own promises; `missed` (N,) are the broken ones."""

@@ -1,0 +1,156 @@
+"""Actor and critics: imagined rollouts, returns of reward and cost, the losses, and the price of cost."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.agents.dreamer.world_model import Batch, Latent, WorldModel
+from dreamproof.agents.normalisation import Spread
+from dreamproof.agents.returns import discount_weights, lambda_returns
+from dreamproof.jaxcore.devices import scan_unroll
+from dreamproof.nn.heads import Normal, TwoHot, bounded_normal
+from dreamproof.nn.layers import MLP
+from dreamproof.settings.dreamer import Behavior as Settings
+
+
+class Actor(eqx.Module):
+    """π(a | feature): a bounded normal."""
+
+    network: MLP
+    least_sigma: float = eqx.field(static=True)
+    most_sigma: float = eqx.field(static=True)
+
+    def __init__(self, key: Array, sizes: tuple[int, ...], actions: int, settings: Settings, dtype: Any) -> None:
+        self.network = MLP(key, sizes, 2 * actions, dtype, scale=0.01)
+        self.least_sigma, self.most_sigma = settings.least_sigma, settings.most_sigma
+
+    def __call__(self, feature: Array) -> Normal:
+        return bounded_normal(self.network(feature), self.least_sigma, self.most_sigma)
+
+
+class Critics(eqx.Module):
+    """Values of reward (risk-adjusted where an arm prices risk) and of cost, as two-hot logits."""
+
+    reward: MLP
+    cost: MLP
+
+    def __init__(self, key: Array, sizes: tuple[int, ...], bins: int, dtype: Any) -> None:
+        first, second = jax.random.split(key)
+        self.reward = MLP(first, sizes, bins, dtype, scale=0.0)
+        self.cost = MLP(second, sizes, bins, dtype, scale=0.0)
+
+
+class Dream(NamedTuple):
+    """An imagined rollout: features (H+1, S, F), unclipped actions (H, S, A), costs (H, S), margins (H+1, S)."""
+
+    feature: Array
+    actions: Array
+    cost: Array
+    margin: Array
+
+
+def clip_action(action: Array) -> Array:
+    """What the task and the model see of an action."""
+    return jnp.clip(action, -1.0, 1.0)
+
+
+def dream(model: WorldModel, actor: Actor, start: Latent, horizon: int, key: Array) -> Dream:
+    """Follows the actor through the prior for `horizon` steps; no gradient flows."""
+
+    def step(state: Latent, step_key: Array) -> tuple[Latent, tuple[Latent, Array]]:
+        act_key, model_key = jax.random.split(step_key)
+        action = actor(model.feature(state)).sample(act_key)
+        following = model.imagine(state, clip_action(action), model_key)
+        return following, (following, action)
+
+    _, (states, actions) = jax.lax.scan(step, start, jax.random.split(key, horizon), unroll=scan_unroll())
+    joined = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, states)
+    feature = model.feature(joined)
+    cost, margin = model.step_cost(joined, feature)[1:], model.step_margin(joined, feature)
+    return jax.lax.stop_gradient(Dream(feature, actions, cost, margin))
+
+
+class DreamReturns(NamedTuple):
+    """What a dream is worth: returns (H, S) and the values they are measured against."""
+
+    reward: Array
+    cost: Array
+    reward_value: Array
+    cost_value: Array
+    weights: Array
+    step_cost: Array
+
+
+def dream_returns(
+    model: WorldModel, critics: Critics, dreamt: Dream, penalty: Array, settings: Settings, two_hot: TwoHot
+) -> DreamReturns:
+    """λ-returns of reward minus `penalty` (H, S) and of cost, with soft continuation."""
+    feature = dreamt.feature
+    following = feature[1:]
+    reward = two_hot.decode(model.reward(following)) - penalty
+    discounts = settings.discount * jax.nn.sigmoid(model.proceed(following)[..., 0])
+    reward_value = two_hot.decode(critics.reward(feature))
+    cost_value = two_hot.decode(critics.cost(feature))
+    return DreamReturns(
+        lambda_returns(reward, reward_value, discounts, settings.mixing),
+        lambda_returns(dreamt.cost, cost_value, discounts, settings.mixing),
+        reward_value[:-1],
+        cost_value[:-1],
+        discount_weights(discounts),
+        dreamt.cost,
+    )
+
+
+def actor_loss(
+    actor: Actor, dreamt: Dream, returns: DreamReturns, spread: Spread, prices: dict[str, Array]
+) -> tuple[Array, dict[str, Array]]:
+    """REINFORCE on the advantage of reward minus the priced advantage of cost, plus entropy."""
+    policy = actor(dreamt.feature[:-1])
+    advantage = (returns.reward - returns.reward_value) - prices["multiplier"] * (returns.cost - returns.cost_value)
+    entropy = policy.entropy()
+    gain = policy.log_probability(dreamt.actions) * jax.lax.stop_gradient(advantage / spread.scale)
+    loss = -(returns.weights * (gain + prices["entropy"] * entropy)).mean()
+    return loss, {
+        "actor/entropy": entropy.mean(),
+        "actor/sigma": policy.sigma.mean(),
+        "actor/advantage": jnp.abs(advantage / spread.scale).mean(),
+    }
+
+
+def critic_loss(
+    critics: Critics, slow: Critics, feature: Array, targets: tuple[Array, Array], weights: Array, two_hot: TwoHot
+) -> Array:
+    """Cross-entropy to the returns and to the slow critics' own values, for reward and cost alike."""
+    total = jnp.zeros(())
+    for network, slow_network, target in (
+        (critics.reward, slow.reward, targets[0]),
+        (critics.cost, slow.cost, targets[1]),
+    ):
+        logits = network(feature)
+        calm = jax.lax.stop_gradient(two_hot.decode(slow_network(feature)))
+        loss = two_hot.loss(logits, jax.lax.stop_gradient(target)) + two_hot.loss(logits, calm)
+        total += (weights * loss).mean()
+    return total
+
+
+def replay_returns(slow: Critics, feature: Array, batch: Batch, settings: Settings, two_hot: TwoHot) -> Any:
+    """λ-returns of replayed reward and cost (T−1, B), and where they hold: episode ends inside a window cut them."""
+    cut = batch.first[1:]
+    discounts = settings.discount * (1 - batch.terminated[1:]) * (1 - cut)
+
+    def returns(rewards: Array, values: Array) -> Array:
+        return lambda_returns(jnp.where(cut > 0, values[:-1], rewards[1:]), values, discounts, settings.mixing)
+
+    reward = returns(batch.reward, two_hot.decode(slow.reward(feature)))
+    cost = returns(batch.cost, two_hot.decode(slow.cost(feature)))
+    return (reward, cost), 1 - cut
+
+
+def update_multiplier(raised: Array, step_cost: Array, episode_steps: int, limits: dict[str, Array]) -> Array:
+    """Raises or lowers the price of cost by how far the imagined cost of an episode is above what is tolerated."""
+    excess = step_cost.mean() * episode_steps - limits["cost_limit"]
+    most = limits["multiplier_most"] - limits["multiplier_start"]
+    return jnp.clip(raised + limits["multiplier_rate"] * excess, -limits["multiplier_start"], jnp.maximum(0.0, most))

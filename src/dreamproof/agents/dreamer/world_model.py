@@ -1,0 +1,339 @@
+"""Recurrent state-space model (DreamerV3, 2023) with entities: encode, observe, imagine, decode, and their losses.
+
+Entities are parts of the observation that come as a set (hazards around the robot). A network that sees a whole set, or
+where in the world it is, learns the few hundred layouts of a run by heart and knows nothing about the next one. So each
+entity is carried as itself, moved by one shared map, judged alone for cost and margin (the worst one counts), and seen
+by actor and critics through an embedding pooled over all; slots that only name the world's axes are left out.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.jaxcore.devices import scan_unroll
+from dreamproof.jaxcore.types import Spec
+from dreamproof.nn.heads import Categoricals, Normal, TwoHot, coin_loss, symlog
+from dreamproof.nn.layers import MLP, Dense, Linear, Norm
+from dreamproof.settings.dreamer import WorldModel as Settings
+
+LEAST_LATENT_SIGMA = 0.01
+DANGER_CONTEXT = 8
+
+
+class Latent(NamedTuple):
+    """Recurrent state h (..., D), stochastic state z (..., Z) and entities e (..., J, W)."""
+
+    h: Array
+    z: Array
+    e: Array
+
+
+class Batch(NamedTuple):
+    """Replayed windows (T, B, ...). action is the one that led to the observation; reward and cost came with it.
+
+    held_out (B,) marks windows that the ensemble does not train on.
+    """
+
+    observation: Array
+    action: Array
+    reward: Array
+    cost: Array
+    margin: Array
+    first: Array
+    terminated: Array
+    held_out: Array
+
+
+def with_distance(entities: Array) -> Array:
+    """(..., W) → (..., W + 1): the distance is what most often matters."""
+    return jnp.concatenate([entities, jnp.sqrt((entities**2).sum(-1, keepdims=True) + 1e-6)], axis=-1)
+
+
+def entity_shape(spec: Spec, settings: Settings) -> tuple[int, int]:
+    """How many entities a model of these settings carries, and how many numbers each; (0, 0) for none."""
+    if spec.entities is None or not settings.entities:
+        return 0, 0
+    start, stop, width = spec.entities
+    return (stop - start) // width, width
+
+
+class Entities(eqx.Module):
+    """How a set of entities moves, how it is seen, and what it costs."""
+
+    motion: Linear
+    context: Linear
+    place: Linear
+    residual: Linear
+    embed: MLP
+    speed: Linear
+    danger: MLP
+    nearness: MLP
+
+    def __init__(self, key: Array, width: int, state_size: int, units: int, dtype: Any) -> None:
+        keys = jax.random.split(key, 8)
+        self.motion = Linear(keys[0], state_size, width * (width + 1), scale=0.01)
+        self.context = Linear(keys[1], state_size, units)
+        self.place = Linear(keys[2], width, units)
+        self.residual = Linear(keys[3], units, width, scale=0.01)
+        self.embed = MLP(keys[4], (width + 1, units), units, dtype)
+        self.speed = Linear(keys[5], state_size, DANGER_CONTEXT)
+        self.danger = MLP(keys[6], (width + 1 + DANGER_CONTEXT, units), 1)
+        self.nearness = MLP(keys[7], (width + 1, units), 1)
+
+    def move(self, state: Array, entities: Array) -> Array:
+        """The entities (..., J, W) after a step: one affine map for all of them, plus what is special about a place."""
+        width = entities.shape[-1]
+        affine = self.motion(state).reshape(*state.shape[:-1], width + 1, width)
+        shared = entities @ affine[..., :width, :] + affine[..., width:, :]
+        special = self.residual(jax.nn.silu(self.place(entities) + self.context(state)[..., None, :]))
+        return entities + shared + special
+
+    def pool(self, entities: Array) -> Array:
+        """(..., J, W) → (..., units): the largest answer of any entity to each of `units` learned questions."""
+        return self.embed(with_distance(symlog(entities))).max(axis=-2)
+
+    def cost_logit(self, state: Array, entities: Array) -> Array:
+        """(...): how sure it is that the worst entity costs something in this step."""
+        context = self.speed(state)[..., None, :]
+        wide = jnp.broadcast_to(context, (*entities.shape[:-1], DANGER_CONTEXT))
+        return self.danger(jnp.concatenate([with_distance(entities), wide], axis=-1))[..., 0].max(-1)
+
+    def margin(self, entities: Array) -> Array:
+        """(...): distance to violating the constraint by the nearest entity."""
+        return self.nearness(with_distance(entities))[..., 0].min(-1)
+
+
+class WorldModel(eqx.Module):
+    """All that is learned from replay."""
+
+    encoder: MLP
+    inward: Dense
+    gates: Linear
+    gates_norm: Norm
+    prior: MLP
+    posterior: MLP
+    decoder: MLP
+    reward: MLP
+    cost: MLP
+    proceed: MLP
+    margin: MLP
+    entities: Entities | None
+    settings: Settings = eqx.field(static=True)
+    spec: Spec = eqx.field(static=True)
+
+    def __init__(self, key: Array, spec: Spec, settings: Settings, dtype: Any) -> None:
+        keys = jax.random.split(key, 12)
+        self.settings, self.spec = settings, spec
+        units, h, z = settings.units, settings.deterministic, settings.latent_size
+        outputs = z if settings.latent == "categorical" else 2 * z
+        rest = len(self.rest_slots)
+        head = (self.feature_size, *[units] * settings.head_layers)
+        self.encoder = MLP(keys[0], (rest, *[units] * settings.encoder_layers), None, dtype)
+        self.inward = Dense(keys[1], z + spec.action_size, units, dtype)
+        self.gates = Linear(keys[2], h + units, 3 * h, dtype, bias=False)
+        self.gates_norm = Norm(3 * h)
+        self.prior = MLP(keys[3], (h, units), outputs, dtype)
+        self.posterior = MLP(keys[4], (h + units, units), outputs, dtype)
+        self.decoder = MLP(keys[5], (h + z, *[units] * settings.encoder_layers), rest, dtype)
+        self.reward = MLP(keys[6], head, settings.bins, dtype, scale=0.0)
+        self.cost = MLP(keys[7], head, settings.bins, dtype, scale=0.0)
+        self.proceed = MLP(keys[8], head, 1, dtype)
+        self.margin = MLP(keys[9], head, 1, dtype)
+        width = self.entity_shape[1]
+        self.entities = Entities(keys[10], width, h, settings.entity_units, dtype) if self.has_entities else None
+
+    @property
+    def entity_shape(self) -> tuple[int, int]:
+        """How many entities, and how many numbers each; (0, 0) without."""
+        return entity_shape(self.spec, self.settings)
+
+    @property
+    def has_entities(self) -> bool:
+        """Whether the task has entities and the settings use them."""
+        return self.entity_shape[0] > 0
+
+    @property
+    def rest_slots(self) -> tuple[int, ...]:
+        """Which observation slots the recurrent model sees: no entity's, and none that only names the world's axes."""
+        left_out: set[int] = set()
+        if self.has_entities and self.spec.entities is not None:
+            left_out |= set(range(*self.spec.entities[:2]))
+        if not self.settings.absolute:
+            named = [range(start, stop) for name, start, stop in self.spec.slots if name in self.spec.absolute]
+            left_out |= {slot for slots in named for slot in slots}
+        return tuple(slot for slot in range(self.spec.observation_size) if slot not in left_out)
+
+    @property
+    def feature_size(self) -> int:
+        """Width of what heads, actor and critics see."""
+        pooled = self.settings.entity_units if self.has_entities else 0
+        return self.settings.deterministic + self.settings.latent_size + pooled
+
+    def rest(self, observation: Array) -> Array:
+        """The part of an observation (..., O) that the recurrent model sees."""
+        return observation[..., jnp.asarray(self.rest_slots)]
+
+    def seen_entities(self, observation: Array) -> Array:
+        """The entities (..., J, W) in an observation."""
+        count, width = self.entity_shape
+        if self.spec.entities is None or not self.has_entities:
+            return jnp.zeros((*observation.shape[:-1], 0, 0))
+        start, stop, _ = self.spec.entities
+        return observation[..., start:stop].reshape(*observation.shape[:-1], count, width)
+
+    def feature(self, state: Latent) -> Array:
+        """What heads, actor and critics see of a state."""
+        parts = [state.h, state.z] + ([self.entities.pool(state.e)] if self.entities is not None else [])
+        return jnp.concatenate(parts, axis=-1)
+
+    def step_cost(self, state: Latent, feature: Array) -> Array:
+        """Expected cost of the step that led to a state, (...)."""
+        if self.entities is None:
+            return jnp.maximum(0.0, self.two_hot.decode(self.cost(feature)))
+        return self.spec.most_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, state.e))
+
+    def step_margin(self, state: Latent, feature: Array) -> Array:
+        """Expected margin in a state, (...)."""
+        return self.margin(feature)[..., 0] if self.entities is None else self.entities.margin(state.e)
+
+    def cost_loss(self, state: Latent, feature: Array, target: Array) -> Array:
+        """Cross-entropy of the cost of a step, (...)."""
+        if self.entities is None:
+            return self.two_hot.loss(self.cost(feature), target)
+        return coin_loss(self.entities.cost_logit(state.h, state.e), target / self.spec.most_step_cost)
+
+    @property
+    def two_hot(self) -> TwoHot:
+        """The bins of all two-hot heads."""
+        return TwoHot.make(self.settings.bins, self.settings.bin_reach)
+
+    def initial(self, shape: tuple[int, ...]) -> Latent:
+        """The state before anything was seen."""
+        sizes = ((self.settings.deterministic,), (self.settings.latent_size,), self.entity_shape)
+        return Latent(*(jnp.zeros((*shape, *size)) for size in sizes))
+
+    def distribution(self, output: Array) -> Categoricals | Normal:
+        """The latent's distribution from the output of prior or posterior."""
+        if self.settings.latent == "categorical":
+            return Categoricals.make(output, self.settings.groups, self.settings.uniform_mix)
+        mean, raw = jnp.split(output, 2, axis=-1)
+        return Normal(mean, LEAST_LATENT_SIGMA + jax.nn.softplus(raw))
+
+    def draw(self, distribution: Categoricals | Normal, key: Array) -> Array:
+        """A sample as a flat vector (..., Z)."""
+        sample = distribution.sample(key)
+        return sample.reshape(*sample.shape[:-2], -1) if self.settings.latent == "categorical" else sample
+
+    def recur(self, state: Latent, action: Array) -> Array:
+        """The next recurrent state (gated recurrent unit with one norm over all gates)."""
+        x = self.inward(jnp.concatenate([state.z, action], axis=-1))
+        joint = jnp.concatenate([state.h.astype(x.dtype), x], axis=-1)
+        reset, candidate, update = jnp.split(self.gates_norm(self.gates(joint)).astype(jnp.float32), 3, axis=-1)
+        update = jax.nn.sigmoid(update - 1)
+        return update * jnp.tanh(jax.nn.sigmoid(reset) * candidate) + (1 - update) * state.h
+
+    def moved(self, h: Array, entities: Array) -> Array:
+        """Where the entities are expected after the step that made `h`."""
+        return entities if self.entities is None else self.entities.move(h, entities)
+
+    def imagine(self, state: Latent, action: Array, key: Array) -> Latent:
+        """One step by the prior."""
+        h = self.recur(state, action)
+        return Latent(h, self.draw(self.distribution(self.prior(h)), key), self.moved(h, state.e))
+
+    def encode(self, observation: Array) -> Array:
+        """Embeds what the recurrent model sees of (..., O)."""
+        return self.encoder(symlog(self.rest(observation)))
+
+    def observe(
+        self, state: Latent, action: Array, seen: tuple[Array, Array], first: Array, key: Array
+    ) -> tuple[Latent, Array]:
+        """One step by the posterior from (embedding, entities); returns the state and the posterior's raw output."""
+        embedding, entities = seen
+        keep = 1.0 - first[..., None]
+        state = Latent(state.h * keep, state.z * keep, state.e)
+        h = self.recur(state, action * keep)
+        output = self.posterior(jnp.concatenate([h.astype(embedding.dtype), embedding], axis=-1))
+        return Latent(h, self.draw(self.distribution(output), key), entities), output
+
+
+class WorldModelLoss(NamedTuple):
+    """States (T, B, ...) without gradient, and metrics."""
+
+    states: Latent
+    metrics: dict[str, Array]
+
+
+def observe_sequence(model: WorldModel, batch: Batch, key: Array) -> tuple[Latent, Array]:
+    """Posterior states (T, B, ...) of a batch and the posterior's raw outputs; windows start from the initial state."""
+    embedding, entities = model.encode(batch.observation), model.seen_entities(batch.observation)
+    first = batch.first.at[0].set(1.0)
+    keys = jax.random.split(key, first.shape[0])
+
+    def step(state: Latent, row: tuple[Array, ...]) -> tuple[Latent, tuple[Array, Array, Array]]:
+        action, embedded, is_first, step_key = row
+        state, output = model.observe(state, action, (embedded, state.e), is_first, step_key)
+        return state, (state.h, state.z, output)
+
+    start = model.initial(first.shape[1:])
+    rows = (batch.action, embedding, first, keys)
+    _, (h, z, outputs) = jax.lax.scan(step, start, rows, unroll=scan_unroll())
+    return Latent(h, z, entities), outputs
+
+
+def entity_loss(model: WorldModel, states: Latent, first: Array) -> Array:
+    """Squared error of where each entity went, mean over entities of the sum over its numbers, (T, B)."""
+    if model.entities is None:
+        return jnp.zeros_like(first)
+    expected = model.moved(states.h[1:], states.e[:-1])
+    # Errors count relative to the distance: a turn moves what is far by more than what matters.
+    error = ((expected - states.e[1:]) ** 2).sum(-1) / (1.0 + (states.e[1:] ** 2).sum(-1))
+    # A jump (something appears, vanishes or is mistaken for another) is not a motion to be learned.
+    bounded = jnp.where(error < 1.0, error, 0.0).mean(-1) * (1 - first[1:])
+    return jnp.concatenate([jnp.zeros_like(bounded[:1]), bounded])
+
+
+def world_model_loss(
+    model: WorldModel, batch: Batch, key: Array, scales: dict[str, Array]
+) -> tuple[Array, WorldModelLoss]:
+    """Reconstruction, entities, reward, cost, continue, margin and balanced KL; every part is a mean over (T, B)."""
+    states, posterior_output = observe_sequence(model, batch, key)
+    posterior = model.distribution(posterior_output)
+    prior = model.distribution(model.prior(states.h))
+    feature = model.feature(states)
+    weights_of_slots = model.rest(model.spec.weights())
+    decoded = model.decoder(jnp.concatenate([states.h, states.z], axis=-1))
+    error = (decoded - symlog(model.rest(batch.observation))) ** 2
+    stop = jax.lax.stop_gradient
+    frozen_posterior, frozen_prior = jax.tree.map(stop, (posterior, prior))
+    free = scales["free_nats"]
+    losses = {
+        "reconstruction": (error * weights_of_slots).sum(-1),
+        "entities": entity_loss(model, states, batch.first),
+        "reward": model.two_hot.loss(model.reward(feature), batch.reward) * (1 - batch.first),
+        "cost": model.cost_loss(states, feature, batch.cost) * (1 - batch.first),
+        "proceed": coin_loss(model.proceed(feature)[..., 0], 1.0 - batch.terminated),
+        "margin": jnp.abs(model.step_margin(states, feature) - batch.margin),
+        "dynamics": jnp.maximum(free, frozen_posterior.kl(prior)),
+        "representation": jnp.maximum(free, posterior.kl(frozen_prior)),
+    }
+    weights: dict[str, Any] = {
+        "reconstruction": scales["reconstruction_scale"],
+        "entities": scales["entity_scale"],
+        "reward": 1.0,
+        "cost": 1.0,
+        "proceed": 1.0,
+        "margin": scales["margin_scale"],
+        "dynamics": scales["dynamics_scale"],
+        "representation": scales["representation_scale"],
+    }
+    assert weights.keys() == losses.keys()
+    assert all(loss.shape == batch.reward.shape for loss in losses.values())
+    means = {name: loss.mean() for name, loss in losses.items()}
+    total = sum(weights[name] * mean for name, mean in means.items())
+    metrics = {f"model/{name}": mean for name, mean in means.items()}
+    metrics["model/kl"] = jax.tree.map(stop, posterior).kl(jax.tree.map(stop, prior)).mean()
+    return jnp.asarray(total), WorldModelLoss(jax.tree.map(stop, states), metrics)

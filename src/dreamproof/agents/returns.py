@@ -1,0 +1,41 @@
+"""Returns along a sequence (T, ...), newest last."""
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.jaxcore.devices import scan_unroll
+
+
+def lambda_returns(rewards: Array, values: Array, discounts: Array, mixing: float) -> Array:
+    """R_t = r_t + d_t·[(1−λ)·v_{t+1} + λ·R_{t+1}], R_T = v_T (Sutton & Barto, 2018, eq. 12.18).
+
+    rewards, discounts: (T, ...) of the transitions t → t+1; values: (T+1, ...). Returns (T, ...).
+    """
+    assert rewards.shape == discounts.shape == values[1:].shape, (rewards.shape, discounts.shape, values.shape)
+
+    def backward(later: Array, row: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        reward, discount, value = row
+        now = reward + discount * ((1 - mixing) * value + mixing * later)
+        return now, now
+
+    rows = (rewards, discounts, values[1:])
+    _, returns = jax.lax.scan(backward, values[-1], rows, reverse=True, unroll=scan_unroll())
+    return returns
+
+
+def discount_weights(discounts: Array) -> Array:
+    """Product of the discounts before each step, (T, ...); 1 at the first."""
+    ones = jnp.ones_like(discounts[:1])
+    return jnp.concatenate([ones, jnp.cumprod(discounts[:-1], axis=0)])
+
+
+def discounted_least(margins: Array, discount: Array | float) -> Array:
+    """Discounted minimum to the end of the sequence: y_t = (1−γ)·l_t + γ·min(l_t, y_{t+1}), y_T = l_T. (T, ...)."""
+
+    def backward(later: Array, margin: Array) -> tuple[Array, Array]:
+        now = (1 - discount) * margin + discount * jnp.minimum(margin, later)
+        return now, now
+
+    _, least = jax.lax.scan(backward, margins[-1], margins[:-1], reverse=True)
+    return jnp.concatenate([least, margins[-1:]])

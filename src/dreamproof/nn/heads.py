@@ -1,0 +1,120 @@
+"""What a network's output means: two-hot numbers, bounded normals, straight-through categoricals, coin flips."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+LOG_2PI = 1.8378770664093453
+
+
+def symlog(x: Array) -> Array:
+    """sign(x)·ln(1 + |x|)."""
+    return jnp.sign(x) * jnp.log1p(jnp.abs(x))
+
+
+def symexp(x: Array) -> Array:
+    """The inverse of symlog."""
+    return jnp.sign(x) * jnp.expm1(jnp.abs(x))
+
+
+class TwoHot(NamedTuple):
+    """A number as a distribution over bins symexp(linspace(−reach, reach)) (DreamerV3, 2023, eq. 9-10)."""
+
+    bins: Array
+
+    @classmethod
+    def make(cls, count: int, reach: float) -> "TwoHot":
+        """An odd `count` of bins, zero among them."""
+        assert count % 2 == 1, count
+        half = symexp(jnp.linspace(-reach, 0.0, count // 2 + 1))
+        return cls(jnp.concatenate([half, -half[:-1][::-1]]))
+
+    def encode(self, value: Array) -> Array:
+        """(...) numbers → (..., bins) weights that sum to 1 on the two nearest bins."""
+        value = jnp.clip(value, self.bins[0], self.bins[-1])
+        above = jnp.clip(jnp.searchsorted(self.bins, value, side="right"), 1, len(self.bins) - 1)
+        low, high = self.bins[above - 1], self.bins[above]
+        weight = ((value - low) / (high - low))[..., None]
+        index = jnp.arange(len(self.bins))
+        return (index == above[..., None] - 1) * (1 - weight) + (index == above[..., None]) * weight
+
+    def decode(self, logits: Array) -> Array:
+        """(..., bins) logits → (...) expected numbers; mirrored bins are summed first, so flat is exactly 0."""
+        weights = jax.nn.softmax(logits, axis=-1) * self.bins
+        middle = len(self.bins) // 2
+        pairs = weights[..., :middle] + weights[..., :middle:-1]
+        return pairs.sum(-1) + weights[..., middle]
+
+    def loss(self, logits: Array, target: Array) -> Array:
+        """Cross-entropy to the two-hot target, (...)."""
+        return -(self.encode(target) * jax.nn.log_softmax(logits, axis=-1)).sum(-1)
+
+
+class Normal(NamedTuple):
+    """Independent normals over the last axis."""
+
+    mean: Array
+    sigma: Array
+
+    def sample(self, key: Array) -> Array:
+        return self.mean + self.sigma * jax.random.normal(key, self.mean.shape, self.mean.dtype)
+
+    def log_probability(self, value: Array) -> Array:
+        """Summed over the last axis."""
+        scaled = (value - self.mean) / self.sigma
+        return (-0.5 * scaled**2 - jnp.log(self.sigma) - 0.5 * LOG_2PI).sum(-1)
+
+    def entropy(self) -> Array:
+        """Summed over the last axis."""
+        return (jnp.log(self.sigma) + 0.5 * (1 + LOG_2PI)).sum(-1)
+
+    def kl(self, other: "Normal") -> Array:
+        """KL[self ‖ other], summed over the last axis."""
+        ratio = (self.sigma / other.sigma) ** 2
+        distance = ((self.mean - other.mean) / other.sigma) ** 2
+        return 0.5 * (ratio + distance - 1 - jnp.log(ratio)).sum(-1)
+
+
+def bounded_normal(output: Array, least_sigma: float, most_sigma: float) -> Normal:
+    """Policy head: mean tanh(μ) in [−1, 1], sigma between the two bounds."""
+    mean, raw = jnp.split(output, 2, axis=-1)
+    return Normal(jnp.tanh(mean), least_sigma + (most_sigma - least_sigma) * jax.nn.sigmoid(raw + 2.0))
+
+
+class Categoricals(NamedTuple):
+    """Independent categoricals: log-probabilities (..., groups, classes)."""
+
+    log_probabilities: Array
+
+    @classmethod
+    def make(cls, logits: Array, groups: int, uniform_mix: float) -> "Categoricals":
+        """Softmax mixed with a little of the uniform, so that no class ever dies."""
+        shaped = logits.reshape(*logits.shape[:-1], groups, -1)
+        probabilities = (1 - uniform_mix) * jax.nn.softmax(shaped, axis=-1) + uniform_mix / shaped.shape[-1]
+        return cls(jnp.log(probabilities))
+
+    def sample(self, key: Array) -> Array:
+        """One-hot (..., groups, classes); gradients pass straight to the probabilities."""
+        noise = jax.random.gumbel(key, self.log_probabilities.shape)
+        chosen = jnp.argmax(self.log_probabilities + noise, axis=-1)
+        hard = jax.nn.one_hot(chosen, self.log_probabilities.shape[-1])
+        soft = jnp.exp(self.log_probabilities)
+        return hard + soft - jax.lax.stop_gradient(soft)
+
+    def kl(self, other: "Categoricals") -> Array:
+        """KL[self ‖ other], summed over groups."""
+        difference = self.log_probabilities - other.log_probabilities
+        return (jnp.exp(self.log_probabilities) * difference).sum((-2, -1))
+
+
+def coin_loss(logit: Array, target: Array) -> Array:
+    """Cross-entropy of a Bernoulli, (...)."""
+    return jnp.maximum(logit, 0) - logit * target + jnp.log1p(jnp.exp(-jnp.abs(logit)))
+
+
+def pinball_loss(prediction: Array, target: Array, quantile: float) -> Array:
+    """Least where `prediction` is the `quantile` of the targets, (...)."""
+    error = target - prediction
+    return jnp.maximum(quantile * error, (quantile - 1) * error)

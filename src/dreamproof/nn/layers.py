@@ -1,0 +1,97 @@
+"""Thin layers over whole batches (..., features). Parameters are float32; products run in the given dtype."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+NORM_EPSILON = 1e-4
+# Standard deviation of a unit normal cut at two sigma.
+TRUNCATED_SIGMA = 0.87962566103423978
+
+
+def truncated_normal(key: Array, shape: tuple[int, ...], fan_in: int, scale: float = 1.0) -> Array:
+    """Weights with variance scale / fan_in, cut at two sigma (DreamerV3, 2023)."""
+    sigma = (scale / fan_in) ** 0.5 / TRUNCATED_SIGMA
+    return sigma * jax.random.truncated_normal(key, -2.0, 2.0, shape)
+
+
+class Linear(eqx.Module):
+    """(..., in) → (..., out)."""
+
+    weight: Array
+    bias: Array | None
+    dtype: Any = eqx.field(static=True)
+
+    def __init__(
+        self, key: Array, inputs: int, outputs: int, dtype: Any = jnp.float32, bias: bool = True, scale: float = 1.0
+    ) -> None:
+        self.weight = truncated_normal(key, (inputs, outputs), inputs, scale)
+        self.bias = jnp.zeros(outputs) if bias else None
+        self.dtype = dtype
+
+    def __call__(self, x: Array) -> Array:
+        y = x.astype(self.dtype) @ self.weight.astype(self.dtype)
+        return y if self.bias is None else y + self.bias.astype(self.dtype)
+
+
+class Norm(eqx.Module):
+    """Root-mean-square norm with a learned scale; statistics in float32."""
+
+    scale: Array
+
+    def __init__(self, size: int) -> None:
+        self.scale = jnp.ones(size)
+
+    def __call__(self, x: Array) -> Array:
+        wide = x.astype(jnp.float32)
+        inverse = jax.lax.rsqrt(jnp.mean(wide * wide, axis=-1, keepdims=True) + NORM_EPSILON)
+        return (wide * inverse * self.scale).astype(x.dtype)
+
+
+class Dense(eqx.Module):
+    """Linear without bias, norm, SiLU."""
+
+    linear: Linear
+    norm: Norm
+
+    def __init__(self, key: Array, inputs: int, outputs: int, dtype: Any = jnp.float32) -> None:
+        self.linear = Linear(key, inputs, outputs, dtype, bias=False)
+        self.norm = Norm(outputs)
+
+    def __call__(self, x: Array) -> Array:
+        return jax.nn.silu(self.norm(self.linear(x)))
+
+
+class MLP(eqx.Module):
+    """Dense layers and a linear output in float32; `scale` shrinks the output's initial weights."""
+
+    hidden: list[Dense]
+    output: Linear | None
+
+    def __init__(
+        self, key: Array, sizes: tuple[int, ...], outputs: int | None, dtype: Any = jnp.float32, scale: float = 1.0
+    ) -> None:
+        keys = jax.random.split(key, len(sizes))
+        self.hidden = [
+            Dense(k, inputs, units, dtype) for k, inputs, units in zip(keys, sizes[:-1], sizes[1:], strict=False)
+        ]
+        self.output = None if outputs is None else Linear(keys[-1], sizes[-1], outputs, dtype, scale=scale)
+
+    def __call__(self, x: Array) -> Array:
+        for layer in self.hidden:
+            x = layer(x)
+        return x if self.output is None else self.output(x).astype(jnp.float32)
+
+
+def ensemble(build: Callable[[Array], eqx.Module], key: Array, members: int) -> eqx.Module:
+    """`members` modules of one shape with a leading member axis, to be called through jax.vmap."""
+    return eqx.filter_vmap(build)(jax.random.split(key, members))
+
+
+def parameter_count(tree: Any) -> int:
+    """Numbers in all arrays of a pytree."""
+    return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))

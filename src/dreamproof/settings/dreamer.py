@@ -1,0 +1,114 @@
+"""Settings of the Dreamer-style safe agent. Traced ones are scalars that may differ between replicas of one compile."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from dreamproof.settings.strict import Settings
+from dreamproof.settings.traced import TRACED
+
+Traced = Annotated[float, TRACED]
+
+
+class WorldModel(Settings):
+    """The recurrent state-space model and its heads."""
+
+    latent: Literal["categorical", "gaussian"] = "gaussian"
+    groups: int = Field(32, ge=1, description="categoricals, or dimensions of the gaussian latent")
+    classes: int = Field(16, ge=2, description="classes of one categorical")
+    deterministic: int = Field(256, ge=1, description="width of the recurrent state")
+    units: int = Field(256, ge=1, description="width of every hidden layer")
+    encoder_layers: int = Field(2, ge=1)
+    head_layers: int = Field(2, ge=1)
+    entities: bool = Field(True, description="carry sets of entities as themselves where the task names them")
+    entity_units: int = Field(64, ge=1)
+    absolute: bool = Field(False, description="also model slots that only tell where the world's origin and axes are")
+    bins: int = Field(101, ge=3, description="bins of a two-hot head; odd")
+    bin_reach: float = Field(5.0, gt=0, description="outermost bins are ±symexp(reach)")
+    uniform_mix: float = Field(0.01, ge=0, lt=1)
+    learning_rate: Traced = Field(3e-4, gt=0)
+    clip: float = Field(100.0, gt=0)
+    reconstruction_scale: Traced = Field(20.0, gt=0, description="weight of the squared error of symlog observations")
+    entity_scale: Traced = Field(500.0, ge=0, description="weight of the squared error of where entities go")
+    margin_scale: Traced = Field(5.0, ge=0)
+    dynamics_scale: Traced = Field(1.0, ge=0)
+    representation_scale: Traced = Field(0.1, ge=0)
+    free_nats: Traced = Field(1.0, ge=0)
+
+    @property
+    def latent_size(self) -> int:
+        """Numbers in the stochastic state."""
+        return self.groups * (self.classes if self.latent == "categorical" else 1)
+
+
+class Behavior(Settings):
+    """Actor and critics, learned in imagination."""
+
+    horizon: int = Field(15, ge=1)
+    starts: int = Field(256, ge=1, description="imagined trajectories an update")
+    discount: float = Field(0.997, gt=0, lt=1)
+    mixing: float = Field(0.95, ge=0, le=1, description="lambda of the returns")
+    actor_learning_rate: Traced = Field(1e-4, gt=0)
+    critic_learning_rate: Traced = Field(1e-4, gt=0)
+    clip: float = Field(100.0, gt=0)
+    entropy: Traced = Field(3e-4, ge=0)
+    least_sigma: float = Field(0.1, gt=0)
+    most_sigma: float = Field(1.0, gt=0)
+    slow_fraction: float = Field(0.02, gt=0, le=1)
+    slow_scale: float = Field(1.0, ge=0, description="weight of the pull towards the slow critic")
+    replay_value_scale: Traced = Field(0.3, ge=0, description="weight of the critics' loss on replayed returns")
+    multiplier_start: Traced = Field(0.1, ge=0, description="price of one unit of cost")
+    multiplier_from: Traced = Field(0.0, ge=0, description="trained fraction at which the price begins to rise from 0")
+    multiplier_to: Traced = Field(0.0, ge=0, description="trained fraction at which the price is whole")
+    multiplier_rate: Traced = Field(0.0, ge=0, description="how fast the price follows the imagined cost")
+    multiplier_most: Traced = Field(1.0, ge=0)
+    cost_limit: Traced = Field(1.0, ge=0, description="cost of an episode, in simulator steps, that is tolerated")
+
+
+class Planner(Settings):
+    """Constrained cross-entropy planning at every decision."""
+
+    mode: Literal["constrained", "filter", "off"] = "constrained"
+    horizon: int = Field(12, ge=1)
+    samples: int = Field(96, ge=1)
+    proposals: int = Field(32, ge=0, description="actor rollouts among the candidates")
+    elites: int = Field(16, ge=1)
+    iterations: int = Field(3, ge=1)
+    momentum: float = Field(0.1, ge=0, lt=1)
+    first_sigma: float = Field(0.5, gt=0)
+    least_sigma: float = Field(0.05, ge=0)
+    explore_sigma: Traced = Field(0.1, ge=0, description="noise on the executed action while training")
+    cost_limit: Traced = Field(1.0, ge=0, description="J_C an episode below which a candidate is safe")
+    terminal_cost: Traced = Field(0.0, ge=0, description="weight of the cost critic at the end of the horizon")
+    cost_price: Traced = Field(0.0, ge=0, description="price of predicted cost among safe candidates (OSRP-Lag)")
+
+
+class Risk(Settings):
+    """Epistemic uncertainty and the calibrated barrier; weights 0 leave only the shadow values."""
+
+    uncertainty_weight: Traced = Field(0.0, ge=0)
+    certificate_weight: Traced = Field(0.0, ge=0)
+    price: Traced = Field(0.5, ge=0, description="beta: price of one unit of risk penalty")
+    tube: Traced = Field(0.0, ge=0, description="kappa: how much position uncertainty lowers the predicted margin")
+    certified_only: Traced = Field(0.0, ge=0, le=1, description="1: candidates must keep the lower barrier above 0")
+    members: int = Field(5, ge=2)
+    units: int = Field(128, ge=1)
+    prior_scale: float = Field(0.5, ge=0)
+    mask_probability: float = Field(0.8, gt=0, le=1)
+    learning_rate: Traced = Field(3e-4, gt=0)
+    barrier_discount: float = Field(0.95, gt=0, lt=1)
+    barrier_quantile: float = Field(0.2, gt=0, lt=1)
+    barrier_decay: float = Field(0.2, gt=0, le=1)
+    miscoverage: float = Field(0.1, gt=0, lt=1, description="delta of the certificate")
+    warm_up: float = Field(0.15, ge=0, lt=1, description="fraction of training before the price ramps up")
+    ramp_end: float = Field(0.4, gt=0, le=1)
+
+
+class Dreamer(Settings):
+    """The whole agent."""
+
+    world_model: WorldModel = WorldModel()
+    behavior: Behavior = Behavior()
+    planner: Planner = Planner()
+    risk: Risk = Risk()
+    precision: Literal["float32", "bfloat16"] = "float32"

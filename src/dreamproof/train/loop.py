@@ -1,0 +1,173 @@
+"""THE loop: prefill, then chunks of (act, step, update); log, evaluate and save in agent steps. It names no agent."""
+
+import time
+from dataclasses import dataclass, field
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dreamproof.agents.registry import make_agent
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import read_json, write_json
+from dreamproof.envs.episodes import Episodes
+from dreamproof.envs.registry import make as make_env
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import read_settings
+from dreamproof.runs.records import RunSettings
+from dreamproof.runs.writer import RunWriter
+from dreamproof.settings.cell import CELL_SETTINGS, DreamerCell
+from dreamproof.settings.strict import validate
+from dreamproof.settings.traced import static_key, traced_values
+from dreamproof.train.guard import Frozen, StopFlag
+from dreamproof.train.log import MetricSums, Pulse, progress_bar
+from dreamproof.train.pack import Pack, PackState
+from dreamproof.train.saving import checkpoint_facts, restore, save_cell, shared_checkpoints
+
+
+@dataclass
+class Job:
+    """Several cells of equal shapes, trained together."""
+
+    runs: list[RunSettings]
+    writers: list[RunWriter]
+    cell: DreamerCell
+    pack: Pack
+    frozen: Frozen
+    sums: MetricSums = field(default_factory=MetricSums)
+
+    @property
+    def names(self) -> list[str]:
+        return [f"{run.arm}/{run.seed}" for run in self.runs]
+
+    @property
+    def agent_steps(self) -> int:
+        return self.runs[0].agent_steps
+
+
+def read_job(folders: list[RunFolder]) -> Job:
+    """The job that the settings of these run folders describe; refuses cells that cannot share one compile."""
+    runs = [_settings(folder) for folder in folders]
+    cells = [
+        validate(CELL_SETTINGS[run.trainer], run.settings, f"{folder.settings} (settings)")
+        for run, folder in zip(runs, folders, strict=True)
+    ]
+    for run, cell in zip(runs[1:], cells[1:], strict=True):
+        same = (run.task, run.agent_steps, run.trainer) == (runs[0].task, runs[0].agent_steps, runs[0].trainer)
+        if not same or static_key(cell) != static_key(cells[0]):
+            raise BadInput(
+                f"{run.arm}/{run.seed} cannot train in one pack with {runs[0].arm}/{runs[0].seed}: "
+                "task, steps or a setting that shapes the compile differs",
+                "set pack_cells: 1 in the study, or make the arms differ in traced settings only",
+            )
+    env = make_env(runs[0].task, cells[0].env)
+    agent = make_agent(runs[0].trainer, env.spec, cells[0].agent)
+    rows = [traced_values(cell.agent) for cell in cells]
+    scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
+    pack = Pack(agent, env, cells[0].train, [run.seed for run in runs], scalars, runs[0].agent_steps)
+    return Job(runs, [RunWriter(folder) for folder in folders], cells[0], pack, Frozen(len(runs)))
+
+
+def _settings(folder: RunFolder) -> RunSettings:
+    found = read_settings(folder)
+    if found is None:
+        raise BadInput(f"{folder.settings}: missing or not readable", "dreamproof run STUDY")
+    if found.trainer not in CELL_SETTINGS:
+        raise BadInput(f"{folder.settings}: there is no trainer '{found.trainer}'", "dreamproof schema")
+    return found
+
+
+def train(folders: list[RunFolder]) -> bool:
+    """Trains to the last step, resuming where the newest shared checkpoints are; False where it was asked to stop."""
+    stop = StopFlag()
+    job = read_job(folders)
+    with Pulse(job.writers) as pulse, progress_bar() as bar:
+        task = bar.add_task(_title(job), total=job.agent_steps, facts="compiling")
+        pulse.set("compile", 0, 0)
+        state = start(job)
+        envs = job.pack.envs
+        done = int(state.env_steps) * envs
+        chunk = max(1, job.cell.train.chunk_agent_steps // envs)
+        while done < job.agent_steps and not stop.asked and not job.frozen.all:
+            began = time.monotonic()
+            steps = min(chunk, -(-(job.agent_steps - done) // envs), _until_due(job, done) // envs)
+            state, metrics = job.pack.chunk(state, steps)
+            metrics = jax.device_get(metrics)
+            done = int(state.env_steps) * envs
+            updates = np.asarray(state.agent.gradient_steps)
+            rate = steps * envs / (time.monotonic() - began)
+            job.frozen.note(np.asarray(state.agent.finite), job.writers, done, updates)
+            job.sums.add(metrics)
+            pulse.set("train", done, int(updates.max()), rate)
+            bar.update(task, completed=done, facts=f"{rate * len(job.runs):,.0f} steps/s")
+            _at_cadence(job, state, done, pulse)
+        _save(job, state, done, pulse)
+        pulse.set("done" if done >= job.agent_steps else "save", done, int(state.agent.gradient_steps.max()))
+    return done >= job.agent_steps
+
+
+def start(job: Job) -> PackState:
+    """Resumed from disk, or fresh with a prefilled replay."""
+    folders = shared_checkpoints(job.writers)
+    if folders is not None:
+        return restore(job.pack, folders)
+    settings = job.cell.train
+    state, _ = job.pack.prefill(job.pack.init(), -(-settings.prefill_agent_steps // settings.envs))
+    return state
+
+
+def _title(job: Job) -> str:
+    return job.names[0] if len(job.names) == 1 else f"{len(job.names)} cells"
+
+
+def _until_due(job: Job, done: int) -> int:
+    """Agent steps to the next evaluation, at least one step of every env."""
+    every = job.cell.train.evaluate_every_agent_steps
+    return max(job.pack.envs, every - done % every)
+
+
+def _at_cadence(job: Job, state: PackState, done: int, pulse: Pulse) -> None:
+    """Logs, evaluates and saves whatever is due at `done` agent steps."""
+    settings, envs = job.cell.train, job.pack.envs
+    updates = np.asarray(state.agent.gradient_steps)
+    if done % settings.log_every_agent_steps < envs:
+        for writer, row, count in zip(job.writers, job.sums.take(), updates, strict=True):
+            writer.log({"agent_steps": done, "gradient_steps": int(count), **row})
+    if done % settings.evaluate_every_agent_steps < envs and done < job.agent_steps:
+        _save(job, state, done, pulse)
+
+
+def _save(job: Job, state: PackState, done: int, pulse: Pulse) -> None:
+    """Validates every replica, commits its checkpoint, and keeps the one that validates best."""
+    updates = np.asarray(state.agent.gradient_steps)
+    pulse.set("evaluate", done, int(updates.max()))
+    params = job.pack.env.default_params()
+    episodes = job.pack.evaluate(state.agent, params, "validation", job.cell.train.validation_episodes)
+    means = {name: np.asarray(values).mean(1) for name, values in _validation(episodes).items()}
+    pulse.set("save", done, int(updates.max()))
+    for index, writer in enumerate(job.writers):
+        row = {f"validation/{name}": float(value[index]) for name, value in means.items()}
+        writer.log({"agent_steps": done, "gradient_steps": int(updates[index]), **row})
+        facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
+        save_cell(writer, job.pack, state, index, facts | {"frozen": index in job.frozen.replicas})
+        chosen = _select(writer, done, row, job.cell.train.feasible_cost)
+        writer.keep_newest(job.cell.train.keep_checkpoints, {chosen})
+
+
+def _validation(episodes: Episodes) -> dict[str, Array]:
+    return {"return": episodes.returns, "cost": episodes.costs, "goals": episodes.goals}
+
+
+def _select(writer: RunWriter, agent_steps: int, row: dict[str, float], feasible_cost: float) -> int:
+    """The step of the checkpoint that validates best: feasible first, then by return; else the least cost."""
+    now = {"agent_steps": agent_steps, "return": row["validation/return"], "cost": row["validation/cost"]}
+
+    def merit(entry: dict[str, float]) -> tuple[bool, float]:
+        feasible = entry["cost"] <= feasible_cost
+        return (feasible, entry["return"] if feasible else -entry["cost"])
+
+    before = read_json(writer.run.selected)
+    best = now if before is None or merit(now) > merit(before) else before
+    write_json(writer.run.selected, best)
+    return int(best["agent_steps"])

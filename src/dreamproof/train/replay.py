@@ -1,0 +1,58 @@
+"""A ring of everything seen, on the device: one row a timestep of every env, read as windows."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.agents.dreamer.world_model import Batch
+from dreamproof.jaxcore.types import Spec, TimeStep
+
+SCALARS = ("reward", "cost", "margin", "first", "terminated")
+
+
+class Replay(NamedTuple):
+    """rows (R, N, C, W) of R replicas with N envs each; `written` counts rows of one env, the same for all."""
+
+    rows: Array
+    written: Array
+
+
+def row_width(spec: Spec) -> int:
+    """Numbers in one row: observation, action, then the scalars."""
+    return spec.observation_size + spec.action_size + len(SCALARS)
+
+
+def init_replay(spec: Spec, replicas: int, envs: int, capacity: int) -> Replay:
+    """An empty ring of `capacity` rows an env."""
+    return Replay(jnp.zeros((replicas, envs, capacity, row_width(spec))), jnp.zeros((), jnp.int32))
+
+
+def add(replay: Replay, seen: TimeStep, action: Array) -> Replay:
+    """Writes one row (R, N, ...) an env over the oldest; `action` is the one that led to `seen`."""
+    scalars = jnp.stack([jnp.asarray(getattr(seen, name), jnp.float32) for name in SCALARS], axis=-1)
+    row = jnp.concatenate([seen.observation, action, scalars], axis=-1)
+    index = replay.written % replay.rows.shape[2]
+    rows = jax.lax.dynamic_update_slice_in_dim(replay.rows, row[:, :, None], index, axis=2)
+    return Replay(rows, replay.written + 1)
+
+
+def sample(rows: Array, written: Array, key: Array, shape: tuple[int, int], spec: Spec) -> Batch:
+    """Windows (T, B, ...) of one replica's rows (N, C, W), uniform over all that lie whole inside the ring.
+
+    Windows of env 0 are marked as held out.
+    """
+    length, batch = shape
+    envs, capacity, width = rows.shape
+    filled = jnp.minimum(written, capacity)
+    oldest = jnp.where(written > capacity, written % capacity, 0)
+    env_key, start_key = jax.random.split(key)
+    env = jax.random.randint(env_key, (batch,), 0, envs)
+    start = jax.random.randint(start_key, (batch,), 0, jnp.maximum(1, filled - length + 1))
+    index = (oldest + start[None] + jnp.arange(length)[:, None]) % capacity
+    window = rows[env[None], index]
+    assert window.shape == (length, batch, width), window.shape
+    seen, action, scalars = jnp.split(window, [spec.observation_size, spec.observation_size + spec.action_size], -1)
+    named = {name: scalars[..., position] for position, name in enumerate(SCALARS)}
+    return Batch(observation=seen, action=action, held_out=(env == 0).astype(jnp.float32), **named)

@@ -1,0 +1,121 @@
+"""Cells of a pack on disk: one checkpoint a cell, and a pack put together again from them."""
+
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dreamproof.base.files import canonical_json, text_hash
+from dreamproof.jaxcore.checkpoints import all_finite, fill, named_arrays, parameter_hash, read_arrays, write_arrays
+from dreamproof.jaxcore.devices import code_commit, library_versions
+from dreamproof.runs.layout import CheckpointFolder
+from dreamproof.runs.reader import newest_good_checkpoint, read_checkpoint
+from dreamproof.runs.records import RunSettings
+from dreamproof.runs.writer import RunWriter
+from dreamproof.train.pack import Pack, PackState
+from dreamproof.version import __version__
+
+AGENT_FILE = "agent.npz"
+RESUME_FILE = "resume.npz"
+
+
+def cell_arrays(pack: Pack, state: PackState, index: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """What the agent of one replica is, and what is needed beside it to go on as if never stopped."""
+    agent = named_arrays(jax.tree.map(lambda x: x[index], eqx.filter(state.agent, eqx.is_array)))
+    envs = slice(index * pack.envs, (index + 1) * pack.envs)
+    written = min(int(state.replay.written), state.replay.rows.shape[2])
+    rest = {
+        "memory": jax.tree.map(lambda x: x[index], state.memory),
+        "env": jax.tree.map(lambda x: x[envs], state.env),
+        "seen": jax.tree.map(lambda x: x[envs], state.seen),
+        "action": state.action[index],
+        "sums": jax.tree.map(lambda x: x[index], state.sums),
+        "rows": state.replay.rows[index, :, :written],
+        "written": state.replay.written,
+        "env_steps": state.env_steps,
+        "episode": state.episode,
+    }
+    return agent, named_arrays(rest)
+
+
+def save_cell(writer: RunWriter, pack: Pack, state: PackState, index: int, facts: dict[str, Any]) -> CheckpointFolder:
+    """Commits the checkpoint of one replica."""
+    agent, rest = cell_arrays(pack, state, index)
+
+    def write(folder: Path) -> None:
+        write_arrays(folder / AGENT_FILE, agent)
+        write_arrays(folder / RESUME_FILE, rest)
+
+    finite = all_finite(agent) and not facts.pop("frozen")
+    return writer.save(write, facts | {"parameter_hash": parameter_hash(agent), "finite": finite})
+
+
+def checkpoint_facts(settings: RunSettings, agent_steps: int, gradient_steps: int, pack: list[str]) -> dict[str, Any]:
+    """What the record of a checkpoint says beside its files."""
+    return {
+        "agent_steps": agent_steps,
+        "gradient_steps": gradient_steps,
+        "task": settings.task,
+        "settings_hash": text_hash(canonical_json(settings.model_dump(mode="json"))),
+        "code_version": __version__,
+        "code_commit": code_commit(),
+        "pack": pack,
+        "versions": library_versions(),
+    }
+
+
+def shared_checkpoints(writers: list[RunWriter]) -> list[CheckpointFolder] | None:
+    """The good checkpoints at the newest step that all cells of a pack have; None to start from nothing."""
+    newest = [newest_good_checkpoint(writer.run) for writer in writers]
+    if any(folder is None for folder in newest):
+        return None
+    steps = {folder.agent_steps for folder in newest if folder is not None}
+    common = min(steps)
+    folders = [writer.run.checkpoint(common) for writer in writers]
+    return folders if all(read_checkpoint(folder) is not None for folder in folders) else None
+
+
+def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:
+    """The pack as it was when these checkpoints were saved."""
+    template = pack.init()
+    cells = []
+    for index, folder in enumerate(folders):
+        agent, rest = cell_arrays(pack, template, index)
+        found = read_arrays(folder.root / RESUME_FILE)
+        rows = found.pop("rows")
+        rest.pop("rows")
+        shaped = fill(rest, found, str(folder.root))
+        shaped["rows"] = rows
+        cells.append((fill(agent, read_arrays(folder.root / AGENT_FILE), str(folder.root)), shaped))
+    return _join(template, cells)
+
+
+Arrays = dict[str, np.ndarray]
+
+
+def _join(template: PackState, cells: list[tuple[Arrays, Arrays]]) -> PackState:
+    agents = {name: np.stack([agent[name] for agent, _ in cells]) for name in cells[0][0]}
+    rest = [cell for _, cell in cells]
+
+    def part(prefix: str, join: Any) -> dict[str, np.ndarray]:
+        names = [name for name in rest[0] if name.startswith(prefix + "/")]
+        return {name.removeprefix(prefix + "/"): join([cell[name] for cell in rest]) for name in names}
+
+    rows = np.zeros(template.replay.rows.shape, np.float32)
+    for index, cell in enumerate(rest):
+        rows[index, :, : cell["rows"].shape[1]] = cell["rows"]
+    joined = {
+        "agent": fill(template.agent, agents, "agent"),
+        "memory": fill(template.memory, part("memory", np.stack), "memory"),
+        "env": fill(template.env, part("env", np.concatenate), "env"),
+        "seen": fill(template.seen, part("seen", np.concatenate), "seen"),
+        "sums": fill(template.sums, part("sums", np.stack), "sums"),
+        "action": np.stack([cell["action"] for cell in rest]),
+        "replay": template.replay._replace(rows=jnp.asarray(rows), written=jnp.asarray(rest[0]["written"])),
+        "env_steps": rest[0]["env_steps"],
+        "episode": rest[0]["episode"],
+    }
+    return jax.tree.map(lambda x: jnp.asarray(x) if eqx.is_array_like(x) else x, template._replace(**joined))
