@@ -1,0 +1,35 @@
+"""`dreamproof check`: the preflight."""
+
+import typer
+
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+
+
+def check(study: StudyArgument, json: JsonOption = False) -> None:
+    """Start every arm once in its real environment, before anything is spent."""
+    from dreamproof.base.errors import ExitCode, PreflightFailed
+    from dreamproof.base.files import read_json
+    from dreamproof.study import conduct
+    from dreamproof.study.opening import open_study
+    from dreamproof.study.preflight import preflight_lines
+
+    opened = open_study(study)
+
+    def say(text: str) -> None:
+        if not json:
+            typer.echo(text)
+
+    with conduct.held(opened) as ledger:
+        conduct.prepare_run(opened, ledger, accept_changes=False)
+        try:
+            result = conduct.preflight(opened, ledger, say, again=True)
+        except PreflightFailed:
+            if not json:
+                raise
+            print_json(read_json(opened.folder.preflight))
+            raise typer.Exit(ExitCode.PREFLIGHT_FAILED) from None
+    if json:
+        print_json(read_json(opened.folder.preflight))
+    elif result is not None:
+        typer.echo("\n".join(preflight_lines(result)))
+        typer.echo(f"next        dreamproof run {study}")

@@ -1,0 +1,42 @@
+"""`dreamproof import`: runs that were made outside the study."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+
+
+def import_runs(
+    study: StudyArgument,
+    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Folder with run folders, or a status table (TSV).")],
+    pattern: Annotated[
+        str | None, typer.Option("--pattern", metavar="NAME", help="Folder names, e.g. '{arm}_s{seed}'.")
+    ] = None,
+    adapter: Annotated[str | None, typer.Option("--adapter", help="native, embodied, bracket_lines or jsonl.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken in; record nothing.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Take finished runs into the study: copy nothing, prove what can be proven, name the rest."""
+    from dreamproof.study import conduct
+    from dreamproof.study.importing import Options
+    from dreamproof.study.importing import import_runs as find_runs
+    from dreamproof.study.opening import open_study
+
+    opened = open_study(study)
+    options = Options(pattern, adapter)
+    if dry_run:
+        result = find_runs(opened, source, options)
+    else:
+        with conduct.held(opened) as ledger:
+            conduct.declare(opened, ledger)
+            result = find_runs(opened, source, options)
+            conduct.record(opened, ledger, *result.events)
+            conduct.write_manifests(opened)
+    if json:
+        found = {"proven": result.proven, "unproven": result.unproven, "missing": result.missing}
+        print_json({**found, "strangers": result.strangers, "recorded": not dry_run})
+    else:
+        typer.echo("\n".join(result.lines))
+        typer.echo(f"next        dreamproof status {study}")

@@ -1,0 +1,123 @@
+"""What `run` shows while it works: a live table on a terminal, one line an event elsewhere."""
+
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from dreamproof.study.events import Row
+    from dreamproof.study.supervisor import Supervisor
+
+KEPT_LINES = 6
+MOST_ROWS = 30
+
+
+def event_line(row: "Row") -> str | None:
+    """An event as one line for a person; None for those that are not worth one."""
+    name = row["event"]
+    if name == "attempt_started":
+        what = f"{row['work']} {' '.join(row['cells'])}"
+        return f"{row['attempt']} started: {what}"
+    if name == "attempt_ended":
+        said = f" — {row['evidence'][0]}" if row["evidence"] and row["cause"] != "completed" else ""
+        return f"{row['attempt']} ended: {row['cause']}{said}"
+    if name == "train_proven":
+        return f"{row['cell']} trained: {row['agent_steps']:,} agent steps, checkpoint {row['parameter_hash'][:12]}"
+    if name == "eval_proven":
+        return f"{row['cell']} evaluated under {row['condition']}: {row['episodes']} episodes"
+    texts = {
+        "liveness_changed": "{attempt} is {state}: {reason}",
+        "remedy": "remedy {action}: {reason}",
+        "cell_stopped": "{cell} stopped: {reason}",
+        "cell_reopened": "{cell} opened again",
+        "breaker_tripped": "breaker: {reason}",
+        "stop_requested": "asked to stop by {by}",
+        "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
+        "proof_lost": "{cell}: proof lost: {reason}",
+        "replica_frozen": "{cell} is no longer finite: {reason}",
+    }
+    return texts[name].format(**row) if name in texts else None
+
+
+class View:
+    """Shows progress; a terminal that went away silences it and ends nothing."""
+
+    def __init__(self, plain: bool) -> None:
+        self._lines: list[str] = []
+        self._live: Live | None = None
+        self._silent = False
+        self._plain = plain or not sys.stdout.isatty()
+
+    def __enter__(self) -> "View":
+        if not self._plain:
+            from rich.live import Live
+
+            self._live = Live(refresh_per_second=2, transient=False)
+            self._live.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._live is not None:
+            self._guarded(self._live.stop)
+
+    def say(self, text: str) -> None:
+        """Shows one line."""
+        line = f"{time.strftime('%H:%M:%S')} {text}"
+        self._lines = [*self._lines, line][-KEPT_LINES:]
+        if self._live is None:
+            self._guarded(lambda: print(line, flush=True))
+
+    def event(self, row: "Row") -> None:
+        """Shows an event."""
+        line = event_line(row)
+        if line is not None:
+            self.say(line)
+
+    def tick(self, supervisor: "Supervisor") -> None:
+        """Redraws the table."""
+        if self._live is not None and not self._silent:
+            live = self._live
+            self._guarded(lambda: live.update(self._picture(supervisor)))
+
+    def _guarded(self, show: Any) -> None:
+        if self._silent:
+            return
+        try:
+            show()
+        except (OSError, ValueError):  # a closed terminal: EIO, or a closed file
+            self._silent = True
+
+    def _picture(self, supervisor: "Supervisor") -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        from dreamproof.base.words import duration_text, money_text
+
+        opened = supervisor.opened
+        table = Table(title=Text(self._title(supervisor)), title_justify="left", box=None)
+        for column in ("cell", "attempt", "agent steps", "rate", "left", "money", "state"):
+            table.add_column(column)
+        for running in supervisor.running_cells()[:MOST_ROWS]:
+            steps = f"{running.agent_steps:,}/{running.declared_agent_steps:,}"
+            rate = running.agent_steps_per_second
+            table.add_row(
+                running.cell,
+                running.attempt,
+                steps if running.work == "train" else running.phase,
+                f"{rate:,.1f}/s" if rate else "–",
+                duration_text(running.seconds_left),
+                money_text(running.money, opened.study.money.currency),
+                running.liveness,
+            )
+        return Group(table, *map(Text, self._lines))  # evidence may hold brackets, which are no markup
+
+    def _title(self, supervisor: "Supervisor") -> str:
+        state = supervisor.state
+        trained = sum(state.trained(cell) for cell in state.cells.values())
+        evaluated = sum(map(state.evaluated, state.eval_cells.values()))
+        counts = f"trained {trained}/{len(state.cells)}, evaluated {evaluated}/{len(state.eval_cells)}"
+        notice = f" — {supervisor.notice}" if supervisor.notice else ""
+        return f"{supervisor.study.name}: {counts}{notice}"

@@ -1,0 +1,98 @@
+"""The `dreamproof` command: one verb a file; heavy imports happen inside the verb that needs them."""
+
+import errno
+import gc
+import sys
+from typing import NoReturn
+
+import typer
+
+from dreamproof.base.errors import DreamproofError, ExitCode
+from dreamproof.base.files import is_full
+from dreamproof.cli import (
+    check,
+    cost,
+    export,
+    importing,
+    plan,
+    report,
+    run,
+    schema,
+    status,
+    stop,
+    verify,
+    watch,
+    why,
+)
+
+HELP = """Declare a study once; run what is missing; know why everything ended; decide on evidence.
+
+STUDY is the YAML file of a study or its results folder.
+
+Exit codes: 0 done, 1 unexpected, 2 bad input, 3 something is still missing, 4 preflight failed,
+5 another supervisor holds the study, 6 broken evidence, 7 budget reached, 130 interrupted.
+"""
+
+app = typer.Typer(
+    help=HELP,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for name, verb in (
+    ("plan", plan.plan),
+    ("check", check.check),
+    ("run", run.run),
+    ("status", status.status),
+    ("watch", watch.watch),
+    ("why", why.why),
+    ("stop", stop.stop),
+    ("cost", cost.cost),
+    ("verify", verify.verify),
+    ("report", report.report),
+    ("export", export.export),
+    ("import", importing.import_runs),
+    ("schema", schema.schema),
+):
+    app.command(name)(verb)
+
+
+def main() -> None:
+    """Runs a verb; an error that a person can mend is told in words, with its exit code."""
+    # A pass of the collector over a large study costs more than a short-lived verb ever frees.
+    gc.disable()
+    try:
+        app()
+    except DreamproofError as error:
+        _leave(str(error), error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        sys.stderr.close()
+    except OSError as error:
+        _leave_by_disk(error)
+    finally:
+        gc.enable()
+
+
+def _leave_by_disk(error: OSError) -> None:
+    """Tells of a disk that is full or may not be written; any other error of the system is not ours to explain."""
+    place = error.filename or "the study folder"
+    if error.errno == errno.EIO:  # the terminal was closed; whatever was to be done is done
+        sys.exit(ExitCode.OK)
+    if is_full(error):
+        _leave(f"no room left on the disk of {place}\n  next: df -h; make room, then the same command again")
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        _leave(f"{place}: {error.strerror}\n  next: ls -ld {place}; then the same command again")
+    raise error
+
+
+def _leave(words: str, code: ExitCode = ExitCode.BAD_INPUT) -> NoReturn:
+    print(f"error: {words}", file=sys.stderr)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    main()

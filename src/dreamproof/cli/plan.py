@@ -1,0 +1,100 @@
+"""`dreamproof plan`: the matrix, the gap, and what closing it will take."""
+
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from dreamproof.cli.words import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json
+
+if TYPE_CHECKING:
+    from dreamproof.study.opening import OpenStudy
+    from dreamproof.study.plan import Gap
+
+
+def plan(study: StudyArgument, arms: ArmsOption = None, seeds: SeedsOption = None, json: JsonOption = False) -> None:
+    """Show the matrix, the gap, and the hours, memory, disk and money that closing it takes."""
+    from dreamproof.study.opening import open_study
+    from dreamproof.study.plan import Selection, find_gap
+
+    opened = open_study(study, numbers_only=True)
+    gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
+    facts = plan_facts(opened, gap)
+    if json:
+        print_json(facts)
+    else:
+        typer.echo(plan_text(opened, facts, str(study)))
+
+
+def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
+    """The plan as data; what nothing has measured as yet is None."""
+    import time
+
+    from dreamproof.base.files import read_json
+    from dreamproof.study.cost import outlook
+    from dreamproof.study.lease import living_holder
+    from dreamproof.study.overview import seeds_by_arm
+
+    study, state = opened.study, opened.state
+    alive = living_holder(opened.folder.lease) is not None
+    preflight = read_json(opened.folder.preflight) or {}
+    needs = preflight.get("needs", {})
+    spent, forecast = outlook(state, time.time(), alive, preflight.get("rates", {}))
+    return {
+        "study": study.name,
+        "question": study.question,
+        "arms": list(study.arms),
+        "seeds": study.seeds,
+        "conditions": [condition.name for condition in study.conditions],
+        "train_cells": len(state.cells),
+        "eval_cells": len(state.eval_cells),
+        "gap_train": seeds_by_arm(cell.cell for cell in gap.train),
+        "gap_train_cells": len(gap.train),
+        "gap_eval_cells": len(gap.evaluate),
+        "slots": study.backend.slots,
+        "pack_cells": study.pack_cells,
+        "wall_seconds": forecast.wall_seconds,
+        "gpu_hours": _gpu_hours(forecast.busy_seconds, study.money.gpus_per_attempt),
+        "money": forecast.money,
+        "spent": spent,
+        "budget": study.money.budget,
+        "currency": study.money.currency,
+        "device_bytes": needs.get("device_bytes"),
+        "host_bytes": needs.get("host_bytes"),
+        "disk_bytes": needs.get("disk_bytes"),
+    }
+
+
+def _gpu_hours(busy_seconds: float | None, gpus: float) -> float | None:
+    return None if busy_seconds is None else busy_seconds * gpus / 3600
+
+
+def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
+    """The plan as a person reads it."""
+    from dreamproof.base.words import bytes_text, count_text, duration_text, money_text
+    from dreamproof.study.overview import seeds_text
+
+    currency = facts["currency"]
+    evaluations = count_text(facts["gap_eval_cells"], "eval cell")
+    conditions = ", ".join(facts["conditions"]) or "none"
+    lines = [
+        f"{facts['study']}: {facts['question']}",
+        f"arms        {', '.join(facts['arms'])}",
+        f"seeds       {seeds_text(facts['seeds'])}",
+        f"conditions  {conditions}",
+        f"matrix      {count_text(facts['train_cells'], 'train cell')}, {count_text(facts['eval_cells'], 'eval cell')}",
+        f"gap         {count_text(facts['gap_train_cells'], 'train cell')}, {evaluations}",
+    ]
+    lines += [f"  train     {arm}: seeds {seeds_text(seeds)}" for arm, seeds in list(facts["gap_train"].items())[:20]]
+    hours = "–" if facts["gpu_hours"] is None else f"{facts['gpu_hours']:.2f}"
+    price = f"{hours} GPU hours, {money_text(facts['money'], currency)}"
+    lines += [
+        f"takes       {duration_text(facts['wall_seconds'])} with {count_text(facts['slots'], 'slot')}, {price}",
+        f"memory      device {bytes_text(facts['device_bytes'])}, host {bytes_text(facts['host_bytes'])} for all slots",
+        f"disk        {bytes_text(facts['disk_bytes'])} for checkpoints",
+        f"money       {money_text(facts['spent'], currency)} spent, budget {money_text(facts['budget'], currency)}",
+    ]
+    if facts["wall_seconds"] is None:
+        lines.append("note        how long it takes is measured by the preflight: dreamproof check")
+    nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
+    lines.append(f"next        dreamproof {'report' if nothing else 'run'} {study}")
+    return "\n".join(lines)

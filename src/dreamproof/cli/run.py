@@ -1,0 +1,192 @@
+"""`dreamproof run`: work on exactly what is missing."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamproof.base.errors import BadInput, ExitCode
+from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument
+
+if TYPE_CHECKING:
+    from dreamproof.cli.live import View
+    from dreamproof.study.ledger import Ledger
+    from dreamproof.study.opening import OpenStudy
+    from dreamproof.study.supervisor import Ending, Options, Supervisor
+
+DETACH_SECONDS = 30.0
+
+
+def run(
+    study: StudyArgument,
+    arms: ArmsOption = None,
+    seeds: SeedsOption = None,
+    detach: Annotated[bool, typer.Option("--detach", help="Work in the background; `watch` shows it.")] = False,
+    accept_changes: Annotated[
+        bool, typer.Option("--accept-changes", help="Go on although the declaration changed its meaning.")
+    ] = False,
+    retry_stopped: Annotated[bool, typer.Option("--retry-stopped", help="Try stopped cells again.")] = False,
+    retrain_lost: Annotated[
+        bool, typer.Option("--retrain-lost", help="Train cells again whose proof is gone from disk.")
+    ] = False,
+    from_lost_host: Annotated[
+        bool, typer.Option("--from-lost-host", help="Take the study from a machine that is gone.")
+    ] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Start without a preflight.")] = False,
+    no_report: Annotated[bool, typer.Option("--no-report", help="Write no reports at the end.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="One line an event instead of a live table.")] = False,
+) -> None:
+    """Train and evaluate what is missing; adopt what already runs."""
+    import gc
+
+    from dreamproof.study.opening import open_study
+    from dreamproof.study.plan import Selection
+
+    gc.enable()
+    opened = open_study(study)
+    selection = Selection.parse(opened.study, arms, seeds)
+    if detach:
+        words = _words_again(study, arms, seeds)
+        flags = {
+            "--accept-changes": accept_changes,
+            "--retry-stopped": retry_stopped,
+            "--retrain-lost": retrain_lost,
+            "--from-lost-host": from_lost_host,
+            "--no-check": no_check,
+            "--no-report": no_report,
+        }
+        _detach(opened, [*words, *(flag for flag, on in flags.items() if on)], study)
+        return
+
+    from dreamproof.cli.live import View
+    from dreamproof.study import conduct
+    from dreamproof.study.supervisor import Options
+
+    with deaf_to_hangup(), View(plain) as view, conduct.held(opened, from_lost_host) as ledger:
+        for change in conduct.prepare_run(opened, ledger, accept_changes):
+            view.say(f"declaration changed: {change}")
+        conduct.settle_lost_proofs(opened, ledger, retrain_lost)
+        if retry_stopped:
+            conduct.reopen(opened, ledger, "run --retry-stopped")
+        if not no_check:
+            conduct.preflight(opened, ledger, view.say)
+        options = Options(selection, on_tick=view.tick, on_event=view.event)
+        ending = _supervise(opened, ledger, options, view, reports=not no_report)
+    _tell_end(opened, ending, study)
+
+
+def _supervise(opened: "OpenStudy", ledger: "Ledger", options: "Options", view: "View", reports: bool) -> "Ending":
+    from dreamproof.cli.report import write_reports
+    from dreamproof.study import conduct
+
+    with conduct.supervising(opened, ledger, options) as supervisor, _hearing_signals(supervisor):
+        ending = supervisor.run()
+        conduct.finish(opened, supervisor, ending, view.say, write_reports if reports else None)
+    return ending
+
+
+@contextmanager
+def deaf_to_hangup() -> Iterator[None]:
+    """A closed terminal or a dropped connection ends nothing."""
+    import signal
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
+def _hearing_signals(supervisor: "Supervisor") -> Iterator[None]:
+    """Ctrl-C saves and stops, a second one leaves the attempts running, as a polite kill does."""
+    import signal
+
+    def interrupt(number: int, frame: object) -> None:
+        if supervisor.finishing:
+            raise KeyboardInterrupt
+        if supervisor.asked is None:
+            supervisor.ask_to_stop("Ctrl-C")
+        else:
+            supervisor.leave = True
+
+    def terminate(number: int, frame: object) -> None:
+        supervisor.leave = True
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, interrupt),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, terminate),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
+    """Says how the study stands and leaves with the exit code of the ending."""
+    import time
+
+    from dreamproof.cli.status import status_text
+    from dreamproof.study.overview import make_overview
+    from dreamproof.study.supervisor import Ending
+
+    typer.echo(f"\n{ending.value}\n")
+    typer.echo(status_text(opened, make_overview(opened, time.time()), str(study)))
+    for name in opened.state.reports:
+        if name.endswith("decision.html"):
+            typer.echo(f"report      {opened.folder.root / name}")
+    codes = {
+        Ending.COMPLETE: ExitCode.OK,
+        Ending.SELECTION_DONE: ExitCode.OK,
+        Ending.BUDGET: ExitCode.BUDGET_REACHED,
+        Ending.LEFT: ExitCode.INTERRUPTED,
+        Ending.STOPPED: ExitCode.INTERRUPTED,
+    }
+    raise typer.Exit(codes.get(ending, ExitCode.GAP_REMAINS))
+
+
+def _words_again(study: Path, arms: str | None, seeds: str | None) -> list[str]:
+    words = ["run", str(study.resolve()), "--plain"]
+    words += ["--arms", arms] if arms else []
+    return words + (["--seeds", seeds] if seeds else [])
+
+
+def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
+    """Starts the same run in a session of its own and waits until it holds the study."""
+    import subprocess
+    import sys
+    import time
+
+    from dreamproof.base.errors import Busy
+    from dreamproof.base.files import read_tail
+    from dreamproof.study.lease import living_holder
+
+    holder = living_holder(opened.folder.lease)
+    if holder is not None:
+        raise Busy(f"{study}: supervised by process {holder.process_id}", f"dreamproof watch {study}")
+    log = opened.folder.supervisor_log
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "dreamproof.cli.main", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    until = time.monotonic() + DETACH_SECONDS
+    while time.monotonic() < until and process.poll() is None:
+        holder = living_holder(opened.folder.lease)
+        if holder is not None and holder.process_id == process.pid:
+            typer.echo(f"process {process.pid} works on it; what it says goes to {log}")
+            typer.echo(f"next        dreamproof watch {study}")
+            return
+        time.sleep(0.05)
+    if process.poll() == 0:
+        typer.echo(read_tail(log, 4096))
+        return
+    raise BadInput(f"the run ended at once: {read_tail(log, 2048).strip()}", f"dreamproof run {study}")

@@ -1,0 +1,129 @@
+"""`dreamproof status`: the whole declared matrix, what runs, what is missing."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, table
+
+if TYPE_CHECKING:
+    from dreamproof.study.opening import OpenStudy
+    from dreamproof.study.overview import Overview
+
+MOST_LISTED = 12
+MARKS = {"proven": "+", "running": ">", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
+MOST_COLUMNS = 40
+MOST_ROWS = 40
+
+
+def status(study: StudyArgument, json: JsonOption = False) -> None:
+    """Show the whole declared matrix: proven, running, missing."""
+    import time
+
+    from dreamproof.study.opening import open_study
+    from dreamproof.study.overview import make_overview
+
+    opened = open_study(study, numbers_only=True)
+    overview = make_overview(opened, time.time())
+    if json:
+        from dreamproof.study.manifests import eval_rows, train_rows
+
+        cells = {"cells": train_rows(opened.state, opened.study), "eval_cells": eval_rows(opened.state)}
+        print_json({**overview.as_json(), **cells})
+    else:
+        typer.echo(status_text(opened, overview, str(study)))
+
+
+def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
+    """The status as a person reads it."""
+    parts = [f"{overview.name}: {overview.question}", f"folder      {overview.folder}", _supervisor_line(overview)]
+    parts.append(f"train       {_counts(overview.train)}")
+    parts.append(f"evaluate    {_counts(overview.evaluate)}")
+    grid = _grid(opened)
+    if grid:
+        parts += ["", grid, "            + proven  > running  ~ waiting  . missing  ! stopped  ? unproven"]
+    if overview.running:
+        parts += ["", running_table(overview)]
+    parts += _missing_lines(overview) + _stopped_lines(overview)
+    parts += [f"note        {notice}" for notice in overview.notices]
+    parts.append(f"next        {_next_command(overview, study)}")
+    return "\n".join(parts)
+
+
+def _supervisor_line(overview: "Overview") -> str:
+    if overview.supervisor is None:
+        return "supervisor  none"
+    return f"supervisor  process {overview.supervisor['process_id']} on {overview.supervisor['host']}"
+
+
+def _counts(counts: dict[str, int]) -> str:
+    declared = counts["declared"]
+    words = [f"{counts.get('proven', 0)}/{declared} proven"]
+    words += [f"{count} {word}" for word, count in counts.items() if word not in ("declared", "proven") and count]
+    return ", ".join(words)
+
+
+def _grid(opened: "OpenStudy") -> str:
+    """One mark a cell, arms down, seeds across; left out where it would not fit."""
+    from dreamproof.runs.layout import Cell
+    from dreamproof.study.manifests import train_status
+
+    state, study = opened.state, opened.study
+    if len(study.seeds) > MOST_COLUMNS or len(study.arms) > MOST_ROWS:
+        return ""
+    width = max(2, max(len(str(seed)) for seed in study.seeds))
+    name_width = max(10, *(len(arm) for arm in study.arms))
+    lines = ["seed".ljust(name_width) + "  " + " ".join(str(seed).rjust(width) for seed in study.seeds)]
+    for arm in study.arms:
+        marks = [MARKS[train_status(state, state.cells[Cell(arm, seed)])].rjust(width) for seed in study.seeds]
+        lines.append(arm.ljust(name_width) + "  " + " ".join(marks))
+    return "\n".join(lines)
+
+
+def running_table(overview: "Overview") -> str:
+    """What runs: steps, rate, time left, money, state."""
+    from dreamproof.base.words import duration_text
+
+    rows = [
+        [
+            running.cell,
+            running.attempt,
+            f"{running.agent_steps:,}/{running.declared_agent_steps:,}" if running.work == "train" else running.phase,
+            f"{running.agent_steps_per_second:,.1f}/s" if running.agent_steps_per_second else "–",
+            duration_text(running.seconds_left),
+            f"{running.money:.2f}",
+            running.liveness,
+        ]
+        for running in overview.running[:MOST_ROWS]
+    ]
+    return table(["cell", "attempt", "agent steps", "rate", "left", "money", "state"], rows)
+
+
+def _missing_lines(overview: "Overview") -> list[str]:
+    from dreamproof.study.overview import seeds_text
+
+    lines = [f"missing     train {arm}: seeds {seeds_text(seeds)}" for arm, seeds in overview.missing_train.items()]
+    for condition, arms in overview.missing_evaluate.items():
+        lines += [f"missing     evaluate {condition} {arm}: seeds {seeds_text(seeds)}" for arm, seeds in arms.items()]
+    return ([""] if lines else []) + _shortened(lines)
+
+
+def _stopped_lines(overview: "Overview") -> list[str]:
+    lines = [f"stopped     {cell}: {reason}" for cell, reason in overview.stopped.items()]
+    return _shortened(lines) + _shortened([f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()])
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    if len(lines) <= MOST_LISTED:
+        return lines
+    return [*lines[:MOST_LISTED], f"            and {len(lines) - MOST_LISTED} more (--json names all)"]
+
+
+def _next_command(overview: "Overview", study: str) -> str:
+    if overview.complete:
+        return f"dreamproof report {study}"
+    if overview.supervisor is not None:
+        return f"dreamproof watch {study}"
+    if overview.stopped:
+        return f"dreamproof why {study} {next(iter(overview.stopped))}"
+    return f"dreamproof run {study}"

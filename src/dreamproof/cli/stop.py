@@ -1,0 +1,53 @@
+"""`dreamproof stop`: save and stop what was started."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dreamproof.cli.words import StudyArgument
+
+if TYPE_CHECKING:
+    from dreamproof.study.opening import OpenStudy
+
+POLL_SECONDS = 0.2
+
+
+def stop(
+    study: StudyArgument,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the end of everything.")] = 120.0,
+) -> None:
+    """Let every running attempt save its checkpoint, then stop it and the supervisor."""
+    import getpass
+    import time
+
+    from dreamproof.base.errors import Busy
+    from dreamproof.base.files import write_json
+    from dreamproof.study.lease import living_holder
+    from dreamproof.study.opening import open_study
+
+    opened = open_study(study)
+    if living_holder(opened.folder.lease) is None:
+        _stop_alone(opened)
+        return
+    write_json(opened.folder.stop_request, {"by": getpass.getuser(), "unix_seconds": time.time()})
+    until = time.monotonic() + wait
+    while time.monotonic() < until:
+        if living_holder(opened.folder.lease) is None:
+            typer.echo("stopped; nothing that had a checkpoint is lost")
+            typer.echo(f"next        dreamproof run {study}")
+            return
+        time.sleep(POLL_SECONDS)
+    raise Busy(f"{study}: still stopping after {wait:g} s", f"dreamproof watch {study}")
+
+
+def _stop_alone(opened: "OpenStudy") -> None:
+    """Without a living supervisor: takes the lease and stops the attempts that live."""
+    from dreamproof.study import conduct
+    from dreamproof.study.supervisor import Options
+
+    if not opened.state.open_attempts:
+        typer.echo("nothing runs")
+        return
+    with conduct.held(opened) as ledger, conduct.supervising(opened, ledger, Options(drain=True)) as supervisor:
+        supervisor.run()
+    typer.echo("stopped what an earlier supervisor had left running")

@@ -1,0 +1,37 @@
+"""`dreamproof watch`: the live view of a study that somebody else supervises."""
+
+from typing import Annotated
+
+import typer
+
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+
+
+def watch(
+    study: StudyArgument,
+    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.", min=0.2)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Show progress until nothing runs; it only reads, and ends nothing."""
+    import gc
+    import sys
+    import time
+
+    from dreamproof.cli.status import status_text
+    from dreamproof.study.opening import open_study
+    from dreamproof.study.overview import make_overview
+
+    gc.enable()
+    while True:
+        opened = open_study(study, numbers_only=True)
+        overview = make_overview(opened, time.time())
+        if json:
+            print_json(overview.as_json())
+        else:
+            if sys.stdout.isatty() and not once:
+                typer.echo("\x1b[2J\x1b[H", nl=False)
+            typer.echo(status_text(opened, overview, str(study)))
+        if once or overview.supervisor is None:
+            return
+        time.sleep(every)

@@ -1,0 +1,126 @@
+"""`dreamproof why`: what happened to one cell, with evidence."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dreamproof.base.errors import BadInput
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+
+if TYPE_CHECKING:
+    from dreamproof.study.opening import OpenStudy
+
+
+def why(
+    study: StudyArgument,
+    cell: Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")],
+    json: JsonOption = False,
+) -> None:
+    """Say what happened to a cell: every attempt, its cause of death and the lines that show it."""
+    from dreamproof.base.words import nearest_word
+    from dreamproof.runs.layout import Cell
+    from dreamproof.study.opening import open_study
+
+    opened = open_study(study)
+    try:
+        wanted = Cell.parse(cell)
+    except ValueError as error:
+        raise BadInput(str(error), f"dreamproof status {study}") from None
+    if wanted not in opened.state.cells:
+        hint = nearest_word(cell, map(str, opened.state.cells))
+        meant = f"; did you mean {hint}?" if hint else ""
+        raise BadInput(f"the study declares no cell {cell}{meant}", f"dreamproof status {study}")
+    facts = cell_facts(opened, wanted)
+    if json:
+        print_json(facts)
+    else:
+        typer.echo(cell_text(facts, str(study)))
+
+
+def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
+    """Everything the ledger knows of a cell, as data."""
+    from dataclasses import asdict
+
+    from dreamproof.study.manifests import eval_status, train_status
+
+    state = opened.state
+    known = state.cells[cell]
+    evals = [one for (other, _), one in state.eval_cells.items() if other == cell]
+    names = dict.fromkeys([*known.attempts, *(name for one in evals for name in one.attempts)])
+    return {
+        "cell": str(cell),
+        "status": train_status(state, known),
+        "run_folder": str(opened.run(cell).root),
+        "agent_steps": known.kept_agent_steps,
+        "declared_agent_steps": opened.study.agent_steps,
+        "proof": asdict(known.proof) if known.proof is not None else None,
+        "stopped": known.stopped or known.eval_stopped,
+        "unproven": known.unproven,
+        "frozen": known.frozen,
+        "evaluations": {one.condition: eval_status(state, one) for one in evals},
+        "attempts": [_attempt_facts(opened, name) for name in sorted(names)],
+        "remedies": [
+            {key: row[key] for key in ("t", "action", "reason")} for row in state.remedies if str(cell) in row["cells"]
+        ],
+    }
+
+
+def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
+    attempt = opened.state.attempts[name]
+    return {
+        "attempt": name,
+        "work": attempt.work,
+        "cells": attempt.cells,
+        "started": attempt.started,
+        "wall_seconds": attempt.wall_seconds,
+        "cause": attempt.cause,
+        "cell_causes": attempt.cell_causes,
+        "evidence": attempt.evidence,
+        "from_agent_steps": attempt.from_agent_steps,
+        "reached_agent_steps": attempt.reached_agent_steps,
+        "kept_agent_steps": attempt.kept_agent_steps,
+        "liveness": attempt.liveness,
+        "liveness_reason": attempt.liveness_reason,
+        "stacks": attempt.stacks,
+        "output": str(opened.folder.attempt(name).output),
+    }
+
+
+def cell_text(facts: dict[str, Any], study: str) -> str:
+    """The story of a cell as a person reads it."""
+    import time
+
+    from dreamproof.base.words import duration_text
+
+    cell = facts["cell"]
+    lines = [f"{cell}: {facts['status']}, {facts['agent_steps']:,} of {facts['declared_agent_steps']:,} agent steps"]
+    lines.append(f"run folder  {facts['run_folder']}")
+    if facts["proof"]:
+        proof = facts["proof"]
+        lines.append(
+            f"proof       {proof['checkpoint']}: {proof['agent_steps']:,} agent steps, "
+            f"{proof['gradient_steps']:,} updates, parameters {proof['parameter_hash'][:12]}"
+        )
+    for key in ("stopped", "unproven", "frozen"):
+        if facts[key]:
+            lines.append(f"{key:<12}{facts[key]}")
+    for condition, status in facts["evaluations"].items():
+        lines.append(f"evaluation  {condition}: {status}")
+    for attempt in facts["attempts"]:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(attempt["started"]))
+        first = attempt["from_agent_steps"].get(cell, 0)
+        kept = attempt["kept_agent_steps"].get(cell)
+        cause = attempt["cell_causes"].get(cell, attempt["cause"]) or f"open ({attempt['liveness'] or 'running'})"
+        steps = f", {first:,} → {kept:,} agent steps kept" if kept is not None and attempt["work"] == "train" else ""
+        lines.append(f"\n{attempt['attempt']}  {when}  {attempt['work']}: {cause}")
+        lines.append(f"    {duration_text(attempt['wall_seconds'])}{steps}")
+        if attempt["liveness_reason"]:
+            lines.append(f"    {attempt['liveness']}: {attempt['liveness_reason']}")
+        lines += [f"    | {quote}" for quote in attempt["evidence"]]
+        lines.append(f"    output: {attempt['output']}")
+    if not facts["attempts"]:
+        lines.append("no attempt was made")
+    lines += [f"remedy      {row['action']}: {row['reason']}" for row in facts["remedies"]]
+    again = " --retry-stopped" if facts["stopped"] else ""
+    lines.append(f"next        dreamproof {'status' if facts['status'] == 'proven' else 'run'} {study}{again}")
+    return "\n".join(lines)

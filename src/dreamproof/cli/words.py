@@ -1,0 +1,26 @@
+"""Arguments that several verbs share, and plain tables for the terminal."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+ArmsOption = Annotated[str | None, typer.Option("--arms", metavar="A,B", help="Work on these arms only, this time.")]
+SeedsOption = Annotated[
+    str | None, typer.Option("--seeds", metavar="0-2,4", help="Work on these seeds only, this time.")
+]
+
+
+def print_json(value: Any) -> None:
+    """Prints a value as JSON."""
+    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    """Columns as wide as their widest text; numbers are for the caller to format."""
+    widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
+    lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in [header, *rows]]
+    return "\n".join(line.rstrip() for line in lines)

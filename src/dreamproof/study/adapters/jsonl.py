@@ -1,0 +1,160 @@
+"""Generic JSON lines with a step in each row, as many trainers write them."""
+
+import json
+import re
+from pathlib import Path
+
+from dreamproof.base.files import read_tail
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import TrainProof
+from dreamproof.study.adapters.api import (
+    FolderAdapter,
+    Reading,
+    Series,
+    modified,
+    newest_weights,
+    not_finite,
+    oldest_time,
+    size_of,
+    steps_when_written,
+    written_at_end,
+)
+from dreamproof.study.adapters.native import series_of_rows
+
+STEP_KEYS = (
+    "agent_steps", "step", "steps", "env_steps", "env_step", "global_step", "total_steps", "total_timesteps",
+    "timesteps", "timestep", "iteration", "epoch",
+)  # fmt: skip
+UPDATE_KEY = re.compile(r"(?:^|[/_.])(?:grad(?:ient)?_steps?|updates?|num_updates|n_updates)$")
+TRAINING_KEY = re.compile(r"loss|grad", re.IGNORECASE)
+TAIL_BYTES = 16384
+# What is read to prove a run; a file may be larger than memory.
+WHOLE_BYTES = 64 << 20
+
+Row = dict[str, object]
+
+
+def rows_file(run: RunFolder) -> Path | None:
+    """metrics.jsonl, or the newest *.jsonl of the folder."""
+    if run.metrics.exists():
+        return run.metrics
+    found = [(modified(path) or 0.0, path) for path in run.root.glob("*.jsonl")]
+    return max(found)[1] if found else None
+
+
+def last_rows(path: Path, limit_bytes: int = TAIL_BYTES) -> list[Row]:
+    """Whole JSON objects at the end of a file, oldest first."""
+    rows = []
+    for line in read_tail(path, limit_bytes).split("\n"):
+        try:
+            row = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(row, dict):
+            rows.append(row)
+    return rows
+
+
+def number(value: object) -> float | None:
+    """A JSON number, or None."""
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def step_key(rows: list[Row]) -> str | None:
+    """The key that counts steps in these rows."""
+    return next((key for key in STEP_KEYS if any(number(row.get(key)) is not None for row in rows)), None)
+
+
+def newest(rows: list[Row], key: str) -> float:
+    """The last value of a key; 0 where it never stands. Not the highest: a resumed run counts from lower again."""
+    return next((value for row in reversed(rows) if (value := number(row.get(key))) is not None), 0.0)
+
+
+def updates_seen(rows: list[Row]) -> int:
+    """Updates that the rows count; else the rows that hold a loss or a gradient, which is a lower bound."""
+    counted = [
+        value for row in rows for key in row if UPDATE_KEY.search(key) and (value := number(row[key])) is not None
+    ]
+    if counted:
+        return int(max(counted))
+    return sum(any(TRAINING_KEY.search(key) and number(row[key]) is not None for key in row) for row in rows)
+
+
+def last_training_values(rows: list[Row]) -> dict[str, float]:
+    """The newest value of every loss and gradient."""
+    values: dict[str, float] = {}
+    for row in rows:
+        for key in row:
+            if TRAINING_KEY.search(key) and (value := number(row[key])) is not None:
+                values[key] = value
+    return values
+
+
+class JsonlAdapter(FolderAdapter):
+    """Reads rows with a step; the newest checkpoint file is hashed and never opened."""
+
+    name = "jsonl"
+
+    def read(self, run: RunFolder, output: Path | None = None) -> Reading:
+        """The last row's step, and the time of the newest checkpoint."""
+        path = rows_file(run)
+        rows = last_rows(path) if path is not None else []
+        key = step_key(rows)
+        weights = newest_weights(run.root)
+        counters: dict[str, float] = {"checkpoint_time": weights.modified_unix_seconds} if weights else {}
+        if key is None:
+            return Reading(counters=counters)
+        steps = int(newest(rows, key))
+        counters |= {"agent_steps": steps, "rows_bytes": size_of(path) if path is not None else 0}
+        return Reading(steps, None, "train", counters)
+
+    def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
+        """Steps done when the newest checkpoint file was written, as file times tell it."""
+        path = rows_file(run)
+        if path is None:
+            return 0
+        return steps_when_written(newest_weights(run.root), self.read(run).agent_steps, *_span(run, path))
+
+    def prove_training(self, run: RunFolder, agent_steps: int, output: Path | None = None) -> TrainProof | str:
+        """Steps reached, an update seen, finite values, and a checkpoint written at the end."""
+        path = rows_file(run)
+        if path is None:
+            return "no *.jsonl file"
+        rows = last_rows(path, WHOLE_BYTES)
+        key = step_key(rows)
+        if key is None:
+            return f"{path.name} holds no row with a step ({', '.join(STEP_KEYS[:4])}, …)"
+        reached = int(newest(rows, key))
+        if reached < agent_steps:
+            return f"{path.name} ends at {reached:,} of {agent_steps:,} agent steps"
+        return prove_by_rows(run, rows, reached, _span(run, path))
+
+    def results(self, run: RunFolder, output: Path | None = None) -> Series:
+        """Every number over the step."""
+        path = rows_file(run)
+        rows = last_rows(path, WHOLE_BYTES) if path is not None else []
+        key = step_key(rows)
+        return series_of_rows(rows, key) if key is not None else {}
+
+
+def _span(run: RunFolder, rows: Path) -> tuple[float, float]:
+    """When the run began and when it last wrote a row."""
+    ended = modified(rows) or 0.0
+    return oldest_time(run.root) or ended, ended
+
+
+def prove_by_rows(run: RunFolder, rows: list[Row], reached: int, span: tuple[float, float]) -> TrainProof | str:
+    """The part of a proof that all foreign folders share, once the last step is known to be reached."""
+    updates = updates_seen(rows)
+    if updates <= 0:
+        return "no loss, gradient or update count in its metrics: nothing shows a single update"
+    fault = not_finite(last_training_values(rows))
+    if fault is not None:
+        return fault
+    weights = newest_weights(run.root)
+    if weights is None:
+        return "no checkpoint file"
+    early = written_at_end(weights, *span)
+    if early is not None:
+        return early
+    return TrainProof(reached, updates, weights.hash(), weights.path.relative_to(run.root).as_posix())

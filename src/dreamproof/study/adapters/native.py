@@ -1,0 +1,66 @@
+"""The native run folder, as `runs/` describes it."""
+
+from pathlib import Path
+
+from dreamproof.base.lines import read_rows
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import TrainProof, checkpoint_fault, newest_good_checkpoint, prove_training, read_heartbeat
+from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, modified
+
+# While these last no step is made: a beat, written by the loop that works, is the only sign.
+BEATING_PHASES = ("evaluate", "save")
+
+
+class NativeAdapter(FolderAdapter):
+    """Reads heartbeat.json, checkpoints/ and metrics.jsonl."""
+
+    name = "native"
+
+    def read(self, run: RunFolder, output: Path | None = None) -> Reading:
+        """How far training is. A beat alone is no progress: a thread may beat for a loop that hangs."""
+        folders = run.checkpoint_folders()
+        kept = folders[-1].agent_steps if folders else 0
+        beat = read_heartbeat(run)
+        if beat is None:
+            return Reading(agent_steps=kept, counters={"checkpoint": kept})
+        counters: dict[str, float] = {
+            "agent_steps": beat.agent_steps,
+            "gradient_steps": beat.gradient_steps,
+            "checkpoint": kept,
+        }
+        if beat.phase in BEATING_PHASES:
+            counters["beat"] = beat.beat
+        return Reading(beat.agent_steps, beat.gradient_steps, beat.phase, counters)
+
+    def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
+        """Steps of the newest checkpoint whose files are what was saved."""
+        folder = newest_good_checkpoint(run)
+        return folder.agent_steps if folder is not None else 0
+
+    def kept_unix_seconds(self, run: RunFolder) -> float | None:
+        """When the newest whole checkpoint was committed; its content is not read again for this."""
+        for folder in reversed(run.checkpoint_folders()):
+            if checkpoint_fault(folder, check_content=False) is None:
+                return modified(folder.record)
+        return None
+
+    def prove_training(self, run: RunFolder, agent_steps: int, output: Path | None = None) -> TrainProof | str:
+        """The proof by the last checkpoint's record and the hash of its files."""
+        return prove_training(run, agent_steps)
+
+    def results(self, run: RunFolder, output: Path | None = None) -> Series:
+        """Every number in metrics.jsonl over agent steps."""
+        return series_of_rows(read_rows(run.metrics), "agent_steps")
+
+
+def series_of_rows(rows: list[dict[str, object]], step_key: str, scale: float = 1.0) -> Series:
+    """Numbers of JSON rows over `step_key`, multiplied by `scale`; rows without it are left out."""
+    series: Series = {}
+    for row in rows:
+        step = row.get(step_key)
+        if not isinstance(step, int | float) or isinstance(step, bool):
+            continue
+        for name, value in row.items():
+            if name != step_key and isinstance(value, int | float) and not isinstance(value, bool):
+                series.setdefault(name, []).append((round(step * scale), float(value)))
+    return series

@@ -1,0 +1,69 @@
+"""What every backend does: start an attempt, say how it stands, stop it, wake up when one ends."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Protocol
+
+from dreamproof.runs.layout import AttemptFolder
+from dreamproof.runs.records import ExitRecord
+
+
+@dataclass(frozen=True)
+class Order:
+    """What an attempt is to run, as order.json says it."""
+
+    attempt: str
+    commands: list[list[str]]
+    """Run one after the other; the first that fails ends the attempt."""
+    environment: dict[str, str]
+    working_folder: str
+    event: dict[str, Any]
+    """The attempt_started event, so that a torn ledger can learn of it again."""
+    memory_limit_bytes: int | None = None
+    stop_grace_seconds: float = 60.0
+
+
+class Presence(StrEnum):
+    """Where an attempt stands."""
+
+    WAITING = "waiting"
+    """Ordered; nothing of it runs as yet."""
+    RUNNING = "running"
+    ENDED = "ended"
+    """Over, and how it ended is on record."""
+    LOST = "lost"
+    """Over or never begun, and nobody recorded how."""
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One look at one attempt."""
+
+    presence: Presence
+    exit: ExitRecord | None = None
+    process_state: str | None = None
+    cpu_seconds: float | None = None
+    process_id: int | None = None
+    machine_restarted: bool = False
+    never_began: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    """What only this backend knows, e.g. the words of a scheduler."""
+
+
+class Backend(Protocol):
+    """Runs attempts somewhere. Everything it must remember lies in the attempt's folder."""
+
+    def start(self, folder: AttemptFolder) -> None:
+        """Starts what order.json says; returns at once."""
+
+    def look(self, folder: AttemptFolder) -> Sighting:
+        """How the attempt stands."""
+
+    def stop(self, folder: AttemptFolder, reason: str, grace_seconds: float) -> None:
+        """Asks the attempt to save and end; what has not ended after the grace is killed."""
+
+    def wait(self, seconds: float) -> None:
+        """Sleeps, and wakes early when an attempt may have ended."""
+
+    def close(self) -> None:
+        """Lets go of everything; attempts run on."""

@@ -1,0 +1,42 @@
+"""The hard stop of money: reached while what is left still pays for saving and stopping."""
+
+from dreamproof.settings.study import Study
+from dreamproof.study.cost import count, money_per_ms
+from dreamproof.study.state import StudyState
+
+RESERVED_SHARE = 0.1
+LOOP_SECONDS = 2.0
+
+
+class Budget:
+    """What is spent: counted once from the ledger, then by a clock that cannot jump, as the machine's meter runs."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.grace_seconds = 0.0
+        self._spent_before = 0.0
+        self._began = 0.0
+        slots = study.backend.slots if study.backend.kind == "local" else 1
+        self._money_per_second = 1000 * money_per_ms(study.money) * slots
+
+    def begin(self, state: StudyState, wall_clock: float, monotonic: float, longest_grace_seconds: float) -> None:
+        """Counts what earlier supervisors spent; from here on the meter runs."""
+        self._began = monotonic
+        if self.study.money.budget is None or self._money_per_second == 0:
+            return
+        self._spent_before = count(state, wall_clock).total_money
+        whole_seconds = self.study.money.budget / self._money_per_second
+        self.grace_seconds = min(longest_grace_seconds, RESERVED_SHARE * whole_seconds)
+
+    def spent(self, monotonic: float) -> float:
+        """Money up to now."""
+        return self._spent_before + (monotonic - self._began) * self._money_per_second
+
+    def is_reached(self, monotonic: float) -> bool:
+        """Whether everything must stop now, so that the rest pays for `grace_seconds` of stopping."""
+        budget = self.study.money.budget
+        if budget is None or self._money_per_second == 0:
+            return False
+        loop = min(LOOP_SECONDS, RESERVED_SHARE * budget / self._money_per_second)
+        reserve = (self.grace_seconds + loop) * self._money_per_second
+        return self.spent(monotonic) + reserve >= budget

@@ -1,0 +1,261 @@
+"""One call of `run`, `stop` or `check` from lease to last event: declare, preflight, supervise, finish."""
+
+import os
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dreamproof import __version__
+from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.base.files import write_bytes, write_text
+from dreamproof.runs.layout import Cell
+from dreamproof.study.backends.api import Backend
+from dreamproof.study.backends.local import LocalBackend
+from dreamproof.study.commands import check_commands
+from dreamproof.study.events import (
+    CellReopened,
+    DeclarationChanged,
+    Event,
+    PreflightFailed,
+    PreflightPassed,
+    ProofLost,
+    ReportWritten,
+    StudyDeclared,
+    SupervisorEnded,
+    SupervisorStarted,
+)
+from dreamproof.study.finish import Shutdown, shutdown_reason
+from dreamproof.study.lease import Lease
+from dreamproof.study.ledger import Ledger, collector_paused
+from dreamproof.study.manifests import ManifestWriter
+from dreamproof.study.opening import OpenStudy, beside_text, check_place
+from dreamproof.study.packs import pack_groups
+from dreamproof.study.plan import changes_of_meaning, declaration_changes
+from dreamproof.study.preflight import Preflight, check_arms, fingerprint
+from dreamproof.study.processes import Identity
+from dreamproof.study.state import StudyState
+from dreamproof.study.supervisor import Ending, Options, Supervisor
+
+
+@contextmanager
+def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
+    """Holds the lease and the open ledger; the state of `opened` is the ledger's own while it is held."""
+    lease = Lease(opened.folder.lease)
+    lease.take(from_lost_host)
+    try:
+        with collector_paused():
+            ledger = Ledger(opened.folder.ledger)
+            state = StudyState.replay(ledger.rows)
+        ledger.rows.clear()
+        opened.state = state
+        try:
+            yield ledger
+        finally:
+            ledger.close()
+    finally:
+        lease.release()
+
+
+def record(opened: OpenStudy, ledger: Ledger, *events: Event) -> None:
+    """Writes events and takes them into the state."""
+    if events:
+        for row in ledger.append_all(list(events)):
+            opened.state.apply(row)
+
+
+def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> list[str]:
+    """Puts the declaration on record before anything is started; returns what changed since the last one."""
+    state, study = opened.state, opened.study
+    declaration = study.model_dump(mode="json")
+    beside = beside_text(opened.folder, opened.file)
+    if state.study is None or state.declaration_hash is None:
+        record(opened, ledger, StudyDeclared(study.hash(), declaration, beside))
+        _keep_copy(opened)
+        return []
+    changes = declaration_changes(state.study, study)
+    if state.declaration_hash != study.hash():
+        _refuse_new_meaning(opened, accept_changes)
+        old = state.declaration_hash
+        record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, beside))
+        _keep_copy(opened)
+    state.redeclare(study)
+    return changes
+
+
+def _keep_copy(opened: OpenStudy) -> None:
+    """Keeps the study file's own text, comments included, in the study folder."""
+    if opened.file != opened.folder.declaration and opened.file.exists():
+        write_bytes(opened.folder.declaration, opened.file.read_bytes())
+
+
+def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
+    old = opened.state.study
+    worked_on = bool(opened.state.attempts) or any(cell.proof is not None for cell in opened.state.cells.values())
+    if old is None or accept_changes or not worked_on:
+        return
+    changes = changes_of_meaning(old, opened.study)
+    if changes:
+        listed = "\n    ".join(changes)
+        raise BadInput(
+            f"{opened.file}: the declaration changed after work was done, so old and new cells would not mean "
+            f"the same:\n    {listed}",
+            f"undo the change, give the study another name, or dreamproof run {opened.file} --accept-changes",
+        )
+
+
+def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, str]]:
+    """Proven cells whose checkpoint is no longer on disk; a quick look, `verify` reads every byte."""
+    lost: list[tuple[Cell, str]] = []
+    for cell, known in opened.state.cells.items():
+        if known.proof is None:
+            continue
+        run = opened.run(cell)
+        if opened.adapter(cell).name == "native":
+            place = run.checkpoints / known.proof.checkpoint
+        else:
+            place = run.root / known.proof.checkpoint
+        if not place.exists():
+            lost.append((cell, f"{place} is gone"))
+    return lost
+
+
+def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> None:
+    """Refuses to go on where proofs are gone from disk, unless they are to be trained again."""
+    lost = missing_proofs(opened)
+    if not lost:
+        return
+    if not retrain:
+        cell, reason = lost[0]
+        raise BrokenEvidence(
+            f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {reason}",
+            f"put the files back, or dreamproof run {opened.file} --retrain-lost",
+        )
+    record(opened, ledger, *(ProofLost(str(cell), reason) for cell, reason in lost))
+
+
+def reopen(opened: OpenStudy, ledger: Ledger, reason: str) -> int:
+    """Lets every stopped cell be tried again; returns how many there were."""
+    stopped = [
+        cell for cell in opened.state.cells.values() if cell.stopped is not None or cell.eval_stopped is not None
+    ]
+    record(opened, ledger, *(CellReopened(str(cell.cell), reason) for cell in stopped))
+    return len(stopped)
+
+
+def supervisor_started() -> SupervisorStarted:
+    """This process as an event."""
+    identity = Identity.of(os.getpid())
+    assert identity is not None
+    commit, dirty = code_commit()
+    return SupervisorStarted(
+        identity.boot_id, identity.process_id, identity.start_ticks, identity.host, __version__, commit, dirty
+    )
+
+
+def code_commit() -> tuple[str | None, bool | None]:
+    """The git commit of this program and whether it was edited since; None where it is not in a repository."""
+    folder = str(Path(__file__).parent)
+    try:
+        head = subprocess.run(
+            ["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
+        ).stdout.strip()
+        edited = subprocess.run(
+            ["git", "-C", folder, "status", "--porcelain", "--untracked-files=no"],
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        ).stdout
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+    return head, bool(edited.strip())
+
+
+def make_backend(opened: OpenStudy) -> Backend:
+    """The backend that the study names."""
+    if opened.study.backend.kind == "local":
+        return LocalBackend()
+    raise BadInput(
+        f"{opened.file}: backend kind '{opened.study.backend.kind}' is not available on this machine",
+        "use 'backend: {kind: local}'",
+    )
+
+
+@contextmanager
+def supervising(opened: OpenStudy, ledger: Ledger, options: Options) -> Iterator[Supervisor]:
+    """A supervisor whose start and end stand in the ledger."""
+    with suppress(FileNotFoundError):
+        opened.folder.stop_request.unlink()
+    backend = make_backend(opened)
+    supervisor = Supervisor(opened, ledger, backend, options)
+    record(opened, ledger, supervisor_started())
+    reason = "an error"
+    try:
+        yield supervisor
+        reason = "its work is done"
+    finally:
+        if supervisor.leave:
+            reason = Ending.LEFT.value
+        with suppress(OSError):
+            record(opened, ledger, SupervisorEnded(reason))
+        backend.close()
+
+
+def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool) -> list[str]:
+    """Everything that can be refused before a supervisor starts; returns the changes of the declaration."""
+    check_place(opened)
+    check_commands(opened.study, opened.beside)
+    pack_groups(opened.study)  # refuses settings that our own trainers do not know
+    _check_writable(opened)
+    return declare(opened, ledger, accept_changes)
+
+
+def _check_writable(opened: OpenStudy) -> None:
+    for folder in (opened.folder.runs, opened.folder.attempts, opened.folder.manifests):
+        probe = folder / ".writable"
+        try:
+            write_text(probe, "", durable=False)
+            probe.unlink()
+        except OSError as error:
+            raise BadInput(
+                f"{folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
+            ) from None
+
+
+Say = Callable[[str], None]
+WriteReports = Callable[[OpenStudy], list[Path]]
+
+
+def finish(
+    opened: OpenStudy, supervisor: Supervisor, ending: Ending, say: Say, write_reports: WriteReports | None
+) -> None:
+    """Reports, then the shutdown that the study may ask for; no shutdown without reports."""
+    supervisor.finishing = True
+    if ending is Ending.LEFT:
+        return
+    if write_reports is not None and any(cell.proof is not None for cell in opened.state.cells.values()):
+        files = write_reports(opened)
+        supervisor.record(ReportWritten([opened.folder.relative(path) for path in files]))
+        say(f"reports: {opened.folder.reports}")
+    reason = shutdown_reason(opened, ending) if write_reports is not None else None
+    if reason is not None:
+        idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
+        Shutdown(opened, supervisor.record, say).carry_out(reason, idle)
+
+
+def write_manifests(opened: OpenStudy) -> None:
+    """Rewrites both status tables."""
+    ManifestWriter(opened).write(opened.state, force=True)
+
+
+def preflight(opened: OpenStudy, ledger: Ledger, say: Callable[[str], None], again: bool = False) -> Preflight | None:
+    """Starts every arm once for real, unless an unchanged preflight is on record; a failure stops the launch."""
+    if not again and opened.state.preflight_fingerprint == fingerprint(opened):
+        return None
+    result = check_arms(opened, None, say)
+    if result.passed:
+        record(opened, ledger, PreflightPassed(result.fingerprint))
+        return result
+    record(opened, ledger, PreflightFailed(result.fingerprint, result.faults[0]))
+    raise result.error(opened.file)

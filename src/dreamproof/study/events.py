@@ -1,0 +1,265 @@
+"""What may stand in a ledger: one small typed class an event. `study/state.py` replays them."""
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+Row = dict[str, Any]
+Work = Literal["train", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened; fields that are None are left out of the row."""
+
+    name: ClassVar[str] = ""
+
+    def row(self) -> Row:
+        """The event as the ledger writes it, without number, time and hashes."""
+        row: Row = {"event": self.name}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                row[field.name] = value
+        return row
+
+
+@dataclass(frozen=True)
+class StudyDeclared(Event):
+    """The first event: what was declared, before anything is spent."""
+
+    name: ClassVar[str] = "study_declared"
+    declaration_hash: str
+    declaration: dict[str, Any]
+    beside: str | None = None
+    """Folder of the study file, seen from the study folder; commands run there."""
+
+
+@dataclass(frozen=True)
+class DeclarationChanged(Event):
+    """The study file means something else than before."""
+
+    name: ClassVar[str] = "declaration_changed"
+    old_hash: str
+    new_hash: str
+    changes: list[str]
+    declaration: dict[str, Any]
+    beside: str | None = None
+
+
+@dataclass(frozen=True)
+class SupervisorStarted(Event):
+    name: ClassVar[str] = "supervisor_started"
+    boot_id: str
+    process_id: int
+    start_ticks: int
+    host: str
+    version: str
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True)
+class SupervisorEnded(Event):
+    name: ClassVar[str] = "supervisor_ended"
+    reason: str
+
+
+@dataclass(frozen=True)
+class PreflightPassed(Event):
+    name: ClassVar[str] = "preflight_passed"
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class PreflightFailed(Event):
+    name: ClassVar[str] = "preflight_failed"
+    fingerprint: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class AttemptStarted(Event):
+    """One start of one process; cells are written arm/seed."""
+
+    name: ClassVar[str] = "attempt_started"
+    attempt: str
+    work: Work
+    cells: list[str]
+    conditions: list[str]
+    command: list[str]
+    from_agent_steps: dict[str, int]
+    pack_cells: int = 1
+    micro_batches: int = 1
+
+
+@dataclass(frozen=True)
+class AttemptEnded(Event):
+    """How an attempt ended; `kept_agent_steps` is each cell's last good checkpoint."""
+
+    name: ClassVar[str] = "attempt_ended"
+    attempt: str
+    cause: str
+    evidence: list[str]
+    wall_seconds: float
+    reached_agent_steps: dict[str, int]
+    kept_agent_steps: dict[str, int]
+    transient: bool = False
+    exit: dict[str, Any] | None = None
+    cell_causes: dict[str, str] | None = None
+    """Cells of a pack that ended otherwise than the attempt, e.g. one that stopped being finite."""
+    kept_wall_seconds: dict[str, float] | None = None
+    """Seconds of the attempt after which each cell's last good checkpoint was written."""
+
+
+@dataclass(frozen=True)
+class LivenessChanged(Event):
+    name: ClassVar[str] = "liveness_changed"
+    attempt: str
+    state: str
+    reason: str
+    stacks: str | None = None
+
+
+@dataclass(frozen=True)
+class TrainProven(Event):
+    name: ClassVar[str] = "train_proven"
+    cell: str
+    agent_steps: int
+    gradient_steps: int
+    parameter_hash: str
+    checkpoint: str
+    attempt: str | None = None
+
+
+@dataclass(frozen=True)
+class EvalProven(Event):
+    name: ClassVar[str] = "eval_proven"
+    cell: str
+    condition: str
+    episodes: int
+    parameter_hash: str
+    attempt: str | None = None
+
+
+@dataclass(frozen=True)
+class ProofLost(Event):
+    """What was proven is no longer on disk; without a condition it is the training's proof."""
+
+    name: ClassVar[str] = "proof_lost"
+    cell: str
+    reason: str
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class Remedy(Event):
+    """What is done about a death, and why."""
+
+    name: ClassVar[str] = "remedy"
+    cells: list[str]
+    action: str
+    reason: str
+    attempt: str | None = None
+    wait_seconds: float | None = None
+    pack_cells: int | None = None
+    micro_batches: int | None = None
+    moved: str | None = None
+
+
+@dataclass(frozen=True)
+class CellStopped(Event):
+    """This cell is not tried again until it is reopened."""
+
+    name: ClassVar[str] = "cell_stopped"
+    cell: str
+    reason: str
+    cause: str
+    work: Work = "train"
+
+
+@dataclass(frozen=True)
+class CellReopened(Event):
+    name: ClassVar[str] = "cell_reopened"
+    cell: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class ReplicaFrozen(Event):
+    """One cell of a pack stopped being finite; the others go on."""
+
+    name: ClassVar[str] = "replica_frozen"
+    cell: str
+    agent_steps: int
+    gradient_steps: int
+    reason: str
+    attempt: str | None = None
+
+
+@dataclass(frozen=True)
+class Imported(Event):
+    """A finished run made outside the study; `source` is its folder, nothing was copied."""
+
+    name: ClassVar[str] = "imported"
+    cell: str
+    source: str
+    adapter: str | None = None
+    agent_steps: int | None = None
+    wall_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Unproven(Event):
+    """A run made outside the study that does not prove its cell."""
+
+    name: ClassVar[str] = "unproven"
+    cell: str
+    source: str
+    reason: str
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class StopRequested(Event):
+    name: ClassVar[str] = "stop_requested"
+    by: str
+
+
+@dataclass(frozen=True)
+class BudgetReached(Event):
+    name: ClassVar[str] = "budget_reached"
+    spent: float
+    budget: float
+
+
+@dataclass(frozen=True)
+class BreakerTripped(Event):
+    name: ClassVar[str] = "breaker_tripped"
+    reason: str
+
+
+@dataclass(frozen=True)
+class ShutdownPlanned(Event):
+    name: ClassVar[str] = "shutdown_planned"
+    reason: str
+    grace_seconds: float
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class ShutdownCancelled(Event):
+    name: ClassVar[str] = "shutdown_cancelled"
+    by: str
+
+
+@dataclass(frozen=True)
+class ShutdownDone(Event):
+    name: ClassVar[str] = "shutdown_done"
+    command: list[str]
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class ReportWritten(Event):
+    name: ClassVar[str] = "report_written"
+    files: list[str]

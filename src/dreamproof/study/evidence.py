@@ -1,0 +1,225 @@
+"""The inquest of an attempt that is over: gathers evidence, proves what can be proven, names the cause."""
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamproof.base.files import read_json, read_tail
+from dreamproof.runs.layout import Cell, CheckpointFolder
+from dreamproof.runs.reader import (
+    EvalProof,
+    TrainProof,
+    checkpoint_fault,
+    newest_good_checkpoint,
+    read_frozen,
+    read_heartbeat,
+)
+from dreamproof.runs.records import FrozenRecord
+from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.backends.api import Sighting
+from dreamproof.study.diagnose import Cause, Diagnosis, Evidence, diagnose
+from dreamproof.study.events import AttemptEnded, EvalProven, Event, ReplicaFrozen, TrainProven
+from dreamproof.study.opening import OpenStudy
+from dreamproof.study.state import AttemptState
+
+OUTPUT_TAIL_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the disk shows about the cells of an attempt that is over."""
+
+    proofs: list[Event]
+    unproven: dict[str, str]
+    """By cell: why it is not proven."""
+    frozen: dict[str, FrozenRecord]
+
+    @property
+    def all_frozen(self) -> bool:
+        """Whether every cell that is not proven stopped being finite."""
+        return bool(self.frozen) and self.frozen.keys() == self.unproven.keys()
+
+
+def settle(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, others_killed: int = 0) -> list[Event]:
+    """The end of an attempt as events: how it ended, and what it proved."""
+    proofs, unproven = prove_cells(opened, attempt)
+    findings = Findings(proofs, unproven, _frozen(opened, attempt, unproven))
+    diagnosis = _diagnose(opened, attempt, sighting, findings, others_killed)
+    odd = {} if findings.all_frozen else dict.fromkeys(findings.frozen, Cause.NAN.value)
+    ended = AttemptEnded(
+        attempt.name,
+        diagnosis.cause.value,
+        diagnosis.quotes,
+        round(_wall_seconds(opened, attempt, sighting), 3),
+        {text: _reached(opened, attempt, text) for text in attempt.cells},
+        {text: _kept(opened, attempt, text) for text in attempt.cells},
+        diagnosis.transient,
+        sighting.exit.model_dump(exclude_none=True, exclude_defaults=True) if sighting.exit is not None else None,
+        odd or None,
+    )
+    deaths = [
+        ReplicaFrozen(text, record.agent_steps, record.gradient_steps, record.reason, attempt.name)
+        for text, record in findings.frozen.items()
+    ]
+    return [ended, *proofs, *deaths]
+
+
+def _diagnose(
+    opened: OpenStudy, attempt: AttemptState, sighting: Sighting, findings: Findings, others_killed: int
+) -> Diagnosis:
+    folder = opened.folder.attempt(attempt.name)
+    output = read_tail(folder.output, OUTPUT_TAIL_BYTES)
+    if sighting.never_began and findings.unproven and not output.strip():
+        words = "its shim never came, so nothing was started (the supervisor ended in between)"
+        return Diagnosis(Cause.VANISHED, [words], True)
+    run = opened.run(Cell.parse(attempt.cells[0]))
+    stop = read_json(folder.stop)
+    return diagnose(
+        Evidence(
+            exit=sighting.exit,
+            output_tail=output,
+            proven=not findings.unproven,
+            unproven_reason=next((f"{text}: {reason}" for text, reason in findings.unproven.items()), ""),
+            asked_to_stop=str(stop.get("reason")) if isinstance(stop, dict) else None,
+            machine_restarted=sighting.machine_restarted,
+            heartbeat=read_heartbeat(run) if attempt.work == "train" else None,
+            frozen=next(iter(findings.frozen.values())) if findings.all_frozen else None,
+            disk_free_bytes=_disk_free_bytes(run.root),
+            memory_limit_bytes=opened.study.backend.memory_limit_bytes,
+            others_killed_for_memory=others_killed,
+            slurm=sighting.facts.get("slurm"),
+        )
+    )
+
+
+def _disk_free_bytes(folder: Path) -> int | None:
+    try:
+        status = os.statvfs(folder)
+    except OSError:
+        return None
+    return status.f_bavail * status.f_frsize
+
+
+def prove_cells(opened: OpenStudy, attempt: AttemptState) -> tuple[list[Event], dict[str, str]]:
+    """Proofs that stand on disk for an attempt's cells, and why the others have none."""
+    output = opened.folder.attempt(attempt.name).output
+    proofs: list[Event] = []
+    reasons: dict[str, str] = {}
+    for text in attempt.cells:
+        if attempt.work == "train":
+            found = prove_training(opened, Cell.parse(text), output, attempt.name)
+            if isinstance(found, str):
+                reasons[text] = found
+            else:
+                proofs.append(found)
+        else:
+            events, missing = prove_evaluations(opened, Cell.parse(text), attempt.conditions, attempt.name)
+            proofs += events
+            if missing:
+                reasons[text] = missing
+    return proofs, reasons
+
+
+def prove_training(opened: OpenStudy, cell: Cell, output: Path | None, attempt: str | None) -> TrainProven | str:
+    """The event that a cell is trained, or why it is not."""
+    proof: TrainProof | str = opened.adapter(cell).prove_training(opened.run(cell), opened.study.agent_steps, output)
+    if isinstance(proof, str):
+        return proof
+    return TrainProven(
+        str(cell), proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint, attempt
+    )
+
+
+def prove_evaluations(
+    opened: OpenStudy, cell: Cell, conditions: Iterable[str], attempt: str | None
+) -> tuple[list[Event], str]:
+    """Events for the conditions that are evaluated on the proven checkpoint, and why the first other is not."""
+    known = opened.state.known_cell(str(cell))
+    if known.proof is None:
+        return [], "its training is not proven"
+    adapter, run = opened.adapter(cell), opened.run(cell)
+    events: list[Event] = []
+    missing = ""
+    for condition in conditions:
+        proof: EvalProof | str = adapter.prove_evaluation(
+            run, condition, opened.study.evaluation_episodes, known.proof.parameter_hash
+        )
+        if isinstance(proof, str):
+            missing = missing or f"{condition}: {proof}"
+        else:
+            events.append(EvalProven(str(cell), condition, proof.episodes, proof.parameter_hash, attempt))
+    return events, missing
+
+
+def _frozen(opened: OpenStudy, attempt: AttemptState, unproven: dict[str, str]) -> dict[str, FrozenRecord]:
+    if attempt.work != "train":
+        return {}
+    records = {text: read_frozen(opened.run(Cell.parse(text))) for text in unproven}
+    return {text: record for text, record in records.items() if record is not None}
+
+
+def kept_agent_steps(opened: OpenStudy, adapter: Adapter, cell: Cell, output: Path | None = None) -> int:
+    """The step from which a cell would go on: its last good checkpoint."""
+    run = opened.run(cell)
+    if adapter.name == "native":
+        good = newest_good_checkpoint(run)
+        return good.agent_steps if good is not None else 0
+    return adapter.kept_agent_steps(run, output)
+
+
+def _kept(opened: OpenStudy, attempt: AttemptState, text: str) -> int:
+    if attempt.work != "train":
+        return attempt.from_agent_steps.get(text, 0)
+    cell = Cell.parse(text)
+    return kept_agent_steps(opened, opened.adapter(cell), cell, opened.folder.attempt(attempt.name).output)
+
+
+def _kept_seconds(
+    opened: OpenStudy, attempt: AttemptState, sighting: Sighting, wall_seconds: float
+) -> dict[str, float]:
+    """When in the attempt each cell's newest checkpoint was written; a time outside of it tells nothing."""
+    if attempt.work != "train":
+        return {}
+    began = sighting.exit.started_unix_seconds if sighting.exit is not None else attempt.started
+    times = {
+        text: opened.adapter(Cell.parse(text)).kept_unix_seconds(opened.run(Cell.parse(text))) for text in attempt.cells
+    }
+    seconds = {text: round(time - began, 3) for text, time in times.items() if time is not None}
+    return {text: value for text, value in seconds.items() if 0.0 <= value <= wall_seconds}
+
+
+def _reached(opened: OpenStudy, attempt: AttemptState, text: str) -> int:
+    if attempt.work != "train":
+        return attempt.from_agent_steps.get(text, 0)
+    cell = Cell.parse(text)
+    reading = opened.adapter(cell).read(opened.run(cell), opened.folder.attempt(attempt.name).output)
+    return reading.agent_steps
+
+
+def _wall_seconds(opened: OpenStudy, attempt: AttemptState, sighting: Sighting) -> float:
+    """From the exit record; without one, up to the last sign of life."""
+    if sighting.exit is not None:
+        return sighting.exit.wall_seconds
+    if sighting.never_began:
+        return 0.0
+    folder = opened.folder.attempt(attempt.name)
+    runs = [opened.run(Cell.parse(text)).heartbeat for text in attempt.cells]
+    times = [_modified(path) for path in (folder.output, folder.memory, folder.shim, *runs)]
+    return max(0.0, max(times) - attempt.started)
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+def faulty_newest(opened: OpenStudy, cell: Cell) -> tuple[CheckpointFolder, str] | None:
+    """The newest checkpoint of a native cell and what is wrong with it; None where it is good or there is none."""
+    folders = opened.run(cell).checkpoint_folders()
+    if not folders:
+        return None
+    fault = checkpoint_fault(folders[-1])
+    return (folders[-1], fault) if fault is not None else None

@@ -1,0 +1,156 @@
+"""A study as plain tables in one folder or one archive, for people and programs that have no dreamproof."""
+
+import csv
+import io
+import os
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import write_text
+from dreamproof.runs.reader import read_evaluation
+from dreamproof.study import cost
+from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
+from dreamproof.study.opening import OpenStudy
+from dreamproof.study.state import AttemptState
+
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+ATTEMPT_COLUMNS = (
+    "attempt", "work", "cells", "conditions", "started_unix_seconds", "wall_seconds", "cause", "evidence",
+    "from_agent_steps", "reached_agent_steps", "kept_agent_steps", "command",
+)  # fmt: skip
+EPISODE_COLUMNS = ("arm", "seed", "condition", "kind", "checkpoint", "metric", "episode", "value")
+COST_COLUMNS = ("cell", "useful_seconds", "wasted_seconds", "money")
+
+Row = dict[str, Any]
+
+
+def export_study(opened: OpenStudy, target: Path, now: float, with_checkpoints: bool = False) -> list[str]:
+    """Writes the study to a folder, a .zip or a .tar.gz that must not exist yet; returns the names of its files."""
+    if target.exists():
+        raise BadInput(f"{target}: is there already, and an export replaces nothing", f"ls {target}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as scratch:
+            inside = Path(scratch) / opened.study.name
+            _fill(opened, inside, now, with_checkpoints)
+            names = sorted(path.relative_to(inside).as_posix() for path in inside.rglob("*") if path.is_file())
+            _pack(inside, target)
+    except OSError as error:
+        place = error.filename or target
+        raise BadInput(f"{place}: cannot be written: {error.strerror}", f"df -h {target.parent}") from None
+    return names
+
+
+def _fill(opened: OpenStudy, folder: Path, now: float, with_checkpoints: bool) -> None:
+    state = opened.state
+    tables: dict[str, tuple[tuple[str, ...], Iterable[Row]]] = {
+        "cells.csv": (TRAIN_COLUMNS, train_rows(state, opened.study)),
+        "evals.csv": (EVAL_COLUMNS, eval_rows(state)),
+        "attempts.csv": (ATTEMPT_COLUMNS, map(_attempt_row, state.attempts.values())),
+        "episodes.csv": (EPISODE_COLUMNS, _episode_rows(opened)),
+        "costs.csv": (COST_COLUMNS, _cost_rows(opened, now)),
+    }
+    for name, (columns, rows) in tables.items():
+        write_text(folder / name, table(columns, rows), durable=False)
+    for source in (opened.folder.ledger, opened.folder.declaration):
+        if source.exists():
+            shutil.copy2(source, folder / source.name)
+    for source in (opened.folder.manifests, opened.folder.tables, opened.folder.figures, opened.folder.reports):
+        if source.is_dir():
+            shutil.copytree(source, folder / source.name)
+    if with_checkpoints:
+        _copy_checkpoints(opened, folder)
+
+
+def table(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
+    """Rows as comma-separated text; what is not known is empty."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({key: "" if value is None else value for key, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _attempt_row(attempt: AttemptState) -> Row:
+    return {
+        "attempt": attempt.name,
+        "work": attempt.work,
+        "cells": " ".join(attempt.cells),
+        "conditions": " ".join(attempt.conditions),
+        "started_unix_seconds": attempt.started,
+        "wall_seconds": attempt.wall_seconds,
+        "cause": attempt.cause,
+        "evidence": " | ".join(attempt.evidence),
+        "from_agent_steps": _steps(attempt.from_agent_steps, attempt.cells),
+        "reached_agent_steps": _steps(attempt.reached_agent_steps, attempt.cells),
+        "kept_agent_steps": _steps(attempt.kept_agent_steps, attempt.cells),
+        "command": " ".join(attempt.command),
+    }
+
+
+def _steps(steps: dict[str, int], cells: list[str]) -> str:
+    return " ".join(str(steps.get(cell, "")) for cell in cells)
+
+
+def _episode_rows(opened: OpenStudy) -> Iterator[Row]:
+    """Every episode of every evaluation that is proven."""
+    for known in opened.state.eval_cells.values():
+        record = read_evaluation(opened.run(known.cell), known.condition) if opened.state.evaluated(known) else None
+        if record is None:
+            continue
+        for checkpoint, made in record.checkpoints.items():
+            for metric, values in made.episodes.items():
+                for episode, value in enumerate(values):
+                    place = (known.cell.arm, known.cell.seed, known.condition, record.kind, checkpoint)
+                    yield dict(zip(EPISODE_COLUMNS, (*place, metric, episode, value), strict=True))
+
+
+def _cost_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
+    counted = cost.count(opened.state, now)
+    for cell, part in counted.cells.items():
+        yield {
+            "cell": cell,
+            "useful_seconds": part.useful_ms / 1000,
+            "wasted_seconds": part.wasted_ms / 1000,
+            "money": round(counted.money(part.useful_ms + part.wasted_ms), 6),
+        }
+    yield {"cell": "(idle)", "useful_seconds": 0.0, "wasted_seconds": 0.0, "money": counted.money(counted.idle_ms)}
+
+
+def _copy_checkpoints(opened: OpenStudy, folder: Path) -> None:
+    """The proven checkpoint of every cell, and nothing else of its run folder."""
+    for cell, known in opened.state.cells.items():
+        if known.proof is None:
+            continue
+        adapter: Adapter = opened.adapter(cell)
+        run = opened.run(cell)
+        source = (run.checkpoints if adapter.name == "native" else run.root) / known.proof.checkpoint
+        target = folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target)
+        elif source.is_file():
+            shutil.copy2(source, target)
+
+
+def _pack(folder: Path, target: Path) -> None:
+    """Moves the filled folder into place, or into one archive that appears only when whole."""
+    if not target.name.endswith(ARCHIVES):
+        os.replace(folder, target)
+        return
+    partial = folder.parent / "archive"
+    if target.name.endswith(".zip"):
+        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in sorted(folder.rglob("*")):
+                archive.write(path, path.relative_to(folder.parent))
+    else:
+        with tarfile.open(partial, "w" if target.name.endswith(".tar") else "w:gz") as archive:
+            archive.add(folder, folder.name)
+    os.replace(partial, target)

@@ -1,0 +1,149 @@
+"""Turns a job into a started attempt: good checkpoints, settings, order, ledger, process; in this sequence."""
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import read_json, write_json
+from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
+from dreamproof.study.backends.api import Order
+from dreamproof.study.commands import (
+    Target,
+    environment,
+    evaluate_commands,
+    train_commands,
+    working_folder,
+    write_settings,
+)
+from dreamproof.study.events import AttemptStarted, Event, Remedy
+from dreamproof.study.evidence import faulty_newest, kept_agent_steps, prove_evaluations, prove_training
+from dreamproof.study.opening import OpenStudy
+from dreamproof.study.plan import Job
+from dreamproof.study.state import StudyState
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What the disk says about a cell that is to be trained."""
+
+    kept_agent_steps: int
+    events: list[Event]
+    """Proofs that were already there and checkpoints that were moved aside; to be written before anything else."""
+
+
+def ready_cell(opened: OpenStudy, cell: Cell) -> Readiness:
+    """Looks for a proof that already stands, then for the checkpoint to go on from."""
+    proof = prove_training(opened, cell, None, None)
+    if not isinstance(proof, str):
+        return Readiness(proof.agent_steps, [proof])
+    adapter = opened.adapter(cell)
+    events: list[Event] = list(_fall_back(opened, cell)) if adapter.name == "native" else []
+    _clear_frozen(opened, cell)
+    return Readiness(kept_agent_steps(opened, adapter, cell), events)
+
+
+def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
+    """Moves checkpoints that are not what was saved out of the way, newest first; deletes nothing."""
+    events: list[Event] = []
+    while (found := faulty_newest(opened, cell)) is not None:
+        checkpoint, fault = found
+        aside = _free_name(checkpoint.aside)
+        checkpoint.root.rename(aside)
+        moved = opened.folder.relative(aside)
+        reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault}; the one before it is"
+        events.append(Remedy([str(cell)], "fall_back", reason, moved=moved))
+    return events
+
+
+def _clear_frozen(opened: OpenStudy, cell: Cell) -> None:
+    """Puts the record of an earlier death aside, so that the next one is told apart from it."""
+    run = opened.run(cell)
+    if run.frozen.exists():
+        run.frozen.rename(_free_name(run.frozen_before))
+
+
+def _free_name(path: Path) -> Path:
+    found, number = path, 1
+    while found.exists():
+        number += 1
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return found
+
+
+def ready_evaluations(opened: OpenStudy, job: Job) -> list[Event]:
+    """Proofs of a job's eval cells that already stand."""
+    return [event for cell in job.cells for event in prove_evaluations(opened, cell, job.conditions, None)[0]]
+
+
+def next_attempt_name(state: StudyState, folder: StudyFolder) -> str:
+    """A name that neither the ledger nor the disk has seen."""
+    last = max((int(name[1:]) for name in state.attempts), default=0)
+    while folder.attempt(folder.attempt_name(last + 1)).root.exists():
+        last += 1
+    return folder.attempt_name(last + 1)
+
+
+def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -> tuple[AttemptFolder, AttemptStarted]:
+    """Writes settings and order of an attempt; after this only its event and its start are missing."""
+    study = opened.study
+    targets = [Target(cell, opened.run(cell), study.agent_steps, None, job.micro_batches) for cell in job.cells]
+    if job.work == "train":
+        commands = train_commands(study, targets)
+    else:
+        commands = evaluate_commands(study, targets, job.conditions)
+    event = AttemptStarted(
+        name,
+        job.work,
+        [str(cell) for cell in job.cells],
+        job.conditions,
+        commands[0],
+        job.from_agent_steps,
+        len(job.cells),
+        job.micro_batches,
+    )
+    order = Order(
+        name,
+        commands,
+        environment(study, targets),
+        str(working_folder(study, opened.beside)),
+        event.row(),
+        study.backend.memory_limit_bytes,
+        stop_grace_seconds,
+    )
+    folder = opened.folder.attempt(name)
+    try:
+        for target in targets:
+            own = target.run == opened.folder.run(target.cell)
+            if own or not target.run.settings.exists():  # a run made outside keeps its own files
+                write_settings(study, target.cell, target.run)
+        folder.root.mkdir(parents=True)
+        write_json(folder.order, asdict(order))
+    except (PermissionError, NotADirectoryError) as error:
+        raise BadInput(
+            f"{error.filename or folder.root}: cannot be written: {error.strerror}", f"ls -ld {opened.folder.root}"
+        ) from None
+    return folder, event
+
+
+def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStarted]:
+    """Attempts on disk that the ledger lost (a torn last line), as their orders tell of them."""
+    try:
+        names = sorted(os.listdir(folder.attempts))
+    except FileNotFoundError:
+        return []
+    events: list[AttemptStarted] = []
+    for name in names:
+        order = read_json(folder.attempt(name).order) if name not in state.attempts else None
+        if isinstance(order, dict) and isinstance(order.get("event"), dict):
+            fields = {key: value for key, value in order["event"].items() if key != "event"}
+            events.append(AttemptStarted(**fields))
+    return events
+
+
+def forgotten_proofs(opened: OpenStudy) -> list[Event]:
+    """Proofs of cells that are being evaluated, so that they were proven once, and that the ledger lost since."""
+    evaluated = {text for one in opened.state.open_attempts.values() if one.work == "evaluate" for text in one.cells}
+    unproven = [text for text in sorted(evaluated) if opened.state.known_cell(text).proof is None]
+    found = [prove_training(opened, Cell.parse(text), None, None) for text in unproven]
+    return [event for event in found if not isinstance(event, str)]

@@ -1,0 +1,119 @@
+"""What this machine is: devices, driver, memory, disk, library versions, code; recorded before money is spent."""
+
+import hashlib
+import os
+import platform
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+VARIABLES = ("CUDA_VISIBLE_DEVICES", "MUJOCO_GL", "JAX_PLATFORMS", "JAX_PLATFORM_NAME", "XLA_FLAGS", "OMP_NUM_THREADS")
+LIBRARIES = ("dreamproof", "numpy", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "torch")
+GIT_SECONDS = 20.0
+CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+Facts = dict[str, Any]
+
+
+def describe_machine(code_folder: Path, environment: dict[str, str]) -> Facts:
+    """Everything about this machine that may change what a run does."""
+    seen = {**os.environ, **environment}
+    return {
+        "host": platform.node(),
+        "system": platform.platform(),
+        "python": {"executable": sys.executable, "version": platform.python_version()},
+        "cores": os.cpu_count(),
+        "gpu": describe_gpus(),
+        "versions": library_versions(),
+        "environment": {name: seen[name] for name in VARIABLES if name in seen},
+        "code": describe_code(code_folder),
+        "program": describe_code(Path(__file__).parent),
+    }
+
+
+def describe_gpus() -> Facts:
+    """Driver and devices as NVIDIA's library tells them; where it tells nothing, why."""
+    try:
+        import pynvml
+    except ImportError:
+        return {"devices": [], "reason": "pynvml is not installed"}
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return {"devices": [], "reason": str(error)}
+    try:
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        memory = [pynvml.nvmlDeviceGetMemoryInfo(handle) for handle in handles]
+        names = [pynvml.nvmlDeviceGetName(handle) for handle in handles]
+        driver = pynvml.nvmlSystemGetDriverVersion()
+    except pynvml.NVMLError as error:
+        return {"devices": [], "reason": str(error)}
+    finally:
+        pynvml.nvmlShutdown()
+    devices = [
+        {"name": _text(name), "total_bytes": int(info.total), "free_bytes": int(info.free)}
+        for name, info in zip(names, memory, strict=True)
+    ]
+    return {"driver": _text(driver), "devices": devices}
+
+
+def _text(value: str | bytes) -> str:
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of the libraries that matter, as installed beside this program."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def describe_code(folder: Path) -> Facts:
+    """Commit of the code in a folder, and a hash of what was edited since; a reason where there is no repository."""
+    commit = _git(folder, "rev-parse", "HEAD")
+    if commit is None:
+        return {"folder": str(folder), "reason": "not a git repository"}
+    edited = _git(folder, "diff", "HEAD")
+    dirty = bool(edited)
+    facts: Facts = {"folder": str(folder), "commit": commit.strip(), "dirty": dirty}
+    if edited:
+        facts["diff_hash"] = hashlib.sha256(edited.encode()).hexdigest()
+    return facts
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, timeout=GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", errors="replace") if done.returncode == 0 else None
+
+
+def host_memory_bytes() -> tuple[int, int]:
+    """(total, available) memory that processes of this machine or container may use."""
+    memory = psutil.virtual_memory()
+    total, available = int(memory.total), int(memory.available)
+    for name in CGROUP_LIMITS:
+        try:
+            limit = int(Path(name).read_text())
+        except (OSError, ValueError):
+            continue
+        if limit < total:
+            return limit, min(available, limit)
+    return total, available
+
+
+def disk_free_bytes(folder: Path) -> int:
+    """Free bytes where a folder lies or will lie."""
+    while not folder.exists():
+        folder = folder.parent
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize

@@ -1,0 +1,103 @@
+"""Finds a study by its YAML file or its folder, and reads what the ledger knows of it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamproof.base.errors import BadInput
+from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
+from dreamproof.settings.study import CommandTrainer, Study, read_study
+from dreamproof.study.adapters import find_adapter
+from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.index import read_index
+from dreamproof.study.ledger import checked_rows, collector_paused
+from dreamproof.study.state import StudyState
+
+
+@dataclass
+class OpenStudy:
+    """A study, where it lies, and its state with the declaration of the file laid over it."""
+
+    folder: StudyFolder
+    study: Study
+    file: Path
+    """The study file; commands run beside it."""
+    state: StudyState
+
+    @property
+    def beside(self) -> Path:
+        return self.file.parent
+
+    def run(self, cell: Cell) -> RunFolder:
+        """The run folder of a cell: its own, or the one outside the study that proved it."""
+        known = self.state.known_cell(str(cell))
+        if known.source is not None and known.proof is not None:
+            return RunFolder((self.folder.root / known.source).resolve())
+        return self.folder.run(cell)
+
+    def adapter(self, cell: Cell) -> Adapter:
+        """What reads the run folder of a cell."""
+        known = self.state.known_cell(str(cell))
+        if known.source is not None and known.proof is not None and known.source_adapter is not None:
+            return find_adapter(known.source_adapter)
+        return find_adapter(self.study.trainer.adapter if isinstance(self.study.trainer, CommandTrainer) else "native")
+
+
+def results_folder(study: Study, file: Path) -> StudyFolder:
+    """Where the results of a study file go."""
+    return StudyFolder((file.parent / (study.folder or f"results/{study.name}")).resolve())
+
+
+def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
+    """The study that a person names by its file or its folder; `numbers_only` as in `read_state`."""
+    if not place.exists():
+        raise BadInput(f"{place}: there is no such study file or folder", "ls studies/ results/")
+    if place.is_dir():
+        return _open_folder(StudyFolder(place.resolve()), numbers_only)
+    return _open_file(place.resolve(), numbers_only)
+
+
+def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
+    study = read_study(file)
+    folder = results_folder(study, file)
+    state = read_state(folder, numbers_only)
+    state.redeclare(study)
+    return OpenStudy(folder, study, file, state)
+
+
+def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
+    if not folder.ledger.exists():
+        raise BadInput(f"{folder.root}: is not a study folder (it holds no {folder.ledger.name})", "ls studies/")
+    state = read_state(folder, numbers_only)
+    study = read_study(folder.declaration) if folder.declaration.exists() else state.study
+    if study is None:
+        raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {folder.root}")
+    state.redeclare(study)
+    file = (folder.root / (state.beside or folder.declaration.name)).resolve()
+    return OpenStudy(folder, study, file, state)
+
+
+def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
+    """The replay of a study folder's ledger; `numbers_only` may come without ended attempts."""
+    with collector_paused():
+        cached = read_index(folder) if numbers_only else None
+        if cached is None:
+            return StudyState.replay(checked_rows(folder.ledger))
+        state, position = cached
+        for row in checked_rows(folder.ledger, position):
+            state.apply(row)
+        return state
+
+
+def beside_text(folder: StudyFolder, file: Path) -> str:
+    """The study file as the ledger writes it: seen from the study folder."""
+    return os.path.relpath(file, folder.root)
+
+
+def check_place(opened: OpenStudy) -> None:
+    """Refuses to run commands in a place that is not the study file's own, e.g. after the folder was moved alone."""
+    if isinstance(opened.study.trainer, CommandTrainer) and not opened.file.exists():
+        raise BadInput(
+            f"{opened.folder.root}: its study file is no longer at {opened.file}, so its commands have no place to run",
+            f"dreamproof run FILE.yaml, with 'folder: {opened.folder.root}' in it",
+        )

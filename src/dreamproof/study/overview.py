@@ -1,0 +1,176 @@
+"""How a study stands, as data: counts, what runs and how fast, what is missing and why."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from dreamproof.runs.layout import Cell
+from dreamproof.study.adapters.api import Reading
+from dreamproof.study.backends.local import is_gone
+from dreamproof.study.lease import living_holder
+from dreamproof.study.manifests import eval_status, train_status
+from dreamproof.study.opening import OpenStudy
+from dreamproof.study.state import AttemptState
+
+
+@dataclass(frozen=True)
+class RunningCell:
+    """One cell that an attempt works on."""
+
+    cell: str
+    attempt: str
+    work: str
+    agent_steps: int
+    declared_agent_steps: int
+    phase: str
+    agent_steps_per_second: float | None
+    seconds_left: float | None
+    wall_seconds: float
+    money: float
+    liveness: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Everything `status` says."""
+
+    name: str
+    question: str
+    folder: str
+    supervisor: dict[str, Any] | None
+    train: dict[str, int]
+    evaluate: dict[str, int]
+    running: list[RunningCell] = field(default_factory=list)
+    missing_train: dict[str, list[int]] = field(default_factory=dict)
+    missing_evaluate: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    unproven: dict[str, str] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+    complete: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The overview as a JSON value."""
+        return asdict(self)
+
+
+def make_overview(opened: OpenStudy, now: float) -> Overview:
+    """How the study stands at this time."""
+    state, study = opened.state, opened.study
+    train = Counter(train_status(state, cell) for cell in state.cells.values())
+    evaluate = Counter(eval_status(state, known) for known in state.eval_cells.values())
+    missing = [cell.cell for cell in state.cells.values() if not state.trained(cell)]
+    missing_evaluate: dict[str, dict[str, list[int]]] = {}
+    for known in state.eval_cells.values():
+        if not state.evaluated(known):
+            seeds = missing_evaluate.setdefault(known.condition, {}).setdefault(known.cell.arm, [])
+            seeds.append(known.cell.seed)
+    holder = living_holder(opened.folder.lease)
+    return Overview(
+        study.name,
+        study.question,
+        str(opened.folder.root),
+        holder.as_json() if holder is not None else None,
+        {"declared": len(state.cells), **train},
+        {"declared": len(state.eval_cells), **evaluate},
+        running_cells(opened, now, holder is not None),
+        seeds_by_arm(missing),
+        missing_evaluate,
+        _stopped(opened),
+        {str(cell.cell): cell.unproven for cell in state.cells.values() if cell.unproven and not cell.proof},
+        _notices(opened, holder is not None),
+        not missing and not missing_evaluate,
+    )
+
+
+def seeds_by_arm(cells: Iterable[Cell]) -> dict[str, list[int]]:
+    """Cells as arm: seeds."""
+    found: dict[str, list[int]] = {}
+    for cell in cells:
+        found.setdefault(cell.arm, []).append(cell.seed)
+    return found
+
+
+def seeds_text(seeds: list[int]) -> str:
+    """[0, 1, 2, 5] as 0-2,5."""
+    parts: list[str] = []
+    ordered = sorted(seeds)
+    start = 0
+    for place in range(1, len(ordered) + 1):
+        if place == len(ordered) or ordered[place] != ordered[place - 1] + 1:
+            first, last = ordered[start], ordered[place - 1]
+            parts.append(str(first) if first == last else f"{first}-{last}")
+            start = place
+    return ",".join(parts)
+
+
+def _stopped(opened: OpenStudy) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for cell in opened.state.cells.values():
+        if cell.stopped is not None:
+            found[str(cell.cell)] = cell.stopped
+        elif cell.eval_stopped is not None:
+            found[str(cell.cell)] = f"evaluation: {cell.eval_stopped}"
+    return found
+
+
+def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
+    state = opened.state
+    notices: list[str] = []
+    if state.declaration_hash is not None and state.declaration_hash != opened.study.hash():
+        notices.append("the study file changed since the ledger last saw it; the next run records the change")
+    if state.open_attempts and not supervised:
+        notices.append("attempts have no supervisor; run adopts those that live")
+    if state.preflight_failure is not None:
+        notices.append(f"preflight failed: {state.preflight_failure}")
+    if state.breaker is not None:
+        notices.append(f"breaker: {state.breaker}")
+    if state.budget_reached is not None:
+        notices.append(f"budget reached with {state.budget_reached:g} spent")
+    if state.shutdown is not None:
+        notices.append(f"shutdown {state.shutdown}")
+    return notices
+
+
+def running_cells(opened: OpenStudy, now: float, supervised: bool) -> list[RunningCell]:
+    """Every cell of every open attempt, read from its run folder; what nobody watches is looked at here."""
+    found: list[RunningCell] = []
+    for attempt in opened.state.open_attempts.values():
+        dead = not supervised and is_gone(opened.folder.attempt(attempt.name))
+        for text in attempt.cells:
+            running = _running_cell(opened, attempt, Cell.parse(text), now)
+            gone = "its process is gone; the next run records how it ended"
+            found.append(replace(running, liveness="dead", reason=gone) if dead else running)
+    return found
+
+
+def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: float) -> RunningCell:
+    adapter = opened.adapter(cell)
+    output = opened.folder.attempt(attempt.name).output
+    read = adapter.read if attempt.work == "train" else adapter.read_evaluation
+    return running_cell(opened, attempt, cell, read(opened.run(cell), output), now)
+
+
+def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: float) -> RunningCell:
+    """One cell of an open attempt from a reading of its run folder."""
+    study = opened.study
+    wall = max(0.0, now - attempt.started)
+    done = reading.agent_steps - attempt.from_agent_steps.get(str(cell), 0)
+    rate = done / wall if attempt.work == "train" and done > 0 and wall > 0 else None
+    left = (study.agent_steps - reading.agent_steps) / rate if rate else None
+    share = wall * study.money.gpus_per_attempt / 3600.0 / max(1, len(attempt.cells))
+    return RunningCell(
+        str(cell),
+        attempt.name,
+        attempt.work,
+        reading.agent_steps,
+        study.agent_steps,
+        reading.phase if attempt.work == "train" else f"evaluate {','.join(attempt.conditions)}",
+        rate,
+        max(0.0, left) if left is not None else None,
+        wall,
+        share * study.money.price_per_gpu_hour,
+        attempt.liveness or "running",
+        attempt.liveness_reason or "",
+    )

@@ -1,0 +1,341 @@
+"""Starts every arm once in its real environment before anything is spent, and says which cannot work and why."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dreamproof.base.errors import PreflightFailed
+from dreamproof.base.files import canonical_json, file_hash, read_json, read_tail, text_hash, write_json, write_text
+from dreamproof.base.words import bytes_text, count_text, duration_text
+from dreamproof.runs.layout import Cell, RunFolder
+from dreamproof.runs.records import ExitRecord
+from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.study import machine
+from dreamproof.study.adapters import find_adapter
+from dreamproof.study.commands import Target, environment, run_settings, train_commands, working_folder
+from dreamproof.study.diagnose import Evidence, diagnose
+from dreamproof.study.opening import OpenStudy
+from dreamproof.study.processes import family, resident_bytes
+
+PROBE_AGENT_STEPS = 1000
+PROBE_EPISODES = 2
+LOOK_SECONDS = 0.2
+STOP_SECONDS = 10.0
+KEPT_CHECKPOINTS = 3
+LOG_BYTES_PER_CELL = 4 << 20
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ArmCheck:
+    """What one arm showed when it was started."""
+
+    arm: str
+    passed: bool
+    cause: str | None = None
+    reason: str = ""
+    evidence: list[str] = field(default_factory=list)
+    wall_seconds: float = 0.0
+    probe: dict[str, Any] = field(default_factory=dict)
+    """probe.json of the trainer, where it writes one: phases, memory now and at full settings, rate, versions."""
+    host_bytes: int | None = None
+    """Peak resident memory as seen from outside."""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The result of a preflight."""
+
+    fingerprint: str
+    arms: list[ArmCheck]
+    machine: dict[str, Any]
+    needs: dict[str, Any]
+    faults: list[str]
+    """What stops the launch, each with its arm."""
+    warnings: list[str]
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Agent steps a second by arm, where a probe measured them."""
+        found = {check.arm: check.probe.get("agent_steps_per_second") for check in self.arms}
+        return {arm: float(rate) for arm, rate in found.items() if isinstance(rate, int | float) and rate > 0}
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as manifests/preflight.json holds it."""
+        return {"passed": self.passed, **asdict(self), "rates": self.rates}
+
+    def error(self, study_file: Path) -> PreflightFailed:
+        """The refusal to launch, naming every arm that failed."""
+        return PreflightFailed("\n".join(self.faults), f"mend it, then dreamproof check {study_file}")
+
+
+def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dict[str, Any] | None = None) -> str:
+    """Names what a preflight of these arms depends on: the same name means that it need not be repeated."""
+    study = opened.study
+    parts = study.model_dump(mode="json", include={"task", "trainer", "settings", "arms", "conditions", "pack_cells"})
+    facts = facts if facts is not None else _machine(opened)
+    stable = {key: value for key, value in facts.items() if key != "gpu"}
+    gpu = facts["gpu"]
+    stable["gpu"] = [gpu.get("driver"), [device["name"] for device in gpu["devices"]]]
+    checked = sorted(arms if arms is not None else study.arms)
+    return text_hash(canonical_json([parts, study.agent_steps, study.backend.slots, stable, checked]))
+
+
+def _machine(opened: OpenStudy) -> dict[str, Any]:
+    trainer = opened.study.trainer
+    folder = working_folder(opened.study, opened.beside)
+    own = trainer.environment if isinstance(trainer, CommandTrainer) else {}
+    facts = machine.describe_machine(folder, own)
+    if isinstance(trainer, CommandTrainer):
+        words = [folder / word for word in (*trainer.command, *(trainer.evaluate or []))]
+        facts["scripts"] = {str(path): file_hash(path) for path in words if path.is_file()}
+    return facts
+
+
+def read_rates(opened: OpenStudy) -> dict[str, float]:
+    """Agent steps a second by arm, as the last preflight measured them; empty where there was none."""
+    value = read_json(opened.folder.preflight)
+    return dict(value.get("rates", {})) if isinstance(value, dict) else {}
+
+
+def check_arms(opened: OpenStudy, arms: Sequence[str] | None = None, say: Say | None = None) -> Preflight:
+    """Probes every arm (or those named), judges memory and disk, and writes both manifests."""
+    facts = _machine(opened)
+    chosen = list(arms if arms is not None else opened.study.arms)
+    checks = []
+    for arm in chosen:
+        check = _probe(opened, arm)
+        checks.append(check)
+        if say is not None:
+            say(_arm_line(check))
+    needs, faults, warnings = _judge_needs(opened, checks, facts)
+    failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
+    result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
+    write_json(opened.folder.preflight, result.as_json())
+    write_text(opened.folder.preflight_text, "\n".join(preflight_lines(result)) + "\n")
+    return result
+
+
+def _probe(opened: OpenStudy, arm: str) -> ArmCheck:
+    study = opened.study
+    cell = Cell(arm, study.seeds[0])
+    run = RunFolder(opened.folder.probes / arm)
+    shutil.rmtree(run.root, ignore_errors=True)
+    told = run_settings(study, cell)
+    foreign = isinstance(study.trainer, CommandTrainer)
+    if foreign:
+        steps = min(PROBE_AGENT_STEPS, study.agent_steps)
+        told = told.model_copy(update={"agent_steps": steps, "evaluation_episodes": PROBE_EPISODES})
+    write_json(run.settings, told.model_dump(mode="json"), durable=False)
+    target = Target(cell, run, told.agent_steps)
+    words = train_commands(study, [target])[0] if foreign else _native_probe(run)
+    started = _Started(words, environment(study, [target]), working_folder(study, opened.beside), run)
+    return started.watch(opened, arm, study.liveness.compile_floor_seconds)
+
+
+def _native_probe(run: RunFolder) -> list[str]:
+    return [sys.executable, "-m", "dreamproof.train", "--probe", str(run.root)]
+
+
+class _Started:
+    """One probe from its start to its end; its output lies in its scratch folder."""
+
+    def __init__(self, words: list[str], variables: dict[str, str], folder: Path, run: RunFolder) -> None:
+        self.run = run
+        self.output = run.root / "output.log"
+        self.began = time.monotonic()
+        self.peak_bytes = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.spawn_error: str | None = None
+        with self.output.open("wb") as output:
+            try:
+                self.process = subprocess.Popen(
+                    words,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    cwd=folder,
+                    env={**os.environ, **variables, "DREAMPROOF_PROBE": "1"},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                self.spawn_error = str(error)
+
+    def watch(self, opened: OpenStudy, arm: str, limit_seconds: float) -> ArmCheck:
+        """Waits for the end, for the first progress of a trainer that knows no probe, or for the limit."""
+        trainer = opened.study.trainer
+        adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
+        asked: str | None = None
+        progressed = False
+        try:
+            while self.process is not None and self.process.poll() is None:
+                self._measure()
+                progressed = adapter.read(self.run, self.output).agent_steps > 0
+                if progressed and not self.run.probe.exists():
+                    break
+                if self._seconds() > limit_seconds:
+                    asked = f"timeout: no first step within {duration_text(limit_seconds)}"
+                    break
+                time.sleep(LOOK_SECONDS)
+        finally:
+            self._stop()
+        code = self.process.returncode if self.process is not None else None
+        if code == 0 or (progressed and asked is None):
+            return self._check(arm, True)
+        return self._failure(arm, code, asked)
+
+    def _failure(self, arm: str, code: int | None, asked: str | None) -> ArmCheck:
+        record = ExitRecord(
+            exit_code=code if code is not None and code >= 0 else None,
+            signal=-code if code is not None and code < 0 else None,
+            wall_seconds=self._seconds(),
+            spawn_error=self.spawn_error,
+            asked_to_stop=asked,
+        )
+        found = diagnose(Evidence(exit=record, output_tail=read_tail(self.output)))
+        telling = found.quotes[1] if len(found.quotes) > 1 else found.quotes[0]
+        return self._check(
+            arm, False, found.cause.value, telling.removeprefix("asked to stop: timeout: "), found.quotes
+        )
+
+    def _check(
+        self, arm: str, passed: bool, cause: str | None = None, reason: str = "", evidence: Sequence[str] = ()
+    ) -> ArmCheck:
+        told = read_json(self.run.probe)
+        probe = told if isinstance(told, dict) else {}
+        peak = self.peak_bytes or None
+        return ArmCheck(arm, passed, cause, reason, list(evidence), round(self._seconds(), 3), probe, peak)
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self.began
+
+    def _measure(self) -> None:
+        if self.process is not None:
+            members = [self.process.pid, *family(self.process.pid)]
+            self.peak_bytes = max(self.peak_bytes, sum(map(resident_bytes, members)))
+
+    def _stop(self) -> None:
+        """Ends what still runs: asks, waits, kills the whole group."""
+        if self.process is None:
+            return
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self.process.poll() is not None:
+                return
+            try:
+                os.killpg(self.process.pid, number)
+            except ProcessLookupError:
+                return
+            try:
+                self.process.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+
+
+def _judge_needs(
+    opened: OpenStudy, checks: list[ArmCheck], facts: dict[str, Any]
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """What all slots together will need, against what this machine has."""
+    study = opened.study
+    total, available = machine.host_memory_bytes()
+    side_by_side = min(study.backend.slots, len(study.arms) * len(study.seeds))
+    host = _largest(checks, "forecast_host_bytes", "host_bytes")
+    device = _largest(checks, "forecast_device_bytes", "device_bytes")
+    checkpoint = _largest(checks, "checkpoint_bytes")
+    missing = sum(not opened.state.trained(cell) for cell in opened.state.cells.values())
+    needs: dict[str, Any] = {
+        "host_bytes": host * side_by_side if host else None,
+        "host_total_bytes": total,
+        "host_available_bytes": available,
+        "device_bytes": _device_need(study, device),
+        "device_total_bytes": min((one["total_bytes"] for one in facts["gpu"]["devices"]), default=None),
+        "disk_bytes": missing * (KEPT_CHECKPOINTS * checkpoint + LOG_BYTES_PER_CELL) if checkpoint else None,
+        "disk_free_bytes": machine.disk_free_bytes(opened.folder.root),
+    }
+    faults = [
+        f"{name} needs {bytes_text(needs[need])}, this machine has {bytes_text(needs[has])}"
+        for name, need, has in (
+            ("host memory", "host_bytes", "host_total_bytes"),
+            ("device memory", "device_bytes", "device_total_bytes"),
+            ("disk", "disk_bytes", "disk_free_bytes"),
+        )
+        if needs[need] is not None and needs[has] is not None and needs[need] > needs[has]
+    ]
+    warnings = []
+    if needs["host_bytes"] is not None and available < needs["host_bytes"] <= total:
+        warnings.append(
+            f"host memory needs {bytes_text(needs['host_bytes'])}, only {bytes_text(available)} are free at present"
+        )
+    if needs["host_bytes"] is None:
+        warnings.append("memory is not forecast: the trainer writes no probe.json")
+    return needs, faults, warnings
+
+
+def _largest(checks: list[ArmCheck], *keys: str) -> int:
+    """The largest value of the first key that a probe tells, over all arms; 0 where none tells."""
+    found = [0]
+    for check in checks:
+        value = next((check.probe[key] for key in keys if isinstance(check.probe.get(key), int | float)), None)
+        if value is not None:
+            found.append(int(value))
+    return max(found)
+
+
+def _device_need(study: Study, device: int) -> int | None:
+    """Bytes on one device: a pack multiplies what one cell takes, and a share of a GPU is taken several times."""
+    if not device:
+        return None
+    share = study.money.gpus_per_attempt
+    on_one = int(1 / share) if 0 < share < 1 else 1
+    packed = 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
+    return device * packed * min(on_one, study.backend.slots)
+
+
+def _arm_line(check: ArmCheck) -> str:
+    took = duration_text(check.wall_seconds)
+    if not check.passed:
+        return f"arm {check.arm}: FAILED after {took}: {check.cause}: {check.reason}"
+    phases = ", ".join(check.probe.get("phases", {})) or "started and made its first steps"
+    return f"arm {check.arm}: passed in {took} ({phases})"
+
+
+def _arm_lines(check: ArmCheck) -> list[str]:
+    return [_arm_line(check), *(f"    | {words}" for words in check.evidence)]
+
+
+def preflight_lines(result: Preflight) -> list[str]:
+    """The result as manifests/preflight.txt holds it."""
+    facts, needs = result.machine, result.needs
+    gpu = facts["gpu"]
+    devices = ", ".join(f"{one['name']} ({bytes_text(one['total_bytes'])})" for one in gpu["devices"])
+    code = facts["code"]
+    edited = f", edited (diff {code['diff_hash'][:12]})" if code.get("dirty") else ""
+    lines = [
+        f"preflight {'passed' if result.passed else 'FAILED'}: {count_text(len(result.arms), 'arm')}",
+        *(
+            line
+            for check in result.arms
+            for line in (_arm_line(check), *(f"    | {words}" for words in check.evidence))
+        ),
+        f"devices: {devices or 'no GPU (' + gpu.get('reason', 'none found') + ')'}",
+        f"driver: {gpu.get('driver', '–')}",
+        f"versions: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",
+        f"environment: {', '.join(f'{name}={value}' for name, value in facts['environment'].items()) or 'none set'}",
+        f"code: {code.get('commit', code.get('reason'))}{edited}",
+        f"host memory: needs {bytes_text(needs['host_bytes'])} of {bytes_text(needs['host_total_bytes'])}",
+        f"device memory: needs {bytes_text(needs['device_bytes'])} of {bytes_text(needs['device_total_bytes'])}",
+        f"disk: needs {bytes_text(needs['disk_bytes'])} of {bytes_text(needs['disk_free_bytes'])} free",
+    ]
+    lines += [f"stops the launch: {fault}" for fault in result.faults]
+    return lines + [f"warning: {warning}" for warning in result.warnings]

@@ -1,0 +1,292 @@
+"""The parent of one attempt: starts its commands, knows exactly how they ended, and outlives the supervisor.
+
+Started as `python -m dreamproof.study.shim ATTEMPT_DIR`. Needs the standard library only, to be small and quick.
+"""
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dreamproof.base.files import is_full, read_json
+from dreamproof.base.lines import append_rows
+from dreamproof.runs.layout import AttemptFolder
+from dreamproof.study import memory_group
+from dreamproof.study.processes import Identity, family, resident_bytes
+
+PR_SET_CHILD_SUBREAPER = 36
+LISTENED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
+LONGEST_SAMPLE_GAP_SECONDS = 10.0
+FAMILY_EVERY_SAMPLES = 6
+STOP_FILE_GAP_SECONDS = 1.0
+EXIT_RESERVE_BYTES = 16384
+CLAIM_BYTES = 2048
+OUTPUT_RESERVE_BYTES = 65536
+FALLOC_FL_KEEP_SIZE = 1
+LIBC = ctypes.CDLL(None, use_errno=True)
+CANNOT_START = 127
+
+
+@dataclass
+class Child:
+    """The command that runs, and what was seen of it."""
+
+    process_id: int
+    spawn_error: str | None = None
+    status: int | None = None
+    cpu_seconds: float = 0.0
+    peak_bytes: int = 0
+    seen_process_ids: set[int] = field(default_factory=set)
+
+
+class Shim:
+    """One attempt from its claim to its exit record."""
+
+    def __init__(self, folder: AttemptFolder) -> None:
+        self.folder = folder
+        self.order: dict[str, Any] = json.loads(folder.order.read_bytes())
+        self.started = time.monotonic()
+        self.started_unix_seconds = time.time()
+        self.asked_to_stop: str | None = None
+        self.kill_at: float | None = None
+        self.next_sample = self.started + 1.0
+        self.samples = 0
+        own = memory_group.find_own_group()
+        self.limit_bytes: int | None = self.order.get("memory_limit_bytes")
+        self.group: Path | None = None
+        if self.limit_bytes is not None:
+            name = f"dreamproof-{self.order['attempt']}-{os.getpid()}"
+            self.group = memory_group.make_limited_group(own, name, self.limit_bytes)
+        self.counted_group = self.group or own
+        self.kills_before = memory_group.kill_count(self.counted_group)
+
+    def run(self) -> None:
+        """Runs the order's commands one after the other and writes the exit record."""
+        self._reserve_room()
+        child = Child(0)
+        for command in self.order["commands"]:
+            child = self._start(command)
+            self._tend(child)
+            self._end_family()
+            if child.status != 0 or self.asked_to_stop is not None:
+                break
+        self._write_exit(child)
+        if self.group is not None:
+            memory_group.remove(self.group)
+
+    def _start(self, command: list[str]) -> Child:
+        """Forks the child; it executes the command only after its identity is on disk."""
+        gate_out, gate_in = os.pipe()
+        error_out, error_in = os.pipe()
+        process_id = os.fork()
+        if process_id == 0:
+            os.close(gate_in)
+            os.close(error_out)
+            _become_command(self.order, command, self.folder.output, (gate_out, error_in))
+        os.close(gate_out)
+        os.close(error_in)
+        with suppress(OSError):
+            os.setpgid(process_id, process_id)
+        child = Child(process_id, seen_process_ids={process_id})
+        if self.group is not None and not memory_group.enter(self.group, process_id):
+            memory_group.remove(self.group)
+            self.group = None
+        identity = Identity.of(process_id)
+        rewrite_claim(self.folder, {"shim": own_identity(), "child": identity.as_json() if identity else None})
+        os.write(gate_in, b"g")
+        os.close(gate_in)
+        with os.fdopen(error_out, "rb") as pipe:
+            child.spawn_error = pipe.read().decode("utf-8", errors="replace") or None
+        return child
+
+    def _tend(self, child: Child) -> None:
+        """Waits for the end of the child; forwards a stop; samples memory."""
+        while child.status is None:
+            now = time.monotonic()
+            until = min(self.next_sample, now + STOP_FILE_GAP_SECONDS, self.kill_at or now + 3600.0)
+            heard = signal.sigtimedwait(LISTENED, max(0.0, until - now))
+            self._reap(child)
+            if child.status is not None:
+                return
+            asked = heard is not None and heard.si_signo == signal.SIGTERM
+            if self.asked_to_stop is None and (asked or self.folder.stop.exists()):
+                self._begin_stop(child)
+            if self.kill_at is not None and time.monotonic() >= self.kill_at:
+                _signal_group(child.process_id, signal.SIGKILL)
+                self.kill_at = time.monotonic() + 1.0
+            if time.monotonic() >= self.next_sample:
+                self._sample(child)
+
+    def _reap(self, child: Child) -> None:
+        while True:
+            try:
+                process_id, status, usage = os.wait4(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if process_id == 0:
+                return
+            if process_id == child.process_id:
+                child.status = status
+                child.cpu_seconds = usage.ru_utime + usage.ru_stime
+                child.peak_bytes = max(child.peak_bytes, usage.ru_maxrss * 1024)
+
+    def _begin_stop(self, child: Child, reason: str | None = None) -> None:
+        request = read_json(self.folder.stop) or {}
+        self.asked_to_stop = reason or str(request.get("reason", "a signal to the shim"))
+        grace = float(request.get("grace_seconds", self.order.get("stop_grace_seconds", 60.0)))
+        self.kill_at = time.monotonic() + grace
+        _signal_group(child.process_id, signal.SIGTERM)
+        _signal_group(child.process_id, signal.SIGCONT)
+
+    def _sample(self, child: Child) -> None:
+        self.samples += 1
+        with suppress(OSError):
+            self._reserve_output()
+        guard = self.limit_bytes is not None and self.group is None
+        if guard or self.samples % FAMILY_EVERY_SAMPLES == 1:
+            child.seen_process_ids |= set(family(child.process_id))
+        resident = sum(map(resident_bytes, child.seen_process_ids))
+        child.peak_bytes = max(child.peak_bytes, resident)
+        now = time.monotonic()
+        with suppress(OSError):
+            append_rows(self.folder.memory, [{"seconds": round(now - self.started, 1), "bytes": resident}])
+        self.next_sample = now + (1.0 if guard else min(LONGEST_SAMPLE_GAP_SECONDS, now - self.started))
+        if guard and self.limit_bytes is not None and resident > self.limit_bytes and self.asked_to_stop is None:
+            self._begin_stop(child, f"memory: {resident:,} bytes resident of {self.limit_bytes:,} allowed")
+
+    def _end_family(self) -> None:
+        """Ends what the child left behind; a subreaper is the parent of all of it."""
+        for _ in range(20):
+            left = family(os.getpid())
+            if not left:
+                return
+            for process_id in left:
+                with suppress(ProcessLookupError):
+                    os.kill(process_id, signal.SIGKILL)
+            signal.sigtimedwait({signal.SIGCHLD}, 0.05)
+            self._reap(Child(0))
+
+    def _reserve_room(self) -> None:
+        """Takes room for the last words and the exit record while there is some: a full disk must not hide itself."""
+        self.folder.exit_reserve.write_bytes(b" " * EXIT_RESERVE_BYTES)
+        self._reserve_output()
+
+    def _reserve_output(self) -> None:
+        """Room beyond the end of the output; raises where the disk is full, not where the disk cannot do it."""
+        with self.folder.output.open("ab") as output:
+            start = ctypes.c_long(os.fstat(output.fileno()).st_size)
+            reserve = ctypes.c_long(OUTPUT_RESERVE_BYTES)
+            if LIBC.fallocate(output.fileno(), FALLOC_FL_KEEP_SIZE, start, reserve) != 0:
+                error = OSError(ctypes.get_errno(), "no room for the output", str(self.folder.output))
+                if is_full(error):
+                    raise error
+
+    def _write_exit(self, child: Child) -> None:
+        status = child.status if child.status is not None else CANNOT_START << 8
+        after = memory_group.kill_count(self.counted_group)
+        known = after is not None and self.kills_before is not None
+        kills = max(0, (after or 0) - (self.kills_before or 0)) if known else None
+        killed = os.WIFSIGNALED(status) or bool(kills)
+        record = {
+            "exit_code": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+            "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+            "wall_seconds": time.monotonic() - self.started,
+            "cpu_seconds": child.cpu_seconds,
+            "peak_bytes": child.peak_bytes,
+            "oom_kills": kills,
+            "kernel_lines": memory_group.kernel_lines(child.seen_process_ids, self.started) if killed else [],
+            "started_unix_seconds": self.started_unix_seconds,
+            "ended_unix_seconds": time.time(),
+            "asked_to_stop": self.asked_to_stop,
+            "spawn_error": child.spawn_error,
+        }
+        reserve = self.folder.exit_reserve
+        with reserve.open("r+b") as file:
+            file.write(json.dumps(record).encode())
+            file.truncate()
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(reserve, self.folder.exit)
+
+
+def own_identity() -> dict[str, Any]:
+    """Who this process is."""
+    identity = Identity.of(os.getpid())
+    assert identity is not None
+    return identity.as_json()
+
+
+def claim(folder: AttemptFolder, value: dict[str, Any]) -> bool:
+    """Takes the attempt: exactly one claimant, shim or supervisor, wins; the others see False."""
+    draft = folder.root / f".claim-{os.getpid()}"
+    try:
+        draft.write_bytes(_claim_content(value))
+        os.link(draft, folder.shim)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
+
+
+def rewrite_claim(folder: AttemptFolder, value: dict[str, Any]) -> None:
+    """Replaces what the claim says by one write of the same size: a full disk has no room for a second file."""
+    with folder.shim.open("r+b", buffering=0) as file:
+        file.write(_claim_content(value))
+
+
+def _claim_content(value: dict[str, Any]) -> bytes:
+    return json.dumps(value).encode().ljust(CLAIM_BYTES)
+
+
+def _signal_group(process_id: int, number: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process_id, number)
+
+
+def _become_command(order: dict[str, Any], command: list[str], output: Path, pipes: tuple[int, int]) -> None:
+    """In the forked child: waits for the go-ahead, then becomes the command; never returns."""
+    gate, error = pipes
+    try:
+        with suppress(OSError):
+            os.setpgid(0, 0)
+        if os.read(gate, 1) != b"g":
+            os._exit(CANNOT_START)
+        for number in (*LISTENED, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(log, 1)
+        os.dup2(log, 2)
+        os.chdir(order["working_folder"])
+        os.execvpe(command[0], command, os.environ | order["environment"])
+    except OSError as failure:
+        os.write(error, f"{' '.join(command[:1])}: {failure}".encode())
+    finally:
+        os._exit(CANNOT_START)
+
+
+def main() -> None:
+    """Runs the attempt whose folder is the only argument."""
+    folder = AttemptFolder(Path(sys.argv[1]))
+    with suppress(OSError):
+        os.setsid()
+    LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    signal.pthread_sigmask(signal.SIG_BLOCK, LISTENED)
+    if claim(folder, {"shim": own_identity(), "child": None}):
+        try:
+            Shim(folder).run()
+        except OSError as failure:
+            rewrite_claim(folder, {"shim": own_identity(), "child": None, "failure": str(failure)[:1000]})
+            raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,403 @@
+"""The supervisor of one study: scan, judge, remedy, start, sleep; until nothing is left that it may do."""
+
+import errno
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dreamproof.base.files import is_full, read_json, unless_full
+from dreamproof.runs.layout import AttemptFolder, Cell
+from dreamproof.study import launch, remedy
+from dreamproof.study.backends.api import Backend, Presence, Sighting
+from dreamproof.study.budget import Budget
+from dreamproof.study.diagnose import Cause
+from dreamproof.study.events import (
+    BudgetReached,
+    Event,
+    LivenessChanged,
+    Remedy,
+    Row,
+    StopRequested,
+)
+from dreamproof.study.evidence import settle
+from dreamproof.study.index import WORTH_EVENTS, write_index
+from dreamproof.study.ledger import Ledger
+from dreamproof.study.liveness import Judgement, Sample, State, Watch
+from dreamproof.study.machine import disk_free_bytes
+from dreamproof.study.manifests import ManifestWriter
+from dreamproof.study.opening import OpenStudy
+from dreamproof.study.overview import RunningCell, running_cell
+from dreamproof.study.packs import pack_groups
+from dreamproof.study.plan import EVERYTHING, Job, Looks, Selection, find_gap, jobs
+from dreamproof.study.progress import AttemptProgress, CellProgress
+from dreamproof.study.stacks import dump_stacks
+from dreamproof.study.state import AttemptState, CellState
+
+TICK_SECONDS = 1.0
+BEGINNING_TICK_SECONDS = 0.1
+STOP_GRACE_SECONDS = 60.0
+STALL_GRACE_SECONDS = 10.0
+LEAST_FREE_BYTES = 1 << 20
+
+
+class Ending(StrEnum):
+    """Why a supervisor has nothing more to do."""
+
+    COMPLETE = "everything is proven"
+    SELECTION_DONE = "what this call worked on is proven"
+    NOTHING_CAN_RUN = "what is missing cannot run"
+    STOPPED = "stopped"
+    BUDGET = "the budget is reached"
+    BREAKER = "the breaker tripped"
+    LEFT = "the supervisor left; attempts run on"
+
+
+@dataclass
+class Options:
+    """How one call of `run` differs from another."""
+
+    selection: Selection = EVERYTHING
+    drain: bool = False
+    """Start nothing; stop what runs and record how it ended."""
+    tick_seconds: float = TICK_SECONDS
+    stop_grace_seconds: float = STOP_GRACE_SECONDS
+    stall_grace_seconds: float = STALL_GRACE_SECONDS
+    on_tick: Callable[["Supervisor"], None] | None = None
+    on_event: Callable[[Row], None] | None = None
+
+
+@dataclass
+class Watched:
+    """One open attempt as this supervisor sees it."""
+
+    attempt: AttemptState
+    folder: AttemptFolder
+    progress: AttemptProgress
+    watch: Watch
+    sighting: Sighting = field(default_factory=lambda: Sighting(Presence.WAITING))
+    judgement: Judgement | None = None
+    stalled_since: float | None = None
+    stopping: str | None = None
+
+
+class Supervisor:
+    """Works on the gap of one study. Whoever builds it holds the lease."""
+
+    def __init__(self, opened: OpenStudy, ledger: Ledger, backend: Backend, options: Options) -> None:
+        self.opened = opened
+        self.state = opened.state
+        self.study = opened.study
+        self.ledger = ledger
+        self.backend = backend
+        self.options = options
+        self.watched: dict[str, Watched] = {}
+        self.asked: str | None = None
+        """Why this supervisor is to stop, if it is."""
+        self._asked_by: str | None = None
+        self.notice: str | None = None
+        """What a person should know now, e.g. that the disk is full."""
+        self.finishing = False
+        """Whether the attempts are over and reports or a shutdown follow."""
+        self.leave = False
+        """Whether to end at once and let the attempts run on."""
+        self.monotonic: Callable[[], float] = time.monotonic
+        self.wall_clock: Callable[[], float] = time.time
+        self._wait_until: dict[Cell, float] = {}
+        self._kept: dict[Cell, int] = {}
+        self._known_gaps: dict[str, float] = {}
+        self._over: list[Watched] = []
+        self._manifests = ManifestWriter(opened)
+        self._budget = Budget(opened.study)
+        self._indexed_events = 0
+        self._groups = pack_groups(opened.study)
+        self._starved = False
+
+    def run(self) -> Ending:
+        """Supervises until nothing is left that this call may do."""
+        self.recover()
+        while (ending := self.ending()) is None:
+            with self.waiting_for_room():
+                self.scan()
+                self.judge()
+                self.remedy()
+                self.start()
+            self.sleep()
+        self._manifests.write(self.state, force=True)
+        self._write_index(WORTH_EVENTS // 20)
+        return ending
+
+    def recover(self) -> None:
+        """Adopts what an earlier supervisor left: open attempts, those that a torn ledger lost, stops that were due."""
+        self._budget.begin(self.state, self.wall_clock(), self.monotonic(), self.options.stop_grace_seconds)
+        self.record(*launch.orphaned_events(self.state, self.opened.folder))
+        self.record(*launch.forgotten_proofs(self.opened))
+        for attempt in self.state.open_attempts.values():
+            self.watched[attempt.name] = self._watch(attempt)
+        self.record(*remedy.overdue_stops(self.state))
+
+    @contextmanager
+    def waiting_for_room(self) -> Iterator[None]:
+        """A full disk ends nothing: what could not be written is done in a later tick, when there is room."""
+        try:
+            yield
+            self.notice = None
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.notice = f"the disk is full: {error.filename or self.opened.folder.root}"
+            self._starved = False
+
+    def scan(self) -> None:
+        """Looks at every open attempt and at what people ask for."""
+        for watched in self.watched.values():
+            watched.sighting = self.backend.look(watched.folder)
+        request = read_json(self.opened.folder.stop_request)
+        if self.asked is None and isinstance(request, dict):
+            self.ask_to_stop(str(request.get("by", "somebody")))
+        if self._asked_by is not None:
+            self.record(StopRequested(self._asked_by))
+            self._asked_by = None
+
+    def judge(self) -> None:
+        """Ends what is over, with its cause; says of the rest whether it lives."""
+        for watched in list(self.watched.values()):
+            if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
+                self._end(watched)
+            elif watched.sighting.presence is Presence.RUNNING:
+                self._judge_liveness(watched)
+
+    def remedy(self) -> None:
+        """Does something about deaths, stalls, wishes to stop and money."""
+        while self._over:
+            events = remedy.decide(self.state, self._over[0].attempt)
+            self.record(*events)
+            for event in events:
+                self._note_wait(event)
+            self._over.pop(0)
+        self._restart_stalled()
+        self._guard_budget()
+        if self.asked is not None or self.options.drain:
+            self._stop_all(self.asked or "stop by a person", self.options.stop_grace_seconds)
+
+    def start(self) -> None:
+        """Starts attempts for the gap while slots are free."""
+        if not self._may_start():
+            return
+        free = self.study.backend.slots - len(self.watched)
+        if free <= 0:
+            return
+        self._require_room()
+        now = self.monotonic()
+        self._wait_until = {cell: until for cell, until in self._wait_until.items() if until > now}
+        gap = find_gap(self.state, self.options.selection)
+        self._starved = True
+        for job in jobs(self.state, gap, Looks(self._is_ready, self._kept_steps, self._groups)):
+            self._starved = False
+            free -= self._start_job(job)
+            if free <= 0:
+                break
+
+    def sleep(self) -> None:
+        """Writes the manifests now and then, shows progress, and waits for the next death or tick."""
+        self._manifests.write(self.state)
+        self._write_index(WORTH_EVENTS)
+        if self.options.on_tick is not None:
+            self.options.on_tick(self)
+        if self.ending() is None:
+            self.backend.wait(self._tick_seconds())
+
+    def _write_index(self, after_events: int) -> None:
+        """Spares readers the replay of a long ledger."""
+        if self.state.event_count >= WORTH_EVENTS and self.state.event_count - self._indexed_events >= after_events:
+            with unless_full():
+                write_index(self.opened.folder, self.state, self.ledger.position)
+            self._indexed_events = self.state.event_count
+
+    def _tick_seconds(self) -> float:
+        """Short while an attempt is about to begin: its death cannot be heard before its shim is known."""
+        beginning = any(watched.sighting.presence is Presence.WAITING for watched in self.watched.values())
+        return min(self.options.tick_seconds, BEGINNING_TICK_SECONDS if beginning else self._next_ready_seconds())
+
+    def ending(self) -> Ending | None:
+        """Why there is nothing more to do; None while there is."""
+        if self.leave:
+            return Ending.LEFT
+        if self.watched or self._over:
+            return None
+        if self.asked is not None or self.options.drain:
+            return Ending.STOPPED
+        if self.state.budget_reached is not None:
+            return Ending.BUDGET
+        if not find_gap(self.state, self.options.selection):
+            return Ending.SELECTION_DONE if find_gap(self.state) else Ending.COMPLETE
+        if self.state.breaker is not None:
+            return Ending.BREAKER
+        if self._starved and not self._wait_until:
+            return Ending.NOTHING_CAN_RUN
+        return None
+
+    def record(self, *events: Event) -> None:
+        """Writes events and takes them into the state."""
+        for row in self.ledger.append_all(list(events)) if events else ():
+            self.state.apply(row)
+            if self.options.on_event is not None:
+                self.options.on_event(row)
+        self._manifests.dirty = True
+
+    def ask_to_stop(self, by: str) -> None:
+        """Saves and stops everything; safe to call from a signal handler."""
+        self.asked = f"stop by {by}"
+        self._asked_by = by
+
+    def running_cells(self) -> list[RunningCell]:
+        """Every cell that is worked on, from the newest readings."""
+        now = self.wall_clock()
+        return [
+            running_cell(self.opened, watched.attempt, cell, progress.reading, now)
+            for watched in self.watched.values()
+            for cell, progress in watched.progress.cells.items()
+        ]
+
+    def _watch(self, attempt: AttemptState) -> Watched:
+        folder = self.opened.folder.attempt(attempt.name)
+        cells = {
+            cell: CellProgress(self.opened.run(cell), self.opened.adapter(cell), attempt.work, folder.output)
+            for cell in map(Cell.parse, attempt.cells)
+        }
+        watch = Watch(self.study.liveness, self._known_gaps)
+        return Watched(attempt, folder, AttemptProgress(cells), watch)
+
+    def _end(self, watched: Watched) -> None:
+        others = self._others_killed_for_memory(watched)
+        self.record(*settle(self.opened, watched.attempt, watched.sighting, others))
+        del self.watched[watched.attempt.name]
+        self._over.append(watched)
+        for text in watched.attempt.cells:
+            self._kept.pop(Cell.parse(text), None)
+        if watched.attempt.cause != Cause.STALLED.value:
+            for phase, gap in watched.watch.gaps.items():
+                self._known_gaps[phase] = max(gap, self._known_gaps.get(phase, 0.0))
+
+    def _others_killed_for_memory(self, watched: Watched) -> int:
+        """Kills that the shared counter saw and that are already told as another attempt's end."""
+        if watched.sighting.exit is None or self.study.backend.memory_limit_bytes is not None:
+            return 0
+        began = watched.sighting.exit.started_unix_seconds
+        return sum(
+            1
+            for other in self.state.attempts.values()
+            if other.cause == Cause.HOST_OOM.value and other.ended is not None and other.ended >= began
+        )
+
+    def _judge_liveness(self, watched: Watched) -> None:
+        counters, phase = watched.progress.refresh()
+        sighting = watched.sighting
+        sample = Sample(self.monotonic(), True, counters, phase, sighting.process_state or "", sighting.cpu_seconds)
+        sisters = [
+            other.judgement.agent_steps_per_second
+            for other in self.watched.values()
+            if other is not watched and other.judgement is not None and other.judgement.agent_steps_per_second
+        ]
+        judgement = watched.watch.observe(sample, sisters)
+        before = watched.judgement.state if watched.judgement is not None else State.RUNNING
+        watched.judgement = judgement
+        if judgement.state is not before:
+            self._note_liveness(watched, judgement)
+
+    def _note_liveness(self, watched: Watched, judgement: Judgement) -> None:
+        stacks = None
+        watched.stalled_since = self.monotonic() if judgement.state is State.STALLED else None
+        if judgement.state is State.STALLED and watched.sighting.process_id is not None:
+            native = self.opened.adapter(Cell.parse(watched.attempt.cells[0])).name == "native"
+            output = watched.folder.output if native else None
+            dump_stacks(watched.sighting.process_id, watched.folder.stacks, output)
+            stacks = self.opened.folder.relative(watched.folder.stacks)
+        name = watched.attempt.name
+        self.record(LivenessChanged(name, judgement.state.value, judgement.reason, stacks))
+
+    def _restart_stalled(self) -> None:
+        """Stops what is stalled; a process that somebody stopped with a signal gets the floor to be continued."""
+        if self.study.liveness.stalled_action != "restart":
+            return
+        for watched in self.watched.values():
+            if watched.stalled_since is None or watched.stopping is not None or watched.judgement is None:
+                continue
+            stopped = watched.sighting.process_state == "T"
+            patience = self.study.liveness.floor_seconds if stopped else 0.0
+            if self.monotonic() - watched.stalled_since >= patience:
+                reason = f"stalled: {watched.judgement.reason}"
+                self.record(Remedy(watched.attempt.cells, "stop_stalled", reason, watched.attempt.name))
+                self._stop(watched, reason, self.options.stall_grace_seconds)
+
+    def _guard_budget(self) -> None:
+        """Stops everything while the money still covers the stopping."""
+        budget = self.study.money.budget
+        if budget is None:
+            return
+        if self.state.budget_reached is None and self._budget.is_reached(self.monotonic()):
+            self.record(BudgetReached(round(self._budget.spent(self.monotonic()), 6), budget))
+        if self.state.budget_reached is not None:
+            self._stop_all("budget reached", self._budget.grace_seconds)
+
+    def _stop_all(self, reason: str, grace_seconds: float) -> None:
+        for watched in self.watched.values():
+            self._stop(watched, reason, grace_seconds)
+
+    def _stop(self, watched: Watched, reason: str, grace_seconds: float) -> None:
+        if watched.stopping is None:
+            watched.stopping = reason
+            self.backend.stop(watched.folder, reason, grace_seconds)
+
+    def _note_wait(self, event: Event) -> None:
+        if isinstance(event, Remedy) and event.wait_seconds:
+            for text in event.cells:
+                self._wait_until[Cell.parse(text)] = self.monotonic() + event.wait_seconds
+
+    def _is_ready(self, cell: Cell) -> bool:
+        return cell not in self._wait_until
+
+    def _next_ready_seconds(self) -> float:
+        if not self._wait_until or not self._starved:
+            return self.options.tick_seconds
+        return max(0.01, min(self._wait_until.values()) - self.monotonic())
+
+    def _may_start(self) -> bool:
+        blocked = self.asked is not None or self.options.drain or self.leave
+        return not blocked and self.state.breaker is None and self.state.budget_reached is None
+
+    def _require_room(self) -> None:
+        """An attempt that begins on a full disk can leave no evidence, so it does not begin."""
+        root = self.opened.folder.root
+        free_bytes = disk_free_bytes(root)
+        if free_bytes < LEAST_FREE_BYTES:
+            raise OSError(errno.ENOSPC, "no room to start an attempt", str(root))
+
+    def _kept_steps(self, known: CellState) -> int:
+        """The step from which a cell goes on; settles its checkpoints the first time it is asked."""
+        if known.cell not in self._kept:
+            readiness = launch.ready_cell(self.opened, known.cell)
+            self.record(*readiness.events)
+            self._kept[known.cell] = readiness.kept_agent_steps
+        return self._kept[known.cell]
+
+    def _start_job(self, job: Job) -> bool:
+        """Starts one attempt; False where the disk already proves some of the job, which is then planned again."""
+        if job.work == "train" and any(self.state.trained(self.state.cells[cell]) for cell in job.cells):
+            return False
+        if job.work == "evaluate":
+            proven = launch.ready_evaluations(self.opened, job)
+            if proven:
+                self.record(*proven)
+                return False
+        name = launch.next_attempt_name(self.state, self.opened.folder)
+        folder, event = launch.prepare(self.opened, job, name, self.options.stop_grace_seconds)
+        try:
+            self.record(event)
+        except OSError:
+            folder.order.unlink()
+            raise
+        self.watched[name] = self._watch(self.state.attempts[name])
+        self.backend.start(folder)
+        return True

@@ -1,0 +1,39 @@
+"""Runs verbs as a person would, inside this process."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from dreamproof.cli.main import main
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a verb printed and how it ended."""
+
+    code: int
+    output: str
+    errors: str
+
+
+Verb = Callable[..., Said]
+
+
+@pytest.fixture
+def dreamproof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verb:
+    """Calls `dreamproof WORDS…`."""
+
+    def call(*words: str | Path) -> Said:
+        monkeypatch.setattr(sys, "argv", ["dreamproof", *map(str, words)])
+        code = 0
+        try:
+            main()
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+        printed = capsys.readouterr()
+        return Said(code, printed.out, printed.err)
+
+    return call

@@ -1,0 +1,80 @@
+"""What `run` shows, and that a terminal that goes away ends nothing."""
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.small_study import declare
+from rich.console import Console
+
+from dreamproof.cli.live import View, event_line
+from dreamproof.study import conduct
+from dreamproof.study.backends.local import LocalBackend
+from dreamproof.study.events import AttemptStarted
+from dreamproof.study.ledger import Ledger
+from dreamproof.study.opening import open_study
+from dreamproof.study.supervisor import Options, Supervisor
+
+ROWS: list[tuple[dict[str, Any], str | None]] = [
+    ({"event": "attempt_started", "attempt": "a1", "work": "train", "cells": ["low/0"]}, "a1 started: train low/0"),
+    ({"event": "attempt_ended", "attempt": "a1", "cause": "completed", "evidence": ["x"]}, "a1 ended: completed"),
+    (
+        {"event": "attempt_ended", "attempt": "a1", "cause": "killed", "evidence": ["signal 9"]},
+        "a1 ended: killed — signal 9",
+    ),
+    (
+        {"event": "liveness_changed", "attempt": "a1", "state": "slow", "reason": "half of its sisters"},
+        "a1 is slow: half of its sisters",
+    ),
+    ({"event": "remedy", "action": "resume", "reason": "a1 ended: killed"}, "remedy resume: a1 ended: killed"),
+    ({"event": "budget_reached", "spent": 199.5, "budget": 200.0}, "budget reached: 199.50 of 200 spent"),
+    ({"event": "supervisor_started"}, None),
+]
+
+
+@pytest.mark.parametrize(("row", "line"), ROWS)
+def test_events_are_told_in_one_line(row: dict[str, Any], line: str | None) -> None:
+    assert event_line(row) == line
+
+
+class ClosedTerminal(io.StringIO):
+    """Every write fails as on a terminal that was closed."""
+
+    def write(self, text: str) -> int:
+        raise OSError(5, "Input/output error")
+
+    def isatty(self) -> bool:
+        return False
+
+
+def test_a_terminal_that_went_away_silences_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdout", ClosedTerminal())
+    with View(plain=True) as view:
+        view.say("first")
+        view.say("second")
+
+
+def test_lines_carry_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    with View(plain=True) as view:
+        view.event({"event": "cell_reopened", "cell": "low/0"})
+    time, words = capsys.readouterr().out.strip().split(" ", 1)
+    assert len(time) == 8
+    assert words == "low/0 opened again"
+
+
+def test_the_picture_shows_every_running_cell_and_text_with_brackets_as_it_is(tmp_path: Path) -> None:
+    opened = open_study(declare(tmp_path, conditions=[]))
+    ledger = Ledger(opened.folder.ledger)
+    conduct.declare(opened, ledger)
+    supervisor = Supervisor(opened, ledger, LocalBackend(), Options())
+    supervisor.record(AttemptStarted("a000001", "train", ["low/0"], [], ["x"], {"low/0": 0}))
+    supervisor.recover()
+    view = View(plain=True)
+    view.say("[/] not [bold]markup[/bold]")
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(view._picture(supervisor))
+    shown = console.export_text()
+    assert "small: trained 0/4, evaluated 0/0" in shown
+    assert "low/0  a000001  0/20" in shown
+    assert "[/] not [bold]markup[/bold]" in shown

@@ -1,0 +1,262 @@
+"""`run` and `stop` with real processes: killed, doubled, detached, hung up; nothing lost, nothing repeated."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.small_study import TRAINER, declare
+
+from dreamproof.base.errors import ExitCode
+from dreamproof.runs.layout import StudyFolder
+from dreamproof.study.lease import living_holder
+
+COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
+QUICK = ("--no-check", "--no-report", "--plain")
+PATIENCE_SECONDS = 60.0
+
+
+def folder_of(file: Path) -> StudyFolder:
+    return StudyFolder(file.parent / "results" / file.stem)
+
+
+def rows_of(file: Path, event: str) -> list[dict[str, Any]]:
+    lines = folder_of(file).ledger.read_text().splitlines() if folder_of(file).ledger.exists() else []
+    rows = [json.loads(line) for line in lines if line.endswith("}")]
+    return [row for row in rows if row["event"] == event]
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return found
+
+
+def slow_study(folder: Path, **changes: Any) -> Path:
+    """Two cells of about two seconds."""
+    command = [sys.executable, str(TRAINER), "{run_dir}", "--step-seconds", "0.1", "--save-every", "2"]
+    fixed: dict[str, Any] = {"arms": {"low": {}}, "conditions": [], "trainer": {"command": command}}
+    return declare(folder, **{**fixed, **changes})
+
+
+@pytest.fixture
+def spawn() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
+    """Starts a run in a process of its own; what is left of it ends with the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(file: Path, *words: str, **more: Any) -> "subprocess.Popen[bytes]":
+        log = file.with_suffix(".log").open("ab")
+        with log:
+            options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True, **more}
+            process = subprocess.Popen([*COMMAND, "run", str(file), *QUICK, *words], **options)
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def steps_by_process(file: Path, cell: str) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for line in (folder_of(file).runs / cell / "steps.log").read_text().splitlines():
+        process, step = line.split()
+        found.setdefault(process, []).append(int(step))
+    return found
+
+
+def test_17_of_20_cells_then_seed_2_is_named_missing_and_a_plain_run_trains_exactly_three(
+    dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    arms = {"baseline": {"level": 0}, "u_only": {"level": 1}, "cert_only": {"level": 2}, "full": {"level": 3}}
+    file = declare(tmp_path, arms=arms, seeds=5, agent_steps=5, conditions=[], backend={"slots": 6})
+    assert dreamproof("run", file, *QUICK, "--seeds", "0,1").code == 0
+    assert dreamproof("run", file, *QUICK, "--seeds", "2", "--arms", "baseline").code == 0
+    said = dreamproof("run", file, *QUICK, "--seeds", "3,4")
+    assert said.code == 0
+    status = dreamproof("status", file).output
+    assert "17/20 proven" in status
+    for arm in ("u_only", "cert_only", "full"):
+        assert f"missing     train {arm}: seeds 2\n" in status
+    assert "train baseline" not in status
+    before = len(rows_of(file, "attempt_started"))
+    assert dreamproof("run", file, *QUICK).code == 0
+    trained = [row["cells"] for row in rows_of(file, "attempt_started")[before:]]
+    assert sorted(trained) == [["cert_only/2"], ["full/2"], ["u_only/2"]]
+    assert "20/20 proven" in dreamproof("status", file).output
+
+
+def test_a_killed_supervisor_is_followed_by_one_that_adopts_its_attempts(
+    spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = slow_study(tmp_path)
+    supervisor = spawn(file)
+    wait_for(lambda: len(list(folder_of(file).runs.glob("*/heartbeat.json"))) == 2)
+    supervisor.kill()
+    supervisor.wait()
+    assert "attempts have no supervisor" in dreamproof("status", file).output
+    assert dreamproof("run", file, *QUICK).code == 0
+    assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["completed", "completed"]
+    for cell in ("low-seed0", "low-seed1"):
+        assert list(steps_by_process(file, cell).values()) == [list(range(1, 21))]
+
+
+def test_a_killed_trainer_goes_on_from_its_last_checkpoint(
+    spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = slow_study(tmp_path, seeds=1)
+    supervisor = spawn(file)
+    run = folder_of(file).runs / "low-seed0"
+    wait_for(lambda: len(list(run.glob("checkpoints/step-*"))) >= 2)
+    child = json.loads((folder_of(file).attempts / "a000001" / "shim.json").read_text())["child"]["process_id"]
+    os.kill(child, signal.SIGKILL)
+    assert supervisor.wait(PATIENCE_SECONDS) == 0
+    first, second = steps_by_process(file, "low-seed0").values()
+    assert second[0] - 1 == rows_of(file, "attempt_started")[1]["from_agent_steps"]["low/0"]
+    assert first[-1] - 2 <= second[0] - 1 <= first[-1]
+    said = dreamproof("why", file, "low/0").output
+    assert "train: killed" in said
+    assert "    | signal 9 (SIGKILL)" in said
+
+
+def test_of_two_runs_at_once_one_is_refused(
+    spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = slow_study(tmp_path, seeds=1)
+    first = spawn(file)
+    wait_for(lambda: living_holder(folder_of(file).lease))
+    said = dreamproof("run", file, *QUICK)
+    assert said.code == ExitCode.BUSY
+    assert f"supervised by process {first.pid}" in said.errors
+    assert first.wait(PATIENCE_SECONDS) == 0
+    assert len(rows_of(file, "attempt_started")) == 1
+
+
+def test_stop_saves_and_a_later_run_goes_on_without_repeating(
+    spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = slow_study(tmp_path)
+    supervisor = spawn(file)
+    wait_for(lambda: len(list(folder_of(file).runs.glob("*/checkpoints/step-*"))) >= 2)
+    said = dreamproof("stop", file)
+    assert said.code == 0, said.errors
+    assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
+    assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
+    assert dreamproof("run", file, *QUICK).code == 0
+    for cell in ("low-seed0", "low-seed1"):
+        steps = [step for part in steps_by_process(file, cell).values() for step in part]
+        assert steps == list(range(1, 21))
+
+
+def test_stop_also_ends_attempts_whose_supervisor_is_gone(
+    spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = slow_study(tmp_path, agent_steps=2000)
+    supervisor = spawn(file)
+    wait_for(lambda: len(list(folder_of(file).runs.glob("*/heartbeat.json"))) == 2)
+    supervisor.kill()
+    supervisor.wait()
+    said = dreamproof("stop", file)
+    assert "stopped what an earlier supervisor had left running" in said.output
+    assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
+    assert dreamproof("stop", file).output == "nothing runs\n"
+
+
+def test_ctrl_c_saves_and_stops(spawn: Callable[..., Any], tmp_path: Path) -> None:
+    file = slow_study(tmp_path, agent_steps=2000, seeds=1)
+    supervisor = spawn(file)
+    wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
+    supervisor.send_signal(signal.SIGINT)
+    assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
+    assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"]
+    assert [row["by"] for row in rows_of(file, "stop_requested")] == ["Ctrl-C"]
+
+
+def test_sigterm_ends_the_supervisor_alone(
+    spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = slow_study(tmp_path, seeds=1)
+    supervisor = spawn(file)
+    wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
+    supervisor.terminate()
+    assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
+    assert rows_of(file, "attempt_ended") == []
+    assert dreamproof("run", file, *QUICK).code == 0
+    assert len(steps_by_process(file, "low-seed0")) == 1
+
+
+def test_a_closed_terminal_ends_nothing(spawn: Callable[..., Any], tmp_path: Path) -> None:
+    file = slow_study(tmp_path, seeds=1)
+    master, terminal = pty.openpty()
+    words = [*COMMAND, "run", str(file), "--no-check", "--no-report"]
+    supervisor = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
+    os.close(terminal)
+    try:
+        wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
+        os.close(master)
+        supervisor.send_signal(signal.SIGHUP)
+        wait_for(lambda: rows_of(file, "supervisor_ended"))
+        assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["completed"]
+    finally:
+        supervisor.kill()
+        supervisor.wait()
+
+
+def test_a_detached_run_works_on_after_its_command_has_ended(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    file = slow_study(tmp_path, seeds=1, agent_steps=5)
+    said = dreamproof("run", file, "--detach", "--no-check", "--no-report")
+    assert said.code == 0
+    assert "works on it" in said.output
+    wait_for(lambda: rows_of(file, "supervisor_ended"))
+    assert len(rows_of(file, "train_proven")) == 1
+    assert "everything is proven" in wait_for(lambda: folder_of(file).supervisor_log.read_text())
+
+
+def test_stopped_cells_are_tried_again_when_a_person_says_so(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    file = declare(tmp_path, arms={"low": {}}, seeds=1, conditions=[])
+    run = folder_of(file).runs / "low-seed0"
+    run.mkdir(parents=True)
+    (run / "misfortune.json").write_text(json.dumps({"at": 7, "kind": "exception", "times": 2}))
+    said = dreamproof("run", file, *QUICK)
+    assert said.code == ExitCode.GAP_REMAINS
+    assert "stopped     low/0: ended 2 times by the same cause: bug" in said.output
+    assert dreamproof("run", file, *QUICK).code == ExitCode.GAP_REMAINS
+    assert dreamproof("run", file, *QUICK, "--retry-stopped").code == 0
+    causes = Counter(row["cause"] for row in rows_of(file, "attempt_ended"))
+    assert causes == {"bug": 2, "completed": 1}
+
+
+def test_a_run_folder_that_may_not_be_written_is_named(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    file = declare(tmp_path)
+    folder_of(file).root.mkdir(parents=True)
+    folder_of(file).runs.write_text("a file where a folder should be")
+    said = dreamproof("run", file, *QUICK)
+    assert said.code == ExitCode.BAD_INPUT
+    assert "cannot be written" in said.errors
+    assert "\n  next: " in said.errors
+
+
+def test_a_huge_log_without_lines_and_with_strange_bytes_harms_nothing(
+    dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    noisy = "import os, sys; [os.write(1, bytes(range(128, 256)) * 8192) for _ in range(64)]; sys.exit(9)"
+    file = declare(
+        tmp_path, arms={"low": {}}, seeds=1, conditions=[], trainer={"command": [sys.executable, "-c", noisy]}
+    )
+    said = dreamproof("run", file, *QUICK)
+    assert said.code == ExitCode.GAP_REMAINS
+    assert (folder_of(file).attempts / "a000001" / "output.log").stat().st_size == 64 << 20
+    assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["unknown", "unknown"]
+    assert "exit code 9" in dreamproof("why", file, "low/0").output

@@ -1,0 +1,371 @@
+"""What people read and what programs get: words, JSON, exit codes, and the next command after every error."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from benchmarks.small_study import declare, small_study
+
+from dreamproof.base.errors import ExitCode
+from dreamproof.runs.layout import Cell, StudyFolder
+
+COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
+VERBS = ("plan", "check", "run", "status", "watch", "why", "stop", "cost", "verify", "report", "export", "import")
+QUICK = ("--no-check", "--no-report", "--plain")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small study that ran to its end."""
+    file = declare(tmp_path_factory.mktemp("finished"))
+    done = subprocess.run([*COMMAND, "run", str(file), *QUICK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return file
+
+
+def folder_of(file: Path) -> StudyFolder:
+    return StudyFolder(file.parent / "results" / file.stem)
+
+
+def test_help_names_every_verb_and_the_exit_codes(dreamproof: Callable[..., Any]) -> None:
+    said = dreamproof("--help")
+    assert said.code == 0
+    for verb in [
+        "plan",
+        "check",
+        "run",
+        "status",
+        "watch",
+        "why",
+        "stop",
+        "cost",
+        "verify",
+        "report",
+        "export",
+        "import",
+        "schema",
+    ]:
+        assert f"\n  {verb} " in said.output
+    assert "Exit codes: 0 done" in said.output
+
+
+def test_help_comes_quickly_and_without_numpy_or_jax() -> None:
+    script = "import sys; sys.argv = ['dreamproof', '--help']\n"
+    script += "from dreamproof.cli.main import main\n"
+    script += "try: main()\nfinally: print({'jax', 'numpy', 'rich', 'pydantic'} & set(sys.modules))"
+    taken = []
+    for _ in range(3):
+        started = time.perf_counter()
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        taken.append(time.perf_counter() - started)
+    assert done.stdout.strip().endswith("set()")
+    # The figure for a quiet machine is 0.3 s (benchmarks/engine.py); here others may be running.
+    assert min(taken) < 1.0
+
+
+def test_schema_is_a_json_schema_of_the_study_file(dreamproof: Callable[..., Any]) -> None:
+    schema = json.loads(dreamproof("schema").output)
+    assert schema["properties"]["agent_steps"]["minimum"] == 1
+
+
+STATUS = """small: Does the level help?
+folder      {folder}
+supervisor  none
+train       4/4 proven
+evaluate    4/4 proven
+
+seed         0  1
+low          +  +
+high         +  +
+            + proven  > running  ~ waiting  . missing  ! stopped  ? unproven
+next        dreamproof report {file}
+"""
+
+
+def test_the_status_of_a_finished_study(dreamproof: Callable[..., Any], finished: Path) -> None:
+    said = dreamproof("status", finished)
+    assert said.output == STATUS.format(folder=folder_of(finished).root, file=finished)
+
+
+STATUS_OF_NOTHING = """small: Does the level help?
+folder      {folder}
+supervisor  none
+train       0/4 proven, 4 missing
+evaluate    0/4 proven, 4 missing
+
+seed         0  1
+low          .  .
+high         .  .
+            + proven  > running  ~ waiting  . missing  ! stopped  ? unproven
+
+missing     train low: seeds 0-1
+missing     train high: seeds 0-1
+missing     evaluate id low: seeds 0-1
+missing     evaluate id high: seeds 0-1
+next        dreamproof run {file}
+"""
+
+
+def test_the_status_before_anything_ran_names_all_that_is_missing(
+    dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = declare(tmp_path)
+    assert dreamproof("status", file).output == STATUS_OF_NOTHING.format(folder=folder_of(file).root, file=file)
+
+
+PLAN = """small: Does the level help?
+arms        low, high
+seeds       0-1
+conditions  id
+matrix      4 train cells, 4 eval cells
+gap         2 train cells, 2 eval cells
+  train     high: seeds 0-1
+takes       – with 4 slots, – GPU hours, –
+memory      device –, host – for all slots
+disk        – for checkpoints
+money       ¥0.00 spent, budget –
+note        how long it takes is measured by the preflight: dreamproof check
+next        dreamproof run {file}
+"""
+
+
+def test_the_plan_of_one_arm(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    file = declare(tmp_path)
+    assert dreamproof("plan", file, "--arms", "high").output == PLAN.format(file=file)
+
+
+def test_reading_verbs_speak_json(dreamproof: Callable[..., Any], finished: Path) -> None:
+    status = json.loads(dreamproof("status", finished, "--json").output)
+    assert status["train"] == {"declared": 4, "proven": 4}
+    assert [cell["status"] for cell in status["cells"]] == ["proven"] * 4
+    plan = json.loads(dreamproof("plan", finished, "--json").output)
+    assert (plan["train_cells"], plan["gap_train_cells"]) == (4, 0)
+    why = json.loads(dreamproof("why", finished, "low/0", "--json").output)
+    assert [attempt["cause"] for attempt in why["attempts"]] == ["completed", "completed"]
+    cost = json.loads(dreamproof("cost", finished, "--json").output)
+    assert cost["proven_cells"] == 4
+    assert cost["total_ms"] == cost["useful_ms"] + cost["wasted_ms"] + cost["idle_ms"]
+    verify = json.loads(dreamproof("verify", finished, "--json").output)
+    assert (verify["train_proofs"], verify["eval_proofs"], verify["faults"]) == (4, 4, [])
+    watch = json.loads(dreamproof("watch", finished, "--once", "--json").output)
+    assert watch["complete"] is True
+
+
+def test_a_study_is_found_by_its_folder_too(dreamproof: Callable[..., Any], finished: Path) -> None:
+    said = dreamproof("status", folder_of(finished).root)
+    assert "4/4 proven" in said.output
+
+
+def test_a_finished_study_starts_nothing_again(dreamproof: Callable[..., Any], finished: Path) -> None:
+    before = sorted(path.name for path in folder_of(finished).attempts.iterdir())
+    said = dreamproof("run", finished, *QUICK)
+    assert said.code == 0
+    assert sorted(path.name for path in folder_of(finished).attempts.iterdir()) == before
+
+
+def test_why_tells_the_story_with_evidence(dreamproof: Callable[..., Any], finished: Path) -> None:
+    said = dreamproof("why", finished, "high/1")
+    assert "high/1: proven, 20 of 20 agent steps" in said.output
+    assert "    | the proof of every cell is there" in said.output
+
+
+def test_an_edited_ledger_is_refused_by_run_and_named_by_verify(dreamproof: Callable[..., Any], finished: Path) -> None:
+    ledger = folder_of(finished).ledger
+    whole = ledger.read_bytes()
+    try:
+        ledger.write_bytes(whole.replace(b'"cause":"completed"', b'"cause":"completeD"', 1))
+        line = next(n for n, text in enumerate(ledger.read_bytes().splitlines(), 1) if b"completeD" in text)
+        for verb in ("run", "verify"):
+            said = dreamproof(verb, finished)
+            assert said.code == ExitCode.BROKEN_EVIDENCE
+            assert f"line {line} does not match its own hash" in said.errors
+    finally:
+        ledger.write_bytes(whole)
+
+
+def test_verify_reads_every_byte_of_a_proof(dreamproof: Callable[..., Any], finished: Path) -> None:
+    run = folder_of(finished).run(Cell("low", 1))
+    weights = run.checkpoint(20).root / "weights.json"
+    whole = weights.read_bytes()
+    try:
+        weights.write_bytes(whole.replace(b"padding", b"PADDING"))
+        said = dreamproof("verify", finished)
+        assert said.code == ExitCode.BROKEN_EVIDENCE
+        assert (
+            "first broken: low/1: checkpoint step-000000000020: file weights.json is not what was saved" in said.errors
+        )
+        assert dreamproof("verify", finished, "--quick").code == 0
+    finally:
+        weights.write_bytes(whole)
+
+
+def test_a_lost_proof_stops_run_until_a_person_says_to_train_it_again(
+    dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = declare(tmp_path, arms={"low": {}}, seeds=1, conditions=[], agent_steps=5)
+    assert dreamproof("run", file, *QUICK).code == 0
+    checkpoints = folder_of(file).run(Cell("low", 0)).checkpoints
+    checkpoints.rename(tmp_path / "away")
+    said = dreamproof("run", file, *QUICK)
+    assert said.code == ExitCode.BROKEN_EVIDENCE
+    assert "the proof of 1 trained cell(s) is gone from disk, first low/0" in said.errors
+    assert "--retrain-lost" in said.errors
+    assert dreamproof("run", file, *QUICK, "--retrain-lost").code == 0
+    assert checkpoints.is_dir()
+
+
+def test_a_moved_study_goes_on(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    file = declare(tmp_path / "here", arms={"low": {}}, seeds=2, conditions=[], agent_steps=5)
+    assert dreamproof("run", file, *QUICK, "--seeds", "0").code == 0
+    (tmp_path / "here").rename(tmp_path / "there")
+    moved = tmp_path / "there" / file.name
+    assert dreamproof("run", moved.parent / "results" / "small", *QUICK).code == 0
+    assert "2/2 proven" in dreamproof("status", moved).output
+
+
+def test_a_study_folder_moved_without_its_file_says_what_is_missing(
+    dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    file = declare(tmp_path, arms={"low": {}}, seeds=2, conditions=[], agent_steps=5)
+    assert dreamproof("run", file, *QUICK, "--seeds", "0").code == 0
+    alone = tmp_path / "alone"
+    folder_of(file).root.rename(alone)
+    said = dreamproof("run", alone, *QUICK)
+    assert said.code == ExitCode.BAD_INPUT
+    assert "its study file is no longer at" in said.errors
+    assert "1/2 proven" in dreamproof("status", alone).output
+
+
+def test_a_changed_declaration_is_an_event_and_a_changed_meaning_is_refused(
+    dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    small = {"arms": {"low": {"level": 1}}, "seeds": 1, "conditions": [], "agent_steps": 5}
+    file = declare(tmp_path, **small)
+    assert dreamproof("run", file, *QUICK).code == 0
+    declare(tmp_path, **{**small, "seeds": 2})
+    said = dreamproof("run", file, *QUICK)
+    assert said.code == 0
+    assert "declaration changed: seeds: [0] → [0, 1]" in said.output
+    declare(tmp_path, **{**small, "seeds": 2, "arms": {"low": {"level": 9}}})
+    said = dreamproof("run", file, *QUICK)
+    assert said.code == ExitCode.BAD_INPUT
+    assert "arms.low.level: 1 → 9" in said.errors
+    assert "--accept-changes" in said.errors
+    assert dreamproof("run", file, *QUICK, "--accept-changes").code == 0
+    rows = [json.loads(line) for line in folder_of(file).ledger.read_text().splitlines()]
+    assert [row["changes"] for row in rows if row["event"] == "declaration_changed"] == [
+        ["seeds: [0] → [0, 1]"],
+        ["arms.low.level: 1 → 9"],
+    ]
+    assert rows[0]["event"] == "study_declared"
+    assert "attempt_started" in [row["event"] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seeds": [0, 0]}, "seed 0 stands twice"),
+        ({"arms": {"a": {"x": 1}, "b": {"x": 1}}}, "arm 'b' equals arm 'a'"),
+        ({"agent_stepz": 5}, "agent_steps"),
+        ({"agent_steps": "many"}, "agent_steps"),
+        (
+            {"trainer": {"command": ["no-such-program", "{run_dir}"]}, "conditions": []},
+            "'no-such-program' cannot be found",
+        ),
+        ({"trainer": {"command": ["true", "{sede}"]}, "conditions": []}, "did you mean {seed}?"),
+        ({"trainer": {"command": ["true", "{settings.levle}"]}, "conditions": []}, "did you mean settings.level?"),
+        ({"trainer": {"command": ["true"], "working_folder": "nowhere"}, "conditions": []}, "does not exist"),
+    ],
+)
+def test_bad_studies_are_refused_in_words(
+    dreamproof: Callable[..., Any], tmp_path: Path, change: dict[str, Any], words: str
+) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text(yaml.safe_dump(small_study(**change)))
+    said = dreamproof("run", file, *QUICK)
+    assert said.code == ExitCode.BAD_INPUT
+    assert words in said.errors
+    assert "\n  next: " in said.errors
+    assert not (tmp_path / "results" / "small" / "attempts").exists() or not any(
+        (tmp_path / "results" / "small" / "attempts").iterdir()
+    )
+
+
+def test_broken_yaml_names_its_line(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "bad.yaml"
+    file.write_text("name: x\nquestion: [unclosed\n")
+    said = dreamproof("plan", file)
+    assert said.code == ExitCode.BAD_INPUT
+    assert f"{file}:3" in said.errors or f"{file}:2" in said.errors
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status", "nowhere.yaml"),
+        ("why", "STUDY", "low/9"),
+        ("why", "STUDY", "low"),
+        ("run", "STUDY", "--seeds", "9"),
+        ("run", "STUDY", "--arms", "lwo"),
+        ("report", "STUDY", "--language", "xx"),
+        ("import", "STUDY", "nowhere"),
+    ],
+)
+def test_every_error_ends_with_the_next_command(
+    dreamproof: Callable[..., Any], finished: Path, words: tuple[str, ...]
+) -> None:
+    said = dreamproof(*(str(finished) if word == "STUDY" else word for word in words))
+    assert said.code == ExitCode.BAD_INPUT
+    assert said.errors.startswith("error: ")
+    assert "\n  next: " in said.errors
+
+
+def test_a_failing_arm_stops_the_launch_and_is_named(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    script = "import sys; 'high' in sys.argv[1] and __import__('a_missing_module'); open(sys.argv[1] + '/x', 'w')"
+    trainer = {"command": [sys.executable, "-c", script, "{run_dir}"]}
+    file = declare(tmp_path, trainer=trainer, conditions=[])
+    said = dreamproof("run", file, "--plain")
+    assert said.code == ExitCode.PREFLIGHT_FAILED
+    assert "arm high: import_error" in said.errors
+    assert not any(folder_of(file).attempts.iterdir())
+    said = dreamproof("check", file)
+    assert said.code == ExitCode.PREFLIGHT_FAILED
+    assert "a_missing_module" in folder_of(file).preflight_text.read_text()
+
+
+def test_an_unchanged_preflight_is_not_repeated(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    file = declare(tmp_path, arms={"low": {}}, seeds=1, conditions=[], agent_steps=5)
+    assert "passed" in dreamproof("check", file).output
+    first = folder_of(file).preflight.stat().st_mtime_ns
+    assert dreamproof("run", file, "--no-report", "--plain").code == 0
+    assert folder_of(file).preflight.stat().st_mtime_ns == first
+
+
+def test_manifests_show_the_whole_matrix_missing_cells_included(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    file = declare(tmp_path, agent_steps=5, money={"price_per_gpu_hour": 36.0})
+    assert dreamproof("run", file, *QUICK, "--arms", "low", "--seeds", "0").code == 0
+    lines = [line.split("\t") for line in folder_of(file).train_status.read_text().splitlines()]
+    rows = [dict(zip(lines[0], line, strict=True)) for line in lines[1:]]
+    assert [(row["arm"], row["seed"], row["status"]) for row in rows] == [
+        ("low", "0", "proven"),
+        ("low", "1", "missing"),
+        ("high", "0", "missing"),
+        ("high", "1", "missing"),
+    ]
+    assert rows[0]["run_folder"] == "runs/low-seed0"
+    assert float(rows[0]["money"]) > 0
+    assert len(folder_of(file).eval_status.read_text().splitlines()) == 5
+
+
+def test_ten_thousand_cells_are_planned_and_shown(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    arms = {f"arm{number}": {"level": number} for number in range(10)}
+    file = declare(tmp_path, arms=arms, seeds=1000, trainer={"command": ["true"], "evaluate": ["true"]})
+    assert "10,000 train cells" in dreamproof("plan", file).output
+    said = dreamproof("status", file)
+    assert "missing     train arm9: seeds 0-999" in said.output

@@ -1,0 +1,101 @@
+"""Commands with their placeholders filled."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from benchmarks.small_study import small_study
+
+from dreamproof.base.files import read_json
+from dreamproof.runs.layout import Cell, RunFolder
+from dreamproof.settings.study import Study
+from dreamproof.study.commands import (
+    Target,
+    can_micro_batch,
+    environment,
+    evaluate_commands,
+    fill,
+    flag_words,
+    train_commands,
+    working_folder,
+    write_settings,
+)
+
+
+def study(**changes: Any) -> Study:
+    return Study.model_validate(small_study(**changes))
+
+
+def target(seed: int = 1, **more: Any) -> Target:
+    return Target(Cell("high", seed), RunFolder(Path(f"/runs/high-seed{seed}")), 20, **more)
+
+
+def test_every_placeholder_is_filled() -> None:
+    words = [
+        "{run_dir}/x",
+        "--seed={seed}",
+        "{arm}",
+        "{agent_steps}",
+        "{episodes}",
+        "{settings.level}",
+        "{micro_batches}",
+    ]
+    filled = fill(words, study(), target(micro_batches=4))
+    assert filled == ["/runs/high-seed1/x", "--seed=1", "high", "20", "3", "2", "4"]
+
+
+def test_flags_name_every_merged_setting() -> None:
+    declared = study(settings={"world": {"size": 8, "deep": True}, "level": 0, "sizes": [1, 2]})
+    words = fill(["python", "{flags}"], declared, target())
+    assert words == ["python", "--world.size", "8", "--world.deep", "true", "--level", "2", "--sizes", "1,2"]
+    assert flag_words({}) == []
+
+
+def test_braces_that_are_no_placeholders_stay() -> None:
+    words = ["${HOME}/x", '{"a": 1}', "awk '{print $1}'"]
+    assert fill(words, study(), target()) == words
+
+
+def test_a_command_evaluates_one_condition_at_a_time() -> None:
+    commands = evaluate_commands(study(), [target()], ["id", "far"])
+    assert [command[command.index("--evaluate") + 1] for command in commands] == ["id", "far"]
+
+
+def test_a_native_trainer_takes_a_whole_pack() -> None:
+    native = study(trainer="dreamer", pack_cells=2)
+    words = train_commands(native, [target(0, micro_batches=2), target(1, micro_batches=2)])
+    run_dirs = ["/runs/high-seed0", "/runs/high-seed1"]
+    assert words == [[sys.executable, "-m", "dreamproof.train", *run_dirs, "--micro-batches", "2"]]
+    [evaluate] = evaluate_commands(native, [target(0), target(1)], ["id", "far"])
+    assert evaluate[1:] == ["-m", "dreamproof.evaluate", *run_dirs, "--conditions", "id,far"]
+
+
+def test_only_commands_that_ask_for_micro_batches_get_them() -> None:
+    assert not can_micro_batch(study())
+    assert can_micro_batch(study(trainer={"command": ["x", "{micro_batches}"]}, conditions=[]))
+    assert can_micro_batch(study(trainer="dreamer"))
+
+
+def test_the_working_folder_is_beside_the_study_file_unless_it_says_otherwise(tmp_path: Path) -> None:
+    assert working_folder(study(), tmp_path) == tmp_path
+    there = study(trainer={"command": ["x"], "working_folder": "code"}, conditions=[])
+    assert working_folder(there, tmp_path) == (tmp_path / "code").resolve()
+
+
+def test_a_study_may_set_variables() -> None:
+    declared = study(trainer={"command": ["x"], "environment": {"MUJOCO_GL": "egl"}}, conditions=[])
+    variables = environment(declared, [target()])
+    assert variables["MUJOCO_GL"] == "egl"
+    assert variables["DREAMPROOF_RUN_DIR"] == "/runs/high-seed1"
+    assert variables["PYTHONUNBUFFERED"] == "1"
+
+
+def test_settings_are_written_once_and_again_when_they_change(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    write_settings(study(), Cell("high", 1), run)
+    first = run.settings.stat().st_mtime_ns
+    write_settings(study(), Cell("high", 1), run)
+    assert run.settings.stat().st_mtime_ns == first
+    write_settings(study(evaluation_episodes=9), Cell("high", 1), run)
+    value = read_json(run.settings)
+    assert (value["evaluation_episodes"], value["settings"], value["trainer"]) == (9, {"level": 2}, "command")

@@ -1,0 +1,242 @@
+"""Runs made outside a study are taken into it for what they prove, and what is missing becomes visible."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from dreamproof.base.errors import BadInput
+from dreamproof.runs.layout import Cell
+from dreamproof.study.events import Event, Imported, TrainProven, Unproven
+from dreamproof.study.importing import ImportResult, Options, import_runs, make_pattern
+from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study.plan import find_gap
+
+STUDY = """\
+name: paper
+question: Do u and cert help?
+metric: {name: score, smallest_difference: 1.0}
+task: SafetyPointGoal1-v0
+trainer:
+  command: [python, train.py, --logdir, "{run_dir}", --seed, "{seed}"]
+  evaluate: [python, eval.py, "{run_dir}", "{condition}"]
+  adapter: embodied
+arms:
+  v2_baseline: {}
+  v2_u_only: {u: true}
+  v2_cert_only: {cert: true}
+  v2_full: {u: true, cert: true}
+seeds: 5
+agent_steps: 2048
+conditions: [id, hallu2]
+"""
+BEGAN = 1_771_727_440.0
+MISSING = [("v2_u_only", 2), ("v2_cert_only", 2), ("v2_full", 2)]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> OpenStudy:
+    file = tmp_path / "paper.yaml"
+    file.write_text(STUDY)
+    return open_study(file)
+
+
+def put(path: Path, content: bytes, written: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    os.utime(path, (written, written))
+
+
+def dreamer_run(runs: Path, arm: str, seed: int, stamp: str = "20260222-023040", saved_at: float = 6000) -> Path:
+    """A finished Dreamer run of 2,048 agent steps in 6,000 s."""
+    root = runs / f"{stamp}_{arm}_safetygymcoor_SafetyPointGoal1-v0_{seed}"
+    put(root / "config.yaml", b"{}", BEGAN)
+    for index, name in enumerate(("20260222T023100F1-a-b-1024.npz", "20260222T041000F1-b-c-1024.npz")):
+        put(root / "replay" / name, b"x", BEGAN + 3000 * (index + 1))
+    row = json.dumps({"step": 2048, "train/loss": 1.0, "seed": seed, "arm": arm})
+    put(root / "metrics.jsonl", row.encode() + b"\n", BEGAN + 6000)
+    put(root / "checkpoint.ckpt", f"{arm}{seed}".encode(), BEGAN + saved_at)
+    return root
+
+
+def seventeen(runs: Path) -> None:
+    for arm in ("v2_baseline", "v2_u_only", "v2_cert_only", "v2_full"):
+        for seed in range(5):
+            if (arm, seed) not in MISSING:
+                dreamer_run(runs, arm, seed)
+
+
+def record(opened: OpenStudy, events: list[Event]) -> None:
+    for number, event in enumerate(events):
+        opened.state.apply({"n": number, "t": BEGAN + number, **event.row()})
+
+
+def test_a_user_with_seventeen_of_twenty_sees_the_three_that_are_missing(opened: OpenStudy, tmp_path: Path) -> None:
+    seventeen(tmp_path / "runs")
+    result = import_runs(opened, tmp_path / "runs")
+    assert result.missing == [f"{arm}/{seed}" for arm, seed in MISSING]
+    assert result.lines[-1] == "17 of 20 cells proven, 0 unproven, 3 missing"
+    record(opened, result.events)
+    assert [(cell.cell.arm, cell.cell.seed) for cell in find_gap(opened.state).train] == MISSING
+    cell = Cell("v2_full", 4)
+    assert opened.run(cell).root.name.endswith("_v2_full_safetygymcoor_SafetyPointGoal1-v0_4")
+    assert opened.adapter(cell).name == "embodied"
+
+
+def test_nothing_is_copied_or_changed(opened: OpenStudy, tmp_path: Path) -> None:
+    root = dreamer_run(tmp_path / "runs", "v2_full", 0)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    import_runs(opened, tmp_path / "runs")
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
+    assert not opened.folder.root.exists()
+
+
+def test_a_checkpoint_from_before_the_training_is_unproven_with_its_reason(opened: OpenStudy, tmp_path: Path) -> None:
+    dreamer_run(tmp_path / "runs", "v2_full", 0, saved_at=30)
+    result = import_runs(opened, tmp_path / "runs")
+    assert result.unproven == {
+        "v2_full/0": "checkpoint.ckpt was written at 0% of the run, 1 h 39 min before its end: not the final one"
+    }
+    assert [type(event) for event in result.events] == [Imported, Unproven]
+    assert "v2_full/0" not in result.missing
+    record(opened, result.events)
+    assert Cell("v2_full", 0) in [cell.cell for cell in find_gap(opened.state).train]
+
+
+def test_of_several_runs_of_a_cell_the_proven_one_is_taken(opened: OpenStudy, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    for stamp in ("20260223-143309", "20260223-171229"):
+        root = dreamer_run(runs, "v2_baseline", 3, stamp)
+        for path in (root / "replay").iterdir():
+            path.unlink()
+        put(root / "metrics.jsonl", b'{"step": 601, "train/loss": 1.0}\n', BEGAN + 58)
+    dreamer_run(runs, "v2_baseline", 3, "20260223-090000")
+    result = import_runs(opened, runs)
+    assert result.proven == ["v2_baseline/3"]
+    assert "20260223-090000" in result.lines[0]
+    assert result.lines[1] == "  chosen among 3 runs of v2_baseline/3"
+
+
+def test_importing_twice_adds_nothing(opened: OpenStudy, tmp_path: Path) -> None:
+    dreamer_run(tmp_path / "runs", "v2_full", 0)
+    dreamer_run(tmp_path / "runs", "v2_full", 1, saved_at=0)
+    record(opened, import_runs(opened, tmp_path / "runs").events)
+    seconds = opened.state.cells[Cell("v2_full", 1)].wall_seconds
+    again = import_runs(opened, tmp_path / "runs")
+    assert again.events == []
+    assert again.lines[0] == "v2_full/0: already proven, left as it is"
+    assert seconds == pytest.approx(6000)
+
+
+def table(path: Path, rows: list[tuple[str, ...]]) -> Path:
+    path.write_text("".join("\t".join(row) + "\n" for row in rows))
+    return path
+
+
+def test_a_status_table_leads_to_the_runs_it_names(opened: OpenStudy, tmp_path: Path) -> None:
+    good = dreamer_run(tmp_path / "runs", "v2_full", 0)
+    rows = [
+        ("config", "seed", "status", "run_dir", "duration_sec"),
+        ("v2_full", "0", "success", str(good), "6048"),
+        ("v2_full", "1", "success", "runs/gone", "6000"),
+        ("v2_u_only", "0", "failed", str(good), "60"),
+        ("v2_other", "0", "success", str(good), "60"),
+    ]
+    result = import_runs(opened, table(tmp_path / "paper_train_status_latest.tsv", rows))
+    assert result.proven == ["v2_full/0"]
+    assert result.unproven == {
+        "v2_full/1": f"its run folder {tmp_path}/runs/gone is not there; its table says 'success'",
+        "v2_u_only/0": "its table says 'failed'",
+    }
+    assert result.strangers == ["line 5: v2_other seed 0"]
+    first = result.events[0]
+    assert isinstance(first, Imported) and first.wall_seconds == 6048
+
+
+def test_a_table_in_the_manifests_of_a_study_names_folders_from_above(opened: OpenStudy, tmp_path: Path) -> None:
+    good = dreamer_run(tmp_path / "other" / "runs", "v2_full", 0)
+    (tmp_path / "other" / "manifests").mkdir()
+    rows = [("arm", "seed", "status", "run_folder"), ("v2_full", "0", "proven", f"runs/{good.name}")]
+    result = import_runs(opened, table(tmp_path / "other" / "manifests" / "train_status.tsv", rows))
+    assert result.proven == ["v2_full/0"]
+
+
+def test_a_table_without_folders_is_only_a_word(opened: OpenStudy, tmp_path: Path) -> None:
+    rows = [("config", "seed", "status"), ("v2_full", "0", "success")]
+    result = import_runs(opened, table(tmp_path / "status.tsv", rows))
+    assert result.unproven == {"v2_full/0": "a table says 'success' and names no run folder"}
+
+
+def test_an_evaluation_table_says_nothing_about_the_checkpoint_it_came_from(opened: OpenStudy, tmp_path: Path) -> None:
+    dreamer_run(tmp_path / "runs", "v2_full", 0)
+    record(opened, import_runs(opened, tmp_path / "runs").events)
+    rows = [
+        ("config", "seed", "mode", "status"),
+        ("v2_full", "0", "id", "success"),
+        ("v2_full", "1", "id", "success"),
+        ("v2_full", "0", "ood", "success"),
+    ]
+    result = import_runs(opened, table(tmp_path / "eval.tsv", rows))
+    assert result.unproven == {
+        "v2_full/0 id": "no evaluation file; its table says 'success'",
+        "v2_full/1 id": "its training is not proven; its table says 'success'",
+    }
+    assert result.strangers == ["line 4: condition ood"]
+
+
+def test_an_evaluation_beside_a_proven_run_is_taken_with_it(opened: OpenStudy, tmp_path: Path) -> None:
+    root = dreamer_run(tmp_path / "runs", "v2_full", 0)
+    proof = next(event for event in import_runs(opened, tmp_path / "runs").events if isinstance(event, TrainProven))
+    made = {"agent_steps": 2048, "gradient_steps": 1, "parameter_hash": proof.parameter_hash}
+    final = {**made, "episodes": {"score": [1.0] * 50}}
+    value = {"condition": "id", "kind": "in_distribution", "task": "t", "checkpoints": {"final": final}}
+    (root / "evaluations").mkdir()
+    (root / "evaluations" / "id.json").write_text(json.dumps(value))
+    record(opened, import_runs(opened, tmp_path / "runs").events)
+    assert [known.condition for known in opened.state.eval_cells.values() if opened.state.evaluated(known)] == ["id"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "expected"),
+    [
+        (None, "20260222-023040_v2_baseline_safetygymcoor_SafetyPointGoal1-v0_2", ("v2_baseline", "2")),
+        (None, "v2_full-seed4", ("v2_full", "4")),
+        (None, "run_v2_fuller_3", None),
+        (None, "v2_full", None),
+        ("*_{arm}_safety*_{seed}", "20260224-052455_v2_full_safetygymcoor_SafetyPointGoal1-v0_4", ("v2_full", "4")),
+        ("{seed}/{arm}", "4-v2_full", None),
+        ("s{seed}.{arm}", "s12.v2_u_only", ("v2_u_only", "12")),
+    ],
+)
+def test_folder_names_are_read_by_a_pattern(
+    opened: OpenStudy, pattern: str | None, name: str, expected: tuple[str, str] | None
+) -> None:
+    found = make_pattern(opened.study, pattern).match(name)
+    assert (found and (found["arm"], found["seed"])) == expected
+
+
+def refusal(opened: OpenStudy, source: Path, options: Options | None = None) -> str:
+    with pytest.raises(BadInput) as caught:
+        import_runs(opened, source, options)
+    return str(caught.value)
+
+
+def test_what_cannot_be_imported_says_why_and_what_to_try(opened: OpenStudy, tmp_path: Path) -> None:
+    assert "there is no such folder or table" in refusal(opened, tmp_path / "nowhere")
+    (tmp_path / "runs" / "experiment7").mkdir(parents=True)
+    told = refusal(opened, tmp_path / "runs")
+    assert "e.g. 'experiment7'" in told and "--pattern '*_{arm}_*_{seed}'" in told
+    assert "{seed} must stand in it once" in refusal(opened, tmp_path / "runs", Options("{arm}"))
+    assert "no column says the seed" in refusal(opened, table(tmp_path / "a.tsv", [("config", "status")]))
+    (tmp_path / "b.tsv").write_bytes(b"config\tseed\n\xff\xfe")
+    assert "is not UTF-8 text" in refusal(opened, tmp_path / "b.tsv")
+    dreamer_run(tmp_path / "good", "v2_full", 0)
+    assert "there is no adapter 'x'" in refusal(opened, tmp_path / "good", Options(adapter="x"))
+
+
+def test_seeds_that_are_not_declared_are_left_alone(opened: OpenStudy, tmp_path: Path) -> None:
+    dreamer_run(tmp_path / "runs", "v2_full", 0)
+    dreamer_run(tmp_path / "runs", "v2_full", 9)
+    result: ImportResult = import_runs(opened, tmp_path / "runs")
+    assert len(result.strangers) == 1 and result.strangers[0].endswith("_9")

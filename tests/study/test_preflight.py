@@ -1,0 +1,157 @@
+"""Every arm is started before anything is spent; one that cannot work stops the launch and says why."""
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+from dreamproof.base.errors import ExitCode
+from dreamproof.study import machine, preflight
+from dreamproof.study.opening import OpenStudy, open_study
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "line_trainer.py"
+
+STUDY = """\
+name: tiny
+question: Is b better than a?
+metric: {{name: return, smallest_difference: 1.0}}
+task: line
+trainer:
+  command: [{python}, {script}, "{{run_dir}}"]
+  evaluate: [{python}, {script}, "{{run_dir}}", --evaluate, "{{condition}}"]
+  adapter: {adapter}
+arms:
+  a: {{}}
+  b: {{{setting}}}
+seeds: 3
+agent_steps: 100000
+conditions: [id]
+liveness: {{compile_floor_seconds: {patience}}}
+money: {{price_per_gpu_hour: 2.0}}
+"""
+
+
+def study(folder: Path, script: Path | str = EXAMPLE, setting: str = "price: 5.0", **more: object) -> OpenStudy:
+    values = {"python": sys.executable, "script": script, "setting": setting, "adapter": "native", "patience": 60}
+    file = folder / "tiny.yaml"
+    file.write_text(STUDY.format(**{**values, **more}))
+    return open_study(file)
+
+
+def script(folder: Path, text: str) -> Path:
+    path = folder / "train.py"
+    path.write_text(text)
+    return path
+
+
+def test_the_example_passes_and_what_it_showed_is_kept(tmp_path: Path) -> None:
+    opened = study(tmp_path)
+    said: list[str] = []
+    result = preflight.check_arms(opened, say=said.append)
+    assert result.passed and [check.arm for check in result.arms] == ["a", "b"]
+    assert all(line.endswith("(build, train, save, restore, evaluate)") for line in said)
+    kept = json.loads(opened.folder.preflight.read_text())
+    assert kept["passed"] and kept["needs"]["host_bytes"] > 1 << 20
+    assert kept["machine"]["versions"]["numpy"]
+    assert set(preflight.read_rates(opened)) == {"a", "b"}
+    assert opened.folder.preflight_text.read_text().startswith("preflight passed: 2 arms\n")
+
+
+def test_one_arm_with_a_wrong_setting_stops_the_launch_by_name(tmp_path: Path) -> None:
+    opened = study(tmp_path, setting="prize: 5.0")
+    result = preflight.check_arms(opened)
+    assert [check.passed for check in result.arms] == [True, False]
+    error = result.error(opened.file)
+    assert error.exit_code is ExitCode.PREFLIGHT_FAILED
+    assert "arm b: bad_config: " in str(error) and "unknown key 'prize'" in str(error)
+    assert "stops the launch: arm b" in opened.folder.preflight_text.read_text()
+
+
+def test_a_missing_module_is_found_before_any_money(tmp_path: Path) -> None:
+    opened = study(tmp_path, script(tmp_path, "import sys\nif 'b' in sys.argv[1][-1]:\n    from envs import make\n"))
+    result = preflight.check_arms(opened)
+    assert result.faults == ["arm b: import_error: ModuleNotFoundError: No module named 'envs'"]
+
+
+def test_a_trainer_that_knows_no_probe_passes_with_its_first_progress_and_is_ended(tmp_path: Path) -> None:
+    text = "import time\nfor n in range(1, 9999):\n    print(f'[{n}/9999] R:1.0', flush=True)\n    time.sleep(0.1)\n"
+    opened = study(tmp_path, script(tmp_path, text), adapter="bracket_lines")
+    result = preflight.check_arms(opened, ["a"])
+    assert result.passed and result.arms[0].wall_seconds < 10
+    assert result.warnings == ["memory is not forecast: the trainer writes no probe.json"]
+
+
+def test_a_trainer_that_never_makes_a_step_fails_by_time(tmp_path: Path) -> None:
+    opened = study(tmp_path, script(tmp_path, "import time\ntime.sleep(60)\n"), patience=0.5)
+    result = preflight.check_arms(opened, ["a"])
+    assert result.faults == ["arm a: timeout: no first step within 0.5 s"]
+
+
+def test_a_command_that_is_not_there_fails_with_its_name(tmp_path: Path) -> None:
+    opened = study(tmp_path, python="./no-such-python")
+    assert "No such file or directory: './no-such-python'" in preflight.check_arms(opened, ["a"]).faults[0]
+
+
+def test_needs_beyond_the_machine_stop_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = study(tmp_path)
+    monkeypatch.setattr(machine, "host_memory_bytes", lambda: (1000, 900))
+    monkeypatch.setattr(machine, "disk_free_bytes", lambda folder: 5)
+    faults = preflight.check_arms(opened, ["a"]).faults
+    assert [fault.split(" needs ")[0] for fault in faults] == ["host memory", "disk"]
+    assert faults[0].endswith("this machine has 1000 B")
+
+
+def test_an_unchanged_preflight_need_not_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = study(tmp_path, script(tmp_path, "print('x')\n"))
+    first = preflight.fingerprint(opened)
+    assert preflight.fingerprint(study(tmp_path, tmp_path / "train.py")) == first
+    assert preflight.fingerprint(opened, ["a"]) != first
+    assert preflight.fingerprint(study(tmp_path, tmp_path / "train.py", "price: 6.0")) != first
+    monkeypatch.setenv("MUJOCO_GL", "egl")
+    assert preflight.fingerprint(opened) != first
+    monkeypatch.delenv("MUJOCO_GL")
+    script(tmp_path, "print('y')\n")
+    assert preflight.fingerprint(opened) != first
+
+
+class FakeNvml(types.ModuleType):
+    """NVIDIA's library with one device, or without a driver."""
+
+    class NVMLError(Exception):
+        pass
+
+    def __init__(self, driver: str | None) -> None:
+        super().__init__("pynvml")
+        self.driver = driver
+
+    def nvmlInit(self) -> None:
+        if self.driver is None:
+            raise self.NVMLError("Driver Not Loaded")
+
+    def __getattr__(self, name: str) -> object:
+        memory = types.SimpleNamespace(total=1000, free=400)
+        answers = {"Count": 1, "HandleByIndex": 0, "MemoryInfo": memory, "Name": b"H200", "DriverVersion": self.driver}
+        return lambda *_: next((value for key, value in answers.items() if name.endswith(key)), None)
+
+
+def test_devices_and_driver_are_recorded_where_there_are_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml("570.1"))
+    device = {"name": "H200", "total_bytes": 1000, "free_bytes": 400}
+    assert machine.describe_gpus() == {"driver": "570.1", "devices": [device]}
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(None))
+    assert machine.describe_gpus() == {"devices": [], "reason": "Driver Not Loaded"}
+
+
+def test_code_is_known_by_commit_and_by_what_was_edited(tmp_path: Path) -> None:
+    assert machine.describe_code(tmp_path)["reason"] == "not a git repository"
+    run = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    machine.subprocess.run([*run[:3], "init", "-q"], check=True)
+    (tmp_path / "code.py").write_text("1\n")
+    machine.subprocess.run([*run, "add", "."], check=True)
+    machine.subprocess.run([*run, "commit", "-qm", "x"], check=True)
+    clean = machine.describe_code(tmp_path)
+    assert clean["dirty"] is False and len(clean["commit"]) == 40
+    (tmp_path / "code.py").write_text("2\n")
+    assert machine.describe_code(tmp_path)["diff_hash"]

@@ -1,0 +1,147 @@
+"""The shim: exact ends, limits, and never a child that nobody knows of."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dreamproof.base.files import read_json
+from dreamproof.runs.layout import AttemptFolder
+from dreamproof.runs.reader import read_exit
+from dreamproof.runs.records import ExitRecord
+from dreamproof.study import memory_group
+from dreamproof.study.shim import claim, rewrite_claim
+
+HOG = "hoard = []\nwhile True: hoard.append(bytearray(4_000_000))"
+
+
+def prepared(folder: Path, script: str, **more: object) -> AttemptFolder:
+    attempt = AttemptFolder(folder / "a1")
+    attempt.root.mkdir()
+    order = {
+        "attempt": "a1",
+        "commands": [[sys.executable, "-c", script]],
+        "environment": {},
+        "working_folder": str(folder),
+    }
+    attempt.order.write_text(json.dumps({**order, **more}))
+    return attempt
+
+
+def start(attempt: AttemptFolder) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "dreamproof.study.shim", str(attempt.root)], start_new_session=True)
+
+
+def run(attempt: AttemptFolder) -> ExitRecord:
+    start(attempt).wait(30)
+    record = read_exit(attempt.exit)
+    assert record is not None
+    return record
+
+
+def test_wall_seconds_cpu_and_peak_memory_are_measured(tmp_path: Path) -> None:
+    record = run(prepared(tmp_path, "import time; room = bytearray(60_000_000); time.sleep(0.3)"))
+    assert record.exit_code == 0
+    assert 0.3 <= record.wall_seconds < 20
+    assert record.peak_bytes is not None and record.peak_bytes > 60_000_000
+    assert record.cpu_seconds > 0
+
+
+def test_a_memory_hog_under_a_limit_dies_by_the_memory_controller_and_says_so(tmp_path: Path) -> None:
+    if memory_group.make_limited_group(memory_group.find_own_group(), "dreamproof-try", 1 << 24) is None:
+        pytest.skip("this user may not make a limited memory group")
+    memory_group.remove(Path(str(memory_group.find_own_group())) / "dreamproof-try")
+    record = run(prepared(tmp_path, HOG, memory_limit_bytes=48 << 20))
+    assert record.signal == signal.SIGKILL
+    assert record.oom_kills == 1
+
+
+def test_without_a_memory_controller_a_hog_is_stopped_by_what_it_holds(tmp_path: Path) -> None:
+    script = "import time\nroom = b'x' * 80_000_000\ntime.sleep(60)"
+    attempt = prepared(tmp_path, script, memory_limit_bytes=40 << 20)
+    no_controller = (
+        "from dreamproof.study import memory_group, shim; memory_group.find_own_group = lambda: None; shim.main()"
+    )
+    subprocess.run([sys.executable, "-c", no_controller, str(attempt.root)], check=True, timeout=30)
+    record = read_exit(attempt.exit)
+    assert record is not None and record.asked_to_stop is not None
+    assert record.asked_to_stop.startswith("memory: ")
+    assert record.oom_kills is None
+
+
+def test_only_one_of_two_shims_starts_the_command(tmp_path: Path) -> None:
+    attempt = prepared(tmp_path, "open('ran', 'a').write('x'); import time; time.sleep(0.5)")
+    both = [start(attempt), start(attempt)]
+    for shim in both:
+        shim.wait(30)
+    assert (tmp_path / "ran").read_text() == "x"
+
+
+def test_a_void_claim_keeps_a_late_shim_from_starting(tmp_path: Path) -> None:
+    attempt = prepared(tmp_path, "open('ran', 'w')")
+    assert claim(attempt, {"void": "nobody came"})
+    assert not claim(attempt, {"shim": None})
+    start(attempt).wait(30)
+    assert not (tmp_path / "ran").exists()
+    assert not attempt.exit.exists()
+
+
+def test_a_claim_is_rewritten_in_place_without_growing(tmp_path: Path) -> None:
+    attempt = prepared(tmp_path, "")
+    claim(attempt, {"shim": {"process_id": 1}})
+    before = attempt.shim.stat()
+    rewrite_claim(attempt, {"shim": {"process_id": 1}, "child": {"process_id": 2}})
+    after = attempt.shim.stat()
+    assert (before.st_ino, before.st_size) == (after.st_ino, after.st_size)
+    assert read_json(attempt.shim)["child"] == {"process_id": 2}
+
+
+def test_a_child_whose_shim_dies_before_it_is_on_record_never_runs(tmp_path: Path) -> None:
+    """The forked child waits for the go-ahead, so that no kill can leave an unknown process behind."""
+    attempt = prepared(tmp_path, "open('ran', 'w')")
+    dies_before_record = (
+        "import os, signal\n"
+        "from dreamproof.study import shim\n"
+        "shim.rewrite_claim = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "shim.main()"
+    )
+    done = subprocess.run([sys.executable, "-c", dies_before_record, str(attempt.root)], check=False, timeout=30)
+    assert done.returncode == -signal.SIGKILL
+    time.sleep(0.5)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_hangup_of_the_terminal_does_not_reach_the_command(tmp_path: Path) -> None:
+    attempt = prepared(tmp_path, "import time; time.sleep(1.0); print('unharmed')")
+    shim = start(attempt)
+    while not (read_json(attempt.shim) or {}).get("child"):
+        time.sleep(0.02)
+    os.kill(shim.pid, signal.SIGHUP)
+    os.kill(shim.pid, signal.SIGINT)
+    shim.wait(30)
+    assert attempt.output.read_text() == "unharmed\n"
+
+
+def test_output_that_is_not_text_is_kept_as_it_is(tmp_path: Path) -> None:
+    attempt = prepared(tmp_path, "import os; os.write(1, bytes(range(256)))")
+    assert run(attempt).exit_code == 0
+    assert attempt.output.read_bytes() == bytes(range(256))
+
+
+def test_counters_of_both_kinds_of_controller_are_read(tmp_path: Path) -> None:
+    first = tmp_path / "memory" / "box"
+    first.mkdir(parents=True)
+    (first / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
+    found = memory_group.own_group("4:memory:/box\n0::/\n", tmp_path)
+    assert (found, memory_group.kill_count(found)) == (first, 3)
+    second = tmp_path / "slice"
+    second.mkdir()
+    (second / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\n")
+    found = memory_group.own_group("0::/slice\n", tmp_path)
+    assert (found, memory_group.kill_count(found)) == (second, 1)
+    assert memory_group.kill_count(None) is None

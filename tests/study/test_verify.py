@@ -1,0 +1,86 @@
+"""`verify` names the first thing that is broken."""
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.small_study import declare
+
+from dreamproof.base.errors import BrokenEvidence
+from dreamproof.runs.layout import Cell
+from dreamproof.runs.records import EvaluationRecord
+from dreamproof.runs.writer import RunWriter
+from dreamproof.study import conduct
+from dreamproof.study.evidence import prove_evaluations, prove_training
+from dreamproof.study.ledger import Ledger
+from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study.verify import verify
+
+CELL = Cell("low", 0)
+
+
+@pytest.fixture
+def proven(tmp_path: Path) -> OpenStudy:
+    """A study with one trained and evaluated cell."""
+    opened = open_study(declare(tmp_path))
+    writer = RunWriter(opened.folder.run(CELL))
+    facts = {"agent_steps": 20, "gradient_steps": 9, "parameter_hash": "d" * 64, "finite": True, "task": "counting"}
+    writer.save(lambda folder: folder.joinpath("weights").write_bytes(b"1234") and None, facts)
+    kept = {key: facts[key] for key in ("agent_steps", "gradient_steps", "parameter_hash")}
+    final = {**kept, "episodes": {"return": [1.0, 2.0, 3.0]}}
+    record = {"condition": "id", "kind": "proxy", "task": "counting", "checkpoints": {"final": final}}
+    writer.write_evaluation(EvaluationRecord.model_validate(record))
+    with conduct.held(opened) as ledger:
+        conduct.declare(opened, ledger)
+        trained = prove_training(opened, CELL, None, None)
+        assert not isinstance(trained, str)
+        conduct.record(opened, ledger, trained)
+        conduct.record(opened, ledger, *prove_evaluations(opened, CELL, ["id"], None)[0])
+    return open_study(opened.file)
+
+
+def test_a_whole_study_has_no_fault(proven: OpenStudy) -> None:
+    found = verify(proven)
+    assert (found.events, found.train_proofs, found.eval_proofs, found.faults) == (3, 1, 1, [])
+
+
+def test_a_changed_weight_file_is_named(proven: OpenStudy) -> None:
+    (proven.run(CELL).checkpoint(20).root / "weights").write_bytes(b"1235")
+    [fault] = verify(proven).faults
+    assert fault.startswith("low/0: checkpoint step-000000000020: file weights is not what was saved")
+    assert verify(proven, check_content=False).faults == []
+
+
+def test_a_checkpoint_with_other_parameters_is_named(proven: OpenStudy) -> None:
+    record = proven.run(CELL).checkpoint(20).record
+    record.write_text(record.read_text().replace("d" * 64, "e" * 64))
+    assert "is not the one that was proven" in verify(proven).faults[0]
+
+
+def test_a_checkpoint_that_is_gone_is_named(proven: OpenStudy) -> None:
+    proven.run(CELL).checkpoints.rename(proven.folder.root / "away")
+    assert verify(proven).faults[0] == "low/0: checkpoint step-000000000020 is gone"
+
+
+def test_an_evaluation_with_fewer_episodes_is_named(proven: OpenStudy) -> None:
+    path = proven.run(CELL).evaluation("id")
+    value = json.loads(path.read_text())
+    value["checkpoints"]["final"]["episodes"]["return"].pop()
+    path.write_text(json.dumps(value))
+    assert verify(proven).faults == ["low/0 under id: 2 of 3 episodes"]
+
+
+def test_lines_taken_off_the_end_of_the_ledger_are_betrayed_by_the_attempts_on_disk(proven: OpenStudy) -> None:
+    folder = proven.folder.attempt("a000001")
+    folder.root.mkdir(parents=True)
+    event = {"event": "attempt_started", "attempt": "a000001", "work": "train", "cells": ["low/1"], "conditions": []}
+    event |= {"command": ["x"], "from_agent_steps": {"low/1": 0}}
+    folder.order.write_text(json.dumps({"event": event}))
+    assert "attempt a000001 lies on disk but not in the ledger" in verify(proven).faults[0]
+
+
+def test_a_ledger_that_was_edited_is_refused_before_anything_is_written(proven: OpenStudy) -> None:
+    content = proven.folder.ledger.read_bytes()
+    proven.folder.ledger.write_bytes(content.replace(b'"gradient_steps":9', b'"gradient_steps":8'))
+    with pytest.raises(BrokenEvidence, match="line 2 does not match its own hash"):
+        Ledger(proven.folder.ledger)
