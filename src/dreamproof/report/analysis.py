@@ -1,0 +1,245 @@
+"""From evidence to statements: summaries, comparisons, verdicts, seeds still needed and their price."""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from dreamproof.report.data import FINAL, Evidence, Group
+from dreamproof.report.lints import BLOCK, Lint, find_lints
+from dreamproof.report.spending import Spending, count_spending
+from dreamproof.runs.layout import Cell
+from dreamproof.stats.compare import Comparison, compare, holm
+from dreamproof.stats.describe import Interval as Interval
+from dreamproof.stats.describe import (
+    Summary,
+    bootstrap_interval,
+    finite_values,
+    interquartile_mean,
+    summarise,
+    tail_mean,
+    zero_share,
+)
+from dreamproof.stats.sequential import BatchQuestion, LookPlan, NextBatch, make_look_plan, next_batch
+from dreamproof.stats.verdict import Kind, Question, SeedsPlan, Verdict, Why, judge, plan_seeds
+
+
+@dataclass(frozen=True)
+class CostTail:
+    """What a mean hides in a cost: share of episodes without any, and the mean of the worst tenth."""
+
+    zero_share: float
+    cvar90: float
+    episodes: int
+
+
+@dataclass(frozen=True)
+class Constrained:
+    """An arm against the declared limit."""
+
+    mean: float
+    limit: float
+    kept: bool
+    checkpoint: str
+    condition: str
+
+
+@dataclass
+class Analysis:
+    """Everything the documents say, in numbers."""
+
+    evidence: Evidence
+    summaries: dict[Group, Summary] = field(default_factory=dict)
+    tails: dict[Group, CostTail] = field(default_factory=dict)
+    shifted: dict[str, tuple[float, Interval | None]] = field(default_factory=dict)
+    comparisons: dict[Group, Comparison] = field(default_factory=dict)
+    adjusted: dict[Group, float | None] = field(default_factory=dict)
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    plans: dict[str, SeedsPlan | None] = field(default_factory=dict)
+    constrained: dict[str, Constrained] = field(default_factory=dict)
+    lints: list[Lint] = field(default_factory=list)
+    look_plan: LookPlan = field(default_factory=lambda: make_look_plan(1))
+    spending: Spending = field(default_factory=Spending)
+    next: NextBatch | None = None
+
+    @property
+    def treatments(self) -> list[str]:
+        return [arm for arm in self.evidence.arms if arm != self.evidence.study.reference]
+
+    def primary(self, arm: str) -> Group:
+        """The group that decides for an arm."""
+        return Group(arm, self.evidence.primary_condition, self.evidence.study.metric.name)
+
+    @property
+    def seeds_planned(self) -> int | None:
+        """Seeds an arm that the undecided comparisons need, the largest of them."""
+        needed = [plan.seeds_per_arm for arm, plan in self.plans.items() if plan is not None and self.undecided(arm)]
+        known = [seeds for seeds in needed if seeds is not None]
+        return max(known) if known and len(known) == len(needed) else None
+
+    def undecided(self, arm: str) -> bool:
+        return self.verdicts[arm].kind is Kind.CANNOT_DECIDE
+
+    def cells_of(self, group: Group) -> tuple[str, ...]:
+        """The eval cells behind a group, as arm/seed@condition."""
+        mean = self.evidence.means.get(group)
+        seeds = mean.seeds if mean is not None and group not in self.evidence.values else None
+        numbers = seeds if seeds is not None else sorted(self.evidence.values.get(group, {}))
+        return tuple(f"{group.arm}/{seed}@{group.condition}" for seed in numbers)
+
+
+def analyse(evidence: Evidence) -> Analysis:
+    """All statements that the evidence allows."""
+    analysis = Analysis(evidence, lints=find_lints(evidence), look_plan=_look_plan(evidence))
+    for group, values in evidence.values.items():
+        summary = summarise(np.array([values[seed] for seed in sorted(values)]))
+        if summary is not None:
+            analysis.summaries[group] = summary
+    analysis.tails = _tails(evidence)
+    analysis.shifted = _over_shifted_conditions(evidence)
+    _compare_all(analysis)
+    _judge(analysis)
+    _constrain(analysis)
+    analysis.spending = count_spending(evidence)
+    analysis.next = _next_batch(analysis)
+    return analysis
+
+
+def _look_plan(evidence: Evidence) -> LookPlan:
+    first = evidence.first_declared or evidence.study
+    if first.maximum_seeds is None:
+        return make_look_plan(len(evidence.study.seeds))
+    return make_look_plan(len(first.seeds), first.maximum_seeds)
+
+
+def _tails(evidence: Evidence) -> dict[Group, CostTail]:
+    """Share of zero and CVaR90 of costs over all episodes, seeds weighing alike."""
+    constraint = evidence.study.constraint
+    costs = {"cost", constraint.name} if constraint is not None else {"cost"}
+    found: dict[Group, CostTail] = {}
+    for group, seeds in evidence.episodes.items():
+        if group.metric not in costs:
+            continue
+        tables = [finite_values(values) for values in seeds.values()]
+        shares = [zero_share(values) for values in tables if len(values)]
+        tails = [tail_mean(values) for values in tables if len(values)]
+        if shares:
+            share = float(np.mean([value for value in shares if value is not None]))
+            tail = float(np.mean([value for value in tails if value is not None]))
+            found[group] = CostTail(share, tail, sum(map(len, tables)))
+    return found
+
+
+def _over_shifted_conditions(evidence: Evidence) -> dict[str, tuple[float, Interval | None]]:
+    """IQM over all conditions that are not in distribution, resampled within each; needs at least two of them."""
+    metric = evidence.study.metric.name
+    shifted = [name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")]
+    found: dict[str, tuple[float, Interval | None]] = {}
+    for arm in evidence.arms:
+        strata = [finite_values(list(evidence.values.get(Group(arm, name, metric), {}).values())) for name in shifted]
+        if len(shifted) > 1 and all(len(values) for values in strata):
+            found[arm] = (interquartile_mean(np.concatenate(strata)), bootstrap_interval(strata))
+    return found
+
+
+def _compare_all(analysis: Analysis) -> None:
+    evidence = analysis.evidence
+    study = evidence.study
+    for group in sorted(analysis.summaries):
+        if group.arm == study.reference or group.arm not in study.arms:
+            continue
+        reference = replace(group, arm=study.reference)
+        if reference not in evidence.values:
+            continue
+        primary = group.metric == study.metric.name
+        sign = (1.0 if study.metric.direction == "higher" else -1.0) if primary else 1.0
+        paired = group == analysis.primary(group.arm) and _paired(evidence, group, reference)
+        found = compare(evidence.values[group], evidence.values[reference], sign, paired)
+        if found is not None:
+            analysis.comparisons[group] = found
+    families: dict[tuple[str, str, str], dict[str, float | None]] = {}
+    for group, comparison in analysis.comparisons.items():
+        family = families.setdefault((group.condition, group.metric, group.checkpoint), {})
+        family[group.arm] = comparison.permutation_p
+    for (condition, metric, checkpoint), family in families.items():
+        complete = {arm: family.get(arm) for arm in analysis.treatments}
+        for arm, p in holm(complete).items():
+            analysis.adjusted[Group(arm, condition, metric, checkpoint)] = p
+
+
+def _paired(evidence: Evidence, group: Group, reference: Group) -> bool:
+    """Pairs count only where both arms met the same layouts: evaluated here, alike, and equally long."""
+    left, right = evidence.episodes.get(group, {}), evidence.episodes.get(reference, {})
+    shared = left.keys() & right.keys()
+    if not shared or any(len(left[seed]) != len(right[seed]) for seed in shared):
+        return False
+    keys = [(Cell(arm, seed), group.condition) for arm in (group.arm, reference.arm) for seed in shared]
+    return len({evidence.evals[key].layouts for key in keys if key in evidence.evals}) == 1
+
+
+def _judge(analysis: Analysis) -> None:
+    evidence = analysis.evidence
+    study = evidence.study
+    question = Question(
+        tuple(study.seeds), analysis.look_plan, study.metric.smallest_difference, study.metric.direction == "higher"
+    )
+    reference = evidence.values.get(analysis.primary(study.reference), {})
+    arms = {arm: evidence.values.get(analysis.primary(arm), {}) for arm in analysis.treatments}
+    for arm, verdict in judge(question, reference, arms).items():
+        blocking = tuple(lint.code for lint in analysis.lints if lint.level == BLOCK and _blocks(lint, arm))
+        if blocking and verdict.kind is not Kind.CANNOT_DECIDE:
+            verdict = Verdict(
+                Kind.CANNOT_DECIDE, Why.BLOCKED, verdict.seeds, verdict.level, verdict.p, verdict.interval
+            )
+        analysis.verdicts[arm] = replace(verdict, blocked_by=blocking)
+        comparison = analysis.comparisons.get(analysis.primary(arm))
+        analysis.plans[arm] = (
+            plan_seeds(comparison.pooled_sd, comparison.degrees_of_freedom, question, len(arms)) if comparison else None
+        )
+
+
+def _blocks(lint: Lint, arm: str) -> bool:
+    return not lint.arms or arm in lint.arms
+
+
+def _constrain(analysis: Analysis) -> None:
+    """The declared limit at the deciding condition; another condition or checkpoint where that one has no value."""
+    evidence = analysis.evidence
+    constraint = evidence.study.constraint
+    if constraint is None:
+        return
+    for arm in evidence.arms:
+        places = [
+            (condition, checkpoint)
+            for condition in [evidence.primary_condition, *evidence.conditions]
+            for checkpoint in [FINAL, *evidence.checkpoints(constraint.name)]
+        ]
+        for condition, checkpoint in places:
+            mean = group_mean(analysis, Group(arm, condition, constraint.name, checkpoint))
+            if mean is not None:
+                kept = mean <= constraint.at_most
+                analysis.constrained[arm] = Constrained(mean, constraint.at_most, kept, checkpoint, condition)
+                break
+
+
+def group_mean(analysis: Analysis, group: Group) -> float | None:
+    """The mean of a group, also where only the mean was handed over."""
+    if group in analysis.summaries:
+        return analysis.summaries[group].mean
+    known = analysis.evidence.means.get(group)
+    return known.mean if known is not None and np.isfinite(known.mean) else None
+
+
+def _next_batch(analysis: Analysis) -> NextBatch:
+    evidence = analysis.evidence
+    undecided = tuple(arm for arm in analysis.treatments if analysis.undecided(arm))
+    deciding = ("identical_arms", "identical_checkpoints", "never_updated", "conflicting_rows", "not_finite")
+    blocking = tuple(lint.code for lint in analysis.lints if lint.level == BLOCK and lint.code in deciding)
+    done = len(evidence.study.seeds)
+    per_cell = analysis.spending.price_per_cell
+    arms = len(undecided) + 1
+    price = None if per_cell is None else per_cell * arms
+    missing = analysis.spending.missing_cells + analysis.spending.missing_evals
+    question = BatchQuestion(
+        analysis.look_plan, done, undecided, blocking, missing, price, analysis.spending.money_left
+    )
+    return next_batch(question)

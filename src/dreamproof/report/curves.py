@@ -1,0 +1,82 @@
+"""Learning curves as the runs logged them, thinned to what a figure can show."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dreamproof.report.data import Evidence
+from dreamproof.runs.layout import Cell
+from dreamproof.study.adapters import find_adapter
+
+Floats = NDArray[np.float64]
+POINTS = 400
+LAST_POINTS = 10
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run's logged values of one metric, by agent steps."""
+
+    agent_steps: Floats
+    values: Floats
+
+    @property
+    def peak(self) -> float:
+        return float(self.values.max())
+
+    @property
+    def last(self) -> float:
+        """Mean of the last ten logged values."""
+        return float(self.values[-LAST_POINTS:].mean())
+
+
+def read_curves(evidence: Evidence, metric: str) -> dict[Cell, Curve]:
+    """The curves of a metric for every cell that logged it at least twice."""
+    found = {}
+    for cell in evidence.cells:
+        curve = _read(evidence, cell, metric)
+        if curve is not None:
+            found[cell] = curve
+    return found
+
+
+def _read(evidence: Evidence, cell: Cell, metric: str) -> Curve | None:
+    facts = evidence.cells[cell]
+    run = evidence.kept_run(cell)
+    if not run.root.is_dir():
+        return None
+    output = evidence.folder.root / facts.output if facts.output is not None else None
+    series = find_adapter(facts.adapter).results(run, output)
+    name = logged_name(series, metric)
+    if name is None:
+        return None
+    # A resumed run logs some steps again; the last word counts.
+    points = {float(step): float(value) for step, value in series[name] if np.isfinite(value)}
+    if len(points) < 2:
+        return None
+    steps = np.array(sorted(points))
+    return _thinned(steps, np.array([points[step] for step in steps]))
+
+
+def logged_name(names: Iterable[str], metric: str) -> str | None:
+    """The one column that holds a metric: its own name, its validation, else the first whose last part says so."""
+    known = list(names)
+    for name in (metric, f"validation/{metric}"):
+        if name in known:
+            return name
+    for name in known:
+        if name.replace(".", "/").rsplit("/", 1)[-1] in (metric, f"episode_{metric}", f"{metric}_mean"):
+            return name
+    return None
+
+
+def _thinned(steps: Floats, values: Floats) -> Curve:
+    """At most POINTS points, each the mean of its share; the last logged values stay as they are."""
+    if len(steps) <= POINTS:
+        return Curve(steps, values)
+    edges = np.linspace(0, len(steps), POINTS + 1).astype(int)
+    starts = edges[:-1]
+    widths = np.diff(edges)
+    return Curve(np.add.reduceat(steps, starts) / widths, np.add.reduceat(values, starts) / widths)

@@ -1,0 +1,353 @@
+"""What the proven cells of a study say, as plain data: the only reader of ledger, run folders and imported tables."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dreamproof.base.errors import BadInput
+from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
+from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
+from dreamproof.runs.reader import read_checkpoint, read_evaluation
+from dreamproof.settings.study import CommandTrainer, Study, read_study
+from dreamproof.study.events import Row
+from dreamproof.study.ledger import read_ledger
+from dreamproof.study.state import CellState, EvalState, StudyState
+
+Floats = NDArray[np.float64]
+FINAL = "final"
+TRAIN = "train"
+CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_lost", "cell_stopped", "replica_frozen")
+
+
+@dataclass(frozen=True, order=True)
+class Group:
+    """The values of one arm that belong together."""
+
+    arm: str
+    condition: str
+    metric: str
+    checkpoint: str = FINAL
+
+
+@dataclass
+class TrainFacts:
+    """One train cell: whether it is proven, and what it was made with."""
+
+    cell: Cell
+    trained: bool
+    state: str
+    reason: str = ""
+    agent_steps: int = 0
+    of_agent_steps: int = 0
+    gradient_steps: int | None = None
+    parameter_hash: str = ""
+    checkpoint: str = ""
+    commit: str = ""
+    settings_hash: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    run_folder: str = ""
+    wall_seconds: float | None = None
+    frozen: str | None = None
+    cause: str | None = None
+    evidence: list[str] = field(default_factory=list)
+    attempts: int = 0
+    imported: bool = False
+    adapter: str = "native"
+    output: str | None = None
+    """What its newest attempt printed, seen from the study folder; some adapters read progress there."""
+    ledger_lines: list[int] = field(default_factory=list)
+
+
+@dataclass
+class EvalFacts:
+    """One eval cell: whether it is proven, and from which checkpoint."""
+
+    cell: Cell
+    condition: str
+    evaluated: bool
+    reason: str = ""
+    episodes: int = 0
+    parameter_hash: str = ""
+    gradient_steps: int | None = None
+    layouts: str = ""
+    imported: bool = False
+    ledger_lines: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class MeanOnly:
+    """A mean that was handed over without the seeds' own values."""
+
+    mean: float
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class AttemptFacts:
+    """One attempt for timeline and money."""
+
+    name: str
+    work: str
+    cells: tuple[str, ...]
+    started: float
+    ended: float | None
+    wall_seconds: float | None
+    cause: str | None
+    evidence: tuple[str, ...]
+
+
+@dataclass
+class Evidence:
+    """Everything a report is made from."""
+
+    study: Study
+    folder: StudyFolder
+    cells: dict[Cell, TrainFacts] = field(default_factory=dict)
+    evals: dict[tuple[Cell, str], EvalFacts] = field(default_factory=dict)
+    values: dict[Group, dict[int, float]] = field(default_factory=dict)
+    means: dict[Group, MeanOnly] = field(default_factory=dict)
+    episodes: dict[Group, dict[int, Floats]] = field(default_factory=dict)
+    floors: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
+    rows: list[Row] = field(default_factory=list)
+    state: StudyState | None = None
+    attempts: list[AttemptFacts] = field(default_factory=list)
+    remedies: list[Row] = field(default_factory=list)
+    changes: list[Row] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+    sources: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
+    bill: list[BillLine] = field(default_factory=list)
+    first_declared: Study | None = None
+    last_event: float | None = None
+    ledger_hash: str = ""
+
+    @property
+    def arms(self) -> list[str]:
+        return list(self.study.arms)
+
+    @property
+    def declared_before_runs(self) -> bool:
+        """Whether the ledger shows that the declaration is older than every run."""
+        return bool(self.rows) and not any(facts.imported for facts in self.cells.values())
+
+    @property
+    def conditions(self) -> list[str]:
+        """Declared conditions; the training log where none is declared."""
+        return [condition.name for condition in self.study.conditions] or [TRAIN]
+
+    @property
+    def primary_condition(self) -> str:
+        return self.study.metric.condition if self.study.conditions else TRAIN
+
+    @property
+    def metrics(self) -> list[str]:
+        """Metrics that have a value somewhere: the primary one, the constraint's, then the others by name."""
+        seen = {group.metric for group in [*self.values, *self.means]}
+        first = [self.study.metric.name]
+        if self.study.constraint is not None:
+            first.append(self.study.constraint.name)
+        return [*dict.fromkeys(first), *sorted(seen - set(first))]
+
+    def checkpoints(self, metric: str) -> list[str]:
+        """Checkpoints for which a metric has values, the headline first."""
+        seen = {group.checkpoint for group in [*self.values, *self.means] if group.metric == metric}
+        return sorted(seen, key=lambda name: (name != FINAL, name))
+
+    def kind(self, condition: str) -> str:
+        """in_distribution, proxy, genuine or unknown."""
+        for declared in self.study.conditions:
+            if declared.name == condition and declared.kind is not None:
+                return declared.kind
+        return self.kinds.get(condition, "unknown")
+
+    def kept_run(self, cell: Cell) -> RunFolder:
+        """The run folder of a cell, also of one made elsewhere."""
+        stored = Path(self.cells[cell].run_folder)
+        return RunFolder(stored if stored.is_absolute() else self.folder.root / stored)
+
+
+def load(study_folder: Path, declared: Study | None = None) -> Evidence:
+    """Reads a study folder: its ledger and run folders, and what lies under `imported`.
+
+    `declared` is the study as its file says it, for a folder that has no ledger yet.
+    """
+    folder = StudyFolder(study_folder)
+    rows = read_ledger(folder.ledger)
+    state = StudyState.replay(rows) if rows else None
+    study = state.study if state is not None else None
+    study = study if study is not None else declared
+    if study is None:
+        if not folder.declaration.exists():
+            raise BadInput(f"{study_folder}: neither a ledger nor a declaration lies here", "dreamproof report STUDY")
+        study = read_study(folder.declaration)
+    evidence = Evidence(study, folder, rows=rows, state=state)
+    _matrix(evidence)
+    if state is not None:
+        _from_state(evidence, state, rows)
+    imported = read_imported(folder.root / "imported", study)
+    if imported is not None:
+        _from_imported(evidence, imported)
+    return evidence
+
+
+def _matrix(evidence: Evidence) -> None:
+    study, folder = evidence.study, evidence.folder
+    for arm in study.arms:
+        for seed in study.seeds:
+            cell = Cell(arm, seed)
+            run = folder.relative(folder.run(cell).root)
+            evidence.cells[cell] = TrainFacts(cell, False, "missing", run_folder=run, of_agent_steps=study.agent_steps)
+            for condition in study.conditions:
+                evidence.evals[cell, condition.name] = EvalFacts(cell, condition.name, False)
+
+
+def _from_state(evidence: Evidence, state: StudyState, rows: list[Row]) -> None:
+    evidence.remedies, evidence.changes = state.remedies, state.changes
+    newest = next((row for row in reversed(rows) if row["event"] != "report_written"), rows[-1])
+    evidence.last_event, evidence.ledger_hash = newest["t"], newest["hash"]
+    first = next((row for row in rows if row["event"] == "study_declared"), None)
+    evidence.first_declared = Study.model_validate(first["declaration"]) if first else None
+    for cell, known in state.cells.items():
+        _train_facts(evidence, state, cell, known)
+    for row in rows:
+        _note_line(evidence, row)
+    for key, eval_known in state.eval_cells.items():
+        _eval_facts(evidence, state, evidence.evals[key], eval_known)
+    evidence.attempts = [_attempt(state, name) for name in state.attempts]
+
+
+def _train_facts(evidence: Evidence, state: StudyState, cell: Cell, known: CellState) -> None:
+    facts = evidence.cells[cell]
+    facts.trained = state.trained(known)
+    facts.state = _cell_state(facts.trained, known)
+    facts.reason = known.stopped or known.frozen or known.unproven or ""
+    facts.agent_steps = known.proof.agent_steps if known.proof else known.reached_agent_steps
+    facts.wall_seconds = known.wall_seconds or None
+    facts.frozen, facts.cause, facts.evidence = known.frozen, known.last_cause, known.last_evidence
+    facts.attempts, facts.imported = len(known.attempts), known.source is not None
+    trainer = evidence.study.trainer
+    facts.adapter = trainer.adapter if isinstance(trainer, CommandTrainer) else "native"
+    if known.source is not None:
+        facts.run_folder = known.source
+        facts.adapter = known.source_adapter or facts.adapter
+    if known.attempts:
+        facts.output = evidence.folder.relative(evidence.folder.attempt(known.attempts[-1]).output)
+    if known.proof is not None:
+        facts.gradient_steps = known.proof.gradient_steps
+        facts.parameter_hash, facts.checkpoint = known.proof.parameter_hash, known.proof.checkpoint
+        _checkpoint_facts(evidence, facts)
+
+
+def _cell_state(trained: bool, known: CellState) -> str:
+    if trained:
+        return "proven"
+    if known.running is not None:
+        return "running"
+    if known.stopped is not None or known.frozen is not None:
+        return "stopped"
+    return "unfinished" if known.reached_agent_steps > 0 or known.attempts else "missing"
+
+
+def _checkpoint_facts(evidence: Evidence, facts: TrainFacts) -> None:
+    run = evidence.kept_run(facts.cell)
+    folder = next((one for one in run.checkpoint_folders() if one.root.name == facts.checkpoint), None)
+    record = read_checkpoint(folder) if folder is not None else None
+    if record is not None:
+        facts.commit = record.code_commit or record.code_version
+        facts.settings_hash, facts.versions = record.settings_hash, record.versions
+
+
+def _note_line(evidence: Evidence, row: Row) -> None:
+    if row["event"] not in CELL_EVENTS:
+        return
+    cell = Cell.parse(row["cell"])
+    condition = row.get("condition")
+    if condition is not None and (cell, condition) in evidence.evals:
+        evidence.evals[cell, condition].ledger_lines.append(row["n"])
+    elif condition is None and cell in evidence.cells:
+        evidence.cells[cell].ledger_lines.append(row["n"])
+
+
+def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: EvalState) -> None:
+    facts.evaluated = state.evaluated(known)
+    facts.reason = known.unproven or ""
+    if known.proof is None:
+        return
+    facts.episodes, facts.parameter_hash = known.proof.episodes, known.proof.parameter_hash
+    facts.imported = evidence.cells[facts.cell].imported
+    record = read_evaluation(evidence.kept_run(facts.cell), facts.condition)
+    if record is None:
+        facts.evaluated, facts.reason = False, "the evaluation file is gone"
+        return
+    facts.layouts = record.layouts
+    evidence.kinds.setdefault(facts.condition, record.kind)
+    for name, floor in record.floors.items():
+        evidence.floors.setdefault(facts.condition, {}).setdefault(name, dict(floor))
+    if not facts.evaluated:
+        return
+    for checkpoint, found in record.checkpoints.items():
+        if checkpoint == FINAL:
+            facts.gradient_steps = found.gradient_steps
+        for metric, values in found.episodes.items():
+            group = Group(facts.cell.arm, facts.condition, metric, checkpoint)
+            array = np.asarray(values, dtype=np.float64)
+            evidence.episodes.setdefault(group, {})[facts.cell.seed] = array
+            with np.errstate(over="ignore", invalid="ignore"):
+                mean = float(array.mean()) if len(array) else float("nan")
+            evidence.values.setdefault(group, {})[facts.cell.seed] = mean
+        for metric, value in found.scalars.items():
+            group = Group(facts.cell.arm, facts.condition, metric, checkpoint)
+            evidence.values.setdefault(group, {}).setdefault(facts.cell.seed, value)
+
+
+def _attempt(state: StudyState, name: str) -> AttemptFacts:
+    attempt = state.attempts[name]
+    return AttemptFacts(
+        name,
+        attempt.work,
+        tuple(attempt.cells),
+        attempt.started,
+        attempt.ended,
+        attempt.wall_seconds,
+        attempt.cause,
+        tuple(attempt.evidence),
+    )
+
+
+def _from_imported(evidence: Evidence, imported: ImportedRuns) -> None:
+    evidence.bill, evidence.conflicts = imported.bill, imported.conflicts
+    for cell, run in imported.runs.items():
+        facts = evidence.cells.get(cell)
+        if facts is None or facts.trained:
+            continue
+        facts.imported = True
+        facts.state = "reported" if run.state == "proven" else run.state
+        facts.of_agent_steps = run.of_agent_steps or evidence.study.agent_steps
+        facts.trained = run.state == "proven" and run.agent_steps >= facts.of_agent_steps
+        if run.state == "proven" and not facts.trained:
+            facts.state = "unfinished"
+        facts.agent_steps, facts.gradient_steps = run.agent_steps, run.gradient_steps
+        facts.wall_seconds, facts.cause = run.wall_seconds, run.cause or None
+        facts.reason, facts.checkpoint = run.evidence, run.checkpoint
+        facts.evidence = [run.evidence] if run.evidence else []
+        facts.parameter_hash, facts.run_folder = run.parameter_hash, f"imported/cells.csv:{run.line}"
+    for value in imported.values:
+        _imported_value(evidence, value)
+
+
+def _imported_value(evidence: Evidence, value: Any) -> None:
+    group = Group(value.arm, value.condition, value.metric, value.checkpoint)
+    if len(value.seeds) > 1:
+        evidence.means.setdefault(group, MeanOnly(value.value, value.seeds))
+        return
+    seed = value.seeds[0]
+    evidence.values.setdefault(group, {}).setdefault(seed, value.value)
+    cell = Cell(value.arm, seed)
+    evidence.sources.setdefault((cell, value.condition), []).append(value.line)
+    facts = evidence.evals.get((cell, value.condition))
+    if facts is not None and value.metric == evidence.study.metric.name and value.checkpoint == FINAL:
+        facts.evaluated, facts.imported = bool(np.isfinite(value.value)), True
+        facts.reason = f"imported/results.csv:{value.line}"

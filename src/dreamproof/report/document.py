@@ -1,0 +1,129 @@
+"""A document as blocks; `markdown.py`, `page.py` and `slides.py` turn the same blocks into their forms."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from dreamproof.report.numbers import TOKEN, Number, Numbers
+
+
+@dataclass(frozen=True)
+class Heading:
+    """A section title; `level` 2 or 3."""
+
+    text: str
+    level: int = 2
+    anchor: str = ""
+
+
+@dataclass(frozen=True)
+class Paragraph:
+    text: str
+
+
+@dataclass(frozen=True)
+class Stamp:
+    """A remark that stands out; `kind` is block, warn, note or answer."""
+
+    kind: str
+    label: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Bullets:
+    items: list[str]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of texts; the first column is a name, the others are right-aligned unless `left` names them."""
+
+    header: list[str]
+    rows: list[list[str]]
+    left: tuple[int, ...] = (0,)
+    evidence: bool = True
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure by its file name without ending."""
+
+    name: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Code:
+    lines: list[str]
+
+
+@dataclass(frozen=True)
+class EvidenceList:
+    """The place of the appendix where every evidence number leads to its cells."""
+
+    numbers_label: str
+    cells_label: str
+
+
+Block = Heading | Paragraph | Stamp | Bullets | Table | Picture | Code | EvidenceList
+
+
+@dataclass
+class Document:
+    """A titled list of blocks."""
+
+    title: str
+    language: str
+    blocks: list[Block] = field(default_factory=list)
+
+    def add(self, *blocks: Block) -> None:
+        self.blocks.extend(blocks)
+
+
+@dataclass
+class EvidenceIndex:
+    """E1, E2, …: one number for each set of cells, in order of first use."""
+
+    places: dict[tuple[str, ...], str] = field(default_factory=dict)
+    used: dict[str, list[Number]] = field(default_factory=dict)
+
+    def of(self, number: Number) -> str | None:
+        """The evidence number of a number; None for one that stands on no cell or on the one its key names."""
+        if not number.cells or number.is_one_seed:
+            return None
+        name = self.places.setdefault(number.cells, f"E{len(self.places) + 1}")
+        known = self.used.setdefault(name, [])
+        if number not in known:
+            known.append(number)
+        return name
+
+    def grouped(self, name: str) -> list[tuple[str, str]]:
+        """(start of the keys, `last part = text` of each) of the numbers that stand on one set of cells."""
+        groups: dict[str, list[str]] = {}
+        for number in self.used[name]:
+            prefix, _, last = number.key.rpartition(".")
+            groups.setdefault(prefix, []).append(f"{last} = {number.text}")
+        return [(prefix, ", ".join(parts)) for prefix, parts in groups.items()]
+
+
+def texts_of(block: Block) -> Iterator[str]:
+    """Every text of a block, in reading order."""
+    if isinstance(block, Heading | Paragraph | Stamp):
+        yield block.text
+    elif isinstance(block, Bullets):
+        yield from block.items
+    elif isinstance(block, Table):
+        for row in block.rows:
+            yield from row
+    elif isinstance(block, Picture):
+        yield block.caption
+
+
+def index_evidence(document: Document, numbers: Numbers) -> EvidenceIndex:
+    """Gives every number of a document its evidence number, in reading order."""
+    index = EvidenceIndex()
+    for block in document.blocks:
+        for text in texts_of(block):
+            for place in TOKEN.findall(text):
+                index.of(numbers.at(place))
+    return index

@@ -1,0 +1,84 @@
+"""Likely questions of a defence and the answers that the evidence gives."""
+
+from dreamproof.report.data import TRAIN
+from dreamproof.report.document import Bullets, Document, Heading, Paragraph
+from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.markdown import cells_text
+from dreamproof.report.prose import (
+    Telling,
+    answer,
+    constraint_facts,
+    coverage_sentence,
+    header,
+    hints,
+    lint_stamp,
+    verdict_sentence,
+)
+
+SUSPICIOUS = (
+    "identical_arms",
+    "identical_values",
+    "identical_checkpoints",
+    "never_updated",
+    "below_floor",
+    "collapsed",
+)
+
+
+def defense(telling: Telling) -> Document:
+    """Questions as headings, answers below."""
+    words, analysis = telling.words, telling.analysis
+    evidence = analysis.evidence
+    document = Document(words("defense.title", name=evidence.study.name), words.language)
+    document.add(Bullets(header(telling)), Paragraph(words("defense.note")))
+
+    def ask(key: str, *answers: str) -> None:
+        document.add(Heading(words(f"defense.{key}"), 3))
+        document.add(Paragraph(answers[0]) if len(answers) == 1 else Bullets(list(answers)))
+
+    ask("q_result", answer(telling))
+    ask("q_seeds", coverage_sentence(telling), words("defense.a_seeds", seeds=len(evidence.study.seeds)))
+    if analysis.treatments:
+        ask("q_significant", *(verdict_sentence(telling, arm) for arm in analysis.treatments))
+    seen = hints(telling)
+    if seen:
+        ask("q_harm", *seen)
+    before = "defense.a_difference" if evidence.declared_before_runs else "defense.a_difference_later"
+    ask("q_difference", words(before, margin=f"{evidence.study.metric.smallest_difference:g}"))
+    ask("q_ood", *_kinds(telling))
+    if analysis.constrained:
+        sentences = [
+            words("constraint.kept" if found.kept else "constraint.broken", **constraint_facts(telling, arm))
+            for arm, found in analysis.constrained.items()
+        ]
+        ask("q_safe", *sentences)
+    ask("q_peak", words("defense.a_peak"))
+    ask("q_trained", _trained(telling))
+    strange = [lint_stamp(telling, lint) for lint in analysis.lints if lint.code in SUSPICIOUS]
+    if strange:
+        ask("q_strange", *(f"**{stamp.label}** {stamp.text}" for stamp in strange))
+    missing = tuple(str(cell) for cell, facts in evidence.cells.items() if not facts.trained)
+    if missing:
+        ask("q_missing", words("coverage.missing_train", count=len(missing), cells=cells_text(missing)))
+    ask("q_next", *next_steps(telling))
+    kept = "defense.a_reproduce" if evidence.rows else "defense.a_reproduce_tables"
+    ask("q_reproduce", words(kept, hash=evidence.study.hash()[:12]))
+    return document
+
+
+def _kinds(telling: Telling) -> list[str]:
+    evidence, words = telling.analysis.evidence, telling.words
+    lines = [
+        words("kind.line", condition=name, kind=words(f"kind.{evidence.kind(name)}"))
+        for name in evidence.conditions
+        if name != TRAIN
+    ]
+    return lines or [words("defense.a_no_conditions")]
+
+
+def _trained(telling: Telling) -> str:
+    evidence, words = telling.analysis.evidence, telling.words
+    trained = [facts for facts in evidence.cells.values() if facts.trained]
+    hashed = [facts for facts in trained if facts.parameter_hash and facts.gradient_steps]
+    key = "defense.a_trained" if len(hashed) == len(trained) and trained else "defense.a_not_all_trained"
+    return words(key, proven=len(hashed), trained=len(trained))

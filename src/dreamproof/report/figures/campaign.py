@@ -1,0 +1,208 @@
+"""Figures of how the study went: coverage matrix, timeline of attempts, money by use."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch, Rectangle
+
+from dreamproof.report.figures.theme import GRID, INK, SOFT, new_figure, place_legend
+from dreamproof.report.prose import Telling
+from dreamproof.runs.layout import Cell
+
+STATE_LOOKS = {
+    "proven": ("#2e7d5b", None),
+    "reported": ("#8fc3ab", "..."),
+    "running": ("#8fbfe0", "///"),
+    "unfinished": ("#e3c26b", "\\\\\\"),
+    "stopped": ("#b5475a", "xxx"),
+    "missing": ("#ffffff", None),
+}
+CAUSE_COLOURS = ("#2e7d5b", "#b5475a", "#e0a33a", "#5a7fb0", "#8a5fa8", "#7d7d7d", "#c77f5a", "#4aa3a3")
+CAUSE_HATCHES = (None, "xxx", "///", "\\\\\\", "...", "+++", "ooo", "---")
+Part = tuple[str, float, str, str | None]
+MOST_COLUMNS = 60
+MOST_ATTEMPTS = 120
+
+
+def coverage(telling: Telling) -> Figure | None:
+    """Arms by seeds for training, and by seeds and conditions for evaluation; counts as shades where there are many."""
+    evidence, words = telling.analysis.evidence, telling.words
+    seeds, arms = evidence.study.seeds, evidence.arms
+    conditions = [condition.name for condition in evidence.study.conditions]
+    blocks = ["", *conditions]
+    if len(seeds) * len(blocks) > MOST_COLUMNS:
+        return _shaded_coverage(telling)
+    gap = 0.7
+    width = len(blocks) * len(seeds) + gap * (len(blocks) - 1)
+    figure = new_figure(max(4.5, 1.8 + 0.3 * width), 1.5 + 0.34 * len(arms))
+    axes = figure.subplots()
+    used: set[str] = set()
+    for number, block in enumerate(blocks):
+        left = number * (len(seeds) + gap)
+        for row, arm in enumerate(arms):
+            for column, seed in enumerate(seeds):
+                state = _state(telling, Cell(arm, seed), block)
+                used.add(state)
+                _square(axes, left + column, row, state)
+        title = block or words("axis.train")
+        axes.text(left + len(seeds) / 2, -0.75, title, ha="center", va="bottom", fontsize=9, fontweight="bold")
+        for column, seed in enumerate(seeds):
+            axes.text(left + column + 0.5, -0.12, str(seed), ha="center", va="bottom", fontsize=7, color=SOFT)
+    _matrix_axes(axes, arms, width)
+    handles = [_state_patch(state, words(f"state.{state}")) for state in STATE_LOOKS if state in used]
+    place_legend(figure, handles, [str(handle.get_label()) for handle in handles])
+    return figure
+
+
+def _state(telling: Telling, cell: Cell, condition: str) -> str:
+    evidence = telling.analysis.evidence
+    if not condition:
+        return evidence.cells[cell].state
+    facts = evidence.evals[cell, condition]
+    if not facts.evaluated:
+        return "missing"
+    return "reported" if facts.imported and not facts.parameter_hash else "proven"
+
+
+def _square(axes: Any, x: float, y: float, state: str) -> None:
+    colour, hatch = STATE_LOOKS[state]
+    edge = SOFT if state == "missing" else INK
+    axes.add_patch(
+        Rectangle((x + 0.06, y + 0.06), 0.88, 0.88, facecolor=colour, edgecolor=edge, linewidth=0.6, hatch=hatch)
+    )
+    if state == "missing":
+        axes.text(x + 0.5, y + 0.5, "×", ha="center", va="center", color="#b5475a", fontsize=11)
+
+
+def _state_patch(state: str, label: str) -> Patch:
+    colour, hatch = STATE_LOOKS[state]
+    return Patch(facecolor=colour, edgecolor=INK, linewidth=0.6, hatch=hatch, label=label)
+
+
+def _matrix_axes(axes: Any, arms: list[str], width: float) -> None:
+    axes.set_xlim(0, width)
+    axes.set_ylim(len(arms), -1.5)
+    axes.set_yticks([row + 0.5 for row in range(len(arms))], arms)
+    axes.tick_params(length=0, labelcolor=INK)
+    axes.set_xticks([])
+    axes.grid(visible=False)
+    for side in axes.spines.values():
+        side.set_visible(False)
+
+
+def _shaded_coverage(telling: Telling) -> Figure:
+    """One square an arm and block, its number the share that is proven."""
+    evidence, words = telling.analysis.evidence, telling.words
+    arms = evidence.arms
+    blocks = ["", *(condition.name for condition in evidence.study.conditions)]
+    totals = np.zeros((len(arms), len(blocks)))
+    done = np.zeros_like(totals)
+    rows, columns = {arm: n for n, arm in enumerate(arms)}, {name: n for n, name in enumerate(blocks)}
+    for cell, facts in evidence.cells.items():
+        totals[rows[cell.arm], 0] += 1
+        done[rows[cell.arm], 0] += facts.trained
+    for (cell, name), eval_facts in evidence.evals.items():
+        totals[rows[cell.arm], columns[name]] += 1
+        done[rows[cell.arm], columns[name]] += eval_facts.evaluated
+    share = done / np.maximum(totals, 1)
+    figure = new_figure(max(5.0, 2.0 + 0.75 * len(blocks)), max(2.2, 1.4 + 0.26 * len(arms)))
+    axes = figure.subplots()
+    axes.imshow(share, cmap="Greens", vmin=0, vmax=1.4, aspect="auto")
+    for row in range(len(arms)):
+        for column in range(len(blocks)):
+            text = f"{int(done[row, column])}/{int(totals[row, column])}"
+            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=INK)
+    names = [words("axis.train"), *blocks[1:]]
+    axes.set_xticks(
+        range(len(blocks)), names, rotation=30 if len(blocks) > 6 else 0, ha="right" if len(blocks) > 6 else "center"
+    )
+    axes.set_yticks(range(len(arms)), arms)
+    axes.grid(visible=False)
+    axes.set_xticks(np.arange(0.5, len(blocks)), minor=True)
+    axes.set_yticks(np.arange(0.5, len(arms)), minor=True)
+    axes.grid(which="minor", color="white", linewidth=1.5)
+    axes.tick_params(which="minor", length=0)
+    return figure
+
+
+def timeline(telling: Telling) -> Figure | None:
+    """Attempts as bars over hours, coloured and hatched by the cause of their end."""
+    attempts = [one for one in telling.analysis.evidence.attempts if one.wall_seconds is not None][-MOST_ATTEMPTS:]
+    if not attempts:
+        return None
+    start = min(one.started for one in attempts)
+    causes = sorted({one.cause or "unknown" for one in attempts}, key=lambda cause: (cause != "completed", cause))
+    looks = {cause: n % len(CAUSE_COLOURS) for n, cause in enumerate(causes)}
+    if "completed" not in causes:
+        looks = {cause: 1 + n % (len(CAUSE_COLOURS) - 1) for n, cause in enumerate(causes)}
+    names = list(dict.fromkeys(_row_name(one.cells) for one in attempts))
+    figure = new_figure(8.0, min(14.0, 1.6 + 0.26 * len(names)))
+    axes = figure.subplots()
+    for one in attempts:
+        place = looks[one.cause or "unknown"]
+        axes.barh(
+            names.index(_row_name(one.cells)),
+            (one.wall_seconds or 0.0) / 3600,
+            left=(one.started - start) / 3600,
+            height=0.66 if one.work == "train" else 0.3,
+            color=CAUSE_COLOURS[place],
+            hatch=CAUSE_HATCHES[place],
+            edgecolor=INK,
+            linewidth=0.5,
+        )
+    axes.set_yticks(range(len(names)), names, fontsize=8)
+    axes.set_ylim(len(names) - 0.4, -0.6)
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel(telling.words("axis.hours"))
+    handles = [
+        Patch(
+            facecolor=CAUSE_COLOURS[place],
+            hatch=CAUSE_HATCHES[place],
+            edgecolor=INK,
+            label=telling.words.or_itself("cause", cause),
+        )
+        for cause, place in looks.items()
+    ]
+    place_legend(figure, handles, [str(handle.get_label()) for handle in handles])
+    return figure
+
+
+def _row_name(cells: tuple[str, ...]) -> str:
+    first = cells[0] if cells else "–"
+    more = f" +{len(cells) - 1}" if len(cells) > 1 else ""
+    return f"{first}{more}"
+
+
+def money(telling: Telling) -> Figure | None:
+    """Money by use, wasted money split by cause."""
+    spending, words = telling.analysis.spending, telling.words
+    if spending.recorded_seconds <= 0 and not spending.paid:
+        return None
+    parts: list[Part] = [(words("use.useful"), spending.useful_seconds, "#2e7d5b", None)]
+    for n, (cause, seconds) in enumerate(sorted(spending.by_cause.items(), key=lambda pair: -pair[1])):
+        hatch = CAUSE_HATCHES[1 + n % (len(CAUSE_HATCHES) - 1)]
+        parts.append((f"{words('use.wasted')}: {words.or_itself('cause', cause)}", seconds, "#b5475a", hatch))
+    if spending.idle_seconds > 0:
+        parts.append((words("use.idle"), spending.idle_seconds, "#c9ced6", "..."))
+    priced = spending.price_per_hour > 0
+    bars: list[Part] = [
+        (name, spending.money(seconds) if priced else seconds / 3600, colour, hatch)
+        for name, seconds, colour, hatch in parts
+    ]
+    if priced and spending.unaccounted:
+        bars.append((words("use.unaccounted"), spending.unaccounted, "#ffffff", "xxx"))
+    figure = new_figure(7.0, 1.3 + 0.42 * len(bars))
+    axes = figure.subplots()
+    for place, (_, amount, colour, hatch) in enumerate(bars):
+        axes.barh(place, amount, height=0.62, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.6)
+        text = telling.money(amount) if priced else f"{amount:.2f} h"
+        axes.text(amount, place, f" {text}", va="center", ha="left", fontsize=8)
+    axes.set_yticks(range(len(bars)), [name for name, *_ in bars])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.spines["left"].set_color(GRID)
+    axes.margins(x=0.18)
+    axes.set_xlim(left=0)
+    axes.set_xlabel(spending.currency if priced else words("axis.gpu_hours"))
+    return figure

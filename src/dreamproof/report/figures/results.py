@@ -1,0 +1,286 @@
+"""Figures of what the arms achieve: curves, bars with dots, score against cost, performance profile."""
+
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import EngFormatter
+from scipy import stats
+
+from dreamproof.report.analysis import group_mean
+from dreamproof.report.curves import Curve, read_curves
+from dreamproof.report.data import FINAL, Evidence, Group
+from dreamproof.report.figures.theme import (
+    COLOURS,
+    INK,
+    SOFT,
+    ArmStyle,
+    arm_styles,
+    legend_below,
+    new_figure,
+    place_legend,
+)
+from dreamproof.report.prose import Telling
+from dreamproof.runs.layout import Cell
+from dreamproof.stats.describe import Floats, finite_values
+
+GRID_POINTS = 200
+MANY_SEED_LINES = 12
+MANY_ARMS = 8
+MOST_PANELS = 4
+DRAWABLE = 1e100  # beyond this the arithmetic of an axis overflows
+
+
+def primary_curves(telling: Telling) -> Figure | None:
+    """The deciding metric over agent steps."""
+    return _curves(telling, telling.analysis.evidence.study.metric.name, None)
+
+
+def cost_curves(telling: Telling) -> Figure | None:
+    """The limited metric over agent steps, with its limit."""
+    constraint = telling.analysis.evidence.study.constraint
+    return None if constraint is None else _curves(telling, constraint.name, constraint.at_most)
+
+
+def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None:
+    evidence = telling.analysis.evidence
+    curves = read_curves(evidence, metric)
+    if not curves:
+        return None
+    figure = new_figure(7.2, 4.0)
+    axes = figure.subplots()
+    styles = arm_styles(evidence.arms)
+    for arm in evidence.arms:
+        own = {cell: curve for cell, curve in curves.items() if cell.arm == arm}
+        if own:
+            _draw_arm_curves(axes, own, styles[arm], arm)
+    if limit is not None:
+        axes.axhline(
+            limit, color=INK, linewidth=1.2, linestyle=(0, (2, 2)), label=f"{telling.words('axis.limit')} {limit:g}"
+        )
+    axes.set_xlabel(telling.words("axis.agent_steps"))
+    axes.set_ylabel(metric)
+    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+    axes.margins(x=0.01)
+    legend_below(figure, axes)
+    return figure
+
+
+def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm: str) -> None:
+    """Thin seed lines, and mean and t interval where at least two seeds have come as far."""
+    if len(curves) <= MANY_SEED_LINES:
+        for curve in curves.values():
+            axes.plot(curve.agent_steps, curve.values, color=style.colour, linewidth=0.6, alpha=0.35)
+    low = max(curve.agent_steps[0] for curve in curves.values())
+    high = max(curve.agent_steps[-1] for curve in curves.values())
+    steps = np.linspace(low, high, GRID_POINTS)
+    table = np.array([_on_grid(curve, steps) for curve in curves.values()])
+    counts = np.isfinite(table).sum(axis=0)
+    shown = counts >= 1
+    mean = np.nanmean(table[:, shown], axis=0)
+    axes.plot(
+        steps[shown],
+        mean,
+        color=style.colour,
+        linestyle=style.line,
+        linewidth=1.8,
+        marker=style.marker,
+        markevery=max(1, int(shown.sum()) // 8),
+        markersize=5,
+        label=f"{arm} (n={len(curves)})",
+    )
+    wide = counts >= 2
+    if wide.any():
+        spread = np.nanstd(table[:, wide], axis=0, ddof=1)
+        half = stats.t.ppf(0.975, counts[wide] - 1) * spread / np.sqrt(counts[wide])
+        middle = np.nanmean(table[:, wide], axis=0)
+        axes.fill_between(steps[wide], middle - half, middle + half, color=style.colour, alpha=0.13, linewidth=0)
+
+
+def _on_grid(curve: Curve, steps: Floats) -> Floats:
+    """A curve at given steps; not a number beyond its ends."""
+    return np.asarray(np.interp(steps, curve.agent_steps, curve.values, left=np.nan, right=np.nan))
+
+
+def condition_bars(telling: Telling) -> Figure | None:
+    """Bars of the deciding metric by condition with every seed as a dot; a proxy is hatched."""
+    evidence = telling.analysis.evidence
+    metric = evidence.study.metric.name
+    conditions = [
+        name for name in evidence.conditions if any(_values(evidence, arm, name, metric) for arm in evidence.arms)
+    ]
+    if not conditions:
+        return None
+    if len(evidence.arms) > MANY_ARMS:
+        return _forest(telling, conditions)
+    arms, styles = evidence.arms, arm_styles(evidence.arms)
+    figure = new_figure(min(16.0, max(5.4, 1.6 + 0.42 * len(arms) * len(conditions))), 4.2)
+    axes = figure.subplots()
+    width = 0.8 / len(arms)
+    for place, arm in enumerate(arms):
+        for where, condition in enumerate(conditions):
+            values = _values(evidence, arm, condition, metric)
+            if values:
+                x = where + (place - (len(arms) - 1) / 2) * width
+                _draw_bar(axes, telling, Group(arm, condition, metric), (x, width), styles[arm])
+    axes.axhline(0, color=SOFT, linewidth=0.8)
+    marks = [telling.words("mark.proxy") if evidence.kind(name) == "proxy" else "" for name in conditions]
+    names = [f"{telling.condition(name)}{mark}" for name, mark in zip(conditions, marks, strict=True)]
+    axes.set_xticks(range(len(conditions)), names)
+    axes.grid(axis="x", visible=False)
+    axes.set_ylabel(metric)
+    _keep_dots_readable(axes, evidence, conditions, metric)
+    shown = [arm for arm in arms if any(_values(evidence, arm, name, metric) for name in conditions)]
+    place_legend(figure, [_bar_entry(styles[arm]) for arm in shown], shown)
+    return figure
+
+
+def _forest(telling: Telling, conditions: list[str]) -> Figure:
+    """Many arms: one row an arm, one panel a condition, the deciding one first."""
+    evidence = telling.analysis.evidence
+    metric, first = evidence.study.metric.name, evidence.primary_condition
+    panels = sorted(conditions, key=lambda name: name != first)[:MOST_PANELS]
+    figure = new_figure(2.2 + 2.4 * len(panels), 1.4 + 0.26 * len(evidence.arms))
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, condition in zip(all_axes, panels, strict=True):
+        for row, arm in enumerate(evidence.arms):
+            values = _values(evidence, arm, condition, metric)
+            if not values:
+                continue
+            summary = telling.analysis.summaries[Group(arm, condition, metric)]
+            axes.scatter(values, [row] * len(values), s=7, color=SOFT, alpha=0.35, linewidth=0)
+            if summary.t_interval is not None and summary.t_interval.finite:
+                axes.plot([summary.t_interval.low, summary.t_interval.high], [row, row], color=INK, linewidth=1.4)
+            axes.scatter([summary.mean], [row], s=26, color=COLOURS[0], edgecolor=INK, linewidth=0.6, zorder=4)
+        proxy = telling.words("mark.proxy") if evidence.kind(condition) == "proxy" else ""
+        axes.set_title(f"{telling.condition(condition)}{proxy}")
+        axes.set_xlabel(metric)
+    all_axes[0].set_yticks(range(len(evidence.arms)), evidence.arms)
+    all_axes[0].set_ylim(len(evidence.arms) - 0.4, -0.6)
+    return figure
+
+
+def _values(evidence: Evidence, arm: str, condition: str, metric: str) -> list[float]:
+    found = evidence.values.get(Group(arm, condition, metric), {})
+    return [float(value) for value in finite_values(list(found.values())) if abs(value) < DRAWABLE]
+
+
+def _draw_bar(axes: Any, telling: Telling, group: Group, place: tuple[float, float], style: ArmStyle) -> None:
+    x, width = place
+    evidence = telling.analysis.evidence
+    values = _values(evidence, group.arm, group.condition, group.metric)
+    summary = telling.analysis.summaries[group]
+    hatch = "///" if evidence.kind(group.condition) == "proxy" else None
+    axes.bar(x, summary.mean, width * 0.92, color=style.colour, alpha=0.45, edgecolor=style.colour, hatch=hatch)
+    interval = summary.t_interval
+    if interval is not None and interval.finite:
+        ends = [[summary.mean - interval.low], [interval.high - summary.mean]]
+        axes.errorbar(x, summary.mean, yerr=ends, color=INK, linewidth=1.0, capsize=3)
+    offsets = np.linspace(-0.22, 0.22, len(values)) * width if len(values) > 1 else np.zeros(1)
+    axes.scatter(
+        x + offsets, values, s=16, color=style.colour, marker=style.marker, edgecolor=INK, linewidth=0.5, zorder=4
+    )
+
+
+def _bar_entry(style: ArmStyle) -> Any:
+    """A legend entry of bar and dot, so that arms are told apart in grey."""
+    dot = Line2D([], [], color=style.colour, marker=style.marker, markeredgecolor=INK, markersize=6, linestyle="none")
+    return (Patch(facecolor=style.colour, alpha=0.45, edgecolor=style.colour), dot)
+
+
+def _keep_dots_readable(axes: Any, evidence: Evidence, conditions: list[str], metric: str) -> None:
+    """Cuts the axis where intervals of two or three seeds would press the dots into a line; an arrow would lie."""
+    dots = [v for arm in evidence.arms for name in conditions for v in _values(evidence, arm, name, metric)]
+    low, high = min([0.0, *dots]), max([0.0, *dots])
+    span = (high - low) or 1.0
+    bottom, top = axes.get_ylim()
+    axes.set_ylim(max(bottom, low - 1.2 * span), min(top, high + 1.2 * span))
+
+
+def score_against_cost(telling: Telling) -> Figure | None:
+    """One mark a seed and a large one an arm; the limit as a line. Means alone where seeds are not known."""
+    evidence = telling.analysis.evidence
+    constraint, metric = evidence.study.constraint, evidence.study.metric.name
+    if constraint is None:
+        return None
+    found = telling.analysis.constrained
+    if not found:
+        return None
+    figure = new_figure(5.8, 4.4)
+    axes = figure.subplots()
+    styles = arm_styles(evidence.arms)
+    drawn = False
+    for arm, place in found.items():
+        score = group_mean(telling.analysis, Group(arm, place.condition, metric))
+        if score is None or max(abs(score), abs(place.mean)) >= DRAWABLE:
+            continue
+        drawn = True
+        scores = evidence.values.get(Group(arm, place.condition, metric), {})
+        costs = evidence.values.get(Group(arm, place.condition, constraint.name, place.checkpoint), {})
+        shared = [seed for seed in scores if seed in costs and np.isfinite(scores[seed]) and np.isfinite(costs[seed])]
+        style = styles[arm]
+        if shared:
+            axes.scatter(
+                [costs[s] for s in shared],
+                [scores[s] for s in shared],
+                s=20,
+                color=style.colour,
+                marker=style.marker,
+                alpha=0.55,
+            )
+        axes.scatter(
+            [place.mean],
+            [score],
+            s=110,
+            color=style.colour,
+            marker=style.marker,
+            edgecolor=INK,
+            linewidth=1.0,
+            label=arm,
+            zorder=4,
+        )
+    if not drawn:
+        return None
+    limit = f"{telling.words('axis.limit')} {constraint.at_most:g}"
+    axes.axvline(constraint.at_most, color=INK, linewidth=1.2, linestyle=(0, (2, 2)), label=limit)
+    checkpoint = next(iter(found.values())).checkpoint
+    axes.set_xlabel(constraint.name if checkpoint == FINAL else f"{constraint.name}@{checkpoint}")
+    axes.set_ylabel(f"{metric} · {telling.condition(next(iter(found.values())).condition)}")
+    axes.margins(0.12)
+    legend_below(figure, axes)
+    return figure
+
+
+def performance_profile(telling: Telling) -> Figure | None:
+    """Share of seeds above a value, under the deciding condition; needs two seeds somewhere."""
+    evidence = telling.analysis.evidence
+    metric, condition = evidence.study.metric.name, evidence.primary_condition
+    tables = {arm: np.sort(_values(evidence, arm, condition, metric)) for arm in evidence.arms}
+    tables = {arm: values for arm, values in tables.items() if len(values)}
+    if not tables or max(map(len, tables.values())) < 2:
+        return None
+    everything = np.concatenate(list(tables.values()))
+    margin = 0.05 * (float(np.ptp(everything)) or 1.0)
+    grid = np.linspace(everything.min() - margin, everything.max() + margin, 400)
+    figure = new_figure(6.4, 3.8)
+    axes = figure.subplots()
+    styles = arm_styles(evidence.arms)
+    for arm, values in tables.items():
+        share = 1 - np.searchsorted(values, grid, side="right") / len(values)
+        style = styles[arm]
+        axes.step(
+            grid,
+            share,
+            where="post",
+            color=style.colour,
+            linestyle=style.line,
+            linewidth=1.8,
+            label=f"{arm} (n={len(values)})",
+        )
+    axes.set_ylim(-0.02, 1.02)
+    axes.set_xlabel(f"{metric} · {telling.condition(condition)}")
+    axes.set_ylabel(telling.words("axis.share_above"))
+    legend_below(figure, axes)
+    return figure

@@ -1,0 +1,159 @@
+"""How every figure looks: colours, markers, hatches, fonts, and bytes that do not depend on the hour."""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import font_manager, rc_context
+from matplotlib.figure import Figure
+
+from dreamproof.report.language import Words, read_words
+
+# The bundled fonts have one weight; that a bold title uses it is no news to the reader of a report.
+logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
+
+FONTS = Path(__file__).parent.parent / "fonts"
+BUNDLED = {"zh-Hans": "DreamproofSansSC.otf", "zh-Hant": "DreamproofSansTC.otf"}
+SYSTEM_FONTS = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK TC",
+    "Noto Sans CJK JP",
+    "WenQuanYi Zen Hei",
+    "Droid Sans Fallback",
+    "PingFang SC",
+    "Microsoft YaHei",
+    "SimHei",
+)
+# Okabe and Ito's colours, ordered so that neighbours also differ in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C00", "#4D4D4D")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (3, 1, 1, 1)))
+INK, SOFT, GRID = "#1c2430", "#5b6675", "#d8dde4"
+DOTS_PER_INCH = 160
+LEGEND_HANDLE_INCHES, LETTER_INCHES = 0.66, 0.078
+
+
+@dataclass(frozen=True)
+class ArmStyle:
+    """One arm's look in every figure."""
+
+    colour: str
+    marker: str
+    line: Any
+
+
+def arm_styles(arms: list[str]) -> dict[str, ArmStyle]:
+    """A colour, a marker and a line style an arm, by its place in the declaration."""
+    count = len(COLOURS)
+    return {
+        arm: ArmStyle(COLOURS[n % count], MARKERS[n % count], LINES[(n + n // count) % count])
+        for n, arm in enumerate(arms)
+    }
+
+
+def chinese_font(words: Words) -> str | None:
+    """The family of a font that has the language's characters: the bundled one, else one found; None if neither."""
+    bundled = FONTS / BUNDLED.get(words.language, "")
+    if bundled.is_file():
+        entry = font_manager.FontProperties(fname=str(bundled))
+        known = {font.fname for font in font_manager.fontManager.ttflist}
+        if str(bundled) not in known:
+            font_manager.fontManager.addfont(str(bundled))
+        return str(entry.get_name())
+    installed = {font.name for font in font_manager.fontManager.ttflist}
+    return next((name for name in SYSTEM_FONTS if name in installed), None)
+
+
+def label_words(words: Words) -> Words:
+    """The words of figure labels: English where no font has the characters."""
+    return words if not words.chinese or chinese_font(words) is not None else read_words("en")
+
+
+def beyond_bundled(names: str) -> bool:
+    """Whether a study's own names hold characters that no bundled font is sure to have."""
+    return any(ord(character) > 0x2E7F for character in names)
+
+
+@contextmanager
+def look(words: Words, names: str = "") -> Iterator[None]:
+    """Sets fonts and lines for the figures drawn inside; `names` are texts of the study that labels will show."""
+    families = ["DejaVu Sans"]
+    found = chinese_font(words) if words.chinese else None
+    if found is not None:
+        families.append(found)
+    if beyond_bundled(names):
+        installed = {font.name for font in font_manager.fontManager.ttflist}
+        families += [name for name in SYSTEM_FONTS if name in installed and name != found]
+    settings = {
+        "font.family": families,
+        "font.size": 9,
+        "axes.edgecolor": SOFT,
+        "axes.labelcolor": INK,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.titlesize": 10,
+        "axes.titleweight": "bold",
+        "axes.titlelocation": "left",
+        "grid.color": GRID,
+        "grid.linewidth": 0.6,
+        "xtick.color": SOFT,
+        "ytick.color": SOFT,
+        "text.color": INK,
+        "legend.frameon": False,
+        "hatch.linewidth": 0.7,
+        "pdf.fonttype": 42 if len(families) == 1 else 3,
+        "svg.hashsalt": "dreamproof",
+        "figure.constrained_layout.use": True,
+    }
+    with rc_context(settings):  # type: ignore[arg-type]
+        yield
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of this size in inches, not known to any window system."""
+    return Figure(figsize=(width, height), layout="constrained")
+
+
+def legend_below(figure: Figure, axes: Any) -> None:
+    """One legend under all axes, in as many columns as fit."""
+    handles, labels = axes.get_legend_handles_labels()
+    if handles:
+        place_legend(figure, handles, labels)
+
+
+def place_legend(figure: Figure, handles: list[Any], labels: list[str]) -> None:
+    """Puts these entries under the axes, in as many columns as fit into the figure's width."""
+    room = figure.get_size_inches()[0] - LEGEND_HANDLE_INCHES
+    columns = len(labels)
+    while columns > 1 and _legend_inches(labels, columns) > room:
+        columns -= 1
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+
+
+def _legend_inches(labels: list[str], columns: int) -> float:
+    """About how wide a legend is: entries go down the columns, each as wide as its longest label."""
+    rows = -(-len(labels) // columns)
+    parts = [labels[start : start + rows] for start in range(0, len(labels), rows)]
+    return sum(LEGEND_HANDLE_INCHES + LETTER_INCHES * max(map(_letters, part)) for part in parts)
+
+
+def _letters(text: str) -> float:
+    return sum(1.8 if ord(character) > 0x2E7F else 1.0 for character in text)
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """Writes PNG and PDF without dates or program names, so that the same figure is the same bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
+    figure.savefig(png, dpi=DOTS_PER_INCH, metadata={"Software": None})
+    figure.savefig(pdf, metadata={"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None})
+    return [png, pdf]

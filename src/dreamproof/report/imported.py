@@ -1,0 +1,176 @@
+"""Studies that were run elsewhere and handed over as tables: `imported/results.csv`, `cells.csv` and `bill.csv`.
+
+results.csv: arm, seed, condition, checkpoint, metric, value. A seed such as 0+1 marks a mean over those seeds.
+cells.csv: arm, seed, state (proven, running, stopped, missing), agent_steps, and what else is known of the run.
+bill.csv: what, amount.
+"""
+
+import csv
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dreamproof.base.errors import BadInput
+from dreamproof.runs.layout import Cell
+from dreamproof.settings.study import Study
+
+STATES = ("proven", "running", "stopped", "unfinished", "missing")
+VALUE_COLUMNS = ("arm", "seed", "condition", "checkpoint", "metric", "value")
+
+
+@dataclass(frozen=True)
+class ImportedValue:
+    """One number of one eval cell; several seeds where only their mean is known."""
+
+    arm: str
+    seeds: tuple[int, ...]
+    condition: str
+    checkpoint: str
+    metric: str
+    value: float
+    line: int
+
+
+@dataclass(frozen=True)
+class ImportedRun:
+    """One train cell as its owner reports it."""
+
+    cell: Cell
+    state: str
+    agent_steps: int
+    of_agent_steps: int | None
+    gradient_steps: int | None
+    wall_seconds: float | None
+    cause: str
+    evidence: str
+    checkpoint: str
+    parameter_hash: str
+    line: int
+
+
+@dataclass(frozen=True)
+class BillLine:
+    """Money that was paid, whatever it bought."""
+
+    what: str
+    amount: float
+    line: int
+
+
+@dataclass
+class ImportedRuns:
+    """All that was handed over; conflicts are keys that stand twice with different values."""
+
+    values: list[ImportedValue] = field(default_factory=list)
+    runs: dict[Cell, ImportedRun] = field(default_factory=dict)
+    bill: list[BillLine] = field(default_factory=list)
+    conflicts: list[str] = field(default_factory=list)
+
+
+def read_imported(folder: Path, study: Study) -> ImportedRuns | None:
+    """What lies in the folder, or None where there is none."""
+    if not folder.is_dir():
+        return None
+    found = ImportedRuns()
+    _read_values(folder / "results.csv", study, found)
+    _read_runs(folder / "cells.csv", study, found)
+    for line, row in _rows(folder / "bill.csv", ("what", "amount")):
+        found.bill.append(BillLine(row["what"], _number(row["amount"], folder / "bill.csv", line), line))
+    return found
+
+
+def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, dict[str, str]]]:
+    """(1-based line, row) of every line that is neither empty nor a comment."""
+    if not path.exists():
+        return []
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path}: is not UTF-8 text (byte {error.start})", f"file {path}") from None
+    lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if _counts(line)]
+    if not lines:
+        return []
+    table = list(csv.reader(line for _, line in lines))
+    header = [name.strip() for name in table[0]]
+    missing = [name for name in needed if name not in header]
+    if missing:
+        raise BadInput(
+            f"{path}:{lines[0][0]}: the column '{missing[0]}' is missing; it needs {', '.join(needed)}",
+            f"head -n {lines[0][0]} {path}",
+        )
+    rows = []
+    for (number, _), parts in zip(lines[1:], table[1:], strict=True):
+        if len(parts) != len(header):
+            raise BadInput(
+                f"{path}:{number}: {len(parts)} fields, the header has {len(header)}", f"sed -n {number}p {path}"
+            )
+        rows.append((number, dict(zip(header, (part.strip() for part in parts), strict=True))))
+    return rows
+
+
+def _counts(line: str) -> bool:
+    return bool(line.strip()) and not line.lstrip().startswith("#")
+
+
+def _number(text: str, path: Path, line: int) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadInput(f"{path}:{line}: '{text}' is not a number", f"sed -n {line}p {path}") from None
+
+
+def _whole(text: str, path: Path, line: int) -> int:
+    number = _number(text, path, line)
+    if number != int(number):
+        raise BadInput(f"{path}:{line}: '{text}' is not a whole number", f"sed -n {line}p {path}")
+    return int(number)
+
+
+def _known_arm(arm: str, study: Study, path: Path, line: int) -> str:
+    if arm not in study.arms:
+        raise BadInput(
+            f"{path}:{line}: '{arm}' is not one of the arms {', '.join(study.arms)}", f"sed -n {line}p {path}"
+        )
+    return arm
+
+
+def _read_values(path: Path, study: Study, found: ImportedRuns) -> None:
+    seen: dict[tuple[object, ...], ImportedValue] = {}
+    ambiguous: set[tuple[object, ...]] = set()
+    for line, row in _rows(path, VALUE_COLUMNS):
+        seeds = tuple(_whole(part, path, line) for part in row["seed"].split("+"))
+        arm = _known_arm(row["arm"], study, path, line)
+        number = _number(row["value"] or "nan", path, line)
+        value = ImportedValue(arm, seeds, row["condition"], row["checkpoint"] or "final", row["metric"], number, line)
+        key = (value.arm, value.seeds, value.condition, value.checkpoint, value.metric)
+        before = seen.get(key)
+        if before is None:
+            seen[key] = value
+        elif before.value != value.value and not (before.value != before.value and number != number):
+            ambiguous.add(key)
+            where = f"{value.arm}/{'+'.join(map(str, seeds))} {value.condition} {value.metric} ({value.checkpoint})"
+            found.conflicts.append(f"{where}: {before.value:g} ({path.name}:{before.line}), {number:g} ({line})")
+    found.values = [value for key, value in seen.items() if key not in ambiguous]
+
+
+def _read_runs(path: Path, study: Study, found: ImportedRuns) -> None:
+    for line, row in _rows(path, ("arm", "seed", "state")):
+        cell = Cell(_known_arm(row["arm"], study, path, line), _whole(row["seed"], path, line))
+        if row["state"] not in STATES:
+            raise BadInput(
+                f"{path}:{line}: state '{row['state']}' is not one of {', '.join(STATES)}", f"sed -n {line}p {path}"
+            )
+        hours = row.get("wall_hours", "")
+        updates, length = row.get("gradient_steps", ""), row.get("of_agent_steps", "")
+        found.runs[cell] = ImportedRun(
+            cell=cell,
+            state=row["state"],
+            agent_steps=_whole(row.get("agent_steps") or "0", path, line),
+            of_agent_steps=_whole(length, path, line) if length else None,
+            gradient_steps=_whole(updates, path, line) if updates else None,
+            wall_seconds=_number(hours, path, line) * 3600 if hours else None,
+            cause=row.get("cause", ""),
+            evidence=row.get("evidence", ""),
+            checkpoint=row.get("checkpoint", ""),
+            parameter_hash=row.get("parameter_hash", ""),
+            line=line,
+        )

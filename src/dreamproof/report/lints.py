@@ -1,0 +1,381 @@
+"""What the reader must know before believing a number; some lints forbid a verdict."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from dreamproof.report.data import FINAL, TRAIN, Evidence, Group, TrainFacts
+from dreamproof.runs.layout import Cell
+from dreamproof.stats.describe import falls_into_two_groups, finite_values
+from dreamproof.stats.permutation import smallest_p
+from dreamproof.stats.power import ALPHA
+
+BLOCK, WARN, NOTE = "block", "warn", "note"
+LEVELS = (BLOCK, WARN, NOTE)
+IDENTICAL_DIGITS = 10
+COLLAPSE_SHARE = 0.5
+FEW_SEEDS = 10
+SELECTION_LAYOUTS = ("validation", "train")
+SHOWN_NAMES = 12
+
+
+@dataclass(frozen=True)
+class Lint:
+    """One remark; `code` names its sentence, `arms` those it forbids a verdict on (empty: all)."""
+
+    code: str
+    level: str
+    facts: Mapping[str, object] = field(default_factory=dict)
+    arms: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+
+
+def find_lints(evidence: Evidence) -> list[Lint]:
+    """Every remark on a study, the forbidding ones first."""
+    finders: list[Callable[[Evidence], Iterable[Lint]]] = [
+        _incomplete_training,
+        _incomplete_evaluation,
+        _conflicting_rows,
+        _not_finite,
+        _one_seed,
+        _never_significant,
+        _identical_values,
+        _identical_checkpoints,
+        _never_updated,
+        _peak_only,
+        _different_steps,
+        _different_settings,
+        _different_code,
+        _different_counts,
+        _unfinished,
+        _frozen,
+        _remedies,
+        _changed_declaration,
+        _selection_layouts,
+        _proxies,
+        _floors,
+        _two_groups,
+        _collapsed,
+        _training_log_only,
+        _imported,
+        _few_seeds,
+    ]
+    found = [lint for finder in finders for lint in finder(evidence)]
+    return sorted(found, key=lambda lint: LEVELS.index(lint.level))
+
+
+def names(items: Iterable[object]) -> str:
+    """Items in one line; a long list is cut and says how many more there are."""
+    texts = [str(item) for item in items]
+    more = len(texts) - SHOWN_NAMES
+    return ", ".join(texts[:SHOWN_NAMES]) + (f" … (+{more})" if more > 0 else "")
+
+
+def _primary(evidence: Evidence, arm: str) -> dict[int, float]:
+    return evidence.values.get(Group(arm, evidence.primary_condition, evidence.study.metric.name), {})
+
+
+def _incomplete_training(evidence: Evidence) -> Iterable[Lint]:
+    missing = [cell for cell, facts in evidence.cells.items() if not facts.trained]
+    if missing:
+        arms = tuple(dict.fromkeys(cell.arm for cell in missing))
+        facts = {"missing": len(missing), "declared": len(evidence.cells), "cells": names(missing)}
+        yield Lint("incomplete_training", BLOCK, facts, _judged(evidence, arms), tuple(map(str, missing)))
+
+
+def _incomplete_evaluation(evidence: Evidence) -> Iterable[Lint]:
+    missing = [key for key, facts in evidence.evals.items() if not facts.evaluated]
+    if missing:
+        deciding = [cell for cell, condition in missing if condition == evidence.primary_condition]
+        arms = tuple(dict.fromkeys(cell.arm for cell in deciding))
+        facts = {"missing": len(missing), "declared": len(evidence.evals), "cells": _eval_names(missing)}
+        level = BLOCK if deciding else WARN
+        cells = tuple(f"{cell}@{condition}" for cell, condition in missing)
+        yield Lint("incomplete_evaluation", level, facts, _judged(evidence, arms), cells)
+
+
+def _judged(evidence: Evidence, arms: tuple[str, ...]) -> tuple[str, ...]:
+    """Arms whose verdict hangs on these; all of them where the reference is among them."""
+    return tuple(evidence.arms) if evidence.study.reference in arms else arms
+
+
+def _eval_names(keys: list[tuple[Cell, str]]) -> str:
+    """arm: seeds (conditions), grouped so that 24 cells stay one line."""
+    seeds: dict[tuple[str, str], list[int]] = {}
+    for cell, condition in keys:
+        seeds.setdefault((cell.arm, condition), []).append(cell.seed)
+    grouped: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    for (arm, condition), numbers in seeds.items():
+        grouped.setdefault((arm, tuple(sorted(numbers))), []).append(condition)
+    return "; ".join(
+        f"{arm}/{','.join(map(str, numbers))} × {','.join(conditions)}"
+        for (arm, numbers), conditions in list(grouped.items())[:SHOWN_NAMES]
+    ) + (" …" if len(grouped) > SHOWN_NAMES else "")
+
+
+def _conflicting_rows(evidence: Evidence) -> Iterable[Lint]:
+    if evidence.conflicts:
+        yield Lint("conflicting_rows", BLOCK, {"rows": names(evidence.conflicts)})
+
+
+def _not_finite(evidence: Evidence) -> Iterable[Lint]:
+    bad = [
+        (f"{group.arm}/{seed}@{group.condition}", group.arm)
+        for group, values in evidence.values.items()
+        if group.metric == evidence.study.metric.name and group.checkpoint == FINAL
+        for seed, value in values.items()
+        if not np.isfinite(value)
+    ]
+    if bad:
+        cells = tuple(cell for cell, _ in bad)
+        arms = _judged(evidence, tuple(dict.fromkeys(arm for _, arm in bad)))
+        yield Lint("not_finite", BLOCK, {"cells": names(cells)}, arms, cells)
+
+
+def _one_seed(evidence: Evidence) -> Iterable[Lint]:
+    arms = [arm for arm in evidence.arms if len(_primary(evidence, arm)) == 1]
+    if arms:
+        yield Lint("one_seed", BLOCK, {"arms": names(arms)}, _judged(evidence, tuple(arms)))
+
+
+def _never_significant(evidence: Evidence) -> Iterable[Lint]:
+    counts = [len(finite_values(list(_primary(evidence, arm).values()))) for arm in evidence.arms]
+    fewest = min((count for count in counts if count > 0), default=0)
+    if fewest >= 2 and smallest_p(fewest, fewest) > ALPHA:
+        facts = {"seeds": fewest, "smallest_p": f"{smallest_p(fewest, fewest):.3f}"}
+        yield Lint("never_significant", BLOCK, facts)
+
+
+def _identical_values(evidence: Evidence) -> Iterable[Lint]:
+    """Arms that agree to the last digit: an inert flag, or the same checkpoint loaded twice."""
+    metric = evidence.study.metric.name
+    for condition in evidence.conditions:
+        shared: dict[tuple[int, str], list[str]] = {}
+        for arm in evidence.arms:
+            for seed, value in evidence.values.get(Group(arm, condition, metric), {}).items():
+                if np.isfinite(value):
+                    shared.setdefault((seed, f"{value:.{IDENTICAL_DIGITS}g}"), []).append(arm)
+        same = {key: arms for key, arms in shared.items() if len(arms) > 1}
+        if not same:
+            continue
+        whole = _wholly_identical(evidence, condition)
+        facts: dict[str, object] = {
+            "condition": condition,
+            "arms": names(whole or dict.fromkeys(arm for arms in same.values() for arm in arms)),
+            "cells": names(f"{'='.join(arms)} seed {seed}: {value}" for (seed, value), arms in same.items()),
+        }
+        cells = tuple(f"{arm}/{seed}@{condition}" for (seed, _), arms in same.items() for arm in arms)
+        if whole:
+            yield Lint("identical_arms", BLOCK, facts, _judged(evidence, tuple(whole)), cells)
+        partly = [arm for arms in same.values() for arm in arms if arm not in whole]
+        if partly:
+            yield Lint("identical_values", WARN, facts | {"arms": names(dict.fromkeys(partly))}, (), cells)
+
+
+def _wholly_identical(evidence: Evidence, condition: str) -> list[str]:
+    """Arms that have every shared value in common with another arm."""
+    metric = evidence.study.metric.name
+    tables = {arm: evidence.values.get(Group(arm, condition, metric), {}) for arm in evidence.arms}
+    found: list[str] = []
+    for place, first in enumerate(evidence.arms):
+        for second in evidence.arms[place + 1 :]:
+            both = tables[first].keys() & tables[second].keys()
+            if len(both) > 1 and all(tables[first][seed] == tables[second][seed] for seed in both):
+                found += [first, second]
+    return [arm for arm in evidence.arms if arm in found]
+
+
+def _identical_checkpoints(evidence: Evidence) -> Iterable[Lint]:
+    owners: dict[str, list[Cell]] = {}
+    for cell, facts in evidence.cells.items():
+        if facts.parameter_hash:
+            owners.setdefault(facts.parameter_hash, []).append(cell)
+    twice = [cells for cells in owners.values() if len(cells) > 1]
+    if twice:
+        arms = tuple(dict.fromkeys(cell.arm for cells in twice for cell in cells))
+        shown = names(" = ".join(map(str, cells)) for cells in twice)
+        cells = tuple(str(cell) for cells in twice for cell in cells)
+        yield Lint("identical_checkpoints", BLOCK, {"cells": shown}, _judged(evidence, arms), cells)
+
+
+def _never_updated(evidence: Evidence) -> Iterable[Lint]:
+    bad = [cell for cell, facts in evidence.cells.items() if facts.trained and facts.gradient_steps == 0]
+    bad += [cell for (cell, _), facts in evidence.evals.items() if facts.evaluated and facts.gradient_steps == 0]
+    if bad:
+        arms = _judged(evidence, tuple(dict.fromkeys(cell.arm for cell in bad)))
+        yield Lint("never_updated", BLOCK, {"cells": names(dict.fromkeys(bad))}, arms, tuple(map(str, bad)))
+
+
+def _peak_only(evidence: Evidence) -> Iterable[Lint]:
+    metric = evidence.study.metric.name
+    others = [name for name in evidence.checkpoints(metric) if name != FINAL]
+    picked = [name for name in others if name in ("peak", "best")]
+    bare = [
+        arm
+        for arm in evidence.arms
+        if not _primary(evidence, arm)
+        and any(Group(arm, evidence.primary_condition, metric, name) in evidence.values for name in picked)
+    ]
+    if bare:
+        yield Lint("peak_only", BLOCK, {"arms": names(bare)}, _judged(evidence, tuple(bare)))
+    elif picked:
+        yield Lint("peak_shown", NOTE, {"checkpoints": names(picked)})
+    best = [
+        m for m in evidence.metrics if m != metric and FINAL not in evidence.checkpoints(m) and evidence.checkpoints(m)
+    ]
+    if best:
+        facts = {"metrics": names(f"{m}@{evidence.checkpoints(m)[0]}" for m in best)}
+        yield Lint("best_of_many", WARN, facts)
+
+
+def _proven(evidence: Evidence) -> list[TrainFacts]:
+    return [facts for facts in evidence.cells.values() if facts.trained]
+
+
+def _by_arm(evidence: Evidence, value: Callable[[TrainFacts], str]) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for facts in _proven(evidence):
+        if value(facts):
+            found.setdefault(facts.cell.arm, set()).add(value(facts))
+    return found
+
+
+def _different_steps(evidence: Evidence) -> Iterable[Lint]:
+    steps = _by_arm(evidence, lambda facts: str(facts.agent_steps))
+    if len(set().union(*steps.values()) if steps else set()) > 1:
+        shown = names(f"{arm}: {'/'.join(sorted(values, key=int))}" for arm, values in steps.items())
+        differing = tuple(arm for arm in steps if steps[arm] != steps.get(evidence.study.reference))
+        yield Lint("different_steps", BLOCK, {"arms": shown}, differing)
+
+
+def _different_settings(evidence: Evidence) -> Iterable[Lint]:
+    mixed = [arm for arm, hashes in _by_arm(evidence, lambda facts: facts.settings_hash).items() if len(hashes) > 1]
+    if mixed:
+        yield Lint("different_settings", BLOCK, {"arms": names(mixed)}, _judged(evidence, tuple(mixed)))
+
+
+def _different_code(evidence: Evidence) -> Iterable[Lint]:
+    commits = set().union(*_by_arm(evidence, lambda facts: facts.commit).values(), set())
+    if len(commits) > 1:
+        yield Lint("different_code", WARN, {"commits": names(sorted(commit[:12] for commit in commits))})
+    libraries = {f"{name} {version}" for facts in _proven(evidence) for name, version in facts.versions.items()}
+    twice = sorted(text for text in libraries if sum(one.split()[0] == text.split()[0] for one in libraries) > 1)
+    if twice:
+        yield Lint("different_versions", WARN, {"versions": names(twice)})
+
+
+def _different_counts(evidence: Evidence) -> Iterable[Lint]:
+    counts = {arm: len(_primary(evidence, arm)) for arm in evidence.arms}
+    if len(set(counts.values())) > 1:
+        yield Lint("different_counts", WARN, {"arms": names(f"{arm}: {count}" for arm, count in counts.items())})
+
+
+def _unfinished(evidence: Evidence) -> Iterable[Lint]:
+    open_cells = [facts for facts in evidence.cells.values() if facts.state in ("running", "unfinished", "stopped")]
+    if open_cells:
+        shown = names(f"{facts.cell} ({facts.agent_steps / facts.of_agent_steps:.0%})" for facts in open_cells)
+        yield Lint("unfinished", WARN, {"cells": shown}, (), tuple(str(facts.cell) for facts in open_cells))
+
+
+def _frozen(evidence: Evidence) -> Iterable[Lint]:
+    cells = [facts.cell for facts in evidence.cells.values() if facts.frozen]
+    if cells:
+        yield Lint("replica_frozen", WARN, {"cells": names(cells)}, (), tuple(map(str, cells)))
+
+
+def _remedies(evidence: Evidence) -> Iterable[Lint]:
+    changing = [row for row in evidence.remedies if "micro_batch" in row["action"] or "memory" in row["action"]]
+    arms = dict.fromkeys(Cell.parse(cell).arm for row in changing for cell in row["cells"])
+    if arms:
+        facts = {"arms": names(arms), "actions": names(dict.fromkeys(row["action"] for row in changing))}
+        yield Lint("remedy_changed_arm", WARN, facts)
+
+
+def _changed_declaration(evidence: Evidence) -> Iterable[Lint]:
+    changes = [change for row in evidence.changes for change in row.get("changes", [])]
+    if evidence.first_declared is not None and evidence.first_declared.maximum_seeds is not None:
+        changes = [change for change in changes if not change.startswith("seeds")]  # planned batches
+    if changes:
+        yield Lint("declaration_changed", WARN, {"times": len(evidence.changes), "changes": names(changes)})
+
+
+def _selection_layouts(evidence: Evidence) -> Iterable[Lint]:
+    bad = [
+        f"{cell}@{condition}"
+        for (cell, condition), facts in evidence.evals.items()
+        if facts.layouts in SELECTION_LAYOUTS
+    ]
+    if bad:
+        yield Lint("selection_layouts", BLOCK, {"cells": names(bad)}, (), tuple(bad))
+
+
+def _proxies(evidence: Evidence) -> Iterable[Lint]:
+    for condition in evidence.conditions:
+        kind = evidence.kind(condition)
+        if kind == "proxy":
+            yield Lint("proxy", WARN, {"condition": condition})
+        elif kind == "unknown" and condition != TRAIN:
+            yield Lint("kind_unknown", NOTE, {"condition": condition})
+
+
+def _floors(evidence: Evidence) -> Iterable[Lint]:
+    metric = evidence.study.metric
+    sign = 1.0 if metric.direction == "higher" else -1.0
+    for condition, floors in evidence.floors.items():
+        for name, floor in floors.items():
+            if metric.name not in floor:
+                continue
+            below = []
+            for arm in evidence.arms:
+                values = finite_values(list(evidence.values.get(Group(arm, condition, metric.name), {}).values()))
+                if len(values) and sign * float(values.mean()) <= sign * floor[metric.name]:
+                    below.append(arm)
+            if below:
+                facts = {"arms": names(below), "floor": name, "value": f"{floor[metric.name]:.4g}"}
+                yield Lint("below_floor", WARN, facts | {"condition": condition})
+
+
+def _two_groups(evidence: Evidence) -> Iterable[Lint]:
+    arms = [
+        arm for arm in evidence.arms if falls_into_two_groups(finite_values(list(_primary(evidence, arm).values())))
+    ]
+    if arms:
+        yield Lint("two_groups", WARN, {"arms": names(arms)})
+
+
+def _collapsed(evidence: Evidence) -> Iterable[Lint]:
+    """Runs whose final value is less than half of their peak (where higher is better and peaks are known)."""
+    metric = evidence.study.metric
+    if metric.direction != "higher":
+        return
+    cells = []
+    for group, peaks in evidence.values.items():
+        if group.metric != metric.name or group.checkpoint != "peak":
+            continue
+        finals = evidence.values.get(Group(group.arm, group.condition, metric.name), {})
+        for seed, peak in peaks.items():
+            if seed in finals and peak > 0 and finals[seed] < COLLAPSE_SHARE * peak:
+                cells.append(f"{group.arm}/{seed} ({peak:.4g} → {finals[seed]:.4g})")
+    if cells:
+        yield Lint("collapsed", WARN, {"cells": names(cells)})
+
+
+def _training_log_only(evidence: Evidence) -> Iterable[Lint]:
+    if not evidence.study.conditions:
+        yield Lint("training_log_only", BLOCK)
+
+
+def _imported(evidence: Evidence) -> Iterable[Lint]:
+    cells = [cell for cell, facts in evidence.cells.items() if facts.imported]
+    if cells:
+        yield Lint("imported", NOTE, {"cells": len(cells)})
+    groups = sorted({f"{group.metric}@{group.checkpoint}" for group in evidence.means})
+    if groups:
+        yield Lint("mean_only", NOTE, {"metrics": names(groups)})
+
+
+def _few_seeds(evidence: Evidence) -> Iterable[Lint]:
+    most = max((len(_primary(evidence, arm)) for arm in evidence.arms), default=0)
+    if 2 <= most < FEW_SEEDS:
+        yield Lint("few_seeds", NOTE, {"seeds": most})

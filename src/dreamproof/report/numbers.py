@@ -1,0 +1,220 @@
+"""Every number a report may print: its key, its text, and the cells it came from."""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from dreamproof.report.analysis import Analysis
+from dreamproof.report.data import FINAL, Group
+from dreamproof.stats.describe import Interval
+
+OPEN, CLOSE = "\ue000", "\ue001"
+TOKEN = re.compile(f"{OPEN}(\\d+){CLOSE}")
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value with its text and the eval cells (arm/seed@condition) or train cells (arm/seed) behind it."""
+
+    key: str
+    value: float | None
+    text: str
+    cells: tuple[str, ...]
+
+    @property
+    def is_one_seed(self) -> bool:
+        """Whether the key itself names the only cell, as that of a seed's own value does."""
+        return self.key.rpartition(".")[2].startswith("seed") and self.key[-1].isdigit() and len(self.cells) == 1
+
+
+@dataclass
+class Numbers:
+    """The register of one report; `token` gives a mark that a renderer turns into text with its evidence."""
+
+    by_key: dict[str, Number] = field(default_factory=dict)
+    order: list[Number] = field(default_factory=list)
+    places: dict[str, int] = field(default_factory=dict)
+
+    def put(self, key: str, value: float | None, text: str, cells: Iterable[str]) -> str:
+        """Registers a number once and returns its token."""
+        if key not in self.places:
+            number = Number(key, value, text, tuple(cells))
+            self.places[key] = len(self.order)
+            self.order.append(number)
+            self.by_key[key] = number
+        return self.token(key)
+
+    def token(self, key: str) -> str:
+        """The mark of a registered number; a dash for one that does not exist."""
+        place = self.places.get(key)
+        return DASH if place is None else f"{OPEN}{place}{CLOSE}"
+
+    def at(self, place: str) -> Number:
+        return self.order[int(place)]
+
+
+def plain(text: str, numbers: Numbers) -> str:
+    """A text with its tokens turned into bare numbers."""
+    return TOKEN.sub(lambda found: numbers.at(found[1]).text, text)
+
+
+def number_text(value: float | None, decimals: int) -> str:
+    """A number as people read it; very large and very small ones in powers of ten; a dash where there is none."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    if abs(value) >= 1e7:
+        return f"{value:.4g}".replace("-", "−")
+    text = f"{value:.{decimals}f}"
+    return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
+
+
+def p_text(p: float | None) -> str:
+    """A p value with three decimals; tiny ones in powers of ten."""
+    if p is None or not math.isfinite(p):
+        return DASH
+    return f"{p:.1e}" if p < 0.001 else f"{p:.3f}"
+
+
+def share_text(share: float | None) -> str:
+    """A share in percent."""
+    return DASH if share is None or not math.isfinite(share) else f"{share:.0%}"
+
+
+def decimals_for(values: Iterable[float]) -> int:
+    """Decimals that show four digits or so of the largest value."""
+    finite = [abs(value) for value in values if math.isfinite(value)]
+    largest = max(finite, default=1.0)
+    return 3 if largest < 10 else 2 if largest < 10_000 else 0
+
+
+def group_key(analysis: Analysis, group: Group) -> str:
+    """arm.condition for the primary metric's final value, arm.condition.metric@checkpoint for others."""
+    primary = group.metric == analysis.evidence.study.metric.name
+    if primary and group.checkpoint == FINAL:
+        return f"{group.arm}.{group.condition}"
+    mark = "" if group.checkpoint == FINAL else f"@{group.checkpoint}"
+    return f"{group.arm}.{group.condition}.{group.metric}{mark}"
+
+
+def metric_decimals(analysis: Analysis) -> dict[str, int]:
+    """Decimals of every metric, the same in all tables."""
+    values: dict[str, list[float]] = {}
+    for group, summary in analysis.summaries.items():
+        values.setdefault(group.metric, []).extend([summary.minimum, summary.maximum])
+    for group, known in analysis.evidence.means.items():
+        values.setdefault(group.metric, []).append(known.mean)
+    return {metric: decimals_for(found) for metric, found in values.items()}
+
+
+def register(analysis: Analysis) -> Numbers:
+    """Registers every number that a document may speak of."""
+    numbers = Numbers()
+    decimals = metric_decimals(analysis)
+    for group in sorted({*analysis.summaries, *analysis.evidence.means}):
+        _register_group(numbers, analysis, group, decimals[group.metric])
+    for group in analysis.comparisons:
+        _register_comparison(numbers, analysis, group, decimals[group.metric])
+    for group, tail in analysis.tails.items():
+        key, cells = f"main.{group_key(analysis, group)}", analysis.cells_of(group)
+        numbers.put(f"{key}.zero_share", tail.zero_share, share_text(tail.zero_share), cells)
+        numbers.put(f"{key}.cvar90", tail.cvar90, number_text(tail.cvar90, decimals[group.metric]), cells)
+    for arm, plan in analysis.plans.items():
+        if plan is not None:
+            _register_plan(numbers, analysis, arm)
+    _register_shifted(numbers, analysis, decimals)
+    _register_coverage(numbers, analysis)
+    return numbers
+
+
+def _register_group(numbers: Numbers, analysis: Analysis, group: Group, decimals: int) -> None:
+    key, cells = f"main.{group_key(analysis, group)}", analysis.cells_of(group)
+    summary = analysis.summaries.get(group)
+    if summary is None:
+        mean = analysis.evidence.means[group].mean
+        numbers.put(f"{key}.mean", mean, number_text(mean, decimals), cells)
+        numbers.put(f"{key}.seeds", len(cells), str(len(cells)), cells)
+        return
+    numbers.put(f"{key}.seeds", summary.seeds, str(summary.seeds), cells)
+    for name in ("mean", "iqm", "median", "sd", "minimum", "maximum"):
+        value = getattr(summary, name)
+        if value is not None:
+            numbers.put(f"{key}.{name}", value, number_text(value, decimals), cells)
+    _put_interval(numbers, f"{key}.t", summary.t_interval, decimals, cells)
+    _put_interval(numbers, f"{key}.bootstrap", summary.bootstrap_interval, decimals, cells)
+    for seed, value in analysis.evidence.values[group].items():
+        cell = f"{group.arm}/{seed}@{group.condition}"
+        numbers.put(f"{key}.seed{seed}", value, number_text(value, decimals), (cell,))
+
+
+def _put_interval(numbers: Numbers, key: str, interval: Interval | None, decimals: int, cells: tuple[str, ...]) -> None:
+    if interval is not None and interval.finite:
+        numbers.put(f"{key}_low", interval.low, number_text(interval.low, decimals), cells)
+        numbers.put(f"{key}_high", interval.high, number_text(interval.high, decimals), cells)
+
+
+def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, decimals: int) -> None:
+    found = analysis.comparisons[group]
+    key = f"versus.{group_key(analysis, group)}"
+    reference = Group(analysis.evidence.study.reference, group.condition, group.metric, group.checkpoint)
+    cells = analysis.cells_of(group) + analysis.cells_of(reference)
+    difference = number_text(found.difference, decimals)
+    signed = f"+{difference}" if found.difference > 0 and difference[0] not in "0−–" else difference
+    if found.difference > 0 and difference.startswith("0") and float(difference) > 0:
+        signed = f"+{difference}"
+    numbers.put(f"{key}.difference", found.difference, signed, cells)
+    _put_interval(numbers, key, found.interval, decimals, cells)
+    adjusted = analysis.adjusted.get(group)
+    for name, p in (
+        ("p", found.permutation_p),
+        ("holm_p", adjusted),
+        ("welch_p", found.welch_p),
+        ("smallest_p", found.smallest_p),
+    ):
+        if p is not None:
+            numbers.put(f"{key}.{name}", p, p_text(p), cells)
+    numbers.put(f"{key}.improvement", found.improvement, f"{found.improvement:.2f}", cells)
+    _put_interval(numbers, f"{key}.improvement", found.improvement_interval, 2, cells)
+    if found.effect_size is not None:
+        numbers.put(f"{key}.effect", found.effect_size, number_text(found.effect_size, 2), cells)
+    if found.paired is not None:
+        numbers.put(f"{key}.paired", found.paired.difference, number_text(found.paired.difference, decimals), cells)
+        _put_interval(numbers, f"{key}.paired", found.paired.interval, decimals, cells)
+        if found.paired.sign_flip_p is not None:
+            numbers.put(f"{key}.paired_p", found.paired.sign_flip_p, p_text(found.paired.sign_flip_p), cells)
+
+
+def _register_plan(numbers: Numbers, analysis: Analysis, arm: str) -> None:
+    plan = analysis.plans[arm]
+    assert plan is not None
+    reference = analysis.primary(analysis.evidence.study.reference)
+    cells = analysis.cells_of(analysis.primary(arm)) + analysis.cells_of(reference)
+    numbers.put(f"plan.{arm}.sd", plan.sd, number_text(plan.sd, 3), cells)
+    numbers.put(f"plan.{arm}.sd_upper", plan.sd_upper, number_text(plan.sd_upper, 3), cells)
+    if plan.seeds_per_arm is not None:
+        numbers.put(f"plan.{arm}.seeds", plan.seeds_per_arm, f"{plan.seeds_per_arm:,}", cells)
+    if plan.seeds_per_arm_at_sd is not None:
+        numbers.put(f"plan.{arm}.seeds_at_sd", plan.seeds_per_arm_at_sd, f"{plan.seeds_per_arm_at_sd:,}", cells)
+
+
+def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
+    metric = analysis.evidence.study.metric.name
+    for arm, (middle, interval) in analysis.shifted.items():
+        shifted = [name for name in analysis.evidence.conditions if analysis.evidence.kind(name) != "in_distribution"]
+        cells = tuple(cell for name in shifted for cell in analysis.cells_of(Group(arm, name, metric)))
+        numbers.put(f"shifted.{arm}.iqm", middle, number_text(middle, decimals[metric]), cells)
+        _put_interval(numbers, f"shifted.{arm}", interval, decimals[metric], cells)
+
+
+def _register_coverage(numbers: Numbers, analysis: Analysis) -> None:
+    evidence = analysis.evidence
+    trained = [str(cell) for cell, facts in evidence.cells.items() if facts.trained]
+    evaluated = [f"{cell}@{name}" for (cell, name), facts in evidence.evals.items() if facts.evaluated]
+    for key, proven, declared in (
+        ("train", trained, len(evidence.cells)),
+        ("eval", evaluated, len(evidence.evals)),
+    ):
+        numbers.put(f"coverage.{key}.proven", len(proven), f"{len(proven):,}", proven)
+        numbers.put(f"coverage.{key}.declared", declared, f"{declared:,}", ())
+        numbers.put(f"coverage.{key}.missing", declared - len(proven), f"{declared - len(proven):,}", ())

@@ -1,0 +1,197 @@
+"""Brings the numbers of a user's own Markdown up to date: only bound numbers change, every other byte stays.
+
+A number is bound by an invisible anchor before it, `<!--dp:main.baseline.id.mean-->1.684`, or by a mapping file:
+    - {row: v2_baseline, column: ID score, keys: [main.v2_baseline.id.mean, main.v2_baseline.id.sd]}
+    - {after: "baseline scores ", keys: [main.v2_baseline.id.mean]}
+"""
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+
+import yaml
+from pydantic import Field, ValidationError
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import write_bytes
+from dreamproof.base.words import nearest_word
+from dreamproof.report.numbers import Number, Numbers
+from dreamproof.settings.strict import Settings
+
+NUMBER = r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?"
+ANCHOR = re.compile(rf"<!--\s*dp:(?P<key>[^\s<>`]+?)\s*-->(?P<gap>[ \t]*[*_`]*)(?P<number>{NUMBER})?")
+
+
+class Binding(Settings):
+    """Numbers named by their place: a table's row and column, or the text just before them."""
+
+    keys: list[str] = Field(min_length=1)
+    row: str | None = None
+    column: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True)
+class Change:
+    """One bound number: where it stands, and its old and new text."""
+
+    line: int
+    key: str
+    old: str
+    new: str
+
+
+@dataclass
+class Rebound:
+    """A document before and after; nothing is on disk until `write`."""
+
+    path: Path
+    before: str
+    after: str
+    changes: list[Change] = field(default_factory=list)
+    bound: int = 0
+    unknown_values: list[str] = field(default_factory=list)
+
+    @property
+    def diff(self) -> str:
+        """The unified diff, empty where nothing changes."""
+        old, new = (text.splitlines(keepends=True) for text in (self.before, self.after))
+        return "".join(difflib.unified_diff(old, new, str(self.path), str(self.path)))
+
+    def write(self) -> None:
+        """Replaces the document atomically."""
+        write_bytes(self.path, self.after.encode("utf-8", "surrogateescape"))
+
+
+def rebind(path: Path, numbers: Numbers, mapping: Path | None = None) -> Rebound:
+    """The document with its bound numbers replaced; raises BadInput for a binding that names nothing."""
+    try:
+        before = path.read_bytes().decode("utf-8", "surrogateescape")
+    except FileNotFoundError:
+        raise BadInput(f"{path}: there is no such file", f"ls {path.parent}") from None
+    result = Rebound(path, before, before)
+    places: list[tuple[int, int, str]] = _anchored(before, path)
+    if mapping is not None:
+        places += _mapped(before, _read_mapping(mapping), mapping)
+    places.sort()
+    for (_, end, first), (start, _, second) in pairwise(places):
+        if start < end:
+            raise BadInput(f"{path}: '{first}' and '{second}' are bound to the same number", f"grep -n 'dp:' {path}")
+    result.bound = len(places)
+    pieces, last = [], 0
+    for start, end, key in places:
+        old = before[start:end]
+        new = _new_text(old, _known(key, numbers, path), result)
+        pieces += [before[last:start], new]
+        last = end
+        if new != old:
+            result.changes.append(Change(before.count("\n", 0, start) + 1, key, old, new))
+    result.after = "".join([*pieces, before[last:]])
+    return result
+
+
+def _anchored(text: str, path: Path) -> list[tuple[int, int, str]]:
+    found = []
+    for anchor in ANCHOR.finditer(text):
+        if anchor["number"] is None:
+            line = text.count("\n", 0, anchor.start()) + 1
+            raise BadInput(f"{path}:{line}: no number follows the anchor '{anchor['key']}'", f"sed -n {line}p {path}")
+        found.append((anchor.start("number"), anchor.end("number"), anchor["key"]))
+    return found
+
+
+def _known(key: str, numbers: Numbers, path: Path) -> Number:
+    number = numbers.by_key.get(key)
+    if number is None:
+        near = nearest_word(key, numbers.by_key)
+        hint = f"; did you mean '{near}'?" if near else ""
+        raise BadInput(f"{path}: no number is called '{key}'{hint}", "cut -d, -f1 tables/numbers.csv")
+    return number
+
+
+def _new_text(old: str, number: Number, result: Rebound) -> str:
+    """The value in the form the author chose: decimals, thousands commas, plus sign and minus sign as before."""
+    if number.value is None or number.value != number.value or abs(number.value) == float("inf"):
+        result.unknown_values.append(number.key)
+        return old
+    powers = "e" in old.lower()
+    decimals = 3 if powers else len(old.partition(".")[2])
+    signs = ("+" if old.startswith("+") else "") + ("," if "," in old else "")
+    text = format(number.value, f"{signs}.{decimals}{'e' if powers else 'f'}")
+    if float(text.replace(",", "")) == 0:
+        text = text.lstrip("-")
+    return text.replace("-", "−") if "−" in old else text
+
+
+def _read_mapping(path: Path) -> list[Binding]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        return [Binding.model_validate(item) for item in content or []]
+    except FileNotFoundError:
+        raise BadInput(f"{path}: there is no such file", f"ls {path.parent}") from None
+    except (yaml.YAMLError, ValidationError, TypeError) as error:
+        raise BadInput(f"{path}: is not a list of bindings: {error}", f"cat {path}") from None
+
+
+def _mapped(text: str, bindings: list[Binding], source: Path) -> list[tuple[int, int, str]]:
+    found: list[tuple[int, int, str]] = []
+    for binding in bindings:
+        start, end, where = _span(text, binding, source)
+        spots = [(start + spot.start(), start + spot.end()) for spot in re.finditer(NUMBER, text[start:end])]
+        if len(spots) < len(binding.keys):
+            raise BadInput(f"{source}: {where} has {len(spots)} numbers for {len(binding.keys)} keys", f"cat {source}")
+        found += [(*spot, key) for spot, key in zip(spots, binding.keys, strict=False)]
+    return found
+
+
+def _span(text: str, binding: Binding, source: Path) -> tuple[int, int, str]:
+    """(start, end, name) of the piece of text whose numbers are bound."""
+    if binding.after is not None:
+        if text.count(binding.after) != 1:
+            seen = text.count(binding.after)
+            raise BadInput(f"{source}: '{binding.after}' stands {seen} times, not once", f"cat {source}")
+        start = text.index(binding.after) + len(binding.after)
+        end = text.find("\n", start)
+        return start, len(text) if end < 0 else end, f"the text after '{binding.after}'"
+    if binding.row is None or binding.column is None:
+        raise BadInput(f"{source}: a binding needs row and column, or after", f"cat {source}")
+    spans = [span for span in _table_cells(text) if span[2] == binding.row and span[3].startswith(binding.column)]
+    name = f"row '{binding.row}', column '{binding.column}'"
+    if len(spans) != 1:
+        raise BadInput(f"{source}: {name} stands {len(spans)} times, not once", f"cat {source}")
+    return spans[0][0], spans[0][1], name
+
+
+def _table_cells(text: str) -> list[tuple[int, int, str, str]]:
+    """(start, end, row name, column name) of every cell of every pipe table."""
+    found = []
+    header: list[str] = []
+    position = 0
+    previous: list[str] = []
+    for line in text.splitlines(keepends=True):
+        cells = _cells(line)
+        names = [line[start:end].strip() for start, end in cells]
+        if cells and all(re.fullmatch(r":?-+:?", name) for name in names):
+            header = previous
+        elif cells and header:
+            for (start, end), column in zip(cells[1:], header[1:], strict=False):
+                found.append((position + start, position + end, _bare(names[0]), _bare(column)))
+        elif not cells:
+            header = []
+        previous = names
+        position += len(line)
+    return found
+
+
+def _bare(name: str) -> str:
+    return name.strip("*`_ ")
+
+
+def _cells(line: str) -> list[tuple[int, int]]:
+    """Spans between the pipes of a table line; none for any other line."""
+    if not line.lstrip().startswith("|"):
+        return []
+    pipes = [spot.start() for spot in re.finditer(r"(?<!\\)\|", line)]
+    return [(left + 1, right) for left, right in pairwise(pipes)]

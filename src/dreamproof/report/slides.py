@@ -1,0 +1,310 @@
+"""The deck: one statement a slide, made from the same blocks and numbers as the decision report."""
+
+import io
+import zipfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from dreamproof.base.files import write_bytes
+from dreamproof.report.document import Table
+from dreamproof.report.documents import tables
+from dreamproof.report.documents.money import in_short
+from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.lints import BLOCK, NOTE
+from dreamproof.report.numbers import plain
+from dreamproof.report.prose import Telling, answer, as_of, coverage_sentence, hints, lint_stamp, verdict_sentence
+
+WIDTH, HEIGHT, MARGIN = 13.333, 7.5, 0.6
+INK, SOFT, ACCENT, WASH = "1C2430", "5B6675", "1F5F8B", "F1F4F7"
+FONTS = {
+    "en": ("Arial", "Microsoft YaHei"),
+    "zh-Hans": ("Arial", "Microsoft YaHei"),
+    "zh-Hant": ("Arial", "Microsoft JhengHei"),
+}
+LETTER_EM = 0.6  # of the widest font that a machine may put in place of the named one
+FIXED_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
+LEFT_TO_THE_REPORT = (5, 6, 8)  # columns of the verdict table that a slide has no room for
+MOST_ROWS, MOST_ITEMS = 10, 6
+FIGURE_SLIDES = ("conditions", "curves_primary", "curves_cost", "score_cost", "profile", "timeline")
+
+
+def slides_available() -> bool:
+    """Whether python-pptx is installed."""
+    try:
+        import pptx  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+def write_slides(telling: Telling, figures: Path, pictures: list[str], path: Path) -> Path:
+    """Writes the deck; the same study gives the same bytes."""
+    deck = _Deck(telling, figures)
+    deck.title()
+    _question(deck)
+    _coverage(deck, pictures)
+    _results(deck)
+    _verdicts(deck)
+    for name in FIGURE_SLIDES:
+        if name in pictures:
+            deck.picture(telling.words(f"figure.{name}"), name)
+    _cautions(deck)
+    deck.bullets(telling.words("slides.money"), [in_short(telling)], "money" if "money" in pictures else None)
+    deck.bullets(telling.words("slides.next"), next_steps(telling))
+    write_bytes(path, deck.content(), durable=False)
+    return path
+
+
+class _Deck:
+    """Slides with one look; sizes in inches and points."""
+
+    def __init__(self, telling: Telling, figures: Path) -> None:
+        from pptx import Presentation
+        from pptx.util import Inches
+
+        self.telling, self.figures = telling, figures
+        self.deck: Any = Presentation()
+        self.deck.slide_width, self.deck.slide_height = Inches(WIDTH), Inches(HEIGHT)
+        self.fonts = FONTS[telling.words.language]
+
+    def plain(self, text: str) -> str:
+        return plain(text, self.telling.numbers).replace("`", "").replace("**", "")
+
+    def slide(self, heading: str) -> Any:
+        """An empty slide with its heading and a rule below."""
+        slide = self.deck.slides.add_slide(self.deck.slide_layouts[6])
+        text = self.plain(heading)
+        self.text(slide, (MARGIN, 0.4, WIDTH - 2 * MARGIN, 0.9), [text], _fitting([text], 28, 12.1, 0.9), bold=True)
+        self.box(slide, (MARGIN, 1.32, WIDTH - 2 * MARGIN, 0.03), ACCENT)
+        return slide
+
+    def box(self, slide: Any, place: tuple[float, float, float, float], colour: str) -> Any:
+        from pptx.util import Inches
+
+        shape = slide.shapes.add_shape(1, *(Inches(value) for value in place))
+        shape.fill.solid()
+        shape.fill.fore_color.rgb = _colour(colour)
+        shape.line.fill.background()
+        shape.shadow.inherit = False
+        return shape
+
+    def text(
+        self, slide: Any, place: tuple[float, float, float, float], lines: list[str], size: float, **look: Any
+    ) -> None:
+        """Lines as paragraphs in a box; `bold`, `colour` and `bullets` set their look."""
+        from pptx.util import Inches, Pt
+
+        frame = slide.shapes.add_textbox(*(Inches(value) for value in place)).text_frame
+        frame.word_wrap = True
+        for number, line in enumerate(lines):
+            paragraph = frame.paragraphs[0] if number == 0 else frame.add_paragraph()
+            run = paragraph.add_run()
+            run.text = f"•  {line}" if look.get("bullets") else line
+            paragraph.space_after = Pt(size * 0.45)
+            paragraph.line_spacing = 1.08
+            self.style(run, size, look.get("bold", False), look.get("colour", INK))
+
+    def style(self, run: Any, size: float, bold: bool, colour: str) -> None:
+        from pptx.oxml.ns import qn
+        from pptx.util import Pt
+
+        font = run.font
+        font.size, font.bold, font.name = Pt(size), bold, self.fonts[0]
+        font.color.rgb = _colour(colour)
+        properties = run._r.get_or_add_rPr()
+        properties.set("lang", {"en": "en-GB", "zh-Hans": "zh-CN", "zh-Hant": "zh-TW"}[self.telling.words.language])
+        east = properties.makeelement(qn("a:ea"), {"typeface": self.fonts[1]})
+        properties.append(east)
+
+    def title(self) -> None:
+        """The first slide: name, answer, coverage, and what state of the ledger it shows."""
+        telling = self.telling
+        study = telling.analysis.evidence.study
+        slide = self.deck.slides.add_slide(self.deck.slide_layouts[6])
+        self.box(slide, (0, 0, 0.28, HEIGHT), ACCENT)
+        heading = telling.words("slides.title", name=study.name)
+        self.text(slide, (0.9, 0.8, 11.6, 1.2), [heading], 36, bold=True)
+        said = self.plain(answer(telling))
+        self.box(slide, (0.9, 2.4, 11.6, 2.6), WASH)
+        self.text(slide, (1.1, 2.55, 11.2, 2.4), [said], _fitting([said], 24, 11.0, 2.3), colour=INK)
+        foot = [self.plain(coverage_sentence(telling)), self.plain(as_of(telling))]
+        self.text(slide, (0.9, 5.5, 11.6, 1.2), foot, 16, colour=SOFT)
+
+    def bullets(self, heading: str, items: list[str], picture: str | None = None) -> None:
+        """A slide of points, a figure below them where there is one."""
+        slide = self.slide(heading)
+        shown = [self.plain(item) for item in items[:MOST_ITEMS]]
+        if len(items) > MOST_ITEMS:
+            shown.append(self.telling.words("slides.more", count=len(items) - MOST_ITEMS))
+        width, height = WIDTH - 2 * MARGIN, 1.7 if picture else 5.3
+        self.text(slide, (MARGIN, 1.6, width, height), shown, _fitting(shown, 22, width, height), bullets=True)
+        if picture:
+            self.place_picture(slide, picture, (MARGIN, 3.5, width, 3.6))
+
+    def picture(self, heading: str, name: str) -> None:
+        """A slide of one figure."""
+        slide = self.slide(heading)
+        self.place_picture(slide, name, (MARGIN, 1.55, WIDTH - 2 * MARGIN, 5.6))
+
+    def place_picture(self, slide: Any, name: str, place: tuple[float, float, float, float]) -> None:
+        """Puts a figure as large as fits, centred."""
+        from pptx.util import Inches
+
+        left, top, width, height = place
+        shape = slide.shapes.add_picture(str(self.figures / f"{name}.png"), 0, 0)
+        scale = min(Inches(width) / shape.width, Inches(height) / shape.height)
+        shape.width, shape.height = int(shape.width * scale), int(shape.height * scale)
+        shape.left = Inches(left) + (Inches(width) - shape.width) // 2
+        shape.top = Inches(top) + (Inches(height) - shape.height) // 2
+
+    def table(self, heading: str, table: Table, note: str | None = None) -> None:
+        """A slide of one table; more rows than fit are counted below it."""
+        from pptx.enum.text import PP_ALIGN
+        from pptx.util import Inches, Pt
+
+        slide = self.slide(heading)
+        rows = table.rows[:MOST_ROWS]
+        texts = [[self.plain(cell) for cell in row] for row in [table.header, *rows]]
+        texts[0] = [name.replace(" · ", "\n") for name in texts[0]]
+        widths = _column_widths(texts, WIDTH - 2 * MARGIN)
+        size = _table_size(texts, widths)
+        place = (Inches(MARGIN), Inches(1.65), Inches(sum(widths)), Inches(0.4 * len(texts)))
+        grid = slide.shapes.add_table(len(texts), len(table.header), *place).table
+        for column, width in enumerate(widths):
+            grid.columns[column].width = Inches(width)
+        for row, cells in enumerate(texts):
+            for column, text in enumerate(cells):
+                cell = grid.cell(row, column)
+                cell.margin_left = cell.margin_right = Inches(0.06)
+                cell.margin_top = cell.margin_bottom = Inches(0.035)
+                cell.fill.solid()
+                cell.fill.fore_color.rgb = _colour(ACCENT if row == 0 else WASH if row % 2 == 0 else "FFFFFF")
+                paragraph = cell.text_frame.paragraphs[0]
+                paragraph.alignment = PP_ALIGN.LEFT if column in table.left else PP_ALIGN.RIGHT
+                run = paragraph.add_run()
+                run.text = text
+                self.style(run, size, row == 0, "FFFFFF" if row == 0 else INK)
+            grid.rows[row].height = Pt(size * 1.9)
+        lines = [note] if note else []
+        if len(table.rows) > MOST_ROWS:
+            lines.append(self.telling.words("slides.more", count=len(table.rows) - MOST_ROWS))
+        if lines:
+            self.text(
+                slide, (MARGIN, 6.2, WIDTH - 2 * MARGIN, 0.9), [self.plain(line) for line in lines], 13, colour=SOFT
+            )
+
+    def content(self) -> bytes:
+        """The file with fixed dates inside and out."""
+        properties = self.deck.core_properties
+        properties.created = properties.modified = FIXED_MOMENT.replace(tzinfo=None)
+        properties.title = self.telling.words("slides.title", name=self.telling.analysis.evidence.study.name)
+        properties.author = properties.last_modified_by = "dreamproof"
+        raw, fixed = io.BytesIO(), io.BytesIO()
+        self.deck.save(raw)
+        with zipfile.ZipFile(raw) as old, zipfile.ZipFile(fixed, "w", zipfile.ZIP_DEFLATED) as new:
+            for name in sorted(old.namelist(), key=lambda entry: (entry != "[Content_Types].xml", entry)):
+                entry = zipfile.ZipInfo(name, FIXED_MOMENT.timetuple()[:6])
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                new.writestr(entry, old.read(name))
+        return fixed.getvalue()
+
+
+def _colour(code: str) -> Any:
+    from pptx.dml.color import RGBColor
+
+    return RGBColor.from_string(code)  # type: ignore[no-untyped-call]
+
+
+def _units(text: str) -> float:
+    """Width of the longest line of a text in letters; a Chinese character counts for two."""
+    return max(sum(1.9 if ord(character) > 0x2E7F else 1.0 for character in line) for line in text.split("\n"))
+
+
+def _fitting(lines: list[str], largest: float, width: float, height: float) -> float:
+    """The largest size in points at which the lines fit into a box in inches."""
+    size = largest
+    while size > 9:
+        letters = width * 72 / (size * LETTER_EM)
+        rows = sum(max(1, -(-_units(line) // letters)) for line in lines)
+        if rows * size * 1.25 + len(lines) * size * 0.45 <= height * 72:
+            return size
+        size -= 1
+    return size
+
+
+def _column_widths(texts: list[list[str]], total: float) -> list[float]:
+    longest = [max(_units(row[column]) for row in texts) + 2 for column in range(len(texts[0]))]
+    scale = min(0.15, total / sum(longest))
+    return [units * scale for units in longest]
+
+
+def _table_size(texts: list[list[str]], widths: list[float]) -> float:
+    """Points at which the widest cell of every column stays on one line."""
+    size = 15.0
+    while size > 8:
+        fits = all(
+            _units(row[column]) * size * LETTER_EM * (1.1 if place == 0 else 1.0) / 72 + 0.13 <= widths[column]
+            for place, row in enumerate(texts)
+            for column in range(len(row))
+        )
+        if fits:
+            return size
+        size -= 0.5
+    return size
+
+
+def _question(deck: _Deck) -> None:
+    telling = deck.telling
+    words, evidence = telling.words, telling.analysis.evidence
+    study = evidence.study
+    items = [
+        study.question,
+        words(
+            "question.metric",
+            metric=study.metric.name,
+            direction=words(f"direction.{study.metric.direction}"),
+            condition=telling.condition(evidence.primary_condition),
+            margin=f"{study.metric.smallest_difference:g}",
+        ),
+        words("question.arms", reference=study.reference, arms=telling.listing(telling.analysis.treatments) or "–"),
+    ]
+    if study.constraint is not None:
+        items.append(words("question.constraint", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}"))
+    deck.bullets(words("slides.question"), items)
+
+
+def _coverage(deck: _Deck, pictures: list[str]) -> None:
+    telling = deck.telling
+    heading = f"{telling.words('slides.coverage')}: {coverage_sentence(telling)}"
+    if "coverage" in pictures:
+        deck.picture(heading, "coverage")
+    else:
+        deck.bullets(telling.words("slides.coverage"), [coverage_sentence(telling)])
+
+
+def _results(deck: _Deck) -> None:
+    deck.table(
+        deck.telling.words("slides.results"), tables.key_table(deck.telling), deck.telling.words("decision.key_note")
+    )
+
+
+def _verdicts(deck: _Deck) -> None:
+    telling = deck.telling
+    if not telling.analysis.treatments:
+        return
+    whole = tables.verdict_table(telling)
+    shown = [place for place in range(len(whole.header)) if place not in LEFT_TO_THE_REPORT]
+    rows = [[row[place] for place in shown] for row in whole.rows]
+    deck.table(telling.words("slides.verdicts"), Table([whole.header[place] for place in shown], rows, whole.left))
+    said = [verdict_sentence(telling, arm) for arm in telling.analysis.treatments]
+    deck.bullets(telling.words("slides.verdicts"), [*hints(telling), *said])
+
+
+def _cautions(deck: _Deck) -> None:
+    telling = deck.telling
+    lints = [lint for lint in telling.analysis.lints if lint.level != NOTE]
+    if not lints:
+        return
+    stamps = [lint_stamp(telling, lint) for lint in sorted(lints, key=lambda lint: lint.level != BLOCK)]
+    deck.bullets(telling.words("slides.cautions"), [f"{stamp.label}: {stamp.text}" for stamp in stamps])

@@ -1,0 +1,135 @@
+"""Hours and money: what was useful, wasted or idle, and what completing and deciding would cost."""
+
+from dataclasses import dataclass, field
+
+from dreamproof.report.data import Evidence
+from dreamproof.runs.layout import Cell
+from dreamproof.study.cost import count
+
+
+@dataclass
+class Use:
+    """GPU-seconds of one cell or cause."""
+
+    useful_seconds: float = 0.0
+    wasted_seconds: float = 0.0
+
+
+@dataclass
+class Spending:
+    """All in GPU-seconds and the declared currency; None where nothing is known."""
+
+    price_per_hour: float = 0.0
+    currency: str = "CNY"
+    budget: float | None = None
+    useful_seconds: float = 0.0
+    wasted_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    by_cell: dict[Cell, Use] = field(default_factory=dict)
+    by_cause: dict[str, float] = field(default_factory=dict)
+    paid: float | None = None
+    seconds_per_cell: float | None = None
+    seconds_per_eval: float | None = None
+    missing_cells: int = 0
+    missing_evals: int = 0
+    conditions: int = 0
+    attempts: int = 0
+    forecast_seconds: float | None = None
+
+    def money(self, seconds: float) -> float:
+        """What so many GPU-seconds cost."""
+        return seconds / 3600 * self.price_per_hour
+
+    @property
+    def recorded_seconds(self) -> float:
+        return self.useful_seconds + self.wasted_seconds + self.idle_seconds
+
+    @property
+    def spent(self) -> float:
+        """Money of all recorded seconds."""
+        return self.money(self.recorded_seconds)
+
+    @property
+    def unaccounted(self) -> float | None:
+        """Money on the bill that no record explains."""
+        return None if self.paid is None else max(0.0, self.paid - self.spent)
+
+    @property
+    def money_left(self) -> float | None:
+        return None if self.budget is None else max(0.0, self.budget - max(self.spent, self.paid or 0.0))
+
+    @property
+    def price_per_cell(self) -> float | None:
+        """One more train cell with all its conditions."""
+        if self.seconds_per_cell is None:
+            return None
+        return self.money(self.seconds_per_cell + self.conditions * (self.seconds_per_eval or 0.0))
+
+    @property
+    def completion_seconds(self) -> float | None:
+        """GPU-seconds of everything declared and not proven: the study's own forecast where it has one."""
+        if self.forecast_seconds is not None:
+            return self.forecast_seconds
+        if self.forecast_seconds is not None:
+            return self.forecast_seconds
+        if self.missing_cells and self.seconds_per_cell is None:
+            return None
+        return self.missing_cells * (self.seconds_per_cell or 0.0) + self.missing_evals * (self.seconds_per_eval or 0.0)
+
+
+def count_spending(evidence: Evidence) -> Spending:
+    """Counts what the attempts and imported runs used, and prices what is missing."""
+    money = evidence.study.money
+    spending = Spending(
+        price_per_hour=money.price_per_gpu_hour * money.gpus_per_attempt,
+        currency=money.currency,
+        budget=money.budget,
+        missing_cells=sum(not facts.trained for facts in evidence.cells.values()),
+        missing_evals=sum(not facts.evaluated for facts in evidence.evals.values()),
+        conditions=len(evidence.study.conditions),
+        attempts=len(evidence.attempts),
+    )
+    if evidence.bill:
+        spending.paid = sum(line.amount for line in evidence.bill)
+    _count_attempts(evidence, spending)
+    _count_imported(evidence, spending)
+    trained = [facts.wall_seconds for facts in evidence.cells.values() if facts.trained and facts.wall_seconds]
+    spending.seconds_per_cell = sum(trained) / len(trained) if trained else None
+    done = [
+        attempt.wall_seconds / max(1, len(attempt.cells))
+        for attempt in evidence.attempts
+        if attempt.work == "evaluate" and attempt.cause == "completed" and attempt.wall_seconds
+    ]
+    conditions = max(1, spending.conditions)
+    spending.seconds_per_eval = sum(done) / len(done) / conditions if done else None
+    return spending
+
+
+def _count_attempts(evidence: Evidence, spending: Spending) -> None:
+    """Takes over what the study itself counted, up to its last event."""
+    state = evidence.state
+    if state is None or state.study is None or state.last_event is None:
+        return
+    costs = count(state, state.last_event)
+    spending.useful_seconds, spending.wasted_seconds = costs.useful_ms / 1000, costs.wasted_ms / 1000
+    spending.idle_seconds = costs.idle_ms / 1000
+    spending.by_cause = {cause: ms / 1000 for cause, ms in costs.wasted_by_cause.items()}
+    for text, cost in costs.cells.items():
+        spending.by_cell[Cell.parse(text)] = Use(cost.useful_ms / 1000, cost.wasted_ms / 1000)
+    if spending.missing_cells or spending.missing_evals:
+        spending.forecast_seconds = costs.forecast.busy_seconds
+
+
+def _count_imported(evidence: Evidence, spending: Spending) -> None:
+    for cell, facts in evidence.cells.items():
+        if not facts.imported or facts.attempts or not facts.wall_seconds:
+            continue
+        use = spending.by_cell.setdefault(cell, Use())
+        if facts.state in ("proven", "reported", "running"):
+            use.useful_seconds += facts.wall_seconds
+            spending.useful_seconds += facts.wall_seconds
+        else:
+            cause = facts.cause or "unknown"
+            use.wasted_seconds += facts.wall_seconds
+            spending.wasted_seconds += facts.wall_seconds
+            spending.by_cause[cause] = spending.by_cause.get(cause, 0.0) + facts.wall_seconds

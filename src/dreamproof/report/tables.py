@@ -1,0 +1,229 @@
+"""Tables for machines and papers: CSV, Markdown, LaTeX; every row names its cells."""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from dreamproof.base.files import write_text
+from dreamproof.report.analysis import Analysis
+from dreamproof.report.document import Table
+from dreamproof.report.documents.tables import key_table
+from dreamproof.report.markdown import cells_text, escape
+from dreamproof.report.numbers import Numbers, plain
+from dreamproof.report.prose import Telling
+
+MAIN_COLUMNS = (
+    *("arm", "condition", "kind", "metric", "checkpoint", "seeds", "mean", "sd", "iqm", "median", "minimum", "maximum"),
+    *("t_low", "t_high", "bootstrap_low", "bootstrap_high", "zero_share", "cvar90", "two_groups", "cells"),
+)
+ABLATION_COLUMNS = (
+    *("arm", "reference", "condition", "metric", "checkpoint", "difference", "low", "high", "permutation_p", "holm_p"),
+    *("welch_p", "smallest_p", "improvement", "improvement_low", "improvement_high", "effect_size", "seeds"),
+    *("reference_seeds", "verdict", "why", "settings"),
+)
+PROVENANCE_COLUMNS = (
+    *("cell", "condition", "state", "run_folder", "checkpoint", "parameter_hash", "agent_steps", "gradient_steps"),
+    *("episodes", "commit", "settings_hash", "ledger_lines"),
+)
+
+
+def write_tables(telling: Telling, folder: Path) -> list[Path]:
+    """Writes every table and returns the files."""
+    analysis, numbers = telling.analysis, telling.numbers
+    files = {
+        "main_results.csv": _csv(MAIN_COLUMNS, _main_rows(analysis)),
+        "ablation_results.csv": _csv(ABLATION_COLUMNS, _ablation_rows(analysis)),
+        "main_results.md": _markdown(key_table(telling), numbers),
+        "main_results.tex": latex(key_table(telling), numbers),
+        "numbers.csv": _csv(["key", "value", "text", "cells"], _number_rows(numbers)),
+        "provenance.csv": _csv(PROVENANCE_COLUMNS, _provenance_rows(analysis)),
+        "episodes.csv": _episodes(analysis),
+    }
+    written = []
+    for name, text in files.items():
+        write_text(folder / name, text, durable=False)
+        written.append(folder / name)
+    return written
+
+
+def _csv(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows([_field(value) for value in row] for row in rows)
+    return out.getvalue()
+
+
+def _field(value: object) -> object:
+    """Numbers with ten digits, nothing for what is not known."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.10g}" if math.isfinite(value) else "nan"
+    return value
+
+
+def _main_rows(analysis: Analysis) -> Iterable[list[object]]:
+    evidence = analysis.evidence
+    order = {arm: place for place, arm in enumerate(evidence.arms)}
+    groups = {*analysis.summaries, *evidence.means}
+    for group in sorted(groups, key=lambda g: (g.metric, g.condition, g.checkpoint, order.get(g.arm, 0), g.arm)):
+        start: list[object] = [
+            group.arm,
+            group.condition,
+            evidence.kind(group.condition),
+            group.metric,
+            group.checkpoint,
+        ]
+        cells = cells_text(analysis.cells_of(group), limit=10_000)
+        summary = analysis.summaries.get(group)
+        if summary is None:
+            known = evidence.means[group]
+            yield [*start, len(known.seeds), known.mean, *[None] * 12, cells]
+            continue
+        t, boot, tail = summary.t_interval, summary.bootstrap_interval, analysis.tails.get(group)
+        yield [
+            *start,
+            summary.seeds,
+            summary.mean,
+            summary.sd,
+            summary.iqm,
+            summary.median,
+            summary.minimum,
+            summary.maximum,
+            t.low if t else None,
+            t.high if t else None,
+            boot.low if boot else None,
+            boot.high if boot else None,
+            tail.zero_share if tail else None,
+            tail.cvar90 if tail else None,
+            summary.two_groups,
+            cells,
+        ]
+
+
+def _ablation_rows(analysis: Analysis) -> Iterable[list[object]]:
+    study = analysis.evidence.study
+    for group, found in analysis.comparisons.items():
+        interval, improvement = found.interval, found.improvement_interval
+        deciding = group == analysis.primary(group.arm)
+        verdict = analysis.verdicts[group.arm] if deciding else None
+        yield [
+            group.arm,
+            study.reference,
+            group.condition,
+            group.metric,
+            group.checkpoint,
+            found.difference,
+            interval.low if interval else None,
+            interval.high if interval else None,
+            found.permutation_p,
+            analysis.adjusted.get(group),
+            found.welch_p,
+            found.smallest_p,
+            found.improvement,
+            improvement.low if improvement else None,
+            improvement.high if improvement else None,
+            found.effect_size,
+            found.treatment_seeds,
+            found.reference_seeds,
+            verdict.kind if verdict else "",
+            verdict.why if verdict else "",
+            json.dumps(study.arms[group.arm], ensure_ascii=False, sort_keys=True),
+        ]
+
+
+def _number_rows(numbers: Numbers) -> Iterable[list[object]]:
+    for number in numbers.order:
+        yield [number.key, number.value, number.text, cells_text(number.cells, limit=10_000)]
+
+
+def _provenance_rows(analysis: Analysis) -> Iterable[list[object]]:
+    evidence = analysis.evidence
+    conditions = [condition.name for condition in evidence.study.conditions]
+    for cell, facts in evidence.cells.items():
+        lines = " ".join(map(str, facts.ledger_lines))
+        made: list[object] = [facts.agent_steps, facts.gradient_steps, None, facts.commit, facts.settings_hash]
+        start: list[object] = [str(cell), "", facts.state, facts.run_folder, facts.checkpoint, facts.parameter_hash]
+        yield [*start, *made, lines]
+        for name in conditions:
+            one = evidence.evals[cell, name]
+            state = "evaluated" if one.evaluated else "missing"
+            sources = [f"imported/results.csv:{line}" for line in evidence.sources.get((cell, name), [])]
+            where = " ".join([*map(str, one.ledger_lines), *sources])
+            yield [
+                *[str(cell), name, state, facts.run_folder, "", one.parameter_hash],
+                *[None, one.gradient_steps, one.episodes or None, "", "", where],
+            ]
+
+
+def _episodes(analysis: Analysis) -> str:
+    """One row an episode, one column a metric; joined by hand because a large study has millions of values."""
+    evidence = analysis.evidence
+    metrics = sorted({group.metric for group in evidence.episodes})
+    tables: dict[tuple[str, str, str, int], dict[str, list[float]]] = {}
+    for group, seeds in evidence.episodes.items():
+        for seed, values in seeds.items():
+            tables.setdefault((group.arm, group.condition, group.checkpoint, seed), {})[group.metric] = values.tolist()
+    parts = ["arm,seed,condition,checkpoint,episode," + ",".join(metrics) + "\n"] if metrics else []
+    parts = parts or ["arm,seed,condition,checkpoint,episode\n"]
+    for (arm, condition, checkpoint, seed), table in sorted(tables.items()):
+        start = f"{arm},{seed},{condition},{checkpoint},"
+        count = max(map(len, table.values()))
+        empty: list[object] = [""] * count
+        columns = [table.get(metric, empty) for metric in metrics]
+        padded = [[*column, *empty[len(column) :]] for column in columns]
+        rows = zip(*padded, strict=True)
+        parts.append("".join(f"{start}{n}," + ",".join(map(str, row)) + "\n" for n, row in enumerate(rows)))
+    return "".join(parts)
+
+
+def _markdown(table: Table, numbers: Numbers) -> str:
+    rule = ["---" if place in table.left else "---:" for place in range(len(table.header))]
+    lines = [table.header, rule, *([escape(plain(cell, numbers)) for cell in row] for row in table.rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "·": r"$\cdot$",
+    "–": "--",
+    "<": "$<$",
+    ">": "$>$",
+}
+
+
+def latex_text(text: str) -> str:
+    """A text that LaTeX prints as it is."""
+    return "".join(_LATEX.get(character, character) for character in text)
+
+
+def latex(table: Table, numbers: Numbers) -> str:
+    """A booktabs table."""
+    columns = "".join("l" if place in table.left else "r" for place in range(len(table.header)))
+    rows = [[latex_text(plain(cell, numbers)) for cell in row] for row in table.rows]
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        f"\\begin{{tabular}}{{{columns}}}",
+        "\\toprule",
+        " & ".join(latex_text(name) for name in table.header) + " \\\\",
+        "\\midrule",
+        *(" & ".join(row) + " \\\\" for row in rows),
+        "\\bottomrule",
+        "\\end{tabular}",
+    ]
+    return "\n".join(lines) + "\n"

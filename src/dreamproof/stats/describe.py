@@ -1,0 +1,179 @@
+"""What the seeds of one arm say: centre, spread, two kinds of interval, and whether they fall into two groups."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import sqrt
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+Floats = NDArray[np.float64]
+
+LEVEL = 0.95
+BOOTSTRAP_DRAWS = 4000
+BOOTSTRAP_SEED = 20240229
+TAIL_SHARE = 0.1
+
+# Largest gap over range of n sorted normal values, 95 % quantile (200,000 draws each): a wider gap means two groups.
+_GAP_SHARES = {
+    3: 0.970,
+    4: 0.851,
+    5: 0.744,
+    6: 0.660,
+    7: 0.599,
+    8: 0.550,
+    9: 0.513,
+    10: 0.485,
+    12: 0.440,
+    15: 0.395,
+    20: 0.349,
+    30: 0.302,
+    50: 0.259,
+}
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A lower and an upper end."""
+
+    low: float
+    high: float
+
+    def excludes(self, value: float) -> bool:
+        """True where `value` lies outside."""
+        return value < self.low or value > self.high
+
+    def inside(self, low: float, high: float) -> bool:
+        """True where both ends lie strictly between `low` and `high`."""
+        return low < self.low and self.high < high
+
+    @property
+    def finite(self) -> bool:
+        return bool(np.isfinite(self.low) and np.isfinite(self.high))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """One arm under one condition; every field is in the metric's own unit."""
+
+    seeds: int
+    mean: float
+    iqm: float
+    median: float
+    sd: float | None
+    minimum: float
+    maximum: float
+    t_interval: Interval | None
+    bootstrap_interval: Interval | None
+    two_groups: bool
+
+
+def finite_values(values: Sequence[float] | Floats) -> Floats:
+    """The values that are numbers, in their order."""
+    array = np.asarray(values, dtype=np.float64).reshape(-1)
+    return array[np.isfinite(array)]
+
+
+def interquartile_mean(values: Floats) -> float:
+    """Mean of what is left when the lowest and highest quarter (rounded down) are cut off."""
+    return float(_interquartile_means(values.reshape(1, -1))[0])
+
+
+def _interquartile_means(rows: Floats) -> Floats:
+    count = rows.shape[1]
+    cut = int(0.25 * count)
+    if cut == 0:
+        return np.asarray(rows.mean(axis=1))
+    return np.asarray(np.partition(rows, (cut, count - cut - 1), axis=1)[:, cut : count - cut].mean(axis=1))
+
+
+def sample_sd(values: Floats) -> float | None:
+    """Standard deviation with n - 1, or None for fewer than two values."""
+    return float(values.std(ddof=1)) if len(values) > 1 else None
+
+
+def t_interval(values: Floats, level: float = LEVEL) -> Interval | None:
+    """Student's interval of the mean, or None for fewer than two values."""
+    spread = sample_sd(values)
+    if spread is None:
+        return None
+    half = float(stats.t.ppf(0.5 + level / 2, len(values) - 1)) * spread / sqrt(len(values))
+    centre = float(values.mean())
+    return Interval(centre - half, centre + half)
+
+
+@lru_cache(maxsize=64)
+def resample_indices(count: int, draws: int = BOOTSTRAP_DRAWS, stream: int = 0) -> NDArray[np.int64]:
+    """(draws, count) indices drawn with replacement; the same for the same arguments, always."""
+    generator = np.random.default_rng((BOOTSTRAP_SEED, count, draws, stream))
+    return generator.integers(0, count, size=(draws, count))
+
+
+def bootstrap_interval(
+    strata: Sequence[Floats], statistic: str = "iqm", level: float = LEVEL, draws: int = BOOTSTRAP_DRAWS
+) -> Interval | None:
+    """Percentile interval of `iqm`, `mean` or `median` over all strata, each resampled within itself."""
+    kept = [values for values in strata if len(values) > 0]
+    if not kept or max(map(len, kept)) < 2:
+        return None
+    parts = [values[resample_indices(len(values), draws, place)] for place, values in enumerate(kept)]
+    rows = np.concatenate(parts, axis=1)
+    if statistic == "iqm":
+        found = _interquartile_means(rows)
+    elif statistic == "mean":
+        found = rows.mean(axis=1)
+    elif statistic == "median":
+        found = np.median(rows, axis=1)
+    else:
+        raise ValueError(f"'{statistic}' is not iqm, mean or median")
+    low, high = np.quantile(found, [0.5 - level / 2, 0.5 + level / 2])
+    return Interval(float(low), float(high))
+
+
+def falls_into_two_groups(values: Floats) -> bool:
+    """True where the widest gap between neighbours is wider than in 95 % of normal samples of that size."""
+    count = len(values)
+    if count < 4:
+        return False
+    ordered = np.sort(values)
+    span = float(ordered[-1] - ordered[0])
+    if not np.isfinite(span) or span <= 0:
+        return False
+    sizes = list(_GAP_SHARES)
+    limit = float(np.interp(count, sizes, [_GAP_SHARES[size] for size in sizes]))
+    return bool(np.diff(ordered).max() / span > limit)
+
+
+def summarise(values: Floats) -> Summary | None:
+    """Everything said about one arm under one condition, or None without a single number."""
+    kept = finite_values(values)
+    if len(kept) == 0:
+        return None
+    with np.errstate(over="ignore", invalid="ignore"):
+        return Summary(
+            seeds=len(kept),
+            mean=float(kept.mean()),
+            iqm=interquartile_mean(kept),
+            median=float(np.median(kept)),
+            sd=sample_sd(kept),
+            minimum=float(kept.min()),
+            maximum=float(kept.max()),
+            t_interval=t_interval(kept),
+            bootstrap_interval=bootstrap_interval([kept]),
+            two_groups=falls_into_two_groups(kept),
+        )
+
+
+def zero_share(episode_values: Floats) -> float | None:
+    """Share of episodes with value zero, e.g. P(cost = 0)."""
+    return float((episode_values == 0).mean()) if len(episode_values) else None
+
+
+def tail_mean(episode_values: Floats, share: float = TAIL_SHARE) -> float | None:
+    """Mean of the worst `share` of episodes (CVaR90 for a tenth); at least one episode counts."""
+    if len(episode_values) == 0:
+        return None
+    count = max(1, round(share * len(episode_values)))
+    return float(np.sort(episode_values)[-count:].mean())

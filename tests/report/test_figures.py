@@ -1,0 +1,77 @@
+"""Figures: every label inside the picture, arms told apart in grey, the same look everywhere."""
+
+from pathlib import Path
+
+import matplotlib
+import pytest
+from made_study import Plan, make_study
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from dreamproof.report import tell
+from dreamproof.report.curves import logged_name, read_curves
+from dreamproof.report.figures.draw import FIGURES
+from dreamproof.report.figures.theme import COLOURS, arm_styles, look
+from dreamproof.report.language import LANGUAGES
+from dreamproof.report.prose import Telling
+from dreamproof.runs.layout import Cell
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_study(tmp_path_factory.mktemp("made") / "study", Plan(missing=("full/2",)))
+
+
+def drawn(telling: Telling, name: str) -> Figure:
+    figure = FIGURES[name](telling)
+    assert figure is not None
+    FigureCanvasAgg(figure).draw()
+    return figure
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+@pytest.mark.parametrize("name", FIGURES)
+def test_no_label_leaves_the_picture(made: Path, name: str, language: str) -> None:
+    telling = tell(made, language)
+    with look(telling.words):
+        figure = drawn(telling, name)
+        drawn_box = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
+        width, height = figure.get_size_inches()
+        assert figure.findobj(matplotlib.text.Text)
+        assert drawn_box.x0 >= -0.01 and drawn_box.x1 <= width + 0.01
+        assert drawn_box.y0 >= -0.01 and drawn_box.y1 <= height + 0.01
+
+
+def test_no_glyph_is_missing(made: Path, recwarn: pytest.WarningsRecorder) -> None:
+    for language in ("zh-Hans", "zh-Hant"):
+        telling = tell(made, language)
+        with look(telling.words):
+            for name in FIGURES:
+                drawn(telling, name)
+    assert [str(warning.message) for warning in recwarn if "missing from font" in str(warning.message)] == []
+
+
+def test_arms_differ_by_colour_marker_and_line() -> None:
+    styles = arm_styles([f"arm{n}" for n in range(16)])
+    assert len({style.colour for style in list(styles.values())[: len(COLOURS)]}) == len(COLOURS)
+    looks = [(style.colour, str(style.line)) for style in styles.values()]
+    assert len(set(looks)) == len(looks)
+
+
+def test_the_same_arm_has_the_same_colour_in_every_figure(made: Path) -> None:
+    telling = tell(made, "en")
+    first = arm_styles(telling.analysis.evidence.arms)["full"].colour
+    with look(telling.words):
+        lines = drawn(telling, "curves_primary").axes[0].get_lines()
+    assert {line.get_color() for line in lines if str(line.get_label()).startswith("full")} == {first}
+
+
+def test_a_curve_uses_one_logged_column_and_the_last_word_on_a_step(made: Path) -> None:
+    assert logged_name(["agent_steps", "episode/return", "validation/return"], "return") == "validation/return"
+    assert logged_name(["agent_steps", "train/episode_return"], "return") == "train/episode_return"
+    assert logged_name(["loss"], "return") is None
+    evidence = tell(made, "en").analysis.evidence
+    path = evidence.kept_run(Cell("baseline", 0)).metrics
+    path.write_text(path.read_text() + '{"agent_steps": 0, "return": 77}\n{"agent_steps": 5, "return": "text"}\n{"ret')
+    curve = read_curves(evidence, "return")[Cell("baseline", 0)]
+    assert curve.values[0] == 77.0 and curve.peak == 77.0

@@ -1,0 +1,84 @@
+"""Three languages say the same: same keys, same places, and a font that has every character."""
+
+import re
+import string
+from pathlib import Path
+
+import pytest
+from fontTools.ttLib import TTFont
+
+from dreamproof.report import lints, write_all
+from dreamproof.report.figures.theme import BUNDLED, FONTS
+from dreamproof.report.fonts.subset import characters_of
+from dreamproof.report.language import LANGUAGES, read_words
+from dreamproof.stats.verdict import Kind, Why
+from dreamproof.study.diagnose import Cause
+
+SOURCE = Path(lints.__file__).parent
+
+
+def fields(text: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_no_key_is_untranslated_or_left_over(language: str) -> None:
+    assert set(read_words(language).texts) == set(read_words("en").texts)
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_every_sentence_speaks_of_the_same_things(language: str) -> None:
+    english, other = read_words("en").texts, read_words(language).texts
+    assert [key for key in english if fields(english[key]) != fields(other[key])] == []
+
+
+def test_every_key_in_the_program_is_in_the_catalogue() -> None:
+    used = set()
+    for path in SOURCE.rglob("*.py"):
+        used |= set(re.findall(r"(?<!read_)words\(\s*\"([a-z_.]+)\"", path.read_text()))
+    assert len(used) > 100
+    assert used - set(read_words("en").texts) == set()
+
+
+def test_every_lint_verdict_reason_and_cause_has_its_words() -> None:
+    texts = read_words("en").texts
+    found = re.findall(r"Lint\(\s*\"([a-z_]+)\"", (SOURCE / "lints.py").read_text())
+    assert len(found) > 25
+    for code in [*found, "no_cjk_font", "no_slides"]:
+        assert f"lint.{code}" in texts and f"lint_title.{code}" in texts
+    assert {f"verdict.{kind}" for kind in Kind} <= set(texts)
+    assert {f"why.{why}" for why in Why} <= set(texts)
+    assert {f"cause.{cause}" for cause in Cause} <= set(texts)
+
+
+def test_the_two_kinds_of_chinese_do_not_mix() -> None:
+    simplified, traditional = ("".join(read_words(tag).texts.values()) for tag in ("zh-Hans", "zh-Hant"))
+    assert not set("训练评预应实验证结论声") & set(traditional)
+    assert not set("訓練評預應實驗證結論聲") & set(simplified)
+
+
+@pytest.mark.parametrize("language", BUNDLED)
+def test_the_bundled_font_has_every_character(language: str) -> None:
+    with TTFont(FONTS / BUNDLED[language]) as font:
+        known = set(font.getBestCmap())
+    labels = {c for c in characters_of(language) if 0x2E7F < ord(c) < 0x1F000}
+    assert {c for c in labels if ord(c) not in known} == set()
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_all_documents_are_written_in_every_language(users_case: Path, language: str) -> None:
+    write_all(users_case, language)
+    texts = [path.read_text(encoding="utf-8") for path in (users_case / "reports").glob("*.md")]
+    assert len(texts) == 5
+    for text in texts:
+        assert not re.search(r"\{(?!run_dir|seed|condition)[a-z_]+\}", text)
+        assert ("实验" in text) == (language == "zh-Hans")
+
+
+def test_without_any_font_labels_are_english_and_the_report_says_so(
+    users_case: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dreamproof.report.figures.theme.BUNDLED", {})
+    monkeypatch.setattr("dreamproof.report.figures.theme.SYSTEM_FONTS", ())
+    write_all(users_case, "zh-Hans")
+    assert "没有中文字体" in (users_case / "reports" / "decision.md").read_text(encoding="utf-8")

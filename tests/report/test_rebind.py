@@ -1,0 +1,156 @@
+"""A user's own Markdown: only bound numbers change, every other byte stays."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dreamproof.base.errors import BadInput
+from dreamproof.report import update_markdown
+from dreamproof.report.numbers import Numbers
+from dreamproof.report.rebind import rebind
+
+
+def numbers() -> Numbers:
+    found = Numbers()
+    found.put("main.a.id.mean", 2.34567, "2.346", ("a/0@id",))
+    found.put("main.a.id.sd", 0.5, "0.500", ("a/0@id",))
+    found.put("main.a.id.difference", -1.5, "−1.500", ())
+    found.put("main.a.id.steps", 1234567.0, "1,234,567", ())
+    found.put("main.a.id.none", None, "–", ())
+    return found
+
+
+def document(folder: Path, text: str | bytes) -> Path:
+    path = folder / "ppt.md"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def after(folder: Path, text: str) -> str:
+    return rebind(document(folder, text), numbers()).after
+
+
+def test_an_anchored_number_takes_the_new_value_in_the_old_form(tmp_path: Path) -> None:
+    assert after(tmp_path, "得分 <!--dp:main.a.id.mean-->1.68±<!--dp:main.a.id.sd-->0.741。") == (
+        "得分 <!--dp:main.a.id.mean-->2.35±<!--dp:main.a.id.sd-->0.500。"
+    )
+    assert after(tmp_path, "<!-- dp:main.a.id.mean --> **+1**") == "<!-- dp:main.a.id.mean --> **+2**"
+    assert after(tmp_path, "<!--dp:main.a.id.difference-->−9.99") == "<!--dp:main.a.id.difference-->−1.50"
+    assert after(tmp_path, "<!--dp:main.a.id.difference-->9.9") == "<!--dp:main.a.id.difference-->-1.5"
+    assert after(tmp_path, "<!--dp:main.a.id.steps-->9,999") == "<!--dp:main.a.id.steps-->1,234,567"
+
+
+def test_an_unbound_number_is_never_touched(tmp_path: Path) -> None:
+    text = "2026 年 1.684 <!-- other --> 1.684 `<!--dp:-` 3 <!--dp:main.a.id.mean-->1.684 1.684\n"
+    assert after(tmp_path, text) == text.replace("mean-->1.684", "mean-->2.346")
+
+
+def test_a_document_without_anchors_stays_as_it_is(tmp_path: Path) -> None:
+    found = rebind(document(tmp_path, "1 2 3"), numbers())
+    assert (found.after, found.diff, found.bound) == ("1 2 3", "", 0)
+
+
+def test_bytes_that_are_not_utf8_and_line_ends_survive(tmp_path: Path) -> None:
+    raw = b"\xff\xfe caf\xe9\r\n<!--dp:main.a.id.mean-->1.0\r\nlast"
+    found = rebind(document(tmp_path, raw), numbers())
+    found.write()
+    assert found.path.read_bytes() == raw.replace(b"1.0", b"2.3")
+
+
+def test_the_diff_shows_every_change_and_its_line(tmp_path: Path) -> None:
+    found = rebind(document(tmp_path, "a\n<!--dp:main.a.id.mean-->1.0\nb\n"), numbers())
+    assert "-<!--dp:main.a.id.mean-->1.0\n+<!--dp:main.a.id.mean-->2.3\n" in found.diff
+    assert [(change.line, change.old, change.new) for change in found.changes] == [(2, "1.0", "2.3")]
+    assert document(tmp_path, "x").read_text() == "x"
+
+
+def test_a_value_that_is_not_known_leaves_the_number_and_says_so(tmp_path: Path) -> None:
+    found = rebind(document(tmp_path, "<!--dp:main.a.id.none-->7"), numbers())
+    assert found.after == found.before
+    assert found.unknown_values == ["main.a.id.none"]
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("<!--dp:main.a.id.maen-->1", "did you mean 'main.a.id.mean'"),
+        ("x\n<!--dp:main.a.id.mean-->none", "ppt.md:2: no number follows the anchor"),
+    ],
+)
+def test_a_wrong_anchor_is_an_error_with_its_place(tmp_path: Path, text: str, complaint: str) -> None:
+    with pytest.raises(BadInput, match=complaint):
+        after(tmp_path, text)
+
+
+TABLE = """\
+| config | ID score(mean±std) | OOD |
+|---|---:|---:|
+| **v2_a** | 1.684±0.741 | 3 |
+| v2_b | 1.684±0.741 | 4 |
+
+In 2026 the baseline scores 1.684 (seed 0).
+"""
+MAPPING = """\
+- {row: v2_a, column: ID score, keys: [main.a.id.mean, main.a.id.sd]}
+- {after: "the baseline scores ", keys: [main.a.id.mean]}
+"""
+
+
+def test_a_mapping_binds_table_cells_and_sentences(tmp_path: Path) -> None:
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text(MAPPING)
+    found = rebind(document(tmp_path, TABLE), numbers(), mapping)
+    assert found.after == TABLE.replace("**v2_a** | 1.684±0.741", "**v2_a** | 2.346±0.500").replace(
+        "scores 1.684", "scores 2.346"
+    )
+
+
+@pytest.mark.parametrize(
+    ("mapping", "complaint"),
+    [
+        ("- {row: v2_c, column: ID, keys: [main.a.id.mean]}", "stands 0 times"),
+        ("- {after: 1.684, keys: [main.a.id.mean]}", "Input should be a valid string"),
+        ("- {after: '1.684', keys: [main.a.id.mean]}", "stands 3 times, not once"),
+        ("- {row: v2_a, column: OOD, keys: [main.a.id.mean, main.a.id.sd]}", "1 numbers for 2 keys"),
+        ("- {row: v2_a, keys: [main.a.id.mean]}", "needs row and column, or after"),
+        ("- [", "is not a list of bindings"),
+    ],
+)
+def test_a_mapping_that_names_nothing_is_refused(tmp_path: Path, mapping: str, complaint: str) -> None:
+    path = tmp_path / "map.yaml"
+    path.write_text(mapping)
+    with pytest.raises(BadInput, match=complaint):
+        rebind(document(tmp_path, TABLE), numbers(), path)
+
+
+def test_a_number_bound_twice_is_refused(tmp_path: Path) -> None:
+    mapping = tmp_path / "map.yaml"
+    mapping.write_text("- {after: '-->', keys: [main.a.id.sd]}")
+    with pytest.raises(BadInput, match="bound to the same number"):
+        rebind(document(tmp_path, "<!--dp:main.a.id.mean-->1.0"), numbers(), mapping)
+
+
+def test_the_users_own_slides_are_brought_up_to_date(users_case: Path) -> None:
+    ppt = users_case / "ppt.md"
+    ppt.write_text(
+        "ID 得分：<!--dp:main.v2_baseline.id.mean-->9.999±<!--dp:main.v2_baseline.id.sd-->9.999（5 seeds）\n"
+    )
+    found = update_markdown(users_case, ppt)
+    found.write()
+    assert "mean-->1.684±" in ppt.read_text() and "sd-->0.741（5 seeds）" in ppt.read_text()
+    again = update_markdown(users_case, ppt)
+    assert again.diff == ""
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(), st.text())
+def test_whatever_surrounds_an_anchor_stays(tmp_path: Path, before: str, behind: str) -> None:
+    if "dp:" in before + behind or (behind[:1] and behind[0] in "0123456789.,eE"):
+        return
+    text = f"{before}<!--dp:main.a.id.mean-->1.0{behind}"
+    found = rebind(document(tmp_path, text.encode("utf-8", "surrogatepass")), numbers())
+    found.write()
+    expected = f"{before}<!--dp:main.a.id.mean-->2.3{behind}".encode("utf-8", "surrogatepass")
+    assert found.path.read_bytes() == expected

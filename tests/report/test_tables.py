@@ -1,0 +1,101 @@
+"""Tables for machines and papers."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_study import Plan, make_study
+
+from dreamproof.base.errors import BadInput
+from dreamproof.report import tell, write_all
+from dreamproof.report.document import Table
+from dreamproof.report.numbers import Numbers, number_text
+from dreamproof.report.tables import latex
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_main_table_names_its_cells_and_both_intervals(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    write_all(root, figures=False)
+    row = next(
+        one
+        for one in rows(root / "tables" / "main_results.csv")
+        if (one["arm"], one["condition"], one["metric"]) == ("full", "id", "cost")
+    )
+    assert row["cells"] == "full/0,1,2,3,4@id"
+    assert float(row["t_low"]) <= float(row["bootstrap_low"]) <= float(row["mean"])
+    assert float(row["zero_share"]) == pytest.approx(0.16) and float(row["cvar90"]) > float(row["mean"])
+
+
+def test_ablations_carry_settings_and_verdict(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    write_all(root, figures=False)
+    found = {
+        (row["arm"], row["condition"]): row
+        for row in rows(root / "tables" / "ablation_results.csv")
+        if row["metric"] == "return"
+    }
+    assert found["full", "id"]["verdict"] == "better"
+    assert found["full", "id"]["settings"] == '{"risk": 3}'
+    assert found["full", "hallu2"]["verdict"] == ""
+
+
+def test_every_episode_is_a_row(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=2))
+    write_all(root, figures=False)
+    found = rows(root / "tables" / "episodes.csv")
+    assert len(found) == 2 * 2 * 3 * 10
+    evidence = tell(root, "en").analysis.evidence
+    mean = np.mean([float(r["return"]) for r in found if (r["arm"], r["seed"], r["condition"]) == ("full", "1", "id")])
+    group = next(g for g in evidence.values if (g.arm, g.condition, g.metric) == ("full", "id", "return"))
+    assert evidence.values[group][1] == pytest.approx(mean)
+
+
+def test_latex_escapes_what_would_break_it() -> None:
+    text = latex(Table(["arm", "x_1 & y"], [["50% #1", "−1 ± 2"]]), Numbers())
+    assert "x\\_1 \\& y" in text and "50\\% \\#1 & $-$1 $\\pm$ 2 \\\\" in text
+    assert text.count("\\toprule") == text.count("\\bottomrule") == 1
+
+
+def test_numbers_read_well_at_every_size() -> None:
+    assert [number_text(value, 3) for value in (1.0, -0.0004, -2.5, None, float("nan"), float("inf"))] == [
+        "1.000",
+        "0.000",
+        "−2.500",
+        "–",
+        "–",
+        "–",
+    ]
+    assert number_text(-1e300, 2) == "−1e+300"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("results.csv", "arm,seed,condition\n", "the column 'checkpoint' is missing"),
+        (
+            "results.csv",
+            "arm,seed,condition,checkpoint,metric,value\nnobody,0,id,final,score,1\n",
+            "'nobody' is not one",
+        ),
+        (
+            "results.csv",
+            "arm,seed,condition,checkpoint,metric,value\nv2_full,0,id,final,score,x\n",
+            ":2: 'x' is not a number",
+        ),
+        ("results.csv", "arm,seed,condition,checkpoint,metric,value\nv2_full,0,id\n", "3 fields, the header has 6"),
+        ("cells.csv", "arm,seed,state\nv2_full,0,done\n", "state 'done' is not one of"),
+        ("cells.csv", "arm,seed,state\nv2_full,0.5,proven\n", "'0.5' is not a whole number"),
+    ],
+)
+def test_a_wrong_imported_table_is_refused_with_its_line(
+    users_case: Path, name: str, text: str, complaint: str
+) -> None:
+    (users_case / "imported" / name).write_text(text)
+    with pytest.raises(BadInput, match=complaint):
+        write_all(users_case, figures=False)

@@ -1,0 +1,189 @@
+"""Reports of studies with a ledger: all files, the same bytes, verdicts that the evidence supports."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from made_study import Plan, make_study
+
+from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.report import next_seeds, tell, write_all
+from dreamproof.stats.verdict import Kind
+
+TABLES = (
+    "main_results.csv ablation_results.csv main_results.md main_results.tex numbers.csv provenance.csv episodes.csv"
+)
+REPORTS = "decision.md decision.html money.md status.md record.md defense.md slides.pptx"
+FIGURES = "curves_primary curves_cost conditions score_cost profile coverage timeline money"
+
+
+def content(paths: list[Path]) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in paths}
+
+
+def test_every_document_is_written_and_the_same_bytes_each_time(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(missing=("full/2",)))
+    first = content(write_all(root, "zh-Hans"))
+    expected = [
+        *TABLES.split(),
+        *REPORTS.split(),
+        *(f"{name}.{end}" for name in FIGURES.split() for end in ("png", "pdf")),
+    ]
+    assert sorted(first) == sorted(expected)
+    second = content(write_all(root, "zh-Hans"))
+    assert [name for name in first if first[name] != second[name]] == []
+
+
+def test_a_moved_study_gives_the_same_bytes(tmp_path: Path) -> None:
+    one = make_study(tmp_path / "one")
+    first = content(write_all(one, figures=False))
+    moved = one.rename(tmp_path / "elsewhere")
+    assert content(write_all(moved, figures=False)) == first
+
+
+def test_verdicts_of_all_kinds_stand_beside_the_limit(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    verdicts = tell(root, "en").analysis.verdicts
+    assert {arm: verdict.kind for arm, verdict in verdicts.items()} == {
+        "u_only": Kind.CANNOT_DECIDE,
+        "cert_only": Kind.EQUIVALENT,
+        "full": Kind.BETTER,
+    }
+    write_all(root, figures=False)
+    text = (root / "reports" / "decision.md").read_text()
+    assert "`full` is **better** than `baseline`" in text
+    assert "`full` keeps the limit: cost 1.44 ≤ 5 under id." in text
+
+
+def reckless(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
+    better = 5.0 if arm == "full" else 0.0
+    return {"return": generator.normal(better, 0.5, 10), "cost": np.full(10, 30.0 if arm == "full" else 1.0)}
+
+
+def test_an_arm_that_is_better_but_breaks_the_limit_is_said_so(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=reckless))
+    write_all(root, figures=False)
+    text = (root / "reports" / "decision.md").read_text()
+    assert "`full` is **better**" in text
+    assert "But `full` breaks the limit: cost 30.00 > 5 under id; a better score does not make it acceptable." in text
+    assert "Do not use `full` as it is" in text
+
+
+def test_a_missing_deciding_evaluation_blocks_the_verdict(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(missing_evals=(("full/3", "id"),)))
+    telling = tell(root, "en")
+    assert telling.analysis.verdicts["full"].kind is Kind.CANNOT_DECIDE
+    write_all(root, figures=False)
+    assert "> ⛔ **Partial study.**" in (root / "reports" / "decision.md").read_text()
+
+
+def test_a_missing_evaluation_elsewhere_only_warns(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(missing_evals=(("full/3", "hallu2"),)))
+    assert tell(root, "en").analysis.verdicts["full"].kind is Kind.BETTER
+
+
+def test_untrained_checkpoints_decide_nothing(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(gradient_steps=0))
+    telling = tell(root, "en")
+    assert {verdict.kind for verdict in telling.analysis.verdicts.values()} == {Kind.CANNOT_DECIDE}
+    assert "never_updated" in [lint.code for lint in telling.analysis.lints]
+
+
+def test_seeds_are_added_in_planned_batches_only(tmp_path: Path) -> None:
+    plan = Plan(arms=("baseline", "u_only"), more={"maximum_seeds": 12})
+    answer = next_seeds(make_study(tmp_path / "open", plan))
+    assert (answer.go_on, answer.seeds_per_arm, answer.seeds([0, 1, 2, 3, 4])[-1]) == (True, 10, 9)
+    assert answer.price is not None and answer.price > 0
+    decided = Plan(arms=("baseline", "full"), more={"maximum_seeds": 12})
+    assert next_seeds(make_study(tmp_path / "decided", decided)).reason == "decided"
+    gap = Plan(arms=("baseline", "u_only"), more={"maximum_seeds": 12}, missing=("u_only/4",))
+    assert next_seeds(make_study(tmp_path / "gap", gap)).reason == "gap"
+    poor = Plan(
+        arms=("baseline", "u_only"), more={"maximum_seeds": 12, "money": {"price_per_gpu_hour": 99, "budget": 1}}
+    )
+    assert next_seeds(make_study(tmp_path / "poor", poor)).reason == "budget"
+
+
+def test_wasted_time_has_its_cause(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    write_all(root, figures=False)
+    money = (root / "reports" / "money.md").read_text()
+    assert "| out of host memory |" in money
+    record = (root / "reports" / "record.md").read_text()
+    assert "attempt ended: out of host memory" in record and "oom_kill 0 → 1" in record
+
+
+def test_the_appendix_leads_to_run_folder_hash_and_ledger_line(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    telling = tell(root, "en")
+    facts = next(iter(telling.analysis.evidence.cells.values()))
+    write_all(root, figures=False)
+    row = next(
+        line
+        for line in (root / "reports" / "decision.md").read_text().splitlines()
+        if line.startswith("| baseline/0 |")
+    )
+    assert "`runs/baseline-seed0`" in row and facts.parameter_hash[:16] in row
+    assert f"| {facts.ledger_lines[0]} |" in row
+
+
+class Links(HTMLParser):
+    """Collects ids and the targets of inner links."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.targets: set[str] = set()
+        self.outside: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if found.get("id"):
+            self.ids.add(str(found["id"]))
+        target = found.get("href") or found.get("src") or ""
+        if target.startswith("#"):
+            self.targets.add(target[1:])
+        elif target and not target.startswith("data:"):
+            self.outside.append(target)
+
+
+def test_the_page_is_whole_in_itself_and_every_number_leads_somewhere(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    write_all(root)
+    page = Links()
+    page.feed((root / "reports" / "decision.html").read_text())
+    assert page.targets and page.targets <= page.ids
+    assert page.outside == []
+
+
+def test_every_evidence_mark_of_the_markdown_has_its_row(users_case: Path) -> None:
+    write_all(users_case, figures=False)
+    text = (users_case / "reports" / "decision.md").read_text()
+    assert set(re.findall(r"\]\(#(e\d+)\)", text)) == set(re.findall(r'<a id="(e\d+)">', text))
+
+
+def test_a_question_with_markup_stays_text(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(more={"question": "<script>alert(1)</script> & {braces} | pipe?"}))
+    write_all(root, figures=False)
+    page = (root / "reports" / "decision.html").read_text()
+    assert "<script>" not in page and "&lt;script&gt;" in page
+
+
+def test_an_edited_ledger_is_refused(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    ledger = root / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"agent_steps":1000', '"agent_steps":9999', 1))
+    with pytest.raises(BrokenEvidence):
+        write_all(root, figures=False)
+
+
+def test_a_folder_that_is_no_study_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="neither a ledger nor a declaration"):
+        write_all(tmp_path)
+
+
+def test_an_unknown_language_is_refused(users_case: Path) -> None:
+    with pytest.raises(BadInput, match="'zh' is not a language of reports"):
+        write_all(users_case, "zh")

@@ -1,0 +1,41 @@
+"""Seeds still needed, by known answers."""
+
+import numpy as np
+import pytest
+
+from dreamproof.stats.power import power_of, sd_upper_bound, seeds_needed, smallest_effect
+
+
+def test_seeds_for_textbook_effects() -> None:
+    assert [seeds_needed(effect, 1.0) for effect in (0.5, 1.0, 1.5, 2.0, 3.0)] == [64, 17, 9, 6, 4]
+
+
+def test_two_seeds_of_the_users_table_ask_for_hundreds() -> None:
+    spread = np.sqrt((0.151**2 + 1.025**2) / 2)
+    assert seeds_needed(2.427 - 2.203, spread) == 169
+    assert seeds_needed(2.427 - 2.203, sd_upper_bound(spread, 2)) == 754
+
+
+def test_the_upper_bound_of_the_spread_shrinks_with_seeds() -> None:
+    assert [round(sd_upper_bound(1.0, seeds - 1), 2) for seeds in (2, 3, 5)] == [3.95, 2.12, 1.56]
+
+
+def test_five_seeds_find_two_standard_deviations() -> None:
+    assert smallest_effect(5) == pytest.approx(2.02, abs=0.01)
+    assert smallest_effect(1) is None
+
+
+def test_power_agrees_with_simulation() -> None:
+    from scipy import stats
+
+    draws = np.random.default_rng(8).standard_normal((4000, 2, 9))
+    p = stats.ttest_ind(draws[:, 0] + 1.5, draws[:, 1], axis=1).pvalue
+    assert np.mean(p <= 0.05) == pytest.approx(power_of(9, 1.5), abs=0.025)
+
+
+def test_hopeless_and_degenerate_questions_have_an_answer() -> None:
+    assert seeds_needed(1e-9, 1.0) is None
+    assert seeds_needed(0.0, 1.0) is None
+    assert seeds_needed(1.0, float("nan")) is None
+    assert seeds_needed(1.0, 0.0) == 2
+    assert seeds_needed(1e300, 1e-300) == 2

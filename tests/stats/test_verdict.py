@@ -1,0 +1,136 @@
+"""Verdicts of four kinds: only what the seeds support, harm like help, never from two seeds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dreamproof.stats.sequential import make_look_plan
+from dreamproof.stats.verdict import Kind, Question, Why, judge, plan_seeds
+
+LOW = [1.0, 1.2, 0.9, 1.1, 1.05]
+HIGH = [5.0, 5.2, 4.9, 5.1, 5.05]
+
+
+def arm(values: list[float]) -> dict[int, float]:
+    return dict(enumerate(values))
+
+
+def question(seeds: int = 5, maximum: int | None = None, margin: float = 1.0, higher: bool = True) -> Question:
+    declared = tuple(range(maximum or seeds))
+    return Question(declared, make_look_plan(seeds, maximum), margin, higher)
+
+
+def only(verdicts: dict) -> tuple[Kind, Why]:
+    (verdict,) = verdicts.values()
+    return verdict.kind, verdict.why
+
+
+def test_a_clear_difference_is_better_or_worse_by_direction() -> None:
+    assert only(judge(question(), arm(LOW), {"b": arm(HIGH)})) == (Kind.BETTER, Why.DECIDED)
+    assert only(judge(question(), arm(HIGH), {"b": arm(LOW)})) == (Kind.WORSE, Why.DECIDED)
+    assert only(judge(question(higher=False), arm(LOW), {"b": arm(HIGH)})) == (Kind.WORSE, Why.DECIDED)
+
+
+def test_a_small_spread_around_no_difference_is_equivalent() -> None:
+    verdicts = judge(question(), arm(LOW), {"b": arm([1.1, 1.0, 1.05, 0.95, 1.15])})
+    assert only(verdicts) == (Kind.EQUIVALENT, Why.DECIDED)
+
+
+def test_a_real_difference_that_is_too_small_to_matter_is_equivalent() -> None:
+    verdicts = judge(question(margin=20.0), arm(LOW), {"b": arm(HIGH)})
+    assert only(verdicts) == (Kind.EQUIVALENT, Why.DECIDED)
+
+
+def test_two_seeds_never_decide_however_far_apart() -> None:
+    verdicts = judge(question(seeds=2), arm([1.0, 1.1]), {"b": arm([1e6, 1.1e6])})
+    assert only(verdicts) == (Kind.CANNOT_DECIDE, Why.TOO_FEW_SEEDS)
+    close = judge(question(seeds=2, margin=100.0), arm([1.0, 1.1]), {"b": arm([1.05, 1.2])})
+    assert only(close) == (Kind.CANNOT_DECIDE, Why.TOO_FEW_SEEDS)
+
+
+def test_a_missing_seed_leaves_the_question_open() -> None:
+    treatment = arm(HIGH)
+    del treatment[2]
+    assert only(judge(question(), arm(LOW), {"b": treatment})) == (Kind.CANNOT_DECIDE, Why.SEEDS_MISSING)
+
+
+def test_values_that_are_not_numbers_leave_it_open() -> None:
+    assert only(judge(question(), arm(LOW), {"b": arm([5.0, float("nan"), 5, 5.1, 5.2])}))[1] == Why.NOT_FINITE
+    assert only(judge(question(), arm(LOW), {"b": {}})) == (Kind.CANNOT_DECIDE, Why.NO_VALUES)
+
+
+def test_an_arm_without_any_spread_is_not_believed() -> None:
+    assert only(judge(question(), arm(LOW), {"b": arm([5.0] * 5)})) == (Kind.CANNOT_DECIDE, Why.NO_SPREAD)
+
+
+def test_holm_is_taken_over_all_declared_arms() -> None:
+    shifted = [value + 1.4 for value in [1.0, 2.0, 3.0, 2.5, 1.5]]
+    alone = judge(question(), arm([1.0, 2.0, 3.0, 2.5, 1.5]), {"b": arm(shifted)})
+    many = {f"x{number}": arm([1.0 + number, 2.0, 3.0, 2.5, 1.6]) for number in range(6)}
+    together = judge(question(), arm([1.0, 2.0, 3.0, 2.5, 1.5]), {"b": arm(shifted)} | many)
+    assert alone["b"].level > together["b"].level
+
+
+def test_the_first_look_that_decides_counts() -> None:
+    reference = arm(LOW + [100.0] * 5)
+    treatment = arm(HIGH + [-100.0] * 5)
+    verdicts = judge(question(5, 10), reference, {"b": treatment})
+    assert verdicts["b"].kind is Kind.BETTER
+    assert verdicts["b"].seeds == 5
+
+
+def test_seeds_between_two_looks_are_not_used() -> None:
+    generator = np.random.default_rng(2)
+    reference, treatment = arm(list(generator.normal(0, 1, 7))), arm(list(generator.normal(0, 1, 7)))
+    at_five = judge(question(5, 10), dict(list(reference.items())[:5]), {"b": dict(list(treatment.items())[:5])})
+    assert judge(question(5, 10), reference, {"b": treatment}) == at_five
+
+
+def test_false_verdicts_stay_within_the_error_rate() -> None:
+    generator = np.random.default_rng(17)
+    fixed = sequential = 0
+    studies = 400
+    for _ in range(studies):
+        reference, treatment = (arm(list(generator.standard_normal(15))) for _ in range(2))
+        fixed += judge(question(5, margin=0.1), reference, {"b": treatment})["b"].why is Why.DECIDED
+        sequential += judge(question(5, 15, margin=0.1), reference, {"b": treatment})["b"].why is Why.DECIDED
+    assert fixed / studies <= 0.075
+    assert sequential / studies <= 0.075
+
+
+def test_seeds_are_planned_with_the_upper_bound_of_the_spread() -> None:
+    plan = plan_seeds(1.0, 8, question(), hypotheses=1)
+    assert plan is not None
+    assert plan.seeds_per_arm_at_sd == 17
+    assert plan.seeds_per_arm is not None and plan.seeds_per_arm > 17
+    assert plan_seeds(0.0, 8, question(), 1) is None
+    assert plan_seeds(None, 0, question(), 1) is None
+
+
+values = st.dictionaries(st.integers(0, 8), st.floats(width=64))
+
+
+@settings(max_examples=200, deadline=None)
+@given(values, st.dictionaries(st.sampled_from("bcd"), values, min_size=1), st.sampled_from([1, 2, 3, 5]))
+def test_no_table_yields_an_unsupported_verdict(
+    reference: dict[int, float], arms: dict[str, dict[int, float]], seeds: int
+) -> None:
+    for name, verdict in judge(question(seeds, 8), reference, arms).items():
+        if verdict.kind is Kind.CANNOT_DECIDE:
+            assert verdict.why is not Why.DECIDED
+            continue
+        used = range(verdict.seeds)
+        numbers = np.array([[reference[seed], arms[name][seed]] for seed in used])
+        assert np.isfinite(numbers).all() and len(numbers) >= 3
+        assert np.ptp(numbers, axis=0).min() > 0
+
+
+@pytest.mark.parametrize("seeds", [4, 5])
+def test_the_direction_of_a_verdict_is_the_direction_of_the_means(seeds: int) -> None:
+    generator = np.random.default_rng(seeds)
+    for _ in range(100):
+        reference, treatment = generator.normal(0, 1, seeds), generator.normal(1.5, 2, seeds)
+        verdict = judge(question(seeds), arm(list(reference)), {"b": arm(list(treatment))})["b"]
+        if verdict.kind in (Kind.BETTER, Kind.WORSE):
+            assert (verdict.kind is Kind.BETTER) == (treatment.mean() > reference.mean())
