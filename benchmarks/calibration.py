@@ -90,8 +90,7 @@ def error_table(studies: int) -> list[str]:
     for looks, arms in designs:
         for name, (draw, _) in KINDS.items():
             rate = verdicts(draw, looks, arms, 0.0, studies)["different"]
-            plan = "fixed " + str(looks[0]) if looks[0] == looks[1] else f"sequential {looks[0]}–{looks[1]}"
-            lines.append(f"| {plan} | {arms} | {name} | {rate:.1%} | {rate / 0.05:.0%} |")
+            lines.append(f"| {_plan_text(looks)} | {arms} | {name} | {rate:.1%} | {rate / 0.05:.0%} |")
     return lines
 
 
@@ -111,6 +110,25 @@ def power_table(studies: int) -> list[str]:
     return lines
 
 
+def equivalence_table(studies: int) -> list[str]:
+    """False `equivalent` where the true difference is exactly the one that matters, and true ones where it is zero."""
+    lines = [
+        "| design | sd over the difference that matters | false equivalent | true equivalent |",
+        "|---|---:|---:|---:|",
+    ]
+    for looks in ((5, 5), (10, 10), (5, 20)):
+        for spread in (0.2, 0.5):
+            draws: Draw = lambda generator, count, spread=spread: spread * generator.standard_normal(count)  # noqa: E731
+            wrong = verdicts(draws, looks, 1, 1.0, studies)["equivalent"]
+            right = verdicts(draws, looks, 1, 0.0, studies)["equivalent"]
+            lines.append(f"| {_plan_text(looks)} | {spread:g} | {wrong:.1%} | {right:.1%} |")
+    return lines
+
+
+def _plan_text(looks: tuple[int, int]) -> str:
+    return f"fixed {looks[0]}" if looks[0] == looks[1] else f"sequential {looks[0]}–{looks[1]}"
+
+
 def table(studies: int) -> str:
     """The whole page."""
     parts = [
@@ -121,6 +139,8 @@ def table(studies: int) -> str:
         "\n".join(coverage_table(studies)),
         "## False better/worse under no difference (nominal 5 %, Holm over all arms)",
         "\n".join(error_table(studies)),
+        "## Equivalence (nominal 5 %)",
+        "\n".join(equivalence_table(studies)),
         "## Power against the prediction (normal seeds, 80 % planned with the true sd)",
         "\n".join(power_table(studies)),
     ]

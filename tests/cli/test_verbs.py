@@ -369,3 +369,33 @@ def test_ten_thousand_cells_are_planned_and_shown(dreamproof: Callable[..., Any]
     assert "10,000 train cells" in dreamproof("plan", file).output
     said = dreamproof("status", file)
     assert "missing     train arm9: seeds 0-999" in said.output
+
+
+def test_runs_made_elsewhere_are_imported_and_only_the_missing_cell_is_trained(
+    dreamproof: Callable[..., Any], finished: Path, tmp_path: Path
+) -> None:
+    file = declare(tmp_path, name="later", seeds=3)
+    runs = folder_of(finished).runs
+    said = dreamproof("import", file, runs, "--pattern", "{arm}-seed{seed}", "--dry-run")
+    assert said.code == 0, said.errors
+    assert "4/6 proven" not in dreamproof("status", file).output
+    assert dreamproof("import", file, runs, "--pattern", "{arm}-seed{seed}").code == 0
+    status = dreamproof("status", file).output
+    assert "4/6 proven" in status
+    assert "missing     train low: seeds 2\n" in status
+    before = {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path.is_file()}
+    assert dreamproof("run", file, *QUICK).code == 0
+    rows = [json.loads(line) for line in folder_of(file).ledger.read_text().splitlines()]
+    trained = [row["cells"] for row in rows if row["event"] == "attempt_started" and row["work"] == "train"]
+    assert sorted(trained) == [["high/2"], ["low/2"]]
+    assert before == {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path.is_file()}
+    assert dreamproof("verify", file).code == 0
+
+
+def test_an_export_holds_the_ledger_and_replaces_nothing(
+    dreamproof: Callable[..., Any], finished: Path, tmp_path: Path
+) -> None:
+    said = dreamproof("export", finished, tmp_path / "out", "--json")
+    assert said.code == 0, said.errors
+    assert "cells.csv" in json.loads(said.output)["files"]
+    assert dreamproof("export", finished, tmp_path / "out").code == ExitCode.BAD_INPUT

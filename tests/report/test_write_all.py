@@ -71,6 +71,20 @@ def test_an_arm_that_is_better_but_breaks_the_limit_is_said_so(tmp_path: Path) -
     assert "Do not use `full` as it is" in text
 
 
+def careful(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
+    worse = -5.0 if arm == "full" else 0.0
+    return {"return": generator.normal(worse, 0.5, 10), "cost": np.full(10, 1.0 if arm == "full" else 30.0)}
+
+
+def test_a_reference_that_breaks_the_limit_is_said_so_in_the_answer(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=careful))
+    write_all(root, figures=False)
+    text = (root / "reports" / "decision.md").read_text()
+    answer = next(line for line in text.splitlines() if line.startswith("> ➤"))
+    assert "`full` is **worse**" in answer and "`baseline` breaks the limit: cost 30.00 > 5 under id." in answer
+    assert "it keeps the limit and `baseline` does not" in text
+
+
 def test_a_missing_deciding_evaluation_blocks_the_verdict(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(missing_evals=(("full/3", "id"),)))
     telling = tell(root, "en")

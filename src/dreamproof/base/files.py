@@ -1,13 +1,31 @@
 """Files that are either whole or absent: atomic writes, content hashes, tolerant reads."""
 
+import errno
 import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 CHUNK_BYTES = 1 << 20
+
+
+def is_full(error: OSError) -> bool:
+    """Whether a write failed because the disk or the quota is full."""
+    return error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+@contextmanager
+def unless_full() -> Iterator[None]:
+    """Leaves undone what a full disk has no room for; only for what can be written again later."""
+    try:
+        yield
+    except OSError as error:
+        if not is_full(error):
+            raise
 
 
 def sync_folder(folder: Path) -> None:

@@ -8,10 +8,13 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.envs.api import Env, Params
+from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys
 from dreamproof.jaxcore.types import TimeStep
 
 # policy(memory, seen, step) -> (action (N, A), memory, metrics {name: (N,)})
 Policy = Callable[[Any, TimeStep, Array], tuple[Array, Any, dict[str, Array]]]
+# trace(state, seen, memory) -> arrays to keep of every step
+Trace = Callable[[Any, TimeStep, Any], Any] | None
 
 
 class Episodes(NamedTuple):
@@ -26,21 +29,50 @@ class Episodes(NamedTuple):
     trace: Any
 
 
+def shared_episodes(
+    env: Env, act: Policy, memory: Any, layouts: tuple[Array, Split, int, int], params: Params, trace: Trace = None
+) -> Episodes:
+    """Complete episodes of R policies on the same layouts; `act` and `memory` have leading axes (R, E), so do results.
+
+    layouts: seed, split, number of episodes E and number of policies R.
+    """
+    seed, split, count, policies = layouts
+    keys = (layout_keys(seed, split, count, 0), noise_keys(seed, split, count, 0))
+    shared = tuple(jnp.concatenate([each] * policies) for each in keys)
+
+    def flat(tree: Any) -> Any:
+        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
+
+    def apart(tree: Any) -> Any:
+        return jax.tree.map(lambda x: x.reshape(policies, count, *x.shape[1:]), tree)
+
+    def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
+        action, memory, metrics = act(memory, apart(seen), index)
+        return flat(action), memory, flat(metrics)
+
+    def over_time(tree: Any) -> Any:
+        return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, policies, count, *x.shape[2:]), 0, 1), tree)
+
+    found = complete_episodes(env, policy, memory, (shared[0], shared[1]), params, trace)
+    whole = apart((found.returns, found.costs, found.goals, found.lengths, found.metrics))
+    return Episodes._make([*whole, over_time(found.margins), found.trace])
+
+
 def complete_episodes(
-    env: Env, policy: Policy, memory: Any, keys: tuple[Array, Array], params: Params, trace: Callable | None = None
+    env: Env, policy: Policy, memory: Any, keys: tuple[Array, Array], params: Params, trace: Trace = None
 ) -> Episodes:
     """Runs N envs to the end of their first episode; what comes after a termination is not counted.
 
     keys: layouts (N,) and in-episode noise (N,). `trace(state, seen, memory)` may pick arrays to keep of every step.
     """
-    layout_keys, noise_keys = keys
-    state, seen = env.reset(layout_keys, params)
+    layout, noise = keys
+    state, seen = env.reset(layout, params)
     count = seen.reward.shape[0]
 
     def step(carry: Any, index: Array) -> tuple[Any, Any]:
         state, seen, memory, alive, sums = carry
         action, memory, metrics = policy(memory, seen, index)
-        step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(noise_keys, index)
+        step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(noise, index)
         kept = trace(state, seen, memory) if trace else None
         state, seen = env.step(step_keys, state, action, params)
         gained = {"return": seen.reward, "cost": seen.cost, "goals": seen.goals, "length": jnp.ones(count)}

@@ -1,0 +1,1 @@
+"""Complete episodes on the true reward and cost, of checkpoints that were truly trained."""

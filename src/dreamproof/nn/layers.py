@@ -53,13 +53,13 @@ class Norm(eqx.Module):
 
 
 class Dense(eqx.Module):
-    """Linear without bias, norm, SiLU."""
+    """Linear, norm, SiLU. Without the bias, the norm would hide how long a short input vector is."""
 
     linear: Linear
     norm: Norm
 
     def __init__(self, key: Array, inputs: int, outputs: int, dtype: Any = jnp.float32) -> None:
-        self.linear = Linear(key, inputs, outputs, dtype, bias=False)
+        self.linear = Linear(key, inputs, outputs, dtype)
         self.norm = Norm(outputs)
 
     def __call__(self, x: Array) -> Array:

@@ -15,6 +15,7 @@ BLOCK, WARN, NOTE = "block", "warn", "note"
 LEVELS = (BLOCK, WARN, NOTE)
 IDENTICAL_DIGITS = 10
 COLLAPSE_SHARE = 0.5
+SAME_LENGTH = 1.01  # the last chunk of a trainer may overshoot the declared step a little
 FEW_SEEDS = 10
 SELECTION_LAYOUTS = ("validation", "train")
 SHOWN_NAMES = 12
@@ -243,7 +244,8 @@ def _by_arm(evidence: Evidence, value: Callable[[TrainFacts], str]) -> dict[str,
 
 def _different_steps(evidence: Evidence) -> Iterable[Lint]:
     steps = _by_arm(evidence, lambda facts: str(facts.agent_steps))
-    if len(set().union(*steps.values()) if steps else set()) > 1:
+    lengths = [int(value) for values in steps.values() for value in values]
+    if lengths and max(lengths) > SAME_LENGTH * min(lengths):
         shown = names(f"{arm}: {'/'.join(sorted(values, key=int))}" for arm, values in steps.items())
         differing = tuple(arm for arm in steps if steps[arm] != steps.get(evidence.study.reference))
         yield Lint("different_steps", BLOCK, {"arms": shown}, differing)

@@ -13,6 +13,7 @@ from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
 from dreamproof.stats.verdict import Kind, Verdict, Why
 
 LOOKS_LEVEL = 0.05
+MOST_HINTS = 20
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,15 @@ def answer(telling: Telling) -> str:
     rest = [arm for arm in analysis.treatments if arm not in decided]
     if rest:
         parts.append(words("answer.rest", arms=telling.listing(rest)))
+    if reference_breaks_limit(telling):
+        parts.append(words("constraint.broken", **constraint_facts(telling, study.reference)))
     return words("list.sentences").join(parts)
+
+
+def reference_breaks_limit(telling: Telling) -> bool:
+    """Whether the arm that the others are held against is itself not acceptable."""
+    found = telling.analysis.constrained.get(telling.reference)
+    return found is not None and not found.kept
 
 
 def main_reason(telling: Telling) -> str:
@@ -196,7 +205,7 @@ def hints(telling: Telling) -> list[str]:
         found.append(
             (good, sentence + telling.words("list.space") + telling.words(_no_verdict(telling, group), **facts))
         )
-    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])]
+    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])][:MOST_HINTS]
 
 
 def _no_verdict(telling: Telling, group: Group) -> str:

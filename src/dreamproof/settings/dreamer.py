@@ -111,4 +111,5 @@ class Dreamer(Settings):
     behavior: Behavior = Behavior()
     planner: Planner = Planner()
     risk: Risk = Risk()
+    latent_swaps: Traced = Field(0.0, ge=0, description="evaluation only: parts of the latent replaced by prior draws")
     precision: Literal["float32", "bfloat16"] = "float32"

@@ -1,0 +1,1 @@
+"""Trains packs of cells: the loop, the replay, the replica axis, saving and guarding."""

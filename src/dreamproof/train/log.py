@@ -1,57 +1,9 @@
-"""What the host sees of a chunk: rows of metrics, heartbeats, and a progress bar in a terminal."""
+"""What the host sees of a chunk: rows of metrics, and a progress bar in a terminal."""
 
-import threading
 from typing import Any
 
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-from dreamproof.runs.records import Phase
-from dreamproof.runs.writer import RunWriter
-
-BEAT_SECONDS = 10.0
-
-
-class Pulse:
-    """Rewrites the heartbeats of a pack every few seconds, from a thread, with the counters the loop last set.
-
-    A pulse shows that the process lives; only counters that grow show progress.
-    """
-
-    def __init__(self, writers: list[RunWriter]) -> None:
-        self.writers = writers
-        self.agent_steps = 0
-        self.gradient_steps = 0
-        self.phase: Phase = "start"
-        self.rate: float | None = None
-        self._over = threading.Event()
-        self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
-
-    def __enter__(self) -> "Pulse":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        self.write()
-
-    def set(self, phase: Phase, agent_steps: int, gradient_steps: int, rate: float | None = None) -> None:
-        """New counters, written at once."""
-        self.phase, self.agent_steps, self.gradient_steps = phase, agent_steps, gradient_steps
-        self.rate = rate if rate is not None else self.rate
-        self.write()
-
-    def write(self) -> None:
-        """Writes the heartbeat of every cell."""
-        with self._lock:
-            for writer in self.writers:
-                writer.beat(self.agent_steps, self.gradient_steps, self.phase, agent_steps_per_second=self.rate)
-
-    def _run(self) -> None:
-        while not self._over.wait(BEAT_SECONDS):
-            self.write()
 
 
 class MetricSums:

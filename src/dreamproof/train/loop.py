@@ -14,6 +14,7 @@ from dreamproof.base.files import read_json, write_json
 from dreamproof.envs.episodes import Episodes
 from dreamproof.envs.registry import make as make_env
 from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.reader import read_settings
 from dreamproof.runs.records import RunSettings
 from dreamproof.runs.writer import RunWriter
@@ -21,7 +22,7 @@ from dreamproof.settings.cell import CELL_SETTINGS, DreamerCell
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
 from dreamproof.train.guard import Frozen, StopFlag
-from dreamproof.train.log import MetricSums, Pulse, progress_bar
+from dreamproof.train.log import MetricSums, progress_bar
 from dreamproof.train.pack import Pack, PackState
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell, shared_checkpoints
 

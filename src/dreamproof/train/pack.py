@@ -12,7 +12,7 @@ from jax import Array
 
 from dreamproof.agents.api import Agent
 from dreamproof.envs.api import Env, Params
-from dreamproof.envs.episodes import Episodes, complete_episodes
+from dreamproof.envs.episodes import Episodes, shared_episodes
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.train import Train as Settings
@@ -165,18 +165,12 @@ class Pack:
     def _evaluate(self, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
         """Complete deterministic episodes of every replica on layouts shared by all of them; leaves (R, E)."""
         seed = jnp.zeros((), jnp.uint32)
-        keys = (layout_keys(seed, split, episodes, 0), noise_keys(seed, split, episodes, 0))
-        layouts, noise = (jnp.concatenate([shared] * self.replicas) for shared in keys)
 
         def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
             def act(agent: Any, memory: Any, seen: TimeStep, scalars: dict) -> Any:
                 return self.agent.act(agent, memory, seen, step_key(seed, "evaluate", index), scalars, explore=False)
 
-            decided = eqx.filter_vmap(act)(agent, memory, self.split(seen), self.scalars)
-            return self.flat(decided.action), decided.memory, self.flat(decided.metrics)
+            return tuple(eqx.filter_vmap(act)(agent, memory, seen, self.scalars))
 
         memory = eqx.filter_vmap(lambda _: self.agent.init_memory(episodes))(self.seeds)
-        result = complete_episodes(self.env, policy, memory, (layouts, noise), params)
-        per_episode = self.split((result.returns, result.costs, result.goals, result.lengths, result.metrics))
-        margins = result.margins.reshape(-1, self.replicas, episodes)
-        return Episodes._make([*per_episode, jnp.moveaxis(margins, 1, 0), None])
+        return shared_episodes(self.env, policy, memory, (seed, split, episodes, self.replicas), params)

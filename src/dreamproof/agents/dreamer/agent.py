@@ -23,7 +23,14 @@ from dreamproof.agents.dreamer.behavior import (
 )
 from dreamproof.agents.dreamer.planner import Facts, Networks, plan
 from dreamproof.agents.dreamer.risk import RiskModel, barrier_target, barrier_violation, risk_loss, uncertainty
-from dreamproof.agents.dreamer.world_model import Batch, Latent, WorldModel, entity_shape, world_model_loss
+from dreamproof.agents.dreamer.world_model import (
+    Batch,
+    Latent,
+    WorldModel,
+    entity_shape,
+    swap_latents,
+    world_model_loss,
+)
 from dreamproof.agents.normalisation import Spread, init_spread, update_spread
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.heads import TwoHot, pinball_loss, symlog
@@ -124,10 +131,11 @@ class DreamerAgent:
         self, state: DreamerState, memory: Memory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
     ) -> Decision:
         """Observes, plans (or follows the actor where planning is off) and remembers."""
-        observe_key, plan_key, noise_key = jax.random.split(key, 3)
+        observe_key, plan_key, noise_key, swap_key = jax.random.split(key, 4)
         model = state.model
         shown = (model.encode(seen.observation), model.seen_entities(seen.observation))
         latent, _ = model.observe(memory.latent, memory.action, shown, seen.first, observe_key)
+        latent = swap_latents(model, latent, scalars["latent_swaps"], swap_key)
         feature = model.feature(latent)
         mean = jnp.concatenate([memory.mean[1:], memory.mean[-1:]]) * (1 - seen.first)[None, :, None]
         metrics: dict[str, Array] = {}

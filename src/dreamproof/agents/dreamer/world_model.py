@@ -260,6 +260,16 @@ class WorldModel(eqx.Module):
         return Latent(h, self.draw(self.distribution(output), key), entities), output
 
 
+def swap_latents(model: WorldModel, state: Latent, count: Array, key: Array) -> Latent:
+    """`count` of the latent's groups replaced by what the prior would have drawn, other ones each time."""
+    order_key, draw_key = jax.random.split(key)
+    groups = model.settings.groups
+    expected = model.draw(model.distribution(model.prior(state.h)), draw_key)
+    place = jnp.argsort(jnp.argsort(jax.random.uniform(order_key, (*state.z.shape[:-1], groups)), axis=-1), axis=-1)
+    swapped = jnp.repeat(place < count, state.z.shape[-1] // groups, axis=-1)
+    return state._replace(z=jnp.where(swapped, expected, state.z))
+
+
 class WorldModelLoss(NamedTuple):
     """States (T, B, ...) without gradient, and metrics."""
 

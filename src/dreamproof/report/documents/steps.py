@@ -1,6 +1,6 @@
 """What to do next and its price; the same list in every document that ends with one."""
 
-from dreamproof.report.prose import Telling, seeds_price
+from dreamproof.report.prose import Telling, reference_breaks_limit, seeds_price
 from dreamproof.stats.verdict import Kind
 
 LOOK_FIRST = ("conflicting_rows", "not_finite", "never_updated", "identical_checkpoints", "identical_arms")
@@ -21,7 +21,9 @@ def next_steps(telling: Telling) -> list[str]:
             found = analysis.constrained.get(arm)
             steps.append(words("step.take" if found is None or found.kept else "step.take_broken", arm=arm))
         elif kind is Kind.WORSE:
-            steps.append(words("step.drop", arm=arm))
+            found = analysis.constrained.get(arm)
+            safer = found is not None and found.kept and reference_breaks_limit(telling)
+            steps.append(words("step.drop_or_keep" if safer else "step.drop", arm=arm, reference=telling.reference))
         elif kind is Kind.EQUIVALENT:
             steps.append(words("step.equivalent", arm=arm, reference=telling.reference))
     return steps or [words("step.nothing")]

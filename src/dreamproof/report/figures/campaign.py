@@ -23,6 +23,7 @@ CAUSE_HATCHES = (None, "xxx", "///", "\\\\\\", "...", "+++", "ooo", "---")
 Part = tuple[str, float, str, str | None]
 MOST_COLUMNS = 60
 MOST_ATTEMPTS = 120
+LONG_SECONDS = 7200
 
 
 def coverage(telling: Telling) -> Figure | None:
@@ -132,6 +133,8 @@ def timeline(telling: Telling) -> Figure | None:
     if not attempts:
         return None
     start = min(one.started for one in attempts)
+    end = max(one.started + (one.wall_seconds or 0.0) for one in attempts)
+    unit, label = (3600, "axis.hours") if end - start > LONG_SECONDS else (60, "axis.minutes")
     causes = sorted({one.cause or "unknown" for one in attempts}, key=lambda cause: (cause != "completed", cause))
     looks = {cause: n % len(CAUSE_COLOURS) for n, cause in enumerate(causes)}
     if "completed" not in causes:
@@ -143,8 +146,8 @@ def timeline(telling: Telling) -> Figure | None:
         place = looks[one.cause or "unknown"]
         axes.barh(
             names.index(_row_name(one.cells)),
-            (one.wall_seconds or 0.0) / 3600,
-            left=(one.started - start) / 3600,
+            (one.wall_seconds or 0.0) / unit,
+            left=(one.started - start) / unit,
             height=0.66 if one.work == "train" else 0.3,
             color=CAUSE_COLOURS[place],
             hatch=CAUSE_HATCHES[place],
@@ -154,7 +157,7 @@ def timeline(telling: Telling) -> Figure | None:
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel(telling.words("axis.hours"))
+    axes.set_xlabel(telling.words(label))
     handles = [
         Patch(
             facecolor=CAUSE_COLOURS[place],

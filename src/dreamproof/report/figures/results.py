@@ -49,7 +49,7 @@ def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None
     curves = read_curves(evidence, metric)
     if not curves:
         return None
-    figure = new_figure(7.2, 4.0)
+    figure = new_figure(7.2, 3.8 + 0.2 * -(-len(evidence.arms) // 3))
     axes = figure.subplots()
     styles = arm_styles(evidence.arms)
     for arm in evidence.arms:

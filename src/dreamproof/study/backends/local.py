@@ -21,6 +21,8 @@ from dreamproof.study.shim import CANNOT_START, claim
 
 SHIM_START_SECONDS = 3.0
 OWN_SHIM_START_SECONDS = 60.0
+SILENT_CLAIM_SECONDS = 120.0
+PACKAGE_PARENT = Path(__file__).parents[3]
 
 
 @dataclass
@@ -56,7 +58,7 @@ class LocalBackend:
                 stdout=subprocess.DEVNULL,
                 stderr=output,
                 start_new_session=True,
-                cwd="/",
+                cwd=PACKAGE_PARENT,  # so that the same program is found as runs here
             )
 
     def look(self, folder: AttemptFolder) -> Sighting:
@@ -90,7 +92,8 @@ class LocalBackend:
         patience = SHIM_START_SECONDS if known.popen is None else OWN_SHIM_START_SECONDS
         if not known.void and not died and self._monotonic() - known.first_seen < patience:
             return Sighting(Presence.WAITING)
-        if not known.void and not claim(folder, {"void": "the shim never came"}):
+        silent = self._monotonic() - known.first_seen > SILENT_CLAIM_SECONDS
+        if not known.void and not claim(folder, {"void": "the shim never came"}) and not silent:
             return Sighting(Presence.WAITING)
         self._forget(folder, known)
         return Sighting(Presence.LOST, never_began=True)

@@ -1,0 +1,5 @@
+"""`make bench`: measures this machine, one benchmark after the other."""
+
+from benchmarks import engine
+
+engine.main()

@@ -1,0 +1,164 @@
+"""A trainer in plain Python that does what it is told: counts, saves, and fails on purpose.
+
+It logs every step it does into RUN_DIR/steps.log with its process id, so that nothing can be trained twice unseen.
+Misfortunes are read from RUN_DIR/misfortune.json {"at": step, "kind": ..., "times": n}; each strike is counted in
+RUN_DIR/struck.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+stop = False
+
+
+def ask_to_stop(number: int, frame: object) -> None:
+    global stop
+    stop = True
+
+
+def write(path: Path, value: object) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    draft.write_text(json.dumps(value))
+    os.replace(draft, path)
+
+
+def checkpoints(run: Path) -> list[Path]:
+    return sorted((run / "checkpoints").glob("step-*"))
+
+
+def resume(run: Path) -> tuple[int, str]:
+    found = checkpoints(run)
+    if not found:
+        return 0, hashlib.sha256(run.name.encode()).hexdigest()
+    state = json.loads((found[-1] / "weights.json").read_text())
+    return state["agent_steps"], state["weights"]
+
+
+def save(run: Path, step: int, weights: str, task: str) -> None:
+    folder = run / "checkpoints" / f"step-{step:012d}"
+    partial = run / "checkpoints" / f".partial-{step}-{os.getpid()}"
+    partial.mkdir(parents=True)
+    content = json.dumps({"agent_steps": step, "weights": weights, "padding": "x" * 2000})
+    (partial / "weights.json").write_text(content)
+    record = {
+        "agent_steps": step,
+        "gradient_steps": step,
+        "parameter_hash": hashlib.sha256(weights.encode()).hexdigest(),
+        "finite": True,
+        "files": {"weights.json": hashlib.sha256(content.encode()).hexdigest()},
+        "task": task,
+    }
+    write(partial / "record.json", record)
+    if folder.exists():
+        return
+    os.rename(partial, folder)
+    for old in checkpoints(run)[:-3]:
+        for path in old.iterdir():
+            path.unlink()
+        old.rmdir()
+
+
+def misfortune(run: Path, step: int) -> str | None:
+    """The kind of harm that this step is to suffer, if any; each counted once."""
+    path = run / "misfortune.json"
+    if not path.exists():
+        return None
+    told = json.loads(path.read_text())
+    struck = run / "struck"
+    count = len(struck.read_text()) if struck.exists() else 0
+    if step < told["at"] or count >= told.get("times", 1):
+        return None
+    with struck.open("a") as file:
+        file.write("x")
+    return str(told["kind"])
+
+
+def suffer(kind: str, run: Path, step: int) -> None:
+    if kind == "exception":
+        raise RuntimeError(f"scripted failure at step {step}")
+    if kind == "nan":
+        record = {"agent_steps": step, "gradient_steps": step, "reason": "loss is nan"}
+        write(run / "frozen.json", record)
+        sys.exit(3)
+    if kind == "spin":
+        while not stop:
+            pass
+        sys.exit(0)
+    if kind == "deaf_spin":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            pass
+    if kind == "hog":
+        hoard = []
+        while True:
+            hoard.append(bytearray(8_000_000))
+    if kind == "disk":
+        with (run / "fill").open("wb") as file:
+            while True:
+                file.write(b"x" * 65536)
+    if kind == "import":
+        import a_module_that_is_not_there  # noqa: F401
+    if kind == "quiet_exit":
+        sys.exit(0)
+    if kind == "device":
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes on GPU_0")
+    if kind == "pause":
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def train(run: Path, options: argparse.Namespace) -> None:
+    told = json.loads((run / "settings.json").read_text())
+    step, weights = resume(run)
+    total = 2 if os.environ.get("DREAMPROOF_PROBE") == "1" else told["agent_steps"]
+    with (run / "steps.log").open("a") as log:
+        while step < total and not stop:
+            harm = misfortune(run, step)
+            if harm is not None:
+                suffer(harm, run, step)
+            time.sleep(options.step_seconds)
+            step += 1
+            weights = hashlib.sha256(f"{weights}{step}".encode()).hexdigest()
+            log.write(f"{os.getpid()} {step}\n")
+            log.flush()
+            beat = {"agent_steps": step, "gradient_steps": step, "phase": "train", "beat": step}
+            write(run / "heartbeat.json", beat)
+            if step % options.save_every == 0 or step == total:
+                save(run, step, weights, told["task"])
+    if step < total:
+        save(run, step, weights, told["task"])
+
+
+def evaluate(run: Path, options: argparse.Namespace) -> None:
+    told = json.loads((run / "settings.json").read_text())
+    time.sleep(options.step_seconds)
+    record = json.loads((checkpoints(run)[-1] / "record.json").read_text())
+    (run / "evaluations").mkdir(exist_ok=True)
+    returns = [float(told["settings"].get("level", 1)) + told["seed"]] * told["evaluation_episodes"]
+    evaluated = {key: record[key] for key in ("agent_steps", "gradient_steps", "parameter_hash")}
+    value = {
+        "condition": options.evaluate,
+        "kind": "in_distribution",
+        "task": told["task"],
+        "checkpoints": {"final": {**evaluated, "episodes": {"return": returns}}},
+    }
+    write(run / "evaluations" / f"{options.evaluate}.json", value)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run", type=Path)
+    parser.add_argument("--step-seconds", type=float, default=0.01)
+    parser.add_argument("--save-every", type=int, default=5)
+    parser.add_argument("--evaluate")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, ask_to_stop)
+    (evaluate if options.evaluate else train)(options.run, options)
+
+
+main()

@@ -1,0 +1,149 @@
+"""Evaluates a run under named conditions and writes what it saw; layouts are the same for every arm and seed."""
+
+from typing import Any
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dreamproof.envs.api import Condition, Env
+from dreamproof.envs.episodes import Episodes, complete_episodes, shared_episodes
+from dreamproof.envs.scripted import floors
+from dreamproof.envs.shift import find_condition
+from dreamproof.evaluate import certificate
+from dreamproof.evaluate.loading import Loaded
+from dreamproof.jaxcore.devices import code_commit
+from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
+from dreamproof.jaxcore.types import TimeStep
+from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
+from dreamproof.version import __version__
+
+CALIBRATION_EPISODES = 100
+LAYOUT_SEED = 0
+SIGNALS = ("shadow/uncertainty", "shadow/violation")
+
+
+@eqx.filter_jit
+def _run(loaded: tuple[Any, Env], state: Any, scalars: Any, params: Any, split: Split, episodes: int) -> Episodes:
+    agent, env = loaded
+    seed = jnp.asarray(LAYOUT_SEED, jnp.uint32)
+
+    def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
+        def act(state: Any, memory: Any, seen: TimeStep) -> Any:
+            return agent.act(state, memory, seen, step_key(seed, "evaluate", index), scalars, explore=False)
+
+        return tuple(eqx.filter_vmap(act, in_axes=(None, 0, 0))(state, memory, seen))
+
+    def trace(_state: Any, _seen: TimeStep, memory: Any) -> Array:
+        return memory.barrier
+
+    memory = eqx.filter_vmap(lambda _: agent.init_memory(episodes))(jnp.zeros(1))
+    return shared_episodes(env, policy, memory, (seed, split, episodes, 1), params, trace)
+
+
+def run_episodes(loaded: Loaded, condition: Condition, split: Split, episodes: int) -> Episodes:
+    """Complete deterministic episodes of one agent under one condition; leaves have a leading axis of 1."""
+    params = condition.change(loaded.env.default_params())
+    scalars = loaded.scalars | {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
+    return _run((loaded.agent, loaded.env), loaded.state, scalars, params, split, episodes)
+
+
+def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> EvaluatedCheckpoint:
+    """One checkpoint's episodes as a record."""
+    values = {
+        "return": episodes.returns,
+        "cost": episodes.costs,
+        "goals": episodes.goals,
+        "length": episodes.lengths,
+    } | {name: value for name, value in episodes.metrics.items() if name.startswith(("shadow/", "risk_penalty"))}
+    return EvaluatedCheckpoint(
+        agent_steps=loaded.record.agent_steps,
+        gradient_steps=loaded.record.gradient_steps,
+        parameter_hash=loaded.record.parameter_hash,
+        episodes={name: [float(number) for number in np.asarray(value)[0]] for name, value in values.items()},
+        scalars=facts,
+    )
+
+
+def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict[str, float]]:
+    """What the scripted policies reach on the same layouts: means of return, cost and goals."""
+    params = condition.change(env.default_params())
+    seed = jnp.asarray(LAYOUT_SEED, jnp.uint32)
+    keys = (layout_keys(seed, "test", episodes, 0), noise_keys(seed, "test", episodes, 0))
+    found = {}
+    for name, scripted in floors(env.spec).items():
+
+        def policy(memory: Any, seen: TimeStep, index: Array, act: Any = scripted) -> Any:
+            return act(step_key(seed, "floor", index), seen.observation), memory, {}
+
+        result = eqx.filter_jit(complete_episodes)(env, policy, None, keys, params)
+        found[name] = {
+            "return": float(result.returns.mean()),
+            "cost": float(result.costs.mean()),
+            "goals": float(result.goals.mean()),
+        }
+    return found
+
+
+class Evaluator:
+    """Evaluates the checkpoints of one run; calibration and nominal signals are made once and reused."""
+
+    def __init__(self, checkpoints: dict[str, Loaded], told: dict[str, dict[str, Any]], episodes: int) -> None:
+        self.checkpoints, self.told, self.episodes = checkpoints, told, episodes
+        self._nominal: dict[str, Episodes] = {}
+        self._offsets: dict[str, float] = {}
+
+    def evaluate(self, name: str) -> EvaluationRecord:
+        """The record of one condition."""
+        first = next(iter(self.checkpoints.values()))
+        condition = find_condition(first.env, name, self.told.get(name, {}).get("settings") or None)
+        made = {}
+        for which, loaded in self.checkpoints.items():
+            episodes = run_episodes(loaded, condition, "test", self.episodes)
+            made[which] = evaluated(loaded, episodes, self._facts(which, loaded, episodes))
+        return EvaluationRecord(
+            condition=name,
+            kind=self.told.get(name, {}).get("kind") or condition.kind,
+            task=first.run.task,
+            checkpoints=made,
+            floors=floor_means(first.env, condition, self.episodes),
+            code_version=__version__,
+            code_commit=code_commit(),
+        )
+
+    def _facts(self, which: str, loaded: Loaded, episodes: Episodes) -> dict[str, float]:
+        """Coverage of the certificate on these episodes, and how well each signal tells them from nominal ones."""
+        risk = loaded.agent.settings.risk
+        fresh = self._scores(episodes, risk.barrier_discount)
+        facts = {
+            "certificate/offset": self._offset(which, loaded),
+            "certificate/claimed": 1 - risk.miscoverage,
+            "certificate/coverage": certificate.coverage(fresh, self._offset(which, loaded)),
+        }
+        nominal = self._nominal_episodes(which, loaded)
+        for signal in SIGNALS:
+            if signal in episodes.metrics:
+                pair = (np.asarray(nominal.metrics[signal])[0], np.asarray(episodes.metrics[signal])[0])
+                facts[f"auroc/{signal.removeprefix('shadow/')}"] = certificate.auroc(*pair)
+        return facts
+
+    def _nominal_episodes(self, which: str, loaded: Loaded) -> Episodes:
+        """Validation episodes without any shift: what calibrates, and what shifted episodes are told from."""
+        if which not in self._nominal:
+            nominal = find_condition(loaded.env, "id")
+            self._nominal[which] = run_episodes(loaded, nominal, "validation", CALIBRATION_EPISODES)
+        return self._nominal[which]
+
+    def _offset(self, which: str, loaded: Loaded) -> float:
+        if which not in self._offsets:
+            risk = loaded.agent.settings.risk
+            calibration = self._scores(self._nominal_episodes(which, loaded), risk.barrier_discount)
+            self._offsets[which] = certificate.offset(calibration, risk.miscoverage)
+        return self._offsets[which]
+
+    @staticmethod
+    def _scores(episodes: Episodes, discount: float) -> np.ndarray:
+        values, margins = np.asarray(episodes.trace), np.asarray(episodes.margins)[0]
+        # The value at step t speaks of the margins from the next step on.
+        return certificate.scores(values[1:], margins[:-1], discount, seed=LAYOUT_SEED)

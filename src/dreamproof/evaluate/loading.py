@@ -1,0 +1,87 @@
+"""Trained agents from checkpoints; what was never trained, is of another task or was changed is refused."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from dreamproof.agents.api import Agent
+from dreamproof.agents.registry import make_agent
+from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.base.files import read_json
+from dreamproof.envs.api import Env
+from dreamproof.envs.registry import make as make_env
+from dreamproof.jaxcore.checkpoints import fill, named_arrays, parameter_hash, read_arrays
+from dreamproof.runs.layout import CheckpointFolder, RunFolder
+from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
+from dreamproof.runs.records import CheckpointRecord, RunSettings
+from dreamproof.settings.cell import CELL_SETTINGS
+from dreamproof.settings.strict import validate
+from dreamproof.settings.traced import traced_values
+
+AGENT_FILE = "agent.npz"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """One agent ready to act."""
+
+    run: RunSettings
+    record: CheckpointRecord
+    agent: Agent
+    env: Env
+    state: Any
+    scalars: Any
+
+
+def load(run: RunFolder, which: str) -> Loaded | None:
+    """The `final` or the `selected` agent of a run; None where nothing else than the final one was selected."""
+    settings = read_settings(run)
+    if settings is None:
+        raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
+    final = newest_good_checkpoint(run)
+    if final is None:
+        raise BadInput(f"{run.root}: there is no whole checkpoint to evaluate", "dreamproof run STUDY")
+    folder = final if which == "final" else _selected(run)
+    if folder is None or (which == "selected" and folder == final):
+        return None
+    return _open(settings, folder)
+
+
+def _selected(run: RunFolder) -> CheckpointFolder | None:
+    chosen = read_json(run.selected)
+    folder = run.checkpoint(int(chosen["agent_steps"])) if chosen else None
+    return folder if folder is not None and folder.root.is_dir() else None
+
+
+def _open(settings: RunSettings, folder: CheckpointFolder) -> Loaded:
+    record = check_record(settings, folder)
+    cell = validate(CELL_SETTINGS[settings.trainer], settings.settings, f"settings of {settings.arm}/{settings.seed}")
+    env = make_env(settings.task, cell.env)
+    agent = make_agent(settings.trainer, env.spec, cell.agent)
+    arrays = read_arrays(folder.root / AGENT_FILE)
+    if parameter_hash(arrays) != record.parameter_hash:
+        raise BrokenEvidence(f"{folder.root}: the parameters are not those of its record", "dreamproof verify STUDY")
+    template = eqx.filter_jit(agent.init_state)(jax.random.key(0))
+    state = jax.tree.map(jnp.asarray, fill(named_arrays(template), arrays, str(folder.root)))
+    scalars = jax.tree.map(jnp.asarray, traced_values(cell.agent))
+    return Loaded(settings, record, agent, env, fill(template, state, str(folder.root)), scalars)
+
+
+def check_record(settings: RunSettings, folder: CheckpointFolder) -> CheckpointRecord:
+    """The record of a checkpoint that may be evaluated."""
+    fault = checkpoint_fault(folder)
+    record = read_checkpoint(folder)
+    if fault is not None or record is None:
+        raise BrokenEvidence(f"{folder.root}: {fault}", "dreamproof verify STUDY")
+    if record.gradient_steps <= 0:
+        raise BadInput(f"{folder.root}: was never trained (0 updates)", "dreamproof run STUDY")
+    if record.task != settings.task:
+        raise BadInput(
+            f"{folder.root}: was trained on '{record.task}', not on '{settings.task}'", "dreamproof why STUDY CELL"
+        )
+    if not record.finite:
+        raise BadInput(f"{folder.root}: holds numbers that are not finite, or its replica was frozen", "dreamproof why")
+    return record

@@ -1,0 +1,41 @@
+"""python -m dreamproof.train RUN_DIR...: trains the cells of these run folders as one pack, resuming where they are."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from dreamproof.base.errors import BadInput, DreamproofError
+from dreamproof.jaxcore.devices import use_compilation_cache
+from dreamproof.runs.layout import RunFolder
+from dreamproof.train.loop import train
+from dreamproof.train.probe import probe
+
+
+def main() -> int:
+    """Parses, trains, and says what went wrong in words."""
+    parser = argparse.ArgumentParser(prog="python -m dreamproof.train", description=__doc__)
+    parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--probe", action="store_true", help="do everything once and write probe.json")
+    parser.add_argument("--micro-batches", type=int, default=1, help="pieces in which one batch is worked through")
+    asked = parser.parse_args()
+    use_compilation_cache()
+    folders = [RunFolder(path) for path in asked.run_dirs]
+    try:
+        if asked.micro_batches != 1:
+            raise BadInput(
+                "the dreamer trains whole batches; --micro-batches is not for it", "set a smaller pack_cells"
+            )
+        if asked.probe:
+            found = probe(folders[0])
+            print("probe: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found["phases"].items()))
+        else:
+            finished = train(folders)
+            print("finished" if finished else "stopped early; start it again to go on")
+    except DreamproofError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return int(error.exit_code)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Preflight of one cell: build, one training step, save, restore, a short evaluation; says what it took."""
+
+import resource
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from dreamproof.base.files import write_json
+from dreamproof.jaxcore.devices import library_versions
+from dreamproof.runs.layout import RunFolder
+from dreamproof.train.loop import read_job
+from dreamproof.train.saving import checkpoint_facts, restore, save_cell
+
+PROBED_ENV_STEPS = 4
+
+
+def probe(folder: RunFolder) -> dict[str, Any]:
+    """Does everything a run does, once, and writes probe.json."""
+    phases: dict[str, float] = {}
+
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        began = time.monotonic()
+        yield
+        phases[name] = round(time.monotonic() - began, 3)
+
+    with phase("build"):
+        job = read_job([folder])
+        state = job.pack.init()
+    settings = job.cell.train
+    with phase("prefill"):
+        state, _ = job.pack.prefill(state, -(-settings.prefill_agent_steps // settings.envs))
+    with phase("compile and train"):
+        state, _ = job.pack.chunk(state, PROBED_ENV_STEPS)
+        jax.block_until_ready(state.env_steps)
+    with phase("train"):
+        state, _ = job.pack.chunk(state, PROBED_ENV_STEPS)
+        jax.block_until_ready(state.env_steps)
+    with phase("save"):
+        steps = int(state.env_steps) * job.pack.envs
+        facts = checkpoint_facts(job.runs[0], steps, int(state.agent.gradient_steps[0]), job.names)
+        saved = save_cell(job.writers[0], job.pack, state, 0, facts | {"frozen": False})
+    with phase("restore"):
+        again = restore(job.pack, [saved])
+        same = jax.tree.map(
+            lambda a, b: bool(np.array_equal(np.asarray(a), np.asarray(b))), _arrays(again), _arrays(state)
+        )
+        if not all(jax.tree.leaves(same)):
+            raise RuntimeError("the restored state is not the saved one")
+    with phase("evaluate"):
+        jax.block_until_ready(job.pack.evaluate(state.agent, job.pack.env.default_params(), "validation", 2))
+    device = jax.devices()[0].memory_stats() or {}
+    now = sum(leaf.nbytes for leaf in jax.tree.leaves(_arrays(state)))
+    host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    found = {
+        "phases": phases,
+        "device_bytes": device.get("peak_bytes_in_use"),
+        "host_bytes": host,
+        # The ring is allocated whole at the start, so memory at the end is memory now.
+        "forecast_device_bytes": device.get("peak_bytes_in_use"),
+        "forecast_host_bytes": host,
+        "state_bytes": now,
+        "checkpoint_bytes": now,
+        "agent_steps_per_second": PROBED_ENV_STEPS * job.pack.envs / max(phases["train"], 1e-9),
+        "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
+        "versions": library_versions(),
+    }
+    write_json(folder.probe, found)
+    return found
+
+
+def _arrays(state: Any) -> Any:
+    return eqx.filter(state, eqx.is_array)
