@@ -35,6 +35,9 @@ def run(
         bool, typer.Option("--from-lost-host", help="Take the study from a machine that is gone.")
     ] = False,
     no_check: Annotated[bool, typer.Option("--no-check", help="Start without a preflight.")] = False,
+    until_decided: Annotated[
+        bool, typer.Option("--until-decided", help="Add seeds in planned batches, up to maximum_seeds and the budget.")
+    ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no reports at the end.")] = False,
     plain: Annotated[bool, typer.Option("--plain", help="One line an event instead of a live table.")] = False,
 ) -> None:
@@ -55,6 +58,7 @@ def run(
             "--retrain-lost": retrain_lost,
             "--from-lost-host": from_lost_host,
             "--no-check": no_check,
+            "--until-decided": until_decided,
             "--no-report": no_report,
         }
         _detach(opened, [*words, *(flag for flag, on in flags.items() if on)], study)
@@ -73,18 +77,49 @@ def run(
         if not no_check:
             conduct.preflight(opened, ledger, view.say)
         options = Options(selection, on_tick=view.tick, on_event=view.event)
-        ending = _supervise(opened, ledger, options, view, reports=not no_report)
+        ending = _supervise(opened, ledger, options, view, not no_report, until_decided)
     _tell_end(opened, ending, study)
 
 
-def _supervise(opened: "OpenStudy", ledger: "Ledger", options: "Options", view: "View", reports: bool) -> "Ending":
+def _supervise(
+    opened: "OpenStudy", ledger: "Ledger", options: "Options", view: "View", reports: bool, until_decided: bool
+) -> "Ending":
+    """Works on the gap, batch after batch where seeds may be added; reports and shutdown follow the last one."""
     from dreamproof.cli.report import write_reports
     from dreamproof.study import conduct
+    from dreamproof.study.supervisor import Ending
 
-    with conduct.supervising(opened, ledger, options) as supervisor, _hearing_signals(supervisor):
-        ending = supervisor.run()
-        conduct.finish(opened, supervisor, ending, view.say, write_reports if reports else None)
-    return ending
+    while True:
+        with conduct.supervising(opened, ledger, options) as supervisor, _hearing_signals(supervisor):
+            ending = supervisor.run()
+            if until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
+                continue
+            conduct.finish(opened, supervisor, ending, view.say, write_reports if reports else None)
+        return ending
+
+
+NO_MORE_SEEDS = {
+    "decided": "every comparison is decided",
+    "gap": "declared cells are missing",
+    "blocked": "a lint forbids any verdict; see the decision report",
+    "maximum": "the declared maximum of seeds is reached",
+    "budget": "the next batch would go beyond the budget",
+}
+
+
+def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View") -> bool:
+    """Declares the next planned batch of seeds; False where no more are needed or allowed, and says why."""
+    from dreamproof.report import next_seeds
+    from dreamproof.study import conduct
+
+    answer = next_seeds(opened.folder.root)
+    if not answer.go_on:
+        view.say(f"no seeds are added: {NO_MORE_SEEDS[answer.reason]}")
+        return False
+    opened.study = opened.study.model_copy(update={"seeds": answer.seeds(opened.study.seeds)})
+    conduct.declare(opened, ledger)
+    view.say(f"not decided: going on to {answer.seeds_per_arm} seeds an arm")
+    return True
 
 
 @contextmanager

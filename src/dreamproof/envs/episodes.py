@@ -29,15 +29,16 @@ class Episodes(NamedTuple):
     trace: Any
 
 
-def shared_episodes(
-    env: Env, act: Policy, memory: Any, layouts: tuple[Array, Split, int, int], params: Params, trace: Trace = None
-) -> Episodes:
-    """Complete episodes of R policies on the same layouts; `act` and `memory` have leading axes (R, E), so do results.
+def episode_keys(seed: int, split: Split, episodes: int) -> tuple[Array, Array]:
+    """What lays out the first episode of so many envs (E,), and what is random inside it (E,)."""
+    return layout_keys(seed, split, episodes, 0), noise_keys(seed, split, episodes, 0)
 
-    layouts: seed, split, number of episodes E and number of policies R.
-    """
-    seed, split, count, policies = layouts
-    keys = (layout_keys(seed, split, count, 0), noise_keys(seed, split, count, 0))
+
+def shared_episodes(
+    env: Env, act: Policy, memory: Any, keys: tuple[Array, Array], params: Params, trace: Trace = None
+) -> Episodes:
+    """Complete episodes of R policies on the same layouts; `act`, `memory` and results have leading axes (R, E)."""
+    count, policies = keys[0].shape[0], jax.tree.leaves(memory)[0].shape[0]
     shared = tuple(jnp.concatenate([each] * policies) for each in keys)
 
     def flat(tree: Any) -> Any:

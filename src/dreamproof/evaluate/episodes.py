@@ -1,52 +1,54 @@
 """Evaluates a run under named conditions and writes what it saw; layouts are the same for every arm and seed."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
 from dreamproof.envs.api import Condition, Env
-from dreamproof.envs.episodes import Episodes, complete_episodes, shared_episodes
+from dreamproof.envs.episodes import Episodes, complete_episodes, episode_keys, shared_episodes
 from dreamproof.envs.scripted import floors
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import certificate
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.jaxcore.devices import code_commit
-from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
+from dreamproof.jaxcore.keys import Split, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
 from dreamproof.version import __version__
 
-CALIBRATION_EPISODES = 100
 LAYOUT_SEED = 0
 SIGNALS = ("shadow/uncertainty", "shadow/violation")
 
 
 @eqx.filter_jit
-def _run(loaded: tuple[Any, Env], state: Any, scalars: Any, params: Any, split: Split, episodes: int) -> Episodes:
-    agent, env = loaded
-    seed = jnp.asarray(LAYOUT_SEED, jnp.uint32)
+def _run(fixed: tuple[Any, Env], state: Any, scalars: Any, params: Any, keys: tuple[Array, Array]) -> Episodes:
+    agent, env = fixed
 
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
-        def act(state: Any, memory: Any, seen: TimeStep) -> Any:
-            return agent.act(state, memory, seen, step_key(seed, "evaluate", index), scalars, explore=False)
+        def act(memory: Any, seen: TimeStep) -> Any:
+            return agent.act(state, memory, seen, step_key(LAYOUT_SEED, "evaluate", index), scalars, explore=False)
 
-        return tuple(eqx.filter_vmap(act, in_axes=(None, 0, 0))(state, memory, seen))
+        return tuple(eqx.filter_vmap(act)(memory, seen))
 
     def trace(_state: Any, _seen: TimeStep, memory: Any) -> Array:
         return memory.barrier
 
-    memory = eqx.filter_vmap(lambda _: agent.init_memory(episodes))(jnp.zeros(1))
-    return shared_episodes(env, policy, memory, (seed, split, episodes, 1), params, trace)
+    memory = eqx.filter_vmap(lambda _: agent.init_memory(keys[0].shape[0]))(jnp.zeros(1))
+    return shared_episodes(env, policy, memory, keys, params, trace)
 
 
 def run_episodes(loaded: Loaded, condition: Condition, split: Split, episodes: int) -> Episodes:
     """Complete deterministic episodes of one agent under one condition; leaves have a leading axis of 1."""
     params = condition.change(loaded.env.default_params())
     scalars = loaded.scalars | {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
-    return _run((loaded.agent, loaded.env), loaded.state, scalars, params, split, episodes)
+    keys = episode_keys(LAYOUT_SEED, split, episodes)
+    return _run((loaded.agent, loaded.env), loaded.state, scalars, params, keys)
 
 
 def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> EvaluatedCheckpoint:
@@ -66,23 +68,25 @@ def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> Ev
     )
 
 
+@functools.cache
+def _floor(env: Env, name: str) -> Callable[..., Episodes]:
+    """Complete episodes of one scripted policy, compiled once for all conditions."""
+    scripted = floors(env.spec)[name]
+
+    def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
+        return scripted(step_key(LAYOUT_SEED, "floor", index), seen.observation), memory, {}
+
+    return jax.jit(lambda keys, params: complete_episodes(env, policy, None, keys, params))
+
+
 def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict[str, float]]:
     """What the scripted policies reach on the same layouts: means of return, cost and goals."""
     params = condition.change(env.default_params())
-    seed = jnp.asarray(LAYOUT_SEED, jnp.uint32)
-    keys = (layout_keys(seed, "test", episodes, 0), noise_keys(seed, "test", episodes, 0))
     found = {}
-    for name, scripted in floors(env.spec).items():
-
-        def policy(memory: Any, seen: TimeStep, index: Array, act: Any = scripted) -> Any:
-            return act(step_key(seed, "floor", index), seen.observation), memory, {}
-
-        result = eqx.filter_jit(complete_episodes)(env, policy, None, keys, params)
-        found[name] = {
-            "return": float(result.returns.mean()),
-            "cost": float(result.costs.mean()),
-            "goals": float(result.goals.mean()),
-        }
+    for name in floors(env.spec):
+        result = _floor(env, name)(episode_keys(LAYOUT_SEED, "test", episodes), params)
+        means = {"return": result.returns, "cost": result.costs, "goals": result.goals}
+        found[name] = {key: float(values.mean()) for key, values in means.items()}
     return found
 
 
@@ -132,7 +136,7 @@ class Evaluator:
         """Validation episodes without any shift: what calibrates, and what shifted episodes are told from."""
         if which not in self._nominal:
             nominal = find_condition(loaded.env, "id")
-            self._nominal[which] = run_episodes(loaded, nominal, "validation", CALIBRATION_EPISODES)
+            self._nominal[which] = run_episodes(loaded, nominal, "validation", self.episodes)
         return self._nominal[which]
 
     def _offset(self, which: str, loaded: Loaded) -> float:

@@ -87,6 +87,24 @@ class MLP(eqx.Module):
         return x if self.output is None else self.output(x).astype(jnp.float32)
 
 
+class Plain(eqx.Module):
+    """Linear layers and SiLU without norms, for short inputs whose length matters (places in metres)."""
+
+    layers: list[Linear]
+
+    def __init__(self, key: Array, sizes: tuple[int, ...]) -> None:
+        keys = jax.random.split(key, len(sizes))
+        layers = [Linear(k, inputs, units) for k, inputs, units in zip(keys, sizes[:-1], sizes[1:], strict=False)]
+        # Kinks spread over the input instead of all at its zero.
+        spread = eqx.tree_at(lambda layer: layer.bias, layers[0], jax.random.normal(keys[-1], (sizes[1],)))
+        self.layers = [spread, *layers[1:]]
+
+    def __call__(self, x: Array) -> Array:
+        for layer in self.layers[:-1]:
+            x = jax.nn.silu(layer(x))
+        return self.layers[-1](x)
+
+
 def ensemble(build: Callable[[Array], eqx.Module], key: Array, members: int) -> eqx.Module:
     """`members` modules of one shape with a leading member axis, to be called through jax.vmap."""
     return eqx.filter_vmap(build)(jax.random.split(key, members))

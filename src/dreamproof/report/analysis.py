@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dreamproof.report.data import FINAL, Evidence, Group
-from dreamproof.report.lints import BLOCK, Lint, find_lints
+from dreamproof.report.lints import BLOCK, LEVELS, WARN, Lint, find_lints
 from dreamproof.report.spending import Spending, count_spending
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.compare import Comparison, compare, holm
@@ -19,6 +19,7 @@ from dreamproof.stats.describe import (
     tail_mean,
     zero_share,
 )
+from dreamproof.stats.permutation import fewest_seeds, smallest_p
 from dreamproof.stats.sequential import BatchQuestion, LookPlan, NextBatch, make_look_plan, next_batch
 from dreamproof.stats.verdict import Kind, Question, SeedsPlan, Verdict, Why, judge, plan_seeds
 
@@ -90,6 +91,8 @@ class Analysis:
 def analyse(evidence: Evidence) -> Analysis:
     """All statements that the evidence allows."""
     analysis = Analysis(evidence, lints=find_lints(evidence), look_plan=_look_plan(evidence))
+    analysis.lints += _hopeless_plan(analysis)
+    analysis.lints.sort(key=lambda lint: LEVELS.index(lint.level))
     for group, values in evidence.values.items():
         summary = summarise(np.array([values[seed] for seed in sorted(values)]))
         if summary is not None:
@@ -109,6 +112,18 @@ def _look_plan(evidence: Evidence) -> LookPlan:
     if first.maximum_seeds is None:
         return make_look_plan(len(evidence.study.seeds))
     return make_look_plan(len(first.seeds), first.maximum_seeds)
+
+
+def _hopeless_plan(analysis: Analysis) -> list[Lint]:
+    """Says when even the last planned look has too few seeds for any verdict."""
+    last = len(analysis.look_plan.looks) - 1
+    seeds, arms = analysis.look_plan.maximum, max(1, len(analysis.treatments))
+    level = analysis.look_plan.level(last, arms)
+    if smallest_p(seeds, seeds) <= level:
+        return []
+    needed = fewest_seeds(level)
+    facts = {"seeds": seeds, "level": f"{level:.4f}", "arms": arms, "needed": needed}
+    return [Lint("hopeless_plan", WARN, {**facts, "smallest_p": f"{smallest_p(seeds, seeds):.3f}"})]
 
 
 def _tails(evidence: Evidence) -> dict[Group, CostTail]:
@@ -236,8 +251,7 @@ def _next_batch(analysis: Analysis) -> NextBatch:
     blocking = tuple(lint.code for lint in analysis.lints if lint.level == BLOCK and lint.code in deciding)
     done = len(evidence.study.seeds)
     per_cell = analysis.spending.price_per_cell
-    arms = len(undecided) + 1
-    price = None if per_cell is None else per_cell * arms
+    price = None if per_cell is None else per_cell * len(evidence.arms)
     missing = analysis.spending.missing_cells + analysis.spending.missing_evals
     question = BatchQuestion(
         analysis.look_plan, done, undecided, blocking, missing, price, analysis.spending.money_left

@@ -174,7 +174,8 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
     ):
         if p is not None:
             numbers.put(f"{key}.{name}", p, p_text(p), cells)
-    numbers.put(f"{key}.improvement", found.improvement, f"{found.improvement:.2f}", cells)
+    if found.improvement_interval is not None:  # one seed a side gives 0 or 1, which says nothing
+        numbers.put(f"{key}.improvement", found.improvement, f"{found.improvement:.2f}", cells)
     _put_interval(numbers, f"{key}.improvement", found.improvement_interval, 2, cells)
     if found.effect_size is not None:
         numbers.put(f"{key}.effect", found.effect_size, number_text(found.effect_size, 2), cells)

@@ -124,7 +124,7 @@ class _Deck:
         slide = self.deck.slides.add_slide(self.deck.slide_layouts[6])
         self.box(slide, (0, 0, 0.28, HEIGHT), ACCENT)
         heading = telling.words("slides.title", name=study.name)
-        self.text(slide, (0.9, 0.8, 11.6, 1.2), [heading], 36, bold=True)
+        self.text(slide, (0.9, 0.8, 11.6, 1.2), [heading], _fitting([heading], 36, 11.0, 0.8), bold=True)
         said = self.plain(answer(telling))
         self.box(slide, (0.9, 2.4, 11.6, 2.6), WASH)
         self.text(slide, (1.1, 2.55, 11.2, 2.4), [said], _fitting([said], 24, 11.0, 2.3), colour=INK)
@@ -182,9 +182,12 @@ class _Deck:
                 cell.fill.fore_color.rgb = _colour(ACCENT if row == 0 else WASH if row % 2 == 0 else "FFFFFF")
                 paragraph = cell.text_frame.paragraphs[0]
                 paragraph.alignment = PP_ALIGN.LEFT if column in table.left else PP_ALIGN.RIGHT
-                run = paragraph.add_run()
-                run.text = text
-                self.style(run, size, row == 0, "FFFFFF" if row == 0 else INK)
+                for number, line in enumerate(text.split("\n")):
+                    if number:
+                        paragraph.add_line_break()
+                    run = paragraph.add_run()
+                    run.text = line
+                    self.style(run, size, row == 0, "FFFFFF" if row == 0 else INK)
             grid.rows[row].height = Pt(size * 1.9)
         lines = [note] if note else []
         if len(table.rows) > MOST_ROWS:

@@ -27,7 +27,7 @@ class WorldModel(Settings):
     bin_reach: float = Field(5.0, gt=0, description="outermost bins are ±symexp(reach)")
     uniform_mix: float = Field(0.01, ge=0, lt=1)
     learning_rate: Traced = Field(3e-4, gt=0)
-    clip: float = Field(100.0, gt=0)
+    clip: float = Field(1000.0, gt=0)
     reconstruction_scale: Traced = Field(20.0, gt=0, description="weight of the squared error of symlog observations")
     entity_scale: Traced = Field(500.0, ge=0, description="weight of the squared error of where entities go")
     margin_scale: Traced = Field(5.0, ge=0)

@@ -49,7 +49,11 @@ def write_index(folder: StudyFolder, state: StudyState, position: Position) -> N
             [one.started, one.identity, one.last_event, one.ended, one.reason] for one in state.supervisors
         ],
         "cells": {text: _unusual(cell) for text, cell in state.known_cells().items()},
-        "eval_cells": [[text, condition, _unusual(one)] for (text, condition), one in state.known_evals().items()],
+        "eval_cells": [
+            [text, condition, unusual]
+            for (text, condition), one in state.known_evals().items()
+            if (unusual := _unusual(one))
+        ],
         "open_attempts": [_values(attempt) for attempt in state.open_attempts.values()],
         "tally": _values(state.tally),
     }

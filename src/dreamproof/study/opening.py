@@ -61,6 +61,7 @@ def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
     study = read_study(file)
     folder = results_folder(study, file)
     state = read_state(folder, numbers_only)
+    study = with_added_seeds(study, state)
     state.redeclare(study)
     return OpenStudy(folder, study, file, state)
 
@@ -72,9 +73,19 @@ def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
     study = read_study(folder.declaration) if folder.declaration.exists() else state.study
     if study is None:
         raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {folder.root}")
+    study = with_added_seeds(study, state)
     state.redeclare(study)
     file = (folder.root / (state.beside or folder.declaration.name)).resolve()
     return OpenStudy(folder, study, file, state)
+
+
+def with_added_seeds(study: Study, state: StudyState) -> Study:
+    """The study with the seeds that `run --until-decided` added: those of the ledger, within the declared maximum."""
+    known = state.study.seeds if state.study is not None else []
+    added = study.maximum_seeds is not None and len(study.seeds) < len(known) <= study.maximum_seeds
+    if not added or known[: len(study.seeds)] != study.seeds:
+        return study
+    return study.model_copy(update={"seeds": known})
 
 
 def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:

@@ -12,7 +12,7 @@ from jax import Array
 
 from dreamproof.agents.api import Agent
 from dreamproof.envs.api import Env, Params
-from dreamproof.envs.episodes import Episodes, shared_episodes
+from dreamproof.envs.episodes import Episodes, episode_keys, shared_episodes
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.train import Train as Settings
@@ -164,13 +164,12 @@ class Pack:
 
     def _evaluate(self, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
         """Complete deterministic episodes of every replica on layouts shared by all of them; leaves (R, E)."""
-        seed = jnp.zeros((), jnp.uint32)
 
         def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
             def act(agent: Any, memory: Any, seen: TimeStep, scalars: dict) -> Any:
-                return self.agent.act(agent, memory, seen, step_key(seed, "evaluate", index), scalars, explore=False)
+                return self.agent.act(agent, memory, seen, step_key(0, "evaluate", index), scalars, explore=False)
 
             return tuple(eqx.filter_vmap(act)(agent, memory, seen, self.scalars))
 
         memory = eqx.filter_vmap(lambda _: self.agent.init_memory(episodes))(self.seeds)
-        return shared_episodes(self.env, policy, memory, (seed, split, episodes, self.replicas), params)
+        return shared_episodes(self.env, policy, memory, episode_keys(0, split, episodes), params)

@@ -16,8 +16,6 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.train.loop import read_job
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
-PROBED_ENV_STEPS = 4
-
 
 def probe(folder: RunFolder) -> dict[str, Any]:
     """Does everything a run does, once, and writes probe.json."""
@@ -36,14 +34,16 @@ def probe(folder: RunFolder) -> dict[str, Any]:
     with phase("prefill"):
         state, _ = job.pack.prefill(state, -(-settings.prefill_agent_steps // settings.envs))
     with phase("compile and train"):
-        state, _ = job.pack.chunk(state, PROBED_ENV_STEPS)
+        # The same length as in training, so that the compiled program is found again there.
+        steps = max(1, settings.chunk_agent_steps // settings.envs)
+        state, _ = job.pack.chunk(state, steps)
         jax.block_until_ready(state.env_steps)
     with phase("train"):
-        state, _ = job.pack.chunk(state, PROBED_ENV_STEPS)
+        state, _ = job.pack.chunk(state, steps)
         jax.block_until_ready(state.env_steps)
     with phase("save"):
-        steps = int(state.env_steps) * job.pack.envs
-        facts = checkpoint_facts(job.runs[0], steps, int(state.agent.gradient_steps[0]), job.names)
+        done = int(state.env_steps) * job.pack.envs
+        facts = checkpoint_facts(job.runs[0], done, int(state.agent.gradient_steps[0]), job.names)
         saved = save_cell(job.writers[0], job.pack, state, 0, facts | {"frozen": False})
     with phase("restore"):
         again = restore(job.pack, [saved])
@@ -66,7 +66,7 @@ def probe(folder: RunFolder) -> dict[str, Any]:
         "forecast_host_bytes": host,
         "state_bytes": now,
         "checkpoint_bytes": now,
-        "agent_steps_per_second": PROBED_ENV_STEPS * job.pack.envs / max(phases["train"], 1e-9),
+        "agent_steps_per_second": steps * job.pack.envs / max(phases["train"], 1e-9),
         "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
         "versions": library_versions(),
     }

@@ -199,7 +199,7 @@ class DreamerAgent:
 
     def _dream(self, state: DreamerState, states: Latent, key: Array) -> Dream:
         pick_key, dream_key = jax.random.split(key)
-        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), states)
+        flat = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), states)
         total = flat.h.shape[0]
         chosen = jax.random.randint(pick_key, (self.settings.behavior.starts,), 0, total)
         start = jax.tree.map(lambda x: x[chosen], flat)

@@ -16,11 +16,13 @@ from jax import Array
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.heads import Categoricals, Normal, TwoHot, coin_loss, symlog
-from dreamproof.nn.layers import MLP, Dense, Linear, Norm
+from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain
 from dreamproof.settings.dreamer import WorldModel as Settings
 
 LEAST_LATENT_SIGMA = 0.01
 DANGER_CONTEXT = 8
+DANGER_UNITS = 32
+ENTITY_REACH = 2.0
 
 
 class Latent(NamedTuple):
@@ -47,9 +49,10 @@ class Batch(NamedTuple):
     held_out: Array
 
 
-def with_distance(entities: Array) -> Array:
-    """(..., W) → (..., W + 1): the distance is what most often matters."""
-    return jnp.concatenate([entities, jnp.sqrt((entities**2).sum(-1, keepdims=True) + 1e-6)], axis=-1)
+def placed(entities: Array) -> Array:
+    """(..., W) → (..., W + 1): where an entity is, cut off where it cannot matter, and how far away."""
+    near = jnp.clip(entities, -ENTITY_REACH, ENTITY_REACH)
+    return jnp.concatenate([near, jnp.sqrt((near**2).sum(-1, keepdims=True) + 1e-6)], axis=-1)
 
 
 def entity_shape(spec: Spec, settings: Settings) -> tuple[int, int]:
@@ -67,21 +70,21 @@ class Entities(eqx.Module):
     context: Linear
     place: Linear
     residual: Linear
-    embed: MLP
+    embed: Plain
     speed: Linear
-    danger: MLP
-    nearness: MLP
+    danger: Plain
+    nearness: Plain
 
-    def __init__(self, key: Array, width: int, state_size: int, units: int, dtype: Any) -> None:
+    def __init__(self, key: Array, width: int, state_size: int, units: int) -> None:
         keys = jax.random.split(key, 8)
         self.motion = Linear(keys[0], state_size, width * (width + 1), scale=0.01)
         self.context = Linear(keys[1], state_size, units)
         self.place = Linear(keys[2], width, units)
         self.residual = Linear(keys[3], units, width, scale=0.01)
-        self.embed = MLP(keys[4], (width + 1, units), units, dtype)
+        self.embed = Plain(keys[4], (width + 1, DANGER_UNITS, units))
         self.speed = Linear(keys[5], state_size, DANGER_CONTEXT)
-        self.danger = MLP(keys[6], (width + 1 + DANGER_CONTEXT, units), 1)
-        self.nearness = MLP(keys[7], (width + 1, units), 1)
+        self.danger = Plain(keys[6], (width + 1 + DANGER_CONTEXT, DANGER_UNITS, DANGER_UNITS, 1))
+        self.nearness = Plain(keys[7], (width + 1, DANGER_UNITS, DANGER_UNITS, 1))
 
     def move(self, state: Array, entities: Array) -> Array:
         """The entities (..., J, W) after a step: one affine map for all of them, plus what is special about a place."""
@@ -93,17 +96,17 @@ class Entities(eqx.Module):
 
     def pool(self, entities: Array) -> Array:
         """(..., J, W) → (..., units): the largest answer of any entity to each of `units` learned questions."""
-        return self.embed(with_distance(symlog(entities))).max(axis=-2)
+        return self.embed(placed(entities)).max(axis=-2)
 
     def cost_logit(self, state: Array, entities: Array) -> Array:
         """(...): how sure it is that the worst entity costs something in this step."""
         context = self.speed(state)[..., None, :]
         wide = jnp.broadcast_to(context, (*entities.shape[:-1], DANGER_CONTEXT))
-        return self.danger(jnp.concatenate([with_distance(entities), wide], axis=-1))[..., 0].max(-1)
+        return self.danger(jnp.concatenate([placed(entities), wide], axis=-1))[..., 0].max(-1)
 
     def margin(self, entities: Array) -> Array:
         """(...): distance to violating the constraint by the nearest entity."""
-        return self.nearness(with_distance(entities))[..., 0].min(-1)
+        return self.nearness(placed(entities))[..., 0].min(-1)
 
 
 class WorldModel(eqx.Module):
@@ -143,7 +146,7 @@ class WorldModel(eqx.Module):
         self.proceed = MLP(keys[8], head, 1, dtype)
         self.margin = MLP(keys[9], head, 1, dtype)
         width = self.entity_shape[1]
-        self.entities = Entities(keys[10], width, h, settings.entity_units, dtype) if self.has_entities else None
+        self.entities = Entities(keys[10], width, h, settings.entity_units) if self.has_entities else None
 
     @property
     def entity_shape(self) -> tuple[int, int]:
@@ -265,7 +268,8 @@ def swap_latents(model: WorldModel, state: Latent, count: Array, key: Array) -> 
     order_key, draw_key = jax.random.split(key)
     groups = model.settings.groups
     expected = model.draw(model.distribution(model.prior(state.h)), draw_key)
-    place = jnp.argsort(jnp.argsort(jax.random.uniform(order_key, (*state.z.shape[:-1], groups)), axis=-1), axis=-1)
+    lots = jax.random.uniform(order_key, (*state.z.shape[:-1], groups))
+    place = (lots[..., None, :] < lots[..., :, None]).sum(-1)
     swapped = jnp.repeat(place < count, state.z.shape[-1] // groups, axis=-1)
     return state._replace(z=jnp.where(swapped, expected, state.z))
 

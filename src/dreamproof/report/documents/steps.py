@@ -35,7 +35,8 @@ def _gap(telling: Telling) -> list[str]:
     if spending.missing_cells:
         seconds = spending.completion_seconds
         price = telling.money(None if seconds is None else spending.money(seconds))
-        steps.append(words("step.train_gap", cells=spending.missing_cells, hours=telling.hours(seconds), price=price))
+        key = "step.train_gap" if seconds is not None else "step.train_gap_unpriced"
+        steps.append(words(key, cells=spending.missing_cells, hours=telling.hours(seconds), price=price))
     if spending.missing_evals:
         seconds = None if spending.seconds_per_eval is None else spending.missing_evals * spending.seconds_per_eval
         key = "step.eval_gap" if seconds is not None else "step.eval_gap_unpriced"

@@ -84,6 +84,7 @@ def _state_patch(state: str, label: str) -> Patch:
 def _matrix_axes(axes: Any, arms: list[str], width: float) -> None:
     axes.set_xlim(0, width)
     axes.set_ylim(len(arms), -1.5)
+    axes.set_aspect("equal")
     axes.set_yticks([row + 0.5 for row in range(len(arms))], arms)
     axes.tick_params(length=0, labelcolor=INK)
     axes.set_xticks([])
