@@ -17,6 +17,14 @@ COVERAGE_NOTE = (
     "The bootstrap alone is too narrow with few seeds, and no interval is right at 5 seeds when 30 % of them "
     "collapse; reports therefore print both intervals and flag arms that fall into two groups."
 )
+ERROR_NOTE = (
+    "The exact test errs in at most 5 % by construction; with few seeds it only reaches coarser levels and errs less. "
+    "The simulation itself is uncertain by about 1 percentage point with 2,000 studies and 0.5 with 8,000."
+)
+POWER_NOTE = (
+    "Four seeds an arm give the exact test so few splits that it finds less than the t test of the prediction. "
+    "A sequential plan with the same maximum stops earlier and pays for it with power; a larger maximum wins it back."
+)
 Draw = Callable[[np.random.Generator, int], Floats]
 TABLE = Path(__file__).with_name("CALIBRATION.md")
 
@@ -82,15 +90,14 @@ def coverage_table(studies: int) -> list[str]:
 
 def error_table(studies: int) -> list[str]:
     """False better/worse where all arms are drawn alike."""
-    lines = [
-        "| design | arms v reference | data | false better/worse | false in % of 5 % |",
-        "|---|---:|---|---:|---:|",
-    ]
+    lines = ["| design | arms v reference | data | studies | false better/worse |", "|---|---:|---|---:|---:|"]
     designs = [((5, 5), 1), ((5, 5), 3), ((10, 10), 1), ((5, 20), 1), ((5, 20), 3), ((3, 12), 1)]
     for looks, arms in designs:
         for name, (draw, _) in KINDS.items():
-            rate = verdicts(draw, looks, arms, 0.0, studies)["different"]
-            lines.append(f"| {_plan_text(looks)} | {arms} | {name} | {rate:.1%} | {rate / 0.05:.0%} |")
+            # The row that lies nearest to the limit is drawn more often.
+            repeats = 4 * studies if (looks, name) == ((10, 10), "normal") else studies
+            rate = verdicts(draw, looks, arms, 0.0, repeats)["different"]
+            lines.append(f"| {_plan_text(looks)} | {arms} | {name} | {repeats:,} | {rate:.1%} |")
     return lines
 
 
@@ -138,10 +145,12 @@ def table(studies: int) -> str:
         COVERAGE_NOTE,
         "\n".join(coverage_table(studies)),
         "## False better/worse under no difference (nominal 5 %, Holm over all arms)",
+        ERROR_NOTE,
         "\n".join(error_table(studies)),
         "## Equivalence (nominal 5 %)",
         "\n".join(equivalence_table(studies)),
         "## Power against the prediction (normal seeds, 80 % planned with the true sd)",
+        POWER_NOTE,
         "\n".join(power_table(studies)),
     ]
     return "\n\n".join(parts) + "\n"

@@ -33,10 +33,10 @@ def small_study(**changes: Any) -> dict[str, Any]:
     return study | changes
 
 
-def declare(folder: Path, **changes: Any) -> Path:
+def declare(place: Path, /, **changes: Any) -> Path:
     """Writes the study file of a small study and returns it."""
     study = small_study(**changes)
-    folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{study['name']}.yaml"
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / f"{study['name']}.yaml"
     file.write_text(yaml.safe_dump(study, sort_keys=False))
     return file

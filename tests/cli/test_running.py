@@ -197,6 +197,18 @@ def test_sigterm_ends_the_supervisor_alone(
     assert len(steps_by_process(file, "low-seed0")) == 1
 
 
+def test_a_polite_kill_during_the_preflight_leaves_no_probe_behind(tmp_path: Path) -> None:
+    script = "import os, sys, time; open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    trainer = {"command": [sys.executable, "-c", script, "{run_dir}"]}
+    file = declare(tmp_path, trainer=trainer, conditions=[])
+    supervisor = subprocess.Popen([*COMMAND, "run", str(file), "--plain"], start_new_session=True)
+    [pid] = wait_for(lambda: [path for path in folder_of(file).root.glob("probes/*/pid") if path.read_text()])
+    supervisor.terminate()
+    assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.read_text()), 0)
+
+
 def test_a_closed_terminal_ends_nothing(spawn: Callable[..., Any], tmp_path: Path) -> None:
     file = slow_study(tmp_path, seeds=1)
     master, terminal = pty.openpty()
@@ -221,7 +233,7 @@ def test_a_detached_run_works_on_after_its_command_has_ended(dreamproof: Callabl
     assert "works on it" in said.output
     wait_for(lambda: rows_of(file, "supervisor_ended"))
     assert len(rows_of(file, "train_proven")) == 1
-    assert "everything is proven" in wait_for(lambda: folder_of(file).supervisor_log.read_text())
+    wait_for(lambda: "everything is proven" in folder_of(file).supervisor_log.read_text())
 
 
 def test_stopped_cells_are_tried_again_when_a_person_says_so(dreamproof: Callable[..., Any], tmp_path: Path) -> None:

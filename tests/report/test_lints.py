@@ -173,6 +173,12 @@ def test_a_lower_is_better_metric_turns_floors_and_verdicts_round(imported_study
     assert tell(imported_study(different, direction="lower"), "en").analysis.verdicts["b"].kind is Kind.WORSE
 
 
+@pytest.mark.parametrize(("seeds", "hopeless"), [("3", True), ("4", True), ("5", False)])
+def test_a_plan_that_can_never_decide_is_told(imported_study: Callable[..., Path], seeds: str, hopeless: bool) -> None:
+    rows = table({arm: values[: int(seeds)] for arm, values in GOOD.items()})
+    assert ("hopeless_plan" in codes(imported_study(rows, seeds=seeds))) == hopeless
+
+
 def test_an_unknown_kind_of_shift_is_told(tmp_path: Path) -> None:
     plan = Plan(more={"conditions": ["id", "hallu2", "mass_x2"]}, curves=False)
     root = make_study(tmp_path / "study", plan)

@@ -124,14 +124,19 @@ def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View") -> bool:
 
 @contextmanager
 def deaf_to_hangup() -> Iterator[None]:
-    """A closed terminal or a dropped connection ends nothing."""
+    """A closed terminal or a dropped connection ends nothing; a polite kill ends this process and what it probes."""
     import signal
 
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    def leave(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    terminate = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, hangup)
+        signal.signal(signal.SIGTERM, terminate)
 
 
 @contextmanager

@@ -41,7 +41,8 @@ class Probe(SoloEnv):
         """The answers."""
 
     def _spec(self, name: str, observation_size: int, has_cost: bool = False) -> Spec:
-        return Spec(name, observation_size, 1, self.episode_agent_steps, has_cost=has_cost, has_margin=has_cost)
+        spec = Spec(name, observation_size, 1, self.episode_agent_steps, has_cost=has_cost, has_margin=has_cost)
+        return spec._replace(terminates=False)
 
     def _shown(self, observation: Array, reward: Array, agent_steps: Array, params: Params) -> TimeStep:
         zero, no = jnp.zeros(()), jnp.zeros((), bool)
@@ -158,7 +159,7 @@ class SurviveProbe(Probe):
     @cached_property
     def spec(self) -> Spec:
         """Whether it is over."""
-        return self._spec("ProbeSurvive", 1)
+        return self._spec("ProbeSurvive", 1)._replace(terminates=True)
 
     def known(self) -> Known:
         """1 a step; half of all random actions end it."""

@@ -11,6 +11,7 @@ class Spec(NamedTuple):
 
     entities: (start, stop, width) of observation slots that are a set of things, `width` numbers each.
     absolute: names of slots that only tell where the world's origin and axes are; nothing that matters depends on them.
+    terminates: False only where every episode lasts `episode_agent_steps`; such episodes end and restart together.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Spec(NamedTuple):
     constraint_radius: float | None = None
     entities: tuple[int, int, int] | None = None
     absolute: tuple[str, ...] = ()
+    terminates: bool = True
 
     def slot(self, name: str) -> slice | None:
         """Where a named part ('goal', 'hazards', ...) lies in the observation; None where the task has none."""

@@ -144,6 +144,16 @@ class AttemptFolder:
         return self.root / "stop.json"
 
     @property
+    def job(self) -> Path:
+        """Which job of a cluster this attempt is."""
+        return self.root / "job.json"
+
+    @property
+    def lease(self) -> Path:
+        """Whether the attempt may still write; its keeper reads it every second."""
+        return self.root / "lease.json"
+
+    @property
     def stacks(self) -> Path:
         """Where the process stood when it was found stalled."""
         return self.root / "stacks.txt"
@@ -238,6 +248,21 @@ class StudyFolder:
     @property
     def attempts(self) -> Path:
         return self.root / "attempts"
+
+    @property
+    def submissions(self) -> Path:
+        """What was handed to a cluster's scheduler, one folder a call, with the scheduler's words about every element."""
+        return self.root / "submissions"
+
+    @property
+    def cluster(self) -> Path:
+        """The name that all jobs of this study bear."""
+        return self.root / "cluster.json"
+
+    @property
+    def queue(self) -> Path:
+        """How the study's jobs stood when a supervisor last asked."""
+        return self.root / "queue.json"
 
     @staticmethod
     def attempt_name(number: int) -> str:

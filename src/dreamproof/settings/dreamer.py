@@ -75,7 +75,7 @@ class Planner(Settings):
     elites: int = Field(16, ge=1)
     iterations: int = Field(3, ge=1)
     momentum: float = Field(0.1, ge=0, lt=1)
-    first_sigma: float = Field(0.5, gt=0)
+    first_sigma: float = Field(0.3, gt=0)
     least_sigma: float = Field(0.05, ge=0)
     explore_sigma: Traced = Field(0.1, ge=0, description="noise on the executed action while training")
     cost_limit: Traced = Field(1.0, ge=0, description="J_C an episode below which a candidate is safe")

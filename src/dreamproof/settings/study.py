@@ -111,6 +111,10 @@ class Slurm(Settings):
     setup: list[str] = Field(default_factory=list, description="shell lines before the trainer, e.g. module load")
     extra: list[str] = Field(default_factory=list, description="extra #SBATCH lines")
     array_throttle: int = Field(20, ge=1, description="array elements running at a time")
+    requeue: bool = Field(True, description="let a job go back into the queue: at its time limit, preempted, node lost")
+    probe_time_limit: str = Field("00:30:00", description="time limit of the preflight's probe jobs")
+    poll_seconds: float = Field(10.0, ge=1.0, description="seconds between two questions to the controller")
+    lease_seconds: float = Field(15.0, ge=2.0, description="how long a job works on that cannot read its lease")
 
 
 class Backend(Settings):
@@ -122,6 +126,19 @@ class Backend(Settings):
         None, ge=1 << 20, description="host memory of one attempt, where enforceable"
     )
     slurm: Slurm | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _a_queue_is_long(cls, value: Any) -> Any:
+        """On a cluster everything may wait in the queue; what runs at a time is array_throttle's part."""
+        if isinstance(value, dict) and value.get("kind") == "slurm":
+            return {"slots": 1000, "slurm": {}, **value}
+        return value
+
+    @property
+    def side_by_side(self) -> int:
+        """Attempts that run at a time."""
+        return self.slots if self.slurm is None else min(self.slots, self.slurm.array_throttle)
 
     @model_validator(mode="after")
     def _slurm_has_its_part(self) -> Self:

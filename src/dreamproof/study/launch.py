@@ -78,7 +78,7 @@ def ready_evaluations(opened: OpenStudy, job: Job) -> list[Event]:
 
 def next_attempt_name(state: StudyState, folder: StudyFolder) -> str:
     """A name that neither the ledger nor the disk has seen."""
-    last = max((int(name[1:]) for name in state.attempts), default=0)
+    last = max((int(name[1:].partition("r")[0]) for name in state.attempts), default=0)
     while folder.attempt(folder.attempt_name(last + 1)).root.exists():
         last += 1
     return folder.attempt_name(last + 1)

@@ -176,6 +176,7 @@ class _Started:
     def watch(self, opened: OpenStudy, arm: str, limit_seconds: float) -> ArmCheck:
         """Waits for the end, for the first progress of a trainer that knows no probe, or for the limit."""
         trainer = opened.study.trainer
+        foreign = isinstance(trainer, CommandTrainer)
         adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
         asked: str | None = None
         progressed = False
@@ -183,7 +184,7 @@ class _Started:
             while self.process is not None and self.process.poll() is None:
                 self._measure()
                 progressed = adapter.read(self.run, self.output).agent_steps > 0
-                if progressed and not self.run.probe.exists():
+                if foreign and progressed and not self.run.probe.exists():
                     break
                 if self._seconds() > limit_seconds:
                     asked = f"timeout: no first step within {duration_text(limit_seconds)}"
@@ -192,7 +193,7 @@ class _Started:
         finally:
             self._stop()
         code = self.process.returncode if self.process is not None else None
-        if code == 0 or (progressed and asked is None):
+        if code == 0 or (foreign and progressed and asked is None):
             return self._check(arm, True)
         return self._failure(arm, code, asked)
 

@@ -22,7 +22,8 @@ from dreamproof.study import memory_group
 from dreamproof.study.processes import Identity, family, resident_bytes
 
 PR_SET_CHILD_SUBREAPER = 36
-LISTENED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT}
+LISTENED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1}
+LIMIT_IS_NEAR = signal.SIGUSR1
 LONGEST_SAMPLE_GAP_SECONDS = 10.0
 FAMILY_EVERY_SAMPLES = 6
 STOP_FILE_GAP_SECONDS = 1.0
@@ -56,6 +57,10 @@ class Shim:
         self.started = time.monotonic()
         self.started_unix_seconds = time.time()
         self.asked_to_stop: str | None = None
+        self.limit_is_near = False
+        self.status = CANNOT_START << 8
+        self.lease_seconds: float | None = self.order.get("lease_seconds")
+        self.lease_seen = self.started
         self.kill_at: float | None = None
         self.next_sample = self.started + 1.0
         self.samples = 0
@@ -78,6 +83,7 @@ class Shim:
             self._end_family()
             if child.status != 0 or self.asked_to_stop is not None:
                 break
+        self.status = child.status if child.status is not None else self.status
         self._write_exit(child)
         if self.group is not None:
             memory_group.remove(self.group)
@@ -117,6 +123,11 @@ class Shim:
             if child.status is not None:
                 return
             asked = heard is not None and heard.si_signo == signal.SIGTERM
+            if heard is not None and heard.si_signo == LIMIT_IS_NEAR and self.asked_to_stop is None:
+                self.limit_is_near = True
+                self._begin_stop(child, "timeout: the time limit is near")
+                self.kill_at = None  # the limit itself ends what does not end
+            self._keep_lease(child)
             if self.asked_to_stop is None and (asked or self.folder.stop.exists()):
                 self._begin_stop(child)
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
@@ -124,6 +135,23 @@ class Shim:
                 self.kill_at = time.monotonic() + 1.0
             if time.monotonic() >= self.next_sample:
                 self._sample(child)
+
+    def _keep_lease(self, child: Child) -> None:
+        """Kills the child at once where its lease was taken away, or could not be read for too long."""
+        if self.lease_seconds is None:
+            return
+        try:
+            told = read_json(self.folder.lease)  # opening a file asks the server; a look for a missing one may not
+        except OSError:
+            told = None
+        if isinstance(told, dict) and "fenced" not in told:
+            self.lease_seen = time.monotonic()
+            return
+        fenced = told["fenced"] if isinstance(told, dict) else None
+        if fenced is None and time.monotonic() - self.lease_seen < self.lease_seconds:
+            return
+        self.asked_to_stop = f"fenced: {fenced or f'its lease could not be read for {self.lease_seconds:g} s'}"
+        _signal_group(child.process_id, signal.SIGKILL)
 
     def _reap(self, child: Child) -> None:
         while True:
@@ -292,17 +320,24 @@ def _become_command(order: dict[str, Any], command: list[str], output: Path, pip
 
 def main() -> None:
     """Runs the attempt whose folder is the only argument."""
-    folder = AttemptFolder(Path(sys.argv[1]))
+    keep(AttemptFolder(Path(sys.argv[1])))
+
+
+def keep(folder: AttemptFolder) -> Shim | None:
+    """Runs an attempt to its end; None where another claimed it before."""
     with suppress(OSError):
         os.setsid()
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, LISTENED)
+    shim: Shim | None = None
     if claim(folder, {"shim": own_identity(), "child": None}):
         try:
-            Shim(folder).run()
+            shim = Shim(folder)
+            shim.run()
         except OSError as failure:
             rewrite_claim(folder, {"shim": own_identity(), "child": None, "failure": str(failure)[:1000]})
             raise
+    return shim
 
 
 if __name__ == "__main__":

@@ -33,10 +33,12 @@ class Frozen:
         self.count = replicas
 
     def note(self, finite: np.ndarray, writers: list[RunWriter], agent_steps: int, gradient_steps: np.ndarray) -> None:
-        """Records every replica that is not finite any more."""
+        """Records every replica that is not finite any more; the record of an earlier start is left as it is."""
         for index in np.flatnonzero(~finite).tolist():
             if index not in self.replicas:
                 self.replicas.add(index)
+                if writers[index].run.frozen.exists():
+                    continue
                 reason = "a loss or a gradient stopped being finite; parameters are kept as they were before"
                 steps = int(gradient_steps[index])
                 writers[index].write_frozen(FrozenRecord(agent_steps=agent_steps, gradient_steps=steps, reason=reason))

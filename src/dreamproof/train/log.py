@@ -7,28 +7,30 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 
 class MetricSums:
-    """Means of metrics (R,) over the chunks since the last row."""
+    """Means of metrics over the chunks since the last row, for each of R replicas."""
 
-    def __init__(self) -> None:
+    def __init__(self, replicas: int) -> None:
+        self.replicas = replicas
         self.sums: dict[str, np.ndarray] = {}
-        self.counts: dict[str, int] = {}
+        self.counts: dict[str, np.ndarray] = {}
 
     def add(self, metrics: dict[str, Any]) -> None:
-        """Takes the metrics of one chunk: leaves (T, R); episode values count only where an episode ended."""
+        """Takes the metrics of one chunk, leaves (T, R); episode values weigh as much as episodes ended."""
         host = {name: np.asarray(value) for name, value in metrics.items()}
-        done = host.pop("episode/done").astype(bool)
+        ended = host.pop("episode/done")
         for name, values in host.items():
-            rows = values[done] if name.startswith("episode/") else values
-            if len(rows):
-                self.sums[name] = self.sums.get(name, 0.0) + rows.sum(0)
-                self.counts[name] = self.counts.get(name, 0) + len(rows)
+            weights = ended if name.startswith("episode/") else np.ones_like(values)
+            self.sums[name] = self.sums.get(name, 0.0) + (values * weights).sum(0)
+            self.counts[name] = self.counts.get(name, 0) + weights.sum(0)
 
     def take(self) -> list[dict[str, float]]:
-        """One dict a replica, and starts anew."""
-        means = {name: total / self.counts[name] for name, total in self.sums.items()}
+        """One dict a replica, without what nothing was seen of, and starts anew."""
+        sums, counts = self.sums, self.counts
         self.sums, self.counts = {}, {}
-        replicas = max((len(np.atleast_1d(value)) for value in means.values()), default=0)
-        return [{name: float(value[index]) for name, value in means.items()} for index in range(replicas)]
+        return [
+            {name: float(total[index] / counts[name][index]) for name, total in sums.items() if counts[name][index]}
+            for index in range(self.replicas)
+        ]
 
 
 def progress_bar() -> Progress:

@@ -1,7 +1,7 @@
 """THE loop: prefill, then chunks of (act, step, update); log, evaluate and save in agent steps. It names no agent."""
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import jax
 import jax.numpy as jnp
@@ -36,7 +36,7 @@ class Job:
     cell: DreamerCell
     pack: Pack
     frozen: Frozen
-    sums: MetricSums = field(default_factory=MetricSums)
+    sums: MetricSums
 
     @property
     def names(self) -> list[str]:
@@ -67,7 +67,8 @@ def read_job(folders: list[RunFolder]) -> Job:
     rows = [traced_values(cell.agent) for cell in cells]
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
     pack = Pack(agent, env, cells[0].train, [run.seed for run in runs], scalars, runs[0].agent_steps)
-    return Job(runs, [RunWriter(folder) for folder in folders], cells[0], pack, Frozen(len(runs)))
+    writers = [RunWriter(folder) for folder in folders]
+    return Job(runs, writers, cells[0], pack, Frozen(len(runs)), MetricSums(len(runs)))
 
 
 def _settings(folder: RunFolder) -> RunSettings:
@@ -89,21 +90,22 @@ def train(folders: list[RunFolder]) -> bool:
         state = start(job)
         envs = job.pack.envs
         done = int(state.env_steps) * envs
+        _note_frozen(job, state, done)
         chunk = max(1, job.cell.train.chunk_agent_steps // envs)
         while done < job.agent_steps and not stop.asked and not job.frozen.all:
             began = time.monotonic()
             steps = min(chunk, -(-(job.agent_steps - done) // envs), _until_due(job, done) // envs)
             state, metrics = job.pack.chunk(state, steps)
             metrics = jax.device_get(metrics)
-            done = int(state.env_steps) * envs
-            updates = np.asarray(state.agent.gradient_steps)
+            before, done = done, int(state.env_steps) * envs
             rate = steps * envs / (time.monotonic() - began)
-            job.frozen.note(np.asarray(state.agent.finite), job.writers, done, updates)
+            _note_frozen(job, state, done)
             job.sums.add(metrics)
-            pulse.set("train", done, int(updates.max()), rate)
+            pulse.set("train", done, int(state.agent.gradient_steps.max()), rate)
             bar.update(task, completed=done, facts=f"{rate * len(job.runs):,.0f} steps/s")
-            _at_cadence(job, state, done, pulse)
-        _save(job, state, done, pulse)
+            _at_cadence(job, state, (before, done), pulse)
+        # Where it was asked to stop is no place to choose a checkpoint: the choice would depend on when it was asked.
+        _save(job, state, done, pulse, is_candidate=done >= job.agent_steps)
         pulse.set("done" if done >= job.agent_steps else "save", done, int(state.agent.gradient_steps.max()))
     return done >= job.agent_steps
 
@@ -118,6 +120,10 @@ def start(job: Job) -> PackState:
     return state
 
 
+def _note_frozen(job: Job, state: PackState, done: int) -> None:
+    job.frozen.note(np.asarray(state.agent.finite), job.writers, done, np.asarray(state.agent.gradient_steps))
+
+
 def _title(job: Job) -> str:
     return job.names[0] if len(job.names) == 1 else f"{len(job.names)} cells"
 
@@ -128,19 +134,23 @@ def _until_due(job: Job, done: int) -> int:
     return max(job.pack.envs, every - done % every)
 
 
-def _at_cadence(job: Job, state: PackState, done: int, pulse: Pulse) -> None:
-    """Logs, evaluates and saves whatever is due at `done` agent steps."""
-    settings, envs = job.cell.train, job.pack.envs
+def _at_cadence(job: Job, state: PackState, span: tuple[int, int], pulse: Pulse) -> None:
+    """Logs, evaluates and saves whatever fell due in the agent steps after span[0] up to span[1]."""
+    settings, done = job.cell.train, span[1]
     updates = np.asarray(state.agent.gradient_steps)
-    if done % settings.log_every_agent_steps < envs:
+    if _fell_due(span, settings.log_every_agent_steps):
         for writer, row, count in zip(job.writers, job.sums.take(), updates, strict=True):
             writer.log({"agent_steps": done, "gradient_steps": int(count), **row})
-    if done % settings.evaluate_every_agent_steps < envs and done < job.agent_steps:
+    if _fell_due(span, settings.evaluate_every_agent_steps) and done < job.agent_steps:
         _save(job, state, done, pulse)
 
 
-def _save(job: Job, state: PackState, done: int, pulse: Pulse) -> None:
-    """Validates every replica, commits its checkpoint, and keeps the one that validates best."""
+def _fell_due(span: tuple[int, int], every: int) -> bool:
+    return span[1] // every > span[0] // every
+
+
+def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> None:
+    """Validates every replica, commits its checkpoint, and keeps the one that validates best of the candidates."""
     updates = np.asarray(state.agent.gradient_steps)
     pulse.set("evaluate", done, int(updates.max()))
     params = job.pack.env.default_params()
@@ -150,18 +160,21 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse) -> None:
     for index, writer in enumerate(job.writers):
         row = {f"validation/{name}": float(value[index]) for name, value in means.items()}
         writer.log({"agent_steps": done, "gradient_steps": int(updates[index]), **row})
+        if is_candidate:
+            # Before the commit: killed in between, the run comes by here again; after it, it would not.
+            _select(writer, done, row, job.cell.train.feasible_cost)
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
         save_cell(writer, job.pack, state, index, facts | {"frozen": index in job.frozen.replicas})
-        chosen = _select(writer, done, row, job.cell.train.feasible_cost)
-        writer.keep_newest(job.cell.train.keep_checkpoints, {chosen})
+        chosen = read_json(writer.run.selected)
+        writer.keep_newest(job.cell.train.keep_checkpoints, {int(chosen["agent_steps"])} if chosen else set())
 
 
 def _validation(episodes: Episodes) -> dict[str, Array]:
     return {"return": episodes.returns, "cost": episodes.costs, "goals": episodes.goals}
 
 
-def _select(writer: RunWriter, agent_steps: int, row: dict[str, float], feasible_cost: float) -> int:
-    """The step of the checkpoint that validates best: feasible first, then by return; else the least cost."""
+def _select(writer: RunWriter, agent_steps: int, row: dict[str, float], feasible_cost: float) -> None:
+    """Names the checkpoint that validates best: feasible first, then by return; else the least cost."""
     now = {"agent_steps": agent_steps, "return": row["validation/return"], "cost": row["validation/cost"]}
 
     def merit(entry: dict[str, float]) -> tuple[bool, float]:
@@ -171,4 +184,3 @@ def _select(writer: RunWriter, agent_steps: int, row: dict[str, float], feasible
     before = read_json(writer.run.selected)
     best = now if before is None or merit(now) > merit(before) else before
     write_json(writer.run.selected, best)
-    return int(best["agent_steps"])

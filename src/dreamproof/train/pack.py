@@ -33,20 +33,46 @@ class PackState(NamedTuple):
     sums: dict[str, Array]
 
 
+class Told(NamedTuple):
+    """In what replicas differ from the start: seeds (R,) and traced settings (R,)."""
+
+    seeds: Array
+    scalars: dict[str, Any]
+
+
 class Pack:
     """Compiled functions of one pack: what is static of R replicas."""
 
     def __init__(self, agent: Agent, env: Env, settings: Settings, seeds: list[int], scalars: dict, steps: int) -> None:
         self.agent, self.env, self.settings = agent, env, settings
         self.replicas, self.envs = len(seeds), settings.envs
-        self.seeds = jnp.asarray(seeds, jnp.uint32)
-        self.scalars = scalars
+        self.told = Told(jnp.asarray(seeds, jnp.uint32), scalars)
         self.total_env_steps = -(-steps // settings.envs)
         self.updates_per_step = round(settings.envs * settings.updates_per_agent_step)
-        self.init = eqx.filter_jit(self._init)
-        self.prefill = eqx.filter_jit(self._prefill, donate="all")
-        self.chunk = eqx.filter_jit(self._chunk, donate="all")
-        self.evaluate = eqx.filter_jit(self._evaluate)
+        # What replicas are told is an argument: packs that differ in nothing else find each other's compiled programs.
+        self._compiled_init = eqx.filter_jit(self._init)
+        self._compiled_prefill = eqx.filter_jit(self._prefill, donate="all-except-first")
+        self._compiled_chunk = eqx.filter_jit(self._chunk, donate="all-except-first")
+        self._compiled_evaluate = eqx.filter_jit(self._evaluate)
+
+    def init(self) -> PackState:
+        """Fresh agents, envs at the start of their first episode, one row in the replay."""
+        return self._compiled_init(self.told)
+
+    def prefill(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
+        """`env_steps` with random actions and no updates; takes `state` away."""
+        return self._compiled_prefill(self.told, state, env_steps)
+
+    def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
+        """`env_steps` × (act, step, update) and metrics (T, R) of each; takes `state` away.
+
+        `episode/done` counts the episodes that ended in a step, the other episode metrics are means over those.
+        """
+        return self._compiled_chunk(self.told, state, env_steps)
+
+    def evaluate(self, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
+        """Complete deterministic episodes of every replica on layouts shared by all of them; leaves (R, E)."""
+        return self._compiled_evaluate(self.told, agent, params, split, episodes)
 
     def flat(self, tree: Any) -> Any:
         """(R, N, ...) → (R·N, ...)."""
@@ -56,15 +82,14 @@ class Pack:
         """(R·N, ...) → (R, N, ...)."""
         return jax.tree.map(lambda x: x.reshape(self.replicas, -1, *x.shape[1:]), tree)
 
-    def _init(self) -> PackState:
-        """Fresh agents, envs at the start of their first episode, one row in the replay."""
-        keys = jax.vmap(lambda seed: step_key(seed, "parameters", 0))(self.seeds)
+    def _init(self, told: Told) -> PackState:
+        keys = self._keys(told, "parameters", jnp.zeros((), jnp.int32))
         agent = eqx.filter_vmap(self.agent.init_state)(keys)
         memory = eqx.filter_vmap(lambda _: self.agent.init_memory(self.envs))(keys)
         spec = self.env.spec
         per_episode = spec.episode_agent_steps + 1
         capacity = self.total_env_steps * per_episode // spec.episode_agent_steps + per_episode
-        env, seen = self._reset(jnp.zeros((), jnp.int32))
+        env, seen = self._reset(told, jnp.zeros((), jnp.int32))
         action = jnp.zeros((self.replicas, self.envs, spec.action_size))
         zero = jnp.zeros((self.replicas, self.envs))
         state = PackState(
@@ -80,70 +105,99 @@ class Pack:
         )
         return state._replace(replay=add(state.replay, self.split(seen), action))
 
-    def _reset(self, episode: Array) -> tuple[Any, TimeStep]:
-        keys = jax.vmap(lambda seed: layout_keys(seed, "train", self.envs, episode))(self.seeds)
+    def _keys(self, told: Told, stream: str, step: Array) -> Array:
+        return jax.vmap(lambda seed: step_key(seed, stream, step))(told.seeds)
+
+    def _reset(self, told: Told, episode: Array) -> tuple[Any, TimeStep]:
+        keys = jax.vmap(lambda seed: layout_keys(seed, "train", self.envs, episode))(told.seeds)
         return self.env.reset(self.flat(keys), self.env.default_params())
 
-    def _advance(self, state: PackState, action: Array) -> tuple[PackState, dict[str, Array]]:
-        """One env step of every env with `action` (R, N, A); episodes end together and start anew."""
-        keys = jax.vmap(lambda seed: noise_keys(seed, "train", self.envs, state.env_steps))(self.seeds)
+    def _advance(self, told: Told, state: PackState, action: Array) -> tuple[PackState, dict[str, Array]]:
+        """One env step of every env with `action` (R, N, A); ended episodes start anew."""
+        keys = jax.vmap(lambda seed: noise_keys(seed, "train", self.envs, state.env_steps))(told.seeds)
         env, seen = self.env.step(self.flat(keys), state.env, self.flat(action), self.env.default_params())
+        if self.env.spec.terminates:
+            env, seen, action = self._restart(told, state, (env, seen, action))
         shaped = self.split(seen)
         replay = add(state.replay, shaped, action)
         gained = {"return": shaped.reward, "cost": shaped.cost, "goals": shaped.goals}
         sums = {name: state.sums[name] + gained[name] for name in gained}
-        done = seen.truncated.all()
+        state = state._replace(env=env, seen=seen, replay=replay, action=action, env_steps=state.env_steps + 1)
+        if self.env.spec.terminates:
+            ended = shaped.terminated | shaped.truncated
+        else:
+            state, ended = self._restart_together(told, state)
+        count = ended.sum(1)
+        over = {f"episode/{name}": (value * ended).sum(1) / jnp.maximum(1, count) for name, value in sums.items()}
+        sums = {name: value * (1 - ended) for name, value in sums.items()}
+        return state._replace(sums=sums), over | {"episode/done": count}
+
+    def _restart(self, told: Told, state: PackState, moved: tuple[Any, TimeStep, Array]) -> tuple[Any, TimeStep, Array]:
+        """In place of its step, an env whose episode had ended shows a first observation.
+
+        The last observation and the first one after it are then both rows of the replay, one a step, in every env.
+        """
+        over = state.seen.terminated | state.seen.truncated
+
+        def choose(new: Array, old: Array) -> Array:
+            return jnp.where(over.reshape(over.shape + (1,) * (old.ndim - 1)), new, old)
+
+        def anew(_: None) -> tuple[Any, TimeStep]:
+            # An env starts at most one episode a step, so the step numbers its episodes without repeating one.
+            fresh = self._reset(told, state.env_steps + 1)
+            return jax.tree.map(choose, fresh, moved[:2])
+
+        env, seen = jax.lax.cond(over.any(), anew, lambda _: moved[:2], None)
+        return env, seen, moved[2] * (1 - self.split(over))[..., None]
+
+    def _restart_together(self, told: Told, state: PackState) -> tuple[PackState, Array]:
+        """Episodes of one length end in the same step and start anew in it; also where they ended (R, N)."""
+        done = state.seen.truncated.all()
         episode = state.episode + done
-        over = {f"episode/{name}": value.mean(1) for name, value in sums.items()} | {"episode/done": done}
 
-        def anew(_: Any) -> Any:
-            fresh_env, fresh_seen = self._reset(episode)
-            rows = add(replay, self.split(fresh_seen), jnp.zeros_like(action))
-            return fresh_env, fresh_seen, rows, jnp.zeros_like(action)
+        def anew(_: None) -> tuple[Any, TimeStep, Replay, Array]:
+            env, seen = self._reset(told, episode)
+            action = jnp.zeros_like(state.action)
+            return env, seen, add(state.replay, self.split(seen), action), action
 
-        env, seen, replay, last = jax.lax.cond(done, anew, lambda _: (env, seen, replay, action), None)
-        sums = {name: value * (1 - done) for name, value in sums.items()}
-        state = state._replace(
-            env=env, seen=seen, replay=replay, action=last, episode=episode, sums=sums, env_steps=state.env_steps + 1
-        )
-        return state, over
+        kept = (state.env, state.seen, state.replay, state.action)
+        env, seen, replay, action = jax.lax.cond(done, anew, lambda _: kept, None)
+        state = state._replace(env=env, seen=seen, replay=replay, action=action, episode=episode)
+        return state, jnp.broadcast_to(done, (self.replicas, self.envs))
 
-    def _keys(self, stream: str, step: Array) -> Array:
-        return jax.vmap(lambda seed: step_key(seed, stream, step))(self.seeds)
-
-    def _prefill(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
-        """Random actions, no updates."""
-
+    def _prefill(self, told: Told, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
         def step(state: PackState, _: None) -> tuple[PackState, dict[str, Array]]:
             shape = (self.envs, self.env.spec.action_size)
-            keys = self._keys("prefill", state.env_steps)
+            keys = self._keys(told, "prefill", state.env_steps)
             action = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0))(keys)
-            return self._advance(state, action)
+            return self._advance(told, state, action)
 
         return jax.lax.scan(step, state, None, length=env_steps)
 
-    def _chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
-        """`env_steps` × (act, step, update); metrics are means over the chunk, episodes as they ended."""
-
+    def _chunk(self, told: Told, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
         def step(state: PackState, _: None) -> tuple[PackState, Any]:
-            state, acted = self._act(state)
-            agent, learned = self._learn(state)
+            state, acted = self._act(told, state)
+            agent, learned = self._learn(told, state)
             return state._replace(agent=agent), acted | learned
 
         return jax.lax.scan(step, state, None, length=env_steps)
 
-    def _act(self, state: PackState) -> tuple[PackState, dict[str, Array]]:
+    def _act(self, told: Told, state: PackState) -> tuple[PackState, dict[str, Array]]:
         def act(agent: Any, memory: Any, seen: TimeStep, key: Array, scalars: dict) -> Any:
             return self.agent.act(agent, memory, seen, key, scalars, explore=True)
 
-        keys = self._keys("act", state.env_steps)
-        decided = eqx.filter_vmap(act)(state.agent, state.memory, self.split(state.seen), keys, self.scalars)
-        state, over = self._advance(state._replace(memory=decided.memory), decided.action)
-        agent = eqx.filter_vmap(self.agent.calibrate)(state.agent, decided.metrics["risk/missed"])
+        keys = self._keys(told, "act", state.env_steps)
+        decided = eqx.filter_vmap(act)(state.agent, state.memory, self.split(state.seen), keys, told.scalars)
+        state, over = self._advance(told, state._replace(memory=decided.memory), decided.action)
+
+        def calibrate(agent: Any, missed: Array) -> Any:
+            return held(self.agent.calibrate(agent, missed), agent, agent.finite)
+
+        agent = eqx.filter_vmap(calibrate)(state.agent, decided.metrics["risk/missed"])
         metrics = {name: value.mean(1) for name, value in decided.metrics.items()}
         return state._replace(agent=agent), over | metrics
 
-    def _learn(self, state: PackState) -> tuple[Any, dict[str, Array]]:
+    def _learn(self, told: Told, state: PackState) -> tuple[Any, dict[str, Array]]:
         progress = state.env_steps / self.total_env_steps
         spec, shape = self.env.spec, (self.settings.window, self.settings.batch)
 
@@ -151,25 +205,26 @@ class Pack:
             sample_key, learn_key = jax.random.split(key)
             batch = sample(rows, state.replay.written, sample_key, shape, spec)
             changed, metrics = self.agent.update(agent, batch, learn_key, scalars, progress)
-            # A replica that stopped being finite stays as it was; the others go on.
-            held = jax.tree.map(lambda new, old: jnp.where(changed.finite, new, old), changed, agent)
-            return held._replace(finite=changed.finite), metrics
+            return held(changed, agent, changed.finite)._replace(finite=changed.finite), metrics
 
         def one(agent: Any, index: Array) -> tuple[Any, dict[str, Array]]:
-            keys = self._keys("learn", state.env_steps * self.updates_per_step + index)
-            return eqx.filter_vmap(update)(agent, state.replay.rows, keys, self.scalars)
+            keys = self._keys(told, "learn", state.env_steps * self.updates_per_step + index)
+            return eqx.filter_vmap(update)(agent, state.replay.rows, keys, told.scalars)
 
         agent, metrics = jax.lax.scan(one, state.agent, jnp.arange(self.updates_per_step))
         return agent, {name: value.mean(0) for name, value in metrics.items()}
 
-    def _evaluate(self, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
-        """Complete deterministic episodes of every replica on layouts shared by all of them; leaves (R, E)."""
-
+    def _evaluate(self, told: Told, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
         def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
             def act(agent: Any, memory: Any, seen: TimeStep, scalars: dict) -> Any:
                 return self.agent.act(agent, memory, seen, step_key(0, "evaluate", index), scalars, explore=False)
 
-            return tuple(eqx.filter_vmap(act)(agent, memory, seen, self.scalars))
+            return tuple(eqx.filter_vmap(act)(agent, memory, seen, told.scalars))
 
-        memory = eqx.filter_vmap(lambda _: self.agent.init_memory(episodes))(self.seeds)
+        memory = eqx.filter_vmap(lambda _: self.agent.init_memory(episodes))(told.seeds)
         return shared_episodes(self.env, policy, memory, episode_keys(0, split, episodes), params)
+
+
+def held(changed: Any, before: Any, finite: Array) -> Any:
+    """`changed` while a replica is finite; one that stopped being so stays as it was before, and the others go on."""
+    return jax.tree.map(lambda new, old: jnp.where(finite, new, old), changed, before)

@@ -12,7 +12,7 @@ from dreamproof.base.files import canonical_json, text_hash
 from dreamproof.jaxcore.checkpoints import all_finite, fill, named_arrays, parameter_hash, read_arrays, write_arrays
 from dreamproof.jaxcore.devices import code_commit, library_versions
 from dreamproof.runs.layout import CheckpointFolder
-from dreamproof.runs.reader import newest_good_checkpoint, read_checkpoint
+from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.runs.records import RunSettings
 from dreamproof.runs.writer import RunWriter
 from dreamproof.train.pack import Pack, PackState
@@ -69,13 +69,12 @@ def checkpoint_facts(settings: RunSettings, agent_steps: int, gradient_steps: in
 
 def shared_checkpoints(writers: list[RunWriter]) -> list[CheckpointFolder] | None:
     """The good checkpoints at the newest step that all cells of a pack have; None to start from nothing."""
-    newest = [newest_good_checkpoint(writer.run) for writer in writers]
-    if any(folder is None for folder in newest):
-        return None
-    steps = {folder.agent_steps for folder in newest if folder is not None}
-    common = min(steps)
-    folders = [writer.run.checkpoint(common) for writer in writers]
-    return folders if all(read_checkpoint(folder) is not None for folder in folders) else None
+    found = [{folder.agent_steps for folder in writer.run.checkpoint_folders()} for writer in writers]
+    for step in sorted(set.intersection(*found), reverse=True):
+        folders = [writer.run.checkpoint(step) for writer in writers]
+        if all(checkpoint_fault(folder) is None for folder in folders):
+            return folders
+    return None
 
 
 def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:

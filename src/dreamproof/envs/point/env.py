@@ -102,6 +102,7 @@ class PointGoal(Env):
             constraint_radius=HAZARD_RADIUS,
             absolute=("magnetometer",) if self.lidar else ("magnetometer", "rotation", "position"),
             entities=None if self.lidar else (*next(part[1:] for part in slots if part[0] == "hazards"), 2),
+            terminates=False,
         )
 
     @property

@@ -21,6 +21,25 @@ class Order:
     """The attempt_started event, so that a torn ledger can learn of it again."""
     memory_limit_bytes: int | None = None
     stop_grace_seconds: float = 60.0
+    lease_seconds: float | None = None
+    """How long its keeper goes on without reading its lease; None where no lease is needed."""
+    request_bytes: int | None = None
+    """Host memory to ask a cluster for, where it differs from what is declared."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a scheduler put an attempt, and for how long."""
+
+    job: str
+    nodes: str = ""
+    state: str = ""
+    reason: str = ""
+    expected_start: float | None = None
+    """Unix seconds, as far as the scheduler knows."""
+    queue_seconds: float | None = None
+    allocated_seconds: float | None = None
+    restarts: int = 0
 
 
 class Presence(StrEnum):
@@ -46,6 +65,9 @@ class Sighting:
     process_id: int | None = None
     machine_restarted: bool = False
     never_began: bool = False
+    placement: Placement | None = None
+    successor: str | None = None
+    """The attempt that goes on in the same place, already ordered."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What only this backend knows, e.g. the words of a scheduler."""
 

@@ -1,0 +1,115 @@
+"""Agents and packs small enough to compile in seconds, and several probes as one task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.agents.registry import make_agent
+from dreamproof.envs.api import Env, Params, Spec, State, TimeStep
+from dreamproof.envs.probes import PROBES, Probe, ProbeParams
+from dreamproof.settings.cell import DreamerCell
+from dreamproof.settings.traced import traced_values
+from dreamproof.train.pack import Pack
+
+AGENT: dict[str, Any] = {
+    "world_model": {
+        "units": 32,
+        "deterministic": 32,
+        "groups": 8,
+        "entity_units": 8,
+        "bins": 21,
+        "encoder_layers": 1,
+        "head_layers": 1,
+    },
+    "behavior": {"horizon": 5, "starts": 16},
+    "planner": {"horizon": 4, "samples": 8, "proposals": 4, "elites": 4, "iterations": 1},
+    "risk": {"units": 16, "members": 2},
+}
+TRAIN: dict[str, Any] = {
+    "envs": 4,
+    "prefill_agent_steps": 80,
+    "updates_per_agent_step": 0.25,
+    "batch": 8,
+    "window": 8,
+    "chunk_agent_steps": 40,
+    "log_every_agent_steps": 40,
+    "evaluate_every_agent_steps": 80,
+    "validation_episodes": 4,
+}
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` laid over it, key by key at every depth."""
+    found = dict(base)
+    for name, value in changes.items():
+        found[name] = merged(found.get(name, {}), value) if isinstance(value, dict) else value
+    return found
+
+
+def tiny_settings(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The `settings` of a tiny cell as a study would say them."""
+    return {"agent": merged(AGENT, agent or {}), "train": merged(TRAIN, train or {})}
+
+
+def tiny_cell(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> DreamerCell:
+    """A tiny cell."""
+    return DreamerCell.model_validate(tiny_settings(agent, train))
+
+
+def stacked_scalars(cells: Sequence[DreamerCell]) -> dict[str, Any]:
+    """Traced settings of several cells, (R,) each."""
+    rows = [traced_values(cell.agent) for cell in cells]
+    return jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
+
+
+def make_pack(env: Env, cells: Sequence[DreamerCell], seeds: Sequence[int], agent_steps: int) -> Pack:
+    """A pack of cells that differ in traced settings and seeds only."""
+    agent = make_agent("dreamer", env.spec, cells[0].agent)
+    return Pack(agent, env, cells[0].train, list(seeds), stacked_scalars(cells), agent_steps)
+
+
+@dataclass(frozen=True)
+class ManyProbes(Env):
+    """Several probes side by side: the first share of the envs plays the first probe, and so on.
+
+    A pack of as many replicas then trains one agent a probe in one compile. Observations are filled up with zeros.
+    """
+
+    probes: tuple[Probe, ...] = tuple(make(episode_agent_steps=10) for make in PROBES.values())
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The widest observation; one action."""
+        size = max(probe.spec.observation_size for probe in self.probes)
+        length = self.probes[0].spec.episode_agent_steps
+        return Spec("ManyProbes", size, 1, length, has_cost=True, has_margin=True, terminates=True)
+
+    def default_params(self) -> ProbeParams:
+        """Rewards as they are."""
+        return self.probes[0].default_params()
+
+    def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
+        """Starts every probe in every env; each env shows one of them."""
+        return self._joined([probe.reset(keys, params) for probe in self.probes])
+
+    def step(self, keys: Array, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
+        """One step of every probe in every env."""
+        pairs = zip(self.probes, state, strict=True)
+        return self._joined([probe.step(keys, inner, action, params) for probe, inner in pairs])
+
+    def _joined(self, results: list[tuple[State, TimeStep]]) -> tuple[State, TimeStep]:
+        width, probes = self.spec.observation_size, len(self.probes)
+        shown = [
+            seen._replace(observation=jnp.pad(seen.observation, ((0, 0), (0, width - seen.observation.shape[1]))))
+            for _, seen in results
+        ]
+
+        def shares(*rows: Array) -> Array:
+            return jnp.concatenate([jnp.split(row, probes)[index] for index, row in enumerate(rows)])
+
+        return tuple(state for state, _ in results), jax.tree.map(shares, *shown)
