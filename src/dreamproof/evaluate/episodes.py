@@ -148,6 +148,6 @@ class Evaluator:
 
     @staticmethod
     def _scores(episodes: Episodes, discount: float) -> np.ndarray:
-        values, margins = np.asarray(episodes.trace), np.asarray(episodes.margins)[0]
-        # The value at step t speaks of the margins from the next step on.
+        values, margins = np.asarray(episodes.trace)[:, 0], np.asarray(episodes.margins)[0]
+        # A value is noted before its step, a margin after it.
         return certificate.scores(values[1:], margins[:-1], discount, seed=LAYOUT_SEED)

@@ -17,9 +17,9 @@ from dreamproof.jaxcore.checkpoints import fill, named_arrays, parameter_hash, r
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
 from dreamproof.runs.records import CheckpointRecord, RunSettings
-from dreamproof.settings.cell import CELL_SETTINGS
+from dreamproof.settings.cell import CELL_SETTINGS, DreamerCell
 from dreamproof.settings.strict import validate
-from dreamproof.settings.traced import traced_values
+from dreamproof.settings.traced import static_key, traced_values
 
 AGENT_FILE = "agent.npz"
 
@@ -59,15 +59,26 @@ def _selected(run: RunFolder) -> CheckpointFolder | None:
 def _open(settings: RunSettings, folder: CheckpointFolder) -> Loaded:
     record = check_record(settings, folder)
     cell = validate(CELL_SETTINGS[settings.trainer], settings.settings, f"settings of {settings.arm}/{settings.seed}")
-    env = make_env(settings.task, cell.env)
-    agent = make_agent(settings.trainer, env.spec, cell.agent)
+    agent, env, template = _made(settings, cell)
     arrays = read_arrays(folder.root / AGENT_FILE)
     if parameter_hash(arrays) != record.parameter_hash:
         raise BrokenEvidence(f"{folder.root}: the parameters are not those of its record", "dreamproof verify STUDY")
-    template = eqx.filter_jit(agent.init_state)(jax.random.key(0))
     state = jax.tree.map(jnp.asarray, fill(named_arrays(template), arrays, str(folder.root)))
     scalars = jax.tree.map(jnp.asarray, traced_values(cell.agent))
     return Loaded(settings, record, agent, env, fill(template, state, str(folder.root)), scalars)
+
+
+_MADE: dict[tuple[str, str, str], tuple[Agent, Env, Any]] = {}
+
+
+def _made(settings: RunSettings, cell: DreamerCell) -> tuple[Agent, Env, Any]:
+    """Agent, env and an untrained state; cells that can share a compile share these, and so what is compiled of them."""
+    key = (settings.trainer, settings.task, static_key(cell))
+    if key not in _MADE:
+        env = make_env(settings.task, cell.env)
+        agent = make_agent(settings.trainer, env.spec, cell.agent)
+        _MADE[key] = (agent, env, eqx.filter_jit(agent.init_state)(jax.random.key(0)))
+    return _MADE[key]
 
 
 def check_record(settings: RunSettings, folder: CheckpointFolder) -> CheckpointRecord:
