@@ -59,7 +59,7 @@ def checkpoint_facts(settings: RunSettings, agent_steps: int, gradient_steps: in
         "agent_steps": agent_steps,
         "gradient_steps": gradient_steps,
         "task": settings.task,
-        "settings_hash": text_hash(canonical_json(settings.model_dump(mode="json"))),
+        "settings_hash": text_hash(canonical_json([settings.task, settings.trainer, settings.settings])),
         "code_version": __version__,
         "code_commit": code_commit(),
         "pack": pack,

@@ -38,6 +38,9 @@ def primary_curves(telling: Telling) -> Figure | None:
     return _curves(telling, telling.analysis.evidence.study.metric.name, None)
 
 
+FLOOR_DASHES = ((0, (6, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)))
+
+
 def cost_curves(telling: Telling) -> Figure | None:
     """The limited metric over agent steps, with its limit."""
     constraint = telling.analysis.evidence.study.constraint
@@ -60,12 +63,28 @@ def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None
         axes.axhline(
             limit, color=INK, linewidth=1.2, linestyle=(0, (2, 2)), label=f"{telling.words('axis.limit')} {limit:g}"
         )
+    floors = evidence.floors.get(evidence.study.metric.condition, {})
+    levels = {name: floor[metric] for name, floor in floors.items() if metric in floor}
+    for (name, level), dashes in zip(levels.items(), FLOOR_DASHES, strict=False):
+        axes.axhline(level, color=INK, linewidth=0.8, linestyle=dashes, alpha=0.6, label=name)
+    _frame(axes, curves, [*levels.values(), *([] if limit is None else [limit])])
     axes.set_xlabel(telling.words("axis.agent_steps"))
     axes.set_ylabel(metric)
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)
     legend_below(figure, axes)
     return figure
+
+
+def _frame(axes: Any, curves: dict[Cell, Curve], levels: list[float]) -> None:
+    """Shows every seed and level whole; the interval of two or three seeds would press them flat, so it is cut."""
+    values = np.concatenate(
+        [*(np.asarray(curve.values, float) for curve in curves.values()), np.asarray(levels, float)]
+    )
+    values = values[np.isfinite(values)]
+    if values.size:
+        room = 0.25 * max(float(values.max() - values.min()), 1e-9)
+        axes.set_ylim(values.min() - room, values.max() + room)
 
 
 def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm: str) -> None:
