@@ -14,7 +14,7 @@ class Train(Settings):
     prefill_agent_steps: int = Field(1600, ge=1, description="steps with random actions before the first update")
     updates_per_agent_step: float = Field(0.5, gt=0)
     batch: int = Field(32, ge=1, description="windows an update")
-    window: int = Field(32, ge=2, description="agent steps of a window")
+    window: int = Field(16, ge=2, description="agent steps of a window")
     evaluate_every_agent_steps: int = Field(10_000, ge=1)
     validation_episodes: int = Field(20, ge=1)
     feasible_cost: float = Field(5.0, ge=0, description="validation cost up to which a checkpoint is feasible")
