@@ -1,46 +1,63 @@
 """Agents and packs small enough to compile in seconds, and several probes as one task."""
 
+import signal
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jax import Array
 
 from dreamproof.agents.registry import make_agent
+from dreamproof.base.files import write_json
 from dreamproof.envs.api import Env, Params, Spec, State, TimeStep
 from dreamproof.envs.probes import PROBES, Probe, ProbeParams
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import DreamerCell
 from dreamproof.settings.traced import traced_values
-from dreamproof.train.pack import Pack
+from dreamproof.train import loop
+from dreamproof.train.pack import Pack, Told
 
 AGENT: dict[str, Any] = {
     "world_model": {
-        "units": 32,
-        "deterministic": 32,
-        "groups": 8,
+        "units": 16,
+        "deterministic": 16,
+        "groups": 4,
         "entity_units": 8,
         "bins": 21,
         "encoder_layers": 1,
         "head_layers": 1,
     },
-    "behavior": {"horizon": 5, "starts": 16},
+    "behavior": {"horizon": 4, "starts": 16},
     "planner": {"horizon": 4, "samples": 8, "proposals": 4, "elites": 4, "iterations": 1},
-    "risk": {"units": 16, "members": 2},
+    "risk": {"units": 8, "members": 2},
 }
 TRAIN: dict[str, Any] = {
     "envs": 4,
     "prefill_agent_steps": 80,
     "updates_per_agent_step": 0.25,
-    "batch": 8,
+    "batch": 4,
     "window": 8,
-    "chunk_agent_steps": 40,
+    "chunk_agent_steps": 8,
     "log_every_agent_steps": 40,
     "evaluate_every_agent_steps": 80,
     "validation_episodes": 4,
 }
+
+
+# Cells of one pack: a seed and what is traced. The last one steps so far that its numbers overflow.
+CELLS: dict[str, tuple[int, dict[str, Any]]] = {
+    "baseline": (0, {}),
+    "full": (1, {"risk": {"uncertainty_weight": 1.0, "certificate_weight": 1.0}}),
+    "wild": (2, {"behavior": {"critic_learning_rate": 1e30}}),
+}
+TASK, AGENT_STEPS = "ProbeCredit", 600
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -71,6 +88,52 @@ def make_pack(env: Env, cells: Sequence[DreamerCell], seeds: Sequence[int], agen
     """A pack of cells that differ in traced settings and seeds only."""
     agent = make_agent("dreamer", env.spec, cells[0].agent)
     return Pack(agent, env, cells[0].train, list(seeds), stacked_scalars(cells), agent_steps)
+
+
+def write_cells(place: Path, names: Sequence[str] = tuple(CELLS)) -> dict[str, RunFolder]:
+    """Run folders with the settings of some cells, as the supervisor would write them."""
+    folders = {}
+    for name in names:
+        seed, agent = CELLS[name]
+        told = RunSettings(
+            study="tiny",
+            arm=name,
+            seed=seed,
+            task=TASK,
+            agent_steps=AGENT_STEPS,
+            settings=tiny_settings(agent),
+            conditions=[{"name": "id"}],
+            evaluation_episodes=6,
+        )
+        folders[name] = RunFolder(place / f"{name}-seed{seed}")
+        folders[name].root.mkdir(parents=True)
+        write_json(folders[name].settings, told.model_dump(mode="json"))
+    return folders
+
+
+def told_otherwise(pack: Pack, cells: Sequence[DreamerCell], seeds: Sequence[int]) -> Pack:
+    """A pack with other seeds and traced settings that runs the compiled programs of `pack`."""
+    other = copy(pack)
+    other.told = Told(jnp.asarray(seeds, jnp.uint32), stacked_scalars(cells))
+    return other
+
+
+def train_here(folders: dict[str, RunFolder], pack: Pack) -> bool:
+    """Trains run folders in this process with the compiled programs of `pack`; signals are as before afterwards."""
+
+    def compiled(*arguments: Any) -> Pack:
+        other = copy(pack)
+        other.told = Told(jnp.asarray(arguments[3], jnp.uint32), arguments[4])
+        return other
+
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.getsignal(number) for number in numbers]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "Pack", compiled)
+        finished = loop.train(list(folders.values()))
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+    return finished
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def risk() -> RiskModel:
 def test_the_barrier_violation_by_hand() -> None:
     # Far inside nothing counts, however fast; near the edge a fall faster than the decay counts; outside all counts.
     values = jnp.array([0.5, 0.2, 0.1, -0.1])
-    # 0.5→0.2: above 0.15, nothing. 0.2→0.1: 0.8·0.2 − 0.1 = 0.06. 0.1→−0.1: 0.1 outside + 0.8·0.1 + 0.1 = 0.18.
+    # 0.5→0.2: above 0.15, nothing. 0.2→0.1: 0.8·0.2 − 0.1 = 0.06. 0.1→−0.1: 0.1 outside, 0.18 too fast.
     np.testing.assert_allclose(barrier_violation(values, 0.2), [0.0, 0.06, 0.28], atol=1e-6)
 
 

@@ -1,6 +1,6 @@
 """`dreamproof plan`: the matrix, the gap, and what closing it will take."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,18 +11,39 @@ if TYPE_CHECKING:
     from dreamproof.study.plan import Gap
 
 
-def plan(study: StudyArgument, arms: ArmsOption = None, seeds: SeedsOption = None, json: JsonOption = False) -> None:
+def plan(
+    study: StudyArgument,
+    arms: ArmsOption = None,
+    seeds: SeedsOption = None,
+    json: JsonOption = False,
+    show_script: Annotated[
+        bool, typer.Option("--show-script", help="Print the script for sbatch and nothing else.")
+    ] = False,
+) -> None:
     """Show the matrix, the gap, and the hours, memory, disk and money that closing it takes."""
     from dreamproof.study.opening import open_study
     from dreamproof.study.plan import Selection, find_gap
 
     opened = open_study(study, numbers_only=True)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
+    if show_script:
+        typer.echo(_script(opened, gap, str(study)), nl=False)
+        return
     facts = plan_facts(opened, gap)
     if json:
         print_json(facts)
     else:
         typer.echo(plan_text(opened, facts, str(study)))
+
+
+def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
+    """The sbatch script of a study on a cluster."""
+    from dreamproof.base.errors import BadInput
+    from dreamproof.study.cluster import script_of
+
+    if opened.study.backend.kind != "slurm":
+        raise BadInput(f"{study}: --show-script needs 'backend: {{kind: slurm}}'", f"dreamproof plan {study}")
+    return script_of(opened, gap)
 
 
 def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:

@@ -96,7 +96,11 @@ def running_table(overview: "Overview") -> str:
         ]
         for running in overview.running[:MOST_ROWS]
     ]
-    return table(["cell", "attempt", "agent steps", "rate", "left", "money", "state"], rows)
+    heads = ["cell", "attempt", "agent steps", "rate", "left", "money", "state"]
+    if any(running.place for running in overview.running):
+        heads.append("job")
+        rows = [[*row, running.place] for row, running in zip(rows, overview.running, strict=False)]
+    return table(heads, rows)
 
 
 def _missing_lines(overview: "Overview") -> list[str]:

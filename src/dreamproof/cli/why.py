@@ -82,8 +82,27 @@ def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
         "liveness": attempt.liveness,
         "liveness_reason": attempt.liveness_reason,
         "stacks": attempt.stacks,
+        "job": attempt.job,
+        "placement": attempt.placement,
+        "queue_seconds": attempt.queue_seconds,
+        "memory_trend": attempt.memory_trend,
         "output": str(opened.folder.attempt(name).output),
     }
+
+
+def _job_words(attempt: dict[str, Any]) -> str:
+    """What the scheduler said of an attempt's job, in one line."""
+    from dreamproof.base.words import duration_text
+
+    place = attempt["placement"]
+    words = [f"Slurm job {attempt['job']}"]
+    words += [f"on {place['nodes']}"] if place.get("nodes") else []
+    words += [f"{place.get('state', '')} {place.get('reason', '')}".strip()] if place.get("state") else []
+    words.append(f"queued {duration_text(attempt['queue_seconds'])}")
+    if place.get("allocated_seconds"):
+        words.append(f"allocated {duration_text(place['allocated_seconds'])}")
+    words += [f"restarts {place['restarts']}"] if place.get("restarts") else []
+    return ", ".join(words)
 
 
 def cell_text(facts: dict[str, Any], study: str) -> str:
@@ -116,6 +135,8 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines.append(f"    {duration_text(attempt['wall_seconds'])}{steps}")
         if attempt["liveness_reason"]:
             lines.append(f"    {attempt['liveness']}: {attempt['liveness_reason']}")
+        if attempt["job"]:
+            lines.append(f"    {_job_words(attempt)}")
         lines += [f"    | {quote}" for quote in attempt["evidence"]]
         lines.append(f"    output: {attempt['output']}")
     if not facts["attempts"]:

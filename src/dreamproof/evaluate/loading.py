@@ -72,7 +72,7 @@ _MADE: dict[tuple[str, str, str], tuple[Agent, Env, Any]] = {}
 
 
 def _made(settings: RunSettings, cell: DreamerCell) -> tuple[Agent, Env, Any]:
-    """Agent, env and an untrained state; cells that can share a compile share these, and so what is compiled of them."""
+    """Agent, env and an untrained state; cells that can share a compile share them, so that it is compiled once."""
     key = (settings.trainer, settings.task, static_key(cell))
     if key not in _MADE:
         env = make_env(settings.task, cell.env)

@@ -251,7 +251,7 @@ class StudyFolder:
 
     @property
     def submissions(self) -> Path:
-        """What was handed to a cluster's scheduler, one folder a call, with the scheduler's words about every element."""
+        """What was handed to a cluster's scheduler, one folder a call, with its words about every element."""
         return self.root / "submissions"
 
     @property

@@ -95,6 +95,26 @@ class CommandTrainer(Settings):
     environment: dict[str, str] = Field(default_factory=dict, description="variables set for it")
 
 
+MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
+
+
+def memory_bytes(words: str) -> int:
+    """`8G` as bytes; a bare number is in megabytes, as for sbatch."""
+    found = re.fullmatch(r"(\d+)([KMGT]?)", words)
+    assert found is not None, words
+    return int(found[1]) * MEMORY_UNITS[found[2]]
+
+
+def gpus_of(gres: str | None) -> int | None:
+    """GPUs in a gres request such as gpu:a100:2; None where it names none."""
+    counts = [
+        int(words[-1]) if words[-1].isdigit() else 1
+        for words in (part.split("(")[0].split(":") for part in (gres or "").split(","))
+        if words[0] in ("gpu", "gres/gpu")
+    ]
+    return sum(counts) if counts else None
+
+
 class Slurm(Settings):
     """How a cell asks a cluster for its place."""
 
@@ -213,6 +233,18 @@ class Study(Settings):
     folder: str | None = Field(None, description="where results go, seen from this file; results/NAME if left out")
 
     _name = field_validator("name")(_plain_name)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gres_tells_gpus(cls, value: Any) -> Any:
+        """On a cluster the request says how many GPUs are paid for, unless `money` says it."""
+        backend = value.get("backend") if isinstance(value, dict) else None
+        slurm = backend.get("slurm") if isinstance(backend, dict) else None
+        gpus = gpus_of(slurm["gres"]) if isinstance(slurm, dict) and isinstance(slurm.get("gres"), str) else None
+        money = value.get("money") or {} if isinstance(value, dict) else {}
+        if gpus is None or not isinstance(money, dict):
+            return value
+        return {**value, "money": {"gpus_per_attempt": gpus, **money}}
 
     @field_validator("arms", mode="before")
     @classmethod

@@ -16,7 +16,8 @@ class Budget:
         self.grace_seconds = 0.0
         self._spent_before = 0.0
         self._began = 0.0
-        slots = study.backend.slots if study.backend.kind == "local" else 1
+        self._running = 0
+        slots = study.backend.slots if study.backend.kind == "local" else study.backend.side_by_side
         self._money_per_second = 1000 * money_per_ms(study.money) * slots
 
     def begin(self, state: StudyState, wall_clock: float, monotonic: float, longest_grace_seconds: float) -> None:
@@ -27,6 +28,13 @@ class Budget:
         self._spent_before = count(state, wall_clock).total_money
         whole_seconds = self.study.money.budget / self._money_per_second
         self.grace_seconds = min(longest_grace_seconds, RESERVED_SHARE * whole_seconds)
+
+    def meter(self, monotonic: float, running: int) -> None:
+        """On a cluster only what runs is paid for: counts the time since the last call for so many attempts."""
+        if self.study.backend.kind != "local":
+            share = self._running / self.study.backend.side_by_side
+            self._spent_before += (monotonic - self._began) * self._money_per_second * share
+            self._began, self._running = monotonic, running
 
     def spent(self, monotonic: float) -> float:
         """Money up to now."""

@@ -12,6 +12,8 @@ from dreamproof.base.files import write_bytes, write_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
+from dreamproof.study.backends.slurm import SlurmBackend
+from dreamproof.study.backends.slurm_commands import SlurmCommands
 from dreamproof.study.commands import check_commands
 from dreamproof.study.events import (
     CellReopened,
@@ -174,12 +176,16 @@ def code_commit() -> tuple[str | None, bool | None]:
 
 def make_backend(opened: OpenStudy) -> Backend:
     """The backend that the study names."""
-    if opened.study.backend.kind == "local":
+    slurm = opened.study.backend.slurm
+    if slurm is None:
         return LocalBackend()
-    raise BadInput(
-        f"{opened.file}: backend kind '{opened.study.backend.kind}' is not available on this machine",
-        "use 'backend: {kind: local}'",
-    )
+    commands = SlurmCommands()
+    if not commands.available:
+        raise BadInput(
+            f"{opened.file}: backend kind 'slurm' needs sbatch, which is not on this machine",
+            "run it on a login node of the cluster, or use 'backend: {kind: local}'",
+        )
+    return SlurmBackend(slurm, opened.folder, opened.study.name, commands)
 
 
 @contextmanager

@@ -46,6 +46,8 @@ class Costs:
     wasted_ms: int = 0
     idle_ms: int = 0
     running_ms: int = 0
+    queue_seconds: float = 0.0
+    """Time that attempts waited in a scheduler's queue; not paid for, not part of the total."""
     imported_seconds: float = 0.0
     """Runs made outside the study; not part of the total."""
     cells: dict[str, CellCost] = field(default_factory=dict)
@@ -102,7 +104,7 @@ class _Counter:
     def attempt(self, attempt: AttemptState) -> int:
         """Takes one attempt in; returns its milliseconds."""
         wall = attempt.wall_seconds
-        whole = _ms(wall if wall is not None else self.now - attempt.started)
+        whole = _ms(wall if wall is not None else _open_seconds(self.costs.study, attempt, self.now))
         texts = attempt.cells
         take = self._running if attempt.open else self._trained if attempt.work == "train" else self._evaluated
         for text, part in zip(texts, [whole] if len(texts) == 1 else share(whole, len(texts)), strict=True):
@@ -185,6 +187,21 @@ class _Counter:
             self._waste(known, lost, cell.stopped_cause or UNFINISHED)
 
 
+def _open_seconds(study: Study, attempt: AttemptState, now: float) -> float:
+    """How long an open attempt has had its place; none while it waits in a queue."""
+    if study.backend.kind == "local":
+        return now - attempt.started
+    return now - attempt.placed if attempt.placed is not None else 0.0
+
+
+def _queue_seconds(state: StudyState, study: Study, now: float) -> float:
+    """Time in the queue, by the scheduler's clock where it is known."""
+    if study.backend.kind == "local":
+        return 0.0
+    waiting = [now - one.started for one in state.open_attempts.values() if one.placed is None]
+    return sum(waiting) + sum([one.queue_seconds for one in state.attempts.values()])
+
+
 def count(
     state: StudyState, now: float, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
 ) -> Costs:
@@ -194,6 +211,7 @@ def count(
     busy = sum([counter.attempt(attempt) for attempt in state.attempts.values()])
     costs = counter.costs
     costs.imported_seconds = _imported_seconds(state)
+    costs.queue_seconds = _queue_seconds(state, state.study, now)
     for cell in state.cells.values():
         if cell.stopped is not None:
             counter.give_up(cell)
@@ -212,7 +230,8 @@ def outlook(
     """Money spent up to `now` and what is still to come: `count` without its cuts, by running totals, for any size."""
     assert state.study is not None
     costs = Costs(state.study)
-    running = [(attempt.started, now) for attempt in state.open_attempts.values()]
+    opened = state.open_attempts.values()
+    running = [(now - _open_seconds(state.study, attempt, now), now) for attempt in opened]
     total_ms = state.tally.busy_ms + sum(_ms(end - start) for start, end in running)
     if state.study.backend.kind == "local":
         covered = state.tally.covered_seconds([*running, *_supervised(state, now, supervisor_alive)])
@@ -274,7 +293,7 @@ def _forecast(state: StudyState, study: Study, costs: Costs, probed: Mapping[str
     if gap.evaluate and each_evaluation is None and gap.train == []:
         return Forecast(None, None, None, *counts)
     busy += len(gap.evaluate) * (each_evaluation or 0.0)
-    side_by_side = max(1, min(study.backend.slots, max(counts)))
+    side_by_side = max(1, min(study.backend.side_by_side, max(counts)))
     wall = busy / side_by_side
     billed = wall * study.backend.slots if study.backend.kind == "local" else busy
     return Forecast(busy, wall, costs.money(billed * 1000), *counts)
@@ -305,7 +324,10 @@ def cost_lines(costs: Costs) -> list[str]:
     cells, evals = len(study.arms) * len(study.seeds), len(study.arms) * len(study.seeds) * len(study.conditions)
     lines = [line("total", costs.total_ms), line("  useful", costs.useful_ms), line("  wasted", costs.wasted_ms)]
     lines += [line(f"    {cause}", ms) for cause, ms in sorted(costs.wasted_by_cause.items(), key=_largest_first)]
-    lines.append(line("  idle", costs.idle_ms))
+    if study.backend.kind == "local":
+        lines.append(line("  idle", costs.idle_ms))
+    else:
+        lines.append(f"in the queue            {duration_text(costs.queue_seconds):>14}    not paid for")
     bought = f"{costs.proven_cells} of {count_text(cells, 'cell')} trained"
     if evals:
         bought += f", {costs.proven_eval_cells} of {count_text(evals, 'evaluation')} done"

@@ -40,11 +40,17 @@ ASKED = {
     "timeout": Cause.TIMEOUT,
     "preempted": Cause.PREEMPTED,
     "memory": Cause.HOST_OOM,
+    "fenced": Cause.NODE_LOST,
 }
 
 FAULT_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}
 SPECIFIC = {Cause.IMPORT_ERROR, Cause.BAD_CONFIG, Cause.NAN, Cause.DEVICE_OOM, Cause.DISK_FULL, Cause.HOST_OOM}
 LITTLE_DISK_BYTES = 16 << 20
+SIGNAL_TO_KEEPER = "a signal to the shim"
+# Signal 53 is Slurm's own word for a batch job that its node could not begin.
+LAUNCH_FAILED = 53
+# States in which a job's exit code says nothing about the process: it never ran, or ran out of sight.
+NO_EXIT_TOLD = frozenset({"CANCELLED", "REFUSED", "PENDING", "UNKNOWN", "REQUEUED", "NODE_FAIL", "BOOT_FAIL"})
 NEARLY_ALL = 0.97
 
 
@@ -132,6 +138,8 @@ def _exit_told(evidence: Evidence) -> tuple[int, int | None] | None:
             return 0, record.signal
         return _unfold(record.exit_code if record.exit_code is not None else -1)
     if evidence.slurm is None:
+        return None
+    if _state(evidence.slurm.job_state) in NO_EXIT_TOLD:
         return None
     code, number = _slurm_code(evidence.slurm.exit_code)
     return (0, number) if number else _unfold(code)
@@ -225,28 +233,52 @@ def _slurm_finding(evidence: Evidence) -> Finding | None:
     slurm = evidence.slurm
     if slurm is None:
         return None
-    said = f"Slurm: job state {slurm.job_state}, exit {slurm.exit_code}" + (f", {slurm.reason}" if slurm.reason else "")
+    if evidence.asked_to_stop is not None and _state(slurm.job_state) == "CANCELLED":
+        return None  # it was we who cancelled it
+    told = "" if _state(slurm.job_state) in NO_EXIT_TOLD else f", exit {slurm.exit_code}"
+    said = f"Slurm: job state {slurm.job_state}{told}" + (f", {slurm.reason}" if slurm.reason else "")
     causes = {
         "TIMEOUT": Cause.TIMEOUT,
         "DEADLINE": Cause.TIMEOUT,
         "PREEMPTED": Cause.PREEMPTED,
-        "REQUEUED": Cause.PREEMPTED,
         "NODE_FAIL": Cause.NODE_LOST,
         "BOOT_FAIL": Cause.NODE_LOST,
         "CANCELLED": Cause.STOPPED_BY_USER,
+        "REFUSED": Cause.BAD_CONFIG,
+        "PENDING": Cause.BAD_CONFIG,
+        "UNKNOWN": Cause.VANISHED,
     }
     cause = causes.get(_state(slurm.job_state))
+    if "launch" in slurm.reason.lower() and "requeued" in slurm.reason.lower():
+        cause = Cause.NODE_LOST
+    elif _slurm_code(slurm.exit_code)[1] == LAUNCH_FAILED and evidence.exit is None:
+        said += " (the node could not begin it: its folder or its output file cannot be seen or written from there)"
+        cause = Cause.BAD_CONFIG
     return Finding(cause, [said]) if cause is not None else None
 
 
-def _asked(evidence: Evidence) -> Finding | None:
+def _asked(evidence: Evidence, lines: list[str]) -> Finding | None:
     reason = evidence.asked_to_stop
     if reason is None and evidence.exit is not None:
         reason = evidence.exit.asked_to_stop
+    if reason == SIGNAL_TO_KEEPER and evidence.slurm is not None:
+        return _scheduler_signal(evidence.slurm, lines)
     if reason is None:
         return None
     first = re.split(r"[\s:,;]+", reason.strip().lower(), maxsplit=1)[0]
     return Finding(ASKED.get(first, Cause.STOPPED_BY_USER), [f"asked to stop: {quote(reason)}"])
+
+
+def _scheduler_signal(slurm: SlurmEvidence, lines: list[str]) -> Finding:
+    """A stop that came from outside on a cluster: the scheduler's own line tells why, if anything does."""
+    said = read_system_line(lines) or _requeued(slurm)
+    return said if said is not None else Finding(Cause.KILLED, ["a signal to its keeper, sender unknown"])
+
+
+def _requeued(slurm: SlurmEvidence | None) -> Finding | None:
+    if slurm is None or _state(slurm.job_state) != "REQUEUED":
+        return None
+    return Finding(Cause.PREEMPTED, [f"Slurm put the job back into the queue ({slurm.reason})"])
 
 
 def _spawn_failure(error: str) -> Finding:
@@ -275,12 +307,13 @@ def _find_without_exit(evidence: Evidence, lines: list[str]) -> Finding:
         return Finding(Cause.NODE_LOST, ["the machine was restarted (its boot id changed); no exit was recorded"])
     gone = "the process is gone and nobody recorded how it ended"
     said = _memory_finding(evidence, lines) or read_system_line(lines)
+    said = said or _slurm_finding(evidence) or _requeued(evidence.slurm)
     if said is not None:
-        return _with_exit(said, gone)
+        return said if evidence.slurm is not None else _with_exit(said, gone)
     told = read_exception(lines)
     if told is not None and told.cause in SPECIFIC:
         return _with_exit(told, gone)
-    asked = _asked(evidence)
+    asked = _asked(evidence, lines)
     if asked is not None:
         return _with_exit(asked, gone)
     return Finding(Cause.VANISHED, [gone, *([*told.quotes] if told is not None else [])])
@@ -291,7 +324,7 @@ def _find_after_exit_zero(evidence: Evidence, lines: list[str]) -> Finding:
     strong = _frozen(evidence) or _memory_finding(evidence, lines) or _slurm_finding(evidence)
     if strong is not None:
         return _with_exit(strong, words)
-    asked = _asked(evidence)
+    asked = _asked(evidence, lines)
     if asked is not None:
         return _with_exit(asked, words)
     stopped = [line for line in lines[-20:] if re.search(r"\b(?:signal 15|SIGTERM)\b", line)]
@@ -314,7 +347,7 @@ def _find_after_exit_code(evidence: Evidence, lines: list[str], code: int) -> Fi
         strong = _frozen(evidence) or (told if told is not None else read_fatal_line(lines))
     if strong is None and code in (126, 127):
         strong = Finding(Cause.BAD_CONFIG, ["a shell found no such command to run", *_last_line(lines)])
-    asked = _asked(evidence)
+    asked = _asked(evidence, lines)
     if asked is not None and (strong is None or strong.cause in (Cause.BUG, Cause.KILLED, Cause.STOPPED_BY_USER)):
         return _with_exit(asked, words)
     if strong is not None:
@@ -325,8 +358,9 @@ def _find_after_exit_code(evidence: Evidence, lines: list[str], code: int) -> Fi
 def _find_after_signal(evidence: Evidence, lines: list[str], number: int) -> Finding:
     code = evidence.exit.exit_code if evidence.exit is not None and evidence.exit.signal is None else 0
     words = _exit_words(evidence, code or 0, number)
-    strong = _memory_finding(evidence, lines) or _asked(evidence)
-    strong = strong or _slurm_finding(evidence) or read_system_line(lines)
+    asked = _asked(evidence, lines)
+    strong = _memory_finding(evidence, lines) or (asked if evidence.asked_to_stop is not None else None)
+    strong = strong or _slurm_finding(evidence) or asked or read_system_line(lines)
     if strong is not None:
         return _with_exit(strong, words)
     if number == signal.SIGHUP:

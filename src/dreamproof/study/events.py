@@ -93,6 +93,18 @@ class AttemptStarted(Event):
 
 
 @dataclass(frozen=True)
+class AttemptPlaced(Event):
+    """A scheduler gave an attempt its place; from here on it is paid for."""
+
+    name: ClassVar[str] = "attempt_placed"
+    attempt: str
+    job: str
+    nodes: str
+    queue_seconds: float | None = None
+    restarts: int | None = None
+
+
+@dataclass(frozen=True)
 class AttemptEnded(Event):
     """How an attempt ended; `kept_agent_steps` is each cell's last good checkpoint."""
 
@@ -109,6 +121,12 @@ class AttemptEnded(Event):
     """Cells of a pack that ended otherwise than the attempt, e.g. one that stopped being finite."""
     kept_wall_seconds: dict[str, float] | None = None
     """Seconds of the attempt after which each cell's last good checkpoint was written."""
+    placement: dict[str, Any] | None = None
+    """The scheduler's words: job, nodes, state, reason, queue and allocated seconds, restarts."""
+    memory_trend: str | None = None
+    """`grows` or `level`, where the memory trace tells and memory was the cause."""
+    cancelled_outside: bool | None = None
+    """Whether somebody cancelled the job with the scheduler's own command."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +182,7 @@ class Remedy(Event):
     pack_cells: int | None = None
     micro_batches: int | None = None
     moved: str | None = None
+    memory_bytes: int | None = None
 
 
 @dataclass(frozen=True)

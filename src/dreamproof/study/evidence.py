@@ -2,8 +2,9 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dreamproof.base.files import read_json, read_tail
 from dreamproof.runs.layout import Cell, CheckpointFolder
@@ -20,6 +21,7 @@ from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnose import Cause, Diagnosis, Evidence, diagnose
 from dreamproof.study.events import AttemptEnded, EvalProven, Event, ReplicaFrozen, TrainProven
+from dreamproof.study.memory_trend import read_trend
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.state import AttemptState
 
@@ -46,6 +48,9 @@ def settle(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, others_
     proofs, unproven = prove_cells(opened, attempt)
     findings = Findings(proofs, unproven, _frozen(opened, attempt, unproven))
     diagnosis = _diagnose(opened, attempt, sighting, findings, others_killed)
+    trend = read_trend(opened.folder.attempt(attempt.name).memory) if diagnosis.cause is Cause.HOST_OOM else None
+    if trend is not None:
+        diagnosis.quotes.append(trend.words)
     odd = {} if findings.all_frozen else dict.fromkeys(findings.frozen, Cause.NAN.value)
     ended = AttemptEnded(
         attempt.name,
@@ -57,6 +62,9 @@ def settle(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, others_
         diagnosis.transient,
         sighting.exit.model_dump(exclude_none=True, exclude_defaults=True) if sighting.exit is not None else None,
         odd or None,
+        placement=_placement(sighting),
+        memory_trend=trend.kind if trend is not None else None,
+        cancelled_outside=_cancelled_outside(opened, attempt, sighting, diagnosis) or None,
     )
     deaths = [
         ReplicaFrozen(text, record.agent_steps, record.gradient_steps, record.reason, attempt.name)
@@ -65,12 +73,28 @@ def settle(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, others_
     return [ended, *proofs, *deaths]
 
 
+def _placement(sighting: Sighting) -> dict[str, Any] | None:
+    if sighting.placement is None:
+        return None
+    return {key: value for key, value in asdict(sighting.placement).items() if value not in (None, "", 0)}
+
+
+def _cancelled_outside(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, diagnosis: Diagnosis) -> bool:
+    """Whether the scheduler says cancelled and nobody here asked for it."""
+    cancelled = sighting.placement is not None and sighting.placement.state == "CANCELLED"
+    asked = opened.folder.attempt(attempt.name).stop.exists()
+    return cancelled and not asked and diagnosis.cause is Cause.STOPPED_BY_USER
+
+
 def _diagnose(
     opened: OpenStudy, attempt: AttemptState, sighting: Sighting, findings: Findings, others_killed: int
 ) -> Diagnosis:
     folder = opened.folder.attempt(attempt.name)
     output = read_tail(folder.output, OUTPUT_TAIL_BYTES)
-    if sighting.never_began and findings.unproven and not output.strip():
+    if sighting.facts.get("scheduler_words"):
+        output = f"{output.rstrip()}\n{sighting.facts['scheduler_words']}"
+    told = output.strip() or "slurm" in sighting.facts
+    if sighting.never_began and findings.unproven and not told:
         words = "its shim never came, so nothing was started (the supervisor ended in between)"
         return Diagnosis(Cause.VANISHED, [words], True)
     run = opened.run(Cell.parse(attempt.cells[0]))
@@ -198,7 +222,9 @@ def _reached(opened: OpenStudy, attempt: AttemptState, text: str) -> int:
 
 
 def _wall_seconds(opened: OpenStudy, attempt: AttemptState, sighting: Sighting) -> float:
-    """From the exit record; without one, up to the last sign of life."""
+    """As the scheduler allocated it; from the exit record; without one, up to the last sign of life."""
+    if sighting.placement is not None and sighting.placement.allocated_seconds is not None:
+        return sighting.placement.allocated_seconds
     if sighting.exit is not None:
         return sighting.exit.wall_seconds
     if sighting.never_began:
@@ -206,7 +232,8 @@ def _wall_seconds(opened: OpenStudy, attempt: AttemptState, sighting: Sighting) 
     folder = opened.folder.attempt(attempt.name)
     runs = [opened.run(Cell.parse(text)).heartbeat for text in attempt.cells]
     times = [_modified(path) for path in (folder.output, folder.memory, folder.shim, *runs)]
-    return max(0.0, max(times) - attempt.started)
+    began = attempt.placed if attempt.placed is not None else attempt.started
+    return max(0.0, max(times) - began)
 
 
 def _modified(path: Path) -> float:

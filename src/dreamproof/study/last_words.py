@@ -107,6 +107,7 @@ FATAL_LINES = _rules(
     (Cause.IMPORT_ERROR, r"\bModuleNotFoundError: |: No module named |error while loading shared libraries"),
     (Cause.BAD_CONFIG, r"\berror: (?:unrecognized arguments|the following arguments are required|argument )"),
     (Cause.BAD_CONFIG, r"\bNo such option\b|\bMissing option\b|\bError: Invalid value for\b|FATAL Flags parsing error"),
+    (Cause.BAD_CONFIG, r"^dreamproof: \S+ cannot be seen from node "),
     (Cause.BAD_CONFIG, r"can't open file '|: command not found$|: unknown key '|: the key '[^']*' is missing"),
     (Cause.BAD_CONFIG, r"\bCould not override '|\bMissing mandatory value: |^Key '[^']*' is not in struct"),
     (Cause.NAN, NOT_FINITE),

@@ -3,6 +3,7 @@
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
@@ -110,6 +111,8 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
         event.row(),
         study.backend.memory_limit_bytes,
         stop_grace_seconds,
+        study.backend.slurm.lease_seconds if study.backend.slurm is not None else None,
+        max((opened.state.known_cell(str(cell)).memory_bytes or 0 for cell in job.cells), default=0) or None,
     )
     folder = opened.folder.attempt(name)
     try:
@@ -136,9 +139,16 @@ def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStart
     for name in names:
         order = read_json(folder.attempt(name).order) if name not in state.attempts else None
         if isinstance(order, dict) and isinstance(order.get("event"), dict):
-            fields = {key: value for key, value in order["event"].items() if key != "event"}
-            events.append(AttemptStarted(**fields))
+            events.append(ordered_event(state, order["event"]))
     return events
+
+
+def ordered_event(state: StudyState, row: dict[str, Any]) -> AttemptStarted:
+    """The start that an order tells of; a job that ran again goes on from what its cells have kept since."""
+    fields = {key: value for key, value in row.items() if key != "event"}
+    if "r" in fields["attempt"] and fields["work"] == "train":
+        fields["from_agent_steps"] = {text: state.known_cell(text).kept_agent_steps for text in fields["cells"]}
+    return AttemptStarted(**fields)
 
 
 def forgotten_proofs(opened: OpenStudy) -> list[Event]:

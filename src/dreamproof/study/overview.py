@@ -6,7 +6,9 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from dreamproof.runs.layout import Cell
+from dreamproof.study import cluster
 from dreamproof.study.adapters.api import Reading
+from dreamproof.study.backends.api import Placement
 from dreamproof.study.backends.local import is_gone
 from dreamproof.study.lease import living_holder
 from dreamproof.study.manifests import eval_status, train_status
@@ -30,6 +32,8 @@ class RunningCell:
     money: float
     liveness: str
     reason: str
+    place: str = ""
+    """Job and node on a cluster, or why it waits."""
 
 
 @dataclass(frozen=True)
@@ -136,12 +140,27 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
 def running_cells(opened: OpenStudy, now: float, supervised: bool) -> list[RunningCell]:
     """Every cell of every open attempt, read from its run folder; what nobody watches is looked at here."""
     found: list[RunningCell] = []
+    if opened.study.backend.kind == "slurm":
+        return _running_on_cluster(opened, now, supervised)
     for attempt in opened.state.open_attempts.values():
         dead = not supervised and is_gone(opened.folder.attempt(attempt.name))
         for text in attempt.cells:
             running = _running_cell(opened, attempt, Cell.parse(text), now)
             gone = "its process is gone; the next run records how it ended"
             found.append(replace(running, liveness="dead", reason=gone) if dead else running)
+    return found
+
+
+def _running_on_cluster(opened: OpenStudy, now: float, supervised: bool) -> list[RunningCell]:
+    """The same on a cluster: the scheduler says where each attempt is, whoever asks."""
+    places = cluster.placements(opened, supervised)
+    found: list[RunningCell] = []
+    for attempt in opened.state.open_attempts.values():
+        place = places.get(attempt.name, Placement(attempt.job or "", attempt.nodes))
+        state = cluster.liveness(place)
+        for text in attempt.cells:
+            running = replace(_running_cell(opened, attempt, Cell.parse(text), now), place=cluster.place_words(place))
+            found.append(replace(running, liveness=state[0], reason=state[1]) if state is not None else running)
     return found
 
 
@@ -155,7 +174,8 @@ def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: flo
 def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: float) -> RunningCell:
     """One cell of an open attempt from a reading of its run folder."""
     study = opened.study
-    wall = max(0.0, now - attempt.started)
+    began = attempt.started if study.backend.kind == "local" else attempt.placed
+    wall = max(0.0, now - began) if began is not None else 0.0
     done = reading.agent_steps - attempt.from_agent_steps.get(str(cell), 0)
     rate = done / wall if attempt.work == "train" and done > 0 and wall > 0 else None
     left = (study.agent_steps - reading.agent_steps) / rate if rate else None

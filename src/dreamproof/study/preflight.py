@@ -16,9 +16,11 @@ from dreamproof.base.files import canonical_json, file_hash, read_json, read_tai
 from dreamproof.base.words import bytes_text, count_text, duration_text
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.records import ExitRecord
-from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.settings.study import CommandTrainer, Slurm, Study, memory_bytes
 from dreamproof.study import machine
 from dreamproof.study.adapters import find_adapter
+from dreamproof.study.backends.slurm_commands import SlurmCommands
+from dreamproof.study.cluster_preflight import ClusterPreflight, Probe, ask_and_run
 from dreamproof.study.commands import Target, environment, run_settings, train_commands, working_folder
 from dreamproof.study.diagnose import Evidence, diagnose
 from dreamproof.study.opening import OpenStudy
@@ -90,6 +92,8 @@ def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dic
     gpu = facts["gpu"]
     stable["gpu"] = [gpu.get("driver"), [device["name"] for device in gpu["devices"]]]
     checked = sorted(arms if arms is not None else study.arms)
+    if study.backend.slurm is not None:
+        stable["slurm"] = study.backend.slurm.model_dump(mode="json", exclude={"array_throttle", "poll_seconds"})
     return text_hash(canonical_json([parts, study.agent_steps, study.backend.slots, stable, checked]))
 
 
@@ -114,13 +118,17 @@ def check_arms(opened: OpenStudy, arms: Sequence[str] | None = None, say: Say | 
     """Probes every arm (or those named), judges memory and disk, and writes both manifests."""
     facts = _machine(opened)
     chosen = list(arms if arms is not None else opened.study.arms)
-    checks = []
-    for arm in chosen:
+    checks: list[ArmCheck] = []
+    refused: list[str] = []
+    if opened.study.backend.slurm is not None:
+        checks, refused = _probe_on_cluster(opened, opened.study.backend.slurm, chosen, say or _silent)
+    for arm in chosen if opened.study.backend.slurm is None else ():
         check = _probe(opened, arm)
         checks.append(check)
         if say is not None:
             say(_arm_line(check))
     needs, faults, warnings = _judge_needs(opened, checks, facts)
+    faults = refused + faults
     failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
     result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
     write_json(opened.folder.preflight, result.as_json())
@@ -128,7 +136,45 @@ def check_arms(opened: OpenStudy, arms: Sequence[str] | None = None, say: Say | 
     return result
 
 
+def _silent(words: str) -> None:
+    """Tells nobody."""
+
+
+def _probe_on_cluster(
+    opened: OpenStudy, slurm: Slurm, arms: Sequence[str], say: Say
+) -> tuple[list[ArmCheck], list[str]]:
+    """One probe job an arm, after the scheduler accepted the script; what it refuses stops the launch."""
+    study = opened.study
+    trainer = study.trainer
+    adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
+    folder = str(working_folder(study, opened.beside))
+    probes = []
+    for arm in arms:
+        target, words = _prepare_probe(opened, arm)
+        foreign = isinstance(trainer, CommandTrainer)
+        probes.append(Probe(arm, target.run, words, environment(study, [target]), folder, foreign, adapter))
+    cluster = ClusterPreflight(slurm, opened.folder, study.name, SlurmCommands())
+    refused, _ = ask_and_run(cluster, probes, study.liveness.compile_floor_seconds, say)
+    if refused:
+        return [], refused
+    checks = [
+        ArmCheck(one.arm, one.passed, one.cause, one.reason, one.evidence, one.wall_seconds, one.told, one.host_bytes)
+        for one in probes
+    ]
+    for check in checks:
+        say(_arm_line(check))
+    return checks, []
+
+
 def _probe(opened: OpenStudy, arm: str) -> ArmCheck:
+    target, words = _prepare_probe(opened, arm)
+    study = opened.study
+    started = _Started(words, environment(study, [target]), working_folder(study, opened.beside), target.run)
+    return started.watch(opened, arm, study.liveness.compile_floor_seconds)
+
+
+def _prepare_probe(opened: OpenStudy, arm: str) -> tuple[Target, list[str]]:
+    """A scratch run folder for an arm's probe, and the words that start it."""
     study = opened.study
     cell = Cell(arm, study.seeds[0])
     run = RunFolder(opened.folder.probes / arm)
@@ -140,9 +186,7 @@ def _probe(opened: OpenStudy, arm: str) -> ArmCheck:
         told = told.model_copy(update={"agent_steps": steps, "evaluation_episodes": PROBE_EPISODES})
     write_json(run.settings, told.model_dump(mode="json"), durable=False)
     target = Target(cell, run, told.agent_steps)
-    words = train_commands(study, [target])[0] if foreign else _native_probe(run)
-    started = _Started(words, environment(study, [target]), working_folder(study, opened.beside), run)
-    return started.watch(opened, arm, study.liveness.compile_floor_seconds)
+    return target, train_commands(study, [target])[0] if foreign else _native_probe(run)
 
 
 def _native_probe(run: RunFolder) -> list[str]:
@@ -251,6 +295,9 @@ def _judge_needs(
     study = opened.study
     total, available = machine.host_memory_bytes()
     side_by_side = min(study.backend.slots, len(study.arms) * len(study.seeds))
+    if study.backend.slurm is not None:  # every attempt has what its job asks for, on whatever node
+        total = available = memory_bytes(study.backend.slurm.memory)
+        side_by_side = 1
     host = _largest(checks, "forecast_host_bytes", "host_bytes")
     device = _largest(checks, "forecast_device_bytes", "device_bytes")
     checkpoint = _largest(checks, "checkpoint_bytes")
@@ -260,7 +307,7 @@ def _judge_needs(
         "host_total_bytes": total,
         "host_available_bytes": available,
         "device_bytes": _device_need(study, device),
-        "device_total_bytes": min((one["total_bytes"] for one in facts["gpu"]["devices"]), default=None),
+        "device_total_bytes": _device_total(study, facts),
         "disk_bytes": missing * (KEPT_CHECKPOINTS * checkpoint + LOG_BYTES_PER_CELL) if checkpoint else None,
         "disk_free_bytes": machine.disk_free_bytes(opened.folder.root),
     }
@@ -281,6 +328,13 @@ def _judge_needs(
     if needs["host_bytes"] is None:
         warnings.append("memory is not forecast: the trainer writes no probe.json")
     return needs, faults, warnings
+
+
+def _device_total(study: Study, facts: dict[str, Any]) -> int | None:
+    """Memory of the smallest device here; what a login node has says nothing about a cluster's nodes."""
+    if study.backend.kind != "local":
+        return None
+    return min((one["total_bytes"] for one in facts["gpu"]["devices"]), default=None)
 
 
 def _largest(checks: list[ArmCheck], *keys: str) -> int:

@@ -1,6 +1,7 @@
 """What is done about a death: resume, halve, or stop the cell and say so. Pure: returns events, touches nothing."""
 
-from dreamproof.settings.study import Retries, Study
+from dreamproof.base.words import bytes_text
+from dreamproof.settings.study import Retries, Study, memory_bytes
 from dreamproof.study.commands import can_micro_batch
 from dreamproof.study.events import BreakerTripped, CellStopped, Event, Remedy
 from dreamproof.study.state import AttemptState, CellState, StudyState
@@ -19,7 +20,12 @@ def decide(state: StudyState, attempt: AttemptState) -> list[Event]:
         by_cause.setdefault(attempt.cause_for(str(cell.cell)), []).append(cell)
     events: list[Event] = []
     for cause, cells in by_cause.items():
+        if attempt.cancelled_outside and cause == "stopped_by_user":
+            events += [_leave_cancelled(attempt, cell) for cell in cells]
         if cause in NO_DEATH:
+            continue
+        if cause == "host_oom" and (more := _more_memory(study, attempt, cells)) is not None:
+            events.append(more)
             continue
         halved = _halve(state, study, attempt) if cause == "device_oom" and attempt.work == "train" else None
         events += [halved] if halved is not None else _resume_or_stop(study, attempt, cause, cells)
@@ -93,6 +99,32 @@ def _halve(state: StudyState, study: Study, attempt: AttemptState) -> Remedy | N
         "the effective batch and the meaning of the arm stay the same"
     )
     return Remedy(cells, "halve_micro_batch", reason, attempt.name, 0.0, micro_batches=count)
+
+
+def _leave_cancelled(attempt: AttemptState, cell: CellState) -> CellStopped:
+    """What somebody took out of the queue by hand is not put back by itself."""
+    reason = f"job {attempt.job} was cancelled with Slurm's own command; run --retry-stopped goes on"
+    return CellStopped(str(cell.cell), reason, "stopped_by_user", attempt.work)
+
+
+def _more_memory(study: Study, attempt: AttemptState, cells: list[CellState]) -> Remedy | None:
+    """Out of host memory on a cluster: ask for more, within the declared cap; a leak is not cured by it."""
+    slurm = study.backend.slurm
+    if slurm is None or slurm.memory_cap is None or attempt.memory_trend == "grows":
+        return None
+    cap = memory_bytes(slurm.memory_cap)
+    asked = max([memory_bytes(slurm.memory), *(cell.memory_bytes or 0 for cell in cells)])
+    peak = int((attempt.exit or {}).get("peak_bytes") or 0)
+    wanted = min(cap, max(asked * 3 // 2, peak * 13 // 10))
+    if wanted <= asked:
+        return None
+    trend = "level" if attempt.memory_trend == "level" else "too short to tell growth"
+    reason = (
+        f"{attempt.name} ran out of {bytes_text(asked)} of memory (trace {trend}); it is submitted again with "
+        f"{bytes_text(wanted)}, at most {bytes_text(cap)} is declared"
+    )
+    names = [str(cell.cell) for cell in cells]
+    return Remedy(names, "more_memory", reason, attempt.name, 0.0, memory_bytes=wanted)
 
 
 def _breaker(state: StudyState, study: Study) -> list[Event]:

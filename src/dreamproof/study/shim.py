@@ -21,6 +21,7 @@ from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study import memory_group
 from dreamproof.study.processes import Identity, family, resident_bytes
 
+PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 LISTENED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGUSR1}
 LIMIT_IS_NEAR = signal.SIGUSR1
@@ -303,6 +304,9 @@ def _become_command(order: dict[str, Any], command: list[str], output: Path, pip
             os.setpgid(0, 0)
         if os.read(gate, 1) != b"g":
             os._exit(CANNOT_START)
+        if order.get("lease_seconds") is not None:
+            # Nobody could take the lease away from a command without its keeper, so it must not outlive it.
+            LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (*LISTENED, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())

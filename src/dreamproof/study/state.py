@@ -39,6 +39,8 @@ class CellState:
     """Transient deaths in a row that left no newer checkpoint."""
     pack_limit: int | None = None
     micro_batches: int = 1
+    memory_bytes: int | None = None
+    """Host memory to ask a cluster for, where it was raised."""
     frozen: str | None = None
     source: str | None = None
     """Folder of a run made outside the study."""
@@ -88,6 +90,14 @@ class AttemptState:
     liveness: str | None = None
     liveness_reason: str | None = None
     stacks: str | None = None
+    placed: float | None = None
+    """When a scheduler gave it its place; None on this machine, or while it waits in a queue."""
+    job: str | None = None
+    nodes: str = ""
+    queue_seconds: float = 0.0
+    placement: dict[str, Any] = field(default_factory=dict)
+    memory_trend: str | None = None
+    cancelled_outside: bool = False
 
     @property
     def open(self) -> bool:
@@ -286,6 +296,12 @@ class StudyState:
                 for condition in attempt.conditions:
                     self.known_eval(text, condition).attempts.append(name)
 
+    def _on_attempt_placed(self, row: Row) -> None:
+        attempt = self.attempts.get(row["attempt"])
+        if attempt is not None and attempt.open:
+            attempt.placed, attempt.job, attempt.nodes = row["t"], row["job"], row["nodes"]
+            attempt.queue_seconds = row.get("queue_seconds", 0.0)
+
     def _on_attempt_ended(self, row: Row) -> None:
         attempt = self.attempts.get(row["attempt"])
         if attempt is None or attempt.ended is not None:
@@ -299,10 +315,19 @@ class StudyState:
         attempt.exit = row.get("exit")
         attempt.cell_causes = row.get("cell_causes", {})
         attempt.kept_wall_seconds = row.get("kept_wall_seconds", {})
+        attempt.memory_trend = row.get("memory_trend")
+        attempt.cancelled_outside = row.get("cancelled_outside", False)
+        self._note_placement(attempt, row.get("placement", {}))
         for text in attempt.cells:
             self._count_end(attempt, self.known_cell(text), text)
         self._tally(attempt, attempt.wall_seconds or 0.0)
         self._count_quick_failure(attempt)
+
+    def _note_placement(self, attempt: AttemptState, placement: dict[str, Any]) -> None:
+        attempt.placement = placement
+        attempt.job = placement.get("job", attempt.job)
+        attempt.nodes = placement.get("nodes") or attempt.nodes
+        attempt.queue_seconds = placement.get("queue_seconds") or attempt.queue_seconds
 
     def _tally(self, attempt: AttemptState, seconds: float) -> None:
         tally = self.tally
@@ -373,8 +398,11 @@ class StudyState:
             cell = self.known_cell(text)
             cell.pack_limit = row.get("pack_cells", cell.pack_limit)
             cell.micro_batches = row.get("micro_batches", cell.micro_batches)
+            cell.memory_bytes = row.get("memory_bytes", cell.memory_bytes)
             if row["action"] in ("halve_pack", "halve_micro_batch"):
                 cell.deaths.pop("device_oom", None)
+            if row["action"] == "more_memory":
+                cell.deaths.pop("host_oom", None)
             if row["action"] == "resume_frozen":
                 cell.frozen = None
 

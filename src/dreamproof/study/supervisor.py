@@ -14,6 +14,7 @@ from dreamproof.study.backends.api import Backend, Presence, Sighting
 from dreamproof.study.budget import Budget
 from dreamproof.study.diagnose import Cause
 from dreamproof.study.events import (
+    AttemptPlaced,
     BudgetReached,
     Event,
     LivenessChanged,
@@ -166,6 +167,7 @@ class Supervisor:
             if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
                 self._end(watched)
             elif watched.sighting.presence is Presence.RUNNING:
+                self._note_place(watched)
                 self._judge_liveness(watched)
 
     def remedy(self) -> None:
@@ -176,6 +178,7 @@ class Supervisor:
             for event in events:
                 self._note_wait(event)
             self._over.pop(0)
+        self._stop_needless()
         self._restart_stalled()
         self._guard_budget()
         if self.asked is not None or self.options.drain:
@@ -269,11 +272,30 @@ class Supervisor:
         watch = Watch(self.study.liveness, self._known_gaps)
         return Watched(attempt, folder, AttemptProgress(cells), watch)
 
+    def _note_place(self, watched: Watched) -> None:
+        """Records where a scheduler put an attempt, once it runs there."""
+        place = watched.sighting.placement
+        if place is not None and place.nodes and watched.attempt.placed is None:
+            queue_seconds = round(place.queue_seconds or 0.0, 3)
+            self.record(
+                AttemptPlaced(watched.attempt.name, place.job, place.nodes, queue_seconds, place.restarts or None)
+            )
+
+    def _follow(self, successor: str) -> None:
+        """Watches the attempt that goes on in the same place; it is stopped where there is nothing left to do."""
+        if successor not in self.state.attempts:
+            self.record(*launch.orphaned_events(self.state, self.opened.folder))
+        attempt = self.state.open_attempts.get(successor)
+        if attempt is not None and successor not in self.watched:
+            self.watched[successor] = self._watch(attempt)
+
     def _end(self, watched: Watched) -> None:
         others = self._others_killed_for_memory(watched)
         self.record(*settle(self.opened, watched.attempt, watched.sighting, others))
         del self.watched[watched.attempt.name]
         self._over.append(watched)
+        if watched.sighting.successor is not None:
+            self._follow(watched.sighting.successor)
         for text in watched.attempt.cells:
             self._kept.pop(Cell.parse(text), None)
         if watched.attempt.cause != Cause.STALLED.value:
@@ -282,7 +304,8 @@ class Supervisor:
 
     def _others_killed_for_memory(self, watched: Watched) -> int:
         """Kills that the shared counter saw and that are already told as another attempt's end."""
-        if watched.sighting.exit is None or self.study.backend.memory_limit_bytes is not None:
+        own_counter = self.study.backend.memory_limit_bytes is not None or self.study.backend.kind == "slurm"
+        if watched.sighting.exit is None or own_counter:
             return 0
         began = watched.sighting.exit.started_unix_seconds
         return sum(
@@ -317,6 +340,14 @@ class Supervisor:
         name = watched.attempt.name
         self.record(LivenessChanged(name, judgement.state.value, judgement.reason, stacks))
 
+    def _stop_needless(self) -> None:
+        """Stops attempts that a scheduler began again although their cells are proven or given up."""
+        for watched in self.watched.values():
+            cells = [self.state.known_cell(text) for text in watched.attempt.cells]
+            again = "r" in watched.attempt.name and watched.attempt.work == "train"
+            if again and all(self.state.trained(cell) or cell.stopped is not None for cell in cells):
+                self._stop(watched, "stop: nothing is left to do", self.options.stop_grace_seconds)
+
     def _restart_stalled(self) -> None:
         """Stops what is stalled; a process that somebody stopped with a signal gets the floor to be continued."""
         if self.study.liveness.stalled_action != "restart":
@@ -336,6 +367,8 @@ class Supervisor:
         budget = self.study.money.budget
         if budget is None:
             return
+        placed = sum(watched.attempt.placed is not None for watched in self.watched.values())
+        self._budget.meter(self.monotonic(), placed)
         if self.state.budget_reached is None and self._budget.is_reached(self.monotonic()):
             self.record(BudgetReached(round(self._budget.spent(self.monotonic()), 6), budget))
         if self.state.budget_reached is not None:

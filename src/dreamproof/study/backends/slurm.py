@@ -5,61 +5,65 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from dreamproof.base.files import read_json, read_tail, write_json, write_text
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.runs.reader import read_exit
-from dreamproof.settings.study import Slurm
+from dreamproof.settings.study import Slurm, memory_bytes
 from dreamproof.study.backends.api import Placement, Presence, Sighting
 from dreamproof.study.backends.slurm_commands import Job, SlurmBusy, SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm_node import (
     LEASE_MARGIN_SECONDS,
     fence,
     is_settled,
+    marker,
     open_attempt,
     restarted_name,
 )
-from dreamproof.study.backends.slurm_script import Submission, memory_bytes, script_text
+from dreamproof.study.backends.slurm_queue import WAITING_STATES, JobTable, placement, write_snapshot
+from dreamproof.study.backends.slurm_script import Submission, script_text
 from dreamproof.study.diagnose import SlurmEvidence
 from dreamproof.study.processes import Identity, boot_id, process_facts
 from dreamproof.study.shim import claim
 
 MOST_ELEMENTS = 1000
-WAIT_SECONDS = 0.5
-SILENT_CONTROLLER_SECONDS = 120.0
+LEAST_WAIT_SECONDS = 1.0
 SETTLING_SECONDS = 5.0
-ABSENT_POLLS = 2
-NEVER_STARTS = ("DependencyNeverSatisfied", "launch failed requeued held", "launch_failed_requeued_held")
-SLURM_WORDS_BYTES = 8192
-LATE_ANSWER_SECONDS = 90.0
+SILENT_CONTROLLER_SECONDS = 120.0
+ABSENT_POLLS = 3
+NEVER_STARTS = re.compile(
+    r"DependencyNeverSatisfied|launch.failed.requeued.held|BadConstraints|InvalidQOS|InvalidAccount"
+)
+LOST_STATES = ("NODE_FAIL", "BOOT_FAIL")
+SLURM_WORDS_BYTES = 65536
 
 
 @dataclass
 class _Known:
     """What this process remembers of one attempt."""
 
+    first: str
     array_job: str = ""
     element: int = -1
-    first: str = ""
     restarts: int = 0
     submission: str = ""
-    absent_polls: int = 0
-    absent_since: float | None = None
+    since_poll: int = 0
+    """Polls that were made before the last time it was seen in an answer."""
+    over_since: float | None = None
     fenced_at: float | None = None
-    stop_sent: bool = False
     cancel_at: float | None = None
+    signalled: bool = False
     cancelled: bool = False
 
     @property
     def job(self) -> str:
-        return f"{self.array_job}_{self.element}" if self.array_job else ""
+        return f"{self.array_job}_{self.element}"
 
 
 class SlurmBackend:
-    """Submits attempts in arrays, asks about all of them in one call, and believes only what Slurm or a shim recorded."""
+    """Submits in arrays, asks about all jobs in one call, and believes only what Slurm or a shim recorded."""
 
     def __init__(
         self,
@@ -71,201 +75,372 @@ class SlurmBackend:
     ) -> None:
         self.settings = settings
         self.commands = commands or SlurmCommands()
-        self.job_name = cluster_name(place, study_name)
+        self.job_name = job_name(place, study_name)
+        self.table = JobTable(self.commands, self.job_name, settings.poll_seconds, monotonic)
         self._place = place
         self._monotonic = monotonic
         self._boot = boot_id()
         self._queue: list[AttemptFolder] = []
         self._known: dict[Path, _Known] = {}
-        self._unsure: dict[str, float] = {}
-        """Submissions of which it is not known whether they arrived, and since when."""
         self._refused: dict[Path, str] = {}
-        self._jobs: dict[tuple[str, str], Job] = {}
-        self._comments: dict[str, str] = {}
-        self._polls = 0
-        self._poll_at = float("-inf")
-        self._last_answer = monotonic()
+        self._accounting = True
         self._to_signal: list[str] = []
         self._to_cancel: list[str] = []
 
     def start(self, folder: AttemptFolder) -> None:
-        """Puts the attempt on the list; everything on it goes to sbatch together at the next wait."""
+        """Puts the attempt on the list; all that stands there goes to sbatch together at the next wait."""
         if not folder.lease.exists():
             write_json(folder.lease, {"holder": folder.root.name}, durable=False)
-        self._known.setdefault(folder.root, _Known(first=folder.root.name))
+        self._known[folder.root] = _Known(folder.root.name)
         self._queue.append(folder)
 
     def look(self, folder: AttemptFolder) -> Sighting:
         """How the attempt stands, by its shim's record and the newest answer of the controller."""
-        self._poll_if_due()
         known = self._remember(folder)
+        if folder in self._queue:
+            return Sighting(Presence.WAITING)
         if folder.root in self._refused:
-            return self._give_up(folder, known, SlurmEvidence("REFUSED", reason=self._refused[folder.root]))
+            state = "CANCELLED" if folder.stop.exists() else "REFUSED"
+            return self._give_up(folder, known, SlurmEvidence(state, reason=self._refused[folder.root]))
+        if self.table.refresh():
+            self._take_answer()
         if not known.array_job:
             return self._look_before_job(folder, known)
-        job = self._job(known)
+        job = self.table.find(known.array_job, known.element)
         if job is None:
             return self._look_without_job(folder, known)
-        known.absent_polls, known.absent_since = 0, None
-        if job.restarts > known.restarts:
-            return self._look_at_requeued(folder, known, job)
-        if job.over:
-            return self._settle(folder, known, job)
-        if job.state == "PENDING":
-            return self._look_at_pending(folder, known, job)
-        self._hurry_cancel(folder, known)
-        return self._look_at_running(folder, known, job)
+        known.since_poll = self.table.polls
+        return self._look_at(folder, known, job)
 
     def stop(self, folder: AttemptFolder, reason: str, grace_seconds: float) -> None:
-        """Leaves the reason for the shim and signals it; what has not begun is cancelled at once."""
+        """Leaves the reason for the shim and signals it; what has not begun is cancelled."""
         known = self._remember(folder)
         if not folder.stop.exists():
             write_json(folder.stop, {"reason": reason, "grace_seconds": grace_seconds}, durable=False)
         if folder in self._queue:
             self._queue.remove(folder)
-            self._refused[folder.root] = "stopped before it was submitted"
+            self._refused[folder.root] = "stopped before it was handed in"
             return
-        job = self._job(known) if known.array_job else None
-        if job is not None and job.state == "PENDING":
+        job = self.table.find(known.array_job, known.element)
+        if job is not None and job.state in WAITING_STATES:
             self._cancel(known)
-        elif known.array_job and not known.stop_sent:
-            known.stop_sent = True
+        elif known.cancel_at is None:
             known.cancel_at = self._monotonic() + grace_seconds + SETTLING_SECONDS
-            self._to_signal.append(known.job)
 
     def wait(self, seconds: float) -> None:
-        """Hands in what was started, sends what is to be sent, sleeps; a shared disk wakes nobody, so it is short."""
-        self._submit_queue()
+        """Hands in what was started, sends what is to be sent, and sleeps; a shared disk wakes nobody."""
+        self._hand_in()
         self._send()
-        time.sleep(max(WAIT_SECONDS, seconds) if seconds >= 0 else WAIT_SECONDS)
+        time.sleep(max(LEAST_WAIT_SECONDS, seconds))
 
     def close(self) -> None:
         """Hands in what was started and forgets; attempts run on."""
-        self._submit_queue()
+        self._hand_in()
         self._send()
         self._known.clear()
 
-    # What the scheduler is told
-
-    def _submit_queue(self) -> None:
+    def _hand_in(self) -> None:
         while self._queue and not self.commands.is_quiet():
             asked = self._request(self._queue[0])
             batch = [folder for folder in self._queue if self._request(folder) == asked][:MOST_ELEMENTS]
-            self._queue = [folder for folder in self._queue if folder not in batch]
-            try:
-                self._submit(batch, *asked)
-            except SlurmBusy:
-                return
+            taken = {folder.root for folder in batch}
+            self._queue = [folder for folder in self._queue if folder.root not in taken]
+            self._submit(batch, *asked)
 
     def _request(self, folder: AttemptFolder) -> tuple[int, str]:
-        """Memory and time limit to ask for."""
+        """Memory and time limit that an attempt asks for."""
         order = read_json(folder.order) or {}
-        limit = order.get("time_limit") or self.settings.time_limit
-        return int(order.get("request_bytes") or memory_bytes(self.settings.memory)), str(limit)
+        asked = order.get("request_bytes") or memory_bytes(self.settings.memory)
+        return int(asked), str(order.get("time_limit") or self.settings.time_limit)
 
     def _submit(self, batch: list[AttemptFolder], request_bytes: int, time_limit: str) -> None:
-        """One call of sbatch; what it is about is on disk before, so that no answer can be lost with us."""
+        """One call of sbatch; what it is about is on disk before, so that its answer cannot be lost with us."""
         name, folder = self._new_submission()
         attempts = [attempt.root.name for attempt in batch]
-        submission = Submission(
-            name, self.job_name, folder, batch[0].root.parent, attempts, request_bytes, time_limit
-        )
-        script = folder / "script.sh"
+        submission = Submission(name, self.job_name, folder, batch[0].root.parent, attempts, request_bytes, time_limit)
         write_text(folder / "attempts.txt", "\n".join(attempts) + "\n")
-        write_text(script, script_text(self.settings, submission))
+        write_text(folder / "script.sh", script_text(self.settings, submission))
         for element, attempt in enumerate(batch):
             known = self._remember(attempt)
-            known.submission, known.element, known.array_job = name, element, ""
+            known.submission, known.element, known.since_poll = name, element, self.table.polls
         try:
-            array_job = self.commands.submit(script)
+            array_job = self.commands.submit(folder / "script.sh")
         except SlurmBusy:
-            self._unsure[name] = self._monotonic()
-            raise
+            return  # it may have arrived; the next answers tell
         except SlurmError as error:
             self._refused.update({attempt.root: error.seen for attempt in batch})
             return
         self._note_jobs(name, array_job)
-        self._poll_at = min(self._poll_at, self._monotonic() + self.commands.next_poll_seconds(1.0))
+        self.table.hurry()
 
     def _new_submission(self) -> tuple[str, Path]:
-        self._place.submissions.mkdir(parents=True, exist_ok=True)
-        numbers = [int(name[1:]) for name in os.listdir(self._place.submissions) if re.fullmatch(r"s\d+", name)]
-        number = max(numbers, default=0) + 1
-        name = f"s{number:06d}"
-        folder = self._place.submissions / name
-        folder.mkdir()
-        return name, folder
+        place = self._place.submissions
+        place.mkdir(parents=True, exist_ok=True)
+        numbers = [int(name[1:]) for name in os.listdir(place) if re.fullmatch(r"s\d+", name)]
+        name = f"s{max(numbers, default=0) + 1:06d}"
+        (place / name).mkdir()
+        return name, place / name
 
     def _note_jobs(self, submission: str, array_job: str) -> None:
         """Writes down which job each attempt of a submission is."""
-        self._unsure.pop(submission, None)
         for root, known in self._known.items():
             if known.submission == submission and not known.array_job:
-                known.array_job = array_job
+                known.array_job, known.since_poll = array_job, self.table.polls
                 value = {"array_job": array_job, "element": known.element, "first": known.first, "restarts": 0}
-                write_json(AttemptFolder(root).job, value, durable=False)
+                write_json(AttemptFolder(root).job, {**value, "submission": submission}, durable=False)
+
+    def _take_answer(self) -> None:
+        for name in {known.submission for known in self._known.values() if not known.array_job and known.submission}:
+            array_job = self.table.array_of(name)
+            if array_job is not None:
+                self._note_jobs(name, array_job)
+        seen = {
+            root.name: placement(job, known.job)
+            for root, known in self._known.items()
+            if known.array_job and (job := self.table.find(known.array_job, known.element)) is not None
+        }
+        write_snapshot(self._place.queue, seen)
 
     def _cancel(self, known: _Known) -> None:
-        if not known.cancelled:
+        if not known.cancelled and known.array_job:
             known.cancelled = True
             self._to_cancel.append(known.job)
 
-    def _hurry_cancel(self, folder: AttemptFolder, known: _Known) -> None:
-        """Cancels what did not end within its grace, and what another supervisor asked to stop before it died."""
-        if known.cancel_at is not None and self._monotonic() >= known.cancel_at and not folder.exit.exists():
+    def _press(self, folder: AttemptFolder, known: _Known) -> None:
+        """Signals an attempt that is to stop, and cancels it when its grace is over."""
+        if known.cancel_at is None or folder.exit.exists():
+            return
+        if not known.signalled:
+            known.signalled = True
+            self._to_signal.append(known.job)
+        if self._monotonic() >= known.cancel_at:
             self._cancel(known)
 
     def _send(self) -> None:
-        """Sends stops and cancels, each kind in one call; they stay on the list while the controller is busy."""
-        if self.commands.is_quiet():
-            return
+        """Sends signals and cancels, each kind in one call; they stay on the list while the controller is busy."""
         try:
-            if self._to_signal:
+            if self._to_signal and not self.commands.is_quiet():
                 self.commands.signal(self.job_name, self._to_signal)
                 self._to_signal = []
-            if self._to_cancel:
+            if self._to_cancel and not self.commands.is_quiet():
                 self.commands.cancel(self.job_name, self._to_cancel)
                 self._to_cancel = []
-                self._poll_at = min(self._poll_at, self._monotonic() + 1.0)
+                self.table.hurry()
         except SlurmBusy:
             return
 
-    # What the scheduler says
+    def _remember(self, folder: AttemptFolder) -> _Known:
+        """What is known of an attempt: from this process, from its folder, or from the submission it stands in."""
+        known = self._known.get(folder.root)
+        if known is None:
+            known = self._known[folder.root] = _Known(folder.root.name, since_poll=self.table.polls)
+        if not known.array_job:
+            told = read_json(folder.job)
+            if isinstance(told, dict):
+                known.array_job, known.element = str(told["array_job"]), int(told["element"])
+                known.first, known.restarts = str(told["first"]), int(told["restarts"])
+            elif not known.submission and folder not in self._queue:
+                known.submission, known.element = self._find_submission(folder.root.name)
+        return known
 
-    def _poll_if_due(self) -> None:
-        now = self._monotonic()
-        if now < self._poll_at or self.commands.is_quiet() or not self._wants_poll():
-            return
+    def _find_submission(self, attempt: str) -> tuple[str, int]:
+        """The newest submission that holds an attempt and the attempt's place in it; ('', -1) where there is none."""
+        if self._place.submissions.is_dir():
+            for folder in sorted(self._place.submissions.iterdir(), reverse=True):
+                names = read_tail(folder / "attempts.txt", 1 << 20).split()
+                if attempt in names:
+                    return folder.name, names.index(attempt)
+        return "", -1
+
+    def _polls_without(self, known: _Known) -> int:
+        return self.table.polls - known.since_poll
+
+    def _look_before_job(self, folder: AttemptFolder, known: _Known) -> Sighting:
+        """Not in any answer as yet: waits for some, then closes the attempt for good, unless it began meanwhile."""
+        if known.submission and self._polls_without(known) < ABSENT_POLLS:
+            self.table.hurry(LEAST_WAIT_SECONDS)
+            return Sighting(Presence.WAITING)
+        return self._give_up(folder, known, None)
+
+    def _give_up(self, folder: AttemptFolder, known: _Known, evidence: SlurmEvidence | None) -> Sighting:
+        """Closes an attempt that has not begun, so that no job can begin it later."""
+        if not claim(folder, {"void": "given up before a job began it"}):
+            told = read_json(folder.shim)
+            if not (isinstance(told, dict) and "void" in told):
+                known.since_poll = self.table.polls
+                return Sighting(Presence.RUNNING)
+        self._forget(folder)
+        state = evidence.job_state if evidence is not None else ""
+        job = Placement(known.job, state=state) if known.array_job else None
+        return Sighting(Presence.LOST, never_began=True, placement=job, facts=_facts(evidence, ""))
+
+    def _look_without_job(self, folder: AttemptFolder, known: _Known) -> Sighting:
+        """Slurm does not speak of the job: too new, forgotten, or the controller lost its memory."""
+        began = folder.shim.exists()
+        if self._polls_without(known) < ABSENT_POLLS:
+            if self.table.polls:
+                self.table.hurry(LEAST_WAIT_SECONDS)
+            if folder.exit.exists() and self.table.silent_seconds() > SILENT_CONTROLLER_SECONDS:
+                return self._over(folder, known, None)
+            return self._running(folder, known, None) if began else Sighting(Presence.WAITING)
+        job = self._accounted(known)
+        if job is not None and job.over:
+            return self._look_at(folder, known, job)
+        if not began and self.table.knows(known.array_job):
+            reason = "taken out of the queue before it began"
+            return self._give_up(folder, known, SlurmEvidence("CANCELLED", reason=reason))
+        if not began:
+            return self._give_up(folder, known, SlurmEvidence("UNKNOWN", reason="Slurm no longer knows the job"))
+        if not self._is_fenced(folder, known, "Slurm no longer knows the job"):
+            return Sighting(Presence.RUNNING)
+        return self._over(
+            folder, known, Job(known.array_job, str(known.element), "UNKNOWN", reason="forgotten by Slurm")
+        )
+
+    def _look_at(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+        if job.restarts > known.restarts:
+            return self._look_at_requeued(folder, known, job)
+        if job.over:
+            return self._look_at_ended(folder, known, job)
+        if job.state in WAITING_STATES:
+            return self._look_at_waiting(folder, known, job)
+        self._press(folder, known)
+        return self._running(folder, known, job)
+
+    def _look_at_waiting(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+        if known.cancel_at is not None:
+            self._cancel(known)
+        if NEVER_STARTS.search(job.reason):
+            self._cancel(known)
+            return self._give_up(folder, known, _evidence(job))
+        return Sighting(Presence.WAITING, placement=placement(job, known.job))
+
+    def _running(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
+        """A job that Slurm runs; its process is looked at where it runs on this machine."""
+        if folder.exit.exists():
+            self.table.hurry(LEAST_WAIT_SECONDS)
+            if self.table.silent_seconds() > SILENT_CONTROLLER_SECONDS:
+                return self._over(folder, known, None)
+        place = placement(job, known.job) if job is not None else None
+        told = read_json(folder.shim)
+        child = Identity.read(told.get("child")) if isinstance(told, dict) else None
+        facts = process_facts(child, self._boot) if child is not None else None
+        if child is None or facts is None:
+            return Sighting(Presence.RUNNING, placement=place)
+        return Sighting(
+            Presence.RUNNING,
+            process_state=facts.state,
+            cpu_seconds=facts.cpu_seconds,
+            process_id=child.process_id,
+            placement=place,
+        )
+
+    def _look_at_ended(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+        """Slurm says that it is over: a shared disk gets a moment to show the shim's record, a lost node is fenced."""
+        if job.state in LOST_STATES and not self._is_fenced(folder, known, f"Slurm: {job.state}"):
+            return Sighting(Presence.RUNNING, placement=placement(job, known.job))
+        if not folder.shim.exists() and not claim(folder, {"void": f"Slurm: {job.state}"}):
+            return Sighting(Presence.WAITING, placement=placement(job, known.job))
+        if known.over_since is None:
+            known.over_since = self._monotonic()
+        if not is_settled(folder) and not _is_void(folder) and not self._is_settled_late(known):
+            return Sighting(Presence.RUNNING, placement=placement(job, known.job))
+        return self._over(folder, known, job)
+
+    def _is_settled_late(self, known: _Known) -> bool:
+        return known.over_since is not None and self._monotonic() - known.over_since >= SETTLING_SECONDS
+
+    def _look_at_requeued(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+        """The job went back into the queue: this attempt is over and the same job goes on as another one."""
+        fence(folder, "its job was put back into the queue")
+        if known.over_since is None:
+            known.over_since = self._monotonic()
+        if not folder.shim.exists():
+            claim(folder, {"void": "its job was put back into the queue"})
+        if not folder.exit.exists() and not _is_void(folder) and not self._is_settled_late(known):
+            return Sighting(Presence.RUNNING, placement=placement(job, known.job))
+        heir = open_attempt(folder.root.parent, known.first, known.restarts + 1)
+        if not heir.job.exists():
+            value = {"array_job": known.array_job, "element": known.element, "first": known.first}
+            write_json(heir.job, {**value, "restarts": known.restarts + 1}, durable=False)
+        ended = Job(known.array_job, str(known.element), "REQUEUED", reason=f"Restarts={job.restarts}")
+        sighting = self._over(folder, known, ended)
+        return Sighting(
+            sighting.presence,
+            sighting.exit,
+            never_began=sighting.never_began,
+            placement=Placement(known.job, job.nodes, "REQUEUED", job.reason, restarts=job.restarts),
+            successor=heir.root.name,
+            facts=sighting.facts,
+        )
+
+    def _is_fenced(self, folder: AttemptFolder, known: _Known, reason: str) -> bool:
+        """Takes the lease away, then waits until its keeper has ended it or can no longer believe in it."""
+        fence(folder, reason)
+        if known.fenced_at is None:
+            known.fenced_at = self._monotonic()
+        patience = self.settings.lease_seconds + LEASE_MARGIN_SECONDS
+        return is_settled(folder) or _is_void(folder) or self._monotonic() - known.fenced_at >= patience
+
+    def _over(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
+        record = read_exit(folder.exit)
+        if job is not None and job.state == "FAILED":
+            job = self._accounted(known) or job
+        words = self._slurm_words(folder.root.name, known)
+        self._forget(folder)
+        return Sighting(
+            Presence.ENDED if record is not None else Presence.LOST,
+            record,
+            never_began=_is_void(folder),
+            placement=placement(job, known.job) if job is not None else Placement(known.job),
+            facts=_facts(_evidence(job) if job is not None else None, words),
+        )
+
+    def _accounted(self, known: _Known) -> Job | None:
+        """The accounting's word, steps included; not asked again where there is no accounting."""
+        if not self._accounting or self.commands.is_quiet():
+            return None
         try:
-            jobs = self.commands.jobs(self.job_name)
-        except SlurmBusy:
-            self._poll_at = self._monotonic() + 1.0
-            return
-        self._polls += 1
-        self._last_answer = self._monotonic()
-        self._poll_at = self._last_answer + self.commands.next_poll_seconds(self.settings.poll_seconds)
-        self._jobs = {(job.array_job, job.element): job for job in jobs}
-        self._comments = {job.comment: job.array_job for job in jobs}
-        self._waiting_arrays = {job.array_job: job for job in jobs if job.state == "PENDING" and not job.element.isdigit()}
-        for name in [*self._unsure]:
-            if name in self._comments:
-                self._note_jobs(name, self._comments[name])
-        self._write_snapshot(jobs)
+            found = self.commands.accounted(known.job)
+        except SlurmError:
+            return None
+        self._accounting = self.commands.has_accounting
+        return found
 
-    def _wants_poll(self) -> bool:
-        return bool(self._unsure) or any(known.array_job or known.submission for known in self._known.values())
+    def _slurm_words(self, attempt: str, known: _Known) -> str:
+        """What Slurm wrote about this turn of an element, beside the trainer's own output."""
+        submission = known.submission or self._find_submission(known.first)[0]
+        if not submission:
+            return ""
+        text = read_tail(self._place.submissions / submission / f"{known.element}.out", SLURM_WORDS_BYTES)
+        _, began, after = text.partition(marker(attempt))
+        mine = after if began else text
+        return mine.partition(marker(restarted_name(known.first, known.restarts + 1)))[0]
 
-    def _write_snapshot(self, jobs: list[Job]) -> None:
-        """Leaves the answer for `status`, which then need not ask the controller itself."""
-        open_jobs = [known for known in self._known.values() if known.array_job]
-        rows = {known.first: placement(job).__dict__ for known in open_jobs if (job := self._job(known)) is not None}
-        write_json(self._place.queue, {"unix_seconds": time.time(), "jobs": rows}, durable=False)
+    def _forget(self, folder: AttemptFolder) -> None:
+        self._known.pop(folder.root, None)
+        self._refused.pop(folder.root, None)
 
-    def _job(self, known: _Known) -> Job | None:
-        """The newest word about an element; those that wait together are told in one line."""
-        found = self._jobs.get((known.array_job, str(known.element)))
-        if found is not None:
-            return found
-        return self._waiting_arrays.get(known.array_job) if self._polls else None
 
-    _waiting_arrays: dict[str, Job] = {}  # noqa: RUF012 - replaced, never changed
+def _is_void(folder: AttemptFolder) -> bool:
+    told = read_json(folder.shim)
+    return isinstance(told, dict) and "void" in told
+
+
+def _evidence(job: Job) -> SlurmEvidence:
+    return SlurmEvidence(job.state, job.exit_code, job.derived_exit_code, job.reason, job.step_states)
+
+
+def _facts(evidence: SlurmEvidence | None, words: str) -> dict[str, object]:
+    found: dict[str, object] = {"slurm": evidence} if evidence is not None else {}
+    return {**found, "scheduler_words": words} if words.strip() else found
+
+
+def job_name(place: StudyFolder, study_name: str) -> str:
+    """The name that all jobs of a study bear and no other job has; made once."""
+    told = read_json(place.cluster)
+    if not isinstance(told, dict):
+        place.root.mkdir(parents=True, exist_ok=True)
+        told = {"job_name": f"{study_name[:40]}-{secrets.token_hex(4)}"}
+        write_json(place.cluster, told)
+    return str(told["job_name"])

@@ -49,7 +49,18 @@ COLUMNS = (
 )
 ACCOUNTED = "JobID,State,ExitCode,DerivedExitCode,Reason,Restarts,NodeList,Submit,Start,End,AllocTRES,JobName"
 OVER = frozenset(
-    "COMPLETED FAILED CANCELLED TIMEOUT OUT_OF_MEMORY NODE_FAIL BOOT_FAIL PREEMPTED DEADLINE REVOKED".split()
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "OUT_OF_MEMORY",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "PREEMPTED",
+        "DEADLINE",
+        "REVOKED",
+    }
 )
 
 
@@ -118,6 +129,7 @@ class SlurmCommands:
         self._quiet_until = float("-inf")
         self.last_seconds = 0.0
         self.calls = 0
+        self.has_accounting = True
         self._version: tuple[int, int] | None = None
 
     @property
@@ -170,6 +182,7 @@ class SlurmCommands:
         if done.returncode != 0:
             if BUSY.search(done.stderr):
                 raise _failure("sacct", _one_line(done.stderr))
+            self.has_accounting = False
             return None
         return job_from_accounting(done.stdout, job)
 
@@ -203,7 +216,7 @@ class SlurmCommands:
                 ["squeue", "--version"],
                 capture_output=True,
                 text=True,
-                env=self._variables(),
+                env=self._variables("squeue"),
                 timeout=CALL_SECONDS,
                 check=False,
             )
@@ -230,7 +243,7 @@ class SlurmCommands:
         self.calls += 1
         try:
             done = subprocess.run(
-                words, capture_output=True, text=True, env=self._variables(), timeout=CALL_SECONDS, check=False
+                words, capture_output=True, text=True, env=self._variables(words[0]), timeout=CALL_SECONDS, check=False
             )
         except subprocess.TimeoutExpired:
             self._fall_quiet()
@@ -251,10 +264,12 @@ class SlurmCommands:
         self._back_off_seconds = min(LONGEST_BACK_OFF_SECONDS, doubled)
         self._quiet_until = self._monotonic() + self._back_off_seconds
 
-    def _variables(self) -> dict[str, str]:
-        """Our environment without a person's formats and defaults; times as Unix seconds."""
+    def _variables(self, command: str) -> dict[str, str]:
+        """Our environment without a person's formats and defaults; times as Unix seconds, lists in full."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OUR_FORMATS)}
-        return {**kept, **self._environment, "SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "64"}
+        asks = command in ("squeue", "sacct", "scontrol")
+        ours = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"} if asks else {}
+        return {**kept, **self._environment, **ours}
 
 
 def _failure(command: str, words: str) -> SlurmError:
@@ -301,6 +316,16 @@ def jobs_from_table(text: str) -> list[Job]:
                 row["Comment"],
             )
         )
+    return found
+
+
+def listed_elements(words: str) -> set[int]:
+    """Numbers in Slurm's list of elements, e.g. 0-3,7,10-20:5%4."""
+    found: set[int] = set()
+    for part in words.partition("%")[0].split(","):
+        told = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part.strip())
+        if told:
+            found |= set(range(int(told[1]), int(told[2] or told[1]) + 1, int(told[3] or 1)))
     return found
 
 

@@ -28,6 +28,11 @@ def restarted_name(first: str, restarts: int) -> str:
     return f"{first}r{restarts}" if restarts else first
 
 
+def marker(attempt: str) -> str:
+    """The line that begins an attempt in what Slurm keeps of its job; a job that runs again appends."""
+    return f"dreamproof: {attempt} begins\n"
+
+
 def open_attempt(attempts: Path, first: str, restarts: int) -> AttemptFolder:
     """The folder of an attempt; that of a restart is made by whoever needs it first, job or supervisor."""
     folder = AttemptFolder(attempts / restarted_name(first, restarts))
@@ -79,6 +84,7 @@ def work(attempts: Path, first: str, requeue: bool = True) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, shim.LISTENED)
     restarts = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     folder = open_attempt(attempts, first, restarts)
+    print(marker(folder.root.name), end="", flush=True)
     job = own_job(first, restarts)
     write_json(folder.job, job, durable=False)
     if restarts:

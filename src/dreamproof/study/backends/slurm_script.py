@@ -9,7 +9,6 @@ from pathlib import Path
 from dreamproof.settings.study import Slurm
 
 PACKAGE_PARENT = Path(__file__).parents[3]
-BYTES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
 
 
 @dataclass(frozen=True)
@@ -24,13 +23,6 @@ class Submission:
     attempts: list[str]
     memory_bytes: int
     time_limit: str
-
-
-def memory_bytes(words: str) -> int:
-    """`8G` as bytes; a bare number is in megabytes, as for sbatch."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)", words)
-    assert found is not None, words
-    return int(found[1]) * BYTES[found[2]]
 
 
 def memory_words(size_bytes: int) -> str:
@@ -75,8 +67,12 @@ def script_text(settings: Slurm, submission: Submission) -> str:
     words = [sys.executable, "-m", "dreamproof.study.backends.slurm_node", str(submission.attempts_folder)]
     lines += [
         f"attempts=({' '.join(submission.attempts)})",
+        f"for path in {shlex.join([sys.executable, str(PACKAGE_PARENT), str(submission.attempts_folder)])}; do",
+        '    [ -e "$path" ] || { echo "dreamproof: $path cannot be seen from node $(hostname)" >&2; exit 1; }',
+        "done",
         f"cd {shlex.quote(str(PACKAGE_PARENT))} || exit 1",
-        f'exec {shlex.join(words)} "${{attempts[$SLURM_ARRAY_TASK_ID]}}"' + ("" if settings.requeue else " --no-requeue"),
+        f'exec {shlex.join(words)} "${{attempts[$SLURM_ARRAY_TASK_ID]}}"'
+        + ("" if settings.requeue else " --no-requeue"),
     ]
     return "\n".join(lines) + "\n"
 

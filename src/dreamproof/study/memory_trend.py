@@ -1,0 +1,47 @@
+"""Whether a process that ran out of memory grew all the time, or simply needs more. Pure but for one read."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamproof.base.lines import read_rows
+from dreamproof.base.words import bytes_text
+
+LEAST_SAMPLES = 6
+LEAST_SECONDS = 60.0
+BEGINNING_SHARE = 0.3
+"""Imports and compilation fill memory once; what comes after them tells."""
+LEAK_SHARE = 0.25
+
+
+@dataclass(frozen=True)
+class Trend:
+    """`grows` or `level`, with the reason in words."""
+
+    kind: str
+    words: str
+
+
+def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
+    """What (seconds, bytes) samples say; None where there are too few or too short a time."""
+    if len(samples) < LEAST_SAMPLES or samples[-1][0] - samples[0][0] < LEAST_SECONDS:
+        return None
+    late = [pair for pair in samples if pair[0] >= samples[0][0] + BEGINNING_SHARE * (samples[-1][0] - samples[0][0])]
+    half = late[0][0] + (late[-1][0] - late[0][0]) / 2
+    first = [size for seconds, size in late if seconds <= half]
+    second = [size for seconds, size in late if seconds > half]
+    if not first or not second:
+        return None
+    grown = sum(second) / len(second) - sum(first) / len(first)
+    hourly = grown / ((late[-1][0] - late[0][0]) / 2) * 3600
+    share = 2 * grown / max(size for _, size in samples)
+    span = f"{bytes_text(int(first[0]))} → {bytes_text(int(second[-1]))}"
+    if share >= LEAK_SHARE:
+        words = f"memory grew all the time ({span}, {bytes_text(int(hourly))} an hour): a leak, more will not cure it"
+        return Trend("grows", words)
+    return Trend("level", f"memory was level after the start ({span}): it needs more, it does not leak")
+
+
+def read_trend(path: Path) -> Trend | None:
+    """The trend in an attempt's memory.jsonl."""
+    rows = read_rows(path)
+    return judge_trend([(float(row["seconds"]), float(row["bytes"])) for row in rows if "bytes" in row])

@@ -1,0 +1,163 @@
+"""The world model: entities are a set, a first observation forgets the past, swaps are as many as asked for."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.tiny import tiny_cell
+
+from dreamproof.agents.dreamer.world_model import Batch, Latent, WorldModel, swap_latents, world_model_loss
+from dreamproof.jaxcore.types import Spec
+from dreamproof.settings.traced import traced_values
+
+ENTITIES = 4
+# Two numbers of the robot, one that names the world's axes, then four entities of two numbers each.
+SPEC = Spec(
+    "Entities",
+    observation_size=11,
+    action_size=2,
+    episode_agent_steps=10,
+    most_step_cost=5.0,
+    slots=(("velocity", 0, 2), ("compass", 2, 3), ("hazards", 3, 11)),
+    entities=(3, 11, 2),
+    absolute=("compass",),
+)
+
+
+def build(**world_model: Any) -> Any:
+    """Makes a tiny model of SPEC from a key."""
+    settings = tiny_cell({"world_model": world_model}).agent.world_model
+    return lambda key: WorldModel(key, SPEC, settings, jnp.float32)
+
+
+@pytest.fixture(scope="module")
+def model() -> WorldModel:
+    """Gaussian latents."""
+    return eqx.filter_jit(build())(jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def state(model: WorldModel) -> Latent:
+    """Random states of three envs."""
+    keys = jax.random.split(jax.random.key(1), 3)
+    return Latent(*(jax.random.normal(key, part.shape) for key, part in zip(keys, model.initial((3,)), strict=True)))
+
+
+@eqx.filter_jit
+def judged(model: WorldModel, state: Latent) -> tuple[jax.Array, ...]:
+    """Feature, cost and margin of a state."""
+    feature = model.feature(state)
+    return feature, model.step_cost(state, feature), model.step_margin(state, feature)
+
+
+def test_the_order_of_entities_changes_neither_feature_nor_cost_nor_margin(model: WorldModel, state: Latent) -> None:
+    turned = state._replace(e=state.e[:, jnp.array([2, 0, 3, 1])])
+    jax.tree.map(np.testing.assert_array_equal, judged(model, state), judged(model, turned))
+
+
+def test_another_entity_changes_what_is_seen(model: WorldModel, state: Latent) -> None:
+    other = state._replace(e=state.e.at[:, 1].add(0.7))
+    assert float(jnp.abs(judged(model, state)[0] - judged(model, other)[0]).max()) > 1e-3
+
+
+def test_the_cost_of_a_step_lies_between_zero_and_the_most(model: WorldModel, state: Latent) -> None:
+    cost = np.asarray(judged(model, state)[1])
+    assert ((cost >= 0) & (cost <= SPEC.most_step_cost)).all()
+
+
+def test_entities_move_one_by_one_and_alike(model: WorldModel, state: Latent) -> None:
+    order = jnp.array([2, 0, 3, 1])
+    moved, turned = (eqx.filter_jit(model.moved)(state.h, e) for e in (state.e, state.e[:, order]))
+    np.testing.assert_allclose(moved[:, order], turned, rtol=1e-5, atol=1e-6)
+
+
+def test_the_recurrent_part_sees_neither_entities_nor_the_axes_of_the_world(model: WorldModel) -> None:
+    assert model.rest_slots == (0, 1)
+    shape = eqx.filter_eval_shape
+    assert shape(build(absolute=True), jax.random.key(0)).rest_slots == (0, 1, 2)
+    assert shape(build(entities=False), jax.random.key(0)).rest_slots == (0, 1, *range(3, 11))
+
+
+def test_entities_are_read_from_the_observation_as_they_are(model: WorldModel) -> None:
+    observation = jnp.arange(11.0)
+    np.testing.assert_array_equal(model.seen_entities(observation), np.arange(3.0, 11.0).reshape(4, 2))
+
+
+def test_a_first_observation_forgets_the_past(model: WorldModel, state: Latent) -> None:
+    observation = jax.random.normal(jax.random.key(2), (3, 11))
+
+    @eqx.filter_jit
+    def observed(state: Latent, action: jax.Array, first: jax.Array) -> Latent:
+        seen = (model.encode(observation), model.seen_entities(observation))
+        return model.observe(state, action, seen, first, jax.random.key(3))[0]
+
+    action, first = jnp.ones((3, 2)), jnp.array([1.0, 1.0, 0.0])
+    fresh = observed(model.initial((3,)), jnp.zeros((3, 2)), first)
+    later = observed(state, action, first)
+    np.testing.assert_array_equal(fresh.h[:2], later.h[:2])
+    np.testing.assert_array_equal(fresh.z[:2], later.z[:2])
+    assert float(jnp.abs(fresh.h[2] - later.h[2]).max()) > 1e-3
+
+
+@pytest.mark.parametrize("latent", ["gaussian", "categorical"])
+def test_exactly_as_many_groups_are_swapped_as_asked_for(latent: str, model: WorldModel) -> None:
+    made = model if latent == "gaussian" else eqx.filter_jit(build(latent=latent, classes=4))(jax.random.key(0))
+    start = made.initial((50,))
+    swap = eqx.filter_jit(lambda count, key: swap_latents(made, start, count, key).z.reshape(50, 8, -1))
+    for count in (0, 1, 3, 8):
+        # The initial latent is all zeros, so that every swapped group shows.
+        changed = (np.asarray(swap(jnp.asarray(float(count)), jax.random.key(4))) != 0).any(-1)
+        np.testing.assert_array_equal(changed.sum(1), count)
+        if count == 3:
+            assert len(np.unique(changed, axis=0)) > 10
+
+
+@pytest.fixture(scope="module")
+def batch() -> Batch:
+    """Random windows (5, 3) whose second window holds a new episode."""
+    keys = jax.random.split(jax.random.key(5), 3)
+    zero = jnp.zeros((5, 3))
+    return Batch(
+        observation=jax.random.normal(keys[0], (5, 3, 11)),
+        action=jax.random.uniform(keys[1], (5, 3, 2)),
+        reward=jax.random.normal(keys[2], (5, 3)),
+        cost=zero,
+        margin=zero + 0.1,
+        first=zero.at[2, 1].set(1.0),
+        terminated=zero,
+        held_out=jnp.zeros(3),
+    )
+
+
+@pytest.fixture(scope="module")
+def loss() -> Any:
+    """The compiled loss of a model on a batch."""
+    scales = traced_values(tiny_cell().agent)["world_model"]
+    return eqx.filter_jit(lambda model, batch: world_model_loss(model, batch, jax.random.key(6), scales))
+
+
+def test_reward_and_cost_of_a_first_step_are_not_learned(model: WorldModel, batch: Batch, loss: Any) -> None:
+    # A head that starts at zero answers every target alike.
+    model = eqx.tree_at(lambda made: made.reward.output.bias, model, jnp.arange(21.0))
+    total = loss(model, batch)[0]
+    strange = batch._replace(reward=batch.reward.at[2, 1].set(50.0), cost=batch.cost.at[2, 1].set(5.0))
+    assert float(loss(model, strange)[0]) == float(total)
+    seen = batch._replace(reward=batch.reward.at[3, 1].set(50.0))
+    assert float(loss(model, seen)[0]) != float(total)
+
+
+def test_what_led_to_a_first_step_does_not_matter(model: WorldModel, batch: Batch, loss: Any) -> None:
+    states = loss(model, batch)[1].states
+    past = batch._replace(observation=batch.observation.at[:2, 1].add(1.0), action=batch.action.at[1:3, 1].set(-1.0))
+    others = loss(model, past)[1].states
+    np.testing.assert_array_equal(states.h[2:, 1], others.h[2:, 1])
+    assert float(jnp.abs(states.h[1, 1] - others.h[1, 1]).max()) > 1e-4
+
+
+def test_an_entity_that_jumps_is_no_motion_to_be_learned(model: WorldModel, batch: Batch, loss: Any) -> None:
+    far = batch._replace(observation=batch.observation.at[3, 0, 3:5].set(1e3))
+    assert float(loss(model, far)[1].metrics["model/entities"]) < 1e3
+    assert np.isfinite(float(loss(model, far)[0]))

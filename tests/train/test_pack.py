@@ -1,0 +1,200 @@
+"""Packs: a replica trains as it would alone, and an env whose episode ended starts anew without the others."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import psutil
+import pytest
+from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, tiny_cell, told_otherwise
+
+from dreamproof.envs import registry
+from dreamproof.envs.probes import PROBES, CreditProbe, SurviveProbe
+from dreamproof.envs.wrappers import AutoReset
+from dreamproof.train.log import MetricSums
+from dreamproof.train.pack import Pack, PackState
+from dreamproof.train.replay import SCALARS
+
+CHUNK = 2
+PREFILL = 20
+
+
+@pytest.fixture(scope="module")
+def alone(program_cache: Any) -> Pack:
+    """One cell."""
+    return make_pack(registry.make(TASK), [tiny_cell()], [0], AGENT_STEPS)
+
+
+@pytest.fixture(scope="module")
+def started(alone: Pack) -> Any:
+    """Makes a state of `alone` with a prefilled replay and one chunk trained; compiled functions take states away."""
+
+    def start() -> PackState:
+        state, _ = alone.prefill(alone.init(), PREFILL)
+        return alone.chunk(state, CHUNK)[0]
+
+    return start
+
+
+def replica(tree: Any, index: int) -> list[np.ndarray]:
+    """All arrays of one replica."""
+    return [np.asarray(leaf[index]) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
+
+
+def test_a_replica_in_a_pack_of_three_equals_the_same_one_trained_alone(started: Any, pack_of_three: Pack) -> None:
+    seeds, changes = zip(*(CELLS[name] for name in ("full", "baseline", "full")), strict=True)
+    three = told_otherwise(pack_of_three, [tiny_cell(change) for change in changes], seeds)
+    state, _ = three.prefill(three.init(), PREFILL)
+    state, _ = three.chunk(state, CHUNK)
+    single = started()
+    assert int(single.agent.gradient_steps[0]) == CHUNK
+    np.testing.assert_allclose(state.replay.rows[1], single.replay.rows[0], rtol=1e-5, atol=1e-6)
+    for packed, by_itself in zip(replica(state.agent, 1), replica(single.agent, 0), strict=True):
+        np.testing.assert_allclose(packed, by_itself, rtol=1e-5, atol=2e-6)
+
+
+def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack_of_three: Pack) -> None:
+    found = []
+    for names in (("full", "baseline", "wild"), ("wild", "baseline", "full")):
+        seeds, changes = zip(*(CELLS[name] for name in names), strict=True)
+        pack = told_otherwise(pack_of_three, [tiny_cell(change) for change in changes], seeds)
+        state, _ = pack.prefill(pack.init(), PREFILL)
+        for _ in range(5):
+            state, _ = pack.chunk(state, CHUNK)
+        np.testing.assert_array_equal(state.agent.finite, [name != "wild" for name in names])
+        found.append((replica(state.agent, 1), np.asarray(state.replay.rows[1])))
+    jax.tree.map(np.testing.assert_array_equal, *found)
+
+
+def test_training_twice_gives_the_same_bits(started: Any) -> None:
+    for one, other in zip(replica(started().agent, 0), replica(started().agent, 0), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_one_long_chunk_of_randomness_depends_on_the_step_not_on_the_call(alone: Pack) -> None:
+    whole, _ = alone.prefill(alone.init(), 2 * PREFILL)
+    halves, _ = alone.prefill(alone.prefill(alone.init(), PREFILL)[0], PREFILL)
+    jax.tree.map(np.testing.assert_array_equal, whole.replay, halves.replay)
+    assert int(whole.env_steps) == int(halves.env_steps) == 2 * PREFILL
+
+
+def test_episodes_of_one_length_end_together_and_leave_both_observations(alone: Pack) -> None:
+    state, metrics = alone.prefill(alone.init(), 25)
+    np.testing.assert_array_equal(np.flatnonzero(metrics["episode/done"][:, 0]), [9, 19])
+    assert float(metrics["episode/done"][9, 0]) == alone.envs
+    # 25 steps, the very first observation, and one after each of two ends.
+    assert int(state.replay.written) == 25 + 1 + 2
+    first = np.asarray(state.replay.rows)[0, :, :28, -len(SCALARS) + SCALARS.index("first")]
+    np.testing.assert_array_equal(np.flatnonzero(first.all(0)), [0, 11, 22])
+    assert first.sum() == 3 * alone.envs
+
+
+def test_host_memory_does_not_grow(alone: Pack, started: Any) -> None:
+    state, sums, process = started(), MetricSums(1), psutil.Process()
+    megabytes = []
+    for index in range(300):
+        state, metrics = alone.chunk(state, CHUNK)
+        sums.add(jax.device_get(metrics))
+        if index >= 100:
+            megabytes.append(process.memory_info().rss / 2**20)
+    slope = np.polyfit(np.arange(len(megabytes)) * CHUNK / 1000, megabytes, 1)[0]
+    # A miniature of benchmarks/memory.py: over 400 updates one page more or less is already visible.
+    assert slope < 5.0, f"{slope:.2f} MB per 1,000 updates"
+
+
+class Lives(SurviveProbe):
+    """Stays alive for as many steps as the env's own luck says."""
+
+    def step_one(self, key: Any, state: Any, action: Any, params: Any) -> Any:
+        """Ends by luck, whatever is done; the observation counts the steps of the episode."""
+        doomed = jnp.where(jax.random.bernoulli(key, 0.2), -1.0, 1.0)
+        state, shown = super().step_one(key, state, doomed[None], params)
+        return state, shown._replace(observation=state.agent_steps[None].astype(jnp.float32))
+
+
+class Idle:
+    """An agent that knows nothing; enough for random actions."""
+
+    def init_state(self, key: Any) -> Any:
+        """Nothing is learned."""
+        return jnp.zeros(())
+
+    def init_memory(self, envs: int) -> Any:
+        """Nothing is remembered."""
+        return jnp.zeros(envs)
+
+
+def lives_pack(seeds: list[int]) -> Pack:
+    """Replicas that play Lives with random actions."""
+    return Pack(Idle(), Lives(), tiny_cell().train, seeds, {}, 400)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def lives() -> tuple[PackState, dict[str, np.ndarray], int]:
+    """Rows of forty steps of a task that terminates, and what was said of its episodes."""
+    pack = lives_pack([0, 1])
+    state, metrics = pack.prefill(pack.init(), 40)
+    return state, jax.device_get(metrics), pack.envs
+
+
+def columns(state: PackState) -> dict[str, np.ndarray]:
+    """Named columns (R, N, T) of what was written."""
+    rows = np.asarray(state.replay.rows)[:, :, : int(state.replay.written)]
+    named = {name: rows[..., -len(SCALARS) + place] for place, name in enumerate(SCALARS)}
+    return named | {"observation": rows[..., 0], "action": rows[..., 1]}
+
+
+def test_every_env_starts_anew_by_itself_after_its_termination(lives: Any) -> None:
+    state, _, _ = lives
+    seen = columns(state)
+    assert seen["reward"].shape[-1] == 41
+    ended = (seen["terminated"] > 0) | (seen["observation"] == 10)
+    assert ended.sum() > 20
+    np.testing.assert_array_equal(seen["first"][..., 1:], ended[..., :-1])
+    assert (seen["first"][..., 0] == 1).all()
+    # Envs do not end together.
+    assert ended.any((0, 1)).mean() > 0 and (ended.all((0, 1)) == 0).all()
+
+
+def test_the_last_observation_and_the_first_are_both_kept_and_whole(lives: Any) -> None:
+    seen = columns(lives[0])
+    first = seen["first"] > 0
+    assert (seen["observation"][first] == 0).all()
+    assert (seen["reward"][first] == 0).all()
+    assert (seen["action"][first] == 0).all()
+    assert (seen["terminated"][first] == 0).all()
+    later = ~first[..., 1:]
+    np.testing.assert_array_equal(np.diff(seen["observation"], axis=-1)[later], 1.0)
+
+
+def test_returns_are_those_of_the_episodes_that_ended(lives: Any) -> None:
+    state, metrics, _ = lives
+    seen = columns(state)
+    ended = ((seen["terminated"] > 0) | (seen["observation"] == 10))[..., 1:]
+    np.testing.assert_array_equal(metrics["episode/done"], ended.sum(1).T)
+    sums = MetricSums(2)
+    sums.add({name: value for name, value in metrics.items() if name.startswith("episode/")})
+    for index, row in enumerate(sums.take()):
+        # One reward a step alive: an episode that ended at step k paid k − 1, or 10 where time ran out.
+        lengths = seen["observation"][index, :, 1:][ended[index]]
+        alive = np.where(seen["terminated"][index, :, 1:][ended[index]] > 0, lengths - 1, lengths)
+        assert row["episode/return"] == pytest.approx(alive.mean(), rel=1e-5)
+
+
+def test_a_replica_of_a_terminating_task_does_not_depend_on_its_pack(lives: Any) -> None:
+    pack = lives_pack([1])
+    state, _ = pack.prefill(pack.init(), 40)
+    np.testing.assert_array_equal(state.replay.rows[0], lives[0].replay.rows[1])
+
+
+@pytest.mark.parametrize("name", list(PROBES))
+def test_a_task_that_says_it_never_terminates_never_does(name: str) -> None:
+    probe = PROBES[name]()
+    assert probe.spec.terminates == isinstance(probe, SurviveProbe)
+
+
+def test_a_wrapped_task_says_the_same_of_itself() -> None:
+    assert AutoReset(SurviveProbe()).spec.terminates
+    assert not AutoReset(CreditProbe()).spec.terminates

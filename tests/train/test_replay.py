@@ -1,0 +1,73 @@
+"""The ring: rows come back as they went in, windows never cross its seam, env 0 is held out."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dreamproof.jaxcore.types import Spec, TimeStep
+from dreamproof.train.replay import Replay, add, init_replay, row_width, sample
+
+SPEC = Spec("Replay", observation_size=2, action_size=1, episode_agent_steps=5)
+REPLICAS, ENVS, CAPACITY, LENGTH = 2, 3, 10, 4
+SHAPE = (LENGTH, 400)
+ADD = jax.jit(add)
+SAMPLE = jax.jit(sample, static_argnums=(3, 4))
+
+
+def shown(step: int) -> tuple[TimeStep, jax.Array]:
+    """A row whose numbers say replica, env and step."""
+    env = jnp.arange(REPLICAS * ENVS, dtype=jnp.float32).reshape(REPLICAS, ENVS)
+    now = jnp.full((REPLICAS, ENVS), float(step))
+    no = jnp.zeros((REPLICAS, ENVS), bool)
+    seen = TimeStep(jnp.stack([env, now], -1), now, now + 0.25, now + 0.5, now, no | (step % 5 == 0), no, no)
+    return seen, -now[..., None]
+
+
+def filled(steps: int) -> Replay:
+    """A ring after so many rows."""
+    replay = init_replay(SPEC, REPLICAS, ENVS, CAPACITY)
+    for step in range(steps):
+        replay = ADD(replay, *shown(step))
+    return replay
+
+
+@pytest.fixture(scope="module", params=[CAPACITY - 3, CAPACITY, CAPACITY + 1, 2 * CAPACITY + 7])
+def ring(request: pytest.FixtureRequest) -> tuple[int, Replay]:
+    """Rings that are not full, just full, and wrapped around."""
+    return request.param, filled(request.param)
+
+
+def test_windows_are_consecutive_steps_of_one_env_and_never_cross_the_seam(ring: tuple[int, Replay]) -> None:
+    steps, replay = ring
+    batch = SAMPLE(replay.rows[1], replay.written, jax.random.key(0), SHAPE, SPEC)
+    env, time = np.asarray(batch.observation[..., 0]), np.asarray(batch.observation[..., 1])
+    assert (np.diff(time, axis=0) == 1).all()
+    assert (env == env[0]).all()
+    oldest = max(0, steps - CAPACITY)
+    assert set(time[0]) == set(range(oldest, steps - LENGTH + 1))
+
+
+def test_all_parts_of_a_row_come_back(ring: tuple[int, Replay]) -> None:
+    _, replay = ring
+    batch = SAMPLE(replay.rows[0], replay.written, jax.random.key(1), SHAPE, SPEC)
+    time = batch.observation[..., 1]
+    np.testing.assert_array_equal(batch.reward, time)
+    np.testing.assert_array_equal(batch.cost, time + 0.25)
+    np.testing.assert_array_equal(batch.margin, time + 0.5)
+    np.testing.assert_array_equal(batch.action[..., 0], -time)
+    np.testing.assert_array_equal(batch.first, (time % 5 == 0).astype(np.float32))
+    np.testing.assert_array_equal(batch.terminated, 0.0)
+
+
+def test_windows_of_the_first_env_alone_are_held_out(ring: tuple[int, Replay]) -> None:
+    _, replay = ring
+    batch = SAMPLE(replay.rows[1], replay.written, jax.random.key(2), SHAPE, SPEC)
+    env = np.asarray(batch.observation[0, :, 0]) - ENVS
+    np.testing.assert_array_equal(batch.held_out, (env == 0).astype(np.float32))
+    assert np.bincount(env.astype(int)).min() > 60
+
+
+def test_a_row_is_as_wide_as_what_it_holds() -> None:
+    assert row_width(SPEC) == 2 + 1 + 5
+    assert filled(1).rows.shape == (REPLICAS, ENVS, CAPACITY, 8)
