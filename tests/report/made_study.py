@@ -44,6 +44,7 @@ class Plan:
     missing: tuple[str, ...] = ()
     missing_evals: tuple[tuple[str, str], ...] = ()
     curves: bool = True
+    trails: bool = True
     deaths: bool = True
     gradient_steps: int = 500
     floors: dict[str, dict[str, float]] = field(default_factory=lambda: {"random": {"return": -1.0, "cost": 64.0}})
@@ -147,6 +148,23 @@ def _log(folder: StudyFolder, cell: Cell, plan: Plan) -> None:
             file.write(json_line(row))
 
 
+def made_trail(cell: Cell) -> dict[str, Any]:
+    """A spiral from the middle past four hazards, one of which it touches."""
+    turns = np.linspace(0, 4 * np.pi, 80) + cell.seed
+    reach = np.linspace(0, 1.4, 80)
+    way = [(round(float(r * np.cos(t)), 3), round(float(r * np.sin(t)), 3)) for r, t in zip(reach, turns, strict=True)]
+    hazards = [(0.8, 0.8), (-0.9, 0.7), (-0.8, -0.8), way[60]]
+    cost = [float(np.hypot(x - way[60][0], y - way[60][1]) < 0.2) for x, y in way]
+    return {
+        "agent": way,
+        "goal": [(1.2, -0.4)] * 40 + [(-1.1, 0.2)] * 40,
+        "goal_radius": 0.3,
+        "hazards": hazards,
+        "hazard_radius": 0.2,
+        "cost": cost,
+    }
+
+
 def _evaluate(folder: StudyFolder, ledger: Ledger, plan: Plan, cell: Cell, generator: np.random.Generator) -> None:
     run, digest = folder.run(cell), text_hash(str(cell))
     run.evaluations.mkdir(parents=True, exist_ok=True)
@@ -167,6 +185,7 @@ def _evaluate(folder: StudyFolder, ledger: Ledger, plan: Plan, cell: Cell, gener
             "task": "point_goal",
             "checkpoints": {"final": final},
             "floors": plan.floors,
+            "trail": made_trail(cell) if plan.trails else None,
         }
         run.evaluation(condition).write_text(json.dumps(record))
         count = min((len(values) for values in episodes.values()), default=0)

@@ -75,3 +75,7 @@ def test_a_curve_uses_one_logged_column_and_the_last_word_on_a_step(made: Path) 
     path.write_text(path.read_text() + '{"agent_steps": 0, "return": 77}\n{"agent_steps": 5, "return": "text"}\n{"ret')
     curve = read_curves(evidence, "return")[Cell("baseline", 0)]
     assert curve.values[0] == 77.0 and curve.peak == 77.0
+
+
+def test_a_study_without_trails_has_no_picture_of_them(tmp_path: Path) -> None:
+    assert FIGURES["trails"](tell(make_study(tmp_path / "study", Plan(trails=False)), "en")) is None

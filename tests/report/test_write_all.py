@@ -16,7 +16,7 @@ TABLES = (
     "main_results.csv ablation_results.csv main_results.md main_results.tex numbers.csv provenance.csv episodes.csv"
 )
 REPORTS = "decision.md decision.html money.md status.md record.md defense.md slides.pptx"
-FIGURES = "curves_primary curves_cost conditions score_cost profile coverage timeline money"
+FIGURES = "curves_primary curves_cost conditions score_cost profile trails coverage timeline money"
 
 
 def content(paths: list[Path]) -> dict[str, bytes]:

@@ -10,11 +10,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env
 from dreamproof.envs.episodes import Episodes, complete_episodes, episode_keys, shared_episodes
 from dreamproof.envs.scripted import floors
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import certificate
+from dreamproof.evaluate.drawing import as_trail, first_places
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.jaxcore.devices import code_commit
 from dreamproof.jaxcore.keys import Split, step_key
@@ -23,7 +25,7 @@ from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
 from dreamproof.version import __version__
 
 LAYOUT_SEED = 0
-SIGNALS = ("shadow/uncertainty", "shadow/violation")
+SIGNALS = ("shadow/uncertainty", "shadow/violation", "shadow/innovation")
 
 
 @eqx.filter_jit
@@ -36,8 +38,9 @@ def _run(fixed: tuple[Any, Env], state: Any, scalars: Any, params: Any, keys: tu
 
         return tuple(eqx.filter_vmap(act)(memory, seen))
 
-    def trace(_state: Any, _seen: TimeStep, memory: Any) -> Array:
-        return memory.barrier
+    def trace(env_state: Any, seen: TimeStep, memory: Any) -> dict[str, Any]:
+        kept = {"places": first_places(env, env_state, seen, params)}
+        return kept | ({"barrier": memory.barrier} if hasattr(memory, "barrier") else {})
 
     memory = eqx.filter_vmap(lambda _: agent.init_memory(keys[0].shape[0]))(jnp.zeros(1))
     return shared_episodes(env, policy, memory, keys, params, trace)
@@ -46,6 +49,11 @@ def _run(fixed: tuple[Any, Env], state: Any, scalars: Any, params: Any, keys: tu
 def run_episodes(loaded: Loaded, condition: Condition, split: Split, episodes: int) -> Episodes:
     """Complete deterministic episodes of one agent under one condition; leaves have a leading axis of 1."""
     params = condition.change(loaded.env.default_params())
+    if condition.latent_swaps and "latent_swaps" not in loaded.scalars:
+        raise BadInput(
+            f"condition '{condition.name}' swaps parts of the latent, which the agent '{loaded.run.trainer}' cannot do",
+            "set latent_swaps: 0 in the settings of the condition",
+        )
     scalars = loaded.scalars | {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
     keys = episode_keys(LAYOUT_SEED, split, episodes)
     return _run((loaded.agent, loaded.env), loaded.state, scalars, params, keys)
@@ -58,7 +66,11 @@ def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> Ev
         "cost": episodes.costs,
         "goals": episodes.goals,
         "length": episodes.lengths,
-    } | {name: value for name, value in episodes.metrics.items() if name.startswith(("shadow/", "risk_penalty"))}
+    } | {
+        name: value
+        for name, value in episodes.metrics.items()
+        if name.startswith(("shadow/", "risk_penalty", "forward/"))
+    }
     return EvaluatedCheckpoint(
         agent_steps=loaded.record.agent_steps,
         gradient_steps=loaded.record.gradient_steps,
@@ -102,23 +114,30 @@ class Evaluator:
         """The record of one condition."""
         first = next(iter(self.checkpoints.values()))
         condition = find_condition(first.env, name, self.told.get(name, {}).get("settings") or None)
-        made = {}
+        made, places = {}, {}
         for which, loaded in self.checkpoints.items():
             episodes = run_episodes(loaded, condition, "test", self.episodes)
             made[which] = evaluated(loaded, episodes, self._facts(which, loaded, episodes))
+            places[which] = episodes.trace["places"]
         return EvaluationRecord(
             condition=name,
             kind=self.told.get(name, {}).get("kind") or condition.kind,
             task=first.run.task,
             checkpoints=made,
             floors=floor_means(first.env, condition, self.episodes),
+            trail=as_trail(places["final"]),
             code_version=__version__,
             code_commit=code_commit(),
         )
 
     def _facts(self, which: str, loaded: Loaded, episodes: Episodes) -> dict[str, float]:
-        """Coverage of the certificate on these episodes, and how well each signal tells them from nominal ones."""
-        risk = loaded.agent.settings.risk
+        """Coverage of the certificate on these episodes, and how well each signal tells them from nominal ones.
+
+        Nothing of an agent that certifies nothing.
+        """
+        risk = getattr(loaded.agent.settings, "risk", None)
+        if risk is None:
+            return {}
         fresh = self._scores(episodes, risk.barrier_discount)
         facts = {
             "certificate/offset": self._offset(which, loaded),
@@ -148,6 +167,6 @@ class Evaluator:
 
     @staticmethod
     def _scores(episodes: Episodes, discount: float) -> np.ndarray:
-        values, margins = np.asarray(episodes.trace)[:, 0], np.asarray(episodes.margins)[0]
+        values, margins = np.asarray(episodes.trace["barrier"])[:, 0], np.asarray(episodes.margins)[0]
         # A value is noted before its step, a margin after it.
         return certificate.scores(values[1:], margins[:-1], discount, seed=LAYOUT_SEED)

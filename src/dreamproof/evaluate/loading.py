@@ -17,7 +17,7 @@ from dreamproof.jaxcore.checkpoints import fill, named_arrays, parameter_hash, r
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
 from dreamproof.runs.records import CheckpointRecord, RunSettings
-from dreamproof.settings.cell import CELL_SETTINGS, DreamerCell
+from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
 
@@ -71,7 +71,7 @@ def _open(settings: RunSettings, folder: CheckpointFolder) -> Loaded:
 _MADE: dict[tuple[str, str, str], tuple[Agent, Env, Any]] = {}
 
 
-def _made(settings: RunSettings, cell: DreamerCell) -> tuple[Agent, Env, Any]:
+def _made(settings: RunSettings, cell: CellSettings) -> tuple[Agent, Env, Any]:
     """Agent, env and an untrained state; cells that can share a compile share them, so that it is compiled once."""
     key = (settings.trainer, settings.task, static_key(cell))
     if key not in _MADE:

@@ -26,7 +26,7 @@ LETTER_EM = 0.6  # of the widest font that a machine may put in place of the nam
 FIXED_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 LEFT_TO_THE_REPORT = (5, 6, 8)  # columns of the verdict table that a slide has no room for
 MOST_ROWS, MOST_ITEMS = 10, 6
-FIGURE_SLIDES = ("conditions", "curves_primary", "curves_cost", "score_cost", "profile", "timeline")
+FIGURE_SLIDES = ("conditions", "curves_primary", "curves_cost", "score_cost", "profile", "trails", "timeline")
 
 
 def slides_available() -> bool:

@@ -66,6 +66,16 @@ class RunFolder:
         return self.root / "frozen.json"
 
     @property
+    def collapses(self) -> Path:
+        """One row a sudden fall of the validation return, and what was done about it."""
+        return self.root / "collapses.jsonl"
+
+    @property
+    def summary(self) -> Path:
+        """Peak, final and area of the validation curve so far."""
+        return self.root / "summary.json"
+
+    @property
     def probe(self) -> Path:
         """What a preflight of this cell measured."""
         return self.root / "probe.json"
@@ -74,6 +84,11 @@ class RunFolder:
     def frozen_before(self) -> Path:
         """Where the record of an earlier death is put before the cell is tried again."""
         return self.root / "frozen-before.json"
+
+    @property
+    def official(self) -> Path:
+        """What the final checkpoint did on the real task that ours is a twin of."""
+        return self.root / "official.json"
 
     @property
     def evaluations(self) -> Path:

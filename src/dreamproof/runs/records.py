@@ -74,6 +74,20 @@ class EvaluatedCheckpoint(Record):
         return min((len(values) for values in self.episodes.values()), default=0)
 
 
+Place = tuple[float, float]
+
+
+class Trail(Record):
+    """Where things were in one test episode, in metres: one place an agent step, and what each step cost."""
+
+    agent: list[Place]
+    goal: list[Place]
+    goal_radius: float
+    hazards: list[Place]
+    hazard_radius: float
+    cost: list[float]
+
+
 class EvaluationRecord(Record):
     """evaluations/CONDITION.json: `final` is the headline; `selected` was chosen on validation layouts."""
 
@@ -83,6 +97,7 @@ class EvaluationRecord(Record):
     layouts: str = "test"
     checkpoints: dict[str, EvaluatedCheckpoint]
     floors: dict[str, dict[str, float]] = Field(default_factory=dict)
+    trail: Trail | None = None
     code_version: str = ""
     code_commit: str | None = None
 
@@ -93,6 +108,31 @@ class FrozenRecord(Record):
     agent_steps: int
     gradient_steps: int
     reason: str
+
+
+class CollapseRecord(Record):
+    """A row of collapses.jsonl: a validation return that stayed far below the best one, and what was done."""
+
+    agent_steps: int
+    gradient_steps: int
+    validation_return: float
+    best_return: float
+    best_agent_steps: int
+    rolled_back_to: int | None = Field(None, description="agent steps of the checkpoint whose networks came back")
+    reason: str
+
+
+class SummaryRecord(Record):
+    """summary.json: the validation curve in numbers. The final value is the headline, a peak flatters."""
+
+    final_return: float
+    final_agent_steps: int
+    peak_return: float
+    peak_agent_steps: int
+    area_return: float = Field(description="mean of the curve over agent steps, straight between validations")
+    validations: int
+    collapses: int
+    rollbacks: int
 
 
 class ExitRecord(Record):

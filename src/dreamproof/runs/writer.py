@@ -10,7 +10,15 @@ from typing import Any
 from dreamproof.base.files import file_hash, sync_folder, write_json
 from dreamproof.base.lines import append_rows, mend_torn_tail
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
-from dreamproof.runs.records import CheckpointRecord, EvaluationRecord, FrozenRecord, Heartbeat, Phase
+from dreamproof.runs.records import (
+    CheckpointRecord,
+    CollapseRecord,
+    EvaluationRecord,
+    FrozenRecord,
+    Heartbeat,
+    Phase,
+    SummaryRecord,
+)
 
 
 class RunWriter:
@@ -21,6 +29,7 @@ class RunWriter:
         self._beat = 0
         run.root.mkdir(parents=True, exist_ok=True)
         mend_torn_tail(run.metrics)
+        mend_torn_tail(run.collapses)
 
     def beat(self, agent_steps: int, gradient_steps: int, phase: Phase, **more: Any) -> None:
         """Replaces the heartbeat."""
@@ -71,6 +80,14 @@ class RunWriter:
     def write_evaluation(self, record: EvaluationRecord) -> None:
         """Replaces the evaluation of one condition."""
         write_json(self.run.evaluation(record.condition), record.model_dump())
+
+    def note_collapse(self, record: CollapseRecord) -> None:
+        """Appends a fall of the validation return; it reaches the disk at once."""
+        append_rows(self.run.collapses, [record.model_dump()])
+
+    def write_summary(self, record: SummaryRecord) -> None:
+        """Replaces what is said of the validation curve."""
+        write_json(self.run.summary, record.model_dump())
 
     def write_frozen(self, record: FrozenRecord) -> None:
         """Says that this replica stopped being finite."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dreamproof.report.figures import campaign, results
+from dreamproof.report.figures import campaign, results, trails
 from dreamproof.report.figures.theme import label_words, look, save
 from dreamproof.report.prose import Telling
 
@@ -17,6 +17,7 @@ FIGURES: dict[str, Drawing] = {
     "conditions": results.condition_bars,
     "score_cost": results.score_against_cost,
     "profile": results.performance_profile,
+    "trails": trails.trails,
     "coverage": campaign.coverage,
     "timeline": campaign.timeline,
     "money": campaign.money,

@@ -1,0 +1,42 @@
+"""The trail of one evaluated episode, for tasks that say where things are."""
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax import Array
+
+from dreamproof.envs.api import Env
+from dreamproof.jaxcore.types import TimeStep
+from dreamproof.runs.records import Trail
+
+DECIMALS = 3
+NEEDED = ("agent", "goal", "goal_radius", "hazards", "hazard_radius")
+
+
+def first_places(env: Env, state: Any, seen: TimeStep, params: Any) -> dict[str, Array]:
+    """Where things are in the first env now, and what the step that led here cost; empty where nothing can be drawn."""
+    places = env.render_state(state, params)
+    if not set(NEEDED) <= set(places):
+        return {}
+    return jax.tree.map(lambda x: x[0], {name: places[name] for name in NEEDED} | {"cost": seen.cost})
+
+
+def as_trail(places: dict[str, Array]) -> Trail | None:
+    """The record of places (T, ...); hazards stand still, absent ones are left out."""
+    if not places:
+        return None
+    found = {name: np.round(np.asarray(value, np.float64), DECIMALS) for name, value in places.items()}
+    hazards = found["hazards"][0]
+    return Trail(
+        agent=_pairs(found["agent"]),
+        goal=_pairs(found["goal"]),
+        goal_radius=float(found["goal_radius"][0]),
+        hazards=_pairs(hazards[np.isfinite(hazards).all(-1)]),
+        hazard_radius=float(found["hazard_radius"][0]),
+        cost=[float(value) for value in found["cost"]],
+    )
+
+
+def _pairs(places: np.ndarray) -> list[tuple[float, float]]:
+    return [(float(x), float(y)) for x, y in places]

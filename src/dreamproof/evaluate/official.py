@@ -1,0 +1,52 @@
+"""The same agent on the real Safety-Gymnasium: whether what the twin says of it is true there."""
+
+import dataclasses
+
+import numpy as np
+from scipy import stats
+
+from dreamproof.base.files import write_json
+from dreamproof.envs.registry import OFFICIAL_TASK
+from dreamproof.envs.registry import make as make_env
+from dreamproof.envs.shift import find_condition
+from dreamproof.evaluate.episodes import evaluated, run_episodes
+from dreamproof.evaluate.loading import Loaded
+from dreamproof.jaxcore.devices import code_commit
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.records import EvaluationRecord
+from dreamproof.settings.cell import CELL_SETTINGS
+from dreamproof.settings.strict import validate
+from dreamproof.version import __version__
+
+COMPARED = ("return", "cost", "goals")
+
+
+def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int) -> EvaluationRecord:
+    """Complete episodes of one agent on the real task, written beside the run's evaluations; no shift exists there."""
+    cell = validate(CELL_SETTINGS[loaded.run.trainer], loaded.run.settings, "settings of the run")
+    there = dataclasses.replace(loaded, env=make_env(OFFICIAL_TASK, cell.env))
+    found = run_episodes(there, find_condition(there.env, "id"), "test", episodes)
+    record = EvaluationRecord(
+        condition="id",
+        kind="in_distribution",
+        task=OFFICIAL_TASK,
+        checkpoints={"final": evaluated(there, found, {})},
+        code_version=__version__,
+        code_commit=code_commit(),
+    )
+    write_json(run.official, record.model_dump(mode="json"))
+    return record
+
+
+def differences(official: EvaluationRecord, twin: EvaluationRecord) -> dict[str, tuple[float, float, float]]:
+    """Official minus twin with its 95 % Welch interval: mean, low, high. Layouts differ, so episodes are not paired."""
+    found = {}
+    for name in COMPARED:
+        there, here = (np.asarray(each.checkpoints["final"].episodes[name]) for each in (official, twin))
+        gap = float(there.mean() - here.mean())
+        if there.std() + here.std() == 0:
+            found[name] = (gap, gap, gap)
+            continue
+        interval = stats.ttest_ind(there, here, equal_var=False).confidence_interval(0.95)
+        found[name] = (gap, float(interval.low), float(interval.high))
+    return found

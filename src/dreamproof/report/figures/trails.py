@@ -1,0 +1,76 @@
+"""The way an agent took through its first test episode, one panel an arm."""
+
+import itertools
+from typing import Any
+
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle
+
+from dreamproof.report.data import Evidence
+from dreamproof.report.figures.theme import INK, SOFT, arm_styles, new_figure
+from dreamproof.report.prose import Telling
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import read_evaluation
+from dreamproof.runs.records import Trail
+
+MOST_PANELS = 8
+PANELS_A_ROW = 4
+PANEL_INCHES = 2.4
+HAZARD = "#c9ced6"
+HIT = "#c0392b"
+
+
+def trails(telling: Telling) -> Figure | None:
+    """Trails of the arms under the deciding condition, each of its first evaluated seed."""
+    found = first_trails(telling.analysis.evidence)
+    if not found or len(found) > MOST_PANELS:
+        return None
+    columns = min(PANELS_A_ROW, len(found))
+    rows = -(-len(found) // columns)
+    figure = new_figure(max(4.0, PANEL_INCHES * columns), (PANEL_INCHES + 0.35) * rows)
+    styles = arm_styles(telling.analysis.evidence.arms)
+    panels = figure.subplots(rows, columns, squeeze=False).ravel()
+    for axes, (arm, (seed, trail)) in zip(panels, found.items(), strict=False):
+        _draw(axes, trail, styles[arm].colour)
+        axes.set_title(f"{arm} · {telling.words('axis.seed')} {seed}", fontsize=8)
+    for axes in panels[len(found) :]:
+        axes.set_axis_off()
+    return figure
+
+
+def first_trails(evidence: Evidence) -> dict[str, tuple[int, Trail]]:
+    """Seed and trail of every arm that has one."""
+    condition, found = evidence.study.metric.condition, {}
+    for (cell, name), facts in sorted(evidence.evals.items(), key=lambda item: item[0][0].seed):
+        if name != condition or not facts.evaluated or facts.imported or cell.arm in found:
+            continue
+        record = read_evaluation(RunFolder(evidence.folder.root / evidence.cells[cell].run_folder), name)
+        if record is not None and record.trail is not None:
+            found[cell.arm] = (cell.seed, record.trail)
+    return {arm: found[arm] for arm in evidence.arms if arm in found}
+
+
+def _draw(axes: Any, trail: Trail, colour: str) -> None:
+    """Hazards as discs, goals as rings in the order they were met, the way from faint to full, red where it cost."""
+    for x, y in trail.hazards:
+        axes.add_patch(Circle((x, y), trail.hazard_radius, facecolor=HAZARD, edgecolor=SOFT, linewidth=0.6))
+    goals = list(dict.fromkeys(trail.goal))
+    for number, (x, y) in enumerate(goals, start=1):
+        axes.add_patch(Circle((x, y), trail.goal_radius, fill=False, edgecolor=INK, linewidth=0.8))
+        axes.annotate(str(number), (x, y), ha="center", va="center", fontsize=6, color=INK)
+    way = trail.agent
+    pieces = list(itertools.pairwise(way))
+    shades = [0.25 + 0.75 * index / max(1, len(pieces) - 1) for index in range(len(pieces))]
+    axes.add_collection(LineCollection(pieces, colors=colour, alpha=shades, linewidths=1.3))
+    axes.plot(*way[0], marker="o", markersize=4, color=colour, linestyle="none")
+    hit = [place for place, cost in zip(way, trail.cost, strict=False) if cost > 0]
+    if hit:
+        axes.plot(*zip(*hit, strict=True), marker="x", markersize=4, color=HIT, linestyle="none")
+    places = [*way, *goals, *trail.hazards]
+    reach = 0.3 + max(max(abs(x), abs(y)) for x, y in places)
+    axes.set_xlim(-reach, reach)
+    axes.set_ylim(-reach, reach)
+    axes.set_aspect("equal")
+    axes.set_xticks([])
+    axes.set_yticks([])
