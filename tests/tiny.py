@@ -19,7 +19,7 @@ from dreamproof.envs.api import Env, Params, Spec, State, TimeStep
 from dreamproof.envs.probes import PROBES, Probe, ProbeParams
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
-from dreamproof.settings.cell import DreamerCell
+from dreamproof.settings.cell import DreamerCell, PwmCell
 from dreamproof.settings.traced import traced_values
 from dreamproof.train import loop
 from dreamproof.train.pack import Pack, Told
@@ -51,6 +51,42 @@ TRAIN: dict[str, Any] = {
 }
 
 
+PWM_AGENT: dict[str, Any] = {
+    "world_model": {
+        "units": [16, 16],
+        "encoder_units": [16],
+        "latent": 16,
+        "termination_units": 8,
+        "learning_rate": 1e-3,
+    },
+    "behavior": {
+        "actor_units": [16],
+        "critic_units": [16],
+        "critic_passes": 2,
+        "critic_batches": 2,
+        "horizon": 4,
+        "replayed_starts": 4,
+        "warm_up_epochs": 0,
+        "actor_learning_rate": 2e-3,
+        "critic_learning_rate": 2e-3,
+        "discount": 0.9,
+    },
+    "precision": "float32",
+}
+PWM_TRAIN: dict[str, Any] = {
+    "envs": 4,
+    "epoch_env_steps": 4,
+    "batches": 2,
+    "batch": 8,
+    "window": 5,
+    "prefill_agent_steps": 64,
+    "chunk_agent_steps": 32,
+    "log_every_agent_steps": 64,
+    "evaluate_every_agent_steps": 128,
+    "validation_episodes": 4,
+}
+
+
 # Cells of one pack: a seed and what is traced. The last one steps so far that its numbers overflow.
 CELLS: dict[str, tuple[int, dict[str, Any]]] = {
     "baseline": (0, {}),
@@ -78,7 +114,17 @@ def tiny_cell(agent: dict[str, Any] | None = None, train: dict[str, Any] | None 
     return DreamerCell.model_validate(tiny_settings(agent, train))
 
 
-def stacked_scalars(cells: Sequence[DreamerCell]) -> dict[str, Any]:
+def tiny_pwm_settings(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The `settings` of a tiny cell of the PWM agent as a study would say them."""
+    return {"agent": merged(PWM_AGENT, agent or {}), "train": merged(PWM_TRAIN, train or {})}
+
+
+def tiny_pwm_cell(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> PwmCell:
+    """A tiny cell of the PWM agent."""
+    return PwmCell.model_validate(tiny_pwm_settings(agent, train))
+
+
+def stacked_scalars(cells: Sequence[DreamerCell | PwmCell]) -> dict[str, Any]:
     """Traced settings of several cells, (R,) each."""
     rows = [traced_values(cell.agent) for cell in cells]
     return jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
@@ -87,6 +133,12 @@ def stacked_scalars(cells: Sequence[DreamerCell]) -> dict[str, Any]:
 def make_pack(env: Env, cells: Sequence[DreamerCell], seeds: Sequence[int], agent_steps: int) -> Pack:
     """A pack of cells that differ in traced settings and seeds only."""
     agent = make_agent("dreamer", env.spec, cells[0].agent)
+    return Pack(agent, env, cells[0].train, list(seeds), stacked_scalars(cells), agent_steps)
+
+
+def make_pwm_pack(env: Env, cells: Sequence[PwmCell], seeds: Sequence[int], agent_steps: int) -> Pack:
+    """A pack of PWM cells that differ in traced settings and seeds only."""
+    agent = make_agent("pwm", env.spec, cells[0].agent)
     return Pack(agent, env, cells[0].train, list(seeds), stacked_scalars(cells), agent_steps)
 
 
@@ -102,6 +154,35 @@ def write_cells(place: Path, names: Sequence[str] = tuple(CELLS)) -> dict[str, R
             task=TASK,
             agent_steps=AGENT_STEPS,
             settings=tiny_settings(agent),
+            conditions=[{"name": "id"}],
+            evaluation_episodes=6,
+        )
+        folders[name] = RunFolder(place / f"{name}-seed{seed}")
+        folders[name].root.mkdir(parents=True)
+        write_json(folders[name].settings, told.model_dump(mode="json"))
+    return folders
+
+
+# Cells of one PWM pack: a seed and what is traced.
+PWM_CELLS: dict[str, tuple[int, dict[str, Any]]] = {
+    "plain": (0, {}),
+    "quick": (1, {"world_model": {"learning_rate": 3e-3}}),
+}
+PWM_TASK, PWM_AGENT_STEPS = "ProbeSurvive", 640
+
+
+def write_pwm_cells(place: Path, train: dict[str, Any] | None = None) -> dict[str, RunFolder]:
+    """Run folders with the settings of the PWM cells, as the supervisor would write them."""
+    folders = {}
+    for name, (seed, agent) in PWM_CELLS.items():
+        told = RunSettings(
+            study="tiny",
+            arm=name,
+            seed=seed,
+            task=PWM_TASK,
+            trainer="pwm",
+            agent_steps=PWM_AGENT_STEPS,
+            settings=tiny_pwm_settings(agent, train),
             conditions=[{"name": "id"}],
             evaluation_episodes=6,
         )

@@ -11,7 +11,7 @@ from dreamproof.agents.dreamer.planner import Networks, Scores, rank
 from dreamproof.settings.dreamer import Planner
 
 PRICES: dict[str, Any] = {
-    "risk": {"uncertainty_weight": 0.0, "certificate_weight": 0.0, "price": 0.5, "certified_only": 0.0},
+    "risk": {"uncertainty_weight": 0.0, "certificate_weight": 0.0, "price": 0.5, "certified_only": 0.0, "slack": 0.0},
     "planner": {"cost_limit": 1.0, "cost_price": 0.0},
 }
 SETTINGS = Planner(elites=2, samples=4, proposals=0)
@@ -99,3 +99,10 @@ def test_every_env_is_ranked_by_itself() -> None:
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), one, other)
     ranked = rank(both, Networks(*[None] * 6, jnp.asarray(1.0)), PRICES, SETTINGS)  # type: ignore[arg-type]
     np.testing.assert_array_equal(jnp.argmax(ranked, axis=0), [1, 0])
+
+
+def test_slack_lets_a_young_certificate_be_broken() -> None:
+    found = scores(reward=[1.0, 9.0, 3.0, 2.0], least_barrier=[0.1, -0.4, 0.2, -0.9])
+    assert best(found, priced(certified_only=1.0))[:2] == [2, 0]
+    assert best(found, priced(certified_only=1.0, slack=0.5))[:3] == [1, 2, 0]
+    assert best(found, priced(certified_only=1.0, slack=1.0)) == [1, 2, 3, 0]

@@ -92,7 +92,7 @@ def test_a_first_observation_forgets_the_past(model: WorldModel, state: Latent) 
     @eqx.filter_jit
     def observed(state: Latent, action: jax.Array, first: jax.Array) -> Latent:
         seen = (model.encode(observation), model.seen_entities(observation))
-        return model.observe(state, action, seen, first, jax.random.key(3))[0]
+        return model.observe(state, action, seen, first, model.noise(jax.random.key(3), first.shape))[0]
 
     action, first = jnp.ones((3, 2)), jnp.array([1.0, 1.0, 0.0])
     fresh = observed(model.initial((3,)), jnp.zeros((3, 2)), first)

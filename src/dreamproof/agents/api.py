@@ -1,6 +1,6 @@
 """What the training loop and the evaluator ask of an agent. Nothing here mentions replicas."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from jax import Array
 
@@ -13,6 +13,13 @@ class Decision(NamedTuple):
     action: Array
     memory: Any
     metrics: dict[str, Array]
+
+
+class Lesson(NamedTuple):
+    """What one epoch learns from: replayed windows (K, T, B, ...), K batches of them, and what each env shows now."""
+
+    replayed: Any
+    now: TimeStep
 
 
 class Agent(Protocol):
@@ -32,7 +39,12 @@ class Agent(Protocol):
         """Chooses actions; `explore` adds the noise of training."""
 
     def update(self, state: Any, batch: Any, key: Array, scalars: dict[str, Any], progress: Array) -> tuple[Any, dict]:
-        """One gradient step on a batch of replayed windows; `progress` is the trained fraction."""
+        """One gradient step on a batch of replayed windows, or one epoch on a Lesson; `progress` is what is trained."""
 
-    def calibrate(self, state: Any, missed: Array) -> Any:
-        """Takes in what acting showed about the agent's own promises; `missed` (N,) are the broken ones."""
+
+@runtime_checkable
+class Reflective(Agent, Protocol):
+    """An agent that learns from how its own decisions turned out, besides from replay."""
+
+    def reflect(self, state: Any, shown: dict[str, Array], scalars: dict[str, Any]) -> Any:
+        """Takes in what a decision logged (N,), how many episodes ended in its step and what they cost on average."""

@@ -27,3 +27,39 @@ def update_spread(spread: Spread, values: Array, rate: float = 0.01) -> Spread:
     """Moves towards the percentiles of `values`."""
     low, high = jnp.percentile(values, jnp.array([5.0, 95.0]))
     return Spread(spread.low + rate * (low - spread.low), spread.high + rate * (high - spread.high))
+
+
+class Moments(NamedTuple):
+    """Exponential averages of numbers and of their squares, corrected for having started at zero."""
+
+    total: Array
+    squares: Array
+    weight: Array
+
+    @property
+    def root_mean_square(self) -> Array:
+        """√E[x²]; 1 while nothing was seen."""
+        seen = self.weight > 0
+        return jnp.where(seen, jnp.sqrt(self.squares / jnp.where(seen, self.weight, 1.0) + 1e-8), 1.0)
+
+    @property
+    def deviation(self) -> Array:
+        """√(Var[x] + 1e-5); 1 while nothing was seen."""
+        seen = self.weight > 0
+        weight = jnp.where(seen, self.weight, 1.0)
+        variance = jnp.maximum(self.squares / weight - (self.total / weight) ** 2, 0.0)
+        return jnp.where(seen, jnp.sqrt(variance + 1e-5), 1.0)
+
+
+def init_moments() -> Moments:
+    """Moments that have seen nothing."""
+    return Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
+
+
+def update_moments(moments: Moments, values: Array, weights: Array, rate: float = 0.01) -> Moments:
+    """Moves towards the weighted means of `values` and of their squares; weights of 0 alone change nothing."""
+    total = weights.sum()
+    share = rate * (total > 0)
+    divisor = jnp.maximum(total, 1e-8)
+    news = Moments((weights * values).sum() / divisor, (weights * values**2).sum() / divisor, jnp.ones(()))
+    return Moments(*(old + share * (new - old) for old, new in zip(moments, news, strict=True)))

@@ -4,10 +4,11 @@ from typing import Any
 
 from dreamproof.agents.api import Agent
 from dreamproof.agents.dreamer.agent import DreamerAgent
+from dreamproof.agents.pwm.agent import PwmAgent
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec
 
-AGENTS: dict[str, Any] = {"dreamer": DreamerAgent}
+AGENTS: dict[str, Any] = {"dreamer": DreamerAgent, "pwm": PwmAgent}
 
 
 def make_agent(name: str, spec: Spec, settings: Any) -> Agent:

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.jaxcore.devices import scan_unroll
+UNROLL = 16
+"""Steps in one loop body: they are cheap and fuse into one kernel."""
 
 
 def lambda_returns(rewards: Array, values: Array, discounts: Array, mixing: float) -> Array:
@@ -20,7 +21,7 @@ def lambda_returns(rewards: Array, values: Array, discounts: Array, mixing: floa
         return now, now
 
     rows = (rewards, discounts, values[1:])
-    _, returns = jax.lax.scan(backward, values[-1], rows, reverse=True, unroll=scan_unroll())
+    _, returns = jax.lax.scan(backward, values[-1], rows, reverse=True, unroll=UNROLL)
     return returns
 
 
@@ -37,5 +38,5 @@ def discounted_least(margins: Array, discount: Array | float) -> Array:
         now = (1 - discount) * margin + discount * jnp.minimum(margin, later)
         return now, now
 
-    _, least = jax.lax.scan(backward, margins[-1], margins[:-1], reverse=True)
+    _, least = jax.lax.scan(backward, margins[-1], margins[:-1], reverse=True, unroll=UNROLL)
     return jnp.concatenate([least, margins[-1:]])

@@ -9,7 +9,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
+from dreamproof.settings.env import Shift
 
 __all__ = ["Condition", "Env", "Kind", "SoloEnv", "Spec", "TimeStep", "per_env", "params_axes"]
 
@@ -52,6 +54,15 @@ class Env(ABC):
     def conditions(self) -> Mapping[str, Condition]:
         """The named conditions of this task."""
         return {"id": Condition("id", "in_distribution", "nothing", lambda params: params)}
+
+    def named_shifts(self) -> Mapping[str, Shift]:
+        """What the named conditions change, where a study's settings may alter it."""
+        return {}
+
+    def apply_shift(self, params: Params, shift: Shift) -> Params:
+        """Parameters of the same shapes and types with the shift in them."""
+        del params, shift
+        raise BadInput(f"the task '{self.spec.name}' takes no settings for a condition", "dreamproof schema")
 
     def render_state(self, state: State, params: Params) -> dict[str, Array]:
         """Plain arrays (N, ...) that a drawing needs; empty where nothing can be drawn."""

@@ -18,7 +18,11 @@ Trace = Callable[[Any, TimeStep, Any], Any] | None
 
 
 class Episodes(NamedTuple):
-    """One value an episode (N,); `metrics` are means over an episode's decisions; `margins` is (T, N)."""
+    """One value an episode (N,); `metrics` are means over an episode's decisions; `margins` is (T, N).
+
+    Where a task has a forward, `metrics` also holds `forward/metres`, the way gained until the episode's end, and
+    `forward/metres_per_second`.
+    """
 
     returns: Array
     costs: Array
@@ -77,14 +81,28 @@ def complete_episodes(
         kept = trace(state, seen, memory) if trace else None
         state, seen = env.step(step_keys, state, action, params)
         gained = {"return": seen.reward, "cost": seen.cost, "goals": seen.goals, "length": jnp.ones(count)}
+        gained |= {} if seen.forward_metres is None else {"metres": seen.forward_metres}
         sums = {name: sums[name] + alive * value for name, value in gained.items()}
         going_on = alive * (1.0 - jnp.maximum(seen.terminated, seen.truncated).astype(jnp.float32))
         kept_metrics = {name: value * alive for name, value in metrics.items()}
         return (state, seen, memory, going_on, sums), (kept_metrics, seen.margin, kept)
 
-    zero = dict.fromkeys(("return", "cost", "goals", "length"), jnp.zeros(count))
+    names = ("return", "cost", "goals", "length", *(() if seen.forward_metres is None else ("metres",)))
+    zero = dict.fromkeys(names, jnp.zeros(count))
     start = (state, seen, memory, jnp.ones(count), zero)
     steps = jnp.arange(env.spec.episode_agent_steps)
     (_, _, _, _, sums), (metrics, margins, kept) = jax.lax.scan(step, start, steps)
     means = {name: values.sum(0) / jnp.maximum(1.0, sums["length"]) for name, values in metrics.items()}
+    means |= _forward(sums, env.spec.agent_step_seconds)
     return Episodes(sums["return"], sums["cost"], sums["goals"], sums["length"], means, margins, kept)
+
+
+def _forward(sums: dict[str, Array], agent_step_seconds: float | None) -> dict[str, Array]:
+    """Distance and speed of every episode (N,), as far as the task tells them."""
+    if "metres" not in sums:
+        return {}
+    distance = {"forward/metres": sums["metres"]}
+    if agent_step_seconds is None:
+        return distance
+    seconds = jnp.maximum(1.0, sums["length"]) * agent_step_seconds
+    return distance | {"forward/metres_per_second": sums["metres"] / seconds}

@@ -18,6 +18,7 @@ from dreamproof.settings.strict import validate
 
 Factory = Callable[[str, EnvSettings], Env]
 OFFICIAL_TASK = "OfficialSafetyPointGoal1"
+LOCOMOTION_TASKS = ("Ant", "Hopper", "cheetah-run", "walker-walk", "hopper-hop", "cartpole-swingup")
 
 
 def _make_official(task: str, settings: EnvSettings) -> Env:
@@ -29,6 +30,18 @@ def _make_official(task: str, settings: EnvSettings) -> Env:
     return HostEnv(HostBatch(lambda: OfficialPointGoal(settings), task, rules, spec))
 
 
+def _make_locomotion(task: str, settings: EnvSettings) -> Env:
+    """A task on MJX; MuJoCo is an extra, so it is imported here."""
+    try:
+        from dreamproof.envs.locomotion.tasks import TASKS
+    except ModuleNotFoundError as error:
+        raise BadInput(
+            f"the task '{task}' runs on MuJoCo and MJX, which are not installed ({error})",
+            "pip install 'dreamproof[locomotion]'",
+        ) from None
+    return TASKS[task].from_settings(task, settings)
+
+
 def _probe_factory(probe: Callable[[], Env]) -> Factory:
     return lambda task, settings: probe()
 
@@ -36,6 +49,7 @@ def _probe_factory(probe: Callable[[], Env]) -> Factory:
 _FACTORIES: dict[str, Factory] = {
     "SafetyPointGoal1": PointGoal.from_settings,
     OFFICIAL_TASK: _make_official,
+    **dict.fromkeys(LOCOMOTION_TASKS, _make_locomotion),
     **{name: _probe_factory(probe) for name, probe in PROBES.items()},
 }
 _LOADED: set[str] = set()

@@ -4,6 +4,7 @@ A proxy imitates trouble in the observation; a genuine shift changes the world, 
 """
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -86,6 +87,8 @@ def _whole(value: int) -> Array:
 
 def apply_shift(params: PointParams, shift: Shift) -> PointParams:
     """Parameters of the same shapes and types with the shift in them."""
+    if shift.friction_factor != 1:
+        raise BadInput("friction_factor: the point robot feels no friction with the floor", "use damping_factor")
     physics = params.physics
     return params._replace(
         physics=physics._replace(
@@ -139,7 +142,7 @@ def _can_show(ghost_slots: int, shift: Shift) -> bool:
 
 
 def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = None) -> Condition:
-    """The named condition of a task; for the point task, `settings` may alter it or define a new one."""
+    """The named condition of a task; `settings` may alter it or define a new one where the task takes shifts."""
     known = env.conditions()
     if not settings:
         if name in known:
@@ -148,10 +151,10 @@ def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = Non
         hint = f"did you mean '{near}'?" if near else f"known: {', '.join(known)}"
         slots = " (ghost hazards need env.ghost_slots above 0)" if name in NAMED_SHIFTS else ""
         raise BadInput(f"the task '{env.spec.name}' has no condition '{name}'{slots}; {hint}", "dreamproof schema")
-    if not isinstance(env.default_params(), PointParams):
-        raise BadInput(f"condition '{name}': the task '{env.spec.name}' takes no settings for it", "dreamproof schema")
-    base = NAMED_SHIFTS.get(name, Shift()).model_dump()
+    base = env.named_shifts().get(name, Shift()).model_dump()
     shift = validate(Shift, base | dict(settings), f"condition '{name}'")
+    # What the task cannot express is refused here rather than in the middle of an evaluation.
+    env.apply_shift(env.default_params(), shift)
     kind: Kind = known[name].kind if name in known else "genuine"
     changed = ", ".join(f"{key} {value}" for key, value in settings.items())
-    return make_condition(name, kind, changed, shift)
+    return Condition(name, kind, changed, partial(env.apply_shift, shift=shift), shift.latent_swaps)

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from dreamproof.envs.api import Condition, Env, Params, Spec, State, TimeStep
+from dreamproof.settings.env import Shift
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,14 @@ class AutoReset(Env):
     def conditions(self) -> Mapping[str, Condition]:
         """Those of the inner environment."""
         return self.env.conditions()
+
+    def named_shifts(self) -> Mapping[str, Shift]:
+        """Those of the inner environment."""
+        return self.env.named_shifts()
+
+    def apply_shift(self, params: Params, shift: Shift) -> Params:
+        """What the inner environment makes of it."""
+        return self.env.apply_shift(params, shift)
 
     def render_state(self, state: State, params: Params) -> dict[str, Array]:
         """What the inner environment draws."""

@@ -12,6 +12,7 @@ class Spec(NamedTuple):
     entities: (start, stop, width) of observation slots that are a set of things, `width` numbers each.
     absolute: names of slots that only tell where the world's origin and axes are; nothing that matters depends on them.
     terminates: False only where every episode lasts `episode_agent_steps`; such episodes end and restart together.
+    agent_step_seconds: simulated time of one agent step, where the task says.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Spec(NamedTuple):
     entities: tuple[int, int, int] | None = None
     absolute: tuple[str, ...] = ()
     terminates: bool = True
+    agent_step_seconds: float | None = None
 
     def slot(self, name: str) -> slice | None:
         """Where a named part ('goal', 'hazards', ...) lies in the observation; None where the task has none."""
@@ -41,7 +43,10 @@ class Spec(NamedTuple):
 
 
 class TimeStep(NamedTuple):
-    """What one agent step shows, per env (N, ...). reward, cost and goals belong to the step that led here."""
+    """What one agent step shows, per env (N, ...). reward, cost and goals belong to the step that led here.
+
+    forward_metres: the way gained ahead in it, None where a task has no ahead.
+    """
 
     observation: Array
     reward: Array
@@ -52,3 +57,4 @@ class TimeStep(NamedTuple):
     terminated: Array
     truncated: Array
     final_observation: Array | None = None
+    forward_metres: Array | None = None

@@ -1,5 +1,6 @@
 """Thin layers over whole batches (..., features). Parameters are float32; products run in the given dtype."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,8 @@ from jax import Array
 NORM_EPSILON = 1e-4
 # Standard deviation of a unit normal cut at two sigma.
 TRUNCATED_SIGMA = 0.87962566103423978
+NARROW = 4
+"""Up to so many inputs are summed one by one, which fuses with what follows; a matrix product would not."""
 
 
 def truncated_normal(key: Array, shape: tuple[int, ...], fan_in: int, scale: float = 1.0) -> Array:
@@ -34,7 +37,12 @@ class Linear(eqx.Module):
         self.dtype = dtype
 
     def __call__(self, x: Array) -> Array:
-        y = x.astype(self.dtype) @ self.weight.astype(self.dtype)
+        x, weight = x.astype(self.dtype), self.weight.astype(self.dtype)
+        inputs = weight.shape[0]
+        if inputs > NARROW:
+            y = x @ weight
+        else:
+            y = functools.reduce(jnp.add, [x[..., i : i + 1] * weight[i] for i in range(inputs)])
         return y if self.bias is None else y + self.bias.astype(self.dtype)
 
 

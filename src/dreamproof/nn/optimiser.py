@@ -17,6 +17,15 @@ class AdamState(NamedTuple):
     steps: Array
 
 
+class Adam(NamedTuple):
+    """How fast the two moments forget, what keeps the division finite, and over how many steps the rate rises."""
+
+    first: float = 0.9
+    second: float = 0.999
+    epsilon: float = 1e-8
+    warm_up: int = 500
+
+
 class Step(NamedTuple):
     """What one optimiser step gives back."""
 
@@ -33,9 +42,9 @@ def init_adam(model: Any) -> AdamState:
 
 
 def adam_step(
-    model: Any, gradients: Any, state: AdamState, rate: Array | float, clip: float, epsilon: float = 1e-8
+    model: Any, gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam = Adam()
 ) -> Step:
-    """One step with warm-up over the first 500; a gradient that is not finite changes nothing."""
+    """One step, warmed up as the rule says; a gradient that is not finite changes nothing."""
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     flat, unravel = ravel_pytree(parameters)
     gradient, _ = ravel_pytree(gradients)
@@ -43,10 +52,10 @@ def adam_step(
     finite = jnp.isfinite(norm)
     gradient = gradient * jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-12))
     count = state.steps + 1
-    first = 0.9 * state.first + 0.1 * gradient
-    second = 0.999 * state.second + 0.001 * gradient**2
-    warm = jnp.minimum(1.0, count / 500.0)
-    corrected = (first / (1 - 0.9**count)) / (jnp.sqrt(second / (1 - 0.999**count)) + epsilon)
+    first = rule.first * state.first + (1 - rule.first) * gradient
+    second = rule.second * state.second + (1 - rule.second) * gradient**2
+    warm = jnp.minimum(1.0, count / float(max(1, rule.warm_up)))
+    corrected = (first / (1 - rule.first**count)) / (jnp.sqrt(second / (1 - rule.second**count)) + rule.epsilon)
     moved = flat - rate * warm * corrected
     kept = jax.tree.map(
         lambda new, old: jnp.where(finite, new, old), (moved, AdamState(first, second, count)), (flat, state)

@@ -1,17 +1,63 @@
 """All settings of one trained cell: the task's, the agent's and the loop's."""
 
+from typing import Self
+
+from pydantic import model_validator
+
+from dreamproof.base.errors import BadInput
 from dreamproof.settings.dreamer import Dreamer
 from dreamproof.settings.env import EnvSettings
+from dreamproof.settings.pwm import Pwm
 from dreamproof.settings.strict import Settings
-from dreamproof.settings.train import Train
+from dreamproof.settings.train import EpochTrain, Loop, Train
 
 
-class DreamerCell(Settings):
-    """What `settings` of a study with `trainer: dreamer` may say."""
+class CellSettings(Settings):
+    """What the loop and the evaluator need to know of any agent's cell."""
 
     env: EnvSettings = EnvSettings()
+    agent: Settings
+    train: Loop
+
+    def in_pieces(self, micro_batches: int) -> Self:
+        """The same cell with every batch worked through in so many pieces, where its agent can do that."""
+        if micro_batches == 1:
+            return self
+        raise BadInput("this agent trains whole batches; --micro-batches is not for it", "set a smaller pack_cells")
+
+
+class DreamerCell(CellSettings):
+    """What `settings` of a study with `trainer: dreamer` may say."""
+
     agent: Dreamer = Dreamer()
     train: Train = Train()
 
 
-CELL_SETTINGS: dict[str, type[DreamerCell]] = {"dreamer": DreamerCell}
+class PwmCell(CellSettings):
+    """What `settings` of a study with `trainer: pwm` may say."""
+
+    agent: Pwm = Pwm()
+    train: EpochTrain = EpochTrain()
+
+    def in_pieces(self, micro_batches: int) -> Self:
+        """The same cell with every batch of the model worked through in so many pieces; the batch in effect stays."""
+        if micro_batches == 1:
+            return self
+        if self.train.batch % micro_batches:
+            raise BadInput(
+                f"a batch of {self.train.batch} windows cannot be cut into {micro_batches} equal pieces",
+                "choose --micro-batches that divides train.batch",
+            )
+        model = self.agent.world_model.model_copy(update={"micro_batches": micro_batches})
+        return self.model_copy(update={"agent": self.agent.model_copy(update={"world_model": model})})
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.train.batch % self.agent.world_model.micro_batches:
+            raise ValueError(f"a batch of {self.train.batch} cannot be cut into equal micro_batches")
+        if self.agent.behavior.replayed_starts > self.train.batch * self.train.batches:
+            raise ValueError("there are more replayed_starts than windows in an epoch")
+        return self
+
+
+CELL_SETTINGS: dict[str, type[CellSettings]] = {"dreamer": DreamerCell, "pwm": PwmCell}

@@ -57,10 +57,11 @@ class Behavior(Settings):
     slow_fraction: float = Field(0.02, gt=0, le=1)
     slow_scale: float = Field(1.0, ge=0, description="weight of the pull towards the slow critic")
     replay_value_scale: Traced = Field(0.3, ge=0, description="weight of the critics' loss on replayed returns")
-    multiplier_start: Traced = Field(0.1, ge=0, description="price of one unit of cost")
+    multiplier_start: Traced = Field(0.0, ge=0, description="price of one unit of cost")
     multiplier_from: Traced = Field(0.0, ge=0, description="trained fraction at which the price begins to rise from 0")
     multiplier_to: Traced = Field(0.0, ge=0, description="trained fraction at which the price is whole")
-    multiplier_rate: Traced = Field(0.0, ge=0, description="how fast the price follows the imagined cost")
+    multiplier_rate: Traced = Field(0.0, ge=0, description="how much an excess of imagined cost raises the price")
+    multiplier_growth: Traced = Field(0.0, ge=0, description="growth of that rate an update (augmented Lagrangian)")
     multiplier_most: Traced = Field(1.0, ge=0)
     cost_limit: Traced = Field(1.0, ge=0, description="cost of an episode, in simulator steps, that is tolerated")
 
@@ -70,17 +71,21 @@ class Planner(Settings):
 
     mode: Literal["constrained", "filter", "off"] = "constrained"
     horizon: int = Field(12, ge=1)
-    samples: int = Field(96, ge=1)
-    proposals: int = Field(32, ge=0, description="actor rollouts among the candidates")
-    elites: int = Field(16, ge=1)
-    iterations: int = Field(3, ge=1)
+    samples: int = Field(64, ge=1)
+    proposals: int = Field(24, ge=0, description="actor rollouts among the candidates")
+    elites: int = Field(12, ge=1)
+    iterations: int = Field(2, ge=1)
     momentum: float = Field(0.1, ge=0, lt=1)
     first_sigma: float = Field(0.3, gt=0)
     least_sigma: float = Field(0.05, ge=0)
     explore_sigma: Traced = Field(0.1, ge=0, description="noise on the executed action while training")
-    cost_limit: Traced = Field(1.0, ge=0, description="J_C an episode below which a candidate is safe")
+    cost_limit: Traced = Field(5.0, ge=0, description="J_C an episode below which a candidate is safe")
     terminal_cost: Traced = Field(0.0, ge=0, description="weight of the cost critic at the end of the horizon")
-    cost_price: Traced = Field(0.0, ge=0, description="price of predicted cost among safe candidates (OSRP-Lag)")
+    cost_price: Traced = Field(0.0, ge=0, description="price of predicted cost among safe candidates")
+    proportional_gain: Traced = Field(0.0, ge=0, description="of a PID controller on that price (OSRP-Lag)")
+    integral_gain: Traced = Field(0.0, ge=0)
+    derivative_gain: Traced = Field(0.0, ge=0)
+    price_most: Traced = Field(0.1, ge=0)
 
 
 class Risk(Settings):
@@ -88,11 +93,13 @@ class Risk(Settings):
 
     uncertainty_weight: Traced = Field(0.0, ge=0)
     certificate_weight: Traced = Field(0.0, ge=0)
-    price: Traced = Field(0.5, ge=0, description="beta: price of one unit of risk penalty")
+    price: Traced = Field(0.1, ge=0, description="beta: price of one unit of risk penalty")
+    price_rate: Traced = Field(0.0, ge=0, description="how fast beta follows the cost of training episodes")
+    price_most: Traced = Field(2.0, ge=0)
     tube: Traced = Field(0.0, ge=0, description="kappa: how much position uncertainty lowers the predicted margin")
     certified_only: Traced = Field(0.0, ge=0, le=1, description="1: candidates must keep the lower barrier above 0")
     members: int = Field(5, ge=2)
-    units: int = Field(128, ge=1)
+    units: int = Field(64, ge=1)
     prior_scale: float = Field(0.5, ge=0)
     mask_probability: float = Field(0.8, gt=0, le=1)
     learning_rate: Traced = Field(3e-4, gt=0)
@@ -100,8 +107,8 @@ class Risk(Settings):
     barrier_quantile: float = Field(0.2, gt=0, lt=1)
     barrier_decay: float = Field(0.2, gt=0, le=1)
     miscoverage: float = Field(0.1, gt=0, lt=1, description="delta of the certificate")
-    warm_up: float = Field(0.15, ge=0, lt=1, description="fraction of training before the price ramps up")
-    ramp_end: float = Field(0.4, gt=0, le=1)
+    warm_up: float = Field(0.15, ge=0, lt=1, description="trained fraction before risk begins to count")
+    ramp_end: float = Field(0.4, gt=0, le=1, description="trained fraction from which it counts in full")
 
 
 class Dreamer(Settings):

@@ -4,7 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from dreamproof.base.errors import BadInput, DreamproofError
+from dreamproof.base.errors import DreamproofError
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.runs.layout import RunFolder
 from dreamproof.train.loop import train
@@ -21,15 +21,11 @@ def main() -> int:
     use_compilation_cache()
     folders = [RunFolder(path) for path in asked.run_dirs]
     try:
-        if asked.micro_batches != 1:
-            raise BadInput(
-                "the dreamer trains whole batches; --micro-batches is not for it", "set a smaller pack_cells"
-            )
         if asked.probe:
-            found = probe(folders[0])
+            found = probe(folders[0], asked.micro_batches)
             print("probe: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found["phases"].items()))
         else:
-            finished = train(folders)
+            finished = train(folders, asked.micro_batches)
             print("finished" if finished else "stopped early; start it again to go on")
     except DreamproofError as error:
         print(f"error: {error}", file=sys.stderr)

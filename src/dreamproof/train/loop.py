@@ -16,15 +16,16 @@ from dreamproof.envs.registry import make as make_env
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.reader import read_settings
-from dreamproof.runs.records import RunSettings
+from dreamproof.runs.records import CollapseRecord, RunSettings
 from dreamproof.runs.writer import RunWriter
-from dreamproof.settings.cell import CELL_SETTINGS, DreamerCell
+from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
+from dreamproof.train.collapse import find_collapse, past_collapses, summarise, validation_curve
 from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
 from dreamproof.train.pack import Pack, PackState
-from dreamproof.train.saving import checkpoint_facts, restore, save_cell, shared_checkpoints
+from dreamproof.train.saving import checkpoint_facts, restore, save_cell, shared_checkpoints, with_networks_of
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Job:
 
     runs: list[RunSettings]
     writers: list[RunWriter]
-    cell: DreamerCell
+    cell: CellSettings
     pack: Pack
     frozen: Frozen
     sums: MetricSums
@@ -47,11 +48,11 @@ class Job:
         return self.runs[0].agent_steps
 
 
-def read_job(folders: list[RunFolder]) -> Job:
+def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
     """The job that the settings of these run folders describe; refuses cells that cannot share one compile."""
     runs = [_settings(folder) for folder in folders]
     cells = [
-        validate(CELL_SETTINGS[run.trainer], run.settings, f"{folder.settings} (settings)")
+        validate(CELL_SETTINGS[run.trainer], run.settings, f"{folder.settings} (settings)").in_pieces(micro_batches)
         for run, folder in zip(runs, folders, strict=True)
     ]
     for run, cell in zip(runs[1:], cells[1:], strict=True):
@@ -80,10 +81,10 @@ def _settings(folder: RunFolder) -> RunSettings:
     return found
 
 
-def train(folders: list[RunFolder]) -> bool:
+def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
     """Trains to the last step, resuming where the newest shared checkpoints are; False where it was asked to stop."""
     stop = StopFlag()
-    job = read_job(folders)
+    job = read_job(folders, micro_batches)
     with Pulse(job.writers) as pulse, progress_bar() as bar:
         task = bar.add_task(_title(job), total=job.agent_steps, facts="compiling")
         pulse.set("compile", 0, 0)
@@ -98,12 +99,12 @@ def train(folders: list[RunFolder]) -> bool:
             state, metrics = job.pack.chunk(state, steps)
             metrics = jax.device_get(metrics)
             before, done = done, int(state.env_steps) * envs
-            rate = steps * envs / (time.monotonic() - began)
+            rate = (done - before) / (time.monotonic() - began)
             _note_frozen(job, state, done)
             job.sums.add(metrics)
             pulse.set("train", done, int(state.agent.gradient_steps.max()), rate)
             bar.update(task, completed=done, facts=f"{rate * len(job.runs):,.0f} steps/s")
-            _at_cadence(job, state, (before, done), pulse)
+            state = _at_cadence(job, state, (before, done), pulse)
         # Where it was asked to stop is no place to choose a checkpoint: the choice would depend on when it was asked.
         _save(job, state, done, pulse, is_candidate=done >= job.agent_steps)
         pulse.set("done" if done >= job.agent_steps else "save", done, int(state.agent.gradient_steps.max()))
@@ -134,7 +135,7 @@ def _until_due(job: Job, done: int) -> int:
     return max(job.pack.envs, every - done % every)
 
 
-def _at_cadence(job: Job, state: PackState, span: tuple[int, int], pulse: Pulse) -> None:
+def _at_cadence(job: Job, state: PackState, span: tuple[int, int], pulse: Pulse) -> PackState:
     """Logs, evaluates and saves whatever fell due in the agent steps after span[0] up to span[1]."""
     settings, done = job.cell.train, span[1]
     updates = np.asarray(state.agent.gradient_steps)
@@ -142,15 +143,19 @@ def _at_cadence(job: Job, state: PackState, span: tuple[int, int], pulse: Pulse)
         for writer, row, count in zip(job.writers, job.sums.take(), updates, strict=True):
             writer.log({"agent_steps": done, "gradient_steps": int(count), **row})
     if _fell_due(span, settings.evaluate_every_agent_steps) and done < job.agent_steps:
-        _save(job, state, done, pulse)
+        return _save(job, state, done, pulse)
+    return state
 
 
 def _fell_due(span: tuple[int, int], every: int) -> bool:
     return span[1] // every > span[0] // every
 
 
-def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> None:
-    """Validates every replica, commits its checkpoint, and keeps the one that validates best of the candidates."""
+def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> PackState:
+    """Validates every replica, commits its checkpoint, and keeps the one that validates best of the candidates.
+
+    What goes on is the given state, with the networks of replicas that collapsed rolled back.
+    """
     updates = np.asarray(state.agent.gradient_steps)
     pulse.set("evaluate", done, int(updates.max()))
     params = job.pack.env.default_params()
@@ -163,14 +168,49 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
         if is_candidate:
             # Before the commit: killed in between, the run comes by here again; after it, it would not.
             _select(writer, done, row, job.cell.train.feasible_cost)
+            state = _guard(job, state, index, done)
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
         save_cell(writer, job.pack, state, index, facts | {"frozen": index in job.frozen.replicas})
         chosen = read_json(writer.run.selected)
         writer.keep_newest(job.cell.train.keep_checkpoints, {int(chosen["agent_steps"])} if chosen else set())
+        curve = validation_curve(writer.run, done)
+        writer.write_summary(summarise(curve, past_collapses(writer.run, done + 1)))
+    return state
+
+
+def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
+    """Records a collapse of one replica and, while rollbacks are left and training goes on, undoes it."""
+    writer, settings = job.writers[index], job.cell.train.collapse
+    curve, past = validation_curve(writer.run, done), past_collapses(writer.run, done)
+    best = find_collapse(curve, past, settings)
+    if best is None or index in job.frozen.replicas:
+        return state
+    used = sum(record.rolled_back_to is not None for record in past)
+    chosen = int((read_json(writer.run.selected) or {"agent_steps": best})["agent_steps"])
+    if done >= job.agent_steps:
+        target, deed = None, "left as it is: training is over, and the final agent is the one that counts"
+    elif used >= settings.rollbacks:
+        target, deed = None, f"left as it is: all {settings.rollbacks} rollbacks are used up"
+    else:
+        target, deed = chosen, f"the networks of step {chosen} came back"
+    record = CollapseRecord(
+        agent_steps=done,
+        gradient_steps=int(state.agent.gradient_steps[index]),
+        validation_return=curve[done],
+        best_return=curve[best],
+        best_agent_steps=best,
+        rolled_back_to=target,
+        reason=f"{settings.evaluations} validations in a row below {settings.fraction:g} of the best; {deed}",
+    )
+    if len(past_collapses(writer.run, done + 1)) == len(past):
+        writer.note_collapse(record)
+    return state if target is None else with_networks_of(state, index, writer.run.checkpoint(target))
 
 
 def _validation(episodes: Episodes) -> dict[str, Array]:
-    return {"return": episodes.returns, "cost": episodes.costs, "goals": episodes.goals}
+    counted = {"return": episodes.returns, "cost": episodes.costs, "goals": episodes.goals}
+    forward = {name: value for name, value in episodes.metrics.items() if name.startswith("forward/")}
+    return counted | {"length": episodes.lengths} | forward
 
 
 def _select(writer: RunWriter, agent_steps: int, row: dict[str, float], feasible_cost: float) -> None:

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Agent
+from dreamproof.agents.api import Agent, Lesson, Reflective
 from dreamproof.envs.api import Env, Params
 from dreamproof.envs.episodes import Episodes, episode_keys, shared_episodes
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.settings.train import Train as Settings
+from dreamproof.settings.train import EpochTrain, Loop, Train
 from dreamproof.train.replay import Replay, add, init_replay, sample
 
 
@@ -43,16 +43,19 @@ class Told(NamedTuple):
 class Pack:
     """Compiled functions of one pack: what is static of R replicas."""
 
-    def __init__(self, agent: Agent, env: Env, settings: Settings, seeds: list[int], scalars: dict, steps: int) -> None:
+    def __init__(self, agent: Agent, env: Env, settings: Loop, seeds: list[int], scalars: dict, steps: int) -> None:
         self.agent, self.env, self.settings = agent, env, settings
         self.replicas, self.envs = len(seeds), settings.envs
         self.told = Told(jnp.asarray(seeds, jnp.uint32), scalars)
         self.total_env_steps = -(-steps // settings.envs)
-        self.updates_per_step = round(settings.envs * settings.updates_per_agent_step)
+        self.epoch_env_steps = settings.epoch_env_steps if isinstance(settings, EpochTrain) else None
+        often = settings.updates_per_agent_step if isinstance(settings, Train) else 1 / settings.envs
+        self.updates_per_step = round(settings.envs * often)
         # What replicas are told is an argument: packs that differ in nothing else find each other's compiled programs.
         self._compiled_init = eqx.filter_jit(self._init)
         self._compiled_prefill = eqx.filter_jit(self._prefill, donate="all-except-first")
         self._compiled_chunk = eqx.filter_jit(self._chunk, donate="all-except-first")
+        self._compiled_epoch = eqx.filter_jit(self._epoch, donate="all-except-first")
         self._compiled_evaluate = eqx.filter_jit(self._evaluate)
 
     def init(self) -> PackState:
@@ -64,11 +67,18 @@ class Pack:
         return self._compiled_prefill(self.told, state, env_steps)
 
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
-        """`env_steps` × (act, step, update) and metrics (T, R) of each; takes `state` away.
+        """`env_steps` × (act, step, update), or as many whole epochs as hold them; takes `state` away.
 
-        `episode/done` counts the episodes that ended in a step, the other episode metrics are means over those.
+        Metrics are (T, R). `episode/done` counts the episodes that ended in a step, the other episode metrics are means
+        over those.
         """
-        return self._compiled_chunk(self.told, state, env_steps)
+        if self.epoch_env_steps is None:
+            return self._compiled_chunk(self.told, state, env_steps)
+        rows = []
+        for _ in range(-(-env_steps // self.epoch_env_steps)):
+            state, metrics = self._compiled_epoch(self.told, state)
+            rows.append(metrics)
+        return state, {name: jnp.concatenate([row[name] for row in rows]) for name in rows[0]}
 
     def evaluate(self, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
         """Complete deterministic episodes of every replica on layouts shared by all of them; leaves (R, E)."""
@@ -89,6 +99,8 @@ class Pack:
         spec = self.env.spec
         per_episode = spec.episode_agent_steps + 1
         capacity = self.total_env_steps * per_episode // spec.episode_agent_steps + per_episode
+        if self.settings.replay_agent_steps is not None:
+            capacity = max(self.settings.window, min(capacity, self.settings.replay_agent_steps // self.envs))
         env, seen = self._reset(told, jnp.zeros((), jnp.int32))
         action = jnp.zeros((self.replicas, self.envs, spec.action_size))
         zero = jnp.zeros((self.replicas, self.envs))
@@ -182,6 +194,14 @@ class Pack:
 
         return jax.lax.scan(step, state, None, length=env_steps)
 
+    def _epoch(self, told: Told, state: PackState) -> tuple[PackState, dict[str, Array]]:
+        def step(state: PackState, _: None) -> tuple[PackState, Any]:
+            return self._act(told, state)
+
+        state, acted = jax.lax.scan(step, state, None, length=self.epoch_env_steps)
+        agent, learned = self._learn(told, state)
+        return state._replace(agent=agent), acted | {name: value[None] for name, value in learned.items()}
+
     def _act(self, told: Told, state: PackState) -> tuple[PackState, dict[str, Array]]:
         def act(agent: Any, memory: Any, seen: TimeStep, key: Array, scalars: dict) -> Any:
             return self.agent.act(agent, memory, seen, key, scalars, explore=True)
@@ -190,29 +210,39 @@ class Pack:
         decided = eqx.filter_vmap(act)(state.agent, state.memory, self.split(state.seen), keys, told.scalars)
         state, over = self._advance(told, state._replace(memory=decided.memory), decided.action)
 
-        def calibrate(agent: Any, missed: Array) -> Any:
-            return held(self.agent.calibrate(agent, missed), agent, agent.finite)
+        if isinstance(self.agent, Reflective):
+            shown = decided.metrics | {name: over[name] for name in ("episode/done", "episode/cost")}
+            agent = eqx.filter_vmap(self._reflected)(state.agent, shown, told.scalars)
+            state = state._replace(agent=agent)
+        return state, over | {name: value.mean(1) for name, value in decided.metrics.items()}
 
-        agent = eqx.filter_vmap(calibrate)(state.agent, decided.metrics["risk/missed"])
-        metrics = {name: value.mean(1) for name, value in decided.metrics.items()}
-        return state._replace(agent=agent), over | metrics
+    def _reflected(self, agent: Any, shown: dict[str, Array], scalars: dict[str, Any]) -> Any:
+        assert isinstance(self.agent, Reflective)
+        return held(self.agent.reflect(agent, shown, scalars), agent, agent.finite)
 
     def _learn(self, told: Told, state: PackState) -> tuple[Any, dict[str, Array]]:
         progress = state.env_steps / self.total_env_steps
-        spec, shape = self.env.spec, (self.settings.window, self.settings.batch)
 
-        def update(agent: Any, rows: Array, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
+        def update(agent: Any, rows: Array, now: TimeStep, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
             sample_key, learn_key = jax.random.split(key)
-            batch = sample(rows, state.replay.written, sample_key, shape, spec)
+            batch = self._lesson(rows, state.replay.written, now, sample_key)
             changed, metrics = self.agent.update(agent, batch, learn_key, scalars, progress)
             return held(changed, agent, changed.finite)._replace(finite=changed.finite), metrics
 
         def one(agent: Any, index: Array) -> tuple[Any, dict[str, Array]]:
             keys = self._keys(told, "learn", state.env_steps * self.updates_per_step + index)
-            return eqx.filter_vmap(update)(agent, state.replay.rows, keys, told.scalars)
+            return eqx.filter_vmap(update)(agent, state.replay.rows, self.split(state.seen), keys, told.scalars)
 
         agent, metrics = jax.lax.scan(one, state.agent, jnp.arange(self.updates_per_step))
         return agent, {name: value.mean(0) for name, value in metrics.items()}
+
+    def _lesson(self, rows: Array, written: Array, now: TimeStep, key: Array) -> Any:
+        """What one update of one replica learns from: a batch of windows, or an epoch's batches and the present."""
+        shape, spec = (self.settings.window, self.settings.batch), self.env.spec
+        if not isinstance(self.settings, EpochTrain):
+            return sample(rows, written, key, shape, spec)
+        keys = jax.random.split(key, self.settings.batches)
+        return Lesson(jax.vmap(lambda at: sample(rows, written, at, shape, spec))(keys), now)
 
     def _evaluate(self, told: Told, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
         def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:

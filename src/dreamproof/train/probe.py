@@ -17,7 +17,7 @@ from dreamproof.train.loop import read_job
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
 
-def probe(folder: RunFolder) -> dict[str, Any]:
+def probe(folder: RunFolder, micro_batches: int = 1) -> dict[str, Any]:
     """Does everything a run does, once, and writes probe.json."""
     phases: dict[str, float] = {}
 
@@ -28,7 +28,7 @@ def probe(folder: RunFolder) -> dict[str, Any]:
         phases[name] = round(time.monotonic() - began, 3)
 
     with phase("build"):
-        job = read_job([folder])
+        job = read_job([folder], micro_batches)
         state = job.pack.init()
     settings = job.cell.train
     with phase("prefill"):
@@ -37,7 +37,7 @@ def probe(folder: RunFolder) -> dict[str, Any]:
         # The same length as in training, so that the compiled program is found again there.
         steps = max(1, settings.chunk_agent_steps // settings.envs)
         state, _ = job.pack.chunk(state, steps)
-        jax.block_until_ready(state.env_steps)
+        before = int(state.env_steps)
     with phase("train"):
         state, _ = job.pack.chunk(state, steps)
         jax.block_until_ready(state.env_steps)
@@ -66,7 +66,7 @@ def probe(folder: RunFolder) -> dict[str, Any]:
         "forecast_host_bytes": host,
         "state_bytes": now,
         "checkpoint_bytes": now,
-        "agent_steps_per_second": steps * job.pack.envs / max(phases["train"], 1e-9),
+        "agent_steps_per_second": (done - before * job.pack.envs) / max(phases["train"], 1e-9),
         "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
         "versions": library_versions(),
     }

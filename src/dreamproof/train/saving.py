@@ -92,6 +92,16 @@ def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:
     return _join(template, cells)
 
 
+def with_networks_of(state: PackState, index: int, folder: CheckpointFolder) -> PackState:
+    """The pack with one replica's agent as it was in a checkpoint; counters, envs and replay stay."""
+    arrays, static = eqx.partition(state.agent, eqx.is_array)
+    now = jax.tree.map(lambda x: x[index], arrays)
+    before = fill(now, read_arrays(folder.root / AGENT_FILE), str(folder.root))
+    before = before._replace(gradient_steps=now.gradient_steps, finite=now.finite)
+    changed = jax.tree.map(lambda all_replicas, one: all_replicas.at[index].set(one), arrays, before)
+    return state._replace(agent=eqx.combine(changed, static))
+
+
 Arrays = dict[str, np.ndarray]
 
 

@@ -21,8 +21,16 @@ from dreamproof.agents.dreamer.behavior import (
     replay_returns,
     update_multiplier,
 )
+from dreamproof.agents.dreamer.feedback import (
+    Feedback,
+    after_episodes,
+    after_surprise,
+    init_feedback,
+    innovation,
+    planner_price,
+)
 from dreamproof.agents.dreamer.planner import Facts, Networks, plan
-from dreamproof.agents.dreamer.risk import RiskModel, barrier_target, barrier_violation, risk_loss, uncertainty
+from dreamproof.agents.dreamer.risk import RiskModel, barrier_violation, risk_loss, uncertainty
 from dreamproof.agents.dreamer.world_model import (
     Batch,
     Latent,
@@ -33,7 +41,7 @@ from dreamproof.agents.dreamer.world_model import (
 )
 from dreamproof.agents.normalisation import Spread, init_spread, update_spread
 from dreamproof.jaxcore.types import Spec, TimeStep
-from dreamproof.nn.heads import TwoHot, pinball_loss, symlog
+from dreamproof.nn.heads import TwoHot, symlog
 from dreamproof.nn.optimiser import AdamState, adam_step, follow, init_adam
 from dreamproof.settings.dreamer import Dreamer as Settings
 
@@ -60,6 +68,8 @@ class DreamerState(NamedTuple):
     multiplier_raised: Array
     residual: Array
     offset: Array
+    feedback: Feedback
+    risk_share: Array
     gradient_steps: Array
     finite: Array
 
@@ -113,6 +123,8 @@ class DreamerAgent:
             multiplier_raised=jnp.zeros(()),
             residual=jnp.ones(len(model.rest_slots) + 1),
             offset=jnp.zeros(()),
+            feedback=init_feedback(),
+            risk_share=jnp.zeros(()),
             gradient_steps=jnp.zeros((), jnp.int32),
             finite=jnp.asarray(True),
         )
@@ -134,7 +146,9 @@ class DreamerAgent:
         observe_key, plan_key, noise_key, swap_key = jax.random.split(key, 4)
         model = state.model
         shown = (model.encode(seen.observation), model.seen_entities(seen.observation))
-        latent, _ = model.observe(memory.latent, memory.action, shown, seen.first, observe_key)
+        noise = model.noise(observe_key, seen.first.shape)
+        latent, posterior = model.observe(memory.latent, memory.action, shown, seen.first, noise)
+        surprise = model.surprise(memory.latent, latent, posterior) * (1 - seen.first)
         latent = swap_latents(model, latent, scalars["latent_swaps"], swap_key)
         feature = model.feature(latent)
         mean = jnp.concatenate([memory.mean[1:], memory.mean[-1:]]) * (1 - seen.first)[None, :, None]
@@ -143,23 +157,45 @@ class DreamerAgent:
             policy = state.actor(feature)
             action = policy.sample(noise_key) if explore else policy.mean
         else:
-            found = plan(self.networks(state), latent, mean, plan_key, scalars, (self.settings.planner, self.facts))
+            prices = self.prices(state, scalars)
+            found = plan(self.networks(state), latent, mean, plan_key, prices, (self.settings.planner, self.facts))
             mean, metrics = found.mean, found.metrics
-            noise = scalars["planner"]["explore_sigma"] * jax.random.normal(noise_key, mean[0].shape)
-            action = mean[0] + noise if explore else mean[0]
+            strayed = scalars["planner"]["explore_sigma"] * jax.random.normal(noise_key, mean[0].shape)
+            action = mean[0] + strayed if explore else mean[0]
         action = clip_action(action)
         barrier = state.risk.value(feature)
-        metrics |= {"risk/barrier_value": barrier, "risk/missed": self.missed(state, memory, seen)}
+        metrics |= {
+            "risk/barrier_value": barrier,
+            "risk/missed": self.missed(state, memory, seen),
+            "risk/surprise": surprise,
+            "shadow/innovation": innovation(state.feedback, surprise),
+        }
         return Decision(action, Memory(latent, action, mean, barrier), metrics)
 
     def missed(self, state: DreamerState, memory: Memory, seen: TimeStep) -> Array:
         """1 where the margin fell below what the calibrated barrier promised one step ago, (N,)."""
         return ((seen.margin < memory.barrier - state.offset) & (seen.first < 1)).astype(jnp.float32)
 
-    def calibrate(self, state: DreamerState, missed: Array) -> DreamerState:
-        """Adaptive conformal inference (Gibbs & Candès, 2021): the offset rises with every miss and falls otherwise."""
-        moved = state.offset + OFFSET_RATE * (missed.mean() - self.settings.risk.miscoverage)
-        return state._replace(offset=jnp.clip(moved, 0.0, 0.5))
+    def reflect(self, state: DreamerState, shown: dict[str, Array], scalars: dict[str, Any]) -> DreamerState:
+        """Adaptive conformal inference (Gibbs & Candès, 2021) on the barrier, and prices after finished episodes."""
+        moved = state.offset + OFFSET_RATE * (shown["risk/missed"].mean() - self.settings.risk.miscoverage)
+        feedback = after_surprise(state.feedback, shown["risk/surprise"])
+        later, ended = after_episodes(feedback, shown["episode/cost"], scalars), shown["episode/done"] > 0
+        feedback = jax.tree.map(lambda new, old: jnp.where(ended, new, old), later, feedback)
+        return state._replace(offset=jnp.clip(moved, 0.0, 0.5), feedback=feedback)
+
+    def prices(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
+        """The scalars as they hold now: risk counts by the share reached so far, prices follow the feedback."""
+        risk, planner, share = scalars["risk"], scalars["planner"], state.risk_share
+        now = {
+            "price": share * (risk["price"] + state.feedback.risk_price_raised),
+            "tube": share * risk["tube"],
+            "slack": 1.0 - share,
+        }
+        return scalars | {
+            "risk": risk | now,
+            "planner": planner | {"cost_price": planner_price(state.feedback, planner)},
+        }
 
     def networks(self, state: DreamerState) -> Networks:
         """What the planner looks through."""
@@ -172,11 +208,13 @@ class DreamerAgent:
     ) -> tuple[DreamerState, dict[str, Array]]:
         """World model, risk, actor and critics, once each."""
         keys = jax.random.split(key, 4)
+        risk = self.settings.risk
+        state = state._replace(risk_share=ramped(progress, risk.warm_up, risk.ramp_end))
         state, states, model_metrics = self._learn_model(state, batch, keys[0], scalars)
         feature = jax.lax.stop_gradient(state.model.feature(states))
         dreamt = self._dream(state, states, keys[1])
-        state, risk_metrics = self._learn_risk(state, feature, batch, dreamt, scalars, keys[2])
-        penalty, penalty_metrics = self._penalty(state, dreamt, scalars, progress)
+        state, risk_metrics = self._learn_risk(state, feature, batch, scalars, keys[2])
+        penalty, penalty_metrics = self._penalty(state, dreamt, scalars)
         returns = dream_returns(state.model, state.critics, dreamt, penalty, self.settings.behavior, self.two_hot)
         state, behavior_metrics = self._learn_behavior(state, feature, batch, dreamt, returns, scalars, progress)
         state = state._replace(
@@ -206,19 +244,14 @@ class DreamerAgent:
         return dream(state.model, state.actor, start, self.settings.behavior.horizon, dream_key)
 
     def _learn_risk(
-        self, state: DreamerState, feature: Array, batch: Batch, dreamt: Dream, scalars: dict[str, Any], key: Array
+        self, state: DreamerState, feature: Array, batch: Batch, scalars: dict[str, Any], key: Array
     ) -> tuple[DreamerState, dict[str, Array]]:
-        settings = self.settings.risk
-        dreamt_feature = dreamt.feature
-        goal = barrier_target(dreamt.margin[:-1], state.slow_risk.value(dreamt_feature[1:]), settings.barrier_discount)
-
-        def loss(risk: RiskModel) -> tuple[Array, Any]:
-            extras = {"seen": symlog(state.model.rest(batch.observation)), "key": key}
-            total, aux = risk_loss(risk, state.slow_risk, feature, batch, extras, settings)
-            imagined = pinball_loss(risk.value(dreamt_feature[:-1]), goal, settings.barrier_quantile).mean()
-            return total + 0.5 * imagined, aux
-
-        (_, aux), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.risk)
+        # What dreams of the actor would add is left out: it proposes, the planner disposes, and the barrier is to say
+        # what becomes of the states that are really entered.
+        extras = {"seen": symlog(state.model.rest(batch.observation)), "key": key}
+        (_, aux), gradients = eqx.filter_value_and_grad(risk_loss, has_aux=True)(
+            state.risk, state.slow_risk, feature, batch, extras, self.settings.risk
+        )
         rate = scalars["risk"]["learning_rate"]
         step = adam_step(state.risk, gradients, state.optimisers["risk"], rate, self.settings.world_model.clip)
         state = self._stepped(state, "risk", step)
@@ -226,18 +259,15 @@ class DreamerAgent:
         residual = state.residual + RESIDUAL_RATE * seen * (aux.residual - state.residual)
         return state._replace(residual=residual), aux.metrics
 
-    def _penalty(
-        self, state: DreamerState, dreamt: Dream, scalars: dict[str, Any], progress: Array
-    ) -> tuple[Array, dict[str, Array]]:
-        """Priced risk of imagined steps (H, S), ramped in after the warm-up, and its unpriced shadow."""
-        settings, prices = self.settings.risk, scalars["risk"]
+    def _penalty(self, state: DreamerState, dreamt: Dream, scalars: dict[str, Any]) -> tuple[Array, dict[str, Array]]:
+        """Priced risk of imagined steps (H, S), and its unpriced shadow."""
+        settings, prices = self.settings.risk, self.prices(state, scalars)["risk"]
         feature = dreamt.feature
         doubt = uncertainty(state.risk, feature[:-1], clip_action(dreamt.actions), state.residual).epistemic
         violation = barrier_violation(state.risk.value(feature) - state.offset, settings.barrier_decay)
-        ramp = ramped(progress, settings.warm_up, settings.ramp_end)
         weighted = prices["uncertainty_weight"] * doubt + prices["certificate_weight"] * violation
         metrics = {"shadow/dream_uncertainty": doubt.mean(), "shadow/dream_violation": violation.mean()}
-        return prices["price"] * ramp * weighted, metrics
+        return prices["price"] * weighted, metrics
 
     def _learn_behavior(
         self,
@@ -251,8 +281,11 @@ class DreamerAgent:
     ) -> tuple[DreamerState, dict[str, Array]]:
         settings, rates = self.settings.behavior, scalars["behavior"]
         spread = update_spread(state.spread, returns.reward)
+        raised = update_multiplier(
+            state.multiplier_raised, returns.step_cost, self.spec.episode_agent_steps, rates, state.gradient_steps
+        )
         ramp = ramped(progress, rates["multiplier_from"], rates["multiplier_to"])
-        multiplier = ramp * (rates["multiplier_start"] + state.multiplier_raised)
+        multiplier = ramp * (rates["multiplier_start"] + raised)
         prices = {"multiplier": multiplier, "entropy": rates["entropy"]}
         (_, metrics), gradients = eqx.filter_value_and_grad(actor_loss, has_aux=True)(
             state.actor, dreamt, returns, spread, prices
@@ -274,7 +307,6 @@ class DreamerAgent:
             state.critics, gradients, state.optimisers["critics"], rates["critic_learning_rate"], settings.clip
         )
         state = self._stepped(state, "critics", step)
-        raised = update_multiplier(state.multiplier_raised, returns.step_cost, self.spec.episode_agent_steps, rates)
         metrics |= {
             "critics/loss": value,
             "dream/return": returns.reward.mean(),

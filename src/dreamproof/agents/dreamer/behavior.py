@@ -60,13 +60,16 @@ def clip_action(action: Array) -> Array:
 def dream(model: WorldModel, actor: Actor, start: Latent, horizon: int, key: Array) -> Dream:
     """Follows the actor through the prior for `horizon` steps; no gradient flows."""
 
-    def step(state: Latent, step_key: Array) -> tuple[Latent, tuple[Latent, Array]]:
-        act_key, model_key = jax.random.split(step_key)
-        action = actor(model.feature(state)).sample(act_key)
-        following = model.imagine(state, clip_action(action), model_key)
+    act_key, model_key = jax.random.split(key)
+    shape = (horizon, *start.h.shape[:-1])
+
+    def step(state: Latent, noise: tuple[Array, Array]) -> tuple[Latent, tuple[Latent, Array]]:
+        action = actor(model.feature(state)).at(noise[0])
+        following = model.imagine(state, clip_action(action), noise[1])
         return following, (following, action)
 
-    _, (states, actions) = jax.lax.scan(step, start, jax.random.split(key, horizon), unroll=scan_unroll())
+    noises = (jax.random.normal(act_key, (*shape, model.spec.action_size)), model.noise(model_key, shape))
+    _, (states, actions) = jax.lax.scan(step, start, noises, unroll=scan_unroll())
     joined = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, states)
     feature = model.feature(joined)
     cost, margin = model.step_cost(joined, feature)[1:], model.step_margin(joined, feature)
@@ -149,8 +152,15 @@ def replay_returns(slow: Critics, feature: Array, batch: Batch, settings: Settin
     return (reward, cost), 1 - cut
 
 
-def update_multiplier(raised: Array, step_cost: Array, episode_steps: int, limits: dict[str, Array]) -> Array:
-    """Raises or lowers the price of cost by how far the imagined cost of an episode is above what is tolerated."""
+def update_multiplier(
+    raised: Array, step_cost: Array, episode_steps: int, limits: dict[str, Array], updates: Array
+) -> Array:
+    """Moves the price of cost by how far the imagined cost of an episode is above what is tolerated.
+
+    λ ← max(0, λ + c·g) with a rate c that grows: the gradient of the augmented Lagrangian (Nocedal & Wright, 2006,
+    eq. 17.65) is that of the cost times this λ.
+    """
     excess = step_cost.mean() * episode_steps - limits["cost_limit"]
+    rate = limits["multiplier_rate"] * jnp.exp(limits["multiplier_growth"] * updates)
     most = limits["multiplier_most"] - limits["multiplier_start"]
-    return jnp.clip(raised + limits["multiplier_rate"] * excess, -limits["multiplier_start"], jnp.maximum(0.0, most))
+    return jnp.clip(raised + rate * excess, -limits["multiplier_start"], jnp.maximum(0.0, most))

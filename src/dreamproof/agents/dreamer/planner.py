@@ -68,19 +68,19 @@ def widen(start: Latent, candidates: int) -> Latent:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (candidates, *x.shape)), start)
 
 
-def imagine_all(model: WorldModel, state: Latent, action: Array, key: Array) -> Latent:
+def imagine_all(model: WorldModel, state: Latent, action: Array, noise: Array) -> Latent:
     """One step for all candidates with one draw: ranking then compares actions, not luck."""
-    return jax.vmap(model.imagine, in_axes=(0, 0, None))(state, action, key)
+    return jax.vmap(model.imagine, in_axes=(0, 0, None))(state, action, noise)
 
 
-def roll_out(model: WorldModel, start: Latent, actions: Array, keys: Array) -> Latent:
+def roll_out(model: WorldModel, start: Latent, actions: Array, noises: Array) -> Latent:
     """States (H, K, N, ...) after the action sequences (H, K, N, A)."""
 
     def step(state: Latent, row: tuple[Array, Array]) -> tuple[Latent, Latent]:
         following = imagine_all(model, state, *row)
         return following, following
 
-    return jax.lax.scan(step, widen(start, actions.shape[1]), (actions, keys), unroll=scan_unroll())[1]
+    return jax.lax.scan(step, widen(start, actions.shape[1]), (actions, noises), unroll=scan_unroll())[1]
 
 
 def score(networks: Networks, start: Latent, states: Latent, actions: Array, prices: dict, facts: Facts) -> Scores:
@@ -117,25 +117,26 @@ def rank(scores: Scores, networks: Networks, prices: dict, settings: Settings) -
         return -scores.cost
     penalty = risk["uncertainty_weight"] * scores.uncertainty + risk["certificate_weight"] * scores.violation
     worth = scores.reward / networks.scale - risk["price"] * penalty - planner["cost_price"] * scores.cost
-    uncertified = risk["certified_only"] * jax.nn.relu(-scores.least_barrier)
+    uncertified = risk["certified_only"] * jax.nn.relu(-scores.least_barrier - risk["slack"])
     safe = (scores.cost <= planner["cost_limit"]) & (uncertified <= 0)
     enough = safe.sum(0) >= settings.elites
     least_bad = -FAR / 2 - scores.cost - 1e2 * uncertified + 1e-3 * worth
     return jnp.where(enough, jnp.where(safe, worth, -FAR), least_bad)
 
 
-def propose(networks: Networks, start: Latent, settings: Settings, key: Array, keys: Array) -> tuple[Latent, Array]:
+def propose(networks: Networks, start: Latent, settings: Settings, key: Array, noises: Array) -> tuple[Latent, Array]:
     """Rollouts of the actor: states (H, P, N, ...) and clipped actions (H, P, N, A); the first follows its mean."""
     greedy = (jnp.arange(settings.proposals) == 0)[:, None, None]
 
     def step(state: Latent, row: tuple[Array, Array]) -> tuple[Latent, tuple[Latent, Array]]:
-        act_key, latent_key = row
+        act_noise, latent_noise = row
         policy = networks.actor(networks.model.feature(state))
-        action = clip_action(jnp.where(greedy, policy.mean, policy.sample(act_key)))
-        following = imagine_all(networks.model, state, action, latent_key)
+        action = clip_action(jnp.where(greedy, policy.mean, policy.at(act_noise)))
+        following = imagine_all(networks.model, state, action, latent_noise)
         return following, (following, action)
 
-    rows = (jax.random.split(key, settings.horizon), keys)
+    shape = (settings.horizon, settings.proposals, *start.h.shape[:-1], networks.model.spec.action_size)
+    rows = (jax.random.normal(key, shape), noises)
     return jax.lax.scan(step, widen(start, settings.proposals), rows, unroll=scan_unroll())[1]
 
 
@@ -145,15 +146,15 @@ def plan(
     """Improves `mean` (H, N, A) from the latent states `start` (N, ...)."""
     settings, facts = fixed
     act_key, latent_key, sample_key = jax.random.split(key, 3)
-    latent_keys = jax.random.split(latent_key, settings.horizon)
-    states, proposals = propose(networks, start, settings, act_key, latent_keys)
+    latent_noises = networks.model.noise(latent_key, (settings.horizon, *start.h.shape[:-1]))
+    states, proposals = propose(networks, start, settings, act_key, latent_noises)
     known = score(networks, start, states, proposals, prices, facts)
 
     def improve(carry: tuple[Array, Array], step_key: Array) -> tuple[tuple[Array, Array], tuple[Scores, Array]]:
         centre, sigma = carry
         shape = (settings.horizon, settings.samples, *centre.shape[1:])
         sampled = clip_action(centre[:, None] + sigma[:, None] * jax.random.normal(step_key, shape))
-        rolled = roll_out(networks.model, start, sampled, latent_keys)
+        rolled = roll_out(networks.model, start, sampled, latent_noises)
         scores = known.join(score(networks, start, rolled, sampled, prices, facts))
         _, chosen = jax.lax.top_k(rank(scores, networks, prices, settings).T, settings.elites)
         candidates = jnp.concatenate([proposals, sampled], axis=1)

@@ -23,6 +23,8 @@ LEAST_LATENT_SIGMA = 0.01
 DANGER_CONTEXT = 8
 DANGER_UNITS = 32
 ENTITY_REACH = 2.0
+STRAY_SCALE = 1e-4
+"""Squared error of an entity's place that counts as one unit of surprise: about a centimetre nearby."""
 
 
 class Latent(NamedTuple):
@@ -225,9 +227,16 @@ class WorldModel(eqx.Module):
         mean, raw = jnp.split(output, 2, axis=-1)
         return Normal(mean, LEAST_LATENT_SIGMA + jax.nn.softplus(raw))
 
-    def draw(self, distribution: Categoricals | Normal, key: Array) -> Array:
+    def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
+        """What `draw` needs, for (shape) states; drawn for a whole scan at once."""
+        groups = self.settings.groups
+        if self.settings.latent == "categorical":
+            return jax.random.gumbel(key, (*shape, groups, self.settings.classes))
+        return jax.random.normal(key, (*shape, groups))
+
+    def draw(self, distribution: Categoricals | Normal, noise: Array) -> Array:
         """A sample as a flat vector (..., Z)."""
-        sample = distribution.sample(key)
+        sample = distribution.at(noise)
         return sample.reshape(*sample.shape[:-2], -1) if self.settings.latent == "categorical" else sample
 
     def recur(self, state: Latent, action: Array) -> Array:
@@ -242,17 +251,17 @@ class WorldModel(eqx.Module):
         """Where the entities are expected after the step that made `h`."""
         return entities if self.entities is None else self.entities.move(h, entities)
 
-    def imagine(self, state: Latent, action: Array, key: Array) -> Latent:
+    def imagine(self, state: Latent, action: Array, noise: Array) -> Latent:
         """One step by the prior."""
         h = self.recur(state, action)
-        return Latent(h, self.draw(self.distribution(self.prior(h)), key), self.moved(h, state.e))
+        return Latent(h, self.draw(self.distribution(self.prior(h)), noise), self.moved(h, state.e))
 
     def encode(self, observation: Array) -> Array:
         """Embeds what the recurrent model sees of (..., O)."""
         return self.encoder(symlog(self.rest(observation)))
 
     def observe(
-        self, state: Latent, action: Array, seen: tuple[Array, Array], first: Array, key: Array
+        self, state: Latent, action: Array, seen: tuple[Array, Array], first: Array, noise: Array
     ) -> tuple[Latent, Array]:
         """One step by the posterior from (embedding, entities); returns the state and the posterior's raw output."""
         embedding, entities = seen
@@ -260,14 +269,28 @@ class WorldModel(eqx.Module):
         state = Latent(state.h * keep, state.z * keep, state.e)
         h = self.recur(state, action * keep)
         output = self.posterior(jnp.concatenate([h.astype(embedding.dtype), embedding], axis=-1))
-        return Latent(h, self.draw(self.distribution(output), key), entities), output
+        return Latent(h, self.draw(self.distribution(output), noise), entities), output
+
+    def surprise(self, before: Latent, now: Latent, posterior: Array) -> Array:
+        """How little a step was expected, (...): KL of the posterior to the prior, plus how far entities strayed."""
+        seen, expected = (self.distribution(output) for output in (posterior, self.prior(now.h)))
+        kl = jnp.asarray(seen.kl(expected))  # type: ignore[arg-type]
+        if self.entities is None:
+            return kl
+        return kl + jnp.log1p(strayed(self.moved(now.h, before.e), now.e).mean(-1) / STRAY_SCALE)
+
+
+def strayed(expected: Array, seen: Array) -> Array:
+    """Squared error of where each entity is (..., J), relative to its distance: a turn moves what is far by more."""
+    return ((expected - seen) ** 2).sum(-1) / (1.0 + (seen**2).sum(-1))
 
 
 def swap_latents(model: WorldModel, state: Latent, count: Array, key: Array) -> Latent:
     """`count` of the latent's groups replaced by what the prior would have drawn, other ones each time."""
     order_key, draw_key = jax.random.split(key)
     groups = model.settings.groups
-    expected = model.draw(model.distribution(model.prior(state.h)), draw_key)
+    noise = model.noise(draw_key, state.z.shape[:-1])
+    expected = model.draw(model.distribution(model.prior(state.h)), noise)
     lots = jax.random.uniform(order_key, (*state.z.shape[:-1], groups))
     place = (lots[..., None, :] < lots[..., :, None]).sum(-1)
     swapped = jnp.repeat(place < count, state.z.shape[-1] // groups, axis=-1)
@@ -285,15 +308,14 @@ def observe_sequence(model: WorldModel, batch: Batch, key: Array) -> tuple[Laten
     """Posterior states (T, B, ...) of a batch and the posterior's raw outputs; windows start from the initial state."""
     embedding, entities = model.encode(batch.observation), model.seen_entities(batch.observation)
     first = batch.first.at[0].set(1.0)
-    keys = jax.random.split(key, first.shape[0])
 
     def step(state: Latent, row: tuple[Array, ...]) -> tuple[Latent, tuple[Array, Array, Array]]:
-        action, embedded, is_first, step_key = row
-        state, output = model.observe(state, action, (embedded, state.e), is_first, step_key)
+        action, embedded, is_first, noise = row
+        state, output = model.observe(state, action, (embedded, state.e), is_first, noise)
         return state, (state.h, state.z, output)
 
     start = model.initial(first.shape[1:])
-    rows = (batch.action, embedding, first, keys)
+    rows = (batch.action, embedding, first, model.noise(key, first.shape))
     _, (h, z, outputs) = jax.lax.scan(step, start, rows, unroll=scan_unroll())
     return Latent(h, z, entities), outputs
 
@@ -303,8 +325,7 @@ def entity_loss(model: WorldModel, states: Latent, first: Array) -> Array:
     if model.entities is None:
         return jnp.zeros_like(first)
     expected = model.moved(states.h[1:], states.e[:-1])
-    # Errors count relative to the distance: a turn moves what is far by more than what matters.
-    error = ((expected - states.e[1:]) ** 2).sum(-1) / (1.0 + (states.e[1:] ** 2).sum(-1))
+    error = strayed(expected, states.e[1:])
     # A jump (something appears, vanishes or is mistaken for another) is not a motion to be learned.
     bounded = jnp.where(error < 1.0, error, 0.0).mean(-1) * (1 - first[1:])
     return jnp.concatenate([jnp.zeros_like(bounded[:1]), bounded])

@@ -24,8 +24,8 @@ from dreamproof.envs.point.params import (
 )
 from dreamproof.envs.point.perception import Perception, init_perception
 from dreamproof.envs.point.vase import Vase, push
-from dreamproof.envs.shift import point_conditions
-from dreamproof.settings.env import EnvSettings
+from dreamproof.envs.shift import NAMED_SHIFTS, apply_shift, point_conditions
+from dreamproof.settings.env import EnvSettings, Shift
 
 ACTION_SIZE = 2
 LEAST_MARGIN, MOST_MARGIN = -0.2, 0.5
@@ -117,6 +117,14 @@ class PointGoal(Env):
     def conditions(self) -> Mapping[str, Condition]:
         """All named shifts of this task."""
         return point_conditions(self.ghost_slots)
+
+    def named_shifts(self) -> Mapping[str, Shift]:
+        """What those conditions change."""
+        return NAMED_SHIFTS
+
+    def apply_shift(self, params: PointParams, shift: Shift) -> PointParams:
+        """The parameters with the shift in them."""
+        return apply_shift(params, shift)
 
     def reset(self, keys: Array, params: PointParams) -> tuple[PointState, TimeStep]:
         """Lays out N episodes."""

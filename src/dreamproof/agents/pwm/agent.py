@@ -1,0 +1,243 @@
+"""The PWM agent: one learning state, how it acts on encoded observations, and what it learns in one epoch."""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.agents.api import Decision, Lesson
+from dreamproof.agents.normalisation import Moments, init_moments, update_moments
+from dreamproof.agents.pwm.behavior import (
+    Actor,
+    Critics,
+    Dream,
+    Start,
+    critic_loss,
+    critic_targets,
+    dream,
+    dream_return,
+    make_actor,
+)
+from dreamproof.agents.pwm.world_model import Windows, WorldModel, model_gradients
+from dreamproof.jaxcore.types import Spec, TimeStep
+from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, init_adam
+from dreamproof.settings.pwm import Pwm as Settings
+
+BEHAVIOR_ADAM = Adam(0.7, 0.95, 1e-8, 1)
+MODEL_ADAM = Adam(0.9, 0.999, 1e-8, 1)
+
+
+class PwmState(NamedTuple):
+    """Everything that learning changes."""
+
+    model: WorldModel
+    actor: Actor
+    critics: Critics
+    optimisers: dict[str, AdamState]
+    rewards: Moments
+    returns: Moments
+    epochs: Array
+    gradient_steps: Array
+    finite: Array
+
+
+class Memory(NamedTuple):
+    """What acting remembers of each env (N, ...): only what was done last, since observations tell the state."""
+
+    action: Array
+
+
+class PwmAgent:
+    """Static facts of one agent; all changing things live in PwmState."""
+
+    def __init__(self, spec: Spec, settings: Settings) -> None:
+        self.spec, self.settings = spec, settings
+        self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
+
+    def init_state(self, key: Array) -> PwmState:
+        """Fresh networks."""
+        keys = jax.random.split(key, 3)
+        latent = self.settings.world_model.widths.latent
+        model = WorldModel(keys[0], self.spec, self.settings, self.dtype)
+        actor = make_actor(keys[1], latent, self.spec.action_size, self.settings.behavior)
+        critics = Critics(keys[2], latent, self.settings.behavior)
+        parts = {"model": model, "actor": actor, "critics": critics}
+        zero = jnp.zeros((), jnp.int32)
+        optimisers = {name: init_adam(part) for name, part in parts.items()}
+        return PwmState(
+            model, actor, critics, optimisers, init_moments(), init_moments(), zero, zero, jnp.asarray(True)
+        )
+
+    def init_memory(self, envs: int) -> Memory:
+        """Nothing done."""
+        return Memory(jnp.zeros((envs, self.spec.action_size)))
+
+    def act(
+        self, state: PwmState, memory: Memory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
+    ) -> Decision:
+        """Encodes what is seen and follows the policy, with its noise where it explores."""
+        del scalars
+        noise = jax.random.normal(key, memory.action.shape) if explore else jnp.zeros(memory.action.shape)
+        action = state.actor(state.model.encode(seen.observation), noise)
+        return Decision(action, Memory(action), {})
+
+    def update(
+        self, state: PwmState, batch: Lesson, key: Array, scalars: dict[str, Any], progress: Array
+    ) -> tuple[PwmState, dict[str, Array]]:
+        """One epoch: an actor step, passes over the imagined states for the critics, and all batches for the model.
+
+        `batch` holds windows (K, T+1, B, ...) and what the envs show now.
+        """
+        keys = jax.random.split(key, 3)
+        windows = self.windows(state, batch)
+        rates = self._rates(state, scalars, progress)
+        start = self.starts(state, batch.now, windows)
+        state, dreamt, actor_metrics = self._learn_actor(state, start, keys[0], rates["actor"])
+        state, critic_metrics = self._learn_critics(state, dreamt, start, keys[1], rates["critics"])
+        state, model_metrics = self._learn_model(state, windows, keys[2], (rates["model"], scalars["world_model"]))
+        behavior = self.settings.behavior
+        steps = 1 + behavior.critic_passes * behavior.critic_batches + batch.replayed.reward.shape[0]
+        state = state._replace(epochs=state.epochs + 1, gradient_steps=state.gradient_steps + steps)
+        return state, actor_metrics | critic_metrics | model_metrics
+
+    def windows(self, state: PwmState, batch: Lesson) -> Windows:
+        """The replayed windows (K, T+1, B, ...) with the scale of their rewards."""
+        rows = batch.replayed
+        scale = jnp.broadcast_to(state.rewards.root_mean_square, rows.reward.shape[:1])
+        return Windows(rows.observation, rows.action, rows.reward, rows.first, rows.terminated, scale)
+
+    def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> Start:
+        """Latents of what the envs show now and of replayed observations; an ended episode is no start."""
+        count = self.settings.behavior.replayed_starts
+        rows, ends = (part[:, 0].reshape(-1, *part.shape[3:]) for part in (windows.observation, windows.terminated))
+        assert count <= rows.shape[0], f"{count} replayed starts from {rows.shape[0]} windows"
+        observation = jnp.concatenate([now.observation, rows[:count]])
+        over = jnp.concatenate([now.terminated.astype(jnp.float32), ends[:count]])
+        return Start(jax.lax.stop_gradient(state.model.encode(observation)), 1.0 - over)
+
+    def _rates(self, state: PwmState, scalars: dict[str, Any], progress: Array) -> dict[str, Array]:
+        """Learning rates that fall straight over the run; the behaviour waits for the model's warm-up."""
+        told, last = scalars["behavior"], scalars["behavior"]["last_learning_rate"]
+        awake = state.epochs >= self.settings.behavior.warm_up_epochs
+
+        def falling(first: Array) -> Array:
+            return first + (last - first) * jnp.clip(progress, 0.0, 1.0)
+
+        return {
+            "actor": falling(told["actor_learning_rate"]) * awake,
+            "critics": falling(told["critic_learning_rate"]) * awake,
+            "model": falling(scalars["world_model"]["learning_rate"]),
+        }
+
+    def _learn_actor(
+        self, state: PwmState, start: Start, key: Array, rate: Array
+    ) -> tuple[PwmState, Dream, dict[str, Array]]:
+        settings = self.settings.behavior
+
+        def loss(actor: Actor) -> tuple[Array, tuple[Dream, Array]]:
+            dreamt = dream(state.model, actor, start, settings, key, self.spec.terminates)
+            gained = dream_return(dreamt, state.critics(dreamt.z[-1]), settings.discount)
+            scale = update_moments(state.returns, jax.lax.stop_gradient(gained), start.counts).deviation
+            return -(start.counts * gained).mean() / scale, (dreamt, gained)
+
+        (value, (dreamt, gained)), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.actor)
+        dreamt, gained = jax.lax.stop_gradient((dreamt, gained))
+        step = adam_step(state.actor, gradients, state.optimisers["actor"], rate, settings.actor_clip, BEHAVIOR_ADAM)
+        state = stepped(state, "actor", step)
+        metrics = {
+            "actor/loss": value,
+            "actor/gradient_norm": step.gradient_norm,
+            "actor/sigma": step.model.sigma.mean(),
+            "actor/magnitude": jnp.abs(dreamt.action).mean(),
+            "dream/return": gained.mean(),
+            "dream/reward": dreamt.reward.mean(),
+            "dream/proceed": dreamt.proceed.mean(),
+        }
+        return state._replace(returns=update_moments(state.returns, gained, start.counts)), dreamt, metrics
+
+    def _learn_critics(
+        self, state: PwmState, dreamt: Dream, start: Start, key: Array, rate: Array
+    ) -> tuple[PwmState, dict[str, Array]]:
+        """Passes over all imagined states in shuffled minibatches; targets are made once."""
+        settings = self.settings.behavior
+        values = state.critics(dreamt.z)
+        targets, weights = critic_targets(dreamt, values, settings)
+        weights = weights * start.counts
+        z, flat_targets, flat_weights = (
+            part.reshape(-1, *part.shape[2:]) for part in (dreamt.z[:-1], targets, weights)
+        )
+        size = z.shape[0] // settings.critic_batches
+        order = jax.vmap(lambda at: jax.random.permutation(at, z.shape[0]))(
+            jax.random.split(key, settings.critic_passes)
+        )
+        chosen = order[:, : size * settings.critic_batches].reshape(-1, size)
+
+        def one(carry: tuple[Any, AdamState, Array], index: Array) -> tuple[Any, Array]:
+            critics, adam, finite = carry
+            value, gradients = eqx.filter_value_and_grad(critic_loss)(
+                critics, z[index], flat_targets[index], flat_weights[index]
+            )
+            step = adam_step(critics, gradients, adam, rate, settings.critic_clip, BEHAVIOR_ADAM)
+            return (step.model, step.state, finite & step.finite), value
+
+        carry = (state.critics, state.optimisers["critics"], state.finite)
+        (critics, adam, finite), losses = jax.lax.scan(one, carry, chosen)
+        optimisers = state.optimisers | {"critics": adam}
+        metrics = {"critics/loss": losses.mean(), "critics/value": values.mean(), "critics/target": targets.mean()}
+        return state._replace(critics=critics, optimisers=optimisers, finite=finite), metrics
+
+    def _learn_model(
+        self, state: PwmState, windows: Windows, key: Array, told: tuple[Array, dict[str, Array]]
+    ) -> tuple[PwmState, dict[str, Array]]:
+        """One step a batch, and the running scale of rewards."""
+        rate, scales = told
+
+        def one(carry: tuple[Any, AdamState, Array], drawn: tuple[Windows, Array]) -> tuple[Any, dict[str, Array]]:
+            model, adam, finite = carry
+            gradients, metrics = self._model_gradients(model, *drawn, scales)
+            step = adam_step(model, gradients, adam, rate, self.settings.world_model.clip, MODEL_ADAM)
+            metrics |= {"model/gradient_norm": step.gradient_norm}
+            return (step.model, step.state, finite & step.finite), metrics
+
+        carry = (state.model, state.optimisers["model"], state.finite)
+        keys = jax.random.split(key, windows.reward.shape[0])
+        (model, adam, finite), metrics = jax.lax.scan(one, carry, (windows, keys))
+        moments = update_moments(state.rewards, windows.reward[:, 1:], jax.vmap(lambda part: part.valid)(windows))
+        optimisers = state.optimisers | {"model": adam}
+        state = state._replace(model=model, optimisers=optimisers, finite=finite, rewards=moments)
+        means = {name: value.mean() for name, value in metrics.items()}
+        return state, means | {"model/reward_unit": moments.root_mean_square}
+
+    def _model_gradients(
+        self, model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
+    ) -> tuple[Any, dict[str, Array]]:
+        """The gradient of one batch, worked through in equal pieces where memory is short."""
+        pieces = self.settings.world_model.micro_batches
+        if pieces == 1:
+            return model_gradients(model, windows, key, scales)
+        cut = jax.tree.map(lambda part: pieces_of(part, pieces), windows)
+
+        def one(sums: Any, drawn: tuple[Windows, Array]) -> tuple[Any, None]:
+            found = model_gradients(model, *drawn, scales)
+            return jax.tree.map(lambda total, part: total + part / pieces, sums, found), None
+
+        shapes = jax.eval_shape(lambda: model_gradients(model, jax.tree.map(lambda part: part[0], cut), key, scales))
+        zero = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+        (gradients, metrics), _ = jax.lax.scan(one, zero, (cut, jax.random.split(key, pieces)))
+        return gradients, metrics
+
+
+def pieces_of(part: Array, pieces: int) -> Array:
+    """(T, B, ...) → (pieces, T, B/pieces, ...); a number becomes one for every piece."""
+    if part.ndim == 0:
+        return jnp.broadcast_to(part, (pieces,))
+    assert part.shape[1] % pieces == 0, f"a batch of {part.shape[1]} cannot be cut into {pieces} equal pieces"
+    return jnp.moveaxis(part.reshape(part.shape[0], pieces, -1, *part.shape[2:]), 1, 0)
+
+
+def stepped(state: PwmState, name: str, step: Step) -> PwmState:
+    """The state with one part replaced by what its optimiser made of it."""
+    optimisers = state.optimisers | {name: step.state}
+    return state._replace(**{name: step.model}, optimisers=optimisers, finite=state.finite & step.finite)

@@ -1,0 +1,162 @@
+"""Actor and critics of PWM (2024): imagined steps with gradients, the actor's return, the critics' targets."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.agents.pwm.world_model import WorldModel, joined, remembering
+from dreamproof.agents.returns import discount_weights, lambda_returns
+from dreamproof.jaxcore.devices import scan_unroll
+from dreamproof.nn.layers import ensemble
+from dreamproof.nn.normed import NormedMLP, orthogonal, uniform
+from dreamproof.settings.pwm import Behavior as Settings
+
+
+class GaussianActor(eqx.Module):
+    """tanh(μ(z) + σ·ε) with one σ for all states."""
+
+    network: NormedMLP
+    log_sigma: Array
+    least_log_sigma: float = eqx.field(static=True)
+
+    def __init__(self, key: Array, latent: int, actions: int, settings: Settings) -> None:
+        sizes = (latent, *settings.actor_units)
+        self.network = NormedMLP(key, sizes, actions, "mish_then_norm", (uniform, uniform))
+        self.log_sigma = jnp.full(actions, settings.first_log_sigma, jnp.float32)
+        self.least_log_sigma = settings.least_log_sigma
+
+    @property
+    def sigma(self) -> Array:
+        """Standard deviations (A,) before the tanh."""
+        return jnp.exp(jnp.maximum(self.log_sigma, self.least_log_sigma))
+
+    def __call__(self, z: Array, noise: Array) -> Array:
+        """Actions (..., A) from unit normal `noise` (..., A); zeros give the deterministic ones."""
+        return jnp.tanh(self.network(z) + self.sigma * noise)
+
+
+class FlowActor(eqx.Module):
+    """tanh of a flow u(z, a, τ) that starts in σ·ε, integrated by Heun's rule."""
+
+    network: NormedMLP
+    log_sigma: Array
+    least_log_sigma: float = eqx.field(static=True)
+    substeps: int = eqx.field(static=True)
+
+    def __init__(self, key: Array, latent: int, actions: int, settings: Settings) -> None:
+        sizes = (latent + actions + 1, *settings.actor_units)
+        self.network = NormedMLP(key, sizes, actions, "mish_then_norm", (uniform, uniform))
+        self.log_sigma = jnp.full(actions, settings.first_log_sigma, jnp.float32)
+        self.least_log_sigma, self.substeps = settings.flow_least_log_sigma, settings.flow_substeps
+
+    @property
+    def sigma(self) -> Array:
+        """Standard deviations (A,) of where the flow starts."""
+        return jnp.exp(jnp.maximum(self.log_sigma, self.least_log_sigma))
+
+    def velocity(self, z: Array, action: Array, time: float) -> Array:
+        """u(z, a, τ): one evaluation."""
+        times = jnp.full((*z.shape[:-1], 1), time, jnp.float32)
+        return self.network(jnp.concatenate([z, action, times], -1))
+
+    def __call__(self, z: Array, noise: Array) -> Array:
+        """Actions (..., A) from unit normal `noise` (..., A); zeros give the deterministic ones."""
+        action, width = self.sigma * noise, 1.0 / self.substeps
+        for index in range(self.substeps):
+            slope = self.velocity(z, action, index * width)
+            later = self.velocity(z, action + width * slope, (index + 1) * width)
+            action = action + 0.5 * width * (slope + later)
+        return jnp.tanh(action)
+
+
+Actor = GaussianActor | FlowActor
+
+
+def make_actor(key: Array, latent: int, actions: int, settings: Settings) -> Actor:
+    """The policy that the settings name."""
+    kind = GaussianActor if settings.policy == "gaussian" else FlowActor
+    return kind(key, latent, actions, settings)
+
+
+class Critics(eqx.Module):
+    """Independent values of a latent; the least of them counts."""
+
+    members: NormedMLP
+
+    def __init__(self, key: Array, latent: int, settings: Settings) -> None:
+        sizes = (latent, *settings.critic_units)
+
+        def build(at: Array) -> NormedMLP:
+            return NormedMLP(at, sizes, 1, "mish_then_norm", (orthogonal, orthogonal))
+
+        members = ensemble(build, key, settings.critics)
+        assert isinstance(members, NormedMLP)
+        self.members = members
+
+    def all(self, z: Array) -> Array:
+        """Every member's value, (K, ...)."""
+        return eqx.filter_vmap(lambda member: member(z)[..., 0])(self.members)
+
+    def __call__(self, z: Array) -> Array:
+        """The least value, (...)."""
+        return self.all(z).min(0)
+
+
+class Dream(NamedTuple):
+    """Imagined steps: latents (H+1, S, L), actions (H, S, A), scaled rewards (H, S), chances to go on (H, S)."""
+
+    z: Array
+    action: Array
+    reward: Array
+    proceed: Array
+
+
+class Start(NamedTuple):
+    """Where imagination starts (S, ...): latents, task vectors and usable actions, and whether a start counts."""
+
+    z: Array
+    counts: Array
+    task: Array | None = None
+    usable: Array | None = None
+
+
+def dream(model: WorldModel, actor: Actor, start: Start, settings: Settings, key: Array, terminates: bool) -> Dream:
+    """Follows the actor through the model; gradients reach the actor through what it does."""
+    noise_key, model_key = jax.random.split(key)
+    actions = actor.log_sigma.shape[0]
+    noise = jax.random.normal(noise_key, (settings.horizon, start.z.shape[0], actions))
+
+    def step(z: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+        drawn, flow_key = told
+        action = actor(jax.lax.stop_gradient(z) if settings.detached else z, drawn)
+        action = action if start.usable is None else action * start.usable
+        following = model.dynamics.next(z, joined(action, start.task), flow_key)
+        return following, (following, action)
+
+    told = (noise, jax.random.split(model_key, settings.horizon))
+    _, (later, action) = jax.lax.scan(remembering(step, model.settings), start.z, told, unroll=scan_unroll())
+    z = jnp.concatenate([start.z[None], later])
+    reward = model.reward(z[:-1], joined(action, start.task))
+    proceed = jax.nn.sigmoid(-model.termination_logit(later)) if terminates else jnp.ones_like(reward)
+    return Dream(z, action, reward, proceed)
+
+
+def dream_return(dreamt: Dream, last_value: Array, discount: float) -> Array:
+    """Σ_i γ^i r_i + γ^H V(z_H) of each start (S,), every term weighed by the chance to get there."""
+    discounts = discount * dreamt.proceed
+    weights = discount_weights(discounts)
+    return (weights * dreamt.reward).sum(0) + weights[-1] * discounts[-1] * last_value
+
+
+def critic_targets(dreamt: Dream, values: Array, settings: Settings) -> tuple[Array, Array]:
+    """λ-returns (H, S) from values (H+1, S), and how much each imagined state counts."""
+    targets = lambda_returns(dreamt.reward, values, settings.discount * dreamt.proceed, settings.mixing)
+    return targets, discount_weights(dreamt.proceed)
+
+
+def critic_loss(critics: Critics, z: Array, targets: Array, weights: Array) -> Array:
+    """Weighted squared error of every member, averaged over members and states."""
+    return (weights * jnp.square(critics.all(z) - targets)).mean()

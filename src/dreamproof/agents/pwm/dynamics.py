@@ -1,0 +1,146 @@
+"""From one latent to the next: a plain network, or a velocity field that is integrated over one agent step.
+
+A latent is groups of probabilities. A velocity without mean in any group keeps their sums, so a flow along it ends near
+the simplex; the projection at its end mends signs only.
+"""
+
+from typing import Any, Protocol
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.nn.deferred import Tape
+from dreamproof.nn.normed import NormedMLP, small_normal
+from dreamproof.nn.simplex import centred, centred_logits, on_simplex, simnorm
+from dreamproof.settings.pwm import Dynamics as Settings
+
+LEAST_PROBABILITY = 1e-3
+
+
+class Dynamics(Protocol):
+    """What the world model asks of its dynamics. `given` is (..., A), the action and what else is known of the step."""
+
+    network: NormedMLP
+
+    def next(self, z: Array, given: Array, key: Array | None = None) -> Array:
+        """The latent (..., L) one agent step later; a key is needed only where flows start in noise."""
+
+    def advance(self, z: Array, prepared: Array, key: Array | None, tape: Tape | None = None) -> Array:
+        """The same from `network.prepare(given)`, which can be made for many steps at once."""
+
+    def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
+        """Errors (...) of steps from `z` that reached `reached` and should have reached `target`."""
+
+
+def squared_error(x: Array, target: Array) -> Array:
+    """Mean over the last axis."""
+    return jnp.square(x - target).mean(-1)
+
+
+class MLPDynamics(eqx.Module):
+    """z' = SimNorm(network(z, a)): one evaluation."""
+
+    network: NormedMLP
+    group: int = eqx.field(static=True)
+
+    def __init__(self, key: Array, latent: int, given: int, units: tuple[int, ...], group: int, dtype: Any) -> None:
+        self.group = group
+        sizes = (latent + given, *units)
+        self.network = NormedMLP(key, sizes, latent, "norm_then_mish", (small_normal, None), dtype)
+
+    def next(self, z: Array, given: Array, key: Array | None = None) -> Array:
+        """One evaluation of the network."""
+        return self.advance(z, self.network.prepare(given), key)
+
+    def advance(self, z: Array, prepared: Array, key: Array | None, tape: Tape | None = None) -> Array:
+        """One evaluation of the network."""
+        del key
+        return simnorm(self.network.after(z, None, prepared, tape), self.group)
+
+    def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
+        """The error of the latent that was reached."""
+        del z, given, key
+        error = squared_error(reached, target)
+        return {"dynamics": error, "endpoint": error}
+
+
+class FlowDynamics(eqx.Module):
+    """dz/dτ = v(z, a, τ) over τ from 0 to 1, learned by flow matching (Lipman et al., 2023) on straight lines."""
+
+    network: NormedMLP
+    group: int = eqx.field(static=True)
+    settings: Settings = eqx.field(static=True)
+
+    def __init__(
+        self, key: Array, sizes: tuple[int, int], units: tuple[int, ...], group: int, settings: Settings, dtype: Any
+    ) -> None:
+        """`sizes` are those of the latent and of what is given."""
+        latent, given = sizes
+        self.group, self.settings = group, settings
+        last = None if settings.space == "broken" else small_normal
+        inputs = (latent + given + 1, *units)
+        self.network = NormedMLP(key, inputs, latent, "norm_then_mish", (small_normal, last), dtype)
+
+    def velocity(self, x: Array, given: Array, time: Array) -> Array:
+        """v(x, a, τ): one evaluation at times (..., 1)."""
+        return self._moving(self.network(jnp.concatenate([x, time, given], -1)))
+
+    def next(self, z: Array, given: Array, key: Array | None = None) -> Array:
+        """Integrates from the latent, in equal substeps."""
+        return self.advance(z, self.network.prepare(given), key)
+
+    def advance(self, z: Array, prepared: Array, key: Array | None, tape: Tape | None = None) -> Array:
+        """Integrates from the latent, in equal substeps."""
+        x = self._source(z, key)
+        width = 1.0 / self.settings.substeps
+
+        def velocity(x: Array, time: float) -> Array:
+            return self._moving(self.network.after(x, time, prepared, tape))
+
+        for index in range(self.settings.substeps):
+            slope = velocity(x, index * width)
+            if self.settings.integrator == "heun":
+                slope = 0.5 * (slope + velocity(x + width * slope, (index + 1) * width))
+            x = x + width * slope
+        return self._latent(x)
+
+    def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
+        """The velocity's error at a random time of each straight line, and that of the latent which was reached."""
+        time_key, noise_key = jax.random.split(key)
+        source = self._source(z, noise_key)
+        if self.settings.stop_source:
+            source = jax.lax.stop_gradient(source)
+        end = self._coordinates(target)
+        time = jax.random.uniform(time_key, (*z.shape[:-1], 1))
+        velocity = self.velocity((1 - time) * source + time * end, given, time)
+        return {"dynamics": squared_error(velocity, end - source), "endpoint": squared_error(reached, target)}
+
+    def _moving(self, raw: Array) -> Array:
+        return simnorm(raw, self.group) if self.settings.space == "broken" else centred(raw, self.group)
+
+    def _coordinates(self, z: Array) -> Array:
+        return centred_logits(z, self.group, LEAST_PROBABILITY) if self.settings.space == "logits" else z
+
+    def _latent(self, x: Array) -> Array:
+        """Back from the flow's coordinates to the latent's."""
+        if self.settings.space == "simplex":
+            return on_simplex(x, self.group)
+        return simnorm(x, self.group) if self.settings.space == "logits" else x
+
+    def _source(self, z: Array, key: Array | None) -> Array:
+        x = self._coordinates(z)
+        if self.settings.source_noise == 0:
+            return x
+        assert key is not None, "a flow that starts in noise needs a key"
+        return x + self.settings.source_noise * centred(jax.random.normal(key, x.shape), self.group)
+
+
+def make_dynamics(
+    key: Array, sizes: tuple[int, int], units: tuple[int, ...], group: int, settings: Settings, dtype: Any
+) -> MLPDynamics | FlowDynamics:
+    """The dynamics that the settings name, for (latent, given) sizes."""
+    if settings.kind == "mlp":
+        return MLPDynamics(key, *sizes, units, group, dtype)
+    return FlowDynamics(key, sizes, units, group, settings, dtype)

@@ -1,0 +1,217 @@
+"""The world model of PWM (2024): encode, roll out, judge reward and termination, and what it learns from windows.
+
+Only the dynamics is sequential; encodings, rewards, terminations and flow losses are made for all steps at once.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.agents.pwm.dynamics import FlowDynamics, MLPDynamics, make_dynamics
+from dreamproof.jaxcore.devices import scan_unroll
+from dreamproof.jaxcore.types import Spec
+from dreamproof.nn.deferred import Tape, empty_taps
+from dreamproof.nn.heads import SymlogTwoHot, coin_loss
+from dreamproof.nn.normed import NormedMLP, silent, small_normal
+from dreamproof.nn.simplex import simnorm
+from dreamproof.settings.pwm import Pwm as Settings
+
+FIRST_TERMINATION_LOGIT = -4.0
+LOSSES = ("dynamics", "endpoint", "reward", "termination")
+
+
+class Windows(NamedTuple):
+    """Replayed rows (T+1, B, ...). An action is the one that led to its row's observation; so are reward and ends.
+
+    scale divides rewards; task (B,) names the task of a window where there are several.
+    """
+
+    observation: Array
+    action: Array
+    reward: Array
+    first: Array
+    terminated: Array
+    scale: Array
+    task: Array | None = None
+
+    @property
+    def valid(self) -> Array:
+        """1 for transitions (T, B) before the first end of an episode inside the window, that end's among them."""
+        return jnp.cumprod(1.0 - self.first[1:], axis=0)
+
+
+class WorldModel(eqx.Module):
+    """z = E(o), z' = D(z, a), r = R(z, a), and the chance that z is the end."""
+
+    encoder: NormedMLP
+    dynamics: MLPDynamics | FlowDynamics
+    reward_head: NormedMLP
+    termination_head: NormedMLP
+    tasks: Array | None
+    settings: Settings = eqx.field(static=True)
+
+    def __init__(self, key: Array, spec: Spec, settings: Settings, dtype: Any) -> None:
+        keys = jax.random.split(key, 5)
+        told, widths = settings.world_model, settings.world_model.widths
+        task = told.task_size if told.tasks else 0
+        given = task + spec.action_size
+        outputs = 1 if told.reward == "scalar" else told.bins
+        self.settings = settings
+
+        def network(at: Array, sizes: tuple[int, ...], count: int, last: Any) -> NormedMLP:
+            return NormedMLP(at, sizes, count, "norm_then_mish", (small_normal, last), dtype)
+
+        self.encoder = network(keys[0], (spec.observation_size + task, *widths.encoder), widths.latent, None)
+        sizes = (widths.latent, given)
+        self.dynamics = make_dynamics(keys[1], sizes, widths.units, told.group, settings.dynamics, dtype)
+        self.reward_head = network(keys[2], (widths.latent + given, *widths.units), outputs, silent)
+        ends = network(keys[3], (widths.latent, told.termination_units), 1, silent)
+        bias = jnp.full(1, FIRST_TERMINATION_LOGIT, jnp.float32)
+        self.termination_head = eqx.tree_at(lambda made: made.last.bias, ends, bias)
+        shape = (told.tasks, told.task_size)
+        self.tasks = jax.random.uniform(keys[4], shape, minval=-0.02, maxval=0.02) if told.tasks else None
+
+    def task_vector(self, task: Array | None) -> Array | None:
+        """Embeddings (..., E) of tasks (...), shortened to length 1 where they are longer."""
+        if self.tasks is None or task is None:
+            return None
+        found = self.tasks[task]
+        length = jnp.sqrt((found**2).sum(-1, keepdims=True) + 1e-12)
+        return found / jnp.maximum(1.0, length)
+
+    def encode(self, observation: Array, task: Array | None = None) -> Array:
+        """(..., O) and task vectors → (..., L)."""
+        seen = observation if task is None else jnp.concatenate([observation, task], -1)
+        return simnorm(self.encoder(seen), self.settings.world_model.group)
+
+    def reward_output(self, z: Array, given: Array) -> Array:
+        """What the reward head says, (..., 1 or bins)."""
+        return self.reward_head(jnp.concatenate([z, given], -1))
+
+    def reward(self, z: Array, given: Array) -> Array:
+        """Expected scaled reward (...)."""
+        output = self.reward_output(z, given)
+        return output[..., 0] if self.two_hot is None else self.two_hot.decode(output)
+
+    def termination_logit(self, z: Array) -> Array:
+        """(..., L) → (...)."""
+        return self.termination_head(z)[..., 0]
+
+    @property
+    def two_hot(self) -> SymlogTwoHot | None:
+        """How rewards are told, where not as plain numbers."""
+        told = self.settings.world_model
+        return SymlogTwoHot(told.bins, told.bin_reach) if told.reward == "two_hot" else None
+
+    def roll_out(self, z: Array, given: Array, key: Array) -> Array:
+        """Latents (T+1, B, L) from `z` on, along what is given (T, B, ...); open loop."""
+        return self.tapped_roll_out(z, given, key, None)[0]
+
+    def tapped_roll_out(
+        self, z: Array, given: Array, key: Array, taps: list[Array] | None
+    ) -> tuple[Array, list[Array]]:
+        """The same, with taps (T, ...) in place of gradients of the dynamics' weights, and what its maps were given."""
+        dynamics = self.dynamics if taps is None else jax.lax.stop_gradient(self.dynamics)
+
+        def step(now: Array, told: tuple[Array, Array, Any]) -> tuple[Array, tuple[Array, list[Array]]]:
+            prepared, step_key, step_taps = told
+            tape = None if step_taps is None else Tape(step_taps)
+            following = dynamics.advance(now, prepared, step_key, tape)
+            return following, (following, [] if tape is None else tape.given)
+
+        told = (self.dynamics.network.prepare(given), jax.random.split(key, given.shape[0]), taps)
+        _, (later, kept) = jax.lax.scan(remembering(step, self.settings), z, told, unroll=scan_unroll())
+        return jnp.concatenate([z[None], later]), kept
+
+    def taps(self, given: Array) -> list[Array]:
+        """Empty taps for a roll-out along `given` (T, B, ...)."""
+        tape = Tape()
+
+        def step(prepared: Array) -> Array:
+            latent = self.settings.world_model.widths.latent
+            start = jnp.zeros((*prepared.shape[:-1], latent))
+            return self.dynamics.advance(start, prepared, jax.random.key(0), tape)
+
+        jax.eval_shape(step, self.dynamics.network.prepare(given[0]))
+        return empty_taps(tape.made, given.shape[0], self.dynamics.network.hidden[0].linear.dtype)
+
+
+def remembering(step: Any, settings: Settings) -> Any:
+    """`step` of a scan whose backward pass finds again what the settings say and computes the rest anew."""
+    kept = settings.world_model.kept
+    if kept == "everything":
+        return step
+    policy = jax.checkpoint_policies.dots_saveable if kept == "products" else None
+    # A scan's body cannot be merged with its own recomputation, so nothing needs to prevent it.
+    return jax.checkpoint(step, policy=policy, prevent_cse=False)
+
+
+def joined(action: Array, task: Array | None) -> Array:
+    """What the dynamics and the reward are given beside the latent: task vector, then action."""
+    if task is None:
+        return action
+    return jnp.concatenate([jnp.broadcast_to(task, (*action.shape[:-1], task.shape[-1])), action], -1)
+
+
+def model_gradients(
+    model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
+) -> tuple[Any, dict[str, Array]]:
+    """The gradient of the loss, and what is logged of it."""
+    if not model.settings.world_model.deferred:
+        (_, (metrics, _)), gradients = eqx.filter_value_and_grad(_loss, has_aux=True)(
+            (model, None), windows, key, scales
+        )
+        return gradients[0], metrics
+    taps = model.taps(joined(windows.action[1:], model.task_vector(windows.task)))
+    (_, (metrics, kept)), (gradients, arrived) = eqx.filter_value_and_grad(_loss, has_aux=True)(
+        (model, taps), windows, key, scales
+    )
+    rest = model.dynamics.network.deferred(kept, arrived)
+    whole = jax.tree.map(jnp.add, gradients.dynamics.network, rest)
+    return eqx.tree_at(lambda made: made.dynamics.network, gradients, whole), metrics
+
+
+def world_model_loss(
+    model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
+) -> tuple[Array, dict[str, Array]]:
+    """(Σ_t decay^t · errors of the rolled-out latents + mean_t decay^t · errors of reward and termination) / T.
+
+    Transitions after the end of an episode do not count.
+    """
+    total, (metrics, _) = _loss((model, None), windows, key, scales)
+    return total, metrics
+
+
+def _loss(
+    tapped: tuple[WorldModel, list[Array] | None], windows: Windows, key: Array, scales: dict[str, Array]
+) -> tuple[Array, tuple[dict[str, Array], list[Array]]]:
+    model, taps = tapped
+    roll_key, loss_key = jax.random.split(key)
+    task = model.task_vector(windows.task)
+    given = joined(windows.action[1:], task)
+    wide = None if task is None else jnp.broadcast_to(task, (*windows.reward[1:].shape, task.shape[-1]))
+    target = jax.lax.stop_gradient(model.encode(windows.observation[1:], wide))
+    z, kept = model.tapped_roll_out(model.encode(windows.observation[0], task), given, roll_key, taps)
+    losses = model.dynamics.losses(z[:-1], given, z[1:], target, loss_key)
+    losses |= judgement_losses(model, z, given, windows)
+    assert set(losses) == set(LOSSES), set(losses)
+    steps = windows.reward.shape[0] - 1
+    weights = windows.valid * model.settings.world_model.decay ** jnp.arange(steps)[:, None]
+    # Latents sum over steps and the two judgements average over them, as in the paper.
+    shares = {"dynamics": 1.0, "endpoint": 1.0, "reward": 1.0 / steps, "termination": 1.0 / steps}
+    assert all(loss.shape == weights.shape for loss in losses.values()), weights.shape
+    means = {name: shares[name] * (weights * loss).mean(1).sum() / steps for name, loss in losses.items()}
+    total = sum((scales[f"{name}_scale"] * mean for name, mean in means.items()), start=jnp.zeros(()))
+    return total, ({f"model/{name}": mean for name, mean in means.items()}, kept)
+
+
+def judgement_losses(model: WorldModel, z: Array, given: Array, windows: Windows) -> dict[str, Array]:
+    """Errors (T, B) of reward and termination along latents (T+1, B, L)."""
+    output = model.reward_output(z[:-1], given)
+    scaled = windows.reward[1:] / windows.scale
+    two_hot = model.two_hot
+    reward = jnp.square(output[..., 0] - scaled) if two_hot is None else two_hot.loss(output, scaled)
+    return {"reward": reward, "termination": coin_loss(model.termination_logit(z[1:]), windows.terminated[1:])}

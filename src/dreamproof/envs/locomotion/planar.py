@@ -1,0 +1,63 @@
+"""Where the parts of a planar body are, in closed form: sums of levers turned by the bodies' angles.
+
+MJX would need its whole kinematics for a height or a speed; a body that moves in the x-z plane needs a sine a link.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+
+class Chain(NamedTuple):
+    """A planar body with K links, the world first. NumPy constants, so that they fold into a compile.
+
+    turns (K, Q): a link's angle about +y is `turns @ position`. levers (K, K, 2): a link's centre of mass is the root's
+    place plus the sum over links k of levers[link, k] (x, z) turned by link k's angle. mass (K,) kg.
+    """
+
+    turns: np.ndarray
+    levers: np.ndarray
+    mass: np.ndarray
+
+    def centre(self) -> np.ndarray:
+        """The lever (K, 2) of the whole body's centre of mass, seen from the root's place."""
+        return np.einsum("l,lkc->kc", self.mass, self.levers) / self.mass.sum()
+
+
+def read_chain(model: Any) -> Chain:
+    """The chain of a MuJoCo model whose root slides along x and z and whose hinges turn about ±y."""
+    links, joints = model.nbody, model.njnt
+    assert np.allclose(model.body_quat, [1, 0, 0, 0]), "links lie along their parents' axes"
+    turns = np.zeros((links, joints), np.float32)
+    origins, levers = np.zeros((links, links, 2)), np.zeros((links, links, 2))
+    for link in range(1, links):
+        parent = model.body_parentid[link]
+        turns[link], origins[link] = turns[parent], origins[parent]
+        anchor = np.zeros(2)
+        for joint in np.flatnonzero(model.jnt_bodyid == link):
+            if model.jnt_type[joint] == _HINGE:
+                turns[link, joint] = model.jnt_axis[joint, 1]
+                anchor = model.jnt_pos[joint, [0, 2]]
+        # The root's place is what its slides say; every other link hangs on its parent's frame.
+        origins[link, parent] += (model.body_pos[link, [0, 2]] if parent else 0.0) + anchor
+        origins[link, link] -= anchor
+        levers[link] = origins[link]
+        levers[link, link] += model.body_ipos[link, [0, 2]]
+    return Chain(turns, levers.astype(np.float32), model.body_mass.astype(np.float32))
+
+
+def turned(lever: np.ndarray, angles: Array) -> tuple[Array, Array]:
+    """x and z of the sum of levers (K, 2), each turned by its angle (K,) about +y."""
+    cosine, sine = jnp.cos(angles), jnp.sin(angles)
+    return cosine @ lever[:, 0] + sine @ lever[:, 1], cosine @ lever[:, 1] - sine @ lever[:, 0]
+
+
+def turning_speed(lever: np.ndarray, angles: Array, rates: Array) -> Array:
+    """How fast x of that sum changes while the angles turn at `rates` (K,)."""
+    return (rates * jnp.cos(angles)) @ lever[:, 1] - (rates * jnp.sin(angles)) @ lever[:, 0]
+
+
+# mujoco.mjtJoint.mjJNT_HINGE; this module does without the package.
+_HINGE = 3

@@ -1,0 +1,218 @@
+"""What all locomotion tasks share: control steps, time limit, the way ahead, and conditions of the body."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import ClassVar, NamedTuple, Self, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax import Array, lax
+
+from dreamproof.base.errors import BadInput
+from dreamproof.envs.api import Condition, Env, Spec, TimeStep, per_env
+from dreamproof.envs.locomotion.params import BodyParams
+from dreamproof.envs.locomotion.physics import Body, Motion, load_body
+from dreamproof.settings.env import EnvSettings, Shift
+
+Carry = TypeVar("Carry")
+Slots = tuple[tuple[str, int], ...]
+
+_SHIFTS: dict[str, tuple[str, Shift]] = {
+    "mass_x1.5": ("mass and inertia of every link times 1.5", Shift(mass_factor=1.5)),
+    "mass_x0.7": ("mass and inertia of every link times 0.7", Shift(mass_factor=0.7)),
+    "force_x0.6": ("motors of 0.6 times the strength", Shift(force_factor=0.6)),
+    "force_x1.5": ("motors of 1.5 times the strength", Shift(force_factor=1.5)),
+    "damping_x3": ("joint damping times 3", Shift(damping_factor=3.0)),
+    "friction_x0.5": ("friction with the ground halved", Shift(friction_factor=0.5)),
+}
+_FACTORS = ("mass_factor", "damping_factor", "force_factor", "friction_factor")
+
+
+class LocomotionState(NamedTuple):
+    """N envs: their motions, the actions before, and how far their episodes are."""
+
+    motion: Motion
+    last_action: Array
+    agent_steps: Array
+
+
+@dataclass(frozen=True)
+class Locomotion(Env):
+    """A body with a task; what a subclass fixes is static, all else is in the parameters.
+
+    body_name: the file under bodies/. substeps: simulator steps a control step. action_repeat: control steps an agent
+    step. forward: where in the position the way ahead stands, None where there is none.
+    """
+
+    name: str
+    episode_agent_steps: int
+
+    body_name: ClassVar[str]
+    substeps: ClassVar[int]
+    action_repeat: ClassVar[int]
+    slots: ClassVar[Slots]
+    forward: ClassVar[int | None]
+    terminates: ClassVar[bool] = False
+    touches_ground: ClassVar[bool] = True
+
+    @classmethod
+    def from_settings(cls, task: str, settings: EnvSettings) -> Self:
+        """The task with the time limit that the settings give; refuses settings that belong to other tasks."""
+        plain = EnvSettings()
+        told = {name for name in EnvSettings.model_fields if getattr(settings, name) != getattr(plain, name)}
+        if settings.action_repeat == cls.action_repeat:
+            told.discard("action_repeat")
+        if foreign := sorted(told - {"episode_simulator_steps"}):
+            raise BadInput(
+                f"the task '{task}' has no use for the env settings {', '.join(foreign)} "
+                f"(its action repeat is {cls.action_repeat})",
+                "leave env settings out of the study but for episode_simulator_steps",
+            )
+        return cls(task, settings.episode_simulator_steps // cls.action_repeat)
+
+    @property
+    def body(self) -> Body:
+        """The body, read once a process."""
+        return load_body(self.body_name)
+
+    @cached_property
+    def spec(self) -> Spec:
+        """Sizes, and which numbers of the observation are what; nothing here costs."""
+        ends = [sum(width for _, width in self.slots[: index + 1]) for index in range(len(self.slots))]
+        named = zip(self.slots, ends, strict=True)
+        return Spec(
+            name=self.name,
+            observation_size=ends[-1],
+            action_size=self.body.motors,
+            episode_agent_steps=self.episode_agent_steps,
+            has_cost=False,
+            most_step_cost=0.0,
+            action_repeat=self.action_repeat,
+            slots=tuple((name, end - width, end) for (name, width), end in named),
+            terminates=self.terminates,
+            agent_step_seconds=float(self.body.host.opt.timestep) * self.substeps * self.action_repeat,
+        )
+
+    def default_params(self) -> BodyParams:
+        """The body as its file has it."""
+        return self.body.params
+
+    def named_shifts(self) -> Mapping[str, Shift]:
+        """The shifts that have a name, but for those that this body would not feel."""
+        shifts = {name: shift for name, (_, shift) in _SHIFTS.items()}
+        if not self.touches_ground:
+            del shifts["friction_x0.5"]
+        return shifts
+
+    def conditions(self) -> Mapping[str, Condition]:
+        """The named shifts, all of them changes of the world."""
+        return dict(super().conditions()) | {
+            name: Condition(name, "genuine", _SHIFTS[name][0], partial(self.apply_shift, shift=shift))
+            for name, shift in self.named_shifts().items()
+        }
+
+    def apply_shift(self, params: BodyParams, shift: Shift) -> BodyParams:
+        """The parameters with the shift in them; refuses what a body cannot express."""
+        plain = Shift()
+        told = {name for name in Shift.model_fields if getattr(shift, name) != getattr(plain, name)}
+        if foreign := sorted(told - set(_FACTORS)):
+            raise BadInput(
+                f"the task '{self.name}' cannot express the shift {', '.join(foreign)}",
+                f"use {', '.join(_FACTORS)}; see docs/environments.md",
+            )
+        return self.body.shifted(params, shift)
+
+    @abstractmethod
+    def start(self, key: Array) -> tuple[Array, Array]:
+        """Position (Q,) and velocity (V,) at the start of an episode."""
+
+    @abstractmethod
+    def observe(self, motion: Motion, last_action: Array) -> Array:
+        """What is seen of a motion."""
+
+    @abstractmethod
+    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+        """The reward of one control step."""
+
+    def has_fallen(self, motion: Motion) -> Array:
+        """Whether the episode ends here by termination."""
+        del motion
+        return jnp.zeros((), bool)
+
+    def reset(self, keys: Array, params: BodyParams) -> tuple[LocomotionState, TimeStep]:
+        """Starts N episodes."""
+        del params
+        count = keys.shape[0]
+
+        def begin(key: Array) -> Motion:
+            return self.body.still(*self.start(key))
+
+        state = LocomotionState(
+            motion=jax.vmap(begin)(keys),
+            last_action=jnp.zeros((count, self.body.motors)),
+            agent_steps=jnp.zeros(count, jnp.int32),
+        )
+        with jax.default_matmul_precision("highest"):
+            return state, self._shown(state, jnp.zeros(count), jnp.zeros(count))
+
+    def step(
+        self, keys: Array, state: LocomotionState, action: Array, params: BodyParams
+    ) -> tuple[LocomotionState, TimeStep]:
+        """One agent step of N envs; its reward is the sum over its control steps.
+
+        Where episodes may terminate, a simulation that breaks down ends one, at rest in its last sound position.
+        """
+        del keys
+        action = jnp.clip(action, -1.0, 1.0)
+        # A device may by default multiply with fewer bits than a simulator can bear.
+        with jax.default_matmul_precision("highest"):
+            motion, reward = self._ride(state.motion, action, params)
+            is_over = jnp.zeros(reward.shape, bool)
+            if self.terminates:
+                motion, is_sound = _at_rest_unless_sound(motion, state.motion)
+                is_over = jax.vmap(self.has_fallen)(motion) | ~is_sound
+            gained = self._way(motion) - self._way(state.motion)
+            state = LocomotionState(motion, action, state.agent_steps + 1)
+            return state, self._shown(state, reward, gained)._replace(terminated=is_over)
+
+    def _ride(self, motion: Motion, action: Array, params: BodyParams) -> tuple[Motion, Array]:
+        """Motions after one agent step, and its rewards (N,). Envs are mapped inside the loops: that traces faster."""
+        advance = per_env(self.body.advance, self.default_params())
+
+        def control(carry: tuple[Motion, Array]) -> tuple[Motion, Array]:
+            before, reward = carry
+            after = repeated(lambda motion: advance(motion, action, params), before, self.substeps)
+            return after, reward + jax.vmap(self.pay)(before, after, action)
+
+        return repeated(control, (motion, jnp.zeros(action.shape[0])), self.action_repeat)
+
+    def _way(self, motion: Motion) -> Array:
+        return jnp.zeros(()) if self.forward is None else motion.position[:, self.forward]
+
+    def _shown(self, state: LocomotionState, reward: Array, gained: Array) -> TimeStep:
+        zero, no = jnp.zeros_like(reward), jnp.zeros(reward.shape, bool)
+        return TimeStep(
+            observation=jax.vmap(self.observe)(state.motion, state.last_action),
+            reward=reward,
+            cost=zero,
+            margin=zero,
+            goals=zero,
+            first=state.agent_steps == 0,
+            terminated=no,
+            truncated=state.agent_steps >= self.episode_agent_steps,
+            forward_metres=None if self.forward is None else gained,
+        )
+
+
+def repeated(function: Callable[[Carry], Carry], start: Carry, times: int) -> Carry:
+    """A function applied to its own result so many times, compiled once."""
+    return function(start) if times == 1 else lax.fori_loop(0, times, lambda _, carry: function(carry), start)
+
+
+def _at_rest_unless_sound(motion: Motion, before: Motion) -> tuple[Motion, Array]:
+    """The motions (N, ...), those that are not finite put back to rest where they were, and which were finite (N,)."""
+    is_sound = jnp.isfinite(motion.position).all(1) & jnp.isfinite(motion.velocity).all(1)
+    rest = jax.tree.map(jnp.zeros_like, motion)._replace(position=before.position)
+    return jax.tree.map(lambda new, old: jnp.where(is_sound[:, None], new, old), motion, rest), is_sound

@@ -1,0 +1,190 @@
+"""Dynamics: flows stay on the simplex and learn, the users' broken head cannot, and network evaluations are counted."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.agents.pwm import toy
+
+from dreamproof.agents.pwm.dynamics import FlowDynamics, make_dynamics
+from dreamproof.agents.pwm.world_model import world_model_loss
+from dreamproof.nn.normed import NormedMLP
+from dreamproof.nn.simplex import grouped, simnorm
+from dreamproof.settings.pwm import Dynamics
+from dreamproof.settings.traced import traced_values
+
+LATENT, GIVEN, GROUP = 32, 3, 8
+VARIANTS: dict[str, dict[str, Any]] = {
+    "mlp": {"kind": "mlp"},
+    "v1": {"kind": "flow", "integrator": "heun", "substeps": 2},
+    "v2": {"kind": "flow", "integrator": "heun", "substeps": 4},
+    "v3": {"kind": "flow", "integrator": "euler", "substeps": 8},
+    "logits": {"kind": "flow", "integrator": "euler", "substeps": 2, "space": "logits"},
+    "noisy": {"kind": "flow", "integrator": "euler", "substeps": 2, "source_noise": 0.1},
+}
+FLOOR = sum(0.99**t * (1 + t) ** 2 / 64 for t in range(16)) / 16
+
+
+def made(variant: str, weight_factor: float = 1.0) -> Any:
+    """Fresh dynamics; a factor above 1 makes them move far."""
+    settings = Dynamics.model_validate(VARIANTS[variant])
+    fresh = make_dynamics(jax.random.key(0), (LATENT, GIVEN), (24, 24), GROUP, settings, jnp.float32)
+    return jax.tree.map(lambda x: weight_factor * x if eqx.is_inexact_array(x) else x, fresh)
+
+
+def some_step(key: int = 1) -> tuple[jax.Array, jax.Array]:
+    """Latents (5, L) and what is given."""
+    z_key, given_key = jax.random.split(jax.random.key(key))
+    return simnorm(3 * jax.random.normal(z_key, (5, LATENT)), GROUP), jax.random.normal(given_key, (5, GIVEN))
+
+
+@pytest.mark.parametrize(("variant", "expected"), [("mlp", 1), ("v1", 4), ("v2", 8), ("v3", 8)])
+def test_an_imagined_step_evaluates_the_network_so_often(
+    variant: str, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = []
+    original = NormedMLP.__call__
+
+    def counted(self: NormedMLP, x: jax.Array) -> jax.Array:
+        calls.append(x.shape)
+        return original(self, x)
+
+    monkeypatch.setattr(NormedMLP, "__call__", counted)
+    jax.eval_shape(made(variant).next, *some_step())
+    assert len(calls) == expected
+    assert Dynamics.model_validate(VARIANTS[variant]).evaluations == expected
+
+
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_groups_stay_probabilities_over_sixteen_steps(variant: str) -> None:
+    dynamics = made(variant, weight_factor=20.0)
+    z, given = some_step()
+
+    @eqx.filter_jit
+    def walk(dynamics: Any, z: jax.Array) -> jax.Array:
+        def step(now: jax.Array, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+            following = dynamics.next(now, given, key)
+            return following, following
+
+        return jax.lax.scan(step, z, jax.random.split(jax.random.key(2), 16))[1]
+
+    walked = np.asarray(walk(dynamics, z))
+    np.testing.assert_allclose(walked.reshape(16, 5, -1, GROUP).sum(-1), 1.0, atol=1e-5)
+    assert walked.min() >= 0.0
+    assert np.abs(walked[0] - np.asarray(z)).max() > 0.05
+
+
+def test_a_velocity_has_no_mean_in_any_group_and_so_keeps_the_sums() -> None:
+    dynamics = made("v1", weight_factor=20.0)
+    z, given = some_step()
+    velocity = dynamics.velocity(z, given, jnp.asarray(0.3))
+    np.testing.assert_allclose(grouped(velocity, GROUP).mean(-1), 0.0, atol=1e-5)
+    assert float(jnp.abs(velocity).max()) > 0.1
+
+
+@pytest.mark.parametrize(("integrator", "order"), [("euler", 1), ("heun", 2)])
+def test_integrators_have_the_order_of_their_rule(integrator: str, order: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # dx/dτ = x·(1 − τ) from x = 1 ends in exp(1/2).
+    monkeypatch.setattr(FlowDynamics, "velocity", lambda self, x, given, time: x * (1 - time))
+    monkeypatch.setattr(FlowDynamics, "_latent", lambda self, x: x)
+    errors = []
+    for substeps in (4, 8):
+        settings = Dynamics(kind="flow", integrator=integrator, substeps=substeps)  # type: ignore[arg-type]
+        flow = FlowDynamics(jax.random.key(0), (8, 1), (4,), 8, settings, jnp.float32)
+        errors.append(abs(float(flow.next(jnp.ones((1, 8)), jnp.zeros((1, 1)))[0, 0]) - np.exp(0.5)))
+    assert errors[0] / errors[1] == pytest.approx(2.0**order, rel=0.35)
+
+
+def test_the_target_of_a_flow_is_the_straight_way_and_is_matched_where_the_velocity_equals_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    flow = made("v1")
+    z, given = some_step(1)
+    target, _ = some_step(2)
+    monkeypatch.setattr(FlowDynamics, "velocity", lambda self, x, given, time: target - z)
+    losses = flow.losses(z, given, z, target, jax.random.key(3))
+    np.testing.assert_allclose(losses["dynamics"], 0.0, atol=1e-12)
+    np.testing.assert_allclose(losses["endpoint"], jnp.square(target - z).mean(-1), rtol=1e-6)
+
+
+def test_stopping_the_source_leaves_the_encoder_without_a_gradient_from_it() -> None:
+    z, given = some_step(1)
+    target, _ = some_step(2)
+
+    def slope(stop_source: bool) -> float:
+        settings = Dynamics.model_validate(VARIANTS["v1"] | {"stop_source": stop_source})
+        flow = make_dynamics(jax.random.key(0), (LATENT, GIVEN), (24,), GROUP, settings, jnp.float32)
+
+        def loss(start: jax.Array) -> jax.Array:
+            return flow.losses(start, given, start, target, jax.random.key(3))["dynamics"].sum()
+
+        return float(jnp.abs(jax.grad(loss)(z)).max())
+
+    assert slope(True) == 0.0
+    assert slope(False) > 0.0
+
+
+def test_a_flow_that_starts_in_noise_gives_other_latents_for_other_keys() -> None:
+    dynamics, step = made("noisy"), some_step()
+    one, other = (dynamics.next(*step, jax.random.key(key)) for key in (0, 1))
+    assert float(jnp.abs(one - other).max()) > 1e-3
+    with pytest.raises(AssertionError, match="needs a key"):
+        dynamics.next(*step)
+
+
+@eqx.filter_jit
+def rolled_out(model: Any) -> tuple[jax.Array, jax.Array]:
+    """Encoded observations (17, B, L), and what the model makes of the first of them in open loop."""
+    drawn = toy.windows(jax.random.key(9))
+    target = model.encode(drawn.observation)
+    return target, model.roll_out(target[0], drawn.action[1:], jax.random.key(0))
+
+
+@pytest.fixture(scope="module")
+def learnt() -> Any:
+    """A flow model after some updates on the turning system."""
+    agent = toy.make_agent(dynamics={"kind": "flow", "integrator": "heun", "substeps": 2})
+    return toy.train_model(agent, 600, rate=2e-3, steps=8)
+
+
+def test_a_flow_learns_the_toy_system_far_below_what_the_broken_head_can_reach(learnt: Any) -> None:
+    state, losses = learnt
+    assert losses[-50:].mean() < 0.01
+    target, z = rolled_out(state.model)
+    target, z = target[1:], z[1:]
+    spread = float(target.var(axis=(0, 1)).mean())
+    explained = 1 - float(jnp.square(z - target).mean()) / spread
+    # A loss can also be small because all latents are alike; these differ, and the open loop follows them.
+    assert spread > 1e-4
+    assert explained > 0.9
+
+
+def test_the_broken_head_of_the_users_code_stops_at_its_floor() -> None:
+    broken = {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "broken"}
+    agent = toy.make_agent(dynamics=broken, world_model={"reward_scale": 0.0})
+    state, losses = toy.train_model(agent, 400, rate=3e-3)
+    assert pytest.approx(1.30394, abs=1e-5) == FLOOR
+    assert losses[-20:].mean() == pytest.approx(FLOOR, abs=5e-3)
+    assert losses.min() > FLOOR - 1e-3
+    _, z = rolled_out(state.model)
+    sums = np.asarray(z).reshape(17, -1, GROUP).sum(-1)
+    np.testing.assert_allclose(sums, np.broadcast_to(np.arange(1.0, 18.0)[:, None], sums.shape), atol=1e-3)
+
+
+def test_steps_after_the_end_of_an_episode_do_not_count() -> None:
+    agent = toy.make_agent()
+    model = toy.fresh(agent).model
+    scales = jax.tree.map(jnp.asarray, traced_values(agent.settings))["world_model"]
+    drawn = toy.windows(jax.random.key(1), steps=6, batch=4)
+    # The episode of window 0 ends with row 2; row 3 is the first of the next one.
+    ended = drawn._replace(first=drawn.first.at[3, 0].set(1.0), terminated=drawn.terminated.at[2, 0].set(1.0))
+    np.testing.assert_array_equal(ended.valid[:, 0], [1, 1, 0, 0, 0, 0])
+    np.testing.assert_array_equal(ended.valid[:, 1], 1.0)
+    changed = ended._replace(observation=ended.observation.at[3:, 0].add(5.0), reward=ended.reward.at[3:, 0].add(9.0))
+    loss = eqx.filter_jit(world_model_loss)
+    one, other, whole = (float(loss(model, each, jax.random.key(2), scales)[0]) for each in (ended, changed, drawn))
+    assert one == other
+    assert one != whole

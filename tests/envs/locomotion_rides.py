@@ -1,0 +1,98 @@
+"""Locomotion tasks with compiled functions, each compiled once for all tests of this folder."""
+
+from functools import cache
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+
+from dreamproof.envs import registry
+from dreamproof.envs.locomotion.physics import Motion
+from dreamproof.envs.locomotion.task import Locomotion, LocomotionState
+from dreamproof.envs.wrappers import AutoReset
+from dreamproof.jaxcore.keys import layout_keys, noise_keys
+
+# One batch size everywhere, and a step compiled without effort: it runs a few hundred times only.
+COUNT = 8
+EPISODE_STEPS = 20
+QUICK: dict[str, Any] = {"xla_backend_optimization_level": "0", "xla_llvm_disable_expensive_passes": True}
+if jax.__version_info__ < (0, 11):
+    # Later versions have this option no more; it halves the compile.
+    QUICK["xla_cpu_use_fusion_emitters"] = False
+
+
+class Ride(NamedTuple):
+    """A restarting task of short episodes; `step` also restarts, so one compile shows both."""
+
+    env: Locomotion
+    step: Any
+    reset: Any
+    traces: list[int]
+
+    def start(self, seed: int = 0) -> tuple[Any, Any]:
+        """COUNT episodes."""
+        return self.reset(layout_keys(seed, "test", COUNT, 0), self.env.default_params())
+
+    def go(self, state: Any, action: Any, params: Any = None, step: int = 0) -> tuple[Any, Any]:
+        """One agent step with an action (A,) or actions (COUNT, A)."""
+        actions = jnp.broadcast_to(jnp.asarray(action, jnp.float32), (COUNT, self.env.spec.action_size))
+        return self.step(noise_keys(0, "test", COUNT, step), state, actions, params or self.env.default_params())
+
+    def place(self, positions: Any, velocities: Any = None) -> LocomotionState:
+        """A state of COUNT envs with given positions (COUNT, Q) and velocities (COUNT, V)."""
+        model = self.env.body.host
+        velocities = np.zeros((COUNT, model.nv)) if velocities is None else velocities
+        return LocomotionState(
+            Motion(
+                jnp.asarray(positions, jnp.float32),
+                jnp.asarray(velocities, jnp.float32),
+                jnp.zeros((COUNT, model.nv)),
+                jnp.zeros((COUNT, model.nsensordata)),
+            ),
+            jnp.zeros((COUNT, model.nu)),
+            jnp.zeros(COUNT, jnp.int32),
+        )
+
+
+@cache
+def ride(task: str) -> Ride:
+    """The task with episodes of so many control steps."""
+    steps = 2 * EPISODE_STEPS if "-" in task else EPISODE_STEPS
+    env = registry.make(task, {"episode_simulator_steps": steps})
+    assert isinstance(env, Locomotion)
+    traces = [0]
+    restarting = AutoReset(env)
+
+    def step(*arguments: Any) -> Any:
+        traces[0] += 1
+        return restarting.step(*arguments)
+
+    return Ride(env, jax.jit(step, compiler_options=QUICK), jax.jit(restarting.reset, compiler_options=QUICK), traces)
+
+
+def wild_states(env: Locomotion, count: int, seed: int = 0) -> list[mujoco.MjData]:
+    """C states after ever longer rollouts from random poses with random actions; many of them touch the ground."""
+    model = env.body.host
+    luck = np.random.default_rng(seed)
+    joints = np.flatnonzero(model.jnt_limited)
+    # PWM's hopper has fallen half a second after a straight leg, and at once with a folded one.
+    folded, rounds = (0.1, 2) if env.name == "Hopper" else (1.0, 8)
+    found = []
+    for index in range(count):
+        data = mujoco.MjData(model)
+        data.qpos[model.jnt_qposadr[joints]] = folded * luck.uniform(*model.jnt_range[joints].T)
+        for _ in range(rounds * (index + 1)):
+            data.ctrl[:] = luck.uniform(-1, 1, model.nu)
+            mujoco.mj_step(model, data, 4)
+        mujoco.mj_forward(model, data)
+        mujoco.mj_subtreeVel(model, data)
+        found.append(data)
+    return found
+
+
+def motion_of(data: mujoco.MjData) -> Motion:
+    """A C state as one env's motion."""
+    parts = (data.qpos, data.qvel, data.qacc_warmstart, data.sensordata)
+    return Motion(*(jnp.asarray(part, jnp.float32) for part in parts))

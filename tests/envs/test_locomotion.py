@@ -1,0 +1,354 @@
+"""Locomotion on MJX: the same physics as MuJoCo in C, ends told apart, restarts, shifts as data, envs apart."""
+
+import copy
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import mujoco
+import numpy as np
+import pytest
+from locomotion_rides import COUNT, EPISODE_STEPS, Ride, ride, wild_states
+
+from dreamproof.base.errors import BadInput
+from dreamproof.envs import registry
+from dreamproof.envs.locomotion.params import BodyParams
+from dreamproof.envs.shift import find_condition
+from dreamproof.jaxcore.keys import layout_keys
+from dreamproof.settings.env import Shift
+
+SIZES = {
+    "Ant": (37, 8, 1000, 1 / 60, True),
+    "Hopper": (11, 3, 1000, 1 / 60, True),
+    "cheetah-run": (17, 6, 500, 0.02, False),
+    "walker-walk": (24, 6, 500, 0.05, False),
+    "hopper-hop": (15, 4, 500, 0.04, False),
+    "cartpole-swingup": (5, 1, 500, 0.02, False),
+}
+# Agent steps that make 20 to 24 simulator steps, and how far position and velocity may be off after them.
+HORIZONS = {
+    "Ant": (10, 1e-3, 3e-2),
+    "Hopper": (10, 1e-4, 3e-3),
+    "cheetah-run": (10, 1e-4, 3e-3),
+    "walker-walk": (1, 1e-3, 3e-2),
+    "hopper-hop": (3, 1e-4, 3e-3),
+    "cartpole-swingup": (10, 3e-4, 3e-3),
+}
+WEAKER, HEAVIER = Shift(force_factor=0.6), Shift(mass_factor=1.5)
+
+
+@pytest.fixture(scope="session", params=list(SIZES))
+def any_ride(request: pytest.FixtureRequest) -> Ride:
+    """Every task, one after the other."""
+    return ride(request.param)
+
+
+@pytest.fixture(scope="session")
+def ant() -> Ride:
+    """The ant."""
+    return ride("Ant")
+
+
+def thorough(model: mujoco.MjModel) -> mujoco.MjModel:
+    """The same model with a solver that runs to its end."""
+    model = copy.copy(model)
+    model.opt.iterations, model.opt.ls_iterations = 100, 50
+    return model
+
+
+def c_rollout(model: mujoco.MjModel, states: list[mujoco.MjData], actions: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Positions, velocities (N, ...) after one simulator step for each row of actions (T, N, A); contacts met (N,)."""
+    positions, velocities, contacts = [], [], []
+    for index, state in enumerate(states):
+        data = mujoco.MjData(model)
+        data.qpos[:], data.qvel[:] = state.qpos, state.qvel
+        met = 0
+        for action in actions[:, index]:
+            data.ctrl[:] = action
+            mujoco.mj_step(model, data)
+            met += data.ncon
+        contacts.append(met)
+        positions.append(data.qpos.copy())
+        velocities.append(data.qvel.copy())
+    return np.stack(positions), np.stack(velocities), np.stack(contacts)
+
+
+def airborne(ride: Ride, speed: float = 0.0) -> Any:
+    """Ants that fall freely from 3 m with bent knees, joints turning at `speed`."""
+    positions = np.tile([0, 0, 3.0, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1], (COUNT, 1))
+    velocities = np.zeros((COUNT, 14))
+    velocities[:, 6:] = speed * np.sign(positions[:, 7:] + 0.1)
+    return ride.place(positions, velocities)
+
+
+def test_a_task_says_its_sizes_times_and_that_nothing_costs(any_ride: Ride) -> None:
+    spec = registry.make(any_ride.env.name).spec
+    sizes = (spec.observation_size, spec.action_size, spec.episode_agent_steps)
+    assert sizes == SIZES[spec.name][:3]
+    assert spec.agent_step_seconds == pytest.approx(SIZES[spec.name][3])
+    assert spec.terminates == SIZES[spec.name][4]
+    assert not spec.has_cost
+    assert not spec.has_margin
+    assert hash(any_ride.env) == hash(copy.copy(any_ride.env))
+
+
+def test_the_ant_weighs_182_kilograms_and_the_cheetah_14() -> None:
+    weights = {
+        task: float(registry.make(task).default_params().mass.sum()) for task in ("Ant", "Hopper", "cheetah-run")
+    }
+    assert weights == pytest.approx({"Ant": 182.176, "Hopper": 15.82, "cheetah-run": 14.0}, rel=1e-4)
+
+
+def test_what_is_shown_is_finite_and_has_the_declared_shapes(any_ride: Ride) -> None:
+    state, shown = any_ride.start()
+    for seen in (shown, any_ride.go(state, jnp.ones(any_ride.env.spec.action_size))[1]):
+        assert seen.observation.shape == (COUNT, any_ride.env.spec.observation_size)
+        columns = [seen.reward, seen.cost, seen.margin, seen.goals]
+        assert {(column.shape, column.dtype) for column in columns} == {((COUNT,), jnp.dtype("float32"))}
+        flags = [seen.first, seen.terminated, seen.truncated]
+        assert {(flag.shape, flag.dtype) for flag in flags} == {((COUNT,), jnp.dtype("bool"))}
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(seen))
+        assert float(jnp.abs(seen.cost).max()) == 0.0
+    assert bool(shown.first.all())
+
+
+def test_mjx_and_mujoco_in_c_stay_together_for_twenty_simulator_steps(any_ride: Ride) -> None:
+    env = any_ride.env
+    agent_steps, position_error, velocity_error = HORIZONS[env.name]
+    states = wild_states(env, COUNT)
+    actions = np.random.default_rng(1).uniform(-1, 1, (agent_steps, COUNT, env.body.motors)).astype(np.float32)
+    state = any_ride.place([data.qpos for data in states], [data.qvel for data in states])
+    going_on = np.ones(COUNT, bool)
+    for step in range(agent_steps):
+        state, shown = any_ride.go(state, actions[step])
+        going_on &= ~np.asarray(shown.terminated)
+    held = np.repeat(actions, env.substeps * env.action_repeat, axis=0)
+    positions, velocities, contacts = c_rollout(thorough(env.body.host), states, held)
+    assert going_on.sum() >= 4
+    assert env.forward is None or contacts[going_on].sum() > 20
+    np.testing.assert_allclose(state.motion.position[going_on], positions[going_on], atol=position_error)
+    np.testing.assert_allclose(state.motion.velocity[going_on], velocities[going_on], atol=velocity_error)
+
+
+def test_the_same_keys_start_the_same_episodes_and_other_keys_others(any_ride: Ride) -> None:
+    one, again, other = (any_ride.start(seed)[1].observation for seed in (0, 0, 1))
+    np.testing.assert_array_equal(one, again)
+    assert not np.allclose(one, other)
+    assert len(np.unique(np.asarray(one), axis=0)) > COUNT // 2
+    alone = any_ride.env.start(layout_keys(0, "test", COUNT, 0)[3])[0]
+    np.testing.assert_allclose(alone, any_ride.start()[0].motion.position[3], atol=1e-6)
+
+
+def test_an_env_does_not_feel_its_neighbours(any_ride: Ride) -> None:
+    state, _ = any_ride.start()
+    actions = jax.random.uniform(jax.random.key(0), (COUNT, any_ride.env.spec.action_size), minval=-1, maxval=1)
+    order = jnp.array([5, 3, 0, 7, 1, 6, 2, 4])
+    _, straight = any_ride.go(state, actions)
+    _, shuffled = any_ride.go(jax.tree.map(lambda leaf: leaf[order], state), actions[order])
+    np.testing.assert_allclose(shuffled.observation, straight.observation[order], atol=1e-5)
+    np.testing.assert_allclose(shuffled.reward, straight.reward[order], atol=1e-5)
+
+
+def test_the_time_limit_truncates_restarts_and_keeps_the_last_observation(any_ride: Ride) -> None:
+    state, _ = any_ride.start()
+    late = jnp.full(COUNT, EPISODE_STEPS - 2, jnp.int32).at[0].set(EPISODE_STEPS - 1)
+    state = state._replace(agent_steps=late)
+    before, early = any_ride.go(state, jnp.zeros(any_ride.env.spec.action_size))
+    assert np.asarray(early.truncated).tolist() == [True] + [False] * (COUNT - 1)
+    assert not bool(early.terminated.any())
+    np.testing.assert_array_equal(early.observation[1:], early.final_observation[1:])
+    assert not np.allclose(early.observation[0], early.final_observation[0])
+    # The kept observation is that of the old episode's last state; the shown one belongs to a fresh start.
+    untouched = any_ride.go(state._replace(agent_steps=state.agent_steps * 0), jnp.zeros(any_ride.env.spec.action_size))
+    np.testing.assert_array_equal(early.final_observation, untouched[1].observation)
+    assert np.asarray(before.agent_steps).tolist() == [0] + [EPISODE_STEPS - 1] * (COUNT - 1)
+    assert np.asarray(early.first).tolist() == [True] + [False] * (COUNT - 1)
+
+
+def test_the_way_forward_is_told(any_ride: Ride) -> None:
+    env = any_ride.env
+    state, shown = any_ride.start()
+    if env.forward is None:
+        assert shown.forward_metres is None
+        return
+    moving = state.motion.velocity.at[:, env.forward].set(1.0)
+    after, shown = any_ride.go(state._replace(motion=state.motion._replace(velocity=moving)), np.zeros(env.body.motors))
+    way = after.motion.position[:, env.forward] - state.motion.position[:, env.forward]
+    np.testing.assert_allclose(shown.forward_metres, way, atol=1e-6)
+    assert float(shown.forward_metres.mean()) > 0
+
+
+def test_a_suite_step_pays_at_most_two(any_ride: Ride) -> None:
+    if any_ride.env.terminates:
+        pytest.skip("rewards of the ant and the hopper have no bound")
+    assert any_ride.env.spec.episode_agent_steps * any_ride.env.action_repeat == 2 * EPISODE_STEPS
+    state, _ = any_ride.start()
+    _, shown = any_ride.go(state, np.ones(any_ride.env.body.motors))
+    assert 0 <= float(shown.reward.min()) <= float(shown.reward.max()) <= 2.0
+
+
+def test_falling_terminates_and_is_no_truncation(ant: Ride) -> None:
+    positions = np.tile([5.0, 0, 0.6, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1], (COUNT, 1))
+    velocities = np.zeros((COUNT, 14))
+    # One ant drops on its back.
+    positions[2, 2:7], velocities[2, 2] = [0.28, 0, 1, 0, 0], -4.0
+    state, shown = ant.go(ant.place(positions, velocities), np.zeros(8))
+    assert np.flatnonzero(shown.terminated).tolist() == [2]
+    assert not bool(shown.truncated.any())
+    assert float(shown.final_observation[2, 0]) < 0.27 < float(shown.observation[2, 0])
+    assert abs(float(state.motion.position[2, 0])) < 0.2 < float(state.motion.position[3, 0])
+
+
+def test_a_simulation_that_breaks_down_ends_its_episode_alone(ant: Ride) -> None:
+    state = airborne(ant)
+    _, sound = ant.go(state, np.zeros(8))
+    broken = state.motion.velocity.at[1, 4].set(jnp.nan)
+    after, shown = ant.go(state._replace(motion=state.motion._replace(velocity=broken)), np.zeros(8))
+    assert np.flatnonzero(shown.terminated).tolist() == [1]
+    assert bool(jnp.isfinite(shown.observation).all())
+    assert bool(jnp.isfinite(shown.final_observation).all())
+    assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(after))
+    np.testing.assert_array_equal(shown.observation[2:], sound.observation[2:])
+
+
+def test_an_ant_that_stands_still_is_paid_about_1_2_a_step(ant: Ride) -> None:
+    env, data = ant.env, mujoco.MjData(ant.env.body.host)
+    data.qpos[7:] = [0, 1, 0, -1, 0, -1, 0, 1]
+    paid, pay = [], jax.jit(env.pay)
+    for _ in range(1000):
+        here = env.body.still(jnp.asarray(data.qpos, jnp.float32), jnp.asarray(data.qvel, jnp.float32))
+        paid.append(float(pay(here, here, jnp.zeros(8))))
+        mujoco.mj_step(env.body.host, data, env.substeps)
+    assert 1.2 < np.mean(paid) < 1.3
+    state, shown = ant.place(np.tile(data.qpos, (COUNT, 1))), None
+    for _ in range(5):
+        state, shown = ant.go(state, np.zeros(8))
+        np.testing.assert_allclose(shown.reward, paid[-1], atol=1e-3)
+    assert float(jnp.abs(shown.forward_metres).max()) < 1e-4
+    assert not bool(shown.terminated.any())
+
+
+def test_no_condition_compiles_anything_anew(ant: Ride) -> None:
+    state, _ = ant.start()
+    ant.go(state, np.zeros(8))
+    before = ant.traces[0]
+    for condition in ant.env.conditions().values():
+        ant.go(state, np.zeros(8), condition.change(ant.env.default_params()))
+    assert ant.traces[0] == before
+
+
+def test_every_env_may_have_a_body_of_its_own() -> None:
+    hopper = ride("Hopper")
+    default = hopper.env.default_params()
+    bodies = default._replace(gear=jnp.stack([default.gear * factor for factor in np.linspace(0.5, 1.5, COUNT)]))
+    keys, state = layout_keys(0, "test", COUNT, 0), hopper.place(np.zeros((COUNT, 6)))
+    shown = jax.eval_shape(hopper.env.step, keys, state, jnp.ones((COUNT, 3)), bodies)[1]
+    assert shown.observation.shape == (COUNT, 11)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("id", set()),
+        ("mass_x1.5", {"mass", "inertia", "body_yield", "joint_yield"}),
+        ("mass_x0.7", {"mass", "inertia", "body_yield", "joint_yield"}),
+        ("force_x0.6", {"gear"}),
+        ("force_x1.5", {"gear"}),
+        ("damping_x3", {"damping"}),
+        ("friction_x0.5", {"friction"}),
+    ],
+)
+def test_a_condition_changes_what_it_says_and_nothing_else(ant: Ride, name: str, changed: set[str]) -> None:
+    assert set(ant.env.conditions()) == {
+        "id", "mass_x1.5", "mass_x0.7", "force_x0.6", "force_x1.5", "damping_x3", "friction_x0.5",
+    }  # fmt: skip
+    before = ant.env.default_params()
+    after = ant.env.conditions()[name].change(before)
+    differing = {
+        field for field in BodyParams._fields if not np.array_equal(getattr(before, field), getattr(after, field))
+    }
+    assert differing == changed
+    if changed:
+        factor = float(name.split("_x")[1])
+        field = {"mass": "mass", "force": "gear", "damping": "damping", "friction": "friction"}[name.split("_")[0]]
+        np.testing.assert_allclose(getattr(after, field), factor * getattr(before, field), rtol=1e-6)
+    assert ant.env.conditions()[name].kind == ("genuine" if changed else "in_distribution")
+
+
+def test_a_heavier_body_is_that_of_mujoco_in_c(ant: Ride) -> None:
+    model = thorough(ant.env.body.host)
+    model.body_mass[:] *= 1.5
+    model.body_inertia[:] *= 1.5
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    heavy = ant.env.apply_shift(ant.env.default_params(), HEAVIER)
+    np.testing.assert_allclose(heavy.body_yield, model.body_invweight0, rtol=1e-5)
+    np.testing.assert_allclose(heavy.joint_yield, model.dof_invweight0, rtol=1e-5)
+    states = wild_states(ant.env, COUNT, seed=3)
+    placed = ant.place([data.qpos for data in states], [data.qvel for data in states])
+    moved, _ = ant.go(placed, np.full(8, 0.5), heavy)
+    positions, velocities, _ = c_rollout(model, states, np.full((2, COUNT, 8), 0.5))
+    np.testing.assert_allclose(moved.motion.position, positions, atol=1e-4)
+    np.testing.assert_allclose(moved.motion.velocity, velocities, atol=1e-2)
+
+
+def test_shifts_are_felt_in_the_way_they_say(ant: Ride) -> None:
+    def joint_speed(shift: Shift, action: float, speed: float = 0.0) -> float:
+        params = ant.env.apply_shift(ant.env.default_params(), shift)
+        state, _ = ant.go(airborne(ant, speed), np.full(8, action), params)
+        return float(jnp.abs(state.motion.velocity[0, 6]))
+
+    assert joint_speed(WEAKER, 1.0) == pytest.approx(0.6 * joint_speed(Shift(), 1.0), rel=0.02)
+    assert joint_speed(HEAVIER, 1.0) == pytest.approx(joint_speed(Shift(), 1.0) / 1.5, rel=0.05)
+    assert joint_speed(Shift(damping_factor=30.0), 0.0, 3.0) < 0.95 * joint_speed(Shift(), 0.0, 3.0)
+
+
+def test_low_friction_slides_farther(ant: Ride) -> None:
+    resting = mujoco.MjData(ant.env.body.host)
+    resting.qpos[7:] = [0, 1, 0, -1, 0, -1, 0, 1]
+    mujoco.mj_step(ant.env.body.host, resting, 600)
+    sliding = np.zeros((COUNT, 14))
+    sliding[:, 1] = 2.0
+    speeds = {}
+    for name in ("id", "friction_x0.5"):
+        params = ant.env.conditions()[name].change(ant.env.default_params())
+        state = ant.place(np.tile(resting.qpos, (COUNT, 1)), sliding)
+        for _ in range(4):
+            state, _ = ant.go(state, np.zeros(8), params)
+        speeds[name] = float(state.motion.velocity[0, 1])
+    assert 2.0 - speeds["friction_x0.5"] < 0.7 * (2.0 - speeds["id"])
+
+
+def test_a_study_may_make_a_shift_of_its_own_or_alter_a_named_one(ant: Ride) -> None:
+    default = ant.env.default_params()
+    own = find_condition(ant.env, "brittle", {"mass_factor": 2.0, "force_factor": 0.5})
+    assert own.kind == "genuine"
+    np.testing.assert_allclose(own.change(default).mass, 2 * default.mass)
+    np.testing.assert_allclose(own.change(default).gear, 0.5 * default.gear)
+    altered = find_condition(ant.env, "mass_x1.5", {"friction_factor": 0.25}).change(default)
+    np.testing.assert_allclose(altered.mass, 1.5 * default.mass)
+    np.testing.assert_allclose(altered.friction, 0.25 * default.friction)
+    with pytest.raises(BadInput, match="cannot express the shift hazards"):
+        find_condition(ant.env, "crowded", {"hazards": 12})
+    with pytest.raises(BadInput, match="feels no friction"):
+        find_condition(registry.make("SafetyPointGoal1"), "icy", {"friction_factor": 0.5})
+
+
+def test_nothing_that_touches_nothing_has_a_friction_condition() -> None:
+    assert "friction_x0.5" not in registry.make("cartpole-swingup").conditions()
+
+
+def test_settings_of_other_tasks_are_refused() -> None:
+    assert registry.make("cheetah-run", {"action_repeat": 2}).spec.action_repeat == 2
+    for task, settings, said in (
+        ("Ant", {"observation": "lidar"}, "no use for the env settings observation"),
+        ("cheetah-run", {"action_repeat": 1}, "its action repeat is 2"),
+    ):
+        with pytest.raises(BadInput, match=said):
+            registry.make(task, settings)
+
+
+def test_without_mujoco_a_task_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dreamproof.envs.locomotion.tasks", None)
+    with pytest.raises(BadInput, match=r"pip install 'dreamproof\[locomotion\]'"):
+        registry.make("Ant")

@@ -1,0 +1,160 @@
+"""Packs under the study engine: `dreamproof run` trains several cells in one process, through a kill and to proof."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from benchmarks.small_study import TRAINER
+from tests.tiny import AGENT_STEPS, CELLS, TASK, TRAIN, tiny_settings
+
+from dreamproof.base.files import read_json
+from dreamproof.cli.main import main
+from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
+from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_heartbeat
+from dreamproof.study import launch
+from dreamproof.study.commands import Target
+from dreamproof.study.opening import OpenStudy, open_study
+
+# Three arms of one seed: as many cells as in the pack whose compiled programs the other tests use.
+ARMS = {"baseline": {}, "full": CELLS["full"][1], "u_only": {"risk": {"uncertainty_weight": 1.0}}}
+EPISODES = 6
+QUICK = ("--no-check", "--no-report", "--plain")
+PATIENCE_SECONDS = 300.0
+
+
+def declare(place: Path, **changes: Any) -> Path:
+    """The file of a study of the tiny agent whose arms share a compile; `changes` replace whole keys."""
+    study: dict[str, Any] = {
+        "name": "packed",
+        "question": "Do several cells train in one process?",
+        "metric": {"name": "return", "smallest_difference": 1.0},
+        "task": TASK,
+        "trainer": "dreamer",
+        "settings": tiny_settings(),
+        "arms": {name: {"agent": agent} for name, agent in ARMS.items()},
+        "seeds": 1,
+        "agent_steps": AGENT_STEPS,
+        "conditions": ["id"],
+        "evaluation_episodes": EPISODES,
+        "pack_cells": len(ARMS),
+        "retries": {"first_wait_seconds": 0.05},
+    }
+    file = place / "packed.yaml"
+    file.write_text(yaml.safe_dump(study | changes, sort_keys=False))
+    return file
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    """What a condition becomes once it holds."""
+    until = time.monotonic() + PATIENCE_SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    return found
+
+
+@pytest.fixture(scope="module")
+def killed(program_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenStudy:
+    """A study of one pack whose trainer is killed with signal 9 after its first checkpoint."""
+    file = declare(tmp_path_factory.mktemp("packed"))
+    folder = StudyFolder(file.parent / "results" / "packed")
+    variables = {"JAX_COMPILATION_CACHE_DIR": str(program_cache), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+    words = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), *QUICK]
+    with file.with_suffix(".log").open("wb") as log:
+        engine = subprocess.Popen(words, env=os.environ | variables, stdout=log, stderr=log, start_new_session=True)
+
+        def passed_a_checkpoint() -> bool:
+            assert engine.poll() is None, file.with_suffix(".log").read_text()
+            beat = read_heartbeat(folder.run(Cell("full", 0)))
+            return beat is not None and beat.agent_steps > 2 * TRAIN["evaluate_every_agent_steps"]
+
+        wait_for(passed_a_checkpoint)
+        os.kill(read_json(folder.attempt("a000001").shim)["child"]["process_id"], signal.SIGKILL)
+        assert engine.wait(PATIENCE_SECONDS) == 0, file.with_suffix(".log").read_text()
+    return open_study(file)
+
+
+def test_all_cells_of_a_pack_are_trained_and_evaluated_by_one_process_each(killed: OpenStudy) -> None:
+    told = [(one.work, one.cause, len(one.cells)) for one in killed.state.attempts.values()]
+    assert told == [("train", "killed", 3), ("train", "completed", 3), ("evaluate", "completed", 3)]
+    assert all(killed.state.trained(cell) for cell in killed.state.cells.values())
+    assert all(killed.state.evaluated(one) for one in killed.state.eval_cells.values())
+
+
+def test_a_killed_pack_goes_on_from_the_newest_step_that_all_its_cells_have(killed: OpenStudy) -> None:
+    first, second, _ = killed.state.attempts.values()
+    assert "signal 9 (SIGKILL)" in " ".join(first.evidence)
+    assert first.from_agent_steps == {f"{arm}/0": 0 for arm in ARMS}
+    [step] = set(second.from_agent_steps.values())
+    every = TRAIN["evaluate_every_agent_steps"]
+    assert step % every == 0
+    assert 2 * every <= step < AGENT_STEPS
+    assert second.from_agent_steps == first.kept_agent_steps
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_every_cell_of_a_pack_has_a_proof_of_its_own(killed: OpenStudy, arm: str) -> None:
+    run = killed.run(Cell(arm, 0))
+    proof = prove_training(run, AGENT_STEPS)
+    assert not isinstance(proof, str), proof
+    evaluated = prove_evaluation(run, "id", EPISODES, proof.parameter_hash)
+    assert not isinstance(evaluated, str), evaluated
+    record = read_checkpoint(run.checkpoint_folders()[-1])
+    assert record is not None
+    assert record.pack == [f"{name}/0" for name in ARMS]
+
+
+def test_the_cells_of_a_pack_differ(killed: OpenStudy) -> None:
+    proofs = [known.proof for known in killed.state.cells.values()]
+    assert len({proof.parameter_hash for proof in proofs if proof is not None}) == len(ARMS)
+
+
+def test_a_cell_killed_under_the_engine_has_the_bits_of_one_never_stopped(
+    killed: OpenStudy, trained: dict[str, RunFolder]
+) -> None:
+    # The same cell in a pack with other cells, trained in one go by the loop alone.
+    expected, got = (prove_training(run, AGENT_STEPS) for run in (trained["baseline"], killed.run(Cell("baseline", 0))))
+    assert expected == got
+
+
+# A device that holds only so many cells at a time.
+NARROW_DEVICE = """
+import subprocess, sys
+most_cells, trainer, *runs = sys.argv[1:]
+if len(runs) > int(most_cells):
+    raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes")
+for run in runs:
+    subprocess.run([sys.executable, trainer, run, "--step-seconds", "0"], check=True)
+"""
+
+
+@pytest.mark.parametrize(("most_cells", "packs"), [(1, [4, 2, 1, 1, 1, 1]), (2, [4, 2, 2])])
+def test_a_pack_that_does_not_fit_into_device_memory_is_halved_until_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most_cells: int, packs: list[int]
+) -> None:
+    def scripted(_: Any, targets: list[Target]) -> list[list[str]]:
+        runs = [str(target.run.root) for target in targets]
+        return [[sys.executable, "-c", NARROW_DEVICE, str(most_cells), str(TRAINER), *runs]]
+
+    monkeypatch.setattr(launch, "train_commands", scripted)
+    file = declare(tmp_path, seeds=4, arms={"baseline": {}}, agent_steps=20, conditions=[], pack_cells=4)
+    monkeypatch.setattr(sys, "argv", ["dreamproof", "run", str(file), *QUICK])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    state = open_study(file).state
+    assert [len(one.cells) for one in state.attempts.values()] == packs
+    too_large = sum(size > most_cells for size in packs)
+    causes = [one.cause for one in state.attempts.values()]
+    assert causes == ["device_oom"] * too_large + ["completed"] * (len(packs) - too_large)
+    assert [(row["action"], row["pack_cells"]) for row in state.remedies] == [
+        ("halve_pack", size // 2) for size in packs[:too_large]
+    ]
+    assert all(state.trained(cell) for cell in state.cells.values())
