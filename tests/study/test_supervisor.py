@@ -13,6 +13,7 @@ from dreamproof.runs.records import ExitRecord
 from dreamproof.runs.writer import RunWriter
 from dreamproof.study import conduct
 from dreamproof.study.backends.api import Presence, Sighting
+from dreamproof.study.budget import REPORT_SECONDS
 from dreamproof.study.events import AttemptEnded, AttemptStarted
 from dreamproof.study.ledger import Ledger
 from dreamproof.study.opening import OpenStudy, open_study
@@ -280,8 +281,9 @@ def test_the_budget_stops_everything_before_it_is_exceeded(tmp_path: Path) -> No
 
     stage.backend.on_stop = stopped
     assert stage.supervisor.run() is Ending.BUDGET
-    # Two slots at 1 a second each: 200 seconds are paid for, and the grace must fit into them.
-    assert all(150.0 < seconds + stage.backend.graces["a000001"] <= 200.0 for seconds in ended_after)
+    # Two slots at 1 a second each: 200 seconds are paid for, and the grace and the reports must fit into them.
+    closing = stage.backend.graces["a000001"] + REPORT_SECONDS
+    assert all(150.0 < seconds + closing <= 200.0 for seconds in ended_after)
     assert [row["budget"] for row in stage.events("budget_reached")] == [400.0]
     assert len(stage.backend.started) == 2
 

@@ -1,4 +1,4 @@
-"""The hard stop of money: reached while what is left still pays for saving and stopping."""
+"""The hard stop of money: reached while what is left still pays for saving, stopping and the reports."""
 
 from dreamproof.settings.study import Study
 from dreamproof.study.cost import count, money_per_ms
@@ -6,6 +6,9 @@ from dreamproof.study.state import StudyState
 
 RESERVED_SHARE = 0.1
 LOOP_SECONDS = 2.0
+REPORT_SECONDS = 20.0
+MOST_REPORT_SHARE = 0.4
+"""Of a budget so small that the reports would eat it up."""
 
 
 class Budget:
@@ -14,6 +17,7 @@ class Budget:
     def __init__(self, study: Study) -> None:
         self.study = study
         self.grace_seconds = 0.0
+        self._report_seconds = 0.0
         self._spent_before = 0.0
         self._began = 0.0
         self._running = 0
@@ -28,6 +32,8 @@ class Budget:
         self._spent_before = count(state, wall_clock).total_money
         whole_seconds = self.study.money.budget / self._money_per_second
         self.grace_seconds = min(longest_grace_seconds, RESERVED_SHARE * whole_seconds)
+        if self.study.backend.kind == "local":
+            self._report_seconds = min(REPORT_SECONDS, MOST_REPORT_SHARE * whole_seconds)
 
     def meter(self, monotonic: float, running: int) -> None:
         """On a cluster only what runs is paid for: counts the time since the last call for so many attempts."""
@@ -41,10 +47,10 @@ class Budget:
         return self._spent_before + (monotonic - self._began) * self._money_per_second
 
     def is_reached(self, monotonic: float) -> bool:
-        """Whether everything must stop now, so that the rest pays for `grace_seconds` of stopping."""
+        """Whether everything must stop now, so that the rest pays for stopping and for reports made on this machine."""
         budget = self.study.money.budget
         if budget is None or self._money_per_second == 0:
             return False
         loop = min(LOOP_SECONDS, RESERVED_SHARE * budget / self._money_per_second)
-        reserve = (self.grace_seconds + loop) * self._money_per_second
+        reserve = (self.grace_seconds + loop + self._report_seconds) * self._money_per_second
         return self.spent(monotonic) + reserve >= budget
