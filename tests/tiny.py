@@ -192,7 +192,7 @@ def write_pwm_cells(place: Path, train: dict[str, Any] | None = None) -> dict[st
     return folders
 
 
-def told_otherwise(pack: Pack, cells: Sequence[DreamerCell], seeds: Sequence[int]) -> Pack:
+def told_otherwise(pack: Pack, cells: Sequence[DreamerCell | PwmCell], seeds: Sequence[int]) -> Pack:
     """A pack with other seeds and traced settings that runs the compiled programs of `pack`."""
     other = copy(pack)
     other.told = Told(jnp.asarray(seeds, jnp.uint32), stacked_scalars(cells))

@@ -74,6 +74,7 @@ TABLE: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
     ("hangup-ssh", {"exit_code": 129}, {}, "SIGHUP"),
     ("timeout-slurm", {"signal": 15}, {}, "DUE TO TIME LIMIT"),
     ("preempted-slurm", {"signal": 15}, {}, "DUE TO PREEMPTION"),
+    ("bad_config-unseen-path", CODE, {}, "/scratch/lab/paper/attempts cannot be seen from node n12"),
     ("node_lost-slurm", {"signal": 15}, {}, "DUE TO NODE FAILURE"),
     ("node_lost-device", CODE, {}, "uncorrectable ECC"),
     ("stalled-silent", {"signal": 9, "asked_to_stop": "stalled: no progress for 300 s"}, {}, "no progress for 300 s"),
@@ -237,6 +238,23 @@ SLURM: list[tuple[SlurmEvidence, str, Cause]] = [
 def test_what_a_cluster_says_is_evidence_too(slurm: SlurmEvidence, tail: str, cause: Cause) -> None:
     text = read_tail(TAILS / f"{tail}.txt") if tail else ""
     assert diagnose(Evidence(output_tail=text, slurm=slurm)).cause is cause
+
+
+@pytest.mark.parametrize(
+    ("exit_fields", "cause"),
+    [
+        ({"signal": 15}, Cause.PREEMPTED),
+        ({"signal": 9}, Cause.PREEMPTED),
+        ({"exit_code": 0}, Cause.PREEMPTED),
+        ({"exit_code": 1}, Cause.PREEMPTED),
+        ({"signal": 11}, Cause.BUG),
+        ({"exit_code": 0, "asked_to_stop": "timeout: the time limit is near"}, Cause.TIMEOUT),
+        ({"exit_code": 1, "asked_to_stop": "timeout: the time limit is near"}, Cause.TIMEOUT),
+    ],
+)
+def test_a_job_that_was_put_back_is_preempted_unless_more_is_known(exit_fields: dict[str, Any], cause: Cause) -> None:
+    slurm = SlurmEvidence("REQUEUED", reason="Restarts=1")
+    assert judge("", exit_fields, slurm=slurm).cause is cause
 
 
 def test_our_own_stop_of_a_cluster_job_keeps_its_reason() -> None:

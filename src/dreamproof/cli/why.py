@@ -66,6 +66,8 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
 
 
 def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
+    from dreamproof.study.cluster import live_evidence
+
     attempt = opened.state.attempts[name]
     return {
         "attempt": name,
@@ -75,7 +77,7 @@ def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
         "wall_seconds": attempt.wall_seconds,
         "cause": attempt.cause,
         "cell_causes": attempt.cell_causes,
-        "evidence": attempt.evidence,
+        "evidence": live_evidence(opened, name) if attempt.open else attempt.evidence,
         "from_agent_steps": attempt.from_agent_steps,
         "reached_agent_steps": attempt.reached_agent_steps,
         "kept_agent_steps": attempt.kept_agent_steps,

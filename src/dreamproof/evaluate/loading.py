@@ -6,6 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from dreamproof.agents.api import Agent
 from dreamproof.agents.registry import make_agent
@@ -72,13 +73,23 @@ _MADE: dict[tuple[str, str, str], tuple[Agent, Env, Any]] = {}
 
 
 def _made(settings: RunSettings, cell: CellSettings) -> tuple[Agent, Env, Any]:
-    """Agent, env and an untrained state; cells that can share a compile share them, so that it is compiled once."""
+    """Agent, env and a blank state; cells that can share a compile share them, so that it is compiled once."""
     key = (settings.trainer, settings.task, static_key(cell))
     if key not in _MADE:
         env = make_env(settings.task, cell.env)
         agent = make_agent(settings.trainer, env.spec, cell.agent)
-        _MADE[key] = (agent, env, eqx.filter_jit(agent.init_state)(jax.random.key(0)))
+        _MADE[key] = (agent, env, _blank_state(agent))
     return _MADE[key]
+
+
+def _blank_state(agent: Agent) -> Any:
+    """A learning state of zeros: drawing its first numbers would take a long compile, and all are replaced."""
+    shapes = eqx.filter_eval_shape(agent.init_state, jax.random.key(0))
+
+    def blank(leaf: Any) -> Any:
+        return np.zeros(leaf.shape, leaf.dtype) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+
+    return jax.tree.map(blank, shapes)
 
 
 def check_record(settings: RunSettings, folder: CheckpointFolder) -> CheckpointRecord:

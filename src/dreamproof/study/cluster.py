@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 from dreamproof.base.files import read_json
+from dreamproof.base.words import bytes_text
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.settings.study import memory_bytes
 from dreamproof.study.backends.api import Placement
@@ -11,6 +12,7 @@ from dreamproof.study.backends.slurm import job_name
 from dreamproof.study.backends.slurm_commands import OVER, SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm_queue import WAITING_STATES, JobTable, placement, read_snapshot
 from dreamproof.study.backends.slurm_script import Submission, script_text
+from dreamproof.study.lease import is_elsewhere, read_holder
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.plan import Gap
 
@@ -23,7 +25,8 @@ def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | No
     attempts = opened.state.open_attempts
     if slurm is None or not attempts:
         return {}
-    if supervised:
+    holder = read_holder(opened.folder.lease)
+    if supervised and holder is not None and not is_elsewhere(holder):  # of another machine it is not known
         return {name: one for name, one in read_snapshot(opened.folder.queue).items() if name in attempts}
     commands = commands or SlurmCommands()
     table = JobTable(commands, job_name(opened.folder, opened.study.name), slurm.poll_seconds)
@@ -46,6 +49,29 @@ def _placement(folder: AttemptFolder, table: JobTable) -> Placement:
     if job is None:
         return Placement(number, state=UNSEEN, reason="Slurm does not speak of it")
     return placement(job, number)
+
+
+def live_evidence(opened: OpenStudy, attempt: str, commands: SlurmCommands | None = None) -> list[str]:
+    """What Slurm says at this moment of an attempt that is not over: where it is or why it waits, and its memory."""
+    slurm = opened.study.backend.slurm
+    if slurm is None or attempt not in opened.state.open_attempts:
+        return []
+    commands = commands or SlurmCommands()
+    place = placements(opened, False, commands)[attempt]
+    lines = [f"Slurm: {place.state}, {place_words(place)}"]
+    told = read_json(opened.folder.attempt(attempt).job)
+    job_id = told.get("job_id") if isinstance(told, dict) else None
+    if place.state != "RUNNING" or not job_id:
+        return lines
+    try:
+        peak_bytes = commands.live_peak_bytes(job_id)
+    except SlurmError as error:
+        return [*lines, f"Slurm: memory is not known: {error.seen}"]
+    if peak_bytes is not None:
+        asked = opened.state.known_cell(opened.state.attempts[attempt].cells[0]).memory_bytes
+        limit = bytes_text(asked or memory_bytes(slurm.memory))
+        lines.append(f"Slurm: peak memory {bytes_text(peak_bytes)} so far of {limit} asked for")
+    return lines
 
 
 def place_words(place: Placement) -> str:

@@ -324,7 +324,7 @@ def _find_after_exit_zero(evidence: Evidence, lines: list[str]) -> Finding:
     strong = _frozen(evidence) or _memory_finding(evidence, lines) or _slurm_finding(evidence)
     if strong is not None:
         return _with_exit(strong, words)
-    asked = _asked(evidence, lines)
+    asked = _asked(evidence, lines) or _requeued(evidence.slurm)
     if asked is not None:
         return _with_exit(asked, words)
     stopped = [line for line in lines[-20:] if re.search(r"\b(?:signal 15|SIGTERM)\b", line)]
@@ -350,6 +350,7 @@ def _find_after_exit_code(evidence: Evidence, lines: list[str], code: int) -> Fi
     asked = _asked(evidence, lines)
     if asked is not None and (strong is None or strong.cause in (Cause.BUG, Cause.KILLED, Cause.STOPPED_BY_USER)):
         return _with_exit(asked, words)
+    strong = strong or _requeued(evidence.slurm)
     if strong is not None:
         return _with_exit(strong, words)
     return Finding(Cause.UNKNOWN, [words, "no traceback and no fatal line in its output", *_last_line(lines)])
@@ -361,6 +362,8 @@ def _find_after_signal(evidence: Evidence, lines: list[str], number: int) -> Fin
     asked = _asked(evidence, lines)
     strong = _memory_finding(evidence, lines) or (asked if evidence.asked_to_stop is not None else None)
     strong = strong or _slurm_finding(evidence) or asked or read_system_line(lines)
+    if strong is None and number not in FAULT_SIGNALS:
+        strong = _requeued(evidence.slurm)
     if strong is not None:
         return _with_exit(strong, words)
     if number == signal.SIGHUP:

@@ -56,6 +56,7 @@ SYSTEM_LINES = _rules(
     (Cause.TIMEOUT, r"\bDUE TO TIME[ _]?LIMIT\b"),
     (Cause.PREEMPTED, r"\bDUE TO PREEMPTION\b|\bjob \S+ (?:was )?preempted\b"),
     (Cause.NODE_LOST, r"\bDUE TO NODE FAILURE\b|\bNODE_FAIL\b"),
+    (Cause.BAD_CONFIG, r"^dreamproof: .+ cannot be seen from node "),
 )
 
 DEVICE_MEMORY = (

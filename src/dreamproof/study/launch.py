@@ -138,9 +138,20 @@ def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStart
     events: list[AttemptStarted] = []
     for name in names:
         order = read_json(folder.attempt(name).order) if name not in state.attempts else None
+        if _goes_on_from_open(state, name):
+            continue  # told when its first turn has its end, and so the step from which it goes on
         if isinstance(order, dict) and isinstance(order.get("event"), dict):
             events.append(ordered_event(state, order["event"]))
     return events
+
+
+def _goes_on_from_open(state: StudyState, name: str) -> bool:
+    """Whether an attempt is a further turn of a job whose turn before has no end on record."""
+    first, again, restarts = name.partition("r")
+    if not again:
+        return False
+    before = first if restarts == "1" else f"{first}r{int(restarts) - 1}"
+    return before not in state.attempts or state.attempts[before].open
 
 
 def ordered_event(state: StudyState, row: dict[str, Any]) -> AttemptStarted:

@@ -32,11 +32,11 @@ Fields = dict[str, Any]
 
 
 def train_status(state: StudyState, cell: CellState) -> str:
-    """One word: proven, running, stopped, unproven, waiting (begun, not running) or missing."""
+    """One word: proven, running, stopped, unproven, waiting (begun or queued, not running) or missing."""
     if state.trained(cell):
         return "proven"
     if cell.running is not None:
-        return "running"
+        return _open_word(state, cell.running)
     if cell.stopped is not None:
         return "stopped"
     if cell.unproven is not None:
@@ -44,13 +44,19 @@ def train_status(state: StudyState, cell: CellState) -> str:
     return "waiting" if cell.attempts else "missing"
 
 
+def _open_word(state: StudyState, attempt: str) -> str:
+    """An attempt that is not over runs, or waits for its place on a cluster."""
+    on_cluster = state.study is not None and state.study.backend.kind == "slurm"
+    return "waiting" if on_cluster and state.attempts[attempt].placed is None else "running"
+
+
 def eval_status(state: StudyState, eval_cell: EvalState) -> str:
-    """One word: proven, running, stopped, unproven or missing."""
+    """One word: proven, running, waiting (in a queue), stopped, unproven or missing."""
     if state.evaluated(eval_cell):
         return "proven"
     cell = state.known_cell(str(eval_cell.cell))
     if cell.eval_running is not None and eval_cell.condition in state.attempts[cell.eval_running].conditions:
-        return "running"
+        return _open_word(state, cell.eval_running)
     if cell.eval_stopped is not None:
         return "stopped"
     return "unproven" if eval_cell.unproven is not None else "missing"

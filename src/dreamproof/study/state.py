@@ -346,12 +346,15 @@ class StudyState:
         transient = attempt.transient and text not in attempt.cell_causes
         died = cause not in ("completed", "stopped_by_user")
         if attempt.work == "evaluate":
-            cell.eval_running, cell.eval_last_cause = None, cause
+            # A job that a scheduler began again may be on record as running before its first turn ends.
+            cell.eval_running = None if cell.eval_running == attempt.name else cell.eval_running
+            cell.eval_last_cause = cause
             if died:
                 cell.eval_deaths[cause] = cell.eval_deaths.get(cause, 0) + 1
                 cell.eval_fruitless += transient
             return
-        cell.running, cell.last_cause, cell.last_evidence = None, cause, attempt.evidence
+        cell.running = None if cell.running == attempt.name else cell.running
+        cell.last_cause, cell.last_evidence = cause, attempt.evidence
         cell.wall_seconds += (attempt.wall_seconds or 0.0) / max(1, len(attempt.cells))
         kept = attempt.kept_agent_steps.get(text, cell.kept_agent_steps)
         cell.fruitless = 0 if kept > attempt.from_agent_steps.get(text, 0) else cell.fruitless

@@ -40,6 +40,22 @@ def fresh(agent: PwmAgent) -> PwmState:
     return _fresh(agent.spec, agent.settings)
 
 
+def lively(agent: PwmAgent, spread: float = 0.3) -> PwmState:
+    """A state none of whose numbers is 0, made without compiling anything."""
+    draw = np.random.default_rng(0)
+
+    def number(path: Any, leaf: Any) -> Any:
+        if not eqx.is_inexact_array_like(leaf) and not hasattr(leaf, "dtype"):
+            return leaf
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return jnp.ones(leaf.shape, leaf.dtype)
+        around = 1.0 if jax.tree_util.keystr(path).endswith(".scale") else 0.0
+        return jnp.asarray(around + spread * draw.normal(size=leaf.shape), leaf.dtype)
+
+    shapes = eqx.filter_eval_shape(agent.init_state, jax.random.key(0))
+    return jax.tree_util.tree_map_with_path(number, shapes)
+
+
 def true_reward(observation: Array, action: Array) -> Array:
     """What a step from `observation` (..., 2) with `action` (..., 1) pays: up to 3, and 0 in the middle."""
     return 1.5 * observation[..., 0] + observation[..., 1] * action[..., 0]

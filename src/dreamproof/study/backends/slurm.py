@@ -5,7 +5,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dreamproof.base.files import read_json, read_tail, write_json, write_text
@@ -29,6 +29,7 @@ from dreamproof.study.processes import Identity, boot_id, process_facts
 from dreamproof.study.shim import claim
 
 MOST_ELEMENTS = 1000
+MOST_ACCOUNTED = 200
 LEAST_WAIT_SECONDS = 1.0
 SETTLING_SECONDS = 5.0
 SILENT_CONTROLLER_SECONDS = 120.0
@@ -83,7 +84,8 @@ class SlurmBackend:
         self._queue: list[AttemptFolder] = []
         self._known: dict[Path, _Known] = {}
         self._refused: dict[Path, str] = {}
-        self._accounting = True
+        self._accounts: dict[str, Job] = {}
+        self._to_account: list[str] = []
         self._to_signal: list[str] = []
         self._to_cancel: list[str] = []
 
@@ -131,6 +133,7 @@ class SlurmBackend:
         """Hands in what was started, sends what is to be sent, and sleeps; a shared disk wakes nobody."""
         self._hand_in()
         self._send()
+        self._ask_accounting()
         time.sleep(max(LEAST_WAIT_SECONDS, seconds))
 
     def close(self) -> None:
@@ -187,7 +190,8 @@ class SlurmBackend:
             if known.submission == submission and not known.array_job:
                 known.array_job, known.since_poll = array_job, self.table.polls
                 value = {"array_job": array_job, "element": known.element, "first": known.first, "restarts": 0}
-                write_json(AttemptFolder(root).job, {**value, "submission": submission}, durable=False)
+                if not AttemptFolder(root).job.exists():  # a job that has begun knows more about itself
+                    write_json(AttemptFolder(root).job, {**value, "submission": submission}, durable=False)
 
     def _take_answer(self) -> None:
         for name in {known.submission for known in self._known.values() if not known.array_job and known.submission}:
@@ -283,7 +287,9 @@ class SlurmBackend:
             if folder.exit.exists() and self.table.silent_seconds() > SILENT_CONTROLLER_SECONDS:
                 return self._over(folder, known, None)
             return self._running(folder, known, None) if began else Sighting(Presence.WAITING)
-        job = self._accounted(known)
+        if self._awaits_accounts(known):
+            return Sighting(Presence.RUNNING if began else Presence.WAITING)
+        job = self._accounts.get(known.job)
         if job is not None and job.over:
             return self._look_at(folder, known, job)
         if not began and self.table.knows(known.array_job):
@@ -302,6 +308,7 @@ class SlurmBackend:
             return self._look_at_requeued(folder, known, job)
         if job.over:
             return self._look_at_ended(folder, known, job)
+        known.over_since = None
         if job.state in WAITING_STATES:
             return self._look_at_waiting(folder, known, job)
         self._press(folder, known)
@@ -345,7 +352,32 @@ class SlurmBackend:
             known.over_since = self._monotonic()
         if not is_settled(folder) and not _is_void(folder) and not self._is_settled_late(known):
             return Sighting(Presence.RUNNING, placement=placement(job, known.job))
+        if job.state == "FAILED" and self._awaits_accounts(known):
+            return Sighting(Presence.RUNNING, placement=placement(job, known.job))
         return self._over(folder, known, job)
+
+    def _awaits_accounts(self, known: _Known) -> bool:
+        """Whether the accounting, which hears of an end later than the controller, may still say more about it."""
+        if known.over_since is None:
+            known.over_since = self._monotonic()
+        told = self._accounts.get(known.job)
+        if not self.commands.has_accounting or (told is not None and told.over) or self._is_settled_late(known):
+            return False
+        if known.job not in self._to_account:
+            self._to_account.append(known.job)
+        return True
+
+    def _ask_accounting(self) -> None:
+        """Asks about everything that waits for an answer, in one call; what gets none is asked about again."""
+        if not self._to_account or not self.commands.has_accounting or self.commands.is_quiet():
+            return
+        asked, self._to_account = self._to_account[:MOST_ACCOUNTED], self._to_account[MOST_ACCOUNTED:]
+        try:
+            self._accounts.update(self.commands.accounted(asked))
+        except SlurmBusy:
+            return
+        except SlurmError:
+            self.commands.has_accounting = False  # whoever may not ask it gets no better answer later
 
     def _is_settled_late(self, known: _Known) -> bool:
         return known.over_since is not None and self._monotonic() - known.over_since >= SETTLING_SECONDS
@@ -384,28 +416,20 @@ class SlurmBackend:
 
     def _over(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
         record = read_exit(folder.exit)
-        if job is not None and job.state == "FAILED":
-            job = self._accounted(known) or job
+        told = self._accounts.pop(known.job, None)
+        if job is not None and told is not None:
+            job = replace(job, step_states=told.step_states)
         words = self._slurm_words(folder.root.name, known)
+        heir = AttemptFolder(folder.root.with_name(restarted_name(known.first, known.restarts + 1)))
         self._forget(folder)
         return Sighting(
             Presence.ENDED if record is not None else Presence.LOST,
             record,
             never_began=_is_void(folder),
             placement=placement(job, known.job) if job is not None else Placement(known.job),
+            successor=heir.root.name if heir.order.exists() else None,
             facts=_facts(_evidence(job) if job is not None else None, words),
         )
-
-    def _accounted(self, known: _Known) -> Job | None:
-        """The accounting's word, steps included; not asked again where there is no accounting."""
-        if not self._accounting or self.commands.is_quiet():
-            return None
-        try:
-            found = self.commands.accounted(known.job)
-        except SlurmError:
-            return None
-        self._accounting = self.commands.has_accounting
-        return found
 
     def _slurm_words(self, attempt: str, known: _Known) -> str:
         """What Slurm wrote about this turn of an element, beside the trainer's own output."""

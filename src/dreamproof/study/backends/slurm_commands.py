@@ -19,9 +19,9 @@ from dreamproof.base.errors import DreamproofError, ExitCode
 LEAST_GAP_SECONDS = 1.0
 CALL_SECONDS = 60.0
 FIRST_BACK_OFF_SECONDS = 2.0
-LONGEST_BACK_OFF_SECONDS = 120.0
+LONGEST_BACK_OFF_SECONDS = 30.0
 BUSY_SHARE = 20.0
-"""A controller that takes t seconds for an answer is asked again after 20 t at the earliest."""
+"""A controller that takes t seconds for its answers is asked again after 20 t at the earliest."""
 JSON_WITH_FILTERS = (23, 11)
 """Older versions have --json too, but then print the jobs of every user whatever is asked for."""
 OUR_FORMATS = ("SBATCH_", "SQUEUE_", "SCANCEL_", "SACCT_", "SINFO_", "SSTAT_")
@@ -47,7 +47,8 @@ COLUMNS = (
     "tres-alloc",
     "Comment",
 )
-ACCOUNTED = "JobID,State,ExitCode,DerivedExitCode,Reason,Restarts,NodeList,Submit,Start,End,AllocTRES,JobName"
+ACCOUNTED = "JobID,State,ExitCode,DerivedExitCode,Reason,NodeList,Submit,Start,End,AllocTRES"
+NO_ACCOUNTING = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 OVER = frozenset(
     {
         "COMPLETED",
@@ -127,7 +128,7 @@ class SlurmCommands:
         self._last_call = float("-inf")
         self._back_off_seconds = 0.0
         self._quiet_until = float("-inf")
-        self.last_seconds = 0.0
+        self._answer_seconds = (0.0, 0.0)
         self.calls = 0
         self.has_accounting = True
         self._version: tuple[int, int] | None = None
@@ -162,34 +163,28 @@ class SlurmCommands:
             self._call(["squeue", "--me", "--noheader", "--states=all", f"--name={name}", f"--Format={columns}"])
         )
 
-    def all_jobs_json(self, name: str) -> list[Job]:
-        """The same by way of --json, for versions that print all jobs there."""
-        return jobs_from_json(self._call(["squeue", "--json"]), name)
+    def requeue(self, job: str) -> None:
+        """Puts a job back into the queue; its process is ended for it."""
+        self._call(["scontrol", "requeue", job])
 
-    def describe(self, job: str) -> dict[str, str]:
-        """Fields of `scontrol show job`; empty where the controller has forgotten the job."""
-        done = self._run(["scontrol", "--oneliner", "show", "job", job])
-        if done.returncode != 0:
-            if BUSY.search(done.stderr):
-                raise _failure("scontrol show job", _one_line(done.stderr))
-            return {}
-        return dict(re.findall(r"(\S+?)=(\S*)", done.stdout.splitlines()[0] if done.stdout else ""))
-
-    def accounted(self, job: str) -> Job | None:
-        """What the accounting remembers of an element, steps included; None without accounting or memory."""
-        words = ["sacct", "--noheader", "--parsable2", f"--format={ACCOUNTED}", f"--jobs={job}"]
+    def accounted(self, jobs: list[str]) -> dict[str, Job]:
+        """What the accounting remembers of elements, steps included, in one call; nothing where there is none."""
+        words = ["sacct", "--noheader", "--parsable2", f"--format={ACCOUNTED}", f"--jobs={','.join(jobs)}"]
         done = self._run(words)
         if done.returncode != 0:
-            if BUSY.search(done.stderr):
+            if not NO_ACCOUNTING.search(done.stderr):
                 raise _failure("sacct", _one_line(done.stderr))
             self.has_accounting = False
-            return None
-        return job_from_accounting(done.stdout, job)
+            return {}
+        found = {job: job_from_accounting(done.stdout, job) for job in jobs}
+        return {job: told for job, told in found.items() if told is not None}
 
-    def live_peak(self, job: str) -> str:
-        """MaxRSS of a running job's batch step, as sstat writes it; empty where it tells nothing."""
-        done = self._run(["sstat", "--noheader", "--parsable2", "--format=MaxRSS", f"--jobs={job}.batch"])
-        return done.stdout.strip().splitlines()[0] if done.returncode == 0 and done.stdout.strip() else ""
+    def live_peak_bytes(self, job_id: str) -> int | None:
+        """The most memory that any step of a running job has had; an element goes by its own number here."""
+        words = ["sstat", "--noheader", "--parsable2", "--allsteps", "--noconvert", "--format=MaxRSS"]
+        done = self._run([*words, f"--jobs={job_id}"])
+        sizes = [int(text) for text in done.stdout.split() if text.isdigit()]
+        return max(sizes, default=None)
 
     def cancel(self, name: str, jobs: list[str]) -> None:
         """Cancels these jobs where they bear this name; those that are over already are none to complain of."""
@@ -225,8 +220,9 @@ class SlurmCommands:
         return self._version
 
     def next_poll_seconds(self, poll_seconds: float) -> float:
-        """How long to wait between two polls: longer where the controller is slow."""
-        return max(poll_seconds, BUSY_SHARE * self.last_seconds)
+        """How long to wait between two polls: longer where the controller was slow twice in a row."""
+        slow_seconds = BUSY_SHARE * min(self._answer_seconds)
+        return max(poll_seconds, min(LONGEST_BACK_OFF_SECONDS, slow_seconds))
 
     def _call(self, words: list[str]) -> str:
         done = self._run(words)
@@ -252,7 +248,8 @@ class SlurmCommands:
             raise SlurmError(
                 f"{words[0]}: no such command on this machine", "run it on a login node of the cluster: which sbatch"
             ) from None
-        self.last_seconds = self._monotonic() - began
+        self._last_call = self._monotonic()
+        self._answer_seconds = (self._answer_seconds[1], self._last_call - began)
         if done.returncode != 0 and BUSY.search(done.stderr):
             self._fall_quiet()
         else:
@@ -402,7 +399,7 @@ def job_from_accounting(text: str, job: str) -> Job | None:
         row["ExitCode"] or "0:0",
         row["DerivedExitCode"] or "0:0",
         "" if row["Reason"] in ("", "None") else row["Reason"],
-        int(row["Restarts"]) if row["Restarts"].isdigit() else 0,
+        0,
         row["NodeList"],
         _seconds(row["Submit"]),
         _seconds(row["Start"]),

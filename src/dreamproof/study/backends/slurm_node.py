@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -16,10 +15,11 @@ from typing import Any
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study import shim
+from dreamproof.study.backends.slurm_commands import SlurmCommands, SlurmError
 
 LEASE_MARGIN_SECONDS = 5.0
 LOOK_SECONDS = 0.5
-REQUEUE_SECONDS = 60.0
+END_SECONDS = 60.0
 ALREADY_TAKEN = 0
 
 
@@ -70,6 +70,7 @@ def own_job(first: str, restarts: int) -> dict[str, Any]:
     """Which job this process is, from what Slurm tells it."""
     tell = os.environ.get
     return {
+        "job_id": tell("SLURM_JOB_ID", ""),
         "array_job": tell("SLURM_ARRAY_JOB_ID", tell("SLURM_JOB_ID", "")),
         "element": int(tell("SLURM_ARRAY_TASK_ID", "0")),
         "first": first,
@@ -102,14 +103,13 @@ def work(attempts: Path, first: str, requeue: bool = True) -> int:
 
 def go_back_into_queue(job: str) -> None:
     """Asks for another turn of the same job; where that is not allowed, the supervisor submits a new one."""
-    done = subprocess.run(
-        ["scontrol", "requeue", job], capture_output=True, text=True, timeout=REQUEUE_SECONDS, check=False
-    )
-    if done.returncode != 0:
-        print(f"scontrol requeue {job}: {done.stderr.strip()}", flush=True)
+    try:
+        SlurmCommands().requeue(job)
+    except SlurmError as error:
+        print(error.seen, flush=True)
         return
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-    time.sleep(REQUEUE_SECONDS)  # Slurm ends this process now
+    time.sleep(END_SECONDS)  # Slurm ends this process now
 
 
 def main() -> None:

@@ -1,0 +1,49 @@
+"""However the gradient of the model is made, it is the same: deferred or not, recomputed or remembered, in pieces."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.agents.pwm import toy
+
+from dreamproof.settings.traced import traced_values
+
+KINDS: dict[str, dict[str, Any]] = {
+    "mlp": {"kind": "mlp"},
+    "flow": {"kind": "flow", "integrator": "heun", "substeps": 1},
+}
+PLAIN: dict[str, Any] = {"deferred": False, "kept": "everything"}
+SMALL: dict[str, Any] = {"units": [8, 8], "latent": 8, "encoder_units": [8]}
+
+
+def gradient(kind: str, way: dict[str, Any]) -> dict[str, np.ndarray]:
+    """The gradient on one batch, by the names of its arrays."""
+    agent = toy.make_agent(dynamics=KINDS[kind], world_model=SMALL | way)
+    scales = jax.tree.map(jnp.asarray, traced_values(agent.settings))["world_model"]
+    # The time of a flow's loss is drawn anew in every piece, so that loss stays out.
+    scales |= {"dynamics_scale": jnp.asarray(0.0), "endpoint_scale": jnp.asarray(1.0)}
+    windows = toy.windows(jax.random.key(1), steps=3, batch=8)
+    found = eqx.filter_jit(agent._model_gradients)(toy.lively(agent).model, windows, jax.random.key(2), scales)[0]
+    leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(found, eqx.is_array))
+    return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
+
+
+@pytest.fixture(scope="module", params=list(KINDS))
+def plain(request: pytest.FixtureRequest) -> tuple[str, dict[str, np.ndarray]]:
+    """A kind of dynamics, and its gradient as autodiff makes it."""
+    return request.param, gradient(request.param, PLAIN)
+
+
+@pytest.mark.parametrize("way", [{}, {"kept": "steps", "micro_batches": 4}], ids=["deferred", "recomputed in pieces"])
+def test_all_ways_to_the_gradient_lead_to_the_same(plain: tuple[str, Any], way: dict[str, Any]) -> None:
+    kind, expected = plain
+    if kind == "flow" and "micro_batches" in way:
+        way = {"kept": "steps"}
+    found = gradient(kind, way)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        assert np.abs(value).max() > 0, name
+        np.testing.assert_allclose(found[name], value, atol=3e-5 * np.abs(value).max(), rtol=1e-3, err_msg=name)

@@ -1,0 +1,134 @@
+"""Evaluation: complete episodes, the same layouts for everyone, final and selected, and the files they end in."""
+
+import shutil
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.tiny import AGENT_STEPS
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import write_json
+from dreamproof.envs.shift import find_condition
+from dreamproof.evaluate import __main__ as command
+from dreamproof.evaluate.episodes import Evaluator, run_episodes
+from dreamproof.evaluate.loading import Loaded, load
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import prove_evaluation, prove_training, read_evaluation, read_heartbeat
+from dreamproof.runs.records import EvaluationRecord
+
+Trained = dict[str, RunFolder]
+EPISODES = 6
+
+
+def loaded(trained: Trained, name: str) -> Loaded:
+    """The final agent of a cell, which is there."""
+    found = load(trained[name], "final")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def evaluated(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The baseline after `python -m dreamproof.evaluate`, with an older checkpoint selected."""
+    root = tmp_path_factory.mktemp("evaluated") / "run"
+    shutil.copytree(trained["baseline"].root, root)
+    run = RunFolder(root)
+    write_json(run.selected, {"agent_steps": run.checkpoint_folders()[0].agent_steps})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "use_compilation_cache", lambda: None)
+        patch.setattr(sys, "argv", ["evaluate", str(root), "--conditions", "id"])
+        assert command.main() == 0
+    return run
+
+
+@pytest.fixture(scope="module")
+def record(evaluated: RunFolder) -> EvaluationRecord:
+    """What was written of the condition `id`."""
+    found = read_evaluation(evaluated, "id")
+    assert found is not None
+    return found
+
+
+def test_final_and_selected_are_both_evaluated(evaluated: RunFolder, record: EvaluationRecord) -> None:
+    steps = {which: made.agent_steps for which, made in record.checkpoints.items()}
+    assert steps == {"final": AGENT_STEPS, "selected": evaluated.checkpoint_folders()[0].agent_steps}
+    hashes = {made.parameter_hash for made in record.checkpoints.values()}
+    assert len(hashes) == 2
+
+
+@pytest.mark.parametrize("which", ["final", "selected"])
+def test_rows_hold_every_episode_whole(record: EvaluationRecord, which: str) -> None:
+    made = record.checkpoints[which]
+    assert {"return", "cost", "goals", "length", "shadow/uncertainty", "shadow/violation"} <= set(made.episodes)
+    assert all(len(values) == EPISODES for values in made.episodes.values())
+    assert made.episodes["length"] == [10.0] * EPISODES
+    assert made.gradient_steps > 0
+    assert all(np.isfinite(values).all() for values in made.episodes.values())
+
+
+def test_floors_stand_beside_the_results(record: EvaluationRecord) -> None:
+    assert set(record.floors) == {"random"}
+    assert set(record.floors["random"]) == {"return", "cost", "goals"}
+
+
+def test_coverage_and_its_claim_are_facts_of_a_checkpoint(record: EvaluationRecord) -> None:
+    facts = record.checkpoints["final"].scalars
+    assert facts["certificate/claimed"] == pytest.approx(0.9)
+    # Six calibration episodes are too few to promise 0.9: the offset is infinite and covers everything.
+    assert facts["certificate/offset"] == np.inf
+    assert facts["certificate/coverage"] == 1.0
+    assert 0.0 <= facts["auroc/uncertainty"] <= 1.0
+
+
+def test_an_evaluation_proves_itself_against_the_trained_checkpoint(evaluated: RunFolder) -> None:
+    trained_proof = prove_training(evaluated, AGENT_STEPS)
+    assert not isinstance(trained_proof, str)
+    proof = prove_evaluation(evaluated, "id", EPISODES, trained_proof.parameter_hash)
+    assert not isinstance(proof, str), proof
+    assert proof.episodes == EPISODES
+    beat = read_heartbeat(evaluated)
+    assert beat is not None and beat.phase == "evaluate"
+
+
+def test_all_arms_and_seeds_meet_the_same_layouts(trained: Trained) -> None:
+    one, other = loaded(trained, "baseline"), loaded(trained, "full")
+    assert one.run.seed != other.run.seed
+    # The same parameters under the other cell's name and seed play the very same episodes.
+    swapped = replace(other, state=one.state, scalars=one.scalars)
+    condition = find_condition(one.env, "id")
+    first, second = (run_episodes(agent, condition, "test", EPISODES) for agent in (one, swapped))
+    np.testing.assert_array_equal(first.returns, second.returns)
+    np.testing.assert_array_equal(first.trace["barrier"], second.trace["barrier"])
+
+
+def test_test_layouts_are_not_validation_layouts(trained: Trained) -> None:
+    agent = loaded(trained, "baseline")
+    condition = find_condition(agent.env, "id")
+    test, validation = (run_episodes(agent, condition, split, EPISODES) for split in ("test", "validation"))
+    assert not np.array_equal(test.returns, validation.returns)
+
+
+def test_evaluating_twice_gives_the_same_record(trained: Trained, record: EvaluationRecord) -> None:
+    final = Evaluator({"final": loaded(trained, "baseline")}, {}, EPISODES).evaluate("id").checkpoints["final"]
+    assert final.episodes == record.checkpoints["final"].episodes
+
+
+def test_an_unknown_condition_is_refused(trained: Trained) -> None:
+    with pytest.raises(BadInput, match="has no condition 'hallu2'"):
+        Evaluator({"final": loaded(trained, "baseline")}, {}, EPISODES).evaluate("hallu2")
+
+
+def test_the_command_says_in_words_why_it_refuses(
+    trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["evaluate", str(trained["wild"].root), "--conditions", "id"])
+    assert command.main() != 0
+    assert "not finite" in capsys.readouterr().err
+
+
+def test_nothing_is_written_for_a_refused_cell(trained: Trained) -> None:
+    assert not Path(trained["wild"].evaluation("id")).exists()
