@@ -1,7 +1,7 @@
 """Four tasks of the DM-Control suite on MJX: two control steps a decision, 500 decisions, returns from 0 to 1,000."""
 
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import ClassVar
 
 import jax
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.envs.locomotion.physics import Motion
+from dreamproof.envs.locomotion.physics import Body, Motion
 from dreamproof.envs.locomotion.planar import Chain, read_chain, turned, turning_speed
 from dreamproof.envs.locomotion.task import Locomotion, Slots
 from dreamproof.envs.locomotion.tolerance import tolerance
@@ -51,6 +51,17 @@ class SuiteTask(Locomotion):
         return jax.random.uniform(key, lower.shape, minval=lower, maxval=upper), jnp.zeros(model.nv)
 
 
+@cache
+def settled_poses(body: Body) -> tuple[np.ndarray, np.ndarray]:
+    """Positions (S, Q) and velocities (S, V) of random poses left alone for a while, made by MuJoCo in C."""
+    # Joints without limits have a range of nothing.
+    lower, upper = body.host.jnt_range.T
+    poses = np.random.default_rng(0).uniform(lower, upper, (SETTLED_STARTS, body.host.nq))
+    ends = [body.settle(pose, SETTLING_STEPS) for pose in poses]
+    positions, velocities = zip(*ends, strict=True)
+    return np.stack(positions), np.stack(velocities)
+
+
 @dataclass(frozen=True)
 class CheetahRun(SuiteTask):
     """Run at 10 m/s."""
@@ -59,20 +70,9 @@ class CheetahRun(SuiteTask):
     substeps: ClassVar[int] = 1
     slots: ClassVar[Slots] = (("position", 8), ("velocity", 9))
 
-    @cached_property
-    def settled(self) -> tuple[np.ndarray, np.ndarray]:
-        """Positions (S, Q) and velocities (S, V) of random poses two seconds later, made by MuJoCo in C."""
-        model = self.body.host
-        # Joints without limits have a range of nothing.
-        lower, upper = model.jnt_range.T
-        poses = np.random.default_rng(0).uniform(lower, upper, (SETTLED_STARTS, model.nq))
-        ends = [self.body.settle(pose, SETTLING_STEPS) for pose in poses]
-        positions, velocities = zip(*ends, strict=True)
-        return np.stack(positions), np.stack(velocities)
-
     def start(self, key: Array) -> tuple[Array, Array]:
         """One of the settled poses."""
-        positions, velocities = self.settled
+        positions, velocities = settled_poses(self.body)
         index = jax.random.randint(key, (), 0, SETTLED_STARTS)
         return jnp.asarray(positions)[index], jnp.asarray(velocities)[index]
 
