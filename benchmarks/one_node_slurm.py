@@ -15,11 +15,14 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from benchmarks.slurm_accounting import Accounting
+
 DAEMONS = ("slurmctld", "slurmd", "munged")
 COMMANDS = (*DAEMONS, "sbatch", "squeue", "scontrol", "scancel", "sinfo")
 V1_MEMORY = Path("/sys/fs/cgroup/memory")
 START_SECONDS = 60.0
 CPUS = 32
+CLUSTER = "throwaway"
 MEMORY_MB = 16000
 
 
@@ -36,6 +39,16 @@ def missing_for(mode: str) -> str | None:
     return None
 
 
+def start_or_say_why(mode: str, node_timeout_seconds: int = 15) -> "OneNodeSlurm | str":
+    """A started Slurm, or why there is none; where one is required, its absence is an error."""
+    reason = missing_for(mode)
+    if reason is None:
+        return OneNodeSlurm(mode, node_timeout_seconds=node_timeout_seconds).start()
+    if os.environ.get("DREAMPROOF_REQUIRE_SLURM") == "1" and mode == "plain":
+        raise RuntimeError(f"a real Slurm is required here: {reason}")
+    return reason
+
+
 def _free_ports(count: int) -> list[int]:
     held = [socket.socket() for _ in range(count)]
     for one in held:
@@ -46,16 +59,29 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
+def _lives(process_id: int) -> bool:
+    """Whether a process runs; one that ended and that nobody has asked about yet does not."""
+    try:
+        return Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
 class OneNodeSlurm:
     """Starts munged, slurmctld and slurmd, and ends exactly those."""
 
-    def __init__(self, mode: str, folder: Path | None = None, node_timeout_seconds: int = 15) -> None:
+    def __init__(
+        self, mode: str, folder: Path | None = None, node_timeout_seconds: int = 15, accounting: bool = False
+    ) -> None:
         self.mode = mode
         # A socket's path may be 107 characters long, so a test's deep folder will not do.
         self.folder = folder or Path(tempfile.mkdtemp(prefix="slurm-"))
         self.host = socket.gethostname().split(".")[0]
         self.node_timeout_seconds = node_timeout_seconds
         self.conf = self.folder / "slurm.conf"
+        ports = _free_ports(4)
+        self.ports = ports[:2]
+        self.accounting = Accounting(self.folder, (ports[2], ports[3])) if accounting else None
 
     @property
     def environment(self) -> dict[str, str]:
@@ -71,13 +97,15 @@ class OneNodeSlurm:
             (self.folder / name).chmod(0o755)
         self._write_configuration()
         self.start_munge()
+        if self.accounting is not None:
+            self.accounting.start(CLUSTER)
         self.start_controller(clean=True)
         self.start_node()
         self.wait_until_idle()
         return self
 
     def _write_configuration(self) -> None:
-        controller, node = _free_ports(2)
+        controller, node = self.ports
         run, log = self.folder / "run", self.folder / "log"
         (run / "munge.key").write_bytes(secrets.token_bytes(256))
         (run / "munge.key").chmod(0o400)
@@ -86,8 +114,8 @@ class OneNodeSlurm:
             "plain": ("proctrack/linuxproc", "task/none", "jobacct_gather/linux", "OverMemoryKill"),
         }
         tracking, tasks, gathering, parameters = kinds[self.mode]
-        lines = {
-            "ClusterName": "throwaway",
+        lines: dict[str, object] = {
+            "ClusterName": CLUSTER,
             "SlurmctldHost": f"{self.host}(127.0.0.1)",
             "SlurmUser": "root",
             "SlurmdUser": "root",
@@ -106,6 +134,8 @@ class OneNodeSlurm:
             "TaskPlugin": tasks,
             "JobAcctGatherType": gathering,
             "JobAcctGatherFrequency": "task=1",
+            # Slurm names memory groups by job, so two Slurms on one machine must not give the same numbers.
+            "FirstJobId": 1 + 10_000 * secrets.randbelow(5_000),
             "MpiDefault": "none",
             "SelectType": "select/cons_tres",
             "SelectTypeParameters": "CR_Core_Memory",
@@ -116,12 +146,15 @@ class OneNodeSlurm:
             "PreemptMode": "REQUEUE",
             "SlurmdParameters": "config_overrides",
             "KillWait": 2,
+            "MessageTimeout": 4,
             "MinJobAge": 3600,
             "ReturnToService": 2,
             "SlurmdTimeout": self.node_timeout_seconds,
             "MailProg": "/bin/true",
             "GresTypes": "gpu",
         }
+        if self.accounting is not None:
+            lines |= self.accounting.lines
         if parameters:
             lines["JobAcctGatherParams"] = parameters
         text = "".join(f"{key}={value}\n" for key, value in lines.items())
@@ -159,6 +192,11 @@ class OneNodeSlurm:
         """Starts slurmctld; without `clean` it remembers its jobs."""
         self._daemon("slurmctld", "-f", str(self.conf), *(["-c"] if clean else []))
 
+    def forget_jobs(self) -> None:
+        """Takes away what a stopped controller saved of its jobs."""
+        for saved in (self.folder / "state").glob("job_state*"):
+            saved.unlink()
+
     def start_node(self) -> None:
         self._daemon("slurmd", "-f", str(self.conf), "-N", self.host)
 
@@ -177,8 +215,17 @@ class OneNodeSlurm:
         with suppress(ProcessLookupError):
             os.kill(process_id, number)
         until = time.monotonic() + 20
-        while Path(f"/proc/{process_id}").exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        while _lives(process_id) and time.monotonic() < until:
+            time.sleep(0.02)
+
+    def wait_until_written_down(self) -> None:
+        """Returns when the controller has saved what it knows; it does so some seconds after a change, so makes one."""
+        began = time.time()
+        mark = self.command("sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true").strip()
+        state, until = self.folder / "state" / "job_state", time.monotonic() + START_SECONDS
+        while not (state.exists() and state.stat().st_mtime > began) and time.monotonic() < until:
+            time.sleep(0.1)
+        self.command("scancel", mark)
 
     def command(self, *words: str) -> str:
         """Output of a Slurm command; raises where it fails."""
@@ -195,6 +242,17 @@ class OneNodeSlurm:
             time.sleep(0.2)
         raise TimeoutError((self.folder / "log" / "slurmctld.log").read_text()[-2000:])
 
+    def tidy(self) -> None:
+        """Empties the queue and puts the node back to work, whatever was done to it."""
+        for daemon, start in (("slurmctld", self.start_controller), ("slurmd", self.start_node)):
+            process_id = self.process_id(daemon)
+            if process_id is None or not _lives(process_id):
+                start()
+        self.command("scancel", "--user=root")
+        with suppress(subprocess.CalledProcessError):  # refused where it is not down or drained
+            self.command("scontrol", "update", f"nodename={self.host}", "state=resume")
+        self.wait_until_idle()
+
     def stop(self) -> None:
         """Cancels everything in this Slurm and ends its daemons."""
         with suppress(subprocess.SubprocessError):
@@ -205,6 +263,8 @@ class OneNodeSlurm:
         for daemon in DAEMONS:
             self.kill(daemon, signal.SIGTERM)
             self.kill(daemon)
+        if self.accounting is not None:
+            self.accounting.stop()
         shutil.rmtree(self.folder, ignore_errors=True)
 
 

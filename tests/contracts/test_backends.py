@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from benchmarks.one_node_slurm import OneNodeSlurm, missing_for
+from benchmarks.one_node_slurm import OneNodeSlurm, start_or_say_why
 
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
@@ -26,10 +26,9 @@ PATIENCE_SECONDS = 90.0
 
 @pytest.fixture(scope="module")
 def one_node() -> Iterator[OneNodeSlurm]:
-    reason = missing_for("plain")
-    if reason is not None:
-        pytest.skip(reason)
-    slurm = OneNodeSlurm("plain").start()
+    slurm = start_or_say_why("plain")
+    if isinstance(slurm, str):
+        pytest.skip(slurm)
     yield slurm
     slurm.stop()
 

@@ -25,11 +25,11 @@ def save(run: Path, step: int, task: str) -> None:
     os.rename(partial, folder)
 
 
-def hog() -> None:
+def hog(bytes_at_a_time: int = 4_000_000, gap_seconds: float = 0.01) -> None:
     hoard = []
     while True:
-        hoard.append(bytearray(b"x") * 4_000_000)
-        time.sleep(0.01)
+        hoard.append(bytearray(b"x") * bytes_at_a_time)
+        time.sleep(gap_seconds)
 
 
 def train(run: Path, step_seconds: float) -> None:
@@ -60,6 +60,8 @@ def die(kind: str, run: Path) -> None:
         os.kill(os.getpid(), signal.SIGSEGV)
     if kind == "memory":
         hog()
+    if kind == "leaks":
+        hog(850_000, 0.5)  # 120 MB take longer than the minute that a trend needs
     if kind == "memory_of_a_child":
         subprocess.run([*python, "memory"], check=False)
         sys.exit(0)

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +85,7 @@ def placement(job: Job, number: str) -> Placement:
 
 def write_snapshot(path: Path, placements: dict[str, Placement]) -> None:
     """Leaves an answer for those who only look."""
-    rows = {name: asdict(one) for name, one in placements.items()}
+    rows = {name: vars(one) for name, one in placements.items()}
     with unless_full():
         write_json(path, {"unix_seconds": time.time(), "jobs": rows}, durable=False)
 

@@ -1,0 +1,341 @@
+"""Every row of the truth table, produced by a real one-node Slurm in both memory modes and named by the engine."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from benchmarks import slurm_accounting
+from benchmarks.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
+
+from dreamproof.base.files import read_json
+from dreamproof.runs.layout import Cell
+from dreamproof.study import conduct
+from dreamproof.study.backends.slurm import SlurmBackend
+from dreamproof.study.backends.slurm_commands import SlurmCommands
+from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study.state import AttemptState
+from dreamproof.study.supervisor import Options, Supervisor
+
+TRAINER = Path(__file__).parent / "slurm" / "dying_trainer.py"
+FOREVER_SECONDS = 400.0
+Act = Callable[[Supervisor], None]
+
+
+def declare(place: Path, name: str, deaths: list[str], slurm: dict[str, Any], **changes: Any) -> Path:
+    """A study with one arm a death; one attempt of everything is enough."""
+    study: dict[str, Any] = {
+        "name": name,
+        "question": "How does it end?",
+        "metric": {"name": "return", "smallest_difference": 1.0},
+        "task": "dying",
+        "trainer": {"command": [sys.executable, str(TRAINER), "{run_dir}", "{settings.death}", "0.1"]},
+        "arms": {death: {"death": death} for death in deaths},
+        "seeds": 1,
+        "agent_steps": 10,
+        "retries": {
+            "transient_at_most": 0,
+            "same_deterministic_at_most": 1,
+            "breaker_failures": 1000,
+            "first_wait_seconds": 0,
+        },
+        "backend": {
+            "kind": "slurm",
+            "slurm": {
+                "memory": "150M",
+                "cpus_per_task": 1,
+                "time_limit": "00:10:00",
+                "poll_seconds": 1,
+                "signal_seconds_before_limit": 0,
+                "lease_seconds": 3,
+                **slurm,
+            },
+        },
+    } | changes
+    file = place / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(study, sort_keys=False))
+    return file
+
+
+class Running(threading.Thread):
+    """A supervisor of one study in a thread of its own; `act` may do harm at every tick."""
+
+    def __init__(self, slurm: OneNodeSlurm, file: Path, act: Act = lambda supervisor: None) -> None:
+        super().__init__(daemon=True)
+        self.slurm, self.file, self.act = slurm, file, act
+        self.opened: OpenStudy = open_study(file)
+        self.failure: BaseException | None = None
+        self.placements: dict[str, set[tuple[str, str]]] = {}
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self._supervise()
+        except BaseException as failure:  # noqa: BLE001 - told by the test, not by a thread that nobody hears
+            self.failure = failure
+
+    def _supervise(self) -> None:
+        with conduct.held(self.opened) as ledger:
+            conduct.prepare_run(self.opened, ledger, False)
+            slurm = self.opened.study.backend.slurm
+            assert slurm is not None
+            commands = SlurmCommands(self.slurm.environment)
+            backend = SlurmBackend(slurm, self.opened.folder, self.opened.study.name, commands)
+            supervisor = Supervisor(self.opened, ledger, backend, Options(on_tick=self._tick))
+            supervisor.run()
+            backend.close()
+
+    def _tick(self, supervisor: Supervisor) -> None:
+        for watched in supervisor.watched.values():
+            place = watched.sighting.placement
+            if place is not None:
+                self.placements.setdefault(watched.attempt.cells[0], set()).add((place.state, place.reason))
+        self.act(supervisor)
+
+    def wait(self) -> OpenStudy:
+        self.join(FOREVER_SECONDS)
+        assert not self.is_alive(), f"{self.file.name} has not ended: {self.placements}"
+        if self.failure is not None:
+            raise self.failure
+        return self.opened
+
+
+def attempts(opened: OpenStudy, arm: str) -> list[AttemptState]:
+    return [opened.state.attempts[name] for name in opened.state.cells[Cell(arm, 0)].attempts]
+
+
+def job_of(opened: OpenStudy, arm: str) -> str | None:
+    """The job that runs the newest attempt of an arm; None before it runs."""
+    newest = attempts(opened, arm)[-1:]
+    return newest[0].job if newest and newest[0].open and newest[0].placed is not None else None
+
+
+def once(done: set[str], what: str) -> bool:
+    fresh = what not in done
+    done.add(what)
+    return fresh
+
+
+def begun(opened: OpenStudy, arm: str) -> bool:
+    """Whether the newest attempt's keeper has its child."""
+    newest = attempts(opened, arm)[-1:]
+    told = read_json(opened.folder.attempt(newest[0].name).shim) if newest else None
+    return isinstance(told, dict) and told.get("child") is not None
+
+
+def harm_main(slurm: OneNodeSlurm) -> Act:
+    """Kills one batch process, cancels one job, puts one back into the queue."""
+    done: set[str] = set()
+
+    def act(supervisor: Supervisor) -> None:
+        opened = supervisor.opened
+        for arm in ("batch_killed", "cancelled", "requeued"):
+            job = job_of(opened, arm)
+            if job is None or not begun(opened, arm) or not once(done, arm):
+                continue
+            if arm == "batch_killed":
+                told = read_json(opened.folder.attempt(attempts(opened, arm)[-1].name).shim)
+                os.kill(told["shim"]["process_id"], signal.SIGKILL)
+            elif arm == "cancelled":
+                slurm.command("scancel", job)
+            else:
+                slurm.command("scontrol", "requeue", job)
+
+    return act
+
+
+MAIN = {
+    "exit_3": "unknown",
+    "import_error": "import_error",
+    "segfault": "bug",
+    "batch_killed": "killed",
+    "memory": "host_oom",
+    "memory_of_a_child": "host_oom",
+    "memory_in_a_step": "host_oom",
+    "killed_in_a_step": "killed",
+    "too_long": "timeout",
+    "cancelled": "stopped_by_user",
+    "requeued": "preempted",
+    "works": "completed",
+}
+
+
+def test_every_death_on_a_real_cluster_is_named_right_in_both_memory_modes(tmp_path: Path) -> None:
+    started = {mode: start_or_say_why(mode, node_timeout_seconds=10) for mode in ("plain", "cgroup")}
+    absent = {mode: slurm for mode, slurm in started.items() if isinstance(slurm, str)}
+    slurms = [slurm for slurm in started.values() if not isinstance(slurm, str)]
+    try:
+        with ThreadPoolExecutor(2) as pool:  # all of them mostly wait, so both modes take no longer than one
+            found = list(pool.map(die_in_every_way, slurms, [tmp_path / slurm.mode for slurm in slurms]))
+    finally:
+        for slurm in slurms:
+            slurm.stop()
+    wrong = {
+        (slurm.mode, row): (seen, wanted)
+        for slurm, rows in zip(slurms, found, strict=True)
+        for row, (seen, wanted) in rows.items()
+        if seen != wanted
+    }
+    assert not wrong
+    if absent:
+        pytest.skip(f"not tested: {absent}; every row was named right with {[slurm.mode for slurm in slurms]}")
+
+
+def test_accounting_adds_the_states_of_steps_to_the_evidence(tmp_path: Path) -> None:
+    mode = "cgroup" if missing_for("cgroup") is None else "plain"
+    reason = missing_for(mode) or slurm_accounting.missing()
+    if reason is not None:
+        pytest.skip(reason)
+    slurm = OneNodeSlurm(mode, accounting=True)
+    try:
+        slurm.start()
+        opened = Running(slurm, declare(tmp_path, "accounted", ["memory_in_a_step", "works"], {})).wait()
+        job = attempts(opened, "works")[0].job
+        assert job is not None
+        accounted = SlurmCommands(slurm.environment).accounted([job]).get(job)
+    finally:
+        slurm.stop()
+    killed = attempts(opened, "memory_in_a_step")[0]
+    assert killed.cause == "host_oom"
+    step = "Slurm: step 0 OUT_OF_MEMORY"
+    assert (step in killed.evidence) == (mode == "cgroup"), killed.evidence
+    assert accounted is not None
+    assert (accounted.state, accounted.step_states) == ("COMPLETED", {"batch": "COMPLETED"})
+    assert accounted.allocated_seconds == attempts(opened, "works")[0].placement["allocated_seconds"]
+
+
+def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, Any]]:
+    """By row: what was seen and what should have been."""
+    place.mkdir()
+    pool = ThreadPoolExecutor(1)
+    main = Running(slurm, declare(place, "main", list(MAIN), {"time_limit": "00:01:00"}), harm_main(slurm))
+    chained = pool.submit(chain_over_the_limit, slurm, place)
+    leaking = Running(slurm, declare(place, "leaking", ["leaks"], {"memory_cap": "300M"}))
+    preempted = Running(slurm, declare(place, "preempted", ["sleeps"], {"partition": "cheap", "gres": "gpu:2"}))
+    failing = slurm.command("sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
+    dependent = Running(slurm, declare(place, "dependent", ["sleeps"], {"extra": [f"--dependency=afterok:{failing}"]}))
+    held = Running(slurm, declare(place, "held", ["works"], {"extra": ["--hold"]}), release_later(slurm))
+    refused = Running(slurm, declare(place, "refused", ["works"], {"partition": "nowhere"}))
+    unseen = Running(slurm, declare(place, "unseen", ["works"], {"extra": ["--begin=now+6"]}), hide_output())
+    wait_for(lambda: job_of(preempted.opened, "sleeps") is not None and begun(preempted.opened, "sleeps"))
+    slurm.command("sbatch", "--partition=dear", "--gres=gpu:2", "--mem=50M", "--output=/dev/null", "--wrap=sleep 1")
+    rows: dict[str, tuple[Any, Any]] = {}
+    causes = {
+        "leaking": (leaking, "leaks", "host_oom"),
+        "preempted": (preempted, "sleeps", "preempted"),
+        "dependent": (dependent, "sleeps", "bad_config"),
+        "held": (held, "works", "completed"),
+        "refused": (refused, "works", "bad_config"),
+        "unseen": (unseen, "works", "bad_config"),
+        **{arm: (main, arm, cause) for arm, cause in MAIN.items()},
+    }
+    for running, _, _ in causes.values():
+        running.wait()
+    rows |= chained.result()
+    causes["lost"] = (lose_node(slurm, place), "sleeps", "node_lost")
+    for row, (running, arm, wanted) in causes.items():
+        made = attempts(running.wait(), arm)
+        rows[row] = (f"{made[0].cause} {made[0].evidence}" if made[0].cause != wanted else wanted, wanted)
+    rows["state of lost"] = (attempts(causes["lost"][0].opened, "sleeps")[0].placement["state"], "NODE_FAIL")
+    rows |= details(slurm.mode, main.opened)
+    leak = attempts(leaking.opened, "leaks")
+    rows["a leak is seen in the trace"] = (leak[0].memory_trend, "grows")
+    rows["a leak gets no more memory"] = ([row["action"] for row in leaking.opened.state.remedies], [])
+    rows["held is seen"] = (("PENDING", "JobHeldUser") in held.placements["works/0"], True)
+    told = " ".join(attempts(dependent.opened, "sleeps")[0].evidence)
+    rows["dependency is quoted"] = ("DependencyNeverSatisfied" in told, True)
+    left = slurm.command("squeue", "--noheader", "--format=%i %j %T %r").strip()
+    rows["nothing is left in the queue"] = (left, "")
+    return rows
+
+
+def chain_over_the_limit(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, Any]]:
+    """Near its limit a job saves and goes back into the queue by itself; nobody supervises it meanwhile."""
+    # Slurm looks at limits every 30 s, so that the signal comes at some moment of the first half minute.
+    limits = {"time_limit": "00:01:00", "signal_seconds_before_limit": 59}
+    file = declare(place, "chained", ["works"], limits, agent_steps=350, retries={})
+    Running(slurm, file, leave_when_it_runs).wait()
+    log = open_study(file).folder.run(Cell("works", 0)).root / "steps.log"
+    wait_for(lambda: log.exists() and len({line.split()[0] for line in log.read_text().splitlines()}) > 1)
+    opened = Running(slurm, file).wait()
+    made = attempts(opened, "works")
+    kept = made[0].kept_agent_steps["works/0"]
+    return {
+        "chained: cause": (made[0].cause, "timeout"),
+        "chained: names": ([one.name for one in made][:2], ["a000001", "a000001r1"]),
+        "chained: one job": (len({one.job for one in made}), 1),
+        "chained: goes on": (made[1].from_agent_steps["works/0"], kept),
+        "chained: kept something": (kept > 0, True),
+        "chained: no step twice": ([int(line.split()[1]) for line in log.read_text().splitlines()], [*range(1, 351)]),
+        "chained: proven": (opened.state.trained(opened.state.cells[Cell("works", 0)]), True),
+    }
+
+
+def leave_when_it_runs(supervisor: Supervisor) -> None:
+    supervisor.leave = begun(supervisor.opened, "works") and job_of(supervisor.opened, "works") is not None
+
+
+def lose_node(slurm: OneNodeSlurm, place: Path) -> Running:
+    """A study whose node stops answering while its process works on; last of all, there is no other node."""
+    lost = Running(slurm, declare(place, "lost", ["sleeps"], {"requeue": False}))
+    wait_for(lambda: job_of(lost.opened, "sleeps") is not None and begun(lost.opened, "sleeps"))
+    slurm.kill("slurmd")
+    lost.wait()
+    slurm.start_node()
+    return lost
+
+
+def details(mode: str, opened: OpenStudy) -> dict[str, tuple[Any, Any]]:
+    """The scheduler's own words behind some rows, and what became of a job that ran again."""
+    states = {arm: (attempts(opened, arm)[0].placement.get("state")) for arm in MAIN}
+    again = attempts(opened, "requeued")
+    cancelled = opened.state.cells[Cell("cancelled", 0)].stopped or ""
+    return {
+        "state of memory": (states["memory"], "OUT_OF_MEMORY" if mode == "cgroup" else "FAILED"),
+        "state of too_long": (states["too_long"], "TIMEOUT"),
+        "state of cancelled": (states["cancelled"], "CANCELLED"),
+        "cancelled is left alone": ("--retry-stopped" in cancelled, True),
+        "requeued goes on as another attempt": ([one.name.partition("r")[2] for one in again][:2], ["", "1"]),
+        "requeued keeps its job": (len({one.job for one in again[:2]}), 1),
+    }
+
+
+def release_later(slurm: OneNodeSlurm) -> Act:
+    seen: list[float] = []
+
+    def act(supervisor: Supervisor) -> None:
+        for watched in supervisor.watched.values():
+            place = watched.sighting.placement
+            if place is not None and place.reason == "JobHeldUser":
+                seen.append(time.monotonic())
+                if len(seen) == 2:
+                    slurm.command("scontrol", "release", place.job)
+
+    return act
+
+
+def hide_output() -> Act:
+    """Takes the folder away into which a node is to write, as if the node did not have that disk."""
+    done: set[str] = set()
+
+    def act(supervisor: Supervisor) -> None:
+        folder = supervisor.opened.folder.submissions / "s000001"
+        waiting = any(watched.sighting.placement is not None for watched in supervisor.watched.values())
+        if waiting and folder.exists() and once(done, "hidden"):
+            folder.rename(folder.with_name("hidden"))
+
+    return act
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.2)
