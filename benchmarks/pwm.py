@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import psutil
 from jax import Array
 
 from dreamproof.agents.registry import make_agent
@@ -143,7 +142,8 @@ def environment_milliseconds(pack: Pack, state: PackState) -> float:
 def memory() -> tuple[float, float, float]:
     """GiB on the device now and at its peak, and GiB of this process on the host."""
     device = jax.devices()[0].memory_stats() or {}
-    host = psutil.Process().memory_info().rss
+    # The second number of statm is resident pages; a benchmark machine need not have psutil.
+    host = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     return device.get("bytes_in_use", 0) / 2**30, device.get("peak_bytes_in_use", 0) / 2**30, host / 2**30
 
 
