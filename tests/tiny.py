@@ -80,9 +80,9 @@ PWM_TRAIN: dict[str, Any] = {
     "batch": 8,
     "window": 5,
     "prefill_agent_steps": 64,
-    "chunk_agent_steps": 32,
-    "log_every_agent_steps": 64,
-    "evaluate_every_agent_steps": 128,
+    "chunk_agent_steps": 128,
+    "log_every_agent_steps": 256,
+    "evaluate_every_agent_steps": 512,
     "validation_episodes": 4,
 }
 
@@ -168,7 +168,7 @@ PWM_CELLS: dict[str, tuple[int, dict[str, Any]]] = {
     "plain": (0, {}),
     "quick": (1, {"world_model": {"learning_rate": 3e-3}}),
 }
-PWM_TASK, PWM_AGENT_STEPS = "ProbeSurvive", 640
+PWM_TASK, PWM_AGENT_STEPS = "ProbeSurvive", 2560
 
 
 def write_pwm_cells(place: Path, train: dict[str, Any] | None = None) -> dict[str, RunFolder]:

@@ -14,7 +14,7 @@ from dreamproof.agents.pwm.behavior import Start, dream
 from dreamproof.agents.pwm.world_model import model_gradients
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec
-from dreamproof.nn.optimiser import adam_step, init_adam
+from dreamproof.nn.optimiser import Adam, adam_step, init_adam
 from dreamproof.settings.traced import traced_values
 from dreamproof.train.offline import action_masks, read_episodes, sample_windows
 
@@ -97,7 +97,7 @@ def test_a_model_of_two_tasks_learns_both_and_its_embedding_is_learned(file: Pat
             now = eqx.combine(carry[0], static)
             windows = sample_windows(episodes, key, (2, 32), jnp.ones(()))
             gradients, _ = model_gradients(now, windows, key, scales)
-            step = adam_step(now, gradients, carry[1], 1e-2, 20.0)
+            step = adam_step(now, gradients, carry[1], 5e-3, 20.0, Adam(warm_up=1))
             return (eqx.filter(step.model, eqx.is_array), step.state), None
 
         keys = jax.random.split(jax.random.key(2), 1200)
@@ -123,13 +123,14 @@ def test_actions_that_only_fill_up_are_never_used_in_a_dream() -> None:
     np.testing.assert_array_equal(masks, [[1, 1], [1, 0]])
     spec = Spec("Two", observation_size=2, action_size=2, episode_agent_steps=20, terminates=False)
     agent = toy.make_agent(spec, world_model={"tasks": 2, "task_size": 4})
-    state = toy.fresh(agent)
-    task = jnp.array([0, 1])
-    vectors = state.model.task_vector(task)
-    start = Start(state.model.encode(jnp.ones((2, 2)), vectors), jnp.ones(2), vectors, masks[task])
-    run = eqx.filter_jit(
-        lambda model, actor: dream(model, actor, start, agent.settings.behavior, jax.random.key(0), False)
-    )
-    action = np.asarray(run(state.model, state.actor).action)
+    state, task = toy.lively(agent), jnp.array([0, 1])
+
+    @eqx.filter_jit
+    def run(model: Any, actor: Any) -> jax.Array:
+        vectors = model.task_vector(task)
+        start = Start(model.encode(jnp.ones((2, 2)), vectors), jnp.ones(2), vectors, masks[task])
+        return dream(model, actor, start, agent.settings.behavior, jax.random.key(0), False).action
+
+    action = np.asarray(run(state.model, state.actor))
     assert not action[:, 1, 1].any()
     assert action[:, 0].all() and action[:, 1, 0].all()

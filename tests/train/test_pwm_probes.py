@@ -1,4 +1,4 @@
-"""The PWM agent learns what it can: one pack of probes with known answers."""
+"""A flow model with a flow policy learns what it can: one pack of probes with known answers."""
 
 from typing import Any, NamedTuple
 
@@ -28,7 +28,6 @@ FLOWS: dict[str, Any] = {
     "dynamics": {"kind": "flow", "integrator": "euler", "substeps": 2},
     "behavior": {"policy": "flow", "flow_substeps": 1},
 }
-ARMS: dict[str, dict[str, Any]] = {"mlp": {}, "flow": FLOWS}
 MOST_EPOCHS, CHUNK_EPOCHS, EPISODES = 1000, 50, 32
 
 
@@ -44,11 +43,11 @@ class Learnt(NamedTuple):
         return bool(self.returns[index] > known.random_return + 0.8 * (known.best_return - known.random_return))
 
 
-@pytest.fixture(scope="module", params=list(ARMS))
-def learnt(request: pytest.FixtureRequest, program_cache: Any) -> Learnt:
+@pytest.fixture(scope="module")
+def learnt(program_cache: Any) -> Learnt:
     """Validation episodes once all probes are learnt, or after the most epochs."""
     env = ManyProbes(PROBES)
-    cell = tiny_pwm_cell(merged(AGENT, ARMS[request.param]), TRAIN)
+    cell = tiny_pwm_cell(merged(AGENT, FLOWS), TRAIN)
     pack = make_pwm_pack(env, [cell] * len(PROBES), range(len(PROBES)), MOST_EPOCHS * 4 * 8)
     state, _ = pack.prefill(pack.init(), 40)
     for epochs in range(CHUNK_EPOCHS, MOST_EPOCHS + 1, CHUNK_EPOCHS):

@@ -72,6 +72,10 @@ def test_a_trained_cell_proves_itself(trained: Trained, name: str) -> None:
     assert (proof.agent_steps, proof.gradient_steps) == (PWM_AGENT_STEPS, epochs * STEPS_AN_EPOCH)
 
 
+def test_the_probe_is_learnt_to_its_known_best(trained: Trained) -> None:
+    assert validation_curve(trained["quick"], PWM_AGENT_STEPS)[PWM_AGENT_STEPS] == 10.0
+
+
 def test_what_is_logged_names_all_parts_of_an_epoch(trained: Trained) -> None:
     row = [row for row in read_rows(trained["plain"].metrics) if "model/dynamics" in row][-1]
     assert {"actor/loss", "critics/loss", "model/reward", "model/termination", "dream/return"} <= row.keys()
@@ -190,7 +194,7 @@ def with_returns(pack: Pack, values: list[float]) -> Pack:
     return other
 
 
-# Validations at 128, 256, 384, 512 and 640 agent steps.
+# Validations at 512, 1024, 1536, 2048 and 2560 agent steps.
 GUARD = {"collapse": {"fraction": 0.5, "evaluations": 2, "rollbacks": 1}}
 
 
@@ -200,9 +204,9 @@ def test_a_collapse_is_recorded_and_rolled_back_for_its_replica_alone(
     folders = write_pwm_cells(tmp_path, GUARD)
     assert train_here(folders, with_returns(pack, [2.0, 10.0, 1.0, 1.0, 9.0]))
     (record,) = past_collapses(folders["plain"], PWM_AGENT_STEPS + 1)
-    assert (record.agent_steps, record.best_agent_steps, record.rolled_back_to) == (512, 256, 256)
+    assert (record.agent_steps, record.best_agent_steps, record.rolled_back_to) == (2048, 1024, 1024)
     assert (record.validation_return, record.best_return) == (1.0, 10.0)
-    good, after = (read_arrays(folders["plain"].checkpoint(step).root / "agent.npz") for step in (256, 512))
+    good, after = (read_arrays(folders["plain"].checkpoint(step).root / "agent.npz") for step in (1024, 2048))
     for name in good:
         if name not in ("gradient_steps", "finite"):
             np.testing.assert_array_equal(good[name], after[name], err_msg=name)
@@ -222,7 +226,11 @@ def test_after_the_last_rollback_collapses_are_recorded_and_left(pack: Pack, tmp
     folders = write_pwm_cells(tmp_path, none_left)
     assert train_here(folders, with_returns(pack, [10.0, 1.0, 1.0, 10.0, 2.0]))
     records = past_collapses(folders["plain"], PWM_AGENT_STEPS + 1)
-    assert [(record.agent_steps, record.rolled_back_to) for record in records] == [(256, 128), (384, None), (640, None)]
+    assert [(record.agent_steps, record.rolled_back_to) for record in records] == [
+        (1024, 512),
+        (1536, None),
+        (2560, None),
+    ]
     assert "used up" in records[1].reason
     assert "training is over" in records[2].reason
 

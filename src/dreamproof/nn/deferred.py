@@ -54,13 +54,18 @@ def empty_taps(made: Any, steps: int, dtype: Any) -> list[Array]:
 
 def affine_gradient(given: list[Array], arrived: list[Array]) -> tuple[Array, Array]:
     """Gradients of weight (in, out) and bias (out,) of one affine map over all its calls, each (T, B, ...)."""
-    x, g = (jnp.stack(part).reshape(-1, part[0].shape[-1]) for part in (given, arrived))
-    weight = jax.lax.dot_general(x.astype(g.dtype), g, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32)
-    return weight, g.sum(0, dtype=jnp.float32)
+    over_steps = (((0, 1), (0, 1)), ((), ()))
+    weights = [
+        jax.lax.dot_general(x.astype(g.dtype), g, over_steps, preferred_element_type=jnp.float32)
+        for x, g in zip(given, arrived, strict=True)
+    ]
+    biases = [g.sum((0, 1), dtype=jnp.float32) for g in arrived]
+    return sum(weights[1:], start=weights[0]), sum(biases[1:], start=biases[0])
 
 
 def scale_gradient(given: list[Array], arrived: list[Array]) -> tuple[Array, Array]:
     """Gradients of scale and shift (features,) of one elementwise map over all its calls, each (T, B, features)."""
-    pairs = [(x.astype(jnp.float32), g.astype(jnp.float32)) for x, g in zip(given, arrived, strict=True)]
-    scale = sum((x * g).reshape(-1, g.shape[-1]).sum(0) for x, g in pairs)
-    return jnp.asarray(scale), jnp.asarray(sum(g.reshape(-1, g.shape[-1]).sum(0) for _, g in pairs))
+    wide = [(x.astype(jnp.float32), g.astype(jnp.float32)) for x, g in zip(given, arrived, strict=True)]
+    scales = [(x * g).sum((0, 1)) for x, g in wide]
+    shifts = [g.sum((0, 1)) for _, g in wide]
+    return sum(scales[1:], start=scales[0]), sum(shifts[1:], start=shifts[0])

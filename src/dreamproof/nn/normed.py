@@ -152,6 +152,15 @@ class NormedMLP(eqx.Module):
             x = layer(x, tape)
         return self._end(x, tape)
 
+    def lowered(self) -> "NormedMLP":
+        """The same with its products' weights in their precision already, for scans in which they take no gradient."""
+
+        def cast(linear: Any) -> Any:
+            parts = (linear.weight.astype(linear.dtype), linear.bias.astype(linear.dtype))
+            return eqx.tree_at(lambda made: (made.weight, made.bias), linear, parts)
+
+        return eqx.tree_at(_linears, self, [cast(linear) for linear in _linears(self)])
+
     def _end(self, x: Array, tape: Tape | None) -> Array:
         last = self.last(x, tape) if isinstance(self.last, Normed) else product(self.last, x, tape)
         return last.astype(jnp.float32)
@@ -173,6 +182,11 @@ class NormedMLP(eqx.Module):
         gradients[0] = (padded, jnp.zeros(first.weight.shape[1]))
         flat = [part for pair in gradients for part in pair]
         return eqx.tree_at(lambda made: _parameters(made), eqx.filter(self, eqx.is_inexact_array), flat)
+
+
+def _linears(network: NormedMLP) -> list[Linear]:
+    """The linear maps, layer by layer."""
+    return [layer.linear if isinstance(layer, Normed) else layer for layer in [*network.hidden, network.last]]
 
 
 def _parameters(network: NormedMLP) -> list[Array]:

@@ -43,7 +43,8 @@ def read_episodes(path: Path, only_task: int | None = None) -> Episodes:
     action[:, 0], reward[:, 0] = 0.0, 0.0
     if not all(np.isfinite(part).all() for part in (observation, action, reward)):
         raise BadInput(f"{path}: numbers that are not finite stand outside of first rows", "check how it was made")
-    return Episodes(*map(jnp.asarray, (observation, action, reward)), jnp.asarray(task[kept], jnp.int32))
+    shown = (jnp.asarray(observation), jnp.asarray(action), jnp.asarray(reward))
+    return Episodes(*shown, jnp.asarray(task[kept], jnp.int32))
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:

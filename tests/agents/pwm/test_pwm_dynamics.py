@@ -151,7 +151,7 @@ def rolled_out(model: Any) -> tuple[jax.Array, jax.Array]:
 def learnt() -> Any:
     """A flow model after some updates on the turning system."""
     agent = toy.make_agent(dynamics={"kind": "flow", "integrator": "heun", "substeps": 2})
-    return toy.train_model(agent, 600, rate=2e-3, steps=8)
+    return toy.train_model(agent, 350, rate=3e-3, steps=6)
 
 
 def test_a_flow_learns_the_toy_system_far_below_what_the_broken_head_can_reach(learnt: Any) -> None:
@@ -169,7 +169,7 @@ def test_a_flow_learns_the_toy_system_far_below_what_the_broken_head_can_reach(l
 def test_the_broken_head_of_the_users_code_stops_at_its_floor() -> None:
     broken = {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "broken"}
     agent = toy.make_agent(dynamics=broken, world_model={"reward_scale": 0.0})
-    state, losses = toy.train_model(agent, 400, rate=3e-3)
+    state, losses = toy.train_model(agent, 250, rate=5e-3)
     assert pytest.approx(1.30394, abs=1e-5) == FLOOR
     assert losses[-20:].mean() == pytest.approx(FLOOR, abs=5e-3)
     assert losses.min() > FLOOR - 1e-3

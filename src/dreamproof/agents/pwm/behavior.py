@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.pwm.world_model import WorldModel, joined, remembering
+from dreamproof.agents.pwm.world_model import WorldModel, joined, remembering, unroll
 from dreamproof.agents.returns import discount_weights, lambda_returns
-from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.layers import ensemble
 from dreamproof.nn.normed import NormedMLP, orthogonal, uniform
 from dreamproof.settings.pwm import Behavior as Settings
@@ -129,15 +128,17 @@ def dream(model: WorldModel, actor: Actor, start: Start, settings: Settings, key
     actions = actor.log_sigma.shape[0]
     noise = jax.random.normal(noise_key, (settings.horizon, start.z.shape[0], actions))
 
+    dynamics = model.fixed_dynamics
+
     def step(z: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
         drawn, flow_key = told
         action = actor(jax.lax.stop_gradient(z) if settings.detached else z, drawn)
         action = action if start.usable is None else action * start.usable
-        following = model.dynamics.next(z, joined(action, start.task), flow_key)
+        following = dynamics.next(z, joined(action, start.task), flow_key)
         return following, (following, action)
 
     told = (noise, jax.random.split(model_key, settings.horizon))
-    _, (later, action) = jax.lax.scan(remembering(step, model.settings), start.z, told, unroll=scan_unroll())
+    _, (later, action) = jax.lax.scan(remembering(step, model.settings), start.z, told, unroll=unroll(model.settings))
     z = jnp.concatenate([start.z[None], later])
     reward = model.reward(z[:-1], joined(action, start.task))
     proceed = jax.nn.sigmoid(-model.termination_logit(later)) if terminates else jnp.ones_like(reward)

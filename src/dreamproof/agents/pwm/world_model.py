@@ -114,7 +114,7 @@ class WorldModel(eqx.Module):
         self, z: Array, given: Array, key: Array, taps: list[Array] | None
     ) -> tuple[Array, list[Array]]:
         """The same, with taps (T, ...) in place of gradients of the dynamics' weights, and what its maps were given."""
-        dynamics = self.dynamics if taps is None else jax.lax.stop_gradient(self.dynamics)
+        dynamics = self.dynamics if taps is None else self.fixed_dynamics
 
         def step(now: Array, told: tuple[Array, Array, Any]) -> tuple[Array, tuple[Array, list[Array]]]:
             prepared, step_key, step_taps = told
@@ -123,8 +123,14 @@ class WorldModel(eqx.Module):
             return following, (following, [] if tape is None else tape.given)
 
         told = (self.dynamics.network.prepare(given), jax.random.split(key, given.shape[0]), taps)
-        _, (later, kept) = jax.lax.scan(remembering(step, self.settings), z, told, unroll=scan_unroll())
+        _, (later, kept) = jax.lax.scan(remembering(step, self.settings), z, told, unroll=unroll(self.settings))
         return jnp.concatenate([z[None], later]), kept
+
+    @property
+    def fixed_dynamics(self) -> MLPDynamics | FlowDynamics:
+        """The dynamics without gradients of its own, its weights in the precision of its products."""
+        fixed = jax.lax.stop_gradient(self.dynamics)
+        return eqx.tree_at(lambda made: made.network, fixed, fixed.network.lowered())
 
     def taps(self, given: Array) -> list[Array]:
         """Empty taps for a roll-out along `given` (T, B, ...)."""
@@ -137,6 +143,11 @@ class WorldModel(eqx.Module):
 
         jax.eval_shape(step, self.dynamics.network.prepare(given[0]))
         return empty_taps(tape.made, given.shape[0], self.dynamics.network.hidden[0].linear.dtype)
+
+
+def unroll(settings: Settings) -> int:
+    """Agent steps in one loop body; one of a flow holds several evaluations already."""
+    return scan_unroll() if settings.dynamics.evaluations == 1 else 1
 
 
 def remembering(step: Any, settings: Settings) -> Any:
