@@ -62,7 +62,7 @@ def test_a_command_evaluates_one_condition_at_a_time() -> None:
 
 
 def test_a_native_trainer_takes_a_whole_pack() -> None:
-    native = study(trainer="dreamer", pack_cells=2)
+    native = study(trainer="pwm", pack_cells=2)
     words = train_commands(native, [target(0, micro_batches=2), target(1, micro_batches=2)])
     run_dirs = ["/runs/high-seed0", "/runs/high-seed1"]
     assert words == [[sys.executable, "-m", "dreamproof.train", *run_dirs, "--micro-batches", "2"]]
@@ -73,7 +73,8 @@ def test_a_native_trainer_takes_a_whole_pack() -> None:
 def test_only_commands_that_ask_for_micro_batches_get_them() -> None:
     assert not can_micro_batch(study())
     assert can_micro_batch(study(trainer={"command": ["x", "{micro_batches}"]}, conditions=[]))
-    assert can_micro_batch(study(trainer="dreamer"))
+    assert can_micro_batch(study(trainer="pwm"))
+    assert not can_micro_batch(study(trainer="dreamer")), "it learns from whole batches"
 
 
 def test_the_working_folder_is_beside_the_study_file_unless_it_says_otherwise(tmp_path: Path) -> None:

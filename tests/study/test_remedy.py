@@ -96,7 +96,7 @@ def test_evaluations_are_counted_apart_from_training() -> None:
 
 
 def test_device_memory_halves_the_pack_then_cuts_batches_at_the_same_effective_batch() -> None:
-    story = Story(trainer="dreamer", pack_cells=4, seeds=4)
+    story = Story(trainer="pwm", pack_cells=4, seeds=4)
     [halved] = story.death("device_oom", transient=False, cells=["low/0", "low/1", "low/2", "low/3"])
     assert isinstance(halved, Remedy)
     assert (halved.action, halved.pack_cells) == ("halve_pack", 2)

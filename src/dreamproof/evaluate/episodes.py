@@ -133,17 +133,20 @@ class Evaluator:
     def _facts(self, which: str, loaded: Loaded, episodes: Episodes) -> dict[str, float]:
         """Coverage of the certificate on these episodes, and how well each signal tells them from nominal ones.
 
-        Nothing of an agent that certifies nothing.
+        Nothing of an agent that certifies nothing, and no promise from too few episodes.
         """
         risk = getattr(loaded.agent.settings, "risk", None)
         if risk is None:
             return {}
-        fresh = self._scores(episodes, risk.barrier_discount)
-        facts = {
-            "certificate/offset": self._offset(which, loaded),
-            "certificate/claimed": 1 - risk.miscoverage,
-            "certificate/coverage": certificate.coverage(fresh, self._offset(which, loaded)),
-        }
+        facts = {}
+        offset = self._offset(which, loaded)
+        if np.isfinite(offset):
+            fresh = self._scores(episodes, risk.barrier_discount)
+            facts = {
+                "certificate/offset": offset,
+                "certificate/claimed": 1 - risk.miscoverage,
+                "certificate/coverage": certificate.coverage(fresh, offset),
+            }
         nominal = self._nominal_episodes(which, loaded)
         for signal in SIGNALS:
             if signal in episodes.metrics:

@@ -1,6 +1,6 @@
 """All settings of one trained cell: the task's, the agent's and the loop's."""
 
-from typing import Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
@@ -14,6 +14,9 @@ from dreamproof.settings.train import EpochTrain, Loop, Train
 
 class CellSettings(Settings):
     """What the loop and the evaluator need to know of any agent's cell."""
+
+    cuts_batches: ClassVar[bool] = False
+    """Whether a batch can be worked through in pieces where memory is short."""
 
     env: EnvSettings = EnvSettings()
     agent: Settings
@@ -35,6 +38,8 @@ class DreamerCell(CellSettings):
 
 class PwmCell(CellSettings):
     """What `settings` of a study with `trainer: pwm` may say."""
+
+    cuts_batches: ClassVar[bool] = True
 
     agent: Pwm = Pwm()
     train: EpochTrain = EpochTrain()

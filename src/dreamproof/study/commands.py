@@ -13,6 +13,7 @@ from dreamproof.base.files import read_json, write_json
 from dreamproof.base.words import nearest_word
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.records import RunSettings
+from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.study import CommandTrainer, Study
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
@@ -146,7 +147,7 @@ def can_micro_batch(study: Study) -> bool:
     """Whether the trainer takes a number of micro-batches."""
     if isinstance(study.trainer, CommandTrainer):
         return any("{micro_batches}" in word for word in study.trainer.command)
-    return True
+    return CELL_SETTINGS[study.trainer].cuts_batches
 
 
 def check_commands(study: Study, beside: Path) -> None:

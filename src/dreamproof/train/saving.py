@@ -33,7 +33,8 @@ def cell_arrays(pack: Pack, state: PackState, index: int) -> tuple[dict[str, np.
         "seen": jax.tree.map(lambda x: x[envs], state.seen),
         "action": state.action[index],
         "sums": jax.tree.map(lambda x: x[index], state.sums),
-        "rows": state.replay.rows[index, :, :written],
+        # Cut on the host: every new length of a slice on the device would be compiled and kept.
+        "rows": np.asarray(state.replay.rows[index])[:, :written],
         "written": state.replay.written,
         "env_steps": state.env_steps,
         "episode": state.episode,
