@@ -17,7 +17,7 @@ $(VENV)/.stamp: pyproject.toml
 	touch $@
 
 demo: setup  ## run the small study end to end and print where its decision report is
-	$(BIN)/dreamproof run studies/example.yaml
+	$(BIN)/dreamproof run studies/demo.yaml
 
 test: setup lint types  ## lint, types and all tests
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS)

@@ -45,6 +45,7 @@ class Plan:
     missing_evals: tuple[tuple[str, str], ...] = ()
     curves: bool = True
     trails: bool = True
+    signals: dict[str, float] = field(default_factory=dict)
     deaths: bool = True
     gradient_steps: int = 500
     floors: dict[str, dict[str, float]] = field(default_factory=lambda: {"random": {"return": -1.0, "cost": 64.0}})
@@ -178,6 +179,7 @@ def _evaluate(folder: StudyFolder, ledger: Ledger, plan: Plan, cell: Cell, gener
             "gradient_steps": plan.gradient_steps,
             "parameter_hash": digest,
             "episodes": episodes,
+            "scalars": plan.signals,
         }
         record = {
             "condition": condition,

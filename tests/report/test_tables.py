@@ -10,6 +10,7 @@ from made_study import Plan, make_study
 from dreamproof.base.errors import BadInput
 from dreamproof.report import tell, write_all
 from dreamproof.report.document import Table
+from dreamproof.report.documents.tables import key_table, signals_table
 from dreamproof.report.numbers import Numbers, number_text
 from dreamproof.report.tables import latex
 
@@ -99,3 +100,17 @@ def test_a_wrong_imported_table_is_refused_with_its_line(
     (users_case / "imported" / name).write_text(text)
     with pytest.raises(BadInput, match=complaint):
         write_all(users_case, figures=False)
+
+
+def test_signals_of_risk_have_a_table_of_their_own_and_leave_the_key_table_alone(tmp_path: Path) -> None:
+    signals = {"certificate/claimed": 0.9, "certificate/coverage": 0.93, "auroc/innovation": 0.75}
+    telling = tell(make_study(tmp_path / "study", Plan(signals=signals)), "en")
+    table = signals_table(telling)
+    assert table is not None
+    assert table.header == ["arm", "condition", "auroc/innovation", "certificate/claimed", "certificate/coverage"]
+    assert len(table.rows) == 4 * 3
+    assert not [title for title in key_table(telling).header if title.startswith(("auroc", "certificate"))]
+
+
+def test_a_study_without_signals_has_no_table_of_them(tmp_path: Path) -> None:
+    assert signals_table(tell(make_study(tmp_path / "study"), "en")) is None

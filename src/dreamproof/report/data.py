@@ -144,12 +144,13 @@ class Evidence:
 
     @property
     def metrics(self) -> list[str]:
-        """Metrics that have a value somewhere: the primary one, the constraint's, then the others by name."""
+        """Metrics that have a value somewhere: the primary one, the constraint's, others by name, signals last."""
         seen = {group.metric for group in [*self.values, *self.means]}
         first = [self.study.metric.name]
         if self.study.constraint is not None:
             first.append(self.study.constraint.name)
-        return [*dict.fromkeys(first), *sorted(seen - set(first))]
+        # A name with a slash is a signal about episodes (coverage, detection), not something an agent is to reach.
+        return [*dict.fromkeys(first), *sorted(seen - set(first), key=lambda name: ("/" in name, name))]
 
     def checkpoints(self, metric: str) -> list[str]:
         """Checkpoints for which a metric has values, the headline first."""

@@ -111,6 +111,9 @@ def _results(document: Document, telling: Telling) -> None:
         document.add(Heading(words("decision.tails"), 3), tails)
     if telling.analysis.shifted:
         document.add(Heading(words("decision.shifted"), 3), _shifted_table(telling))
+    signals = tables.signals_table(telling)
+    if signals is not None:
+        document.add(Heading(words("decision.signals"), 3), Paragraph(words("decision.signals_note")), signals)
 
 
 def _shifted_table(telling: Telling) -> Table:

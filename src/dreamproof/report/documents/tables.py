@@ -8,6 +8,7 @@ from dreamproof.runs.layout import Cell
 
 WIDEST_MATRIX = 12
 WIDEST_KEY_TABLE = 8
+SIGNALS = ("certificate/claimed", "certificate/coverage", "auroc/")
 LONGEST_SEED_LIST = 10
 SEED_COLUMNS = 12
 
@@ -55,7 +56,7 @@ def key_columns(telling: Telling) -> list[tuple[str, str, str]]:
     columns = [(metric, condition, FINAL) for condition in evidence.conditions]
     columns += [(metric, evidence.primary_condition, name) for name in evidence.checkpoints(metric) if name != FINAL]
     for other in evidence.metrics:
-        if other == metric:
+        if other == metric or other.startswith(SIGNALS):
             continue
         places = [(other, condition, name) for name in evidence.checkpoints(other) for condition in evidence.conditions]
         primary = [place for place in places if place[1] == evidence.primary_condition and place in known]
@@ -83,6 +84,19 @@ def key_table(telling: Telling) -> Table:
         rows.append(row)
     rows += _floor_rows(telling, columns)
     return Table([telling.words("table.arm"), *(column_title(telling, column) for column in columns)], rows)
+
+
+def signals_table(telling: Telling) -> Table | None:
+    """What certificates and detectors did, arm by condition: coverage claimed and kept, and how shifts are told."""
+    evidence = telling.analysis.evidence
+    signals = [name for name in evidence.metrics if name.startswith(SIGNALS)]
+    rows = []
+    for condition in evidence.conditions:
+        for arm in evidence.arms:
+            cells = [mean_sd(telling, Group(arm, condition, name)) for name in signals]
+            if any(cell != DASH for cell in cells):
+                rows.append([arm, telling.condition(condition), *cells])
+    return Table([telling.words("table.arm"), telling.words("table.condition"), *signals], rows) if rows else None
 
 
 def _floor_rows(telling: Telling, columns: list[tuple[str, str, str]]) -> list[list[str]]:
