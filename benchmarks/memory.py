@@ -79,7 +79,9 @@ def sample(folder: RunFolder, programs: Path, every_seconds: float) -> list[tupl
     while trainer.poll() is None:
         beat = read_heartbeat(folder)
         if beat is not None and beat.process_id == trainer.pid and beat.gradient_steps > 0:
-            seen.append((beat.gradient_steps, process.memory_info().rss / 1e6))
+            megabytes = process.memory_info().rss / 1e6
+            if megabytes > 0:  # none is left of a process that has just ended
+                seen.append((beat.gradient_steps, megabytes))
         time.sleep(every_seconds)
     if trainer.returncode != 0:
         raise SystemExit(f"the trainer ended with exit code {trainer.returncode}")

@@ -8,7 +8,7 @@ from dreamproof.runs.layout import Cell
 
 WIDEST_MATRIX = 12
 WIDEST_KEY_TABLE = 8
-SIGNALS = ("certificate/claimed", "certificate/coverage", "auroc/")
+SIGNALS = ("certificate/", "auroc/")
 LONGEST_SEED_LIST = 10
 SEED_COLUMNS = 12
 
@@ -96,7 +96,8 @@ def signals_table(telling: Telling) -> Table | None:
             cells = [mean_sd(telling, Group(arm, condition, name)) for name in signals]
             if any(cell != DASH for cell in cells):
                 rows.append([arm, telling.condition(condition), *cells])
-    return Table([telling.words("table.arm"), telling.words("table.condition"), *signals], rows) if rows else None
+    header = [telling.words("table.arm"), telling.words("table.condition"), *signals]
+    return Table(header, rows, left=(0, 1)) if rows else None
 
 
 def _floor_rows(telling: Telling, columns: list[tuple[str, str, str]]) -> list[list[str]]:
