@@ -1,6 +1,7 @@
 """What people read and what programs get: words, JSON, exit codes, and the next command after every error."""
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -399,3 +400,16 @@ def test_an_export_holds_the_ledger_and_replaces_nothing(
     assert said.code == 0, said.errors
     assert "cells.csv" in json.loads(said.output)["files"]
     assert dreamproof("export", finished, tmp_path / "out").code == ExitCode.BAD_INPUT
+
+
+def test_a_folder_of_tables_made_elsewhere_is_reported_without_a_ledger(
+    dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    made = Path(__file__).parents[1] / "report" / "fixtures" / "safedreamer_v2"
+    folder = Path(shutil.copytree(made, tmp_path / "handed_over"))
+    said = dreamproof("report", folder)
+    assert said.code == 0, said.errors
+    assert "3 of 20 train cells are missing" in (folder / "reports" / "decision.md").read_text(encoding="utf-8")
+    (folder / "study.yaml").unlink()
+    refused = dreamproof("report", folder)
+    assert refused.code == ExitCode.BAD_INPUT and "is not a study folder" in refused.errors

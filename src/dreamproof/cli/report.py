@@ -46,7 +46,7 @@ def write_reports(opened: "OpenStudy", language: str = "en") -> list[Path]:
     """Writes every document of a study; returns their files."""
     from dreamproof.report import write_all
 
-    if not opened.folder.ledger.exists() and not (opened.folder.root / "imported").is_dir():
+    if not opened.folder.ledger.exists() and not opened.folder.imported.is_dir():
         raise BadInput(
             f"{opened.folder.root}: nothing has run, so there is nothing to report", f"dreamproof run {opened.file}"
         )

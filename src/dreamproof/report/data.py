@@ -188,7 +188,7 @@ def load(study_folder: Path, declared: Study | None = None) -> Evidence:
     _matrix(evidence)
     if state is not None:
         _from_state(evidence, state, rows)
-    imported = read_imported(folder.root / "imported", study)
+    imported = read_imported(folder.imported, study)
     if imported is not None:
         _from_imported(evidence, imported)
     return evidence

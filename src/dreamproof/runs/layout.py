@@ -249,6 +249,11 @@ class StudyFolder:
         return self.root / "reports"
 
     @property
+    def imported(self) -> Path:
+        """Tables of runs that were made elsewhere."""
+        return self.root / "imported"
+
+    @property
     def runs(self) -> Path:
         return self.root / "runs"
 

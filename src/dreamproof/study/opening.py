@@ -67,7 +67,8 @@ def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
 
 
 def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
-    if not folder.ledger.exists():
+    handed_over = folder.declaration.exists() and folder.imported.is_dir()
+    if not folder.ledger.exists() and not handed_over:
         raise BadInput(f"{folder.root}: is not a study folder (it holds no {folder.ledger.name})", "ls studies/")
     state = read_state(folder, numbers_only)
     study = read_study(folder.declaration) if folder.declaration.exists() else state.study

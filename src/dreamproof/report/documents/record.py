@@ -150,7 +150,7 @@ def _places(telling: Telling) -> list[str]:
         "tables": folder.tables,
         "figures": folder.figures,
         "reports": folder.reports,
-        "imported": folder.root / "imported",
+        "imported": folder.imported,
     }
     return [
         telling.words("record.place", what=telling.words(f"place.{name}"), path=folder.relative(path))
