@@ -1,7 +1,8 @@
 """How fast the agent learns and updates on this machine: replicas with different traced settings in one compile.
 
 Each --arm is a JSON object of dotted settings, e.g. '{"behavior.multiplier_start": 0.1, "seed": 3}'. Prints training
-episodes as they end, deterministic validation episodes, how well cost is foreseen, and milliseconds an update.
+episodes as they end, deterministic validation episodes, how well cost is foreseen, and milliseconds an update
+(an epoch, for an agent that learns by epochs).
 """
 
 import argparse
@@ -17,13 +18,24 @@ import numpy as np
 from dreamproof.agents.registry import make_agent
 from dreamproof.envs.registry import make as make_env
 from dreamproof.jaxcore.devices import use_compilation_cache
-from dreamproof.settings.cell import DreamerCell
+from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.study import merge
 from dreamproof.settings.traced import static_key, traced_values
 from dreamproof.train.log import MetricSums
 from dreamproof.train.pack import Pack, PackState
 
-SHOWN = ("model/margin", "model/entities", "dream/cost", "plan/safe_fraction", "behavior/multiplier", "actor/sigma")
+SHOWN = (
+    "episode/return",
+    "episode/cost",
+    "model/margin",
+    "model/entities",
+    "model/dynamics",
+    "model/reward",
+    "dream/cost",
+    "dream/return",
+    "plan/safe_fraction",
+    "actor/sigma",
+)
 
 
 def nested(dotted: dict[str, Any]) -> dict[str, Any]:
@@ -41,11 +53,11 @@ def build(asked: argparse.Namespace) -> Pack:
     told = [json.loads(arm) for arm in asked.arm or ["{}"]]
     seeds = [arm.pop("seed", 0) for arm in told]
     shared = {"agent": nested(json.loads(asked.base)), "train": json.loads(asked.train)}
-    cells = [DreamerCell.model_validate(merge(shared, {"agent": nested(arm)})) for arm in told]
+    cells = [CELL_SETTINGS[asked.trainer].model_validate(merge(shared, {"agent": nested(arm)})) for arm in told]
     if len({static_key(cell) for cell in cells}) > 1:
         raise SystemExit("the arms differ in settings that shape the compile")
     env = make_env(asked.task, cells[0].env)
-    agent = make_agent("dreamer", env.spec, cells[0].agent)
+    agent = make_agent(asked.trainer, env.spec, cells[0].agent)
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *(traced_values(c.agent) for c in cells))
     return Pack(agent, env, cells[0].train, seeds, scalars, asked.agent_steps)
 
@@ -64,6 +76,7 @@ def line(label: str, means: dict[str, list[float]]) -> str:
 def main() -> None:
     """Trains until the steps or the seconds are used up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trainer", choices=sorted(CELL_SETTINGS), default="dreamer")
     parser.add_argument("--task", default="SafetyPointGoal1")
     parser.add_argument("--arm", action="append", help="one replica; may be given many times")
     parser.add_argument("--base", default="{}", help="agent settings of all replicas")
@@ -92,7 +105,8 @@ def main() -> None:
         done = int(state.env_steps) * settings.envs
         if done // settings.log_every_agent_steps > (done - chunk * settings.envs) // settings.log_every_agent_steps:
             taken = sums.take()
-            milliseconds = 1000 * float(np.median(seconds[-5:])) / (chunk * pack.updates_per_step)
+            updates = chunk * pack.updates_per_step / (pack.epoch_env_steps or 1)
+            milliseconds = 1000 * float(np.median(seconds[-5:])) / updates
             first = {name: round(taken[0][name], 4) for name in SHOWN if name in taken[0]}
             print(
                 f"{done:>7,}  {time.monotonic() - began:5.0f} s  {milliseconds:.1f} ms/update  first replica: {first}"

@@ -6,7 +6,7 @@ import numpy as np
 
 from dreamproof.envs.api import Env
 from dreamproof.envs.registry import make
-from dreamproof.evaluate.drawing import as_trail, first_places
+from dreamproof.evaluate.drawing import as_trail, places_of_first
 from dreamproof.settings.env import EnvSettings
 
 
@@ -17,7 +17,7 @@ def ride(env: Env, steps: int) -> list[dict[str, jax.Array]]:
     state, seen = env.reset(keys, params)
     rows = []
     for _ in range(steps):
-        rows.append(first_places(env, state, seen, params))
+        rows.append(jax.tree.map(lambda x: x[0], places_of_first(env, state, seen, params, 2)))
         state, seen = step(keys, state, jnp.tile(jnp.array([1.0, 0.0]), (2, 1)), params)
     return rows
 

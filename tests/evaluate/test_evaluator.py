@@ -75,7 +75,7 @@ def test_floors_stand_beside_the_results(record: EvaluationRecord) -> None:
 
 
 def test_coverage_and_its_claim_are_facts_of_a_checkpoint(trained: Trained) -> None:
-    made = Evaluator({"final": loaded(trained, "baseline")}, {}, 10).evaluate("id")
+    (made,) = Evaluator([{"final": loaded(trained, "baseline")}], {}, 10).evaluate("id")
     facts = made.checkpoints["final"].scalars
     assert facts["certificate/claimed"] == pytest.approx(0.9)
     assert np.isfinite(facts["certificate/offset"])
@@ -104,7 +104,7 @@ def test_all_arms_and_seeds_meet_the_same_layouts(trained: Trained) -> None:
     # The same parameters under the other cell's name and seed play the very same episodes.
     swapped = replace(other, state=one.state, scalars=one.scalars)
     condition = find_condition(one.env, "id")
-    first, second = (run_episodes(agent, condition, "test", EPISODES) for agent in (one, swapped))
+    first, second = (run_episodes([agent], condition, "test", EPISODES)[0] for agent in (one, swapped))
     np.testing.assert_array_equal(first.returns, second.returns)
     np.testing.assert_array_equal(first.trace["barrier"], second.trace["barrier"])
 
@@ -112,18 +112,40 @@ def test_all_arms_and_seeds_meet_the_same_layouts(trained: Trained) -> None:
 def test_test_layouts_are_not_validation_layouts(trained: Trained) -> None:
     agent = loaded(trained, "baseline")
     condition = find_condition(agent.env, "id")
-    test, validation = (run_episodes(agent, condition, split, EPISODES) for split in ("test", "validation"))
+    test, validation = (run_episodes([agent], condition, split, EPISODES)[0] for split in ("test", "validation"))
     assert not np.array_equal(test.returns, validation.returns)
 
 
 def test_evaluating_twice_gives_the_same_record(trained: Trained, record: EvaluationRecord) -> None:
-    final = Evaluator({"final": loaded(trained, "baseline")}, {}, EPISODES).evaluate("id").checkpoints["final"]
+    (made,) = Evaluator([{"final": loaded(trained, "baseline")}], {}, EPISODES).evaluate("id")
+    final = made.checkpoints["final"]
     assert final.episodes == record.checkpoints["final"].episodes
+
+
+def test_runs_that_are_evaluated_together_are_told_apart(trained: Trained) -> None:
+    one, other = loaded(trained, "baseline"), loaded(trained, "full")
+    condition = find_condition(one.env, "id")
+    alone = [run_episodes([agent], condition, "test", EPISODES)[0] for agent in (one, other)]
+    together = run_episodes([one, other], condition, "test", EPISODES)
+    assert not np.allclose(alone[0].returns, alone[1].returns, atol=1e-3)
+    for expected, found in zip(alone, together, strict=True):
+        np.testing.assert_allclose(found.returns, expected.returns, atol=1e-4)
+        np.testing.assert_allclose(found.trace["barrier"], expected.trace["barrier"], atol=1e-4)
+
+
+def test_a_run_with_no_selected_checkpoint_beside_one_that_has(trained: Trained, evaluated: RunFolder) -> None:
+    final, selected = load(evaluated, "final"), load(evaluated, "selected")
+    assert final is not None and selected is not None
+    runs = [{"final": loaded(trained, "full")}, {"final": final, "selected": selected}]
+    records = Evaluator(runs, {}, EPISODES).evaluate("id")
+    assert [sorted(record.checkpoints) for record in records] == [["final"], ["final", "selected"]]
+    hashes = [record.checkpoints["final"].parameter_hash for record in records]
+    assert hashes == [loaded(trained, "full").record.parameter_hash, final.record.parameter_hash]
 
 
 def test_an_unknown_condition_is_refused(trained: Trained) -> None:
     with pytest.raises(BadInput, match="has no condition 'hallu2'"):
-        Evaluator({"final": loaded(trained, "baseline")}, {}, EPISODES).evaluate("hallu2")
+        Evaluator([{"final": loaded(trained, "baseline")}], {}, EPISODES).evaluate("hallu2")
 
 
 def test_the_command_says_in_words_why_it_refuses(
@@ -133,6 +155,18 @@ def test_the_command_says_in_words_why_it_refuses(
     monkeypatch.setattr(sys, "argv", ["evaluate", str(trained["wild"].root), "--conditions", "id"])
     assert command.main() != 0
     assert "not finite" in capsys.readouterr().err
+
+
+def test_a_refused_run_does_not_keep_the_others_from_being_evaluated(
+    trained: Trained, evaluated: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "run"
+    shutil.copytree(evaluated.root, root)
+    RunFolder(root).evaluation("id").unlink()
+    monkeypatch.setattr(command, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["evaluate", str(trained["wild"].root), str(root), "--conditions", "id"])
+    assert command.main() != 0
+    assert RunFolder(root).evaluation("id").exists()
 
 
 def test_nothing_is_written_for_a_refused_cell(trained: Trained) -> None:

@@ -1,43 +1,97 @@
 """python -m dreamproof.evaluate RUN_DIR... --conditions id,hallu2: complete episodes of trained checkpoints."""
 
 import argparse
+import json
 import sys
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from rich.progress import track
 
 from dreamproof.base.errors import BadInput, DreamproofError
-from dreamproof.evaluate.episodes import Evaluator
+from dreamproof.evaluate.episodes import WHICH, Checkpoints, Evaluator
 from dreamproof.evaluate.loading import load
 from dreamproof.evaluate.official import differences, evaluate_officially
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.reader import read_evaluation, read_settings
+from dreamproof.runs.records import RunSettings
 from dreamproof.runs.writer import RunWriter
 
 OFFICIAL_EPISODES = 50
 
 
-def evaluate_run(run: RunFolder, conditions: list[str], episodes: int | None) -> None:
-    """Evaluates the final and the selected checkpoint of one run under every condition."""
+class Opened(NamedTuple):
+    """A run whose checkpoints are loaded."""
+
+    run: RunFolder
+    settings: RunSettings
+    checkpoints: Checkpoints
+
+
+def open_run(folder: Path) -> Opened:
+    """The final checkpoint of a run, and the selected one where that is another."""
+    run = RunFolder(folder)
     settings = read_settings(run)
     if settings is None:
         raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
-    loaded = {which: found for which in ("final", "selected") if (found := load(run, which)) is not None}
-    told = {condition["name"]: condition for condition in settings.conditions}
-    evaluator = Evaluator(loaded, told, episodes or settings.evaluation_episodes)
-    writer = RunWriter(run)
-    record = loaded["final"].record
-    with Pulse([writer]) as pulse:
+    return Opened(run, settings, {which: found for which in WHICH if (found := load(run, which)) is not None})
+
+
+def alike(opened: Opened) -> tuple[int, int, str]:
+    """Runs that agree in this are evaluated together: one make of agent and env, the same conditions."""
+    final = opened.checkpoints["final"]
+    return id(final.agent), opened.settings.evaluation_episodes, json.dumps(opened.settings.conditions, sort_keys=True)
+
+
+def evaluate_together(group: list[Opened], conditions: list[str], episodes: int | None) -> None:
+    """Evaluates runs of one make under every condition; each condition is written as soon as it was seen."""
+    first = group[0].settings
+    told = {condition["name"]: condition for condition in first.conditions}
+    evaluator = Evaluator([each.checkpoints for each in group], told, episodes or first.evaluation_episodes)
+    writers = [RunWriter(each.run) for each in group]
+    with ExitStack() as stack:
+        pulses = [stack.enter_context(Pulse([writer])) for writer in writers]
+        beat(group, pulses)
+        for name in track(conditions, description=f"{len(group)} cells", disable=not sys.stdout.isatty()):
+            for each, writer, made in zip(group, writers, evaluator.evaluate(name), strict=True):
+                writer.write_evaluation(made)
+                final = made.checkpoints["final"].episodes
+                means = {key: sum(values) / len(values) for key, values in final.items()}
+                cell = f"{each.settings.arm}/{each.settings.seed}"
+                print(f"{cell} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
+            beat(group, pulses)
+
+
+def beat(group: list[Opened], pulses: list[Pulse]) -> None:
+    """Says of every run that its evaluation goes on."""
+    for each, pulse in zip(group, pulses, strict=True):
+        record = each.checkpoints["final"].record
         pulse.set("evaluate", record.agent_steps, record.gradient_steps)
-        for name in track(conditions, description=f"{settings.arm}/{settings.seed}", disable=not sys.stdout.isatty()):
-            made = evaluator.evaluate(name)
-            writer.write_evaluation(made)
-            final = made.checkpoints["final"].episodes
-            means = {key: sum(values) / len(values) for key, values in final.items()}
-            print(f"{settings.arm}/{settings.seed} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
-            pulse.set("evaluate", record.agent_steps, record.gradient_steps)
+
+
+def evaluate_runs(folders: list[Path], conditions: list[str], episodes: int | None) -> int:
+    """Evaluates what can be; a run that is refused does not keep the others from it. The worst exit code."""
+    groups: dict[tuple[int, int, str], list[Opened]] = {}
+    code = 0
+    for folder in folders:
+        try:
+            opened = open_run(folder)
+        except DreamproofError as error:
+            code = max(code, told_error(error))
+            continue
+        groups.setdefault(alike(opened), []).append(opened)
+    for group in groups.values():
+        evaluate_together(group, conditions, episodes)
+    return code
+
+
+def told_error(error: DreamproofError) -> int:
+    """Prints it and gives its exit code."""
+    print(f"error: {error}", file=sys.stderr)
+    return int(error.exit_code)
 
 
 def compare_with_official(run: RunFolder, episodes: int) -> None:
@@ -66,14 +120,12 @@ def main() -> int:
     asked = parser.parse_args()
     use_compilation_cache()
     try:
+        if not asked.official:
+            return evaluate_runs(asked.run_dirs, asked.conditions.split(","), asked.episodes)
         for folder in asked.run_dirs:
-            if asked.official:
-                compare_with_official(RunFolder(folder), asked.episodes or OFFICIAL_EPISODES)
-            else:
-                evaluate_run(RunFolder(folder), asked.conditions.split(","), asked.episodes)
+            compare_with_official(RunFolder(folder), asked.episodes or OFFICIAL_EPISODES)
     except DreamproofError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return int(error.exit_code)
+        return told_error(error)
     return 0
 
 

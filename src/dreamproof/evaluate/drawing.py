@@ -14,12 +14,15 @@ DECIMALS = 3
 NEEDED = ("agent", "goal", "goal_radius", "hazards", "hazard_radius")
 
 
-def first_places(env: Env, state: Any, seen: TimeStep, params: Any) -> dict[str, Array]:
-    """Where things are in the first env now, and what the step that led here cost; empty where nothing can be drawn."""
+def places_of_first(env: Env, state: Any, seen: TimeStep, params: Any, episodes: int) -> dict[str, Array]:
+    """Where things are now in the first of every so many envs (R, ...), and what the step that led here cost.
+
+    Empty where nothing can be drawn.
+    """
     places = env.render_state(state, params)
     if not set(NEEDED) <= set(places):
         return {}
-    return jax.tree.map(lambda x: x[0], {name: places[name] for name in NEEDED} | {"cost": seen.cost})
+    return jax.tree.map(lambda x: x[::episodes], {name: places[name] for name in NEEDED} | {"cost": seen.cost})
 
 
 def as_trail(places: dict[str, Array]) -> Trail | None:

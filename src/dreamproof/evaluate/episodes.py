@@ -1,4 +1,4 @@
-"""Evaluates a run under named conditions and writes what it saw; layouts are the same for every arm and seed."""
+"""Evaluates runs under named conditions, many at once; layouts are the same for every arm and seed."""
 
 import functools
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from dreamproof.envs.episodes import Episodes, complete_episodes, episode_keys, 
 from dreamproof.envs.scripted import floors
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import certificate
-from dreamproof.evaluate.drawing import as_trail, first_places
+from dreamproof.evaluate.drawing import as_trail, places_of_first
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.jaxcore.devices import code_commit
 from dreamproof.jaxcore.keys import Split, step_key
@@ -25,38 +25,56 @@ from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
 from dreamproof.version import __version__
 
 LAYOUT_SEED = 0
+TOGETHER = 20
+WHICH = ("final", "selected")
 SIGNALS = ("shadow/uncertainty", "shadow/violation", "shadow/innovation")
+
+Checkpoints = dict[str, Loaded]
 
 
 @eqx.filter_jit
-def _run(fixed: tuple[Any, Env], state: Any, scalars: Any, params: Any, keys: tuple[Array, Array]) -> Episodes:
+def _run(fixed: tuple[Any, Env], states: Any, scalars: Any, params: Any, keys: tuple[Array, Array]) -> Episodes:
     agent, env = fixed
 
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
-        def act(memory: Any, seen: TimeStep) -> Any:
+        def act(state: Any, memory: Any, seen: TimeStep, scalars: Any) -> Any:
             return agent.act(state, memory, seen, step_key(LAYOUT_SEED, "evaluate", index), scalars, explore=False)
 
-        return tuple(eqx.filter_vmap(act)(memory, seen))
+        return tuple(eqx.filter_vmap(act)(states, memory, seen, scalars))
 
     def trace(env_state: Any, seen: TimeStep, memory: Any) -> dict[str, Any]:
-        kept = {"places": first_places(env, env_state, seen, params)}
+        kept = {"places": places_of_first(env, env_state, seen, params, keys[0].shape[0])}
         return kept | ({"barrier": memory.barrier} if hasattr(memory, "barrier") else {})
 
-    memory = eqx.filter_vmap(lambda _: agent.init_memory(keys[0].shape[0]))(jnp.zeros(1))
+    memory = eqx.filter_vmap(lambda _: agent.init_memory(keys[0].shape[0]))(jax.tree.leaves(scalars)[0])
     return shared_episodes(env, policy, memory, keys, params, trace)
 
 
-def run_episodes(loaded: Loaded, condition: Condition, split: Split, episodes: int) -> Episodes:
-    """Complete deterministic episodes of one agent under one condition; leaves have a leading axis of 1."""
-    params = condition.change(loaded.env.default_params())
-    if condition.latent_swaps and "latent_swaps" not in loaded.scalars:
+def run_episodes(agents: list[Loaded], condition: Condition, split: Split, episodes: int) -> list[Episodes]:
+    """Complete deterministic episodes of agents of one make under one condition, on the same layouts, all at once."""
+    first = agents[0]
+    assert all(each.agent is first.agent and each.env is first.env for each in agents), "agents of different make"
+    params = condition.change(first.env.default_params())
+    if condition.latent_swaps and "latent_swaps" not in first.scalars:
         raise BadInput(
-            f"condition '{condition.name}' swaps parts of the latent, which the agent '{loaded.run.trainer}' cannot do",
+            f"condition '{condition.name}' swaps parts of the latent, which the agent '{first.run.trainer}' cannot do",
             "set latent_swaps: 0 in the settings of the condition",
         )
-    scalars = loaded.scalars | {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
-    keys = episode_keys(LAYOUT_SEED, split, episodes)
-    return _run((loaded.agent, loaded.env), loaded.state, scalars, params, keys)
+    swaps = {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
+    states, scalars = (
+        jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
+        for parts in ([each.state for each in agents], [each.scalars | swaps for each in agents])
+    )
+    found = jax.device_get(
+        _run((first.agent, first.env), states, scalars, params, episode_keys(LAYOUT_SEED, split, episodes))
+    )
+    return [_of_one(found, index) for index in range(len(agents))]
+
+
+def _of_one(found: Episodes, index: int) -> Episodes:
+    """What one of several agents did; a trace has time as its first axis."""
+    trace = jax.tree.map(lambda leaf: leaf[:, index], found.trace)
+    return Episodes._make([*jax.tree.map(lambda leaf: leaf[index], found[:-1]), trace])
 
 
 def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> EvaluatedCheckpoint:
@@ -75,7 +93,7 @@ def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> Ev
         agent_steps=loaded.record.agent_steps,
         gradient_steps=loaded.record.gradient_steps,
         parameter_hash=loaded.record.parameter_hash,
-        episodes={name: [float(number) for number in np.asarray(value)[0]] for name, value in values.items()},
+        episodes={name: [float(number) for number in value] for name, value in values.items()},
         scalars=facts,
     )
 
@@ -103,73 +121,94 @@ def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict
 
 
 class Evaluator:
-    """Evaluates the checkpoints of one run; calibration and nominal signals are made once and reused."""
+    """Evaluates runs of one make together; calibration and nominal signals are made once and reused.
 
-    def __init__(self, checkpoints: dict[str, Loaded], told: dict[str, dict[str, Any]], episodes: int) -> None:
-        self.checkpoints, self.told, self.episodes = checkpoints, told, episodes
-        self._nominal: dict[str, Episodes] = {}
-        self._offsets: dict[str, float] = {}
+    runs: the checkpoints of each run by `final` and `selected`; told: the study's conditions by name.
+    """
 
-    def evaluate(self, name: str) -> EvaluationRecord:
-        """The record of one condition."""
-        first = next(iter(self.checkpoints.values()))
+    def __init__(self, runs: list[Checkpoints], told: dict[str, dict[str, Any]], episodes: int) -> None:
+        self.runs, self.told, self.episodes = runs, told, episodes
+        self._nominal: list[dict[str, Episodes]] = []
+
+    def evaluate(self, name: str) -> list[EvaluationRecord]:
+        """The records of one condition, one for each run."""
+        first = next(iter(self.runs[0].values()))
         condition = find_condition(first.env, name, self.told.get(name, {}).get("settings") or None)
-        made, places = {}, {}
-        for which, loaded in self.checkpoints.items():
-            episodes = run_episodes(loaded, condition, "test", self.episodes)
-            made[which] = evaluated(loaded, episodes, self._facts(which, loaded, episodes))
-            places[which] = episodes.trace["places"]
-        return EvaluationRecord(
-            condition=name,
-            kind=self.told.get(name, {}).get("kind") or condition.kind,
-            task=first.run.task,
-            checkpoints=made,
-            floors=floor_means(first.env, condition, self.episodes),
-            trail=as_trail(places["final"]),
-            code_version=__version__,
-            code_commit=code_commit(),
-        )
+        facts = {
+            "condition": name,
+            "kind": self.told.get(name, {}).get("kind") or condition.kind,
+            "task": first.run.task,
+            "floors": floor_means(first.env, condition, self.episodes),
+            "code_version": __version__,
+            "code_commit": code_commit(),
+        }
+        if not self._nominal:
+            self._nominal = self._nominal_episodes(first)
+        found = self._all_episodes(condition, "test")
+        return [self._record(*each, facts) for each in zip(self.runs, found, self._nominal, strict=True)]
 
-    def _facts(self, which: str, loaded: Loaded, episodes: Episodes) -> dict[str, float]:
-        """Coverage of the certificate on these episodes, and how well each signal tells them from nominal ones.
+    def _nominal_episodes(self, first: Loaded) -> list[dict[str, Episodes]]:
+        """Validation episodes without any shift, which calibrate and are what others are told from.
 
-        Nothing of an agent that certifies nothing, and no promise from too few episodes.
+        None for agents without signals of risk.
         """
-        risk = getattr(loaded.agent.settings, "risk", None)
-        if risk is None:
-            return {}
-        facts = {}
-        offset = self._offset(which, loaded)
-        if np.isfinite(offset):
-            fresh = self._scores(episodes, risk.barrier_discount)
-            facts = {
-                "certificate/offset": offset,
-                "certificate/claimed": 1 - risk.miscoverage,
-                "certificate/coverage": certificate.coverage(fresh, offset),
-            }
-        nominal = self._nominal_episodes(which, loaded)
-        for signal in SIGNALS:
-            if signal in episodes.metrics:
-                pair = (np.asarray(nominal.metrics[signal])[0], np.asarray(episodes.metrics[signal])[0])
-                facts[f"auroc/{signal.removeprefix('shadow/')}"] = certificate.auroc(*pair)
-        return facts
+        if getattr(first.agent.settings, "risk", None) is None:
+            return [{} for _ in self.runs]
+        return self._all_episodes(find_condition(first.env, "id"), "validation")
 
-    def _nominal_episodes(self, which: str, loaded: Loaded) -> Episodes:
-        """Validation episodes without any shift: what calibrates, and what shifted episodes are told from."""
-        if which not in self._nominal:
-            nominal = find_condition(loaded.env, "id")
-            self._nominal[which] = run_episodes(loaded, nominal, "validation", self.episodes)
-        return self._nominal[which]
+    def _all_episodes(self, condition: Condition, split: Split) -> list[dict[str, Episodes]]:
+        """Of every checkpoint of every run: the final ones together, then those that were selected."""
+        made: list[dict[str, Episodes]] = [{} for _ in self.runs]
+        for which in WHICH:
+            wanted = [index for index, checkpoints in enumerate(self.runs) if which in checkpoints]
+            # The last one again fills up a shorter batch: the same shape needs no other compile.
+            for batch in _batches(wanted, min(TOGETHER, len(self.runs))):
+                agents = [self.runs[index][which] for index in batch]
+                for index, episodes in zip(batch, run_episodes(agents, condition, split, self.episodes), strict=True):
+                    made[index][which] = episodes
+        return made
 
-    def _offset(self, which: str, loaded: Loaded) -> float:
-        if which not in self._offsets:
-            risk = loaded.agent.settings.risk
-            calibration = self._scores(self._nominal_episodes(which, loaded), risk.barrier_discount)
-            self._offsets[which] = certificate.offset(calibration, risk.miscoverage)
-        return self._offsets[which]
+    def _record(
+        self,
+        checkpoints: Checkpoints,
+        found: dict[str, Episodes],
+        nominal: dict[str, Episodes],
+        facts: dict[str, Any],
+    ) -> EvaluationRecord:
+        made = {
+            which: evaluated(loaded, found[which], judged(loaded, found[which], nominal[which]) if nominal else {})
+            for which, loaded in checkpoints.items()
+        }
+        return EvaluationRecord(**facts, checkpoints=made, trail=as_trail(found["final"].trace["places"]))
 
-    @staticmethod
-    def _scores(episodes: Episodes, discount: float) -> np.ndarray:
-        values, margins = np.asarray(episodes.trace["barrier"])[:, 0], np.asarray(episodes.margins)[0]
-        # A value is noted before its step, a margin after it.
-        return certificate.scores(values[1:], margins[:-1], discount, seed=LAYOUT_SEED)
+
+def judged(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> dict[str, float]:
+    """Coverage of the certificate on these episodes, and how well each signal tells them from nominal ones.
+
+    The nominal ones also calibrate; too few of them promise nothing.
+    """
+    risk = loaded.agent.settings.risk
+    facts = {}
+    offset = certificate.offset(_scores(nominal, risk.barrier_discount), risk.miscoverage)
+    if np.isfinite(offset):
+        facts = {
+            "certificate/offset": offset,
+            "certificate/claimed": 1 - risk.miscoverage,
+            "certificate/coverage": certificate.coverage(_scores(episodes, risk.barrier_discount), offset),
+        }
+    for signal in SIGNALS:
+        if signal in episodes.metrics:
+            told = certificate.auroc(*(np.asarray(each.metrics[signal]) for each in (nominal, episodes)))
+            facts[f"auroc/{signal.removeprefix('shadow/')}"] = told
+    return facts
+
+
+def _scores(episodes: Episodes, discount: float) -> np.ndarray:
+    # A value is noted before its step, a margin after it.
+    margins = np.asarray(episodes.margins)
+    return certificate.scores(episodes.trace["barrier"][1:], margins[:-1], discount, seed=LAYOUT_SEED)
+
+
+def _batches(wanted: list[int], size: int) -> list[list[int]]:
+    cut = [wanted[start : start + size] for start in range(0, len(wanted), size)]
+    return [batch + batch[-1:] * (size - len(batch)) for batch in cut]

@@ -25,7 +25,7 @@ def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int) -> Evalua
     """Complete episodes of one agent on the real task, written beside the run's evaluations; no shift exists there."""
     cell = validate(CELL_SETTINGS[loaded.run.trainer], loaded.run.settings, "settings of the run")
     there = dataclasses.replace(loaded, env=make_env(OFFICIAL_TASK, cell.env))
-    found = run_episodes(there, find_condition(there.env, "id"), "test", episodes)
+    (found,) = run_episodes([there], find_condition(there.env, "id"), "test", episodes)
     record = EvaluationRecord(
         condition="id",
         kind="in_distribution",
