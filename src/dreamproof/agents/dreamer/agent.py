@@ -292,15 +292,20 @@ class DreamerAgent:
         )
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rates["actor_learning_rate"], settings.clip)
         state = self._stepped(state, "actor", step)
-        replayed, valid = replay_returns(state.slow_critics, feature, batch, settings, self.two_hot)
+        dreamt_places, seen_places = (x.reshape(-1, x.shape[-1]) for x in (dreamt.feature[:-1], feature))
+        slow = self.two_hot.decode(state.slow_critics(jnp.concatenate([dreamt_places, seen_places])))
+        dreams, ahead = len(dreamt_places), feature[:-1].shape[0] * feature.shape[1]
+        replayed, valid = replay_returns(slow[:, dreams:].reshape(2, *feature.shape[:2]), batch, settings)
+        imagined = jnp.stack([returns.reward, returns.cost])
+        # One pass over all places; each kind counts as its own mean.
+        weights = jnp.concatenate(
+            [returns.weights.reshape(-1) / dreams, rates["replay_value_scale"] * valid.reshape(-1) / ahead]
+        )
+        targets = jnp.concatenate([imagined.reshape(2, -1), replayed.reshape(2, -1)], axis=1)
+        places = jnp.concatenate([dreamt_places, seen_places[:ahead]])
 
         def loss(critics: Critics) -> Array:
-            targets = (returns.reward, returns.cost)
-            imagined = critic_loss(
-                critics, state.slow_critics, dreamt.feature[:-1], targets, returns.weights, self.two_hot
-            )
-            grounded = critic_loss(critics, state.slow_critics, feature[:-1], replayed, valid, self.two_hot)
-            return imagined + rates["replay_value_scale"] * grounded
+            return critic_loss(critics, places, targets, slow[:, : dreams + ahead], weights, self.two_hot)
 
         value, gradients = eqx.filter_value_and_grad(loss)(state.critics)
         step = adam_step(

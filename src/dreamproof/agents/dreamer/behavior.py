@@ -12,7 +12,7 @@ from dreamproof.agents.normalisation import Spread
 from dreamproof.agents.returns import discount_weights, lambda_returns
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import Normal, TwoHot, bounded_normal
-from dreamproof.nn.layers import MLP
+from dreamproof.nn.layers import MLP, ensemble
 from dreamproof.settings.dreamer import Behavior as Settings
 
 
@@ -32,15 +32,18 @@ class Actor(eqx.Module):
 
 
 class Critics(eqx.Module):
-    """Values of reward (risk-adjusted where an arm prices risk) and of cost, as two-hot logits."""
+    """Values of reward (risk-adjusted where an arm prices risk) and of cost, side by side as two-hot logits."""
 
-    reward: MLP
-    cost: MLP
+    both: MLP
 
     def __init__(self, key: Array, sizes: tuple[int, ...], bins: int, dtype: Any) -> None:
-        first, second = jax.random.split(key)
-        self.reward = MLP(first, sizes, bins, dtype, scale=0.0)
-        self.cost = MLP(second, sizes, bins, dtype, scale=0.0)
+        built = ensemble(lambda k: MLP(k, sizes, bins, dtype, scale=0.0), key, 2)
+        assert isinstance(built, MLP)
+        self.both = built
+
+    def __call__(self, feature: Array) -> Array:
+        """(..., F) → (2, ..., bins): reward, then cost."""
+        return eqx.filter_vmap(lambda network, x: network(x), in_axes=(0, None))(self.both, feature)
 
 
 class Dream(NamedTuple):
@@ -95,8 +98,7 @@ def dream_returns(
     following = feature[1:]
     reward = two_hot.decode(model.reward(following)) - penalty
     discounts = settings.discount * jax.nn.sigmoid(model.proceed(following)[..., 0])
-    reward_value = two_hot.decode(critics.reward(feature))
-    cost_value = two_hot.decode(critics.cost(feature))
+    reward_value, cost_value = two_hot.decode(critics(feature))
     return DreamReturns(
         lambda_returns(reward, reward_value, discounts, settings.mixing),
         lambda_returns(dreamt.cost, cost_value, discounts, settings.mixing),
@@ -124,32 +126,25 @@ def actor_loss(
 
 
 def critic_loss(
-    critics: Critics, slow: Critics, feature: Array, targets: tuple[Array, Array], weights: Array, two_hot: TwoHot
+    critics: Critics, feature: Array, targets: Array, calm: Array, weights: Array, two_hot: TwoHot
 ) -> Array:
-    """Cross-entropy to the returns and to the slow critics' own values, for reward and cost alike."""
-    total = jnp.zeros(())
-    for network, slow_network, target in (
-        (critics.reward, slow.reward, targets[0]),
-        (critics.cost, slow.cost, targets[1]),
-    ):
-        logits = network(feature)
-        calm = jax.lax.stop_gradient(two_hot.decode(slow_network(feature)))
-        loss = two_hot.loss(logits, jax.lax.stop_gradient(target)) + two_hot.loss(logits, calm)
-        total += (weights * loss).mean()
-    return total
+    """Cross-entropy at M places (M, F) to returns (2, M) and to the slow critics' values there, for reward and cost."""
+    logits = critics(feature)
+    return (weights * (two_hot.loss(logits, targets) + two_hot.loss(logits, calm))).sum()
 
 
-def replay_returns(slow: Critics, feature: Array, batch: Batch, settings: Settings, two_hot: TwoHot) -> Any:
-    """λ-returns of replayed reward and cost (T−1, B), and where they hold: episode ends inside a window cut them."""
+def replay_returns(values: Array, batch: Batch, settings: Settings) -> tuple[Array, Array]:
+    """λ-returns of replayed reward and cost (2, T−1, B) on values (2, T, B), and where they hold (T−1, B).
+
+    Episode ends inside a window cut them.
+    """
     cut = batch.first[1:]
     discounts = settings.discount * (1 - batch.terminated[1:]) * (1 - cut)
 
-    def returns(rewards: Array, values: Array) -> Array:
-        return lambda_returns(jnp.where(cut > 0, values[:-1], rewards[1:]), values, discounts, settings.mixing)
+    def returns(gained: Array, value: Array) -> Array:
+        return lambda_returns(jnp.where(cut > 0, value[:-1], gained[1:]), value, discounts, settings.mixing)
 
-    reward = returns(batch.reward, two_hot.decode(slow.reward(feature)))
-    cost = returns(batch.cost, two_hot.decode(slow.cost(feature)))
-    return (reward, cost), 1 - cut
+    return jax.vmap(returns)(jnp.stack([batch.reward, batch.cost]), values), 1 - cut
 
 
 def update_multiplier(

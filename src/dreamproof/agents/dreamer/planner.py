@@ -91,14 +91,14 @@ def score(networks: Networks, start: Latent, states: Latent, actions: Array, pri
     before = jnp.concatenate([first, feature[:-1]])
     powers = (facts.discount ** jnp.arange(horizon))[:, None, None]
     reward = two_hot.decode(networks.model.reward(feature))
-    final = two_hot.decode(networks.critics.reward(feature[-1]))
+    final, final_cost = two_hot.decode(networks.critics(feature[-1]))
     cost = networks.model.step_cost(states, feature)
     doubt = uncertainty(networks.risk, before, actions, networks.residual)
     margin = networks.model.step_margin(states, feature)
     tube = prices["risk"]["tube"] * doubt.margin_sigma
     soft_hit = facts.most_step_cost * jax.nn.sigmoid((tube - margin) / COST_SOFTNESS)
     cost = jnp.where(prices["risk"]["tube"] > 0, jnp.maximum(cost, soft_hit), cost)
-    later_cost = two_hot.decode(networks.critics.cost(feature[-1])) * prices["planner"]["terminal_cost"]
+    later_cost = final_cost * prices["planner"]["terminal_cost"]
     barrier = networks.risk.value(jnp.concatenate([first, feature])) - networks.offset
     violation = barrier_violation(barrier, facts.barrier_decay)
     return Scores(
