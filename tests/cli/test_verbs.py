@@ -15,6 +15,7 @@ from benchmarks.small_study import declare, small_study
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.version import __version__
 
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
 VERBS = ("plan", "check", "run", "status", "watch", "why", "stop", "cost", "verify", "report", "export", "import")
@@ -32,6 +33,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def folder_of(file: Path) -> StudyFolder:
     return StudyFolder(file.parent / "results" / file.stem)
+
+
+def test_the_version_is_told(dreamproof: Callable[..., Any]) -> None:
+    said = dreamproof("--version")
+    assert (said.code, said.output.strip()) == (0, f"dreamproof {__version__}")
 
 
 def test_help_names_every_verb_and_the_exit_codes(dreamproof: Callable[..., Any]) -> None:

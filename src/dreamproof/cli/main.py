@@ -3,7 +3,7 @@
 import errno
 import gc
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -24,6 +24,7 @@ from dreamproof.cli import (
     watch,
     why,
 )
+from dreamproof.version import __version__
 
 HELP = """Declare a study once; run what is missing; know why everything ended; decide on evidence.
 
@@ -57,6 +58,21 @@ for name, verb in (
     ("schema", schema.schema),
 ):
     app.command(name)(verb)
+
+
+def _tell_version(is_asked: bool) -> None:
+    if is_asked:
+        print(f"dreamproof {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version)
+    ] = False,
+) -> None:
+    del version
 
 
 def main() -> None:
