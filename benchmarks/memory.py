@@ -18,37 +18,30 @@ from typing import Any
 import numpy as np
 import psutil
 
+from benchmarks.small_agent import tiny_settings
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_heartbeat
 from dreamproof.runs.records import RunSettings
 
 ALLOWED_MEGABYTES = 1.0
-SETTINGS: dict[str, Any] = {
-    "agent": {
-        "world_model": {"units": 32, "deterministic": 32, "groups": 8, "entity_units": 8, "bins": 21},
-        "behavior": {"horizon": 5, "starts": 32},
-        "planner": {"horizon": 4, "samples": 16, "proposals": 8, "elites": 4, "iterations": 1},
-        "risk": {"units": 16, "members": 2},
-    },
-    "train": {
-        "envs": 8,
-        "prefill_agent_steps": 400,
-        "updates_per_agent_step": 0.5,
-        "batch": 8,
-        "window": 16,
-        "evaluate_every_agent_steps": 2_000,
-        "log_every_agent_steps": 400,
-        "validation_episodes": 4,
-    },
+TRAIN: dict[str, Any] = {
+    "envs": 8,
+    "prefill_agent_steps": 400,
+    "updates_per_agent_step": 0.5,
+    "batch": 8,
+    "window": 16,
+    "chunk_agent_steps": 400,
+    "evaluate_every_agent_steps": 2_000,
+    "log_every_agent_steps": 400,
 }
 
 
 def write_run(place: Path, task: str, updates: int) -> RunFolder:
     """A run folder that asks for so many updates."""
-    train = SETTINGS["train"]
-    steps = train["prefill_agent_steps"] + int(updates / train["updates_per_agent_step"])
-    told = RunSettings(study="memory", arm="tiny", seed=0, task=task, agent_steps=steps, settings=SETTINGS)
+    steps = TRAIN["prefill_agent_steps"] + int(updates / TRAIN["updates_per_agent_step"])
+    settings = tiny_settings(train=TRAIN)
+    told = RunSettings(study="memory", arm="tiny", seed=0, task=task, agent_steps=steps, settings=settings)
     folder = RunFolder(place)
     write_json(folder.settings, told.model_dump(mode="json"))
     return folder

@@ -21,10 +21,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.agents.registry import make_agent
+from dreamproof.base.commit import code_name
 from dreamproof.base.lines import append_rows, read_rows
 from dreamproof.envs.api import Env, Params, Spec, State, TimeStep
 from dreamproof.envs.registry import make as make_env
-from dreamproof.jaxcore.devices import code_commit, use_compilation_cache
+from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.settings.cell import PwmCell
 from dreamproof.settings.study import merge
 from dreamproof.settings.traced import traced_values
@@ -59,6 +60,8 @@ ROWS = [
     Row("5M", "mlp", 5),
     Row("5M", "v2", 5),
 ]
+# The epoch of the published agent: one actor step and 32 critic steps in one dream.
+PUBLISHED = {"rounds": 1, "critic_passes": 8}
 TINY = {"world_model": {"units": [32, 32], "encoder_units": [32], "latent": 32}}
 
 
@@ -99,7 +102,7 @@ class FreeEnv(Env):
 def make_pack(row: Row, env: Env, changes: dict[str, Any], is_tiny: bool) -> Pack:
     """The pack of one row."""
     wide = row.size == "48M"
-    agent = {"world_model": {"size": row.size}, "dynamics": FLOW[row.dynamics]}
+    agent = {"world_model": {"size": row.size}, "dynamics": FLOW[row.dynamics], "behavior": PUBLISHED}
     train: dict[str, Any] = {"envs": 256, "batch": 1024, "prefill_agent_steps": 16_384} if wide else {}
     if is_tiny:
         agent, train = merge(agent, TINY), {"envs": 16, "batch": 32, "prefill_agent_steps": 512}
@@ -174,7 +177,7 @@ def measure(row: Row, asked: argparse.Namespace) -> dict[str, Any]:
         "finite": bool(state.agent.finite.all()),
         "device": jax.devices()[0].device_kind,
         "jax": jax.__version__,
-        "commit": code_commit(),
+        "commit": code_name(),
     }
     if asked.task:
         real = make_pack(row, make_env(asked.task), changes, asked.tiny)

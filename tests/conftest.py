@@ -1,8 +1,10 @@
 """What tests of compiled code share."""
 
+import importlib.metadata
+import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -13,6 +15,45 @@ if TYPE_CHECKING:
 
 TESTS = Path(__file__).parent
 COMPILED = (TESTS / "nn", TESTS / "agents", TESTS / "train", TESTS / "evaluate", TESTS / "contracts" / "test_agents.py")
+# Files whose tests use the cells of the fixtures below.
+TRAINED = (
+    "evaluate/test_evaluator.py",
+    "evaluate/test_loading.py",
+    "train/test_loop.py",
+    "train/test_pack.py",
+    "train/test_pack_engine.py",
+    "train/test_resume.py",
+)
+# Groups of tests that take longest, the longest first: started last, one of them would keep a single worker busy.
+SLOW = (
+    "trained",
+    "study/test_slurm_faults.py",
+    "study/test_slurm_causes.py",
+    "contracts/test_backends.py",
+    "study/test_slurm_dreamer.py",
+    "envs/test_locomotion.py",
+    "train/test_probes_learnt.py",
+    "contracts/test_agents.py",
+    "envs/test_point_env.py",
+    "cli/test_running.py",
+    "train/test_pwm_training.py",
+    "study/test_faults.py",
+    "train/test_offline_training.py",
+    "train/test_pwm_probes.py",
+    "train/test_pwm_study.py",
+    "contracts/test_envs.py",
+    "report/test_write_all.py",
+)
+# Halves the time of a compile on a CPU. Versions of JAX from 0.11 on have this option no more.
+QUICK_COMPILES = "--xla_cpu_use_fusion_emitters=false"
+
+
+def pytest_configure() -> None:
+    """Says how to compile before JAX is imported, here and in every process that tests start."""
+    version = importlib.metadata.version("jax").split(".")
+    said = os.environ.get("XLA_FLAGS", "")
+    if (int(version[0]), int(version[1])) < (0, 11) and QUICK_COMPILES not in said:
+        os.environ["XLA_FLAGS"] = f"{said} {QUICK_COMPILES}".strip()
 
 
 @pytest.hookimpl(wrapper=True)
@@ -29,11 +70,37 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         jax.config.update("jax_disable_most_optimizations", False)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With `--dist loadgroup`, tests that share compiled programs run in one worker."""
-    for item in items:
-        if any(item.path.is_relative_to(folder) for folder in COMPILED):
-            item.add_marker(pytest.mark.xdist_group("compiled"))
+def group_of(node: str) -> str:
+    """With whom a test shares its worker: the tests of its file, or of all files that use the same cells."""
+    file = node.split("::")[0].removeprefix("tests/")
+    return "trained" if file in TRAINED else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are processors: many tests wait most of their time, for a cluster, a grace or a clock."""
+    return (os.cpu_count() or 1) + 1
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Workers take groups in this order."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: SLOW.index(group) if (group := group_of(item.nodeid)) in SLOW else len(SLOW))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, every group has one worker, so that it compiles and trains what its tests share only once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    if config.getvalue("dist") != "load":
+        return None
+    config.option.loadscopereorder = False
+    return ByGroup(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -19,6 +19,7 @@ ALLOWED = {
     "agents": {"base", "settings", "jaxcore", "nn"},
     "train": {"base", "settings", "runs", "jaxcore", "envs", "nn", "agents"},
     "evaluate": {"base", "settings", "runs", "jaxcore", "envs", "nn", "agents"},
+    "record": {"base", "settings", "runs", "jaxcore", "envs", "nn", "agents", "evaluate"},
     "study": {"base", "settings", "runs"},
     "stats": {"base"},
     "report": {"base", "settings", "runs", "study", "stats"},

@@ -11,6 +11,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+from benchmarks.small_agent import TRAIN as TRAIN
+from benchmarks.small_agent import merged as merged
+from benchmarks.small_agent import tiny_pwm_settings, tiny_settings
 from jax import Array
 
 from dreamproof.agents.registry import make_agent
@@ -24,69 +27,6 @@ from dreamproof.settings.traced import traced_values
 from dreamproof.train import loop
 from dreamproof.train.pack import Pack, Told
 
-AGENT: dict[str, Any] = {
-    "world_model": {
-        "units": 16,
-        "deterministic": 16,
-        "groups": 4,
-        "entity_units": 8,
-        "bins": 21,
-        "encoder_layers": 1,
-        "head_layers": 1,
-    },
-    "behavior": {"horizon": 4, "starts": 16},
-    "planner": {"horizon": 4, "samples": 8, "proposals": 4, "elites": 4, "iterations": 1},
-    "risk": {"units": 8, "members": 2},
-}
-TRAIN: dict[str, Any] = {
-    "envs": 4,
-    "prefill_agent_steps": 80,
-    "updates_per_agent_step": 0.25,
-    "batch": 4,
-    "window": 8,
-    "chunk_agent_steps": 8,
-    "log_every_agent_steps": 40,
-    "evaluate_every_agent_steps": 80,
-    "validation_episodes": 4,
-}
-
-
-PWM_AGENT: dict[str, Any] = {
-    "world_model": {
-        "units": [16, 16],
-        "encoder_units": [16],
-        "latent": 16,
-        "termination_units": 8,
-        "learning_rate": 1e-3,
-    },
-    "behavior": {
-        "actor_units": [16],
-        "critic_units": [16],
-        "critic_passes": 2,
-        "critic_batches": 2,
-        "horizon": 4,
-        "replayed_starts": 4,
-        "warm_up_epochs": 0,
-        "actor_learning_rate": 2e-3,
-        "critic_learning_rate": 2e-3,
-        "discount": 0.9,
-    },
-    "precision": "float32",
-}
-PWM_TRAIN: dict[str, Any] = {
-    "envs": 4,
-    "epoch_env_steps": 4,
-    "batches": 2,
-    "batch": 8,
-    "window": 5,
-    "prefill_agent_steps": 64,
-    "chunk_agent_steps": 128,
-    "log_every_agent_steps": 256,
-    "evaluate_every_agent_steps": 512,
-    "validation_episodes": 4,
-}
-
-
 # Cells of one pack: a seed and what is traced. The last one steps so far that its numbers overflow.
 CELLS: dict[str, tuple[int, dict[str, Any]]] = {
     "baseline": (0, {}),
@@ -96,27 +36,9 @@ CELLS: dict[str, tuple[int, dict[str, Any]]] = {
 TASK, AGENT_STEPS = "ProbeCredit", 600
 
 
-def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it, key by key at every depth."""
-    found = dict(base)
-    for name, value in changes.items():
-        found[name] = merged(found.get(name, {}), value) if isinstance(value, dict) else value
-    return found
-
-
-def tiny_settings(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The `settings` of a tiny cell as a study would say them."""
-    return {"agent": merged(AGENT, agent or {}), "train": merged(TRAIN, train or {})}
-
-
 def tiny_cell(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> DreamerCell:
     """A tiny cell."""
     return DreamerCell.model_validate(tiny_settings(agent, train))
-
-
-def tiny_pwm_settings(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The `settings` of a tiny cell of the PWM agent as a study would say them."""
-    return {"agent": merged(PWM_AGENT, agent or {}), "train": merged(PWM_TRAIN, train or {})}
 
 
 def tiny_pwm_cell(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> PwmCell:

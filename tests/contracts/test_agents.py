@@ -26,6 +26,7 @@ SPEC = Spec(
     entities=(3, 7, 2),
 )
 SETTINGS: dict[str, Any] = {"dreamer": tiny_cell().agent, "pwm": tiny_pwm_cell().agent}
+REFLECTIVE = [name for name in AGENTS if isinstance(make_agent(name, SPEC, SETTINGS[name]), Reflective)]
 # One step a part and update; or one of the actor, two passes over two minibatches of the critics, two of the model.
 GRADIENT_STEPS = {"dreamer": 1, "pwm": 1 + 2 * 2 + 2}
 
@@ -92,7 +93,7 @@ class Subject:
 
     def _update(self, state: Any, batch: Any, key: jax.Array, scalars: Any) -> Any:
         self.traces += 1
-        return self.agent.update(state, batch, key, scalars, jnp.asarray(0.5))
+        return self.agent.update(state, batch, key, scalars, jnp.float32(0.5))
 
     def _act(self, state: Any, memory: Any, seen: TimeStep, key: jax.Array, explore: bool) -> Any:
         return self.agent.act(state, memory, seen, key, self.scalars, explore)
@@ -121,6 +122,13 @@ def test_an_update_counts_itself_and_changes_what_is_learned(subject: Subject) -
     assert int(after.gradient_steps) == GRADIENT_STEPS[subject.name]
     same = [np.array_equal(a, b) for a, b in zip(arrays(before), arrays(after), strict=True)]
     assert sum(same) < len(same) / 2
+
+
+def test_an_update_gives_back_what_it_took_in_shape_and_type(subject: Subject) -> None:
+    # What comes back otherwise would be compiled for once more.
+    states = (subject.of(1, subject.fresh)[0], subject.one)
+    for before, after in zip(*(jax.tree.leaves(eqx.filter(tree, eqx.is_array)) for tree in states), strict=True):
+        assert (before.shape, before.dtype, before.weak_type) == (after.shape, after.dtype, after.weak_type)
 
 
 def test_everything_stays_finite(subject: Subject) -> None:
@@ -183,9 +191,13 @@ def test_what_happens_in_one_env_does_not_reach_another(subject: Subject) -> Non
     np.testing.assert_allclose(one.action[1:], two.action[1:], rtol=1e-5, atol=1e-6)
 
 
+def test_the_agents_that_reflect_are_found() -> None:
+    assert REFLECTIVE == ["dreamer"]
+
+
+@pytest.mark.parametrize("subject", REFLECTIVE, indirect=True)
 def test_an_agent_that_reflects_moves_its_promise_with_the_misses(subject: Subject) -> None:
-    if not isinstance(subject.agent, Reflective):
-        return
+    assert isinstance(subject.agent, Reflective)
     decided = subject.act(
         subject.one, subject.agent.init_memory(ENVS), some_sight(jax.random.key(8)), jax.random.key(9), True
     )

@@ -10,7 +10,7 @@ import pytest
 from dreamproof.envs import registry
 from dreamproof.envs.api import Env, TimeStep
 from dreamproof.envs.probes import PROBES
-from dreamproof.envs.wrappers import AutoReset
+from dreamproof.envs.wrappers import AutoReset, Padded
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
 COUNT = 8
@@ -27,6 +27,7 @@ ENVS: dict[str, Any] = {
     "lidar": lambda: short_point("lidar"),
     **{name: (lambda name=name: registry.make(name)) for name in PROBES},
     "restarting probe": lambda: AutoReset(registry.make("ProbeCredit")),
+    "padded probe": lambda: Padded(registry.make("ProbeCredit"), 5, 3, 1),
 }
 
 

@@ -13,7 +13,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import write_json
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import __main__ as command
-from dreamproof.evaluate.episodes import Evaluator, run_episodes
+from dreamproof.evaluate.episodes import PARTS, Evaluator, run_episodes
 from dreamproof.evaluate.loading import Loaded, load
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_evaluation, read_heartbeat
@@ -96,6 +96,7 @@ def test_an_evaluation_proves_itself_against_the_trained_checkpoint(evaluated: R
     assert proof.episodes == EPISODES
     beat = read_heartbeat(evaluated)
     assert beat is not None and beat.phase == "evaluate"
+    assert beat.beat > 2 * PARTS, "validation and test episodes of two checkpoints come in parts"
 
 
 def test_all_arms_and_seeds_meet_the_same_layouts(trained: Trained) -> None:

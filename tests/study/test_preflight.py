@@ -1,6 +1,7 @@
 """Every arm is started before anything is spent; one that cannot work stops the launch and says why."""
 
 import json
+import subprocess
 import sys
 import types
 from pathlib import Path
@@ -147,10 +148,10 @@ def test_devices_and_driver_are_recorded_where_there_are_any(monkeypatch: pytest
 def test_code_is_known_by_commit_and_by_what_was_edited(tmp_path: Path) -> None:
     assert machine.describe_code(tmp_path)["reason"] == "not a git repository"
     run = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    machine.subprocess.run([*run[:3], "init", "-q"], check=True)
+    subprocess.run([*run[:3], "init", "-q"], check=True)
     (tmp_path / "code.py").write_text("1\n")
-    machine.subprocess.run([*run, "add", "."], check=True)
-    machine.subprocess.run([*run, "commit", "-qm", "x"], check=True)
+    subprocess.run([*run, "add", "."], check=True)
+    subprocess.run([*run, "commit", "-qm", "x"], check=True)
     clean = machine.describe_code(tmp_path)
     assert clean["dirty"] is False and len(clean["commit"]) == 40
     (tmp_path / "code.py").write_text("2\n")

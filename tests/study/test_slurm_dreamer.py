@@ -9,37 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 from benchmarks.one_node_slurm import OneNodeSlurm, start_or_say_why
+from benchmarks.small_agent import tiny_settings
 
 from dreamproof.study.opening import open_study
-
-QUICK_COMPILES = "--xla_cpu_use_fusion_emitters=false"
-SETTINGS = {
-    "agent": {
-        "world_model": {
-            "units": 16,
-            "deterministic": 16,
-            "groups": 4,
-            "entity_units": 8,
-            "bins": 21,
-            "encoder_layers": 1,
-            "head_layers": 1,
-        },
-        "behavior": {"horizon": 4, "starts": 16},
-        "planner": {"horizon": 4, "samples": 8, "proposals": 4, "elites": 4, "iterations": 1},
-        "risk": {"units": 8, "members": 2},
-    },
-    "train": {
-        "envs": 4,
-        "prefill_agent_steps": 80,
-        "updates_per_agent_step": 0.25,
-        "batch": 4,
-        "window": 8,
-        "chunk_agent_steps": 8,
-        "log_every_agent_steps": 40,
-        "evaluate_every_agent_steps": 160,
-        "validation_episodes": 2,
-    },
-}
 
 
 @pytest.fixture
@@ -60,7 +32,7 @@ def test_two_cells_of_the_real_agent_are_trained_and_evaluated_through_sbatch(
         "metric": {"name": "return", "smallest_difference": 1.0},
         "task": "SafetyPointGoal1",
         "trainer": "dreamer",
-        "settings": SETTINGS,
+        "settings": tiny_settings(train={"evaluate_every_agent_steps": 160, "validation_episodes": 2}),
         "arms": {"baseline": {}},
         "seeds": 2,
         "agent_steps": 160,
@@ -75,8 +47,8 @@ def test_two_cells_of_the_real_agent_are_trained_and_evaluated_through_sbatch(
     file = tmp_path / "demo.yaml"
     file.write_text(yaml.safe_dump(study, sort_keys=False))
     variables = {**os.environ, **slurm.environment}
-    # Compiling is nearly all that so small a study does; both choices make it quicker, by half together.
-    variables |= {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": QUICK_COMPILES}
+    # Compiling is nearly all that so small a study does.
+    variables |= {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     words = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), "--plain", "--no-check", "--no-report"]
     done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

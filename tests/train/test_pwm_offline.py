@@ -1,5 +1,6 @@
-"""Recorded episodes in the layout of the multi-task sets: the row shift, filters, refusals, learning from them."""
+"""Recorded episodes as windows on the device: the row shift, shares, fillers, several files, learning from them."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -10,18 +11,21 @@ import numpy as np
 import pytest
 from tests.agents.pwm import toy
 
-from dreamproof.agents.pwm.behavior import Start, dream
+from dreamproof.agents.pwm.agent import PwmAgent, pieces_of
+from dreamproof.agents.pwm.behavior import dream
 from dreamproof.agents.pwm.world_model import model_gradients
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.optimiser import Adam, adam_step, init_adam
+from dreamproof.settings.recorded import Recorded
 from dreamproof.settings.traced import traced_values
-from dreamproof.train.offline import action_masks, read_episodes, sample_windows
+from dreamproof.train.offline import Episodes, Share, draw, read_episodes, sample_starts, sample_windows, share_of
 
 EPISODES, LENGTH = 40, 21
+TWO_TASKS = {"tasks": 2, "task_size": 4}
 
 
-def recorded() -> dict[str, np.ndarray]:
+def recorded() -> dict[str, Any]:
     """Episodes of two tasks: a step pays the first number seen times the action, with the other sign in task 1."""
     draw = np.random.default_rng(0)
     task = np.repeat(np.arange(2), EPISODES // 2)
@@ -40,8 +44,20 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "chunk_0.npz"
 
 
+def data_of(*files: Path, **changes: Any) -> Recorded:
+    """Settings that read these files."""
+    told = {"tasks": ("with", "against"), "observation_size": 2, "action_size": 1} | changes
+    return Recorded(files=tuple(map(str, files)), **told)
+
+
+def all_of(*files: Path, window: int) -> tuple[Episodes, Share]:
+    """The episodes of files, and a share of all their windows."""
+    episodes, _ = read_episodes(data_of(*files))
+    return episodes, share_of(episodes, window)
+
+
 def test_a_rows_reward_is_that_of_the_observation_before_it(file: Path) -> None:
-    windows = sample_windows(read_episodes(file), jax.random.key(0), (4, 64), jnp.ones(()))
+    windows = sample_windows(*all_of(file, window=4), jax.random.key(0), (4, 64))
     sign = np.where(np.asarray(windows.task) == 0, 1.0, -1.0)
     before = np.asarray(windows.observation[:-1, :, 0]) * np.asarray(windows.action[1:, :, 0]) * sign
     np.testing.assert_allclose(windows.reward[1:], before, rtol=1e-5, atol=1e-6)
@@ -49,45 +65,69 @@ def test_a_rows_reward_is_that_of_the_observation_before_it(file: Path) -> None:
     same = np.asarray(windows.observation[1:, :, 0]) * np.asarray(windows.action[1:, :, 0]) * sign
     assert abs(np.corrcoef(np.asarray(windows.reward[1:]).ravel(), same.ravel())[0, 1]) < 0.3
     assert np.isfinite(np.asarray(windows.reward)).all() and np.isfinite(np.asarray(windows.action)).all()
+    assert bool(windows.valid.all())
 
 
-def test_episodes_of_one_task_are_found_by_its_number(file: Path) -> None:
-    assert set(np.asarray(read_episodes(file, only_task=1).task)) == {1}
-    with pytest.raises(BadInput, match="no episode of task 7; it holds 0, 1"):
-        read_episodes(file, only_task=7)
+def test_a_share_of_one_task_holds_its_episodes_alone(file: Path) -> None:
+    episodes, _ = read_episodes(data_of(file))
+    own = share_of(episodes, 4, 1)
+    assert set(np.asarray(sample_windows(episodes, own, jax.random.key(0), (4, 64)).task)) == {1}
+    starts = np.asarray(sample_starts(episodes, own, jax.random.key(0), 64))
+    there = np.asarray(episodes.observation)[EPISODES // 2 :].reshape(-1, 2)
+    assert all((there == start).all(1).any() for start in starts)
+    with pytest.raises(BadInput, match="no recorded episode of task 7; there are of 0, 1"):
+        share_of(episodes, 4, 7)
 
 
-def without(name: str) -> dict[str, np.ndarray]:
-    """The arrays less one."""
-    return {key: value for key, value in recorded().items() if key != name}
+def test_windows_are_uniform_over_all_that_lie_inside_episodes_of_any_length() -> None:
+    rows, zero = jnp.array([3, 6, 2]), jnp.zeros((3, 6))
+    episodes = Episodes(zero[..., None], zero[..., None], zero, jnp.zeros(3, jnp.int32), rows, jnp.zeros(3))
+    share = share_of(episodes, 3)
+    # One window of three rows in the first, four in the second, and the short third counts as one.
+    np.testing.assert_array_equal(share.windows, [1, 4, 1])
+    episode, start = (np.asarray(part) for part in draw(share, jax.random.key(0), 6000))
+    found = Counter(zip(episode.tolist(), start.tolist(), strict=True))
+    assert set(found) == {(0, 0), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)}
+    assert all(900 < count < 1100 for count in found.values()), found
 
 
-BROKEN: dict[str, tuple[dict[str, np.ndarray], str]] = {
-    "missing": (without("reward"), "'reward' is missing"),
-    "short": (recorded() | {"reward": recorded()["reward"][:, :-1]}, "'reward' has the shape"),
-    "holes": (recorded() | {"obs": np.full((EPISODES, LENGTH, 2), np.nan, np.float32)}, "not finite"),
-    "mixed": (recorded() | {"task": np.tile(np.arange(LENGTH), (EPISODES, 1))}, "more than one task"),
-}
+def test_what_lies_behind_an_episodes_end_does_not_count(tmp_path: Path) -> None:
+    short = {"rows": np.full(EPISODES, 3, np.int32), "terminated": np.arange(EPISODES) % 2 == 0}
+    np.savez(tmp_path / "short.npz", **(recorded() | short))
+    windows = sample_windows(*all_of(tmp_path / "short.npz", window=5), jax.random.key(0), (5, 32))
+    np.testing.assert_array_equal(windows.valid, np.array([1.0, 1.0, 0.0, 0.0])[:, None] * np.ones((4, 32)))
+    np.testing.assert_array_equal(windows.terminated.sum(0), windows.terminated[2])
+    assert 0 < float(windows.terminated.sum()) < 32
 
 
-@pytest.mark.parametrize("case", list(BROKEN))
-def test_a_file_that_is_not_in_the_layout_is_refused(tmp_path: Path, case: str) -> None:
-    arrays, expected = BROKEN[case]
-    np.savez(tmp_path / "bad.npz", **arrays)  # type: ignore[arg-type]
-    with pytest.raises(BadInput, match=expected):
-        read_episodes(tmp_path / "bad.npz")
+def test_files_of_several_tasks_are_joined_by_the_names_of_their_tasks(tmp_path: Path) -> None:
+    notes = {"names": np.array(["against", "with"]), "observation_sizes": [2, 2], "action_sizes": [1, 1]}
+    np.savez(tmp_path / "named.npz", **(recorded() | notes))
+    np.savez(tmp_path / "plain.npz", **recorded())
+    paths = (tmp_path / "named.npz", tmp_path / "plain.npz")
+    episodes, hashes = read_episodes(data_of(*paths, observation_size=3, action_size=2))
+    np.testing.assert_array_equal(episodes.task, np.repeat([1, 0, 0, 1], EPISODES // 2))
+    assert episodes.observation.shape == (2 * EPISODES, LENGTH, 3)
+    assert not np.asarray(episodes.observation[..., 2:]).any() and not np.asarray(episodes.action[..., 1:]).any()
+    assert list(hashes) == [str(path) for path in paths]
 
 
-def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="no such file"):
-        read_episodes(tmp_path / "none.npz")
+def test_actions_that_a_task_does_not_have_teach_nothing(tmp_path: Path) -> None:
+    arrays = recorded()
+    wide = np.concatenate([arrays["action"], arrays["action"]], axis=2)
+    notes = {"names": np.array(["with", "against"]), "observation_sizes": [2, 2], "action_sizes": [2, 1]}
+    np.savez(tmp_path / "wide.npz", **(arrays | {"action": wide} | notes))
+    episodes, _ = read_episodes(data_of(tmp_path / "wide.npz", action_size=2))
+    action = np.asarray(episodes.action)
+    assert action[: EPISODES // 2, 1:].all()
+    assert action[EPISODES // 2 :, 1:, 0].all() and not action[EPISODES // 2 :, :, 1].any()
 
 
 def test_a_model_of_two_tasks_learns_both_and_its_embedding_is_learned(file: Path) -> None:
     spec = Spec("Two", observation_size=2, action_size=1, episode_agent_steps=LENGTH - 1, terminates=False)
-    agent = toy.make_agent(spec, world_model={"tasks": 2, "task_size": 4, "reward": "two_hot"})
+    agent = toy.make_agent(spec, world_model=TWO_TASKS | {"reward": "two_hot"})
     scales = jax.tree.map(jnp.asarray, traced_values(agent.settings))["world_model"]
-    episodes = read_episodes(file)
+    episodes, share = all_of(file, window=2)
 
     @eqx.filter_jit
     def learn(model: Any) -> Any:
@@ -95,7 +135,7 @@ def test_a_model_of_two_tasks_learns_both_and_its_embedding_is_learned(file: Pat
 
         def one(carry: Any, key: jax.Array) -> tuple[Any, None]:
             now = eqx.combine(carry[0], static)
-            windows = sample_windows(episodes, key, (2, 32), jnp.ones(()))
+            windows = sample_windows(episodes, share, key, (2, 32))
             gradients, _ = model_gradients(now, windows, key, scales)
             step = adam_step(now, gradients, carry[1], 5e-3, 20.0, Adam(warm_up=1))
             return (eqx.filter(step.model, eqx.is_array), step.state), None
@@ -105,7 +145,7 @@ def test_a_model_of_two_tasks_learns_both_and_its_embedding_is_learned(file: Pat
 
     fresh = toy.fresh(agent).model
     model = learn(fresh)
-    windows = sample_windows(episodes, jax.random.key(3), (2, 256), jnp.ones(()))
+    windows = sample_windows(episodes, share, jax.random.key(3), (2, 256))
     told = _told(model, windows)
     assert np.corrcoef(np.asarray(told), np.asarray(windows.reward[1]))[0, 1] > 0.95
     assert float(jnp.abs(model.tasks - fresh.tasks).max()) > 0.01
@@ -119,18 +159,39 @@ def _told(model: Any, windows: Any) -> jax.Array:
 
 
 def test_actions_that_only_fill_up_are_never_used_in_a_dream() -> None:
-    masks = action_masks([2, 1])
-    np.testing.assert_array_equal(masks, [[1, 1], [1, 0]])
-    spec = Spec("Two", observation_size=2, action_size=2, episode_agent_steps=20, terminates=False)
-    agent = toy.make_agent(spec, world_model={"tasks": 2, "task_size": 4})
-    state, task = toy.lively(agent), jnp.array([0, 1])
+    spec = Spec("Two", 2, 2, episode_agent_steps=20, terminates=False, task=1, usable_actions=1)
+    agent = PwmAgent(spec, toy.make_agent(world_model=TWO_TASKS).settings)
 
     @eqx.filter_jit
-    def run(model: Any, actor: Any) -> jax.Array:
-        vectors = model.task_vector(task)
-        start = Start(model.encode(jnp.ones((2, 2)), vectors), jnp.ones(2), vectors, masks[task])
-        return dream(model, actor, start, agent.settings.behavior, jax.random.key(0), False).action
+    def run(state: Any) -> jax.Array:
+        start = agent._start(state, jnp.ones((3, 2)), jnp.ones(3))
+        return dream(state.model, state.actor, start, agent.settings.behavior, jax.random.key(0), False).action
 
-    action = np.asarray(run(state.model, state.actor))
-    assert not action[:, 1, 1].any()
-    assert action[:, 0].all() and action[:, 1, 0].all()
+    action = np.asarray(run(toy.lively(agent)))
+    assert not action[..., 1].any() and action[..., 0].all()
+
+
+@pytest.mark.parametrize(
+    ("task", "expected"), [(None, "no number among them"), (2, "number is 2"), (-1, "number is -1")]
+)
+def test_an_agent_of_a_task_that_its_model_does_not_know_is_refused(task: int | None, expected: str) -> None:
+    told = toy.make_agent(world_model=TWO_TASKS).settings
+    with pytest.raises(BadInput, match=expected):
+        PwmAgent(toy.SPEC._replace(task=task), told)
+
+
+def test_the_task_changes_what_an_agent_makes_of_the_same_observation() -> None:
+    told = toy.make_agent(world_model=TWO_TASKS).settings
+    agents = [PwmAgent(toy.SPEC._replace(task=task), told) for task in (0, 1)]
+    state, seen = toy.lively(agents[0]), jnp.ones((1, 2))
+    one, other = (np.asarray(agent.encode(state.model, seen)) for agent in agents)
+    assert np.abs(one - other).max() > 1e-3
+
+
+def test_pieces_of_a_batch_keep_each_window_with_its_task(file: Path) -> None:
+    windows = sample_windows(*all_of(file, window=3), jax.random.key(0), (3, 8))
+    cut = jax.tree.map(lambda part: pieces_of(part, 2), windows)
+    assert (cut.reward.shape, cut.task.shape, cut.scale.shape) == ((2, 3, 4), (2, 4), (2,))
+    sign = np.where(np.asarray(cut.task) == 0, 1.0, -1.0)[:, None]
+    expected = sign * np.asarray(cut.observation[:, :-1, :, 0]) * np.asarray(cut.action[:, 1:, :, 0])
+    np.testing.assert_allclose(cut.reward[:, 1:], expected, rtol=1e-5, atol=1e-6)

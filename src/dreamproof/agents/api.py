@@ -43,6 +43,21 @@ class Agent(Protocol):
 
 
 @runtime_checkable
+class Apart(Agent, Protocol):
+    """An agent whose world model and behaviour can learn apart, as from recorded episodes."""
+
+    def update_model(
+        self, state: Any, windows: Any, key: Array, scalars: dict[str, Any], progress: Array
+    ) -> tuple[Any, dict]:
+        """One gradient step for each of K batches of windows (K, T, B, ...)."""
+
+    def update_behavior(
+        self, state: Any, observation: Array, key: Array, scalars: dict[str, Any], progress: Array
+    ) -> tuple[Any, dict]:
+        """One round of learning in imagination that starts in observations (S, O); the model stays as it is."""
+
+
+@runtime_checkable
 class Reflective(Agent, Protocol):
     """An agent that learns from how its own decisions turned out, besides from replay."""
 

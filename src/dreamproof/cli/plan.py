@@ -21,11 +21,14 @@ def plan(
     ] = False,
 ) -> None:
     """Show the matrix, the gap, and the hours, memory, disk and money that closing it takes."""
+    from dreamproof.study.commands import check_material
     from dreamproof.study.opening import open_study
     from dreamproof.study.plan import Selection, find_gap
 
     opened = open_study(study, numbers_only=True)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
+    if gap.train:
+        check_material(opened.study, opened.beside)
     if show_script:
         typer.echo(_script(opened, gap, str(study)), nl=False)
         return

@@ -38,29 +38,53 @@ def episode_keys(seed: int, split: Split, episodes: int) -> tuple[Array, Array]:
     return layout_keys(seed, split, episodes, 0), noise_keys(seed, split, episodes, 0)
 
 
+class Ride(NamedTuple):
+    """Episodes under way: envs, what they show, the policy's memory, which still count (N,), and sums so far (N,)."""
+
+    state: Any
+    seen: TimeStep
+    memory: Any
+    alive: Array
+    sums: dict[str, Array]
+
+
+class Rows(NamedTuple):
+    """What is kept of every step: the policy's metrics (T, N), margins (T, N), and what the trace picked (T, ...)."""
+
+    metrics: dict[str, Array]
+    margins: Array
+    trace: Any
+
+
 def shared_episodes(
     env: Env, act: Policy, memory: Any, keys: tuple[Array, Array], params: Params, trace: Trace = None
 ) -> Episodes:
     """Complete episodes of R policies on the same layouts; `act`, `memory` and results have leading axes (R, E)."""
-    count, policies = keys[0].shape[0], jax.tree.leaves(memory)[0].shape[0]
-    shared = tuple(jnp.concatenate([each] * policies) for each in keys)
+    shape = (jax.tree.leaves(memory)[0].shape[0], keys[0].shape[0])
+    layout, noise = (for_all(each, shape[0]) for each in keys)
+    return told_apart(complete_episodes(env, flattened(act, shape), memory, (layout, noise), params, trace), shape)
 
-    def flat(tree: Any) -> Any:
-        return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
 
-    def apart(tree: Any) -> Any:
-        return jax.tree.map(lambda x: x.reshape(policies, count, *x.shape[1:]), tree)
+def for_all(keys: Array, policies: int) -> Array:
+    """The same keys (E,) for each of R policies, flat (R·E,)."""
+    return jnp.concatenate([keys] * policies)
+
+
+def flattened(act: Policy, shape: tuple[int, int]) -> Policy:
+    """A policy with leading axes (R, E) as one of R·E envs; its memory keeps the two axes."""
 
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
-        action, memory, metrics = act(memory, apart(seen), index)
-        return flat(action), memory, flat(metrics)
+        action, memory, metrics = act(memory, jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), seen), index)
+        flat = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), (action, metrics))
+        return flat[0], memory, flat[1]
 
-    def over_time(tree: Any) -> Any:
-        return jax.tree.map(lambda x: jnp.moveaxis(x.reshape(-1, policies, count, *x.shape[2:]), 0, 1), tree)
+    return policy
 
-    found = complete_episodes(env, policy, memory, (shared[0], shared[1]), params, trace)
-    whole = apart((found.returns, found.costs, found.goals, found.lengths, found.metrics))
-    return Episodes._make([*whole, over_time(found.margins), found.trace])
+
+def told_apart(found: Episodes, shape: tuple[int, int]) -> Episodes:
+    """Episodes of R·E envs as those of R policies, (R, E); margins become (R, T, E), a trace stays as it is."""
+    whole = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), found[:5])
+    return Episodes._make([*whole, jnp.moveaxis(found.margins.reshape(-1, *shape), 0, 1), found.trace])
 
 
 def complete_episodes(
@@ -70,31 +94,46 @@ def complete_episodes(
 
     keys: layouts (N,) and in-episode noise (N,). `trace(state, seen, memory)` may pick arrays to keep of every step.
     """
-    layout, noise = keys
-    state, seen = env.reset(layout, params)
-    count = seen.reward.shape[0]
-
-    def step(carry: Any, index: Array) -> tuple[Any, Any]:
-        state, seen, memory, alive, sums = carry
-        action, memory, metrics = policy(memory, seen, index)
-        step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(noise, index)
-        kept = trace(state, seen, memory) if trace else None
-        state, seen = env.step(step_keys, state, action, params)
-        gained = {"return": seen.reward, "cost": seen.cost, "goals": seen.goals, "length": jnp.ones(count)}
-        gained |= {} if seen.forward_metres is None else {"metres": seen.forward_metres}
-        sums = {name: sums[name] + alive * value for name, value in gained.items()}
-        going_on = alive * (1.0 - jnp.maximum(seen.terminated, seen.truncated).astype(jnp.float32))
-        kept_metrics = {name: value * alive for name, value in metrics.items()}
-        return (state, seen, memory, going_on, sums), (kept_metrics, seen.margin, kept)
-
-    names = ("return", "cost", "goals", "length", *(() if seen.forward_metres is None else ("metres",)))
-    zero = dict.fromkeys(names, jnp.zeros(count))
-    start = (state, seen, memory, jnp.ones(count), zero)
     steps = jnp.arange(env.spec.episode_agent_steps)
-    (_, _, _, _, sums), (metrics, margins, kept) = jax.lax.scan(step, start, steps)
-    means = {name: values.sum(0) / jnp.maximum(1.0, sums["length"]) for name, values in metrics.items()}
+    ride, rows = go_on(env, policy, begin(env, memory, keys[0], params), (keys[1], steps), params, trace)
+    return finish(env, ride, rows)
+
+
+def begin(env: Env, memory: Any, layout: Array, params: Params) -> Ride:
+    """N envs at the start of an episode."""
+    state, seen = env.reset(layout, params)
+    names = ("return", "cost", "goals", "length", *(() if seen.forward_metres is None else ("metres",)))
+    count = seen.reward.shape[0]
+    return Ride(state, seen, memory, jnp.ones(count), dict.fromkeys(names, jnp.zeros(count)))
+
+
+def go_on(
+    env: Env, policy: Policy, ride: Ride, told: tuple[Array, Array], params: Params, trace: Trace = None
+) -> tuple[Ride, Rows]:
+    """Some more agent steps, numbered by the second of `told` (T,); the first is the in-episode noise (N,)."""
+    noise, steps = told
+
+    def step(ride: Ride, index: Array) -> tuple[Ride, Rows]:
+        action, memory, metrics = policy(ride.memory, ride.seen, index)
+        step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(noise, index)
+        kept = trace(ride.state, ride.seen, memory) if trace else None
+        state, seen = env.step(step_keys, ride.state, action, params)
+        gained = {"return": seen.reward, "cost": seen.cost, "goals": seen.goals, "length": jnp.ones_like(ride.alive)}
+        gained |= {} if seen.forward_metres is None else {"metres": seen.forward_metres}
+        sums = {name: ride.sums[name] + ride.alive * value for name, value in gained.items()}
+        going_on = ride.alive * (1.0 - jnp.maximum(seen.terminated, seen.truncated).astype(jnp.float32))
+        counted = {name: value * ride.alive for name, value in metrics.items()}
+        return Ride(state, seen, memory, going_on, sums), Rows(counted, seen.margin, kept)
+
+    return jax.lax.scan(step, ride, steps)
+
+
+def finish(env: Env, ride: Ride, rows: Rows) -> Episodes:
+    """The episodes of a ride that went on to their end."""
+    sums = ride.sums
+    means = {name: values.sum(0) / jnp.maximum(1.0, sums["length"]) for name, values in rows.metrics.items()}
     means |= _forward(sums, env.spec.agent_step_seconds)
-    return Episodes(sums["return"], sums["cost"], sums["goals"], sums["length"], means, margins, kept)
+    return Episodes(sums["return"], sums["cost"], sums["goals"], sums["length"], means, rows.margins, rows.trace)
 
 
 def _forward(sums: dict[str, Array], agent_step_seconds: float | None) -> dict[str, Array]:

@@ -13,6 +13,8 @@ from dreamproof.envs.api import Env
 from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal
 from dreamproof.envs.probes import PROBES
+from dreamproof.envs.wrappers import Padded
+from dreamproof.settings.cell import CellSettings, PwmOfflineCell
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.strict import validate
 
@@ -82,6 +84,16 @@ def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> 
             f"there is no task '{name}'{where}; {hint}", "see docs/environments.md, 'An environment of your own'"
         )
     return _FACTORIES[name](task, settings)
+
+
+def make_for(task: str, cell: CellSettings) -> Env:
+    """The environment of a cell's task; of one that learns from recorded tasks, filled up to the widest of them."""
+    env = make(task, cell.env)
+    if not isinstance(cell, PwmOfflineCell):
+        return env
+    number = cell.data.number_of(task)
+    known = number if cell.agent.world_model.tasks else None
+    return Padded(env, cell.data.observation_size, cell.data.action_size, known)
 
 
 def _load(source: str) -> None:

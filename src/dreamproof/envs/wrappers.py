@@ -1,30 +1,23 @@
-"""Layers around an environment: restarting ended episodes inside the step."""
+"""Layers around an environment: restarting ended episodes inside the step, filling up to the sizes of other tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env, Params, Spec, State, TimeStep
 from dreamproof.settings.env import Shift
 
 
 @dataclass(frozen=True)
-class AutoReset(Env):
-    """Starts an env's next episode in the step that ends one.
-
-    That step shows reward, cost and end flags of the old episode, `final_observation` is its last observation, and
-    `observation` the first of the new one, marked `first`.
-    """
+class Layer(Env):
+    """What a layer leaves to the environment inside it."""
 
     env: Env
-
-    @property
-    def spec(self) -> Spec:
-        """What the inner environment says."""
-        return self.env.spec
 
     def default_params(self) -> Params:
         """Those of the inner environment."""
@@ -45,6 +38,20 @@ class AutoReset(Env):
     def render_state(self, state: State, params: Params) -> dict[str, Array]:
         """What the inner environment draws."""
         return self.env.render_state(state, params)
+
+
+@dataclass(frozen=True)
+class AutoReset(Layer):
+    """Starts an env's next episode in the step that ends one.
+
+    That step shows reward, cost and end flags of the old episode, `final_observation` is its last observation, and
+    `observation` the first of the new one, marked `first`.
+    """
+
+    @property
+    def spec(self) -> Spec:
+        """What the inner environment says."""
+        return self.env.spec
 
     def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
         """Starts N episodes."""
@@ -73,3 +80,63 @@ class AutoReset(Env):
 
 def _choose(ended: Array, new: Array, old: Array) -> Array:
     return jnp.where(ended.reshape(ended.shape + (1,) * (old.ndim - 1)), new, old)
+
+
+@dataclass(frozen=True)
+class Padded(Layer):
+    """One of several tasks: zeros behind its observation, and actions behind its own that do nothing.
+
+    task: its number among them. The sizes are those of the widest.
+    """
+
+    observation_size: int
+    action_size: int
+    task: int | None = None
+
+    def __post_init__(self) -> None:
+        own = self.env.spec
+        for what, size, widest in (
+            ("shows", own.observation_size, self.observation_size),
+            ("takes", own.action_size, self.action_size),
+        ):
+            if size > widest:
+                raise BadInput(
+                    f"the task '{own.name}' {what} {size} numbers, more than the {widest} of the widest recorded task",
+                    "raise data.observation_size or data.action_size in the study file",
+                )
+
+    @cached_property
+    def spec(self) -> Spec:
+        """The widest sizes, the task's number and how many of the actions are its own."""
+        own = self.env.spec
+        weights = own.reconstruction_weights
+        return own._replace(
+            observation_size=self.observation_size,
+            action_size=self.action_size,
+            reconstruction_weights=None if weights is None else weights + (0.0,) * self._missing,
+            task=self.task,
+            usable_actions=own.action_size,
+        )
+
+    @property
+    def _missing(self) -> int:
+        return self.observation_size - self.env.spec.observation_size
+
+    def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
+        """Starts N episodes."""
+        state, shown = self.env.reset(keys, params)
+        return state, self._filled_up(shown)
+
+    def step(self, keys: Array, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
+        """One agent step of N envs with the task's own share of the actions."""
+        state, shown = self.env.step(keys, state, action[:, : self.env.spec.action_size], params)
+        return state, self._filled_up(shown)
+
+    def _filled_up(self, shown: TimeStep) -> TimeStep:
+        def wide(seen: Array) -> Array:
+            return jnp.pad(seen, ((0, 0), (0, self._missing)))
+
+        last = shown.final_observation
+        return shown._replace(
+            observation=wide(shown.observation), final_observation=None if last is None else wide(last)
+        )

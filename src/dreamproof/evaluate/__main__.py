@@ -50,11 +50,14 @@ def evaluate_together(group: list[Opened], conditions: list[str], episodes: int 
     """Evaluates runs of one make under every condition; each condition is written as soon as it was seen."""
     first = group[0].settings
     told = {condition["name"]: condition for condition in first.conditions}
-    evaluator = Evaluator([each.checkpoints for each in group], told, episodes or first.evaluation_episodes)
     writers = [RunWriter(each.run) for each in group]
     with ExitStack() as stack:
         pulses = [stack.enter_context(Pulse([writer])) for writer in writers]
-        beat(group, pulses)
+        checkpoints = [each.checkpoints for each in group]
+        evaluator = Evaluator(
+            checkpoints, told, episodes or first.evaluation_episodes, lambda: beat(checkpoints, pulses)
+        )
+        beat(checkpoints, pulses)
         for name in track(conditions, description=f"{len(group)} cells", disable=not sys.stdout.isatty()):
             for each, writer, made in zip(group, writers, evaluator.evaluate(name), strict=True):
                 writer.write_evaluation(made)
@@ -62,13 +65,12 @@ def evaluate_together(group: list[Opened], conditions: list[str], episodes: int 
                 means = {key: sum(values) / len(values) for key, values in final.items()}
                 cell = f"{each.settings.arm}/{each.settings.seed}"
                 print(f"{cell} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
-            beat(group, pulses)
 
 
-def beat(group: list[Opened], pulses: list[Pulse]) -> None:
+def beat(runs: list[Checkpoints], pulses: list[Pulse]) -> None:
     """Says of every run that its evaluation goes on."""
-    for each, pulse in zip(group, pulses, strict=True):
-        record = each.checkpoints["final"].record
+    for checkpoints, pulse in zip(runs, pulses, strict=True):
+        record = checkpoints["final"].record
         pulse.set("evaluate", record.agent_steps, record.gradient_steps)
 
 

@@ -10,15 +10,27 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dreamproof.base.commit import code_name
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env
-from dreamproof.envs.episodes import Episodes, complete_episodes, episode_keys, shared_episodes
+from dreamproof.envs.episodes import (
+    Episodes,
+    Ride,
+    Rows,
+    begin,
+    complete_episodes,
+    episode_keys,
+    finish,
+    flattened,
+    for_all,
+    go_on,
+    told_apart,
+)
 from dreamproof.envs.scripted import floors
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import certificate
 from dreamproof.evaluate.drawing import as_trail, places_of_first
 from dreamproof.evaluate.loading import Loaded
-from dreamproof.jaxcore.devices import code_commit
 from dreamproof.jaxcore.keys import Split, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
@@ -26,32 +38,48 @@ from dreamproof.version import __version__
 
 LAYOUT_SEED = 0
 TOGETHER = 20
+PARTS = 10
 WHICH = ("final", "selected")
 SIGNALS = ("shadow/uncertainty", "shadow/violation", "shadow/innovation")
 
 Checkpoints = dict[str, Loaded]
+Progress = Callable[[], None]
 
 
 @eqx.filter_jit
-def _run(fixed: tuple[Any, Env], states: Any, scalars: Any, params: Any, keys: tuple[Array, Array]) -> Episodes:
+def _begun(fixed: tuple[Any, Env], shape: tuple[int, int], layout: Array, params: Any) -> Ride:
     agent, env = fixed
+    memory = eqx.filter_vmap(lambda _: agent.init_memory(shape[1]))(jnp.zeros(shape[0]))
+    return begin(env, memory, for_all(layout, shape[0]), params)
+
+
+@eqx.filter_jit
+def _gone_on(
+    fixed: tuple[Any, Env], who: tuple[Any, Any], ride: Ride, told: tuple[Array, Array], params: Any
+) -> tuple[Ride, Rows]:
+    (agent, env), (noise, steps) = fixed, told
+    shape = (jax.tree.leaves(who)[0].shape[0], noise.shape[0])
 
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
-        def act(state: Any, memory: Any, seen: TimeStep, scalars: Any) -> Any:
+        def act(state: Any, scalars: Any, memory: Any, seen: TimeStep) -> Any:
             return agent.act(state, memory, seen, step_key(LAYOUT_SEED, "evaluate", index), scalars, explore=False)
 
-        return tuple(eqx.filter_vmap(act)(states, memory, seen, scalars))
+        return tuple(eqx.filter_vmap(act)(*who, memory, seen))
 
     def trace(env_state: Any, seen: TimeStep, memory: Any) -> dict[str, Any]:
-        kept = {"places": places_of_first(env, env_state, seen, params, keys[0].shape[0])}
+        kept = {"places": places_of_first(env, env_state, seen, params, shape[1])}
         return kept | ({"barrier": memory.barrier} if hasattr(memory, "barrier") else {})
 
-    memory = eqx.filter_vmap(lambda _: agent.init_memory(keys[0].shape[0]))(jax.tree.leaves(scalars)[0])
-    return shared_episodes(env, policy, memory, keys, params, trace)
+    return go_on(env, flattened(policy, shape), ride, (for_all(noise, shape[0]), steps), params, trace)
 
 
-def run_episodes(agents: list[Loaded], condition: Condition, split: Split, episodes: int) -> list[Episodes]:
-    """Complete deterministic episodes of agents of one make under one condition, on the same layouts, all at once."""
+def run_episodes(
+    agents: list[Loaded], condition: Condition, split: Split, episodes: int, progress: Progress = lambda: None
+) -> list[Episodes]:
+    """Complete deterministic episodes of agents of one make under one condition, on the same layouts, all at once.
+
+    `progress` is called whenever a part of the episodes is over.
+    """
     first = agents[0]
     assert all(each.agent is first.agent and each.env is first.env for each in agents), "agents of different make"
     params = condition.change(first.env.default_params())
@@ -65,10 +93,22 @@ def run_episodes(agents: list[Loaded], condition: Condition, split: Split, episo
         jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
         for parts in ([each.state for each in agents], [each.scalars | swaps for each in agents])
     )
-    found = jax.device_get(
-        _run((first.agent, first.env), states, scalars, params, episode_keys(LAYOUT_SEED, split, episodes))
-    )
+    fixed, (layout, noise) = (first.agent, first.env), episode_keys(LAYOUT_SEED, split, episodes)
+    shape = (len(agents), episodes)
+    ride, parts = _begun(fixed, shape, layout, params), []
+    for steps in parts_of(first.env.spec.episode_agent_steps):
+        ride, rows = _gone_on(fixed, (states, scalars), ride, (noise, steps), params)
+        parts.append(jax.device_get(rows))
+        progress()
+    rows = jax.tree.map(lambda *pieces: np.concatenate(pieces), *parts)
+    found = jax.device_get(told_apart(finish(first.env, ride, rows), shape))
     return [_of_one(found, index) for index in range(len(agents))]
+
+
+def parts_of(agent_steps: int) -> list[Array]:
+    """The steps of an episode in equal parts, so that one compile serves all of them; one part if they cannot be."""
+    parts = PARTS if agent_steps % PARTS == 0 else 1
+    return list(jnp.arange(agent_steps).reshape(parts, -1))
 
 
 def _of_one(found: Episodes, index: int) -> Episodes:
@@ -123,11 +163,18 @@ def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict
 class Evaluator:
     """Evaluates runs of one make together; calibration and nominal signals are made once and reused.
 
-    runs: the checkpoints of each run by `final` and `selected`; told: the study's conditions by name.
+    runs: the checkpoints of each run by `final` and `selected`; told: the study's conditions by name; progress: called
+    whenever some more steps are over.
     """
 
-    def __init__(self, runs: list[Checkpoints], told: dict[str, dict[str, Any]], episodes: int) -> None:
-        self.runs, self.told, self.episodes = runs, told, episodes
+    def __init__(
+        self,
+        runs: list[Checkpoints],
+        told: dict[str, dict[str, Any]],
+        episodes: int,
+        progress: Progress = lambda: None,
+    ) -> None:
+        self.runs, self.told, self.episodes, self.progress = runs, told, episodes, progress
         self._nominal: list[dict[str, Episodes]] = []
 
     def evaluate(self, name: str) -> list[EvaluationRecord]:
@@ -140,7 +187,7 @@ class Evaluator:
             "task": first.run.task,
             "floors": floor_means(first.env, condition, self.episodes),
             "code_version": __version__,
-            "code_commit": code_commit(),
+            "code_commit": code_name(),
         }
         if not self._nominal:
             self._nominal = self._nominal_episodes(first)
@@ -164,7 +211,8 @@ class Evaluator:
             # The last one again fills up a shorter batch: the same shape needs no other compile.
             for batch in _batches(wanted, min(TOGETHER, len(self.runs))):
                 agents = [self.runs[index][which] for index in batch]
-                for index, episodes in zip(batch, run_episodes(agents, condition, split, self.episodes), strict=True):
+                found = run_episodes(agents, condition, split, self.episodes, self.progress)
+                for index, episodes in zip(batch, found, strict=True):
                     made[index][which] = episodes
         return made
 

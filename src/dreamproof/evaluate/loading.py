@@ -13,7 +13,7 @@ from dreamproof.agents.registry import make_agent
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import read_json
 from dreamproof.envs.api import Env
-from dreamproof.envs.registry import make as make_env
+from dreamproof.envs.registry import make_for
 from dreamproof.jaxcore.checkpoints import fill, named_arrays, parameter_hash, read_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
@@ -76,8 +76,8 @@ def _made(settings: RunSettings, cell: CellSettings) -> tuple[Agent, Env, Any]:
     """Agent, env and a blank state; cells that can share a compile share them, so that it is compiled once."""
     key = (settings.trainer, settings.task, static_key(cell))
     if key not in _MADE:
-        env = make_env(settings.task, cell.env)
-        agent = make_agent(settings.trainer, env.spec, cell.agent)
+        env = make_for(settings.task, cell)
+        agent = make_agent(cell.agent_name, env.spec, cell.agent)
         _MADE[key] = (agent, env, _blank_state(agent))
     return _MADE[key]
 

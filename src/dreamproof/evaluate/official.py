@@ -5,13 +5,13 @@ import dataclasses
 import numpy as np
 from scipy import stats
 
+from dreamproof.base.commit import code_name
 from dreamproof.base.files import write_json
 from dreamproof.envs.registry import OFFICIAL_TASK
 from dreamproof.envs.registry import make as make_env
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate.episodes import evaluated, run_episodes
 from dreamproof.evaluate.loading import Loaded
-from dreamproof.jaxcore.devices import code_commit
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import EvaluationRecord
 from dreamproof.settings.cell import CELL_SETTINGS
@@ -32,7 +32,7 @@ def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int) -> Evalua
         task=OFFICIAL_TASK,
         checkpoints={"final": evaluated(there, found, {})},
         code_version=__version__,
-        code_commit=code_commit(),
+        code_commit=code_name(),
     )
     write_json(run.official, record.model_dump(mode="json"))
     return record

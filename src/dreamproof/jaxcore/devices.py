@@ -3,7 +3,6 @@
 import functools
 import os
 import platform
-import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -36,16 +35,3 @@ def library_versions() -> dict[str, str]:
         except PackageNotFoundError:
             found[name] = "unknown"
     return found
-
-
-@functools.cache
-def code_commit() -> str | None:
-    """The git commit of the code, with + where the tree differs from it; None outside a checkout."""
-    folder = Path(__file__).parent
-    try:
-        git = ["git", "-C", str(folder)]
-        commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
-        changed = subprocess.run([*git, "status", "--porcelain", "-uno"], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return commit + ("+" if changed.stdout.strip() else "")

@@ -13,6 +13,8 @@ class Spec(NamedTuple):
     absolute: names of slots that only tell where the world's origin and axes are; nothing that matters depends on them.
     terminates: False only where every episode lasts `episode_agent_steps`; such episodes end and restart together.
     agent_step_seconds: simulated time of one agent step, where the task says.
+    task: the number of this task among those that an agent knows, where it knows several.
+    usable_actions: actions that do anything; those behind them only fill up to the widest task. None for all.
     """
 
     name: str
@@ -30,6 +32,8 @@ class Spec(NamedTuple):
     absolute: tuple[str, ...] = ()
     terminates: bool = True
     agent_step_seconds: float | None = None
+    task: int | None = None
+    usable_actions: int | None = None
 
     def slot(self, name: str) -> slice | None:
         """Where a named part ('goal', 'hazards', ...) lies in the observation; None where the task has none."""

@@ -1,4 +1,4 @@
-"""A thread that keeps the heartbeats of a process fresh while its loop is busy."""
+"""A thread that keeps the heartbeats of a process fresh while its loop is busy; only the loop itself counts a beat."""
 
 import threading
 
@@ -11,7 +11,7 @@ BEAT_SECONDS = 10.0
 class Pulse:
     """Rewrites the heartbeats of some cells every few seconds with the counters the loop last set.
 
-    A pulse shows that the process lives; only counters that grow show progress.
+    A pulse shows that the process lives; only counters that grow, the beat among them, show progress.
     """
 
     def __init__(self, writers: list[RunWriter]) -> None:
@@ -31,20 +31,20 @@ class Pulse:
     def __exit__(self, *_: object) -> None:
         self._over.set()
         self._thread.join()
-        self.write()
+        self._write()
 
     def set(self, phase: Phase, agent_steps: int, gradient_steps: int, rate: float | None = None) -> None:
         """New counters, written at once."""
         self.phase, self.agent_steps, self.gradient_steps = phase, agent_steps, gradient_steps
         self.rate = rate if rate is not None else self.rate
-        self.write()
+        self._write(is_beat=True)
 
-    def write(self) -> None:
-        """Writes the heartbeat of every cell."""
+    def _write(self, is_beat: bool = False) -> None:
         with self._lock:
             for writer in self.writers:
-                writer.beat(self.agent_steps, self.gradient_steps, self.phase, agent_steps_per_second=self.rate)
+                told = writer.beat if is_beat else writer.pulse
+                told(self.agent_steps, self.gradient_steps, self.phase, agent_steps_per_second=self.rate)
 
     def _run(self) -> None:
         while not self._over.wait(BEAT_SECONDS):
-            self.write()
+            self._write()

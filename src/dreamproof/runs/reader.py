@@ -7,9 +7,11 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from dreamproof.base.files import file_hash, read_json
+from dreamproof.base.lines import read_rows
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.records import (
     CheckpointRecord,
+    CollapseRecord,
     EvaluatedCheckpoint,
     EvaluationRecord,
     ExitRecord,
@@ -17,6 +19,7 @@ from dreamproof.runs.records import (
     Heartbeat,
     Record,
     RunSettings,
+    SummaryRecord,
 )
 
 Kind = TypeVar("Kind", bound=Record)
@@ -50,6 +53,23 @@ def read_exit(path: Path) -> ExitRecord | None:
 def read_frozen(run: RunFolder) -> FrozenRecord | None:
     """When this replica stopped being finite, or None."""
     return _read(run.frozen, FrozenRecord)
+
+
+def read_summary(run: RunFolder) -> SummaryRecord | None:
+    """Final, peak and area of the validation curve, or None."""
+    return _read(run.summary, SummaryRecord)
+
+
+def read_collapses(run: RunFolder) -> list[CollapseRecord]:
+    """Sudden falls of the validation return, oldest first; of a step that was reached twice the later row counts."""
+    found = {}
+    for row in read_rows(run.collapses):
+        try:
+            record = CollapseRecord.model_validate(row)
+        except ValidationError:
+            continue
+        found[record.agent_steps] = record
+    return [found[steps] for steps in sorted(found)]
 
 
 def read_checkpoint(folder: CheckpointFolder) -> CheckpointRecord | None:

@@ -57,6 +57,9 @@ class CheckpointRecord(Record):
     code_commit: str | None = None
     pack: list[str] = Field(default_factory=list)
     versions: dict[str, str] = Field(default_factory=dict)
+    sources: dict[str, str] = Field(
+        default_factory=dict, description="hash of each recorded file and world model that training started with"
+    )
 
 
 class EvaluatedCheckpoint(Record):

@@ -32,8 +32,12 @@ class RunWriter:
         mend_torn_tail(run.collapses)
 
     def beat(self, agent_steps: int, gradient_steps: int, phase: Phase, **more: Any) -> None:
-        """Replaces the heartbeat."""
+        """Replaces the heartbeat after some work was done."""
         self._beat += 1
+        self.pulse(agent_steps, gradient_steps, phase, **more)
+
+    def pulse(self, agent_steps: int, gradient_steps: int, phase: Phase, **more: Any) -> None:
+        """Writes the heartbeat anew without a beat: the process lives, which is no sign of work."""
         heartbeat = Heartbeat(
             agent_steps=agent_steps,
             gradient_steps=gradient_steps,

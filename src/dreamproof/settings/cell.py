@@ -8,19 +8,26 @@ from dreamproof.base.errors import BadInput
 from dreamproof.settings.dreamer import Dreamer
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.pwm import Pwm
+from dreamproof.settings.recorded import Recorded
 from dreamproof.settings.strict import Settings
-from dreamproof.settings.train import EpochTrain, Loop, Train
+from dreamproof.settings.train import EpochTrain, Loop, OfflineTrain, Train
 
 
 class CellSettings(Settings):
     """What the loop and the evaluator need to know of any agent's cell."""
 
+    agent_name: ClassVar[str]
     cuts_batches: ClassVar[bool] = False
     """Whether a batch can be worked through in pieces where memory is short."""
 
     env: EnvSettings = EnvSettings()
     agent: Settings
     train: Loop
+
+    @property
+    def needed_paths(self) -> tuple[str, ...]:
+        """Files and folders, seen from the study file's folder, without which training cannot start."""
+        return ()
 
     def in_pieces(self, micro_batches: int) -> Self:
         """The same cell with every batch worked through in so many pieces, where its agent can do that."""
@@ -32,17 +39,19 @@ class CellSettings(Settings):
 class DreamerCell(CellSettings):
     """What `settings` of a study with `trainer: dreamer` may say."""
 
+    agent_name: ClassVar[str] = "dreamer"
+
     agent: Dreamer = Dreamer()
     train: Train = Train()
 
 
-class PwmCell(CellSettings):
-    """What `settings` of a study with `trainer: pwm` may say."""
+class AnyPwmCell(CellSettings):
+    """What all cells of the PWM agent share."""
 
+    agent_name: ClassVar[str] = "pwm"
     cuts_batches: ClassVar[bool] = True
 
     agent: Pwm = Pwm()
-    train: EpochTrain = EpochTrain()
 
     def in_pieces(self, micro_batches: int) -> Self:
         """The same cell with every batch of the model worked through in so many pieces; the batch in effect stays."""
@@ -57,12 +66,49 @@ class PwmCell(CellSettings):
         return self.model_copy(update={"agent": self.agent.model_copy(update={"world_model": model})})
 
     @model_validator(mode="after")
-    def _parts_fit(self) -> Self:
+    def _pieces_are_equal(self) -> Self:
         if self.train.batch % self.agent.world_model.micro_batches:
             raise ValueError(f"a batch of {self.train.batch} cannot be cut into equal micro_batches")
+        return self
+
+
+class PwmCell(AnyPwmCell):
+    """What `settings` of a study with `trainer: pwm` may say."""
+
+    train: EpochTrain = EpochTrain()
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        if self.agent.world_model.tasks:
+            raise ValueError("a world model of several tasks learns from recorded episodes: trainer: pwm_offline")
         if self.agent.behavior.replayed_starts > self.train.batch * self.train.batches:
             raise ValueError("there are more replayed_starts than windows in an epoch")
         return self
 
 
-CELL_SETTINGS: dict[str, type[CellSettings]] = {"dreamer": DreamerCell, "pwm": PwmCell}
+class PwmOfflineCell(AnyPwmCell):
+    """What `settings` of a study with `trainer: pwm_offline` may say."""
+
+    data: Recorded
+    train: OfflineTrain = OfflineTrain()
+
+    @property
+    def needed_paths(self) -> tuple[str, ...]:
+        """The recorded episodes, and the run whose world model is taken over."""
+        return self.data.paths
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Self:
+        named, known = len(self.data.tasks), self.agent.world_model.tasks
+        if known != named and (known, named) != (0, 1):
+            raise ValueError(f"agent.world_model.tasks is {known}, but data.tasks names {named}")
+        if not self.agent.behavior.replayed_starts:
+            raise ValueError("imagination has no other starts than replayed_starts, of which there are 0")
+        return self
+
+
+CELL_SETTINGS: dict[str, type[CellSettings]] = {
+    "dreamer": DreamerCell,
+    "pwm": PwmCell,
+    "pwm_offline": PwmOfflineCell,
+}

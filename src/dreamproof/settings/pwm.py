@@ -71,6 +71,9 @@ class WorldModel(Settings):
     dynamics_scale: Traced = Field(1.0, ge=0, description="weight of the next latent's error, or of the flow matching")
     endpoint_scale: Traced = Field(0.0, ge=0, description="flow: weight of the integrated latent's error")
     reward_scale: Traced = Field(1.0, ge=0)
+    least_reward_unit: Traced = Field(
+        1.0, gt=0, description="rewards count in multiples of their root mean square, but never of less than this"
+    )
     termination_scale: Traced = Field(1.0, ge=0)
     kept: Literal["everything", "products", "steps"] = Field(
         "products",
@@ -100,7 +103,10 @@ class Behavior(Settings):
     policy: Literal["gaussian", "flow"] = "gaussian"
     horizon: int = Field(16, ge=1, description="imagined steps")
     replayed_starts: int = Field(
-        128, ge=0, description="imagined trajectories that start in replayed observations, beside one for every env"
+        128,
+        ge=0,
+        description="imagined trajectories that start in replayed observations, beside one for every env; "
+        "offline: all of them, in recorded observations of the cell's task",
     )
     discount: float = Field(0.99, gt=0, lt=1)
     mixing: float = Field(0.95, ge=0, le=1, description="lambda of the critics' returns")
@@ -112,14 +118,19 @@ class Behavior(Settings):
     last_learning_rate: Traced = Field(1e-5, ge=0, description="to which all rates fall, straight, over the whole run")
     actor_clip: float = Field(1.0, gt=0)
     critic_clip: float = Field(100.0, gt=0)
-    critic_passes: int = Field(8, ge=1, description="passes over the imagined states in one epoch")
+    rounds: int = Field(
+        4, ge=1, description="an epoch's rounds: an actor step in a dream of its own, then the critics' passes over it"
+    )
+    critic_passes: int = Field(2, ge=1, description="passes over the imagined states of a round")
     critic_batches: int = Field(4, ge=1, description="minibatches of one pass")
     first_log_sigma: float = -1.0
     least_log_sigma: float = Field(-1.427, description="floor of the gaussian policy's noise")
     flow_least_log_sigma: float = Field(-10.0, description="floor of the flow policy's noise")
     flow_substeps: int = Field(2, ge=1, description="Heun substeps of the flow policy")
     detached: bool = Field(True, description="no gradient through what the policy sees, only through what it does")
-    warm_up_epochs: int = Field(25, ge=0, description="epochs in which the model alone learns")
+    warm_up_epochs: int = Field(
+        100, ge=0, description="epochs in which the model alone learns; offline: updates of the model, on all tasks"
+    )
 
 
 class Pwm(Settings):

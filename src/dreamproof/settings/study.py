@@ -215,7 +215,7 @@ class Study(Settings):
     metric: Metric
     constraint: Constraint | None = None
     task: str = Field(min_length=1)
-    trainer: Literal["dreamer", "pwm"] | CommandTrainer
+    trainer: Literal["dreamer", "pwm", "pwm_offline"] | CommandTrainer
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
     arms: dict[str, dict[str, Any]] = Field(min_length=1, description="name: the settings in which this arm differs")
     reference_arm: str | None = Field(None, description="what the others are compared with; the first arm if left out")

@@ -18,11 +18,8 @@ class Collapse(Settings):
 class Loop(Settings):
     """How much, how often, for every agent."""
 
-    envs: int = Field(8, ge=1, description="environments a replica")
-    prefill_agent_steps: int = Field(1600, ge=1, description="steps with random actions before the first update")
     batch: int = Field(32, ge=1, description="windows an update")
     window: int = Field(16, ge=2, description="agent steps of a window")
-    replay_agent_steps: int | None = Field(None, ge=1, description="steps kept for replay; all if left out")
     evaluate_every_agent_steps: int = Field(10_000, ge=1)
     validation_episodes: int = Field(20, ge=1)
     feasible_cost: float = Field(5.0, ge=0, description="validation cost up to which a checkpoint is feasible")
@@ -32,7 +29,15 @@ class Loop(Settings):
     collapse: Collapse = Collapse(fraction=0.0)
 
 
-class Train(Loop):
+class Collecting(Loop):
+    """An agent that learns from what it does itself."""
+
+    envs: int = Field(8, ge=1, description="environments a replica")
+    prefill_agent_steps: int = Field(1600, ge=1, description="steps with random actions before the first update")
+    replay_agent_steps: int | None = Field(None, ge=1, description="steps kept for replay; all if left out")
+
+
+class Train(Collecting):
     """An agent that updates after every step."""
 
     updates_per_agent_step: float = Field(0.5, gt=0)
@@ -47,7 +52,7 @@ class Train(Loop):
         return self
 
 
-class EpochTrain(Loop):
+class EpochTrain(Collecting):
     """An agent that collects steps from many envs, then learns from them and from replay in one compiled call."""
 
     envs: int = Field(128, ge=1, description="environments a replica")
@@ -70,3 +75,17 @@ class EpochTrain(Loop):
                 f"{self.prefill_agent_steps} steps of {self.envs} envs hold no window of {self.window} rows"
             )
         return self
+
+
+class OfflineTrain(Loop):
+    """An agent that learns from recorded episodes. Its agent steps are its updates: it takes no steps of its own."""
+
+    batch: int = Field(256, ge=1, description="windows an update of the model")
+    window: int = Field(17, ge=2, description="rows of a window: one more than the transitions in it")
+    fine_tune: bool = Field(
+        False, description="whether the model goes on learning, from its own task alone, while the behaviour learns"
+    )
+    evaluate_every_agent_steps: int = Field(2_000, ge=1)
+    validation_episodes: int = Field(16, ge=1)
+    log_every_agent_steps: int = Field(100, ge=1)
+    chunk_agent_steps: int = Field(100, ge=1, description="updates between two looks of the host")

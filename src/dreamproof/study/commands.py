@@ -14,6 +14,7 @@ from dreamproof.base.words import nearest_word
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS
+from dreamproof.settings.strict import validate
 from dreamproof.settings.study import CommandTrainer, Study
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
@@ -162,6 +163,20 @@ def check_commands(study: Study, beside: Path) -> None:
             commands += evaluate_commands(study, [target], [study.conditions[0].name])
         for words in commands:
             _check_found(study, words[0], folder)
+
+
+def check_material(study: Study, beside: Path) -> None:
+    """Raises BadInput where recorded episodes or a world model that an arm is to learn from are not there."""
+    if isinstance(study.trainer, CommandTrainer):
+        return
+    for arm in study.arms:
+        cell = validate(CELL_SETTINGS[study.trainer], study.merged_settings(arm), f"{study.name}, arm {arm}")
+        for name in cell.needed_paths:
+            if not (beside / name).exists():
+                raise BadInput(
+                    f"study {study.name}, arm {arm}: learns from {name}, which is not there (seen from {beside})",
+                    "python -m dreamproof.record --help, or train what it names first; see docs/multitask.md",
+                )
 
 
 def _check_found(study: Study, program: str, folder: Path) -> None:

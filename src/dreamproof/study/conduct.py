@@ -1,12 +1,12 @@
 """One call of `run`, `stop` or `check` from lease to last event: declare, preflight, supervise, finish."""
 
 import os
-import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dreamproof import __version__
+from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import write_bytes, write_text
 from dreamproof.runs.layout import Cell
@@ -14,7 +14,7 @@ from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm import SlurmBackend
 from dreamproof.study.backends.slurm_commands import SlurmCommands
-from dreamproof.study.commands import check_commands
+from dreamproof.study.commands import check_commands, check_material
 from dreamproof.study.events import (
     CellReopened,
     DeclarationChanged,
@@ -149,29 +149,11 @@ def supervisor_started() -> SupervisorStarted:
     """This process as an event."""
     identity = Identity.of(os.getpid())
     assert identity is not None
-    commit, dirty = code_commit()
+    commit = code_commit()
+    known = (None, None) if commit is None else (commit.name, bool(commit.edits))
     return SupervisorStarted(
-        identity.boot_id, identity.process_id, identity.start_ticks, identity.host, __version__, commit, dirty
+        identity.boot_id, identity.process_id, identity.start_ticks, identity.host, __version__, *known
     )
-
-
-def code_commit() -> tuple[str | None, bool | None]:
-    """The git commit of this program and whether it was edited since; None where it is not in a repository."""
-    folder = str(Path(__file__).parent)
-    try:
-        head = subprocess.run(
-            ["git", "-C", folder, "rev-parse", "HEAD"], capture_output=True, text=True, timeout=5, check=True
-        ).stdout.strip()
-        edited = subprocess.run(
-            ["git", "-C", folder, "status", "--porcelain", "--untracked-files=no"],
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.SubprocessError):
-        return None, None
-    return head, bool(edited.strip())
 
 
 def make_backend(opened: OpenStudy) -> Backend:
@@ -213,6 +195,7 @@ def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool) -> list
     check_place(opened)
     check_commands(opened.study, opened.beside)
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
+    check_material(opened.study, opened.beside)
     _check_writable(opened)
     return declare(opened, ledger, accept_changes)
 

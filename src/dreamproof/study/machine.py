@@ -3,7 +3,6 @@
 import hashlib
 import os
 import platform
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import Any
 
 import psutil
 
+from dreamproof.base.commit import Commit, code_commit, commit_of
+
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "MUJOCO_GL", "JAX_PLATFORMS", "JAX_PLATFORM_NAME", "XLA_FLAGS", "OMP_NUM_THREADS")
 LIBRARIES = ("dreamproof", "numpy", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "torch")
-GIT_SECONDS = 20.0
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 Facts = dict[str, Any]
@@ -31,7 +31,7 @@ def describe_machine(code_folder: Path, environment: dict[str, str]) -> Facts:
         "versions": library_versions(),
         "environment": {name: seen[name] for name in VARIABLES if name in seen},
         "code": describe_code(code_folder),
-        "program": describe_code(Path(__file__).parent),
+        "program": _code_facts(Path(__file__).parent, code_commit()),
     }
 
 
@@ -78,23 +78,16 @@ def library_versions() -> dict[str, str]:
 
 def describe_code(folder: Path) -> Facts:
     """Commit of the code in a folder, and a hash of what was edited since; a reason where there is no repository."""
-    commit = _git(folder, "rev-parse", "HEAD")
+    return _code_facts(folder, commit_of(folder))
+
+
+def _code_facts(folder: Path, commit: Commit | None) -> Facts:
     if commit is None:
         return {"folder": str(folder), "reason": "not a git repository"}
-    edited = _git(folder, "diff", "HEAD")
-    dirty = bool(edited)
-    facts: Facts = {"folder": str(folder), "commit": commit.strip(), "dirty": dirty}
-    if edited:
-        facts["diff_hash"] = hashlib.sha256(edited.encode()).hexdigest()
+    facts: Facts = {"folder": str(folder), "commit": commit.name, "dirty": bool(commit.edits)}
+    if commit.edits:
+        facts["diff_hash"] = hashlib.sha256(commit.edits.encode()).hexdigest()
     return facts
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, timeout=GIT_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode("utf-8", errors="replace") if done.returncode == 0 else None
 
 
 def host_memory_bytes() -> tuple[int, int]:

@@ -17,7 +17,8 @@ class MetricSums:
     def add(self, metrics: dict[str, Any]) -> None:
         """Takes the metrics of one chunk, leaves (T, R); episode values weigh as much as episodes ended."""
         host = {name: np.asarray(value) for name, value in metrics.items()}
-        ended = host.pop("episode/done")
+        # Where nothing is done, no episodes end.
+        ended = host.pop("episode/done", np.zeros(self.replicas))
         for name, values in host.items():
             weights = ended if name.startswith("episode/") else np.ones_like(values)
             self.sums[name] = self.sums.get(name, 0.0) + (values * weights).sum(0)

@@ -1,4 +1,4 @@
-"""THE loop: prefill, then chunks of (act, step, update); log, evaluate and save in agent steps. It names no agent."""
+"""THE loop: prepare, then chunks of (act, step, update); log, evaluate and save in agent steps. It names no agent."""
 
 import time
 from dataclasses import dataclass
@@ -12,18 +12,20 @@ from dreamproof.agents.registry import make_agent
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
 from dreamproof.envs.episodes import Episodes
-from dreamproof.envs.registry import make as make_env
+from dreamproof.envs.registry import make_for
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
-from dreamproof.runs.reader import read_settings
+from dreamproof.runs.reader import read_checkpoint, read_settings
 from dreamproof.runs.records import CollapseRecord, RunSettings
 from dreamproof.runs.writer import RunWriter
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
+from dreamproof.settings.train import Collecting, OfflineTrain
 from dreamproof.train.collapse import find_collapse, past_collapses, summarise, validation_curve
 from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
+from dreamproof.train.offline_pack import make_offline_pack
 from dreamproof.train.pack import Pack, PackState
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell, shared_checkpoints, with_networks_of
 
@@ -63,13 +65,22 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
                 "task, steps or a setting that shapes the compile differs",
                 "set pack_cells: 1 in the study, or make the arms differ in traced settings only",
             )
-    env = make_env(runs[0].task, cells[0].env)
-    agent = make_agent(runs[0].trainer, env.spec, cells[0].agent)
-    rows = [traced_values(cell.agent) for cell in cells]
-    scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
-    pack = Pack(agent, env, cells[0].train, [run.seed for run in runs], scalars, runs[0].agent_steps)
+    pack = _make_pack(runs, cells)
     writers = [RunWriter(folder) for folder in folders]
     return Job(runs, writers, cells[0], pack, Frozen(len(runs)), MetricSums(len(runs)))
+
+
+def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> Pack:
+    """The pack of cells that share everything but seeds and traced settings."""
+    cell, steps, seeds = cells[0], runs[0].agent_steps, [run.seed for run in runs]
+    env = make_for(runs[0].task, cell)
+    agent = make_agent(cell.agent_name, env.spec, cell.agent)
+    rows = [traced_values(each.agent) for each in cells]
+    scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
+    if isinstance(cell.train, OfflineTrain):
+        return make_offline_pack(agent, env, cell, seeds, scalars, steps)
+    assert isinstance(cell.train, Collecting)
+    return Pack(agent, env, cell.train, seeds, scalars, steps)
 
 
 def _settings(folder: RunFolder) -> RunSettings:
@@ -112,13 +123,14 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
 
 
 def start(job: Job) -> PackState:
-    """Resumed from disk, or fresh with a prefilled replay."""
+    """Resumed from disk, or fresh and prepared for the first update."""
     folders = shared_checkpoints(job.writers)
-    if folders is not None:
-        return restore(job.pack, folders)
-    settings = job.cell.train
-    state, _ = job.pack.prefill(job.pack.init(), -(-settings.prefill_agent_steps // settings.envs))
-    return state
+    if folders is None:
+        return job.pack.prepare(job.pack.init())
+    for record in map(read_checkpoint, folders):
+        assert record is not None
+        job.pack.recognise(record.sources)
+    return restore(job.pack, folders)
 
 
 def _note_frozen(job: Job, state: PackState, done: int) -> None:
@@ -170,7 +182,8 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
             _select(writer, done, row, job.cell.train.feasible_cost)
             state = _guard(job, state, index, done)
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
-        save_cell(writer, job.pack, state, index, facts | {"frozen": index in job.frozen.replicas})
+        facts |= {"frozen": index in job.frozen.replicas, "sources": job.pack.sources}
+        save_cell(writer, job.pack, state, index, facts)
         chosen = read_json(writer.run.selected)
         writer.keep_newest(job.cell.train.keep_checkpoints, {int(chosen["agent_steps"])} if chosen else set())
         curve = validation_curve(writer.run, done)

@@ -1,11 +1,7 @@
-"""Recorded episodes of many tasks as windows: files in the layout of the TD-MPC2 (2024) multi-task sets, as .npz.
-
-Arrays are obs (E, T, O), action (E, T, A), reward (E, T) and task (E, T). Row 0 of an episode holds no action and no
-reward (not a number); row t + 1 holds those that led from observation t to observation t + 1, as in our own replay.
-"""
+"""What an offline cell learns from: recorded episodes on the device, windows drawn from them, a model made before."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,65 +9,165 @@ import numpy as np
 from jax import Array
 
 from dreamproof.agents.pwm.world_model import Windows
-from dreamproof.base.errors import BadInput
-from dreamproof.jaxcore.checkpoints import read_arrays
+from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.base.files import file_hash
+from dreamproof.jaxcore.checkpoints import fill, read_arrays
+from dreamproof.jaxcore.recordings import Recording, read_recording
+from dreamproof.runs.layout import CheckpointFolder, RunFolder
+from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
+from dreamproof.settings.recorded import Recorded
+from dreamproof.train.saving import AGENT_FILE
 
-SHAPES = {"obs": 3, "action": 3, "reward": 2, "task": 2}
+MOST_WINDOWS = np.iinfo(np.int32).max
 
 
 class Episodes(NamedTuple):
-    """Recorded episodes on the device: (E, T, ...) and the task of each (E,)."""
+    """Recorded episodes on the device: (E, T, ...), and of each (E,) its task, its rows and whether it terminated."""
 
     observation: Array
     action: Array
     reward: Array
     task: Array
+    rows: Array
+    terminated: Array
 
 
-def read_episodes(path: Path, only_task: int | None = None) -> Episodes:
-    """The episodes of a file, those of one task alone where it is named; fillers of first rows become 0."""
-    if not path.is_file():
-        raise BadInput(f"{path}: there is no such file", f"ls {path.parent}")
-    arrays = read_arrays(path)
-    _check(path, arrays)
-    task = arrays["task"][:, 0]
-    kept = np.ones(len(task), bool) if only_task is None else task == only_task
-    if not kept.any():
-        found = ", ".join(map(str, np.unique(task)))
-        raise BadInput(f"{path}: holds no episode of task {only_task}; it holds {found}", "name one of those")
-    observation, action, reward = (arrays[name][kept] for name in ("obs", "action", "reward"))
-    action[:, 0], reward[:, 0] = 0.0, 0.0
-    if not all(np.isfinite(part).all() for part in (observation, action, reward)):
-        raise BadInput(f"{path}: numbers that are not finite stand outside of first rows", "check how it was made")
-    shown = (jnp.asarray(observation), jnp.asarray(action), jnp.asarray(reward))
-    return Episodes(*shown, jnp.asarray(task[kept], jnp.int32))
+class Share(NamedTuple):
+    """Episodes to draw from (S,), the windows in each, and those in it and in all before it."""
+
+    episode: Array
+    windows: Array
+    until: Array
 
 
-def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    for name, axes in SHAPES.items():
-        if name not in arrays:
-            raise BadInput(f"{path}: the array '{name}' is missing; it holds {', '.join(arrays)}", f"ls -l {path}")
-        if arrays[name].ndim != axes or arrays[name].shape[:2] != arrays["obs"].shape[:2]:
-            raise BadInput(f"{path}: '{name}' has the shape {arrays[name].shape}, not (E, T, ...)", f"ls -l {path}")
-    if (arrays["task"] != arrays["task"][:, :1]).any():
-        raise BadInput(f"{path}: an episode belongs to more than one task", "check how it was made")
+def read_episodes(data: Recorded) -> tuple[Episodes, dict[str, str]]:
+    """All episodes of the named files, filled up to the widest task and the longest episode, and the files' hashes."""
+    parts = [_renumbered(Path(name), read_recording(Path(name)), data) for name in data.files]
+    length = max(part.reward.shape[1] for part in parts)
+    whole = [_filled_up(part, length, data) for part in parts]
+    joined = [np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for arrays in zip(*whole, strict=True)]
+    return Episodes(*(jnp.asarray(part) for part in joined)), {name: file_hash(Path(name)) for name in data.files}
 
 
-def sample_windows(episodes: Episodes, key: Array, shape: tuple[int, int], scale: Array) -> Windows:
-    """Windows (T+1, B, ...), uniform over all that lie whole inside an episode, in constant time."""
+def _renumbered(path: Path, recording: Recording, data: Recorded) -> Recording:
+    """A recording whose tasks have the numbers that the settings give them; what does not fit them is refused."""
+    shown, taken = recording.observation.shape[2], recording.action.shape[2]
+    if shown > data.observation_size or taken > data.action_size:
+        raise BadInput(
+            f"{path}: {shown} numbers are seen and {taken} done, but data.observation_size is {data.observation_size} "
+            f"and data.action_size {data.action_size}",
+            "set them to those of the widest task in the study file",
+        )
+    if recording.notes is None:
+        strange = [str(task) for task in np.unique(recording.task) if not 0 <= task < len(data.tasks)]
+        numbers = np.arange(len(data.tasks))
+    else:
+        names = recording.notes.names
+        strange = [names[task] for task in np.unique(recording.task) if names[task] not in data.tasks]
+        numbers = np.array([data.tasks.index(name) if name in data.tasks else -1 for name in names])
+        own = np.asarray(recording.notes.action_sizes)[recording.task]
+        # Whatever stands in actions that a task does not have must teach the model nothing.
+        recording.action[:] *= (np.arange(taken)[None] < own[:, None])[:, None]
+    if strange:
+        raise BadInput(
+            f"{path}: holds episodes of the task {', '.join(strange)}, which data.tasks does not name "
+            f"({', '.join(data.tasks)})",
+            "name all its tasks in data.tasks in the study file",
+        )
+    return recording._replace(task=numbers[recording.task])
+
+
+def _filled_up(part: Recording, length: int, data: Recorded) -> list[np.ndarray]:
+    short = length - part.reward.shape[1]
+
+    def wide(values: np.ndarray, size: int) -> np.ndarray:
+        missing = size - values.shape[2]
+        return np.pad(values, ((0, 0), (0, short), (0, missing))) if short or missing else values
+
+    return [
+        wide(part.observation, data.observation_size),
+        wide(part.action, data.action_size),
+        np.pad(part.reward, ((0, 0), (0, short))),
+        part.task.astype(np.int32),
+        part.rows.astype(np.int32),
+        part.terminated.astype(np.float32),
+    ]
+
+
+def share_of(episodes: Episodes, window: int, task: int | None = None) -> Share:
+    """What windows of so many rows are drawn from: all episodes, or those of one task."""
+    tasks, rows = np.asarray(episodes.task), np.asarray(episodes.rows)
+    chosen = np.arange(len(tasks)) if task is None else np.flatnonzero(tasks == task)
+    if not len(chosen):
+        found = ", ".join(map(str, np.unique(tasks)))
+        raise BadInput(f"there is no recorded episode of task {task}; there are of {found}", "record some of it")
+    windows = np.maximum(1, rows[chosen] - window + 1)
+    until = np.cumsum(windows, dtype=np.int64)
+    if until[-1] > MOST_WINDOWS:
+        raise BadInput(f"{until[-1]:,} windows are more than can be numbered", "name fewer files in data.files")
+    return Share(*(jnp.asarray(part, jnp.int32) for part in (chosen, windows, until)))
+
+
+def draw(share: Share, key: Array, count: int) -> tuple[Array, Array]:
+    """Episodes and first rows (count,) of windows, uniform over all that lie whole inside an episode of the share.
+
+    An episode shorter than a window counts as one. The time it takes grows with the logarithm of the episodes alone.
+    """
+    number = jax.random.randint(key, (count,), 0, share.until[-1])
+    place = jnp.searchsorted(share.until, number, side="right")
+    return share.episode[place], number - (share.until[place] - share.windows[place])
+
+
+def sample_windows(episodes: Episodes, share: Share, key: Array, shape: tuple[int, int]) -> Windows:
+    """Windows (T+1, B, ...) of the share, rewards in their own unit; rows behind an episode's end are masked."""
     rows, batch = shape
-    count, length = episodes.reward.shape
-    assert rows <= length, f"a window of {rows} rows in episodes of {length}"
-    episode_key, start_key = jax.random.split(key)
-    episode = jax.random.randint(episode_key, (batch,), 0, count)
-    start = jax.random.randint(start_key, (batch,), 0, length - rows + 1)
+    episode, start = draw(share, key, batch)
     index = start[None] + jnp.arange(rows)[:, None]
-    observation, action, reward = (part[episode[None], index] for part in episodes[:3])
-    no = jnp.zeros((rows, batch))
-    return Windows(observation, action, reward, no, no, scale, episodes.task[episode])
+    behind = index >= episodes.rows[episode]
+    at = (episode[None], jnp.minimum(index, episodes.reward.shape[1] - 1))
+    observation, action, reward = (part[at] for part in episodes[:3])
+    ends = (index == episodes.rows[episode] - 1) * episodes.terminated[episode]
+    first = behind.astype(jnp.float32)
+    return Windows(observation, action, reward, first, ends, jnp.ones(()), episodes.task[episode])
 
 
-def action_masks(action_sizes: list[int]) -> Array:
-    """1 for the actions (tasks, A) that a task has, 0 for those that only fill up to the widest."""
-    widest = max(action_sizes)
-    return (jnp.arange(widest)[None] < jnp.asarray(action_sizes)[:, None]).astype(jnp.float32)
+def sample_starts(episodes: Episodes, share: Share, key: Array, count: int) -> Array:
+    """Observations (count, O) in which windows of the share start."""
+    return episodes.observation[draw(share, key, count)]
+
+
+def read_world_model(place: Path, template: Any, data: Recorded) -> tuple[Any, str]:
+    """Model and reward scale of a trained run, shaped as `template` (without replicas), and its parameter hash."""
+    folder, run = _checkpoint(place)
+    fault = checkpoint_fault(folder)
+    record = read_checkpoint(folder)
+    if fault is not None or record is None:
+        raise BrokenEvidence(f"{folder.root}: {fault}", "dreamproof verify STUDY")
+    if record.gradient_steps <= 0 or not record.finite:
+        raise BadInput(f"{folder.root}: was never trained, or holds numbers that are not finite", "dreamproof why")
+    told = read_settings(run)
+    if told is None:
+        raise BadInput(f"{run.settings}: missing or not readable, so its tasks are not known", f"ls {run.root}")
+    tasks = tuple(told.settings.get("data", {}).get("tasks", [told.task]))
+    if tasks != data.tasks:
+        raise BadInput(
+            f"{place}: its world model knows the tasks {', '.join(tasks)}, not {', '.join(data.tasks)}",
+            "give data.tasks the same names in the same order",
+        )
+    try:
+        return fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root)), record.parameter_hash
+    except BrokenEvidence as error:
+        raise BadInput(error.seen, "use the agent settings and data sizes of that run") from None
+
+
+def _checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder]:
+    """The checkpoint that a path means, and the run it belongs to."""
+    if CheckpointFolder(place).record.is_file():
+        return CheckpointFolder(place), RunFolder(place.parent.parent)
+    newest = newest_good_checkpoint(RunFolder(place))
+    if newest is None:
+        raise BadInput(
+            f"{place}: there is no whole checkpoint from which to take a world model (seen from {Path.cwd()})",
+            f"ls {place}; or train it first: dreamproof run STUDY",
+        )
+    return newest, RunFolder(place)

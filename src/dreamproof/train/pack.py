@@ -15,7 +15,7 @@ from dreamproof.envs.api import Env, Params
 from dreamproof.envs.episodes import Episodes, episode_keys, shared_episodes
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.settings.train import EpochTrain, Loop, Train
+from dreamproof.settings.train import Collecting, EpochTrain, Train
 from dreamproof.train.replay import Replay, add, init_replay, sample
 
 
@@ -34,17 +34,24 @@ class PackState(NamedTuple):
 
 
 class Told(NamedTuple):
-    """In what replicas differ from the start: seeds (R,) and traced settings (R,)."""
+    """In what replicas differ from the start: seeds (R,) and traced settings (R,); and recorded episodes, if any."""
 
     seeds: Array
     scalars: dict[str, Any]
+    recorded: Any = None
 
 
 class Pack:
     """Compiled functions of one pack: what is static of R replicas."""
 
-    def __init__(self, agent: Agent, env: Env, settings: Loop, seeds: list[int], scalars: dict, steps: int) -> None:
+    later_stages: tuple[int, ...] = ()
+    """Env steps at which training goes on with another program than before."""
+
+    def __init__(
+        self, agent: Agent, env: Env, settings: Collecting, seeds: list[int], scalars: dict, steps: int
+    ) -> None:
         self.agent, self.env, self.settings = agent, env, settings
+        self.sources: dict[str, str] = {}
         self.replicas, self.envs = len(seeds), settings.envs
         self.told = Told(jnp.asarray(seeds, jnp.uint32), scalars)
         self.total_env_steps = -(-steps // settings.envs)
@@ -61,6 +68,14 @@ class Pack:
     def init(self) -> PackState:
         """Fresh agents, envs at the start of their first episode, one row in the replay."""
         return self._compiled_init(self.told)
+
+    def prepare(self, state: PackState) -> PackState:
+        """What training starts from: a replay filled with random actions; takes `state` away."""
+        return self.prefill(state, -(-self.settings.prefill_agent_steps // self.envs))[0]
+
+    def recognise(self, sources: dict[str, str]) -> None:
+        """Refuses to go on from a checkpoint that came from other sources; what is seen in envs has none."""
+        self.sources = dict(sources)
 
     def prefill(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
         """`env_steps` with random actions and no updates; takes `state` away."""

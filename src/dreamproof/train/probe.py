@@ -4,16 +4,20 @@ import resource
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
+from operator import mul
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dreamproof.base.files import write_json
 from dreamproof.jaxcore.devices import library_versions
 from dreamproof.runs.layout import RunFolder
 from dreamproof.train.loop import read_job
+from dreamproof.train.pack import Pack
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
 
@@ -25,26 +29,33 @@ def probe(folder: RunFolder, micro_batches: int = 1) -> dict[str, Any]:
     def phase(name: str) -> Iterator[None]:
         began = time.monotonic()
         yield
-        phases[name] = round(time.monotonic() - began, 3)
+        phases[name] = round(phases.get(name, 0.0) + time.monotonic() - began, 3)
 
     with phase("build"):
         job = read_job([folder], micro_batches)
         state = job.pack.init()
     settings = job.cell.train
     with phase("prefill"):
-        state, _ = job.pack.prefill(state, -(-settings.prefill_agent_steps // settings.envs))
-    with phase("compile and train"):
-        # The same length as in training, so that the compiled program is found again there.
-        steps = max(1, settings.chunk_agent_steps // settings.envs)
-        state, _ = job.pack.chunk(state, steps)
-        before = int(state.env_steps)
-    with phase("train"):
-        state, _ = job.pack.chunk(state, steps)
-        jax.block_until_ready(state.env_steps)
+        state = job.pack.prepare(state)
+    seconds_per_step = []
+    for stage in (None, *job.pack.later_stages):
+        if stage is not None:
+            state = state._replace(env_steps=jnp.asarray(stage, jnp.int32))
+        with phase("compile and train"):
+            # The same length as in training, so that the compiled program is found again there.
+            steps = max(1, settings.chunk_agent_steps // job.pack.envs)
+            state, _ = job.pack.chunk(state, steps)
+            before = int(state.env_steps)
+        began = time.monotonic()
+        with phase("train"):
+            state, _ = job.pack.chunk(state, steps)
+            jax.block_until_ready(state.env_steps)
+        seconds_per_step.append((time.monotonic() - began) / (int(state.env_steps) - before))
     with phase("save"):
         done = int(state.env_steps) * job.pack.envs
         facts = checkpoint_facts(job.runs[0], done, int(state.agent.gradient_steps[0]), job.names)
-        saved = save_cell(job.writers[0], job.pack, state, 0, facts | {"frozen": False})
+        facts |= {"frozen": False, "sources": job.pack.sources}
+        saved = save_cell(job.writers[0], job.pack, state, 0, facts)
     with phase("restore"):
         again = restore(job.pack, [saved])
         same = jax.tree.map(
@@ -70,12 +81,19 @@ def probe(folder: RunFolder, micro_batches: int = 1) -> dict[str, Any]:
         "forecast_host_bytes": host,
         "state_bytes": now,
         "checkpoint_bytes": now,
-        "agent_steps_per_second": (done - before * job.pack.envs) / max(phases["train"], 1e-9),
+        "agent_steps_per_second": job.pack.envs / _mean_seconds(job.pack, seconds_per_step),
         "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
         "versions": library_versions(),
     }
     write_json(folder.probe, found)
     return found
+
+
+def _mean_seconds(pack: Pack, seconds_per_step: list[float]) -> float:
+    """Seconds an env step takes over the whole run, whose stages may differ."""
+    bounds = [0, *pack.later_stages, pack.total_env_steps]
+    lengths = [after - before for before, after in pairwise(bounds)]
+    return sum(map(mul, lengths, seconds_per_step)) / pack.total_env_steps
 
 
 def _arrays(state: Any) -> Any:

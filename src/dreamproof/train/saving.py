@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dreamproof.base.commit import code_name
 from dreamproof.base.files import canonical_json, text_hash
 from dreamproof.jaxcore.checkpoints import all_finite, fill, named_arrays, parameter_hash, read_arrays, write_arrays
-from dreamproof.jaxcore.devices import code_commit, library_versions
+from dreamproof.jaxcore.devices import library_versions
 from dreamproof.runs.layout import CheckpointFolder
 from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.runs.records import RunSettings
@@ -62,7 +63,7 @@ def checkpoint_facts(settings: RunSettings, agent_steps: int, gradient_steps: in
         "task": settings.task,
         "settings_hash": text_hash(canonical_json([settings.task, settings.trainer, settings.settings])),
         "code_version": __version__,
-        "code_commit": code_commit(),
+        "code_commit": code_name(),
         "pack": pack,
         "versions": library_versions(),
     }
@@ -80,7 +81,7 @@ def shared_checkpoints(writers: list[RunWriter]) -> list[CheckpointFolder] | Non
 
 def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:
     """The pack as it was when these checkpoints were saved."""
-    template = pack.init()
+    template = _template(pack)
     cells = []
     for index, folder in enumerate(folders):
         agent, rest = cell_arrays(pack, template, index)
@@ -104,6 +105,16 @@ def with_networks_of(state: PackState, index: int, folder: CheckpointFolder) -> 
 
 
 Arrays = dict[str, np.ndarray]
+
+
+def _template(pack: Pack) -> PackState:
+    """Shapes and dtypes of a pack as arrays that hold one zero each: nothing is compiled, nothing put on the device."""
+
+    def zeros(leaf: Any) -> Any:
+        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+
+    shaped: PackState = jax.tree.map(zeros, eqx.filter_eval_shape(pack.init))
+    return shaped
 
 
 def _join(template: PackState, cells: list[tuple[Arrays, Arrays]]) -> PackState:

@@ -11,8 +11,10 @@ from jax.flatten_util import ravel_pytree
 from tests.agents.pwm import toy
 
 from dreamproof.agents.normalisation import init_moments, update_moments
+from dreamproof.agents.pwm.agent import reward_unit
 from dreamproof.agents.pwm.behavior import Dream, Start, critic_targets, dream, dream_return
 from dreamproof.settings.pwm import Behavior
+from dreamproof.settings.traced import traced_values
 
 STARTS = 6
 FLOW = {"kind": "flow", "integrator": "heun", "substeps": 1}
@@ -177,3 +179,21 @@ def test_rewards_are_scaled_by_their_size_and_never_shifted() -> None:
     assert float(moments.deviation) == pytest.approx(1.0, rel=1e-4)
     same = update_moments(moments, values, jnp.zeros(3))
     jax.tree.map(np.testing.assert_array_equal, same, moments)
+
+
+def test_small_rewards_are_not_blown_up_and_large_ones_are_brought_down() -> None:
+    scales = {"least_reward_unit": jnp.asarray(1.0)}
+    for size, unit in ((0.01, 1.0), (4.0, 4.0)):
+        moments = update_moments(init_moments(), jnp.full(8, size), jnp.ones(8))
+        assert float(reward_unit(moments, scales)) == pytest.approx(unit, rel=1e-4)
+
+
+def test_every_round_steps_the_actor_once_and_the_critics_through_their_passes() -> None:
+    agent = toy.make_agent(behavior={"rounds": 3, "critic_passes": 2, "critic_batches": 2})
+    learn = eqx.filter_jit(agent.update_behavior)
+    state = toy.fresh(agent)
+    scalars = jax.tree.map(jnp.asarray, traced_values(agent.settings))
+    after, _ = learn(state, jnp.ones((8, 2)), jax.random.key(1), scalars, jnp.zeros(()))
+    steps = {name: int(after.optimisers[name].steps) for name in ("actor", "critics", "model")}
+    assert steps == {"actor": 3, "critics": 12, "model": 0}
+    assert int(after.gradient_steps - state.gradient_steps) == 15

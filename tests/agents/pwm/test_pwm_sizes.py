@@ -12,8 +12,8 @@ from dreamproof.jaxcore.types import Spec
 from dreamproof.settings.pwm import Pwm
 
 ANT = Spec("Ant", observation_size=37, action_size=8, episode_agent_steps=1000)
-MT30 = Spec("MT30", observation_size=24, action_size=6, episode_agent_steps=500)
-MT80 = Spec("MT80", observation_size=39, action_size=6, episode_agent_steps=500)
+MT30 = Spec("MT30", observation_size=24, action_size=6, episode_agent_steps=500, task=0)
+MT80 = Spec("MT80", observation_size=39, action_size=6, episode_agent_steps=500, task=0)
 V1 = {"kind": "flow", "integrator": "heun", "substeps": 2}
 V2 = {"kind": "flow", "integrator": "heun", "substeps": 4}
 V3 = {"kind": "flow", "integrator": "euler", "substeps": 8}

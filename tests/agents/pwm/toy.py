@@ -27,7 +27,8 @@ BATCH, STEPS = 16, 16
 def make_agent(spec: Spec = SPEC, **settings: Any) -> PwmAgent:
     """A small agent with some settings in place of the small ones, part by part."""
     parts = {name: {**SMALL.get(name, {}), **part} for name, part in settings.items()}
-    return PwmAgent(spec, Pwm.model_validate({**SMALL, **parts}))
+    told = Pwm.model_validate({**SMALL, **parts})
+    return PwmAgent(spec._replace(task=0) if told.world_model.tasks else spec, told)
 
 
 @functools.cache

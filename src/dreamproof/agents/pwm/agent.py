@@ -21,6 +21,7 @@ from dreamproof.agents.pwm.behavior import (
     make_actor,
 )
 from dreamproof.agents.pwm.world_model import Windows, WorldModel, model_gradients
+from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, init_adam
 from dreamproof.settings.pwm import Pwm as Settings
@@ -53,6 +54,13 @@ class PwmAgent:
     """Static facts of one agent; all changing things live in PwmState."""
 
     def __init__(self, spec: Spec, settings: Settings) -> None:
+        tasks = settings.world_model.tasks
+        if tasks and (spec.task is None or not 0 <= spec.task < tasks):
+            raise BadInput(
+                f"a world model of {tasks} tasks cannot act in '{spec.name}', "
+                + ("which has no number among them" if spec.task is None else f"whose number is {spec.task}"),
+                "name all tasks in data.tasks, the study's own among them; see docs/multitask.md",
+            )
         self.spec, self.settings = spec, settings
         self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
 
@@ -80,33 +88,63 @@ class PwmAgent:
         """Encodes what is seen and follows the policy, with its noise where it explores."""
         del scalars
         noise = jax.random.normal(key, memory.action.shape) if explore else jnp.zeros(memory.action.shape)
-        action = state.actor(state.model.encode(seen.observation), noise)
+        action = state.actor(self.encode(state.model, seen.observation), noise)
+        action = action if self.usable is None else action * self.usable
         return Decision(action, Memory(action), {})
+
+    @property
+    def usable(self) -> Array | None:
+        """1 for the actions (A,) that the task has, 0 for those that only fill up; None where all are its own."""
+        if self.spec.usable_actions is None:
+            return None
+        return (jnp.arange(self.spec.action_size) < self.spec.usable_actions).astype(jnp.float32)
+
+    def encode(self, model: WorldModel, observation: Array) -> Array:
+        """Latents (N, L) of observations (N, O) of the agent's own task."""
+        task = self._task(model)
+        if task is not None:
+            task = jnp.broadcast_to(task, (observation.shape[0], task.shape[-1]))
+        return model.encode(observation, task)
+
+    def _task(self, model: WorldModel) -> Array | None:
+        """The vector (E,) of the agent's own task; None where the model knows one task only."""
+        return None if model.tasks is None else model.task_vector(jnp.asarray(self.spec.task))
 
     def update(
         self, state: PwmState, batch: Lesson, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """One epoch: an actor step, passes over the imagined states for the critics, and all batches for the model.
+        """One epoch: rounds of an actor step and of passes for the critics, and all batches for the model.
 
         `batch` holds windows (K, T+1, B, ...) and what the envs show now.
         """
-        keys = jax.random.split(key, 3)
-        windows = self.windows(state, batch)
-        rates = self._rates(state, scalars, progress)
+        behavior_key, model_key = jax.random.split(key)
+        windows = replayed_windows(batch)
+        rates = self._rates(scalars, progress)
+        awake = state.epochs >= self.settings.behavior.warm_up_epochs
         start = self.starts(state, batch.now, windows)
-        state, dreamt, actor_metrics = self._learn_actor(state, start, keys[0], rates["actor"])
-        state, critic_metrics = self._learn_critics(state, dreamt, start, keys[1], rates["critics"])
-        state, model_metrics = self._learn_model(state, windows, keys[2], (rates["model"], scalars["world_model"]))
-        behavior = self.settings.behavior
-        steps = 1 + behavior.critic_passes * behavior.critic_batches + batch.replayed.reward.shape[0]
-        state = state._replace(epochs=state.epochs + 1, gradient_steps=state.gradient_steps + steps)
-        return state, actor_metrics | critic_metrics | model_metrics
+        waking = (rates["actor"] * awake, rates["critics"] * awake)
+        state, behaved = self._learn_behavior(state, start, behavior_key, waking)
+        state, modelled = self.update_model(state, windows, model_key, scalars, progress)
+        return state._replace(epochs=state.epochs + 1), behaved | modelled
 
-    def windows(self, state: PwmState, batch: Lesson) -> Windows:
-        """The replayed windows (K, T+1, B, ...) with the scale of their rewards."""
-        rows = batch.replayed
-        scale = jnp.broadcast_to(state.rewards.root_mean_square, rows.reward.shape[:1])
-        return Windows(rows.observation, rows.action, rows.reward, rows.first, rows.terminated, scale)
+    def update_behavior(
+        self, state: PwmState, observation: Array, key: Array, scalars: dict[str, Any], progress: Array
+    ) -> tuple[PwmState, dict[str, Array]]:
+        """The rounds of actor and critics, imagined from observations (S, O) of the agent's own task."""
+        rates = self._rates(scalars, progress)
+        start = self._start(state, observation, jnp.ones(observation.shape[0]))
+        return self._learn_behavior(state, start, key, (rates["actor"], rates["critics"]))
+
+    def update_model(
+        self, state: PwmState, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
+    ) -> tuple[PwmState, dict[str, Array]]:
+        """One step of the model for each of K batches of windows (K, T+1, B, ...), of any tasks that it knows."""
+        batches = windows.reward.shape[0]
+        unit = reward_unit(state.rewards, scalars["world_model"])
+        windows = windows._replace(scale=jnp.broadcast_to(unit, (batches,)))
+        rate = self._rates(scalars, progress)["model"]
+        state, metrics = self._learn_model(state, windows, key, (rate, scalars["world_model"]))
+        return state._replace(gradient_steps=state.gradient_steps + batches), metrics
 
     def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> Start:
         """Latents of what the envs show now and of replayed observations; an ended episode is no start."""
@@ -115,21 +153,45 @@ class PwmAgent:
         assert count <= rows.shape[0], f"{count} replayed starts from {rows.shape[0]} windows"
         observation = jnp.concatenate([now.observation, rows[:count]])
         over = jnp.concatenate([now.terminated.astype(jnp.float32), ends[:count]])
-        return Start(jax.lax.stop_gradient(state.model.encode(observation)), 1.0 - over)
+        return self._start(state, observation, 1.0 - over)
 
-    def _rates(self, state: PwmState, scalars: dict[str, Any], progress: Array) -> dict[str, Array]:
-        """Learning rates that fall straight over the run; the behaviour waits for the model's warm-up."""
+    def _start(self, state: PwmState, observation: Array, counts: Array) -> Start:
+        """Where imagination starts, from observations (S, O) of the agent's own task."""
+        z, task = self.encode(state.model, observation), self._task(state.model)
+        return Start(jax.lax.stop_gradient(z), counts, jax.lax.stop_gradient(task), self.usable)
+
+    def _rates(self, scalars: dict[str, Any], progress: Array) -> dict[str, Array]:
+        """Learning rates that fall straight over the run."""
         told, last = scalars["behavior"], scalars["behavior"]["last_learning_rate"]
-        awake = state.epochs >= self.settings.behavior.warm_up_epochs
 
         def falling(first: Array) -> Array:
             return first + (last - first) * jnp.clip(progress, 0.0, 1.0)
 
         return {
-            "actor": falling(told["actor_learning_rate"]) * awake,
-            "critics": falling(told["critic_learning_rate"]) * awake,
+            "actor": falling(told["actor_learning_rate"]),
+            "critics": falling(told["critic_learning_rate"]),
             "model": falling(scalars["world_model"]["learning_rate"]),
         }
+
+    def _learn_behavior(
+        self, state: PwmState, start: Start, key: Array, rates: tuple[Array, Array]
+    ) -> tuple[PwmState, dict[str, Array]]:
+        """Rounds of an actor step, then the critics' passes over what it imagined; the model stays as it is."""
+        settings = self.settings.behavior
+        learning, fixed = eqx.partition(state, eqx.is_array)
+
+        def one(learning: Any, key: Array) -> tuple[Any, dict[str, Array]]:
+            keys = jax.random.split(key)
+            state = eqx.combine(learning, fixed)
+            state, dreamt, acted = self._learn_actor(state, start, keys[0], rates[0])
+            state, judged = self._learn_critics(state, dreamt, start, keys[1], rates[1])
+            return eqx.filter(state, eqx.is_array), acted | judged
+
+        learning, metrics = jax.lax.scan(one, learning, jax.random.split(key, settings.rounds))
+        state = eqx.combine(learning, fixed)
+        steps = settings.rounds * (1 + settings.critic_passes * settings.critic_batches)
+        means = {name: value.mean(0) for name, value in metrics.items()}
+        return state._replace(gradient_steps=state.gradient_steps + steps), means
 
     def _learn_actor(
         self, state: PwmState, start: Start, key: Array, rate: Array
@@ -208,7 +270,7 @@ class PwmAgent:
         optimisers = state.optimisers | {"model": adam}
         state = state._replace(model=model, optimisers=optimisers, finite=finite, rewards=moments)
         means = {name: value.mean() for name, value in metrics.items()}
-        return state, means | {"model/reward_unit": moments.root_mean_square}
+        return state, means | {"model/reward_unit": reward_unit(moments, scales)}
 
     def _model_gradients(
         self, model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
@@ -229,10 +291,24 @@ class PwmAgent:
         return gradients, metrics
 
 
+def reward_unit(rewards: Moments, scales: dict[str, Array]) -> Array:
+    """What rewards are multiples of. A unit that follows tiny first rewards would swell with every step of progress."""
+    return jnp.maximum(rewards.root_mean_square, scales["least_reward_unit"])
+
+
+def replayed_windows(batch: Lesson) -> Windows:
+    """The replayed windows (K, T+1, B, ...), their rewards in their own unit."""
+    rows = batch.replayed
+    scale = jnp.ones(rows.reward.shape[:1])
+    return Windows(rows.observation, rows.action, rows.reward, rows.first, rows.terminated, scale)
+
+
 def pieces_of(part: Array, pieces: int) -> Array:
-    """(T, B, ...) → (pieces, T, B/pieces, ...); a number becomes one for every piece."""
+    """(T, B, ...) → (pieces, T, B/pieces, ...), (B,) → (pieces, B/pieces); a number becomes one for every piece."""
     if part.ndim == 0:
         return jnp.broadcast_to(part, (pieces,))
+    if part.ndim == 1:
+        return part.reshape(pieces, -1)
     assert part.shape[1] % pieces == 0, f"a batch of {part.shape[1]} cannot be cut into {pieces} equal pieces"
     return jnp.moveaxis(part.reshape(part.shape[0], pieces, -1, *part.shape[2:]), 1, 0)
 

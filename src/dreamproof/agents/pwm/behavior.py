@@ -114,7 +114,10 @@ class Dream(NamedTuple):
 
 
 class Start(NamedTuple):
-    """Where imagination starts (S, ...): latents, task vectors and usable actions, and whether a start counts."""
+    """Where imagination starts: latents (S, L), whether a start counts (S,), and task vectors and usable actions.
+
+    The last two are (S, ...), or without S where all starts are of one task.
+    """
 
     z: Array
     counts: Array

@@ -1,0 +1,49 @@
+"""Which code this is: the git commit of a folder, and whether it was edited since."""
+
+import functools
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+VARIABLE = "DREAMPROOF_CODE_COMMIT"
+GIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A commit and the edits since, as git shows them; a commit that was told has none."""
+
+    name: str
+    edits: str = ""
+
+    def __str__(self) -> str:
+        return self.name + ("+" if self.edits else "")
+
+
+def commit_of(folder: Path) -> Commit | None:
+    """The commit of a folder in a git repository; None outside of one, or without git."""
+    name = _git(folder, "rev-parse", "HEAD")
+    edits = _git(folder, "diff", "HEAD")
+    return None if name is None or edits is None else Commit(name.strip(), edits)
+
+
+@functools.cache
+def code_commit() -> Commit | None:
+    """The commit of this program; what DREAMPROOF_CODE_COMMIT says where the code travels without its history."""
+    told = os.environ.get(VARIABLE)
+    return Commit(told) if told else commit_of(Path(__file__).parent)
+
+
+def code_name() -> str | None:
+    """The commit of this program as records note it, with + where it was edited since."""
+    commit = code_commit()
+    return None if commit is None else str(commit)
+
+
+def _git(folder: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, timeout=GIT_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.decode("utf-8", errors="replace") if done.returncode == 0 else None

@@ -1,0 +1,131 @@
+"""Recorded episodes of several tasks as one plain .npz, in the layout of the TD-MPC2 (2024) multi-task sets.
+
+obs (E, T, O), action (E, T, A), reward (E, T), task (E, T). Row 0 of an episode holds no action and no reward (not a
+number); row t + 1 holds those that led from observation t to observation t + 1. What else a file may say is in Notes.
+"""
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import sync_folder
+from dreamproof.jaxcore.checkpoints import read_arrays, write_arrays
+
+AXES = {"obs": 3, "action": 3, "reward": 2, "task": 2}
+
+
+class Notes(NamedTuple):
+    """Names of the tasks in the order of their numbers, and how many numbers each shows and takes."""
+
+    names: tuple[str, ...]
+    observation_sizes: tuple[int, ...]
+    action_sizes: tuple[int, ...]
+
+
+class Recording(NamedTuple):
+    """Episodes (E, T, ...), the task of each (E,), its rows (E,) and whether it ended by termination (E,).
+
+    Rows behind an episode's own, like everything that only fills up, are 0.
+    """
+
+    observation: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    task: np.ndarray
+    rows: np.ndarray
+    terminated: np.ndarray
+    notes: Notes | None = None
+
+
+def check_output(path: Path) -> None:
+    """Refuses a place where no recording can be written, before anything is recorded."""
+    if path.suffix != ".npz":
+        raise BadInput(f"{path}: recorded episodes are an .npz file", f"--output {path.with_suffix('.npz')}")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent}: there is no such folder", f"mkdir -p {path.parent}")
+
+
+def write_recording(path: Path, recording: Recording) -> None:
+    """Replaces a file of episodes atomically; fillers of actions and rewards are written as not a number."""
+    inside = np.arange(recording.reward.shape[1])[None] < recording.rows[:, None]
+    moved = inside.copy()
+    moved[:, 0] = False
+    arrays = {
+        "obs": recording.observation,
+        "action": np.where(moved[..., None], recording.action, np.float32(np.nan)),
+        "reward": np.where(moved, recording.reward, np.float32(np.nan)),
+        "task": np.repeat(recording.task[:, None].astype(np.int32), inside.shape[1], axis=1),
+        "rows": recording.rows.astype(np.int32),
+        "terminated": recording.terminated,
+    }
+    if recording.notes is not None:
+        arrays |= {name: np.asarray(value) for name, value in recording.notes._asdict().items()}
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write_arrays(partial, arrays)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def read_recording(path: Path) -> Recording:
+    """The episodes of a file; what is not in the layout is refused."""
+    if not path.is_file():
+        raise BadInput(
+            f"{path}: there is no such file of recorded episodes (seen from {Path.cwd()})",
+            f"python -m dreamproof.record --tasks TASK,TASK --policy random --episodes 100 --output {path}",
+        )
+    try:
+        arrays = read_arrays(path)
+    except (ValueError, OSError, EOFError) as error:
+        raise BadInput(f"{path}: is not a plain .npz file ({error})", "see docs/multitask.md") from None
+    _check(path, arrays)
+    observation, action, reward = (arrays[name].astype(np.float32, copy=False) for name in ("obs", "action", "reward"))
+    length = reward.shape[1]
+    rows = arrays.get("rows", np.full(len(reward), length, np.int32))
+    action[:, 0], reward[:, 0] = 0.0, 0.0
+    for part in (observation, action, reward):
+        for episode in np.flatnonzero(rows < length):
+            part[episode, rows[episode] :] = 0.0
+        if not np.isfinite(part).all():
+            raise BadInput(f"{path}: numbers that are not finite stand outside of first rows", "check how it was made")
+    terminated = arrays.get("terminated", np.zeros(len(reward), bool))
+    return Recording(observation, action, reward, arrays["task"][:, 0], rows, terminated, _notes(path, arrays))
+
+
+def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    for name, axes in AXES.items():
+        if name not in arrays:
+            held = ", ".join(arrays) or "nothing"
+            raise BadInput(f"{path}: the array '{name}' is missing; it holds {held}", "see docs/multitask.md")
+        if arrays[name].ndim != axes or arrays[name].shape[:2] != arrays["obs"].shape[:2]:
+            raise BadInput(
+                f"{path}: '{name}' has the shape {arrays[name].shape}, not (E, T, ...)", "see docs/multitask.md"
+            )
+    episodes, length = arrays["reward"].shape
+    if episodes == 0 or length < 2:
+        raise BadInput(f"{path}: holds no transition ({episodes} episodes of {length} rows)", "record more episodes")
+    if (arrays["task"] != arrays["task"][:, :1]).any():
+        raise BadInput(f"{path}: an episode belongs to more than one task", "check how it was made")
+    rows = arrays.get("rows", np.full(episodes, length))
+    if rows.shape != (episodes,) or rows.min() < 2 or rows.max() > length:
+        raise BadInput(f"{path}: 'rows' is not a number from 2 to {length} for each episode", "check how it was made")
+    if arrays.get("terminated", rows).shape != (episodes,):
+        raise BadInput(f"{path}: 'terminated' is not one word for each episode", "check how it was made")
+
+
+def _notes(path: Path, arrays: dict[str, np.ndarray]) -> Notes | None:
+    if "names" not in arrays:
+        return None
+    names, *sizes = (arrays.get(name) for name in Notes._fields)
+    assert names is not None
+    if any(part is None or part.shape != names.shape for part in sizes) or arrays["task"].max() >= len(names):
+        raise BadInput(f"{path}: its notes about tasks do not fit its episodes", "check how it was made")
+    seen, done = (tuple(int(size) for size in part) for part in sizes if part is not None)
+    return Notes(tuple(str(name) for name in names), seen, done)

@@ -1,0 +1,1 @@
+"""Records episodes of tasks into plain files that offline cells learn from."""

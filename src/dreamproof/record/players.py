@@ -1,0 +1,81 @@
+"""Who plays the episodes that are recorded: uniform random actions, or a trained run with its training noise."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from dreamproof.base.errors import BadInput
+from dreamproof.envs.api import Env
+from dreamproof.envs.registry import make as make_env
+from dreamproof.envs.wrappers import Padded
+from dreamproof.evaluate.loading import Loaded, load
+from dreamproof.jaxcore.types import Spec, TimeStep
+from dreamproof.runs.layout import RunFolder
+
+RANDOM = "random"
+# act(state, memory, seen, key) -> (action (N, A), memory)
+Act = Callable[[Any, Any, TimeStep, Array], tuple[Array, Any]]
+
+
+@dataclass(frozen=True)
+class Player:
+    """One policy on one task: the env as the policy sees it, what acting needs and what it remembers of N envs."""
+
+    name: str
+    task: str
+    env: Env
+    act: Act
+    state: Any
+    memory: Callable[[int], Any]
+
+    @property
+    def own_spec(self) -> Spec:
+        """The task's own sizes, without what fills up to those of others."""
+        return self.env.env.spec if isinstance(self.env, Padded) else self.env.spec
+
+
+def find_players(tasks: list[str], policies: list[str]) -> list[Player]:
+    """One player for every task and every policy that can play it; a task or a run left over is refused."""
+    runs = {policy: _loaded(Path(policy)) for policy in policies if policy != RANDOM}
+    for policy, run in runs.items():
+        if run.run.task not in tasks:
+            raise BadInput(f"{policy}: plays '{run.run.task}', which is not one of --tasks", "add it to --tasks")
+    players = []
+    for task in tasks:
+        able = [name for name in policies if name == RANDOM or runs[name].run.task == task]
+        if not able:
+            raise BadInput(f"none of the runs plays the task '{task}'", f"add a run of it to --policy, or '{RANDOM}'")
+        players += [_random(task) if name == RANDOM else _trained(name, runs[name]) for name in able]
+    return players
+
+
+def _loaded(place: Path) -> Loaded:
+    found = load(RunFolder(place), "final")
+    assert found is not None
+    return found
+
+
+def _random(task: str) -> Player:
+    env = make_env(task)
+
+    def act(state: Any, memory: Any, seen: TimeStep, key: Array) -> tuple[Array, Any]:
+        del state
+        shape = (seen.observation.shape[0], env.spec.action_size)
+        return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), memory
+
+    return Player(RANDOM, task, env, act, (), lambda envs: ())
+
+
+def _trained(name: str, run: Loaded) -> Player:
+    scalars = run.scalars | {"latent_swaps": jnp.zeros(())}
+
+    def act(state: Any, memory: Any, seen: TimeStep, key: Array) -> tuple[Array, Any]:
+        decided = run.agent.act(state, memory, seen, key, scalars, explore=True)
+        return decided.action, decided.memory
+
+    return Player(name, run.run.task, run.env, act, run.state, run.agent.init_memory)

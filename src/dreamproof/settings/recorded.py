@@ -1,0 +1,41 @@
+"""Settings of an offline cell's episodes: where they are, what their numbers mean, and where a model comes from."""
+
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.words import nearest_word
+from dreamproof.settings.strict import Settings
+
+
+class Recorded(Settings):
+    """The episodes that a cell learns from. Paths are seen from the study file's folder."""
+
+    files: tuple[str, ...] = Field(min_length=1, description="recorded episodes (.npz), see docs/multitask.md")
+    tasks: tuple[str, ...] = Field(min_length=1, description="names of all tasks, in the order of their numbers")
+    observation_size: int = Field(ge=1, description="numbers seen in the widest task; narrower ones are filled up")
+    action_size: int = Field(ge=1, description="actions of the widest task; narrower ones are filled up")
+    world_model: str | None = Field(
+        None, description="run folder (its newest checkpoint) or checkpoint whose world model training starts with"
+    )
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Everything that must be there before training starts."""
+        return self.files if self.world_model is None else (*self.files, self.world_model)
+
+    def number_of(self, task: str) -> int:
+        """The number of a task; one that is not named is refused."""
+        if task in self.tasks:
+            return self.tasks.index(task)
+        near = nearest_word(task, self.tasks)
+        hint = f"did you mean '{near}'?" if near else f"it names {', '.join(self.tasks)}"
+        raise BadInput(f"data.tasks does not name the task '{task}'; {hint}", "add it to data.tasks in the study file")
+
+    @model_validator(mode="after")
+    def _tasks_differ(self) -> Self:
+        for task in self.tasks:
+            if self.tasks.count(task) > 1:
+                raise ValueError(f"the task '{task}' stands twice")
+        return self

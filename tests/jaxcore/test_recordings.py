@@ -1,0 +1,103 @@
+"""Files of recorded episodes: the layout, fillers, notes, and what is refused."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dreamproof.base.errors import BadInput
+from dreamproof.jaxcore.recordings import Notes, Recording, check_output, read_recording, write_recording
+
+NOTES = Notes(("short", "long"), (1, 2), (1, 1))
+
+
+def some() -> Recording:
+    """Two episodes of four rows, the first of which ends after two."""
+    return Recording(
+        observation=np.array([[[1, 0], [2, 0], [0, 0], [0, 0]], [[1, 2], [3, 4], [5, 6], [7, 8]]], np.float32),
+        action=np.array([[[0], [1], [0], [0]], [[0], [1], [-1], [1]]], np.float32),
+        reward=np.array([[0, 3, 0, 0], [0, 1, 2, 3]], np.float32),
+        task=np.array([0, 1]),
+        rows=np.array([2, 4]),
+        terminated=np.array([True, False]),
+        notes=NOTES,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    write_recording(tmp_path / "some.npz", some())
+    return tmp_path / "some.npz"
+
+
+def test_what_is_written_is_read_again(file: Path) -> None:
+    found, expected = read_recording(file), some()
+    for name in Recording._fields[:-1]:
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
+    assert found.notes == NOTES
+    assert [path.name for path in file.parent.iterdir()] == ["some.npz"]
+
+
+def test_rows_without_a_step_hold_no_number_in_the_file(file: Path) -> None:
+    with np.load(file, allow_pickle=False) as arrays:
+        np.testing.assert_array_equal(np.isnan(arrays["reward"]), [[1, 0, 1, 1], [1, 0, 0, 0]])
+        np.testing.assert_array_equal(np.isnan(arrays["action"][..., 0]), [[1, 0, 1, 1], [1, 0, 0, 0]])
+        assert arrays["task"].shape == (2, 4)
+        assert arrays["obs"].dtype == np.float32
+
+
+def plain() -> dict[str, Any]:
+    """Episodes as a converted set of others holds them: no rows, no ends, no notes."""
+    made = some()
+    reward, action = made.reward.copy(), made.action.copy()
+    reward[:, 0], action[:, 0] = np.nan, np.nan
+    return {"obs": made.observation, "action": action, "reward": reward, "task": np.repeat(made.task[:, None], 4, 1)}
+
+
+def test_a_file_without_notes_holds_whole_episodes_that_never_terminate(tmp_path: Path) -> None:
+    np.savez(tmp_path / "chunk.npz", **plain())
+    found = read_recording(tmp_path / "chunk.npz")
+    assert found.notes is None
+    assert found.rows.tolist() == [4, 4] and not found.terminated.any()
+    assert not found.reward[:, 0].any() and not found.action[:, 0].any()
+
+
+BROKEN: dict[str, tuple[dict[str, Any], str]] = {
+    "missing": ({key: value for key, value in plain().items() if key != "reward"}, "'reward' is missing; it holds obs"),
+    "short": (plain() | {"reward": plain()["reward"][:, :-1]}, "'reward' has the shape"),
+    "flat": (plain() | {"obs": plain()["obs"][..., 0]}, "'obs' has the shape"),
+    "holes": (plain() | {"obs": np.full((2, 4, 2), np.nan, np.float32)}, "not finite"),
+    "mixed": (plain() | {"task": np.tile(np.arange(4), (2, 1))}, "more than one task"),
+    "empty": ({name: value[:0] for name, value in plain().items()}, "holds no transition"),
+    "too many rows": (plain() | {"rows": np.array([5, 4])}, "'rows' is not a number from 2 to 4"),
+    "ends": (plain() | {"terminated": np.zeros(3, bool)}, "'terminated' is not one word"),
+    "notes": (plain() | {"names": np.array(["one"])}, "notes about tasks do not fit"),
+}
+
+
+@pytest.mark.parametrize("case", list(BROKEN))
+def test_a_file_that_is_not_in_the_layout_is_refused(tmp_path: Path, case: str) -> None:
+    arrays, expected = BROKEN[case]
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(BadInput, match=expected):
+        read_recording(tmp_path / "bad.npz")
+
+
+def test_a_file_that_is_not_there_or_no_plain_npz_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="no such file of recorded episodes") as error:
+        read_recording(tmp_path / "none.npz")
+    assert "python -m dreamproof.record" in error.value.next_command
+    (tmp_path / "chunk.npz").write_bytes(b"\x80\x04not an npz")
+    with pytest.raises(BadInput, match=r"is not a plain \.npz file"):
+        read_recording(tmp_path / "chunk.npz")
+    np.savez(tmp_path / "objects.npz", **(plain() | {"obs": np.array([{}, {}], object)}))
+    with pytest.raises(BadInput, match=r"is not a plain \.npz file"):
+        read_recording(tmp_path / "objects.npz")
+
+
+def test_a_place_where_nothing_can_be_written_is_refused_before_recording(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"an \.npz file"):
+        check_output(tmp_path / "episodes.pt")
+    with pytest.raises(BadInput, match="no such folder"):
+        check_output(tmp_path / "nowhere" / "episodes.npz")

@@ -1,0 +1,88 @@
+"""`python -m dreamproof.record`: what lands in the file, by whom it is played, and what is refused."""
+
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tests.train.offline_cells import TASKS, record_both
+
+from dreamproof.envs.probes import CostLineProbe
+from dreamproof.envs.wrappers import Padded
+from dreamproof.jaxcore.recordings import read_recording
+from dreamproof.jaxcore.types import TimeStep
+from dreamproof.record import __main__ as command
+from dreamproof.record.episodes import record
+from dreamproof.record.players import Player
+
+
+def run(*words: str) -> int:
+    """The command with these words, in this process."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "use_compilation_cache", lambda: None)
+        patch.setattr(sys, "argv", ["record", *words])
+        return command.main()
+
+
+def test_episodes_of_tasks_of_different_sizes_are_filled_up(tmp_path: Path) -> None:
+    made = read_recording(record_both(tmp_path / "both.npz", episodes=3))
+    assert made.notes is not None
+    assert (made.notes.names, made.notes.observation_sizes, made.notes.action_sizes) == (TASKS, (2, 1), (2, 1))
+    assert made.observation.shape == (6, 21, 2)
+    assert made.rows.tolist() == [11, 11, 11, 21, 21, 21]
+    hands, line = slice(0, 3), slice(3, 6)
+    assert not made.observation[line, :, 1].any() and not made.action[line, :, 1].any()
+    assert made.action[hands, 1:11].all() and not made.action[hands, 11:].any()
+    # A step of the line pays the place that it reaches, which is what is seen next.
+    np.testing.assert_array_equal(made.reward[line, 1:], made.observation[line, 1:, 0])
+    paid = 1 - ((made.action[hands, 1:11] - made.observation[hands, :10]) ** 2).mean(2)
+    np.testing.assert_allclose(made.reward[hands, 1:11], paid, rtol=1e-5)
+
+
+def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "survive.npz"
+    words = ("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "130", "--output", str(output))
+    assert run(*words) == 0
+    said = capsys.readouterr().out
+    assert "ProbeSurvive by random: 130 episodes" in said
+    assert f"data: {{files: [{output}], tasks: [ProbeSurvive], observation_size: 1, action_size: 1}}" in said
+    made = read_recording(output)
+    steps = made.rows - 1
+    # An action below 0 ends an episode, by termination unless the time is over.
+    assert steps.min() == 1 and 1.5 < steps.mean() < 2.5
+    last = made.action[np.arange(130), steps, 0]
+    np.testing.assert_array_equal(made.terminated, last < 0)
+    assert len(np.unique(made.action[:, 1])) == 130
+    assert run(*words, "--seed", "1") == 0
+    assert (read_recording(output).action != made.action).any()
+
+
+def test_a_player_that_sees_more_than_its_task_has_is_recorded_without_it() -> None:
+    env = Padded(CostLineProbe(), 3, 2, 1)
+
+    def act(state: None, memory: jax.Array, seen: TimeStep, key: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return jnp.stack([jnp.ones(memory.shape), jnp.zeros(memory.shape)], -1), memory + 1
+
+    player = Player("right", "ProbeCostLine", env, act, None, jnp.zeros)
+    made = record([player], ["ProbeCostLine"], 2, 0, lambda batches: batches)
+    assert made.observation.shape == (2, 21, 1) and made.action.shape == (2, 21, 1)
+    np.testing.assert_allclose(made.reward.sum(1), player.env.env.known().best_return)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "0"), "at least 1"),
+        (("--tasks", "ProbeSurvive,ProbeSurvive", "--policy", "random", "--episodes", "1"), "stands twice"),
+        (("--tasks", "ProbeSurvived", "--policy", "random", "--episodes", "1"), "did you mean 'ProbeSurvive'?"),
+        (("--tasks", "ProbeSurvive", "--policy", "nowhere", "--episodes", "1"), "missing or not readable"),
+    ],
+)
+def test_what_cannot_be_recorded_is_refused_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+) -> None:
+    assert run(*words, "--output", str(tmp_path / "x.npz")) == 2
+    assert expected in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,53 @@
+"""What an offline study learns from must be there before anything is planned or started."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dreamproof.base.errors import BadInput
+from dreamproof.cli.main import app
+from dreamproof.settings.study import Study, read_study
+from dreamproof.study.commands import can_micro_batch, check_material
+from dreamproof.study.packs import pack_groups
+
+STUDY = Path(__file__).parent.parent.parent / "studies" / "pwm_multitask.yaml"
+
+
+@pytest.fixture
+def study() -> Study:
+    return read_study(STUDY)
+
+
+def test_the_declared_study_is_valid_and_its_arms_differ_in_shape(study: Study) -> None:
+    groups = pack_groups(study)
+    assert len(set(groups.values())) == len(study.arms) == 4
+    assert can_micro_batch(study)
+
+
+def test_episodes_that_are_not_there_are_named_with_the_next_command(study: Study, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"mlp_gaussian: learns from results/three\.npz, which is not there") as error:
+        check_material(study, tmp_path)
+    assert "python -m dreamproof.record" in error.value.next_command
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "three.npz").touch()
+    check_material(study, tmp_path)
+
+
+def test_a_world_model_that_is_not_there_is_missed_for_its_arm_alone(study: Study, tmp_path: Path) -> None:
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "three.npz").touch()
+    arms = study.arms | {"taken": {"data": {"world_model": "results/before/runs/all-seed0"}}}
+    with pytest.raises(BadInput, match="arm taken: learns from results/before/runs/all-seed0"):
+        check_material(study.model_copy(update={"arms": arms}), tmp_path)
+
+
+def test_a_plan_without_the_episodes_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(STUDY.read_text())
+    refused = CliRunner().invoke(app, ["plan", str(file)])
+    assert isinstance(refused.exception, BadInput)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "three.npz").touch()
+    planned = CliRunner().invoke(app, ["plan", str(file)])
+    assert planned.exit_code == 0 and "20 train cells" in planned.output

@@ -1,0 +1,304 @@
+"""Offline cells through the same loop as all others: one model of two recorded tasks, a policy for one of them."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from benchmarks.small_agent import merged
+from tests.train.offline_cells import (
+    MODEL_UPDATES,
+    OWN_TASK,
+    TASKS,
+    UPDATES,
+    offline_settings,
+    programs_of,
+    record_both,
+    train_offline,
+    write_cell,
+)
+
+from dreamproof.agents.pwm.world_model import Windows, world_model_loss
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import file_hash, read_json, write_json
+from dreamproof.base.lines import read_rows
+from dreamproof.envs import registry
+from dreamproof.envs.probes import PROBES
+from dreamproof.evaluate import __main__ as evaluate_command
+from dreamproof.jaxcore.checkpoints import fill, read_arrays
+from dreamproof.jaxcore.recordings import write_recording
+from dreamproof.jaxcore.types import TimeStep
+from dreamproof.record.episodes import record
+from dreamproof.record.players import find_players
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_evaluation
+from dreamproof.settings.cell import PwmCell, PwmOfflineCell
+from dreamproof.train import loop
+from dreamproof.train.collapse import validation_curve
+from dreamproof.train.offline import read_world_model, sample_windows, share_of
+from dreamproof.train.offline_pack import OfflinePack
+from dreamproof.train.probe import probe
+
+# One actor step and two passes of two minibatches.
+STEPS_A_BEHAVIOR_UPDATE = 5
+
+
+@pytest.fixture(scope="module")
+def file(program_cache: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random episodes of both tasks."""
+    return record_both(tmp_path_factory.mktemp("recorded") / "both.npz")
+
+
+@pytest.fixture(scope="module")
+def pack(file: Path, tmp_path_factory: pytest.TempPathFactory) -> OfflinePack:
+    """The pack of the tiny offline cell, whose compiled programs all tests here share."""
+    run = write_cell(tmp_path_factory.mktemp("offline-pack"), offline_settings(file))
+    made = loop.read_job([run]).pack
+    assert isinstance(made, OfflinePack)
+    return made
+
+
+@pytest.fixture(scope="module")
+def trained(pack: OfflinePack, file: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The cell trained in one go."""
+    run = write_cell(tmp_path_factory.mktemp("offline") / "run", offline_settings(file))
+    assert train_offline(run, pack)
+    return run
+
+
+def arrays(run: RunFolder, agent_steps: int = UPDATES) -> dict[str, np.ndarray]:
+    """All arrays of a checkpoint, what resuming needs among them."""
+    root = run.checkpoint(agent_steps).root
+    return read_arrays(root / "agent.npz") | {f"resume/{k}": v for k, v in read_arrays(root / "resume.npz").items()}
+
+
+def test_updates_are_the_steps_that_a_trained_cell_proves(trained: RunFolder) -> None:
+    proof = prove_training(trained, UPDATES)
+    assert not isinstance(proof, str), proof
+    behaved = UPDATES - MODEL_UPDATES
+    assert (proof.agent_steps, proof.gradient_steps) == (UPDATES, MODEL_UPDATES + behaved * STEPS_A_BEHAVIOR_UPDATE)
+
+
+def test_the_policy_extracted_for_one_task_is_far_better_than_random(trained: RunFolder) -> None:
+    known = PROBES[OWN_TASK]().known()
+    curve = validation_curve(trained, UPDATES)
+    assert curve[UPDATES] > known.random_return + 0.8 * (known.best_return - known.random_return)
+    assert curve[MODEL_UPDATES] < 0.5 * known.best_return
+
+
+def test_the_model_learns_both_tasks_and_their_embedding(trained: RunFolder, pack: OfflinePack) -> None:
+    fresh = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, pack.init().agent)
+    learned = {name.removeprefix("model/"): value for name, value in arrays(trained).items()}
+    model = jax.tree.map(jnp.asarray, fill(fresh.model, learned, "the trained model"))
+    scales = jax.tree.map(lambda x: x[0], pack.told.scalars["world_model"])
+    episodes = pack.told.recorded.episodes
+
+    @eqx.filter_jit
+    def losses(model: Any, windows: Windows) -> dict[str, jax.Array]:
+        return world_model_loss(model, windows, jax.random.key(0), scales)[1]
+
+    for task in range(len(TASKS)):
+        windows = sample_windows(episodes, share_of(episodes, 5, task), jax.random.key(1), (5, 64))
+        scaled = windows._replace(scale=jnp.asarray(float(np.sqrt(np.square(windows.reward[1:]).mean()))))
+        before, after = losses(fresh.model, scaled), losses(model, scaled)
+        assert float(after["model/reward"]) < 0.8 * float(before["model/reward"]), TASKS[task]
+    assert float(jnp.abs(model.tasks - fresh.model.tasks).max()) > 0.01
+
+
+def test_the_model_stays_as_it_is_while_the_behaviour_learns(trained: RunFolder) -> None:
+    then, now = arrays(trained, MODEL_UPDATES), arrays(trained)
+    for name in now:
+        if name.startswith(("model/", "rewards/")):
+            np.testing.assert_array_equal(then[name], now[name], err_msg=name)
+    assert any((then[name] != now[name]).any() for name in now if name.startswith("actor/"))
+
+
+def test_a_model_that_is_fine_tuned_learns_beside_the_behaviour(pack: OfflinePack, file: Path) -> None:
+    told = PwmOfflineCell.model_validate(offline_settings(file, {"train": {"fine_tune": True}}))
+    tuning = OfflinePack(pack.agent, pack.env, told, pack.told, UPDATES)
+    for made, expected in ((pack, False), (tuning, True)):
+        state = eqx.filter_eval_shape(made._init, made.told)
+        _, metrics = eqx.filter_eval_shape(made._behavior_update, made.told, state)
+        assert ("model/dynamics" in metrics) == expected
+        assert "actor/loss" in metrics
+
+
+def test_what_is_logged_is_that_of_the_stage(trained: RunFolder) -> None:
+    rows = {row["agent_steps"]: row for row in read_rows(trained.metrics) if "validation/return" not in row}
+    assert "model/dynamics" in rows[50] and "actor/loss" not in rows[50]
+    assert "actor/loss" in rows[UPDATES] and "model/dynamics" not in rows[UPDATES]
+    assert all(np.isfinite(value) for row in rows.values() for value in row.values())
+
+
+@pytest.mark.parametrize("looks", [2, 7])
+def test_resuming_in_either_stage_equals_not_stopping_bit_for_bit(
+    trained: RunFolder, pack: OfflinePack, file: Path, tmp_path: Path, looks: int
+) -> None:
+    run = write_cell(tmp_path, offline_settings(file))
+    assert not train_offline(run, pack, looks)
+    stopped = run.checkpoint_folders()[-1].agent_steps
+    assert stopped == 50 * looks and (stopped < MODEL_UPDATES) == (looks == 2)
+    assert train_offline(run, pack)
+    expected, got = arrays(trained), arrays(run)
+    assert expected.keys() == got.keys()
+    for name in expected:
+        np.testing.assert_array_equal(expected[name], got[name], err_msg=name)
+    assert trained.selected.read_text() == run.selected.read_text()
+
+
+def test_actions_that_only_fill_up_are_exactly_zero(pack: OfflinePack) -> None:
+    state = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, pack.init().agent)
+    zero, no = jnp.zeros(16), jnp.zeros(16, bool)
+    shown = TimeStep(jax.random.normal(jax.random.key(0), (16, 2)), zero, zero, zero, zero, no, no, no)
+
+    @eqx.filter_jit
+    def act(state: Any, key: jax.Array) -> Any:
+        return pack.agent.act(state, pack.agent.init_memory(16), shown, key, {}, explore=True).action
+
+    action = np.asarray(act(state, jax.random.key(1)))
+    assert action.shape == (16, 2)
+    assert not action[:, 1].any() and action[:, 0].all()
+
+
+def test_the_true_task_is_evaluated_by_the_usual_command(trained: RunFolder) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(evaluate_command, "use_compilation_cache", lambda: None)
+        patch.setattr(sys, "argv", ["evaluate", str(trained.root), "--conditions", "id"])
+        assert evaluate_command.main() == 0
+    record, proof = read_evaluation(trained, "id"), prove_training(trained, UPDATES)
+    assert record is not None and not isinstance(proof, str)
+    assert not isinstance(prove_evaluation(trained, "id", 6, proof.parameter_hash), str)
+    gained = record.checkpoints["final"].episodes["return"]
+    assert min(gained) > 0.8 * PROBES[OWN_TASK]().known().best_return
+    assert record.floors["random"]["return"] < 5.0
+
+
+def test_a_trained_run_can_play_the_episodes_that_are_recorded(trained: RunFolder) -> None:
+    (player,) = find_players([OWN_TASK], [str(trained.root)])
+    made = record([player], [OWN_TASK], 8, 0, lambda batches: batches)
+    assert made.observation.shape == (8, 21, 1) and made.action.shape == (8, 21, 1)
+    # With the noise of training it is worse than without, and far better than random.
+    assert made.reward.sum(1).mean() > 0.6 * PROBES[OWN_TASK]().known().best_return
+    with pytest.raises(BadInput, match="none of the runs plays the task 'TestTwoHands'"):
+        find_players(list(TASKS), [str(trained.root)])
+    with pytest.raises(BadInput, match="plays 'ProbeCostLine', which is not one of --tasks"):
+        find_players(["TestTwoHands"], [str(trained.root), "random"])
+
+
+def test_a_single_recorded_task_needs_no_embedding(tmp_path: Path) -> None:
+    made = record(find_players([OWN_TASK], ["random"]), [OWN_TASK], 4, 0, lambda batches: batches)
+    write_recording(tmp_path / "line.npz", made)
+    alone = {"agent": {"world_model": {"tasks": 0}}, "data": {"tasks": [OWN_TASK], "observation_size": 1}}
+    run = write_cell(tmp_path, offline_settings(tmp_path / "line.npz", merged(alone, {"data": {"action_size": 1}})))
+    single = loop.read_job([run]).pack
+    assert isinstance(single, OfflinePack)
+    state = eqx.filter_eval_shape(single._init, single.told)
+    assert state.agent.model.tasks is None
+    for update in (single._model_update, single._behavior_update):
+        eqx.filter_eval_shape(update, single.told, state)
+
+
+def test_a_record_names_the_episodes_by_their_hash(trained: RunFolder, file: Path) -> None:
+    record = read_checkpoint(trained.checkpoint(UPDATES))
+    assert record is not None
+    assert record.sources == {str(file): file_hash(file)}
+
+
+def test_a_run_does_not_go_on_with_other_episodes(
+    trained: RunFolder, pack: OfflinePack, file: Path, tmp_path: Path
+) -> None:
+    run = write_cell(tmp_path, offline_settings(file))
+    assert not train_offline(run, pack, 1)
+    place = run.checkpoint_folders()[-1].record
+    write_json(place, read_json(place) | {"sources": {str(file): "another"}})
+    with pytest.raises(BadInput, match="is not the file that this run began with"):
+        train_offline(run, pack)
+
+
+def test_a_world_model_can_be_taken_over_from_another_run(
+    trained: RunFolder, pack: OfflinePack, file: Path, tmp_path: Path
+) -> None:
+    run = write_cell(tmp_path, offline_settings(file, {"data": {"world_model": str(trained.root)}}))
+    assert not train_offline(run, pack, 0)
+    there, here = arrays(trained), arrays(run, 0)
+    for name in here:
+        if name.startswith(("model/", "rewards/")):
+            np.testing.assert_array_equal(here[name], there[name], err_msg=name)
+    assert any((here[name] != there[name]).any() for name in here if name.startswith("actor/"))
+    record, source = read_checkpoint(run.checkpoint(0)), read_checkpoint(trained.checkpoint(UPDATES))
+    assert record is not None and source is not None
+    assert record.sources[str(trained.root)] == source.parameter_hash
+
+
+def test_a_world_model_of_other_tasks_or_sizes_is_refused(
+    trained: RunFolder, pack: OfflinePack, file: Path, tmp_path: Path
+) -> None:
+    turned = {"data": {"world_model": str(trained.root), "tasks": list(reversed(TASKS))}}
+    run = write_cell(tmp_path / "turned", offline_settings(file, turned))
+    with pytest.raises(BadInput, match="knows the tasks TestTwoHands, ProbeCostLine, not ProbeCostLine, TestTwoHands"):
+        train_offline(run, pack)
+    run = write_cell(tmp_path / "none", offline_settings(file, {"data": {"world_model": str(tmp_path / "nothing")}}))
+    with pytest.raises(BadInput, match="no whole checkpoint from which to take a world model"):
+        train_offline(run, pack)
+    with pytest.raises(BadInput, match=r"'model/tasks' is float32\(2, 4\), not float32\(3, 4\)"):
+        read_world_model(trained.root, {"model": {"tasks": jnp.zeros((3, 4))}}, pack.data)
+
+
+def test_a_preflight_tries_both_stages(pack: OfflinePack, file: Path, tmp_path: Path) -> None:
+    run = write_cell(tmp_path, offline_settings(file))
+    assert pack.later_stages == (MODEL_UPDATES,)
+    with programs_of(pack):
+        found = probe(run)
+    (saved,) = run.checkpoint_folders()
+    # Two chunks of each stage, the second stage from its own first update on.
+    assert saved.agent_steps == MODEL_UPDATES + 100
+    assert read_arrays(saved.root / "agent.npz")["gradient_steps"] == 100 + 100 * STEPS_A_BEHAVIOR_UPDATE
+    assert found["agent_steps_per_second"] > 0
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "another number of tasks": ({"agent": {"world_model": {"tasks": 3}}}, "tasks is 3, but data.tasks names 2"),
+    "a task without a name": ({"data": {"tasks": ["TestTwoHands", "Other"]}}, "does not name the task 'ProbeCostLine'"),
+    "episodes of a strange task": (
+        {"data": {"tasks": ["Other", "ProbeCostLine"]}},
+        "holds episodes of the task TestTwoHands, which data.tasks does not name",
+    ),
+    "another single task": (
+        {"agent": {"world_model": {"tasks": 0}}, "data": {"tasks": ["Other"]}},
+        "does not name the task 'ProbeCostLine'",
+    ),
+    "a task twice": ({"data": {"tasks": ["ProbeCostLine", "ProbeCostLine"]}}, "'ProbeCostLine' stands twice"),
+    "narrow observations": ({"data": {"observation_size": 1}}, "2 numbers are seen and 2 done, but"),
+    "no file": ({"data": {"files": ["nowhere.npz"]}}, "no such file of recorded episodes"),
+    "no starts": ({"agent": {"behavior": {"replayed_starts": 0}}}, "replayed_starts, of which there are 0"),
+    "a key of other trainers": ({"train": {"envs": 4}}, "unknown key 'train.envs'"),
+}
+
+
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_what_does_not_fit_is_refused_in_words(file: Path, tmp_path: Path, case: str) -> None:
+    changes, expected = REFUSED[case]
+    run = write_cell(tmp_path, offline_settings(file, changes))
+    with pytest.raises(BadInput, match=expected):
+        loop.read_job([run])
+
+
+def test_a_task_wider_than_the_recorded_ones_is_refused(file: Path, tmp_path: Path) -> None:
+    run = write_cell(tmp_path, offline_settings(file, {"data": {"action_size": 1}}), task="TestTwoHands")
+    with pytest.raises(BadInput, match="'TestTwoHands' takes 2 numbers, more than the 1"):
+        loop.read_job([run])
+
+
+def test_several_tasks_are_for_recorded_episodes_alone() -> None:
+    with pytest.raises(ValueError, match="trainer: pwm_offline"):
+        PwmCell.model_validate({"agent": {"world_model": {"tasks": 2}}})
+
+
+def test_the_number_of_a_task_reaches_the_agent(file: Path) -> None:
+    cell = PwmOfflineCell.model_validate(offline_settings(file))
+    spec = registry.make_for(OWN_TASK, cell).spec
+    assert (spec.task, spec.usable_actions, spec.action_size, spec.observation_size) == (1, 1, 2, 2)
