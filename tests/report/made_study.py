@@ -44,6 +44,9 @@ class Plan:
     missing: tuple[str, ...] = ()
     missing_evals: tuple[tuple[str, str], ...] = ()
     curves: bool = True
+    summaries: bool = True
+    falls: dict[str, tuple[tuple[int, int | None], ...]] = field(default_factory=dict)
+    """By cell: at which step validation fell, and to which step the networks were rolled back."""
     trails: bool = True
     signals: dict[str, float] = field(default_factory=dict)
     deaths: bool = True
@@ -133,6 +136,28 @@ def _train(folder: StudyFolder, ledger: Ledger, plan: Plan, cell: Cell) -> None:
     ledger.append(proven, durable=False)
     if plan.curves:
         _log(folder, cell, plan)
+    if plan.summaries:
+        _summarise(folder, cell, plan)
+
+
+def _summarise(folder: StudyFolder, cell: Cell, plan: Plan) -> None:
+    """What ten validations of a run left behind: final 8 + seed, area 6 + seed, peak 12 + seed, and its falls."""
+    steps, falls = plan.agent_steps, plan.falls.get(str(cell), ())
+    summary = {
+        "final_return": 8.0 + cell.seed,
+        "final_agent_steps": steps,
+        "peak_return": 12.0 + cell.seed,
+        "peak_agent_steps": steps // 2,
+        "area_return": 6.0 + cell.seed,
+        "validations": 10,
+        "collapses": len(falls),
+        "rollbacks": sum(target is not None for _, target in falls),
+    }
+    folder.run(cell).summary.write_text(json.dumps(summary))
+    fall = {"gradient_steps": 100, "validation_return": 1.5, "best_return": 12.0, "best_agent_steps": steps // 2}
+    rows = [fall | {"agent_steps": at, "rolled_back_to": target, "reason": "fell"} for at, target in falls]
+    if rows:
+        folder.run(cell).collapses.write_text("".join(map(json_line, rows)))
 
 
 def _log(folder: StudyFolder, cell: Cell, plan: Plan) -> None:

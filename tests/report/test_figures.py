@@ -79,3 +79,15 @@ def test_a_curve_uses_one_logged_column_and_the_last_word_on_a_step(made: Path) 
 
 def test_a_study_without_trails_has_no_picture_of_them(tmp_path: Path) -> None:
     assert FIGURES["trails"](tell(make_study(tmp_path / "study", Plan(trails=False)), "en")) is None
+
+
+def test_the_axis_of_a_curve_tells_validation_from_training(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=2, curves=False))
+    telling = tell(root, "en")
+    rows = '{"agent_steps": 1, "X": 1.0}\n{"agent_steps": 2, "X": 2.0}\n'
+    for cell in telling.analysis.evidence.cells:
+        path = telling.analysis.evidence.kept_run(cell).metrics
+        path.write_text(rows.replace("X", "validation/return" if cell.arm == "full" else "episode/return"))
+    with look(telling.words):
+        label = drawn(telling, "curves_primary").axes[0].get_ylabel()
+    assert label == "episode/return, validation/return"

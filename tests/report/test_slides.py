@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from made_study import Plan, make_study
 from pptx import Presentation
@@ -38,6 +39,35 @@ def test_the_deck_holds_answer_verdict_and_price(tmp_path: Path) -> None:
     said = "\n".join(texts(root / "reports" / "slides.pptx"))
     assert "full is better than baseline in return under id: +4.08" in said
     assert "\ue000" not in said and "`" not in said and "**" not in said
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_a_wide_key_table_is_cut_into_slides_that_can_be_read(tmp_path: Path, language: str) -> None:
+    kinds = (("id", "in_distribution"), *((f"shifted_far_{n}", "genuine") for n in range(9)))
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=2, conditions=kinds, trails=False))
+    write_all(root, language, figures=False)
+    shown = [
+        shape.table
+        for slide in Presentation(str(root / "reports" / "slides.pptx")).slides
+        for shape in slide.shapes
+        if shape.has_table
+    ]
+    keys = [table for table in shown if table.cell(0, 1).text.startswith("return\v")]
+    assert [len(table.columns) for table in keys] == [5, 5]
+    assert [table.cell(1, 0).text for table in keys] == ["baseline", "baseline"]
+    points = {run.font.size.pt for table in keys for p in table.cell(1, 1).text_frame.paragraphs for run in p.runs}
+    assert min(points) >= 13
+
+
+def test_final_peak_and_distance_have_their_slides(tmp_path: Path) -> None:
+    def riding(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
+        return {"return": generator.normal(size=10), "forward/metres": np.full(10, 30.0 + seed)}
+
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), constraint=None, draw=riding))
+    write_all(root, figures=False)
+    said = texts(root / "reports" / "slides.pptx")
+    assert {"peak (not a result)", "10.00 ± 1.58", "distance (m)", "32.00 ± 1.58"} <= set(said)
+    assert "mass_x2" not in said  # only the deciding condition has room
 
 
 def test_without_python_pptx_the_report_says_how_to_get_it(users_case: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from made_study import Plan, make_study
 from dreamproof.base.errors import BadInput
 from dreamproof.report import tell, write_all
 from dreamproof.report.document import Table
-from dreamproof.report.documents.tables import key_table, signals_table
+from dreamproof.report.documents.tables import key_table, motion_table, signals_table
 from dreamproof.report.numbers import Numbers, number_text
 from dreamproof.report.tables import latex
 
@@ -114,3 +114,38 @@ def test_signals_of_risk_have_a_table_of_their_own_and_leave_the_key_table_alone
 
 def test_a_study_without_signals_has_no_table_of_them(tmp_path: Path) -> None:
     assert signals_table(tell(make_study(tmp_path / "study"), "en")) is None
+
+
+def riding(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
+    """Episodes of a locomotion task, which has neither cost nor goals."""
+    metres = np.full(10, 40.0 + seed if arm == "full" else 20.0 + seed)
+    none, moved = np.zeros(10), {"forward/metres": metres, "forward/metres_per_second": metres / 10}
+    return {"return": metres * 20, "length": np.full(10, 200.0), "cost": none, "goals": none, **moved}
+
+
+RIDE = Plan(arms=("baseline", "full"), seeds=3, constraint=None, draw=riding, floors={"still": {"return": 10.0}})
+
+
+def test_distance_and_speed_of_locomotion_stand_in_a_table_for_every_condition(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", RIDE)
+    telling = tell(root, "en")
+    table = motion_table(telling)
+    assert table is not None
+    assert table.header == ["arm", "condition", "length (agent steps)", "distance (m)", "speed (m/s)"]
+    assert len(table.rows) == 2 * 3
+    write_all(root, figures=False)
+    text = (root / "reports" / "decision.md").read_text()
+    assert "| full | id | 200.00 ± 0.00 | 41.00 ± 1.00 | 4.100 ± 0.100 |" in text
+    assert {row["metric"] for row in rows(root / "tables" / "main_results.csv")} >= {"forward/metres", "length"}
+
+
+def test_what_is_zero_everywhere_takes_no_column_of_the_key_table(tmp_path: Path) -> None:
+    titles = key_table(tell(make_study(tmp_path / "ride", RIDE), "en")).header
+    assert [title for title in titles if title.startswith(("cost", "goals", "forward"))] == []
+    assert "length · id" in titles
+    limited = Plan(arms=("baseline", "full"), seeds=3, draw=riding, floors={})
+    assert "cost · id" in key_table(tell(make_study(tmp_path / "limited", limited), "en")).header
+
+
+def test_a_task_without_a_forward_has_no_table_of_it(tmp_path: Path) -> None:
+    assert motion_table(tell(make_study(tmp_path / "study"), "en")) is None

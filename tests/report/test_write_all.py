@@ -13,7 +13,8 @@ from dreamproof.report import next_seeds, tell, write_all
 from dreamproof.stats.verdict import Kind
 
 TABLES = (
-    "main_results.csv ablation_results.csv main_results.md main_results.tex numbers.csv provenance.csv episodes.csv"
+    "main_results.csv ablation_results.csv main_results.md main_results.tex "
+    "numbers.csv validation.csv provenance.csv episodes.csv"
 )
 REPORTS = "decision.md decision.html money.md status.md record.md defense.md slides.pptx"
 FIGURES = "curves_primary curves_cost conditions score_cost profile trails coverage timeline money"

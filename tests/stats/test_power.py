@@ -1,7 +1,10 @@
 """Seeds still needed, by known answers."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from scipy import stats
 
 from dreamproof.stats.power import power_of, sd_upper_bound, seeds_needed, smallest_effect
 
@@ -26,11 +29,27 @@ def test_five_seeds_find_two_standard_deviations() -> None:
 
 
 def test_power_agrees_with_simulation() -> None:
-    from scipy import stats
-
     draws = np.random.default_rng(8).standard_normal((4000, 2, 9))
     p = stats.ttest_ind(draws[:, 0] + 1.5, draws[:, 1], axis=1).pvalue
     assert np.mean(p <= 0.05) == pytest.approx(power_of(9, 1.5), abs=0.025)
+
+
+def test_power_agrees_with_the_noncentral_t_of_scipy_where_it_has_a_value() -> None:
+    for seeds in (2, 3, 5, 20, 500):
+        freedom, scale = 2 * seeds - 2, np.sqrt(seeds / 2)
+        edge = stats.t.ppf(0.975, freedom)
+        for centre in (0.0, 0.5, 2.0, 3.5, 10.0, 29.0):
+            lower = stats.nct.cdf(-edge, freedom, centre)
+            assert np.isfinite(lower) or centre > 3.6
+            expected = stats.nct.sf(edge, freedom, centre) + (lower if np.isfinite(lower) else 0.0)
+            assert power_of(seeds, centre / scale) == pytest.approx(expected, abs=1e-6)
+
+
+def test_power_is_a_chance_for_every_effect_and_never_falls_with_it() -> None:
+    for seeds in (2, 5, 100, 100_000, 1_000_000):
+        powers = [power_of(seeds, effect) for effect in (0.0, 1e-9, 1e-3, 0.1, 1.0, 4.0, 30.0, 1e4, 1e150)]
+        assert powers[0] == pytest.approx(0.05, abs=1e-6)
+        assert all(before <= after + 1e-9 for before, after in pairwise(powers)) and powers[-1] == pytest.approx(1.0)
 
 
 def test_hopeless_and_degenerate_questions_have_an_answer() -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from dreamproof.report.data import FINAL, Evidence, Group
 from dreamproof.report.lints import BLOCK, LEVELS, WARN, Lint, find_lints
 from dreamproof.report.spending import Spending, count_spending
+from dreamproof.report.validation import ArmValidation, validation_by_arm
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.compare import Comparison, compare, holm
 from dreamproof.stats.describe import Interval as Interval
@@ -52,6 +53,7 @@ class Analysis:
     summaries: dict[Group, Summary] = field(default_factory=dict)
     tails: dict[Group, CostTail] = field(default_factory=dict)
     shifted: dict[str, tuple[float, Interval | None]] = field(default_factory=dict)
+    validation: dict[str, ArmValidation] = field(default_factory=dict)
     comparisons: dict[Group, Comparison] = field(default_factory=dict)
     adjusted: dict[Group, float | None] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
@@ -99,6 +101,7 @@ def analyse(evidence: Evidence) -> Analysis:
             analysis.summaries[group] = summary
     analysis.tails = _tails(evidence)
     analysis.shifted = _over_shifted_conditions(evidence)
+    analysis.validation = validation_by_arm(evidence)
     _compare_all(analysis)
     _judge(analysis)
     _constrain(analysis)

@@ -17,8 +17,9 @@ LAST_POINTS = 10
 
 @dataclass(frozen=True)
 class Curve:
-    """One run's logged values of one metric, by agent steps."""
+    """One run's logged values by agent steps; the name of their column tells validation from training."""
 
+    name: str
     agent_steps: Floats
     values: Floats
 
@@ -57,7 +58,8 @@ def _read(evidence: Evidence, cell: Cell, metric: str) -> Curve | None:
     if len(points) < 2:
         return None
     steps = np.array(sorted(points))
-    return _thinned(steps, np.array([points[step] for step in steps]))
+    thin_steps, values = _thinned(steps, np.array([points[step] for step in steps]))
+    return Curve(name, thin_steps, values)
 
 
 def logged_name(names: Iterable[str], metric: str) -> str | None:
@@ -72,11 +74,11 @@ def logged_name(names: Iterable[str], metric: str) -> str | None:
     return None
 
 
-def _thinned(steps: Floats, values: Floats) -> Curve:
+def _thinned(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
     """At most POINTS points, each the mean of its share; the last logged values stay as they are."""
     if len(steps) <= POINTS:
-        return Curve(steps, values)
+        return steps, values
     edges = np.linspace(0, len(steps), POINTS + 1).astype(int)
     starts = edges[:-1]
     widths = np.diff(edges)
-    return Curve(np.add.reduceat(steps, starts) / widths, np.add.reduceat(values, starts) / widths)
+    return np.add.reduceat(steps, starts) / widths, np.add.reduceat(values, starts) / widths

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from dreamproof.base.errors import BadInput
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
-from dreamproof.runs.reader import read_checkpoint, read_evaluation
+from dreamproof.runs.reader import read_checkpoint, read_collapses, read_evaluation, read_summary
+from dreamproof.runs.records import CollapseRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study, read_study
 from dreamproof.study.events import Row
 from dreamproof.study.ledger import read_ledger
@@ -59,6 +60,19 @@ class TrainFacts:
     output: str | None = None
     """What its newest attempt printed, seen from the study folder; some adapters read progress there."""
     ledger_lines: list[int] = field(default_factory=list)
+    summary: SummaryRecord | None = None
+    collapses: list[CollapseRecord] = field(default_factory=list)
+
+    @property
+    def collapse_count(self) -> int:
+        """Sudden falls of the validation return, by their own records or by the summary's count."""
+        return max(len(self.collapses), self.summary.collapses if self.summary is not None else 0)
+
+    @property
+    def rollback_count(self) -> int:
+        """Falls after which earlier networks came back."""
+        recorded = sum(record.rolled_back_to is not None for record in self.collapses)
+        return max(recorded, self.summary.rollbacks if self.summary is not None else 0)
 
 
 @dataclass
@@ -240,6 +254,8 @@ def _train_facts(evidence: Evidence, state: StudyState, cell: Cell, known: CellS
         facts.gradient_steps = known.proof.gradient_steps
         facts.parameter_hash, facts.checkpoint = known.proof.parameter_hash, known.proof.checkpoint
         _checkpoint_facts(evidence, facts)
+    run = evidence.kept_run(cell)
+    facts.summary, facts.collapses = read_summary(run), read_collapses(run)
 
 
 def _cell_state(trained: bool, known: CellState) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dreamproof.report.data import FINAL, TRAIN, Evidence, Group, TrainFacts
+from dreamproof.report.validation import fallen_cells
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.describe import falls_into_two_groups, finite_values
 from dreamproof.stats.permutation import smallest_p
@@ -58,6 +59,7 @@ def find_lints(evidence: Evidence) -> list[Lint]:
         _floors,
         _two_groups,
         _collapsed,
+        _collapses,
         _training_log_only,
         _imported,
         _few_seeds,
@@ -347,20 +349,32 @@ def _two_groups(evidence: Evidence) -> Iterable[Lint]:
 
 
 def _collapsed(evidence: Evidence) -> Iterable[Lint]:
-    """Runs whose final value is less than half of their peak (where higher is better and peaks are known)."""
+    """Runs that ended below half of their peak: of the deciding metric, or of the validation return."""
+    cells = {}
+    for facts in _proven(evidence):
+        if facts.summary is not None:
+            cells[facts.cell] = (facts.summary.peak_return, facts.summary.final_return)
     metric = evidence.study.metric
-    if metric.direction != "higher":
-        return
-    cells = []
     for group, peaks in evidence.values.items():
-        if group.metric != metric.name or group.checkpoint != "peak":
+        if metric.direction != "higher" or group.metric != metric.name or group.checkpoint != "peak":
             continue
         finals = evidence.values.get(Group(group.arm, group.condition, metric.name), {})
-        for seed, peak in peaks.items():
-            if seed in finals and peak > 0 and finals[seed] < COLLAPSE_SHARE * peak:
-                cells.append(f"{group.arm}/{seed} ({peak:.4g} → {finals[seed]:.4g})")
-    if cells:
-        yield Lint("collapsed", WARN, {"cells": names(cells)})
+        cells |= {Cell(group.arm, seed): (peak, finals[seed]) for seed, peak in peaks.items() if seed in finals}
+    far = {cell: (peak, final) for cell, (peak, final) in cells.items() if peak > 0 and final < COLLAPSE_SHARE * peak}
+    if far:
+        shown = names(f"{cell} ({peak:.4g} → {final:.4g})" for cell, (peak, final) in far.items())
+        yield Lint("collapsed", WARN, {"cells": shown}, (), tuple(map(str, far)))
+
+
+def _collapses(evidence: Evidence) -> Iterable[Lint]:
+    fallen = fallen_cells(evidence)
+    if fallen:
+        facts = {
+            "cells": names(f"{one.cell} ({one.collapse_count})" for one in fallen),
+            "collapses": sum(one.collapse_count for one in fallen),
+            "rollbacks": sum(one.rollback_count for one in fallen),
+        }
+        yield Lint("collapses", WARN, facts, (), tuple(str(one.cell) for one in fallen))
 
 
 def _training_log_only(evidence: Evidence) -> Iterable[Lint]:

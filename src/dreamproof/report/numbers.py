@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from dreamproof.report.analysis import Analysis
-from dreamproof.report.data import FINAL, Group
+from dreamproof.report.data import FINAL, Group, TrainFacts
+from dreamproof.report.validation import PARTS, fallen_cells, validation_part
 from dreamproof.stats.describe import Interval
 
 OPEN, CLOSE = "\ue000", "\ue001"
@@ -124,6 +125,7 @@ def register(analysis: Analysis) -> Numbers:
         if plan is not None:
             _register_plan(numbers, analysis, arm)
     _register_shifted(numbers, analysis, decimals)
+    _register_validation(numbers, analysis)
     _register_coverage(numbers, analysis)
     return numbers
 
@@ -206,6 +208,36 @@ def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, 
         cells = tuple(cell for name in shifted for cell in analysis.cells_of(Group(arm, name, metric)))
         numbers.put(f"shifted.{arm}.iqm", middle, number_text(middle, decimals[metric]), cells)
         _put_interval(numbers, f"shifted.{arm}", interval, decimals[metric], cells)
+
+
+def _register_validation(numbers: Numbers, analysis: Analysis) -> None:
+    fallen = fallen_cells(analysis.evidence)
+    seen = [
+        validation_part(summary, part)
+        for found in analysis.validation.values()
+        for summary in found.summaries.values()
+        for part in PARTS
+    ]
+    decimals = decimals_for([*seen, *(fall.best_return for facts in fallen for fall in facts.collapses)])
+    for arm, found in analysis.validation.items():
+        key, cells = f"validation.{arm}", tuple(map(str, found.summaries))
+        numbers.put(f"{key}.seeds", len(cells), str(len(cells)), cells)
+        for part, (mean, sd) in found.spreads.items():
+            numbers.put(f"{key}.{part}", mean, number_text(mean, decimals), cells)
+            if sd is not None:
+                numbers.put(f"{key}.{part}_sd", sd, number_text(sd, decimals), cells)
+            for cell, summary in found.summaries.items():
+                value = validation_part(summary, part)
+                numbers.put(f"{key}.{part}.seed{cell.seed}", value, number_text(value, decimals), (str(cell),))
+    for facts in fallen:
+        _register_falls(numbers, facts, decimals)
+
+
+def _register_falls(numbers: Numbers, facts: TrainFacts, decimals: int) -> None:
+    for count, fall in enumerate(facts.collapses, start=1):
+        for name, value in (("to", fall.validation_return), ("from", fall.best_return)):
+            key = f"validation.{facts.cell.arm}.fall{count}_{name}.seed{facts.cell.seed}"
+            numbers.put(key, value, number_text(value, decimals), (str(facts.cell),))
 
 
 def _register_coverage(numbers: Numbers, analysis: Analysis) -> None:

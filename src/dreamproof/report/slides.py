@@ -11,6 +11,7 @@ from dreamproof.report.document import Table
 from dreamproof.report.documents import tables
 from dreamproof.report.documents.money import in_short
 from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.documents.validation import validation_table
 from dreamproof.report.lints import BLOCK, NOTE
 from dreamproof.report.numbers import plain
 from dreamproof.report.prose import Telling, answer, as_of, coverage_sentence, hints, lint_stamp, verdict_sentence
@@ -26,6 +27,7 @@ LETTER_EM = 0.6  # of the widest font that a machine may put in place of the nam
 FIXED_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 LEFT_TO_THE_REPORT = (5, 6, 8)  # columns of the verdict table that a slide has no room for
 MOST_ROWS, MOST_ITEMS = 10, 6
+READABLE_POINTS = 13.0
 FIGURE_SLIDES = ("conditions", "curves_primary", "curves_cost", "score_cost", "profile", "trails", "timeline")
 
 
@@ -158,18 +160,39 @@ class _Deck:
         shape.left = Inches(left) + (Inches(width) - shape.width) // 2
         shape.top = Inches(top) + (Inches(height) - shape.height) // 2
 
+    def table_texts(self, table: Table) -> list[list[str]]:
+        """Header and the rows that fit, as a slide prints them."""
+        texts = [[self.plain(cell) for cell in row] for row in [table.header, *table.rows[:MOST_ROWS]]]
+        texts[0] = [name.replace(" · ", "\n") for name in texts[0]]
+        return texts
+
+    def readable_parts(self, table: Table) -> list[Table]:
+        """The table cut by columns into as few parts as can be read on a slide; each keeps the first column."""
+        others = len(table.header) - 1
+        for count in range(1, others + 1):
+            size = -(-others // count)
+            cuts = [[0, *range(start, min(start + size, others + 1))] for start in range(1, others + 1, size)]
+            parts = [_columns(table, places) for places in cuts]
+            if count == others or all(self.points(part) >= READABLE_POINTS for part in parts):
+                return parts
+        return [table]
+
+    def points(self, table: Table) -> float:
+        """The size of print at which a table fits on a slide."""
+        texts = self.table_texts(table)
+        return _table_size(texts, _column_widths(texts, WIDTH - 2 * MARGIN))
+
     def table(self, heading: str, table: Table, note: str | None = None) -> None:
         """A slide of one table; more rows than fit are counted below it."""
         from pptx.enum.text import PP_ALIGN
-        from pptx.util import Inches, Pt
+        from pptx.util import Inches
 
         slide = self.slide(heading)
-        rows = table.rows[:MOST_ROWS]
-        texts = [[self.plain(cell) for cell in row] for row in [table.header, *rows]]
-        texts[0] = [name.replace(" · ", "\n") for name in texts[0]]
+        texts = self.table_texts(table)
         widths = _column_widths(texts, WIDTH - 2 * MARGIN)
         size = _table_size(texts, widths)
-        place = (Inches(MARGIN), Inches(1.65), Inches(sum(widths)), Inches(0.4 * len(texts)))
+        heights = [size / 72 * (0.6 + 1.3 * max(text.count("\n") + 1 for text in row)) for row in texts]
+        place = (Inches(MARGIN), Inches(1.65), Inches(sum(widths)), Inches(sum(heights)))
         grid = slide.shapes.add_table(len(texts), len(table.header), *place).table
         for column, width in enumerate(widths):
             grid.columns[column].width = Inches(width)
@@ -188,14 +211,14 @@ class _Deck:
                     run = paragraph.add_run()
                     run.text = line
                     self.style(run, size, row == 0, "FFFFFF" if row == 0 else INK)
-            grid.rows[row].height = Pt(size * 1.9)
+            grid.rows[row].height = Inches(heights[row])
         lines = [note] if note else []
         if len(table.rows) > MOST_ROWS:
             lines.append(self.telling.words("slides.more", count=len(table.rows) - MOST_ROWS))
         if lines:
-            self.text(
-                slide, (MARGIN, 6.2, WIDTH - 2 * MARGIN, 0.9), [self.plain(line) for line in lines], 13, colour=SOFT
-            )
+            below = min(6.2, 1.85 + sum(heights))
+            said = [self.plain(line) for line in lines]
+            self.text(slide, (MARGIN, below, WIDTH - 2 * MARGIN, 0.9), said, 13, colour=SOFT)
 
     def content(self) -> bytes:
         """The file with fixed dates inside and out."""
@@ -211,6 +234,13 @@ class _Deck:
                 entry.compress_type = zipfile.ZIP_DEFLATED
                 new.writestr(entry, old.read(name))
         return fixed.getvalue()
+
+
+def _columns(table: Table, places: list[int]) -> Table:
+    """Some columns of a table, in their order."""
+    rows = [[row[place] for place in places] for row in table.rows]
+    left = tuple(position for position, place in enumerate(places) if place in table.left)
+    return Table([table.header[place] for place in places], rows, left, table.evidence)
 
 
 def _colour(code: str) -> Any:
@@ -287,9 +317,17 @@ def _coverage(deck: _Deck, pictures: list[str]) -> None:
 
 
 def _results(deck: _Deck) -> None:
-    deck.table(
-        deck.telling.words("slides.results"), tables.key_table(deck.telling), deck.telling.words("decision.key_note")
-    )
+    words = deck.telling.words
+    parts = deck.readable_parts(tables.key_table(deck.telling))
+    for number, part in enumerate(parts, start=1):
+        place = f" ({number}/{len(parts)})" if len(parts) > 1 else ""
+        deck.table(words("slides.results") + place, part, words("decision.key_note"))
+    deciding = [deck.telling.analysis.evidence.primary_condition]
+    motion, validation = tables.motion_table(deck.telling, deciding), validation_table(deck.telling)
+    if motion is not None:
+        deck.table(words("motion.title"), motion, words("motion.note"))
+    if validation is not None:
+        deck.table(words("validation.title"), validation, words("slides.validation_note"))
 
 
 def _verdicts(deck: _Deck) -> None:
@@ -298,8 +336,7 @@ def _verdicts(deck: _Deck) -> None:
         return
     whole = tables.verdict_table(telling)
     shown = [place for place in range(len(whole.header)) if place not in LEFT_TO_THE_REPORT]
-    rows = [[row[place] for place in shown] for row in whole.rows]
-    deck.table(telling.words("slides.verdicts"), Table([whole.header[place] for place in shown], rows, whole.left))
+    deck.table(telling.words("slides.verdicts"), _columns(whole, shown))
     said = [verdict_sentence(telling, arm) for arm in telling.analysis.treatments]
     deck.bullets(telling.words("slides.verdicts"), [*hints(telling), *said])
 

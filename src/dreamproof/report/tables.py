@@ -28,6 +28,10 @@ PROVENANCE_COLUMNS = (
     *("cell", "condition", "state", "run_folder", "checkpoint", "parameter_hash", "agent_steps", "gradient_steps"),
     *("episodes", "commit", "settings_hash", "ledger_lines"),
 )
+VALIDATION_COLUMNS = (
+    *("cell", "state", "final_return", "final_agent_steps", "area_return", "peak_return_not_a_result"),
+    *("peak_agent_steps", "validations", "collapses", "rollbacks", "falls", "parameter_hash", "source", "ledger_lines"),
+)
 
 
 def write_tables(telling: Telling, folder: Path) -> list[Path]:
@@ -39,6 +43,7 @@ def write_tables(telling: Telling, folder: Path) -> list[Path]:
         "main_results.md": _markdown(key_table(telling), numbers),
         "main_results.tex": latex(key_table(telling), numbers),
         "numbers.csv": _csv(["key", "value", "text", "cells"], _number_rows(numbers)),
+        "validation.csv": _csv(VALIDATION_COLUMNS, _validation_rows(analysis)),
         "provenance.csv": _csv(PROVENANCE_COLUMNS, _provenance_rows(analysis)),
         "episodes.csv": _episodes(analysis),
     }
@@ -139,6 +144,27 @@ def _ablation_rows(analysis: Analysis) -> Iterable[list[object]]:
 def _number_rows(numbers: Numbers) -> Iterable[list[object]]:
     for number in numbers.order:
         yield [number.key, number.value, number.text, cells_text(number.cells, limit=10_000)]
+
+
+def _validation_rows(analysis: Analysis) -> Iterable[list[object]]:
+    """Every cell that kept a summary or fell, finished or not."""
+    folder = analysis.evidence.folder
+    for cell, facts in analysis.evidence.cells.items():
+        one, run = facts.summary, analysis.evidence.kept_run(cell)
+        if one is None and not facts.collapses:
+            continue
+        curve: list[object] = [None] * 6
+        if one is not None:
+            curve = [one.final_return, one.final_agent_steps, one.area_return]
+            curve += [one.peak_return, one.peak_agent_steps, one.validations]
+        falls = "; ".join(
+            f"{fall.agent_steps}: {fall.best_return:.10g} → {fall.validation_return:.10g}, {fall.reason}"
+            for fall in facts.collapses
+        )
+        yield [
+            *[str(cell), facts.state, *curve, facts.collapse_count, facts.rollback_count, falls],
+            *[facts.parameter_hash, folder.relative(run.summary), " ".join(map(str, facts.ledger_lines))],
+        ]
 
 
 def _provenance_rows(analysis: Analysis) -> Iterable[list[object]]:

@@ -14,6 +14,7 @@ from dreamproof.report.document import (
 )
 from dreamproof.report.documents import tables
 from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.documents.validation import validation_blocks
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import (
     Telling,
@@ -106,6 +107,9 @@ def _results(document: Document, telling: Telling) -> None:
         if seeds is not None:
             document.add(seeds)
     document.add(Paragraph(words("decision.intervals_note")))
+    motion = tables.motion_table(telling)
+    if motion is not None:
+        document.add(Heading(words("motion.title"), 3), Paragraph(words("motion.note")), motion)
     tails = tables.tails_table(telling)
     if tails is not None:
         document.add(Heading(words("decision.tails"), 3), tails)
@@ -114,6 +118,7 @@ def _results(document: Document, telling: Telling) -> None:
     signals = tables.signals_table(telling)
     if signals is not None:
         document.add(Heading(words("decision.signals"), 3), Paragraph(words("decision.signals_note")), signals)
+    document.add(*validation_blocks(telling))
 
 
 def _shifted_table(telling: Telling) -> Table:

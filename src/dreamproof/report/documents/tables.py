@@ -9,6 +9,7 @@ from dreamproof.runs.layout import Cell
 WIDEST_MATRIX = 12
 WIDEST_KEY_TABLE = 8
 SIGNALS = ("certificate/", "auroc/")
+MOTION = "forward/"
 LONGEST_SEED_LIST = 10
 SEED_COLUMNS = 12
 
@@ -56,12 +57,24 @@ def key_columns(telling: Telling) -> list[tuple[str, str, str]]:
     columns = [(metric, condition, FINAL) for condition in evidence.conditions]
     columns += [(metric, evidence.primary_condition, name) for name in evidence.checkpoints(metric) if name != FINAL]
     for other in evidence.metrics:
-        if other == metric or other.startswith(SIGNALS):
+        if other == metric or other.startswith((*SIGNALS, MOTION)) or _is_nothing(telling, other):
             continue
         places = [(other, condition, name) for name in evidence.checkpoints(other) for condition in evidence.conditions]
         primary = [place for place in places if place[1] == evidence.primary_condition and place in known]
         columns += primary[:1] or [place for place in places if place in known][:1]
     return [column for column in columns if column in known][:WIDEST_KEY_TABLE]
+
+
+def _is_nothing(telling: Telling, metric: str) -> bool:
+    """Whether a metric that was not declared is 0 in every cell and floor, as the cost of a task without any is."""
+    evidence = telling.analysis.evidence
+    constraint = evidence.study.constraint
+    if constraint is not None and metric == constraint.name:
+        return False
+    values = [value for group, seeds in evidence.values.items() if group.metric == metric for value in seeds.values()]
+    values += [known.mean for group, known in evidence.means.items() if group.metric == metric]
+    values += [floor.get(metric, 0.0) for floors in evidence.floors.values() for floor in floors.values()]
+    return not any(values)
 
 
 def column_title(telling: Telling, column: tuple[str, str, str]) -> str:
@@ -84,6 +97,22 @@ def key_table(telling: Telling) -> Table:
         rows.append(row)
     rows += _floor_rows(telling, columns)
     return Table([telling.words("table.arm"), *(column_title(telling, column) for column in columns)], rows)
+
+
+def motion_table(telling: Telling, conditions: list[str] | None = None) -> Table | None:
+    """Length, distance and speed of locomotion episodes, arm by condition; None for tasks that have no forward."""
+    evidence, words = telling.analysis.evidence, telling.words
+    if not any(name.startswith(MOTION) for name in evidence.metrics):
+        return None
+    names = ("length", "forward/metres", "forward/metres_per_second")
+    rows = []
+    for condition in conditions or evidence.conditions:
+        for arm in evidence.arms:
+            cells = [mean_sd(telling, Group(arm, condition, name)) for name in names]
+            if any(cell != DASH for cell in cells[1:]):
+                rows.append([arm, telling.condition(condition), *cells])
+    titles = ("table.arm", "table.condition", "motion.length", "motion.metres", "motion.speed")
+    return Table([words(title) for title in titles], rows, left=(0, 1)) if rows else None
 
 
 def signals_table(telling: Telling) -> Table | None:
@@ -157,9 +186,11 @@ def seeds_table(telling: Telling, condition: str) -> Table | None:
 
 
 def tails_table(telling: Telling) -> Table | None:
-    """P(cost = 0) and CVaR90 of the constraint's metric at the final checkpoint; None without episodes."""
+    """P(cost = 0) and CVaR90 of the constraint's metric at the final checkpoint; None without any cost to speak of."""
     analysis, words, token = telling.analysis, telling.words, telling.numbers.token
     groups = [group for group in sorted(analysis.tails) if group.checkpoint == FINAL]
+    told = {metric for metric in {group.metric for group in groups} if not _is_nothing(telling, metric)}
+    groups = [group for group in groups if group.metric in told]
     if not groups:
         return None
     order = {arm: place for place, arm in enumerate(analysis.evidence.arms)}

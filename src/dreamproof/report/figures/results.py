@@ -69,7 +69,7 @@ def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None
         axes.axhline(level, color=INK, linewidth=0.8, linestyle=dashes, alpha=0.6, label=name)
     _frame(axes, curves, [*levels.values(), *([] if limit is None else [limit])])
     axes.set_xlabel(telling.words("axis.agent_steps"))
-    axes.set_ylabel(metric)
+    axes.set_ylabel(", ".join(sorted({curve.name for curve in curves.values()})))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)
     legend_below(figure, axes)
