@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 LOG_2PI = 1.8378770664093453
@@ -22,19 +23,20 @@ def symexp(x: Array) -> Array:
 class TwoHot(NamedTuple):
     """A number as a distribution over bins symexp(linspace(−reach, reach)) (DreamerV3, 2023, eq. 9-10)."""
 
-    bins: Array
+    bins: np.ndarray
 
     @classmethod
     def make(cls, count: int, reach: float) -> "TwoHot":
         """An odd `count` of bins, zero among them."""
         assert count % 2 == 1, count
-        half = symexp(jnp.linspace(-reach, 0.0, count // 2 + 1))
-        return cls(jnp.concatenate([half, -half[:-1][::-1]]))
+        # Made by NumPy: what a compiler makes of them may differ in the last bit from process to process.
+        half = -np.expm1(np.linspace(reach, 0.0, count // 2 + 1)).astype(np.float32)
+        return cls(np.concatenate([half, -half[:-1][::-1]]))
 
     def encode(self, value: Array) -> Array:
         """(...) numbers → (..., bins) weights that sum to 1 on the two nearest bins."""
         # How far between each two neighbours the number lies: 1 for pairs below it, 0 above. No search, so it fuses.
-        risen = jnp.clip((value[..., None] - self.bins[:-1]) / jnp.diff(self.bins), 0.0, 1.0)
+        risen = jnp.clip((value[..., None] - self.bins[:-1]) / np.diff(self.bins), 0.0, 1.0)
         ends = [(0, 0)] * value.ndim
         return jnp.pad(risen, [*ends, (1, 0)], constant_values=1.0) - jnp.pad(risen, [*ends, (0, 1)])
 
