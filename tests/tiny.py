@@ -36,6 +36,18 @@ CELLS: dict[str, tuple[int, dict[str, Any]]] = {
 TASK, AGENT_STEPS = "ProbeCredit", 600
 
 
+class StopAfter:
+    """Asks the loop to stop at its n-th look, in place of a signal."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    @property
+    def asked(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
 def tiny_cell(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> DreamerCell:
     """A tiny cell."""
     return DreamerCell.model_validate(tiny_settings(agent, train))

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 from benchmarks.small_agent import merged, tiny_pwm_settings
 from jax import Array
+from tests.tiny import StopAfter
 
 from dreamproof.base.files import write_json
 from dreamproof.envs import registry
@@ -110,18 +111,6 @@ def write_cell(place: Path, settings: dict[str, Any], task: str = OWN_TASK) -> R
     place.mkdir(parents=True, exist_ok=True)
     write_json(RunFolder(place).settings, told.model_dump(mode="json"))
     return RunFolder(place)
-
-
-class StopAfter:
-    """Asks the loop to stop at its n-th look, in place of a signal."""
-
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
-
-    @property
-    def asked(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 @contextmanager

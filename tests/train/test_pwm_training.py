@@ -15,6 +15,7 @@ from tests.tiny import (
     PWM_AGENT_STEPS,
     PWM_CELLS,
     PWM_TASK,
+    StopAfter,
     make_pwm_pack,
     merged,
     tiny_pwm_cell,
@@ -90,18 +91,6 @@ def test_the_summary_keeps_peak_final_and_area_apart(trained: Trained) -> None:
     assert summary["peak_return"] == max(curve.values())
     assert min(curve.values()) <= summary["area_return"] <= summary["peak_return"]
     assert summary["validations"] == len(curve) == 5
-
-
-class StopAfter:
-    """Asks the loop to stop at its n-th look, in place of a signal."""
-
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
-
-    @property
-    def asked(self) -> bool:
-        self.looks -= 1
-        return self.looks < 0
 
 
 @pytest.mark.parametrize("looks", [3, 11])
