@@ -51,7 +51,12 @@ class Plan:
     signals: dict[str, float] = field(default_factory=dict)
     deaths: bool = True
     gradient_steps: int = 500
-    floors: dict[str, dict[str, float]] = field(default_factory=lambda: {"random": {"return": -1.0, "cost": 64.0}})
+    floors: dict[str, dict[str, float]] = field(
+        default_factory=lambda: {
+            "random": {"return": -1.0, "cost": 64.0},
+            "go_to_goal": {"return": 9.0, "cost": 39.0},
+        }
+    )
 
 
 def declaration(plan: Plan) -> Study:

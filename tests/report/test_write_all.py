@@ -9,7 +9,10 @@ import pytest
 from made_study import Plan, make_study
 
 from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.base.files import read_json, write_json
 from dreamproof.report import next_seeds, tell, write_all
+from dreamproof.report.data import Group
+from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.stats.verdict import Kind
 
 TABLES = (
@@ -17,7 +20,7 @@ TABLES = (
     "numbers.csv validation.csv provenance.csv episodes.csv"
 )
 REPORTS = "decision.md decision.html money.md status.md record.md defense.md slides.pptx"
-FIGURES = "curves_primary curves_cost conditions score_cost profile trails coverage timeline money"
+FIGURES = "curves_primary curves_cost conditions conditions_cost score_cost profile trails coverage timeline money"
 
 
 def content(paths: list[Path]) -> dict[str, bytes]:
@@ -84,6 +87,36 @@ def test_a_reference_that_breaks_the_limit_is_said_so_in_the_answer(tmp_path: Pa
     answer = next(line for line in text.splitlines() if line.startswith("> ➤"))
     assert "`full` is **worse**" in answer and "`baseline` breaks the limit: cost 30.00 > 5 under id." in answer
     assert "it keeps the limit and `baseline` does not" in text
+
+
+def safer_when_shifted(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
+    cost = 9.0 if (arm, condition) == ("baseline", "hallu2") else 2.0
+    return {"return": generator.normal(-5.0 if arm == "full" else 0.0, 0.5, 10), "cost": np.full(10, cost)}
+
+
+def test_an_arm_that_is_safe_where_the_reference_is_not_is_not_simply_dropped(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=safer_when_shifted))
+    write_all(root, figures=False)
+    text = (root / "reports" / "decision.md").read_text()
+    answer = next(line for line in text.splitlines() if line.startswith("> ➤"))
+    assert "It also keeps it under hallu2 (2.000), where `baseline` breaks it (9.000); these conditions do not" in answer
+    assert "- `baseline` breaks the limit: cost 9.000 > 5 under hallu2." in text
+    assert "under hallu2 it keeps the limit and `baseline` does not" in text and "Drop `full`" not in text
+
+
+def test_a_final_checkpoint_that_was_selected_counts_as_selected(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full")))
+    selected = Group("full", "id", "return", "selected")
+    assert selected not in tell(root, "en").analysis.evidence.values
+    for seed in range(5):
+        run = StudyFolder(root).run(Cell("full", seed))
+        write_json(run.selected, {"agent_steps": 500 if seed == 0 else 1000})
+        record = read_json(run.evaluation("id"))
+        if seed == 0:
+            earlier = record["checkpoints"]["final"] | {"agent_steps": 500, "episodes": {"return": [7.0]}}
+            write_json(run.evaluation("id"), record | {"checkpoints": record["checkpoints"] | {"selected": earlier}})
+    values = tell(root, "en").analysis.evidence.values
+    assert values[selected] == values[Group("full", "id", "return")] | {0: 7.0}
 
 
 def test_a_missing_deciding_evaluation_blocks_the_verdict(tmp_path: Path) -> None:

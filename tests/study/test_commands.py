@@ -1,9 +1,11 @@
 """Commands with their placeholders filled."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from benchmarks.small_study import small_study
 
 from dreamproof.base.files import read_json
@@ -89,6 +91,13 @@ def test_a_study_may_set_variables() -> None:
     assert variables["MUJOCO_GL"] == "egl"
     assert variables["DREAMPROOF_RUN_DIR"] == "/runs/high-seed1"
     assert variables["PYTHONUNBUFFERED"] == "1"
+
+
+def test_modules_beside_the_caller_are_found_from_the_folder_of_the_study(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"src{os.pathsep}/elsewhere")
+    assert environment(study(), [target()])["PYTHONPATH"] == f"{Path.cwd() / 'src'}{os.pathsep}/elsewhere"
+    monkeypatch.delenv("PYTHONPATH")
+    assert "PYTHONPATH" not in environment(study(), [target()])
 
 
 def test_settings_are_written_once_and_again_when_they_change(tmp_path: Path) -> None:

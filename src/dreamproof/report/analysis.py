@@ -59,6 +59,7 @@ class Analysis:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     plans: dict[str, SeedsPlan | None] = field(default_factory=dict)
     constrained: dict[str, Constrained] = field(default_factory=dict)
+    elsewhere: dict[str, dict[str, Constrained]] = field(default_factory=dict)
     lints: list[Lint] = field(default_factory=list)
     look_plan: LookPlan = field(default_factory=lambda: make_look_plan(1))
     spending: Spending = field(default_factory=Spending)
@@ -237,6 +238,12 @@ def _constrain(analysis: Analysis) -> None:
                 kept = mean <= constraint.at_most
                 analysis.constrained[arm] = Constrained(mean, constraint.at_most, kept, checkpoint, condition)
                 break
+        analysis.elsewhere[arm] = {
+            condition: Constrained(mean, constraint.at_most, mean <= constraint.at_most, FINAL, condition)
+            for condition in evidence.conditions
+            if condition != evidence.primary_condition
+            and (mean := group_mean(analysis, Group(arm, condition, constraint.name))) is not None
+        }
 
 
 def group_mean(analysis: Analysis, group: Group) -> float | None:

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.files import read_json
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.runs.reader import read_checkpoint, read_collapses, read_evaluation, read_summary
-from dreamproof.runs.records import CollapseRecord, SummaryRecord
+from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study, read_study
 from dreamproof.study.events import Row
 from dreamproof.study.ledger import read_ledger
@@ -19,6 +20,7 @@ from dreamproof.study.state import CellState, EvalState, StudyState
 
 Floats = NDArray[np.float64]
 FINAL = "final"
+SELECTED = "selected"
 TRAIN = "train"
 CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_lost", "cell_stopped", "replica_frozen")
 
@@ -305,7 +307,7 @@ def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: 
         evidence.floors.setdefault(facts.condition, {}).setdefault(name, dict(floor))
     if not facts.evaluated:
         return
-    for checkpoint, found in record.checkpoints.items():
+    for checkpoint, found in _checkpoints(evidence.kept_run(facts.cell), record).items():
         if checkpoint == FINAL:
             facts.gradient_steps = found.gradient_steps
         for metric, values in found.episodes.items():
@@ -318,6 +320,14 @@ def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: 
         for metric, value in found.scalars.items():
             group = Group(facts.cell.arm, facts.condition, metric, checkpoint)
             evidence.values.setdefault(group, {}).setdefault(facts.cell.seed, value)
+
+
+def _checkpoints(run: RunFolder, record: EvaluationRecord) -> dict[str, EvaluatedCheckpoint]:
+    """What was evaluated, by checkpoint; where the final one is the one that was selected it stands for both."""
+    chosen, final = read_json(run.selected), record.checkpoints.get(FINAL)
+    if SELECTED in record.checkpoints or final is None or not chosen or chosen["agent_steps"] != final.agent_steps:
+        return record.checkpoints
+    return record.checkpoints | {SELECTED: final}
 
 
 def _attempt(state: StudyState, name: str) -> AttemptFacts:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dreamproof.base.words import money_text
-from dreamproof.report.analysis import Analysis
+from dreamproof.report.analysis import Analysis, Constrained
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp
 from dreamproof.report.language import Words
@@ -70,7 +70,8 @@ def answer(telling: Telling) -> str:
     if rest:
         parts.append(words("answer.rest", arms=telling.listing(rest)))
     if reference_breaks_limit(telling):
-        parts.append(words("constraint.broken", **constraint_facts(telling, study.reference)))
+        found = analysis.constrained[study.reference]
+        parts.append(words("constraint.broken", **constraint_facts(telling, study.reference, found)))
     return words("list.sentences").join(parts)
 
 
@@ -156,12 +157,38 @@ def constraint_clause(telling: Telling, arm: str, kind: Kind) -> str:
     key = (
         "constraint.kept" if found.kept else "constraint.broken_better" if kind is Kind.BETTER else "constraint.broken"
     )
-    return telling.words("list.space") + telling.words(key, **constraint_facts(telling, arm))
+    clause = telling.words("list.space") + telling.words(key, **constraint_facts(telling, arm, found))
+    safer = safer_elsewhere(telling, arm)
+    if not found.kept or not safer:
+        return clause
+    elsewhere = telling.analysis.elsewhere
+    means = {
+        who: telling.listing([str(constraint_facts(telling, name, elsewhere[name][each])["mean"]) for each in safer])
+        for who, name in (("own", arm), ("theirs", telling.reference))
+    }
+    conditions = telling.listing([telling.condition(name) for name in safer])
+    told = telling.words("constraint.safer", conditions=conditions, reference=telling.reference, **means)
+    return clause + telling.words("list.space") + told
 
 
-def constraint_facts(telling: Telling, arm: str) -> dict[str, object]:
+def safer_elsewhere(telling: Telling, arm: str) -> list[str]:
+    """Conditions that do not decide in which this arm keeps the limit and the reference breaks it."""
+    own, theirs = (telling.analysis.elsewhere.get(name, {}) for name in (arm, telling.reference))
+    return [name for name, found in own.items() if found.kept and name in theirs and not theirs[name].kept]
+
+
+def limit_sentences(telling: Telling) -> list[str]:
+    """Every arm against the limit where it is decided, then whoever breaks it elsewhere."""
+    analysis = telling.analysis
+    broken = [(arm, each) for arm, found in analysis.elsewhere.items() for each in found.values() if not each.kept]
+    return [
+        telling.words("constraint.kept" if each.kept else "constraint.broken", **constraint_facts(telling, arm, each))
+        for arm, each in [*analysis.constrained.items(), *broken]
+    ]
+
+
+def constraint_facts(telling: Telling, arm: str, found: Constrained) -> dict[str, object]:
     """The numbers of an arm against the declared limit."""
-    found = telling.analysis.constrained[arm]
     constraint = telling.analysis.evidence.study.constraint
     assert constraint is not None
     group = Group(arm, found.condition, constraint.name, found.checkpoint)

@@ -28,7 +28,16 @@ FIXED_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 LEFT_TO_THE_REPORT = (5, 6, 8)  # columns of the verdict table that a slide has no room for
 MOST_ROWS, MOST_ITEMS = 10, 6
 READABLE_POINTS = 13.0
-FIGURE_SLIDES = ("conditions", "curves_primary", "curves_cost", "score_cost", "profile", "trails", "timeline")
+FIGURE_SLIDES = (
+    "conditions",
+    "conditions_cost",
+    "curves_primary",
+    "curves_cost",
+    "score_cost",
+    "profile",
+    "trails",
+    "timeline",
+)
 
 
 def slides_available() -> bool:

@@ -133,8 +133,19 @@ def environment(study: Study, targets: list[Target]) -> dict[str, str]:
         "PYTHONFAULTHANDLER": "1",
         "DREAMPROOF_RUN_DIR": str(targets[0].run.root),
         "DREAMPROOF_MICRO_BATCHES": str(targets[0].micro_batches),
+        **_module_places(),
         **own,
     }
+
+
+def _module_places() -> dict[str, str]:
+    """PYTHONPATH in full: an attempt runs beside the study file, where relative parts of it would lead nowhere."""
+    told = os.environ.get("PYTHONPATH")
+    return (
+        {}
+        if not told
+        else {"PYTHONPATH": os.pathsep.join(str(Path(part).resolve()) for part in told.split(os.pathsep))}
+    )
 
 
 def working_folder(study: Study, beside: Path) -> Path:

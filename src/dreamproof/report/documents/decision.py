@@ -20,10 +20,10 @@ from dreamproof.report.prose import (
     Telling,
     answer,
     complete,
-    constraint_facts,
     coverage_sentence,
     header,
     hints,
+    limit_sentences,
     lint_stamp,
     verdict_sentence,
 )
@@ -144,11 +144,7 @@ def _verdicts(document: Document, telling: Telling) -> None:
     if seen:
         document.add(Heading(words("decision.hints"), 3), Bullets(seen))
     if analysis.constrained:
-        items = [
-            words("constraint.kept" if found.kept else "constraint.broken", **constraint_facts(telling, arm))
-            for arm, found in analysis.constrained.items()
-        ]
-        document.add(Heading(words("decision.constraint"), 3), Bullets(items))
+        document.add(Heading(words("decision.constraint"), 3), Bullets(limit_sentences(telling)))
     secondary = tables.secondary_table(telling)
     if secondary is not None:
         document.add(Heading(words("decision.secondary"), 3), Paragraph(words("decision.secondary_note")), secondary)

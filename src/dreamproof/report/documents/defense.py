@@ -7,10 +7,10 @@ from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import (
     Telling,
     answer,
-    constraint_facts,
     coverage_sentence,
     header,
     hints,
+    limit_sentences,
     lint_stamp,
     verdict_sentence,
 )
@@ -47,11 +47,7 @@ def defense(telling: Telling) -> Document:
     ask("q_difference", words(before, margin=f"{evidence.study.metric.smallest_difference:g}"))
     ask("q_ood", *_kinds(telling))
     if analysis.constrained:
-        sentences = [
-            words("constraint.kept" if found.kept else "constraint.broken", **constraint_facts(telling, arm))
-            for arm, found in analysis.constrained.items()
-        ]
-        ask("q_safe", *sentences)
+        ask("q_safe", *limit_sentences(telling))
     ask("q_peak", words("defense.a_peak"))
     ask("q_trained", _trained(telling))
     strange = [lint_stamp(telling, lint) for lint in analysis.lints if lint.code in SUSPICIOUS]

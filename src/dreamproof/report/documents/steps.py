@@ -1,6 +1,6 @@
 """What to do next and its price; the same list in every document that ends with one."""
 
-from dreamproof.report.prose import Telling, reference_breaks_limit, seeds_price
+from dreamproof.report.prose import Telling, reference_breaks_limit, safer_elsewhere, seeds_price
 from dreamproof.stats.verdict import Kind
 
 LOOK_FIRST = ("conflicting_rows", "not_finite", "never_updated", "identical_checkpoints", "identical_arms")
@@ -23,7 +23,10 @@ def next_steps(telling: Telling) -> list[str]:
         elif kind is Kind.WORSE:
             found = analysis.constrained.get(arm)
             safer = found is not None and found.kept and reference_breaks_limit(telling)
-            steps.append(words("step.drop_or_keep" if safer else "step.drop", arm=arm, reference=telling.reference))
+            elsewhere = telling.listing([telling.condition(name) for name in safer_elsewhere(telling, arm)])
+            key = "drop_or_keep" if safer else "drop_or_keep_elsewhere" if elsewhere else "drop"
+            facts = {"arm": arm, "reference": telling.reference, "conditions": elsewhere}
+            steps.append(words(f"step.{key}", **facts))
         elif kind is Kind.EQUIVALENT:
             steps.append(words("step.equivalent", arm=arm, reference=telling.reference))
     return steps or [words("step.nothing")]

@@ -15,6 +15,7 @@ FIGURES: dict[str, Drawing] = {
     "curves_primary": results.primary_curves,
     "curves_cost": results.cost_curves,
     "conditions": results.condition_bars,
+    "conditions_cost": results.cost_bars,
     "score_cost": results.score_against_cost,
     "profile": results.performance_profile,
     "trails": trails.trails,

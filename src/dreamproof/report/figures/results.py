@@ -63,17 +63,31 @@ def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None
         axes.axhline(
             limit, color=INK, linewidth=1.2, linestyle=(0, (2, 2)), label=f"{telling.words('axis.limit')} {limit:g}"
         )
-    floors = evidence.floors.get(evidence.study.metric.condition, {})
-    levels = {name: floor[metric] for name, floor in floors.items() if metric in floor}
-    for (name, level), dashes in zip(levels.items(), FLOOR_DASHES, strict=False):
-        axes.axhline(level, color=INK, linewidth=0.8, linestyle=dashes, alpha=0.6, label=name)
-    _frame(axes, curves, [*levels.values(), *([] if limit is None else [limit])])
+    _frame(axes, curves, [*_draw_floors(axes, telling, metric, curves), *([] if limit is None else [limit])])
     axes.set_xlabel(telling.words("axis.agent_steps"))
     axes.set_ylabel(", ".join(sorted({curve.name for curve in curves.values()})))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)
     legend_below(figure, axes)
     return figure
+
+
+def _draw_floors(axes: Any, telling: Telling, metric: str, curves: dict[Cell, Curve]) -> list[float]:
+    """Draws the scripted policies as lines; one so far away that it would press the curves flat is only named."""
+    evidence = telling.analysis.evidence
+    floors = evidence.floors.get(evidence.study.metric.condition, {})
+    levels = {name: floor[metric] for name, floor in floors.items() if metric in floor}
+    values = finite_values([value for curve in curves.values() for value in curve.values])
+    low, high = (float(values.min()), float(values.max())) if len(values) else (0.0, 0.0)
+    drawn = []
+    for (name, level), dashes in zip(levels.items(), FLOOR_DASHES, strict=False):
+        looks = {"color": INK, "linewidth": 0.8, "linestyle": dashes, "alpha": 0.6}
+        if low - 2 * (high - low) <= level <= high + 2 * (high - low):
+            axes.axhline(level, label=name, **looks)
+            drawn.append(level)
+        else:
+            axes.plot([], [], label=f"{name}: {level:.3g} {'↑' if level > high else '↓'}", **looks)
+    return drawn
 
 
 def _frame(axes: Any, curves: dict[Cell, Curve], levels: list[float]) -> None:
@@ -84,7 +98,9 @@ def _frame(axes: Any, curves: dict[Cell, Curve], levels: list[float]) -> None:
     values = values[np.isfinite(values)]
     if values.size:
         room = 0.25 * max(float(values.max() - values.min()), 1e-9)
-        axes.set_ylim(values.min() - room, values.max() + room)
+        # What is never negative, a cost, needs no room for it.
+        below = 0.2 * room if values.min() >= 0 else room
+        axes.set_ylim(values.min() - below, values.max() + room)
 
 
 def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm: str) -> None:
@@ -125,15 +141,24 @@ def _on_grid(curve: Curve, steps: Floats) -> Floats:
 
 def condition_bars(telling: Telling) -> Figure | None:
     """Bars of the deciding metric by condition with every seed as a dot; a proxy is hatched."""
+    return _bars(telling, telling.analysis.evidence.study.metric.name, None)
+
+
+def cost_bars(telling: Telling) -> Figure | None:
+    """Bars of the limited metric by condition, with its limit."""
+    constraint = telling.analysis.evidence.study.constraint
+    return None if constraint is None else _bars(telling, constraint.name, constraint.at_most)
+
+
+def _bars(telling: Telling, metric: str, limit: float | None) -> Figure | None:
     evidence = telling.analysis.evidence
-    metric = evidence.study.metric.name
     conditions = [
         name for name in evidence.conditions if any(_values(evidence, arm, name, metric) for arm in evidence.arms)
     ]
     if not conditions:
         return None
     if len(evidence.arms) > MANY_ARMS:
-        return _forest(telling, conditions)
+        return _forest(telling, conditions, metric, limit)
     arms, styles = evidence.arms, arm_styles(evidence.arms)
     figure = new_figure(min(16.0, max(5.4, 1.6 + 0.42 * len(arms) * len(conditions))), 4.2)
     axes = figure.subplots()
@@ -152,15 +177,18 @@ def condition_bars(telling: Telling) -> Figure | None:
     axes.set_ylabel(metric)
     _keep_dots_readable(axes, evidence, conditions, metric)
     shown = [arm for arm in arms if any(_values(evidence, arm, name, metric) for name in conditions)]
-    place_legend(figure, [_bar_entry(styles[arm]) for arm in shown], shown)
+    entries, names = [_bar_entry(styles[arm]) for arm in shown], list(shown)
+    if limit is not None:
+        entries.append(axes.axhline(limit, color=INK, linewidth=1.2, linestyle=(0, (2, 2))))
+        names.append(f"{telling.words('axis.limit')} {limit:g}")
+    place_legend(figure, entries, names)
     return figure
 
 
-def _forest(telling: Telling, conditions: list[str]) -> Figure:
+def _forest(telling: Telling, conditions: list[str], metric: str, limit: float | None) -> Figure:
     """Many arms: one row an arm, one panel a condition, the deciding one first."""
     evidence = telling.analysis.evidence
-    metric, first = evidence.study.metric.name, evidence.primary_condition
-    panels = sorted(conditions, key=lambda name: name != first)[:MOST_PANELS]
+    panels = sorted(conditions, key=lambda name: name != evidence.primary_condition)[:MOST_PANELS]
     figure = new_figure(2.2 + 2.4 * len(panels), 1.4 + 0.26 * len(evidence.arms))
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, condition in zip(all_axes, panels, strict=True):
@@ -176,6 +204,8 @@ def _forest(telling: Telling, conditions: list[str]) -> Figure:
         proxy = telling.words("mark.proxy") if evidence.kind(condition) == "proxy" else ""
         axes.set_title(f"{telling.condition(condition)}{proxy}")
         axes.set_xlabel(metric)
+        if limit is not None:
+            axes.axvline(limit, color=INK, linewidth=1.2, linestyle=(0, (2, 2)))
     all_axes[0].set_yticks(range(len(evidence.arms)), evidence.arms)
     all_axes[0].set_ylim(len(evidence.arms) - 0.4, -0.6)
     return figure

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -140,9 +141,10 @@ def place_legend(figure: Figure, handles: list[Any], labels: list[str]) -> None:
 
 
 def _legend_inches(labels: list[str], columns: int) -> float:
-    """About how wide a legend is: entries go down the columns, each as wide as its longest label."""
-    rows = -(-len(labels) // columns)
-    parts = [labels[start : start + rows] for start in range(0, len(labels), rows)]
+    """About how wide a legend is: entries go down the columns, the first ones are longer by one where it must be."""
+    rows, longer = divmod(len(labels), columns)
+    starts = [column * rows + min(column, longer) for column in range(columns + 1)]
+    parts = [labels[start:end] for start, end in pairwise(starts)]
     return sum(LEGEND_HANDLE_INCHES + LETTER_INCHES * max(map(_letters, part)) for part in parts)
 
 
