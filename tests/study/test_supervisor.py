@@ -110,6 +110,14 @@ def test_it_works_until_everything_is_proven(tmp_path: Path) -> None:
     assert len(stage.events("train_proven")) == 4
 
 
+def test_the_ledger_holds_no_path_of_the_machine_it_was_written_on(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    succeed_at_once(stage)
+    stage.supervisor.run()
+    assert any(word.startswith("runs/") for row in stage.events("attempt_started") for word in row["command"])
+    assert str(tmp_path) not in stage.opened.folder.ledger.read_text()
+
+
 def test_no_more_attempts_than_slots_run_at_a_time(tmp_path: Path) -> None:
     stage = Stage(tmp_path, backend={"slots": 3})
     stage.supervisor.recover()

@@ -1,6 +1,7 @@
 """Turns a job into a started attempt: good checkpoints, settings, order, ledger, process; in this sequence."""
 
 import os
+import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -98,7 +99,7 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
         job.work,
         [str(cell) for cell in job.cells],
         job.conditions,
-        commands[0],
+        seen_from(opened.folder.root, commands[0]),
         job.from_agent_steps,
         len(job.cells),
         job.micro_batches,
@@ -127,6 +128,11 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
             f"{error.filename or folder.root}: cannot be written: {error.strerror}", f"ls -ld {opened.folder.root}"
         ) from None
     return folder, event
+
+
+def seen_from(root: Path, words: list[str]) -> list[str]:
+    """A command for the record: paths as the study folder sees them, so that it may be moved and shown to others."""
+    return [Path(word).name if word == sys.executable else word.replace(f"{root}{os.sep}", "") for word in words]
 
 
 def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStarted]:
