@@ -39,9 +39,8 @@ def test_the_answer_says_cannot_decide_and_why(decision: str) -> None:
 
 def test_the_missing_cells_are_named(decision: str) -> None:
     assert "Missing train cells (3): v2_u_only/2; v2_cert_only/2; v2_full/2." in decision
-    missing = next(line for line in decision.splitlines() if line.startswith("Missing eval cells (24):"))
-    for arm in ("v2_baseline", "v2_u_only", "v2_cert_only", "v2_full"):
-        assert f"{arm}/2,3,4@id" in missing and f"{arm}/2,3,4@hallu2" in missing
+    everywhere = "v2_baseline,v2_u_only,v2_cert_only,v2_full/2,3,4 × id,hallu2"
+    assert f"Missing eval cells (24): {everywhere}." in decision
 
 
 def test_the_identical_column_is_flagged(decision: str) -> None:

@@ -84,7 +84,7 @@ def test_a_reference_that_breaks_the_limit_is_said_so_in_the_answer(tmp_path: Pa
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=careful))
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
-    answer = next(line for line in text.splitlines() if line.startswith("> ➤"))
+    answer = text[text.index("> ➤") : text.index("\n\n", text.index("> ➤"))]
     assert "`full` is **worse**" in answer and "`baseline` breaks the limit: cost 30.00 > 5 under id." in answer
     assert "it keeps the limit and `baseline` does not" in text
 
@@ -98,8 +98,10 @@ def test_an_arm_that_is_safe_where_the_reference_is_not_is_not_simply_dropped(tm
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=safer_when_shifted))
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
-    answer = next(line for line in text.splitlines() if line.startswith("> ➤"))
-    assert "It also keeps it under hallu2 (2.000), where `baseline` breaks it (9.000); these conditions do not" in answer
+    answer = text[text.index("> ➤") : text.index("\n\n", text.index("> ➤"))]
+    assert (
+        "It also keeps it under hallu2 (2.000), where `baseline` breaks it (9.000); these conditions" in answer
+    )
     assert "- `baseline` breaks the limit: cost 9.000 > 5 under hallu2." in text
     assert "under hallu2 it keeps the limit and `baseline` does not" in text and "Drop `full`" not in text
 

@@ -22,11 +22,12 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Stamp:
-    """A remark that stands out; `kind` is block, warn, note or answer."""
+    """A remark that stands out, in a sentence or in several points; `kind` is block, warn, note or answer."""
 
     kind: str
     label: str
     text: str
+    points: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,7 @@ def texts_of(block: Block) -> Iterator[str]:
     """Every text of a block, in reading order."""
     if isinstance(block, Heading | Paragraph | Stamp):
         yield block.text
+        yield from block.points if isinstance(block, Stamp) else ()
     elif isinstance(block, Bullets):
         yield from block.items
     elif isinstance(block, Table):

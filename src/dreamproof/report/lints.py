@@ -92,7 +92,7 @@ def _incomplete_evaluation(evidence: Evidence) -> Iterable[Lint]:
     if missing:
         deciding = [cell for cell, condition in missing if condition == evidence.primary_condition]
         arms = tuple(dict.fromkeys(cell.arm for cell in deciding))
-        facts = {"missing": len(missing), "declared": len(evidence.evals), "cells": _eval_names(missing)}
+        facts = {"missing": len(missing), "declared": len(evidence.evals), "cells": eval_names(missing)}
         level = BLOCK if deciding else WARN
         cells = tuple(f"{cell}@{condition}" for cell, condition in missing)
         yield Lint("incomplete_evaluation", level, facts, _judged(evidence, arms), cells)
@@ -103,18 +103,21 @@ def _judged(evidence: Evidence, arms: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(evidence.arms) if evidence.study.reference in arms else arms
 
 
-def _eval_names(keys: list[tuple[Cell, str]]) -> str:
-    """arm: seeds (conditions), grouped so that 24 cells stay one line."""
+def eval_names(keys: list[tuple[Cell, str]]) -> str:
+    """arms/seeds × conditions, grouped so that a hundred cells stay one line."""
     seeds: dict[tuple[str, str], list[int]] = {}
     for cell, condition in keys:
         seeds.setdefault((cell.arm, condition), []).append(cell.seed)
-    grouped: dict[tuple[str, tuple[int, ...]], list[str]] = {}
+    conditions: dict[tuple[str, tuple[int, ...]], list[str]] = {}
     for (arm, condition), numbers in seeds.items():
-        grouped.setdefault((arm, tuple(sorted(numbers))), []).append(condition)
+        conditions.setdefault((arm, tuple(sorted(numbers))), []).append(condition)
+    arms: dict[tuple[tuple[int, ...], tuple[str, ...]], list[str]] = {}
+    for (arm, own), where in conditions.items():
+        arms.setdefault((own, tuple(where)), []).append(arm)
     return "; ".join(
-        f"{arm}/{','.join(map(str, numbers))} × {','.join(conditions)}"
-        for (arm, numbers), conditions in list(grouped.items())[:SHOWN_NAMES]
-    ) + (" …" if len(grouped) > SHOWN_NAMES else "")
+        f"{','.join(who)}/{','.join(map(str, own))} × {','.join(where)}"
+        for (own, where), who in list(arms.items())[:SHOWN_NAMES]
+    ) + (" …" if len(arms) > SHOWN_NAMES else "")
 
 
 def _conflicting_rows(evidence: Evidence) -> Iterable[Lint]:

@@ -57,7 +57,9 @@ class _Writer:
         if isinstance(block, Paragraph):
             return self.inline(block.text)
         if isinstance(block, Stamp):
-            return f"> {STAMPS[block.kind]} **{block.label}** {self.inline(block.text)}".replace("\n", "\n> ")
+            first = f"{STAMPS[block.kind]} **{block.label}** {self.inline(block.text)}".rstrip()
+            lines = [first, *(f"- {self.inline(point)}" for point in block.points)]
+            return "\n".join(f"> {line}" for line in "\n".join(lines).split("\n"))
         if isinstance(block, Bullets):
             return "\n".join(f"- {self.inline(item)}" for item in block.items)
         if isinstance(block, Picture):

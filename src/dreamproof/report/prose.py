@@ -52,11 +52,22 @@ def moment_text(unix_seconds: float | None) -> str:
 
 
 def answer(telling: Telling) -> str:
-    """The one-sentence answer to the declared question."""
+    """The answer to the declared question in running text."""
+    return telling.words("list.sentences").join(answer_points(telling))
+
+
+def answer_stamp(telling: Telling) -> Stamp:
+    """The answer to the declared question where it stands out: one point an arm where several are decided."""
+    points, label = answer_points(telling), telling.words("decision.answer")
+    return Stamp("answer", label, points[0]) if len(points) == 1 else Stamp("answer", label, "", tuple(points))
+
+
+def answer_points(telling: Telling) -> list[str]:
+    """The answer to the declared question, one sentence or more about each decided arm."""
     words, analysis = telling.words, telling.analysis
     study = analysis.evidence.study
     if not analysis.treatments:
-        return words("answer.one_arm", arm=study.reference)
+        return [words("answer.one_arm", arm=study.reference)]
     decided = [arm for arm in analysis.treatments if not analysis.undecided(arm)]
     where = {
         "metric": study.metric.name,
@@ -64,7 +75,7 @@ def answer(telling: Telling) -> str:
         "reference": study.reference,
     }
     if not decided:
-        return words("answer.cannot_decide", reason=main_reason(telling), **where)
+        return [words("answer.cannot_decide", reason=main_reason(telling), **where)]
     parts = [verdict_sentence(telling, arm) for arm in decided]
     rest = [arm for arm in analysis.treatments if arm not in decided]
     if rest:
@@ -72,7 +83,7 @@ def answer(telling: Telling) -> str:
     if reference_breaks_limit(telling):
         found = analysis.constrained[study.reference]
         parts.append(words("constraint.broken", **constraint_facts(telling, study.reference, found)))
-    return words("list.sentences").join(parts)
+    return parts
 
 
 def reference_breaks_limit(telling: Telling) -> bool:

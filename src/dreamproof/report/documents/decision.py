@@ -15,10 +15,11 @@ from dreamproof.report.document import (
 from dreamproof.report.documents import tables
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.validation import validation_blocks
+from dreamproof.report.lints import eval_names
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import (
     Telling,
-    answer,
+    answer_stamp,
     complete,
     coverage_sentence,
     header,
@@ -38,7 +39,7 @@ def decision(telling: Telling, pictures: list[str]) -> Document:
     words, evidence = telling.words, telling.analysis.evidence
     document = Document(words("decision.title", name=evidence.study.name), words.language)
     document.add(Bullets(header(telling)))
-    document.add(Stamp("answer", words("decision.answer"), answer(telling)))
+    document.add(answer_stamp(telling))
     if not complete(telling):
         document.add(Stamp("block", words("decision.partial"), coverage_sentence(telling)))
     _question(document, telling)
@@ -91,9 +92,9 @@ def _coverage(document: Document, telling: Telling) -> None:
     missing = [str(cell) for cell, facts in evidence.cells.items() if not facts.trained]
     if missing:
         document.add(Paragraph(words("coverage.missing_train", count=len(missing), cells=cells_text(tuple(missing)))))
-    gone = [f"{cell}@{name}" for (cell, name), facts in evidence.evals.items() if not facts.evaluated]
+    gone = [key for key, facts in evidence.evals.items() if not facts.evaluated]
     if gone:
-        document.add(Paragraph(words("coverage.missing_eval", count=len(gone), cells=cells_text(tuple(gone)))))
+        document.add(Paragraph(words("coverage.missing_eval", count=len(gone), cells=eval_names(gone))))
 
 
 def _results(document: Document, telling: Telling) -> None:

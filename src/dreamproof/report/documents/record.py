@@ -1,9 +1,10 @@
 """What a colleague needs to take over: scope, environment, what happened with its evidence, and how to go on."""
 
-from dreamproof.report.document import Block, Bullets, Code, Document, Heading, Paragraph, Stamp, Table
+from dreamproof.report.document import Block, Bullets, Code, Document, Heading, Paragraph, Table
 from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.lints import eval_names
 from dreamproof.report.markdown import cells_text
-from dreamproof.report.prose import Telling, answer, header, moment_text
+from dreamproof.report.prose import Telling, answer_stamp, header, moment_text
 from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.events import Row
 
@@ -16,7 +17,7 @@ def record(telling: Telling) -> Document:
     """The handover record."""
     words, evidence = telling.words, telling.analysis.evidence
     document = Document(words("record.title", name=evidence.study.name), words.language)
-    document.add(Bullets(header(telling)), Stamp("answer", words("decision.answer"), answer(telling)))
+    document.add(Bullets(header(telling)), answer_stamp(telling))
     document.add(Heading(words("record.scope")), Bullets(_scope(telling)))
     document.add(Heading(words("record.environment")), *_environment(telling))
     document.add(Heading(words("record.observations")), *_observations(telling))
@@ -131,12 +132,12 @@ def _causes(telling: Telling) -> list[Block]:
 def _missing(telling: Telling) -> list[str]:
     words, evidence = telling.words, telling.analysis.evidence
     cells = tuple(str(cell) for cell, facts in evidence.cells.items() if not facts.trained)
-    evals = tuple(f"{cell}@{name}" for (cell, name), facts in evidence.evals.items() if not facts.evaluated)
+    evals = [key for key, facts in evidence.evals.items() if not facts.evaluated]
     items = []
     if cells:
         items.append(words("coverage.missing_train", count=len(cells), cells=cells_text(cells)))
     if evals:
-        items.append(words("coverage.missing_eval", count=len(evals), cells=cells_text(evals)))
+        items.append(words("coverage.missing_eval", count=len(evals), cells=eval_names(evals)))
     return items or [words("record.nothing_missing")]
 
 
