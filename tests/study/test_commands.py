@@ -100,6 +100,16 @@ def test_modules_beside_the_caller_are_found_from_the_folder_of_the_study(monkey
     assert "PYTHONPATH" not in environment(study(), [target()])
 
 
+def test_attempts_side_by_side_share_the_memory_of_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    share = "XLA_PYTHON_CLIENT_MEM_FRACTION"
+    monkeypatch.delenv(share, raising=False)
+    assert environment(study(backend={"slots": 4}, trainer="pwm"), [target()])[share] == "0.225"
+    assert share not in environment(study(backend={"slots": 1}, trainer="pwm"), [target()])
+    assert share not in environment(study(backend={"slots": 4}, trainer={"command": ["x"]}, conditions=[]), [target()])
+    monkeypatch.setenv(share, "0.5")
+    assert share not in environment(study(backend={"slots": 4}, trainer="pwm"), [target()])
+
+
 def test_settings_are_written_once_and_again_when_they_change(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     write_settings(study(), Cell("high", 1), run)

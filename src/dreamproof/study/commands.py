@@ -19,6 +19,7 @@ from dreamproof.settings.study import CommandTrainer, Study
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
 PLAIN = ("python", "run_dir", "seed", "arm", "agent_steps", "condition", "episodes", "flags", "micro_batches")
+MEMORY_SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
 @dataclass(frozen=True)
@@ -134,8 +135,17 @@ def environment(study: Study, targets: list[Target]) -> dict[str, str]:
         "DREAMPROOF_RUN_DIR": str(targets[0].run.root),
         "DREAMPROOF_MICRO_BATCHES": str(targets[0].micro_batches),
         **_module_places(),
+        **_memory_share(study),
         **own,
     }
+
+
+def _memory_share(study: Study) -> dict[str, str]:
+    """Attempts of our own trainers that run side by side share the device's memory; the first would take most of it."""
+    slots = study.backend.slots if study.backend.kind == "local" and isinstance(study.trainer, str) else 1
+    if slots == 1 or MEMORY_SHARE in os.environ:
+        return {}
+    return {MEMORY_SHARE: f"{0.9 / slots:.3f}"}
 
 
 def _module_places() -> dict[str, str]:
