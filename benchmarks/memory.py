@@ -1,8 +1,9 @@
-"""Host memory of training: `python -m benchmarks.memory` prints megabytes gained per 1,000 updates after warm-up.
+"""Host memory of training: `python -m benchmarks.memory` prints megabytes gained per 1,000 updates or epochs.
 
 Starts the real trainer on a real task with tiny networks, so that hours of updates pass in minutes, and samples the
-resident memory of its process against the updates in its heartbeat, saves and validations among them. A first process
-compiles and is asked to stop: what a compiler gives back bit by bit would hide what training takes.
+resident memory of its process against the agent steps in its heartbeat, saves and validations among them. A first
+process compiles and is asked to stop: what a compiler gives back bit by bit would hide what training takes. Warm-up of
+the process that is measured ends with its second save; every sample behind it counts.
 """
 
 import argparse
@@ -12,20 +13,49 @@ import subprocess
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import psutil
 
-from benchmarks.small_agent import tiny_settings
+from benchmarks.small_agent import tiny_pwm_settings, tiny_settings
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_heartbeat
 from dreamproof.runs.records import RunSettings
 
 ALLOWED_MEGABYTES = 1.0
-TRAIN: dict[str, Any] = {
+WARM_UP_SAVES = 2
+SPANS = 10
+
+
+class Case(NamedTuple):
+    """Cells of one pack to train, and what their agent steps are counted in."""
+
+    trainer: str
+    task: str
+    cells: int
+    settings: dict[str, Any]
+    unit: str
+    unit_agent_steps: int
+
+    @property
+    def save_agent_steps(self) -> int:
+        """From one save to the next."""
+        return int(self.settings["train"]["evaluate_every_agent_steps"])
+
+    def agent_steps(self, units: int) -> int:
+        """After so many updates or epochs."""
+        return int(self.settings["train"]["prefill_agent_steps"]) + units * self.unit_agent_steps
+
+    def units(self, agent_steps: float) -> float:
+        """Updates or epochs until an agent step."""
+        return (agent_steps - self.settings["train"]["prefill_agent_steps"]) / self.unit_agent_steps
+
+
+DREAMER_TRAIN: dict[str, Any] = {
     "envs": 8,
     "prefill_agent_steps": 400,
     "updates_per_agent_step": 0.5,
@@ -35,79 +65,135 @@ TRAIN: dict[str, Any] = {
     "evaluate_every_agent_steps": 2_000,
     "log_every_agent_steps": 400,
 }
+# 16 agent steps an epoch; looks, rows and saves as many epochs apart as they are by default.
+PWM_TRAIN: dict[str, Any] = {
+    "envs": 4,
+    "epoch_env_steps": 4,
+    "chunk_agent_steps": 320,
+    "evaluate_every_agent_steps": 4_000,
+    "log_every_agent_steps": 320,
+}
+CASES = {
+    "dreamer": Case("dreamer", "SafetyPointGoal1", 1, tiny_settings(train=DREAMER_TRAIN), "updates", 2),
+    "pwm": Case("pwm", "cartpole-swingup", 2, tiny_pwm_settings(train=PWM_TRAIN), "epochs", 16),
+}
 
 
-def write_run(place: Path, task: str, updates: int) -> RunFolder:
-    """A run folder that asks for so many updates."""
-    steps = TRAIN["prefill_agent_steps"] + int(updates / TRAIN["updates_per_agent_step"])
-    settings = tiny_settings(train=TRAIN)
-    told = RunSettings(study="memory", arm="tiny", seed=0, task=task, agent_steps=steps, settings=settings)
-    folder = RunFolder(place)
-    write_json(folder.settings, told.model_dump(mode="json"))
-    return folder
+class Sample(NamedTuple):
+    """Memory of the trainer when its heartbeat said so many agent steps."""
+
+    agent_steps: int
+    megabytes: float
 
 
-def start(folder: RunFolder, programs: Path) -> subprocess.Popen[bytes]:
-    """The trainer of a run folder, with a place to keep compiled programs in."""
-    variables = os.environ | {"JAX_COMPILATION_CACHE_DIR": str(programs)}
-    words = [sys.executable, "-m", "dreamproof.train", str(folder.root)]
+def write_runs(place: Path, case: Case, units: int) -> list[RunFolder]:
+    """Run folders of one pack that ask for so many updates or epochs."""
+    folders = [RunFolder(place / f"tiny-seed{seed}") for seed in range(case.cells)]
+    for seed, folder in enumerate(folders):
+        told = RunSettings(
+            study="memory",
+            arm="tiny",
+            seed=seed,
+            task=case.task,
+            trainer=case.trainer,
+            agent_steps=case.agent_steps(units),
+            settings=case.settings,
+        )
+        write_json(folder.settings, told.model_dump(mode="json"))
+    return folders
+
+
+def start(folders: list[RunFolder], programs: Path) -> subprocess.Popen[bytes]:
+    """The trainer of a pack, with a place to keep compiled programs in where the environment names none."""
+    variables = {"JAX_COMPILATION_CACHE_DIR": str(programs)} | os.environ
+    words = [sys.executable, "-m", "dreamproof.train", *(str(folder.root) for folder in folders)]
     return subprocess.Popen(words, env=variables, stdout=subprocess.DEVNULL)
 
 
-def compile_first(folder: RunFolder, programs: Path) -> None:
-    """Trains until the first save, so that every program is compiled, then asks the trainer to stop."""
-    trainer = start(folder, programs)
-    while trainer.poll() is None and not folder.checkpoint_folders():
+def compile_first(folders: list[RunFolder], programs: Path) -> int:
+    """Trains until the first save, so that every program is compiled, then stops; the agent steps that are saved."""
+    trainer = start(folders, programs)
+    while trainer.poll() is None and not folders[-1].checkpoint_folders():
         time.sleep(0.1)
     trainer.send_signal(signal.SIGTERM)
     trainer.wait()
-    if not folder.checkpoint_folders():
-        raise SystemExit(f"the trainer ended with exit code {trainer.returncode} before it saved")
+    saved = folders[-1].checkpoint_folders()
+    if trainer.returncode != 0 or not saved:
+        raise SystemExit(f"the trainer ended with exit code {trainer.returncode} and {len(saved)} checkpoints")
+    return saved[-1].agent_steps
 
 
-def sample(folder: RunFolder, programs: Path, every_seconds: float) -> list[tuple[int, float]]:
-    """(updates, resident megabytes) while the trainer goes on to the end."""
-    trainer = start(folder, programs)
+def watch(folders: list[RunFolder], programs: Path, every_seconds: float) -> list[Sample]:
+    """Samples while the trainer goes on to the end."""
+    trainer = start(folders, programs)
     process, seen = psutil.Process(trainer.pid), []
     while trainer.poll() is None:
-        beat = read_heartbeat(folder)
-        if beat is not None and beat.process_id == trainer.pid and beat.gradient_steps > 0:
-            megabytes = process.memory_info().rss / 1e6
-            if megabytes > 0:  # none is left of a process that has just ended
-                seen.append((beat.gradient_steps, megabytes))
+        # Memory first: what a process gives back as it ends comes after its last word, and is not counted.
+        megabytes, beat = process.memory_info().rss / 1e6, read_heartbeat(folders[0])
+        if beat is not None and beat.process_id == trainer.pid and beat.phase not in ("compile", "done"):
+            seen.append(Sample(beat.agent_steps, megabytes))
         time.sleep(every_seconds)
     if trainer.returncode != 0:
         raise SystemExit(f"the trainer ended with exit code {trainer.returncode}")
     return seen
 
 
-def growth(seen: list[tuple[int, float]], warm_up: float) -> tuple[float, float]:
-    """Megabytes per 1,000 updates after a fraction `warm_up` of them, and its standard error."""
-    updates, megabytes = np.array(seen).T
-    late = updates >= warm_up * updates.max()
-    design = np.stack([updates[late] / 1000, np.ones(late.sum())], axis=1)
-    fit, residual, *_ = np.linalg.lstsq(design, megabytes[late], rcond=None)
-    variance = float(residual[0]) / max(1, late.sum() - 2) if residual.size else 0.0
-    return float(fit[0]), float(np.sqrt(variance * np.linalg.inv(design.T @ design)[0, 0]))
+def slope(case: Case, counted: list[Sample]) -> float:
+    """Megabytes per 1,000 updates or epochs, by least squares over all samples."""
+    agent_steps, megabytes = np.array(counted).T
+    return float(np.polyfit(case.units(agent_steps) / 1000, megabytes, 1)[0])
+
+
+def table(case: Case, seen: list[Sample], warm: int) -> str:
+    """Samples from save to save in the warm-up, then in as many spans of whole saves as fit on a page."""
+    last = max(sample.agent_steps for sample in seen)
+    width = case.save_agent_steps * -(-(last - warm) // (SPANS * case.save_agent_steps))
+    ends = [*range(0, warm, case.save_agent_steps), *range(warm, last + width, width)]
+    lines = [f"{case.unit:>15}  samples   least  median    most MB"]
+    for begin, end in pairwise(ends):
+        # The save at the end of a span is made before the next step, so it belongs to that span.
+        found = [sample.megabytes for sample in seen if begin < sample.agent_steps <= end]
+        if found:
+            span = f"{max(0, case.units(begin)):,.0f}–{case.units(min(end, last)):,.0f}"
+            least, median, most = np.quantile(found, [0, 0.5, 1])
+            note = "  warm-up" if end <= warm else ""
+            lines.append(f"{span:>15}  {len(found):7d} {least:7.1f} {median:7.1f} {most:7.1f}{note}")
+    return "\n".join(lines)
+
+
+def measure(case: Case, units: int, every_seconds: float) -> bool:
+    """Trains, prints, and says whether memory grows by no more than is allowed."""
+    with tempfile.TemporaryDirectory() as place:
+        programs = Path(place) / "programs"
+        folders = write_runs(Path(place), case, units)
+        began = compile_first(folders, programs)
+        seen = watch(folders, programs, every_seconds)
+    warm = (began // case.save_agent_steps + WARM_UP_SAVES) * case.save_agent_steps
+    counted = [sample for sample in seen if sample.agent_steps > warm]
+    if not counted:
+        raise SystemExit(f"{units:,} {case.unit} end within the warm-up of {case.units(warm):,.0f}")
+    saves = -(-(case.agent_steps(units) - warm) // case.save_agent_steps)
+    print(f"{case.trainer}, {case.task}, cells in the pack: {case.cells}")
+    print(table(case, seen, warm))
+    print(
+        f"warm-up: {case.units(warm):,.0f} {case.unit}, the first {WARM_UP_SAVES} saves of this process among them; "
+        f"{saves} saves after it; most: {max(sample.megabytes for sample in seen):.0f} MB"
+    )
+    grown = slope(case, counted)
+    allowed = f"allowed: {ALLOWED_MEGABYTES:g}"
+    print(f"{grown:+.3f} MB per 1,000 {case.unit}, {len(counted)} samples by least squares ({allowed})", flush=True)
+    return grown <= ALLOWED_MEGABYTES
 
 
 def main() -> None:
     """Measures and prints."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--task", default="SafetyPointGoal1")
-    parser.add_argument("--updates", type=int, default=10_000)
-    parser.add_argument("--warm-up", type=float, default=0.3, help="fraction of the updates that is not counted")
-    parser.add_argument("--every-seconds", type=float, default=0.5)
+    parser.add_argument("--trainers", nargs="+", choices=list(CASES), default=list(CASES))
+    parser.add_argument("--units", type=int, default=10_000, help="updates or epochs, warm-up among them")
+    parser.add_argument("--every-seconds", type=float, default=0.25)
     asked = parser.parse_args()
-    with tempfile.TemporaryDirectory() as place:
-        programs = Path(place) / "programs"
-        folder = write_run(Path(place) / "run", asked.task, asked.updates)
-        compile_first(folder, programs)
-        seen = sample(folder, programs, asked.every_seconds)
-    slope, error = growth(seen, asked.warm_up)
-    print(f"{len(seen)} samples from update {seen[0][0]:,} to {seen[-1][0]:,}; {seen[-1][1]:.0f} MB at the end")
-    print(f"{slope:+.3f} ± {error:.3f} MB per 1,000 updates (allowed: {ALLOWED_MEGABYTES})")
-    sys.exit(slope > ALLOWED_MEGABYTES)
+    level = [measure(CASES[name], asked.units, asked.every_seconds) for name in asked.trainers]
+    sys.exit(not all(level))
 
 
 if __name__ == "__main__":

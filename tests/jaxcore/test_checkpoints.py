@@ -1,5 +1,7 @@
 """Named arrays on disk: back as they were, hashed by content, never pickled."""
 
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +36,40 @@ def test_a_tree_comes_back_from_disk_as_it_was(tmp_path: Path) -> None:
     assert back["part"].name == "part"
     jax.tree.map(np.testing.assert_array_equal, back, TREE)
     assert [leaf.dtype for leaf in jax.tree.leaves(back)] == [leaf.dtype for leaf in jax.tree.leaves(TREE)]
+
+
+def test_a_file_has_the_bytes_that_numpy_writes(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    arrays = {
+        "long": draw.normal(size=(3, 20_000)),
+        "cut": draw.normal(size=(4, 9_000, 3)).astype(np.float32)[:, :7_001],
+        "turned": draw.normal(size=(200, 300)).T,
+        "backwards": np.arange(40_000)[::-1],
+        "one": np.array(3, np.int32),
+        "flag": np.array(True),
+        "none": np.zeros((0, 3)),
+        "words": np.array(["some", "words"]),
+    }
+    write_arrays(tmp_path / "ours.npz", arrays)
+    np.savez(tmp_path / "theirs.npz", **arrays)
+    with zipfile.ZipFile(tmp_path / "ours.npz") as ours, zipfile.ZipFile(tmp_path / "theirs.npz") as theirs:
+        assert ours.namelist() == theirs.namelist()
+        assert [ours.read(name) for name in ours.namelist()] == [theirs.read(name) for name in theirs.namelist()]
+
+
+def test_writing_copies_little_however_long_an_array_is(tmp_path: Path) -> None:
+    rows = np.zeros((8, 100_000, 4), np.float32)[:, :99_999]
+    write_arrays(tmp_path / "warm.npz", {"rows": rows})
+    tracemalloc.start()
+    write_arrays(tmp_path / "a.npz", {"rows": rows})
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1e6 < rows.nbytes, f"{most / 1e6:.1f} MB"
+
+
+def test_what_would_be_pickled_is_not_written(tmp_path: Path) -> None:
+    with pytest.raises(TypeError):
+        write_arrays(tmp_path / "a.npz", {"trap": np.array([{"a": 1}], dtype=object)})
 
 
 def test_names_say_the_place_of_an_array() -> None:

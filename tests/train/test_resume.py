@@ -178,7 +178,7 @@ def test_a_pack_put_together_from_its_cells_is_what_it_was(
     state = restore(pack_of_three, newest)
     for index, name in enumerate(trained):
         facts = {"agent_steps": 1, "gradient_steps": 1, "task": "t", "frozen": False}
-        again = save_cell(RunWriter(RunFolder(tmp_path / name)), pack_of_three, state, index, facts)
+        again = save_cell(RunWriter(RunFolder(tmp_path / name)), state, index, facts)
         for file in ("agent.npz", "resume.npz"):
             before, after = (read_arrays(folder.root / file) for folder in (newest[index], again))
             assert before.keys() == after.keys()

@@ -22,17 +22,20 @@ def whole_lines(path: Path) -> Iterator[tuple[int, bytes]]:
                 yield number, line[:-1]
 
 
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """Every whole row that parses as a JSON object; broken ones are skipped (for logs, never for the ledger)."""
-    rows = []
+def each_row(path: Path) -> Iterator[dict[str, Any]]:
+    """Every whole row that parses as a JSON object, one by one; broken ones are skipped (for logs, not the ledger)."""
     for _, line in whole_lines(path):
         try:
             row = json.loads(line)
         except ValueError:
             continue
         if isinstance(row, dict):
-            rows.append(row)
-    return rows
+            yield row
+
+
+def read_rows(path: Path) -> list[dict[str, Any]]:
+    """All that each_row finds."""
+    return list(each_row(path))
 
 
 def mend_torn_tail(path: Path) -> bool:

@@ -1,6 +1,7 @@
 """Pytrees as plain files of named arrays: no pickle, no code, and a hash that names the parameters."""
 
 import hashlib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,12 @@ import numpy as np
 
 from dreamproof.base.errors import BrokenEvidence
 
+PIECES: dict[str, Any] = {
+    "flags": ["external_loop", "buffered", "zerosize_ok"],
+    "op_flags": ["readonly", "contig"],
+    "buffersize": 1 << 14,
+}
+
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     """Every array of a pytree on the host, under the name of its place."""
@@ -18,10 +25,18 @@ def named_arrays(tree: Any) -> dict[str, np.ndarray]:
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes one uncompressed .npz."""
-    with path.open("wb") as file:
-        named: dict[str, Any] = {name.replace("/", "|"): array for name, array in arrays.items()}
-        np.savez(file, **named)
+    """Writes one uncompressed .npz in small pieces; refuses what would have to be pickled.
+
+    np.savez copies up to 16 MB at once: those of a replay that grows never fit where the last ones were freed.
+    """
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, array in arrays.items():
+            header = np.lib.format.header_data_from_array_1_0(array)
+            with archive.open(name.replace("/", "|") + ".npy", "w", force_zip64=True) as file:
+                np.lib.format.write_array_header_1_0(file, header)
+                pieces: Any = np.nditer(array, order="F" if header["fortran_order"] else "C", **PIECES)
+                for piece in pieces:
+                    file.write(piece.view(np.uint8))
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:

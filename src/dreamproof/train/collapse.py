@@ -2,7 +2,7 @@
 
 from itertools import pairwise
 
-from dreamproof.base.lines import read_rows
+from dreamproof.base.lines import each_row, read_rows
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import CollapseRecord, SummaryRecord
 from dreamproof.settings.train import Collapse
@@ -12,7 +12,8 @@ Curve = dict[int, float]
 
 def validation_curve(run: RunFolder, until_agent_steps: int) -> Curve:
     """Mean validation returns by agent steps; of a step that was reached twice the later row counts."""
-    rows = [row for row in read_rows(run.metrics) if "validation/return" in row]
+    # Row by row: it is read at every save, and a run logs for as long as it trains.
+    rows = (row for row in each_row(run.metrics) if "validation/return" in row)
     found = {int(row["agent_steps"]): float(row["validation/return"]) for row in rows}
     return {steps: found[steps] for steps in sorted(found) if steps <= until_agent_steps}
 

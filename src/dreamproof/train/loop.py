@@ -183,7 +183,7 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
             state = _guard(job, state, index, done)
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
         facts |= {"frozen": index in job.frozen.replicas, "sources": job.pack.sources}
-        save_cell(writer, job.pack, state, index, facts)
+        save_cell(writer, state, index, facts)
         chosen = read_json(writer.run.selected)
         writer.keep_newest(job.cell.train.keep_checkpoints, {int(chosen["agent_steps"])} if chosen else set())
         curve = validation_curve(writer.run, done)

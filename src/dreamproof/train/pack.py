@@ -270,6 +270,35 @@ class Pack:
         return shared_episodes(self.env, policy, memory, episode_keys(0, split, episodes), params)
 
 
+def own_part(state: PackState, index: Any) -> PackState:
+    """What belongs to one replica, without the replica axis: its envs are (N, ...), counters are shared by all."""
+    replicas = len(state.action)
+
+    def own(tree: Any) -> Any:
+        return jax.tree.map(lambda x: x[index], eqx.filter(tree, eqx.is_array))
+
+    def own_envs(tree: Any) -> Any:
+        # The number of envs is named: physics without contacts keeps them in arrays of no numbers.
+        return jax.tree.map(lambda x: x.reshape(replicas, len(x) // replicas, *x.shape[1:])[index], tree)
+
+    return state._replace(
+        agent=own(state.agent),
+        memory=own(state.memory),
+        env=own_envs(state.env),
+        seen=own_envs(state.seen),
+        action=state.action[index],
+        replay=state.replay._replace(rows=state.replay.rows[index]),
+        sums=own(state.sums),
+    )
+
+
+def with_agent(agents: Any, index: Any, agent: Any) -> Any:
+    """The agents of a pack, with another in the place of one replica's."""
+    arrays, static = eqx.partition(agents, eqx.is_array)
+    changed = jax.tree.map(lambda all_replicas, one: all_replicas.at[index].set(one), arrays, agent)
+    return eqx.combine(changed, static)
+
+
 def held(changed: Any, before: Any, finite: Array) -> Any:
     """`changed` while a replica is finite; one that stopped being so stays as it was before, and the others go on."""
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), changed, before)

@@ -55,7 +55,7 @@ def probe(folder: RunFolder, micro_batches: int = 1) -> dict[str, Any]:
         done = int(state.env_steps) * job.pack.envs
         facts = checkpoint_facts(job.runs[0], done, int(state.agent.gradient_steps[0]), job.names)
         facts |= {"frozen": False, "sources": job.pack.sources}
-        saved = save_cell(job.writers[0], job.pack, state, 0, facts)
+        saved = save_cell(job.writers[0], state, 0, facts)
     with phase("restore"):
         again = restore(job.pack, [saved])
         same = jax.tree.map(

@@ -16,36 +16,39 @@ from dreamproof.runs.layout import CheckpointFolder
 from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.runs.records import RunSettings
 from dreamproof.runs.writer import RunWriter
-from dreamproof.train.pack import Pack, PackState
+from dreamproof.train.pack import Pack, PackState, own_part, with_agent
 from dreamproof.version import __version__
 
 AGENT_FILE = "agent.npz"
 RESUME_FILE = "resume.npz"
 
+# One program for all leaves, whichever the replica: leaf by leaf, every shape would be a program of its own, which the
+# process keeps with more than a megabyte of host memory.
+_compiled_own_part = eqx.filter_jit(own_part)
+_compiled_with_agent = eqx.filter_jit(with_agent)
 
-def cell_arrays(pack: Pack, state: PackState, index: int) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+
+def cell_arrays(cell: PackState) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
     """What the agent of one replica is, and what is needed beside it to go on as if never stopped."""
-    agent = named_arrays(jax.tree.map(lambda x: x[index], eqx.filter(state.agent, eqx.is_array)))
-    envs = slice(index * pack.envs, (index + 1) * pack.envs)
-    written = min(int(state.replay.written), state.replay.rows.shape[2])
+    written = min(int(cell.replay.written), cell.replay.rows.shape[1])
     rest = {
-        "memory": jax.tree.map(lambda x: x[index], state.memory),
-        "env": jax.tree.map(lambda x: x[envs], state.env),
-        "seen": jax.tree.map(lambda x: x[envs], state.seen),
-        "action": state.action[index],
-        "sums": jax.tree.map(lambda x: x[index], state.sums),
+        "memory": cell.memory,
+        "env": cell.env,
+        "seen": cell.seen,
+        "action": cell.action,
+        "sums": cell.sums,
         # Cut on the host: every new length of a slice on the device would be compiled and kept.
-        "rows": np.asarray(state.replay.rows[index])[:, :written],
-        "written": state.replay.written,
-        "env_steps": state.env_steps,
-        "episode": state.episode,
+        "rows": np.asarray(cell.replay.rows)[:, :written],
+        "written": cell.replay.written,
+        "env_steps": cell.env_steps,
+        "episode": cell.episode,
     }
-    return agent, named_arrays(rest)
+    return named_arrays(cell.agent), named_arrays(rest)
 
 
-def save_cell(writer: RunWriter, pack: Pack, state: PackState, index: int, facts: dict[str, Any]) -> CheckpointFolder:
+def save_cell(writer: RunWriter, state: PackState, index: int, facts: dict[str, Any]) -> CheckpointFolder:
     """Commits the checkpoint of one replica."""
-    agent, rest = cell_arrays(pack, state, index)
+    agent, rest = cell_arrays(_compiled_own_part(state, np.asarray(index, np.int32)))
 
     def write(folder: Path) -> None:
         write_arrays(folder / AGENT_FILE, agent)
@@ -84,7 +87,7 @@ def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:
     template = _template(pack)
     cells = []
     for index, folder in enumerate(folders):
-        agent, rest = cell_arrays(pack, template, index)
+        agent, rest = cell_arrays(own_part(template, index))
         found = read_arrays(folder.root / RESUME_FILE)
         rows = found.pop("rows")
         rest.pop("rows")
@@ -96,22 +99,27 @@ def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:
 
 def with_networks_of(state: PackState, index: int, folder: CheckpointFolder) -> PackState:
     """The pack with one replica's agent as it was in a checkpoint; counters, envs and replay stay."""
-    arrays, static = eqx.partition(state.agent, eqx.is_array)
-    now = jax.tree.map(lambda x: x[index], arrays)
-    before = fill(now, read_arrays(folder.root / AGENT_FILE), str(folder.root))
-    before = before._replace(gradient_steps=now.gradient_steps, finite=now.finite)
-    changed = jax.tree.map(lambda all_replicas, one: all_replicas.at[index].set(one), arrays, before)
-    return state._replace(agent=eqx.combine(changed, static))
+    arrays = eqx.filter(state.agent, eqx.is_array)
+    template = jax.tree.map(lambda x: _zeros(x.dtype, x.shape[1:]), arrays)
+    before = fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root))
+    counters = {name: np.asarray(getattr(arrays, name))[index] for name in ("gradient_steps", "finite")}
+    place = np.asarray(index, np.int32)
+    return state._replace(agent=_compiled_with_agent(state.agent, place, before._replace(**counters)))
 
 
 Arrays = dict[str, np.ndarray]
+
+
+def _zeros(dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """An array of any shape that holds one number."""
+    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _template(pack: Pack) -> PackState:
     """Shapes and dtypes of a pack as arrays that hold one zero each: nothing is compiled, nothing put on the device."""
 
     def zeros(leaf: Any) -> Any:
-        return np.broadcast_to(np.zeros((), leaf.dtype), leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+        return _zeros(leaf.dtype, leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
     shaped: PackState = jax.tree.map(zeros, eqx.filter_eval_shape(pack.init))
     return shaped
