@@ -8,7 +8,7 @@ import optax
 import pytest
 
 from dreamproof.nn.layers import Linear
-from dreamproof.nn.optimiser import AdamState, adam_step, follow, init_adam
+from dreamproof.nn.optimiser import AdamState, adam_step, flat_adam_step, flat_parameters, follow, init_adam
 
 RATE = 0.01
 GRADIENTS = jax.random.normal(jax.random.key(0), (20, 3, 2))
@@ -25,6 +25,18 @@ def test_steps_equal_the_textbook_adam_with_its_warm_up() -> None:
         ours, state = step.model, step.state
     np.testing.assert_allclose(ours, expected, rtol=1e-5)
     assert int(state.steps) == 20
+
+
+def test_steps_of_a_vector_are_those_of_the_model_it_stands_for() -> None:
+    model = Linear(jax.random.key(0), 3, 2)
+    flat, whole = flat_parameters(model)
+    state = flat_state = init_adam(model)
+    for gradient in GRADIENTS[:3]:
+        gradients = eqx.tree_at(lambda made: made.weight, eqx.filter(model, eqx.is_inexact_array), gradient)
+        step = adam_step(model, gradients, state, RATE, clip=1.0)
+        flat_step = flat_adam_step(flat, gradients, flat_state, RATE, clip=1.0)
+        (model, state), (flat, flat_state) = step[:2], flat_step[:2]
+    assert eqx.tree_equal(whole(flat), model)
 
 
 def test_after_the_warm_up_the_whole_rate_counts() -> None:

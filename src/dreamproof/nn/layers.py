@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.experimental.layout import Layout, with_layout_constraint
 
 NORM_EPSILON = 1e-4
 # Standard deviation of a unit normal cut at two sigma.
@@ -20,6 +21,11 @@ def truncated_normal(key: Array, shape: tuple[int, ...], fan_in: int, scale: flo
     """Weights with variance scale / fan_in, cut at two sigma (DreamerV3, 2023)."""
     sigma = (scale / fan_in) ** 0.5 / TRUNCATED_SIGMA
     return sigma * jax.random.truncated_normal(key, -2.0, 2.0, shape)
+
+
+def in_rows(x: Array) -> Array:
+    """`x` with its last axis innermost in memory, over which norms run, whatever a later product would prefer."""
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
 class Linear(eqx.Module):

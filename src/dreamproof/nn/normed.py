@@ -9,20 +9,33 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.nn.deferred import Tape, affine_gradient, scale_gradient
-from dreamproof.nn.layers import Linear
+from dreamproof.nn.deferred import Arrived, Recorded, Tape, affine_gradient, scale_gradient
+from dreamproof.nn.layers import Linear, in_rows
 
 EPSILON = 1e-5
+WHOLE = 32
+"""Inputs of a lowered network are a multiple of this, which tensor cores take without padding."""
 Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
 # initial(key, inputs, outputs) -> weight (inputs, outputs) and bias (outputs,)
 Initial = Callable[[Array, int, int], tuple[Array, Array]]
 
 
+@jax.custom_jvp
 def mish(x: Array) -> Array:
     """x·tanh(softplus(x)) with a single exponential."""
     grown = jnp.exp(jnp.minimum(x, 20.0))
     ratio = grown * (grown + 2.0)
     return x * (ratio / (ratio + 2.0))
+
+
+@mish.defjvp
+def _mish_slope(at: tuple[Array], moved: tuple[Array]) -> tuple[Array, Array]:
+    """With e = exp(x) and r = e(e + 2): r/(r + 2) + x·4e(e + 1)/(r + 2)²."""
+    (x,), (dx,) = at, moved
+    grown = jnp.exp(jnp.minimum(x, 20.0))
+    ratio = grown * (grown + 2.0)
+    inverse = 1.0 / (ratio + 2.0)
+    return mish(x), dx * (inverse * (ratio + x * (4.0 * grown * (grown + 1.0)) * inverse))
 
 
 def small_normal(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
@@ -64,17 +77,56 @@ class LayerNorm(eqx.Module):
     def __init__(self, size: int) -> None:
         self.scale, self.shift = jnp.ones(size), jnp.zeros(size)
 
-    def __call__(self, x: Array, tape: Tape | None = None) -> Array:
-        made = normalised(x) * self.scale + self.shift
-        return made if tape is None else tape(x, made)
+    def __call__(self, x: Array) -> Array:
+        return scaled(normalised(x), self.scale, self.shift)
 
 
+@jax.custom_vjp
+def scaled(x: Array, scale: Array, shift: Array) -> Array:
+    """x·scale + shift."""
+    return x * scale + shift
+
+
+def _scaled_forward(x: Array, scale: Array, shift: Array) -> tuple[Array, tuple[Array, Array]]:
+    return scaled(x, scale, shift), (x, scale)
+
+
+def _scaled_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
+    x, scale = kept
+    return gradient * scale, *scale_gradient(x, gradient)
+
+
+scaled.defvjp(_scaled_forward, _scaled_backward)
+
+
+@jax.custom_vjp
 def normalised(x: Array) -> Array:
     """Zero mean and unit variance over the last axis, in float32."""
+    mean, inverse = _statistics(x)
+    return (x.astype(jnp.float32) - mean) * inverse
+
+
+def _statistics(x: Array) -> tuple[Array, Array]:
+    """Mean and inverse deviation (..., 1), in float32."""
     wide = x.astype(jnp.float32)
+    mean = wide.mean(-1, keepdims=True)
     # Two means, one after the other, become a single kernel on a GPU; two sums at once over the same row do not.
-    centred = wide - wide.mean(-1, keepdims=True)
-    return centred * jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + EPSILON)
+    return mean, jax.lax.rsqrt(jnp.square(wide - mean).mean(-1, keepdims=True) + EPSILON)
+
+
+def _normalised_forward(x: Array) -> tuple[Array, Array]:
+    return normalised(x), x
+
+
+def _normalised_backward(x: Array, gradient: Array) -> tuple[Array]:
+    """The gradient without its mean and its share along what was made; again one mean after the other."""
+    mean, inverse = _statistics(x)
+    made = (x.astype(jnp.float32) - mean) * inverse
+    level = gradient - gradient.mean(-1, keepdims=True)
+    return ((inverse * (level - made * (level * made).mean(-1, keepdims=True))).astype(x.dtype),)
+
+
+normalised.defvjp(_normalised_forward, _normalised_backward)
 
 
 class Normed(eqx.Module):
@@ -85,20 +137,27 @@ class Normed(eqx.Module):
     order: Order = eqx.field(static=True)
 
     def __call__(self, x: Array, tape: Tape | None = None) -> Array:
-        return self.finish(product(self.linear, x, tape), tape)
+        y = in_rows(self.linear(x))
+        return in_rows(self.finish(y)) if tape is None else tape.output(self.finish(tape.product(y)))
 
-    def finish(self, y: Array, tape: Tape | None) -> Array:
+    def finish(self, y: Array) -> Array:
         """What follows the linear map."""
         if self.order == "mish_then_norm":
-            return self.norm(mish(y.astype(jnp.float32)), tape).astype(y.dtype)
-        normal = self.norm(y, tape)
+            return self.norm(mish(y.astype(jnp.float32))).astype(y.dtype)
+        normal = self.norm(y)
         return normal if self.order == "norm" else mish(normal).astype(y.dtype)
 
-
-def product(linear: Linear, x: Array, tape: Tape | None) -> Array:
-    """The linear map, noted on the tape."""
-    y = linear(x)
-    return y if tape is None else tape(x.astype(linear.dtype), y)
+    def finish_gradient(self, y: Array, arrived: Array) -> tuple[Array, tuple[Array, Array]]:
+        """What follows the linear map, for very many rows, and the gradients of scale and shift."""
+        assert self.order != "mish_then_norm"
+        # Behind the barrier all is done number by number, so that nothing of the size of `y` is kept in float32.
+        mean, inverse = jax.lax.optimization_barrier(_statistics(y))
+        normal = (y.astype(jnp.float32) - mean) * inverse
+        made = normal * self.norm.scale + self.norm.shift
+        if self.order == "norm":
+            return made, scale_gradient(normal, arrived.astype(jnp.float32))
+        made, pull = jax.vjp(lambda x: mish(x).astype(y.dtype), made)
+        return in_rows(made), scale_gradient(normal, *pull(arrived))
 
 
 class NormedMLP(eqx.Module):
@@ -129,65 +188,54 @@ class NormedMLP(eqx.Module):
         self.last = normed(keys[-1], shape, "norm") if last is None else make_linear(keys[-1], shape, last, dtype)
 
     def __call__(self, x: Array, tape: Tape | None = None) -> Array:
+        if tape is not None:
+            tape.begin(x.astype(self.hidden[0].linear.dtype))
         for layer in self.hidden:
             x = layer(x, tape)
-        return self._end(x, tape)
+        if isinstance(self.last, Normed):
+            return self.last(x, tape).astype(jnp.float32)
+        y = self.last(x)
+        return (y if tape is None else tape.product(y)).astype(jnp.float32)
 
-    def prepare(self, later: Array) -> Array:
-        """What the last inputs (..., later) and the bias add to the first linear map."""
-        linear = self.hidden[0].linear
-        assert linear.bias is not None
-        weight = linear.weight[linear.weight.shape[0] - later.shape[-1] :].astype(linear.dtype)
-        return later.astype(linear.dtype) @ weight + linear.bias.astype(linear.dtype)
-
-    def after(self, early: Array, time: float | None, prepared: Array, tape: Tape | None = None) -> Array:
-        """The network of [early, time, later]: all but the early inputs may be prepared for many calls at once."""
-        first, count = self.hidden[0], early.shape[-1]
-        dtype = first.linear.dtype
-        y = early.astype(dtype) @ first.linear.weight[:count].astype(dtype) + prepared
-        if time is not None:
-            y = y + (time * first.linear.weight[count]).astype(dtype)
-        if tape is not None:
-            times = [] if time is None else [jnp.full((*early.shape[:-1], 1), time, dtype)]
-            y = tape(jnp.concatenate([early.astype(dtype), *times], -1), y)
-        x = first.finish(y, tape)
-        for layer in self.hidden[1:]:
-            x = layer(x, tape)
-        return self._end(x, tape)
+    @property
+    def inputs(self) -> int:
+        """Numbers of one input."""
+        return self.hidden[0].linear.weight.shape[0]
 
     def lowered(self) -> "NormedMLP":
-        """The same with its products' weights in their precision already, for scans in which they take no gradient."""
+        """The same with its products' weights in their precision already, for scans in which they take no gradient.
+
+        It takes zeros behind its inputs, up to a multiple of WHOLE.
+        """
 
         def cast(linear: Any) -> Any:
             parts = (linear.weight.astype(linear.dtype), linear.bias.astype(linear.dtype))
             return eqx.tree_at(lambda made: (made.weight, made.bias), linear, parts)
 
-        return eqx.tree_at(_linears, self, [cast(linear) for linear in _linears(self)])
+        made = eqx.tree_at(_linears, self, [cast(linear) for linear in _linears(self)])
+        return eqx.tree_at(
+            _first_weight, made, replace_fn=lambda weight: jnp.pad(weight, ((0, -self.inputs % WHOLE), (0, 0)))
+        )
 
-    def _end(self, x: Array, tape: Tape | None) -> Array:
-        last = self.last(x, tape) if isinstance(self.last, Normed) else product(self.last, x, tape)
-        return last.astype(jnp.float32)
+    def deferred(self, recorded: Recorded, arrived: Arrived) -> "NormedMLP":
+        """The gradients of all parameters, from evaluations (T, K, B, ...) of the lowered network."""
+        x, gradients = recorded.given, list[Array]()
+        for place, layer in enumerate([*self.hidden, self.last]):
+            gradients += affine_gradient(x, arrived.products[place])
+            if isinstance(layer, Normed):
+                x, norm = layer.finish_gradient(recorded.made[place], arrived.outputs[place])
+                gradients += norm
+        gradients[0] = gradients[0][: self.inputs]
+        return eqx.tree_at(_parameters, eqx.filter(self, eqx.is_inexact_array), gradients)
 
-    def deferred(self, given: list[Array], arrived: list[Array]) -> "NormedMLP":
-        """The gradient of all parameters that calls of `after` in a scan leave to the end; both lists are (T, B, ...).
+    @property
+    def normed(self) -> int:
+        """Layers that end in a LayerNorm."""
+        return len(self.hidden) + isinstance(self.last, Normed)
 
-        The bias of the first map and the weights of its later inputs take theirs from what was prepared.
-        """
-        layers = [*self.hidden, self.last]
-        kinds = [kind for layer in layers for kind in (layer, getattr(layer, "norm", None)) if kind is not None]
-        gradients = []
-        for place, kind in enumerate(kinds):
-            seen, gained = given[place :: len(kinds)], arrived[place :: len(kinds)]
-            if isinstance(kind, LayerNorm):
-                gradients.append(scale_gradient([normalised(each) for each in seen], gained))
-            else:
-                gradients.append(affine_gradient(seen, gained))
-        first = self.hidden[0].linear
-        early, _ = gradients[0]
-        padded = jnp.zeros(first.weight.shape).at[: early.shape[0]].set(early)
-        gradients[0] = (padded, jnp.zeros(first.weight.shape[1]))
-        flat = [part for pair in gradients for part in pair]
-        return eqx.tree_at(lambda made: _parameters(made), eqx.filter(self, eqx.is_inexact_array), flat)
+
+def _first_weight(network: NormedMLP) -> Array:
+    return network.hidden[0].linear.weight
 
 
 def _linears(network: NormedMLP) -> list[Linear]:

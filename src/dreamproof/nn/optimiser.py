@@ -1,5 +1,6 @@
 """Adam over one flat vector with a global-norm clip. One fused kernel instead of one per tensor; the rate is traced."""
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -27,7 +28,7 @@ class Adam(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one optimiser step gives back."""
+    """What one optimiser step gives back; the model may be its flat vector."""
 
     model: Any
     state: AdamState
@@ -41,12 +42,26 @@ def init_adam(model: Any) -> AdamState:
     return AdamState(jnp.zeros(size), jnp.zeros(size), jnp.zeros((), jnp.int32))
 
 
+def flat_parameters(model: Any) -> tuple[Array, Callable[[Array], Any]]:
+    """All inexact arrays of `model` as one vector, and the way back from such a vector to a model."""
+    parameters, static = eqx.partition(model, eqx.is_inexact_array)
+    flat, unravel = ravel_pytree(parameters)
+    return flat, lambda vector: eqx.combine(unravel(vector), static)
+
+
 def adam_step(
     model: Any, gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam = Adam()
 ) -> Step:
     """One step, warmed up as the rule says; a gradient that is not finite changes nothing."""
-    parameters, static = eqx.partition(model, eqx.is_inexact_array)
-    flat, unravel = ravel_pytree(parameters)
+    flat, whole = flat_parameters(model)
+    step = flat_adam_step(flat, gradients, state, rate, clip, rule)
+    return step._replace(model=whole(step.model))
+
+
+def flat_adam_step(
+    flat: Array, gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam = Adam()
+) -> Step:
+    """The same for parameters that stay one vector, which spares many steps in a row to join and cut them each time."""
     gradient, _ = ravel_pytree(gradients)
     norm = jnp.sqrt(jnp.sum(gradient**2))
     finite = jnp.isfinite(norm)
@@ -60,7 +75,7 @@ def adam_step(
     kept = jax.tree.map(
         lambda new, old: jnp.where(finite, new, old), (moved, AdamState(first, second, count)), (flat, state)
     )
-    return Step(eqx.combine(unravel(kept[0]), static), kept[1], norm, finite)
+    return Step(kept[0], kept[1], norm, finite)
 
 
 def follow(slow: Any, fast: Any, fraction: float) -> Any:

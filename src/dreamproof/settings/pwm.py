@@ -77,9 +77,12 @@ class WorldModel(Settings):
     termination_scale: Traced = Field(1.0, ge=0)
     kept: Literal["everything", "products", "steps"] = Field(
         "products",
-        description="what the backward pass finds again: all, matrix products, or the latents of steps alone",
+        description="what the backward pass finds again, of dreams and of roll-outs that are not deferred: "
+        "all, matrix products, or the latents of steps alone",
     )
-    deferred: bool = Field(True, description="weight gradients of the dynamics in one product after all steps")
+    deferred: bool = Field(
+        True, description="weight gradients of the dynamics in one product after all steps; keeps matrix products"
+    )
     micro_batches: int = Field(
         1, ge=1, description="pieces in which a batch is worked through; the same batch in effect"
     )

@@ -46,14 +46,13 @@ def test_an_imagined_step_evaluates_the_network_so_often(
     variant: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = []
-    original = NormedMLP._end
+    original = NormedMLP.__call__
 
-    def counted(self: NormedMLP, x: jax.Array, tape: Any) -> jax.Array:
+    def counted(self: NormedMLP, x: jax.Array, tape: Any = None) -> jax.Array:
         calls.append(x.shape)
         return original(self, x, tape)
 
-    # The last layer ends every evaluation, however it began.
-    monkeypatch.setattr(NormedMLP, "_end", counted)
+    monkeypatch.setattr(NormedMLP, "__call__", counted)
     jax.eval_shape(made(variant).next, *some_step())
     assert len(calls) == expected
     assert Dynamics.model_validate(VARIANTS[variant]).evaluations == expected
@@ -78,6 +77,17 @@ def test_groups_stay_probabilities_over_sixteen_steps(variant: str) -> None:
     assert np.abs(walked[0] - np.asarray(z)).max() > 0.05
 
 
+@pytest.mark.parametrize("variant", list(VARIANTS))
+def test_dynamics_that_is_ready_steps_as_before(variant: str) -> None:
+    dynamics = made(variant, weight_factor=20.0)
+    step = (*some_step(), jax.random.key(3))
+    ready = dynamics.ready()
+    np.testing.assert_allclose(ready.next(*step), dynamics.next(*step), atol=1e-5)
+    lowered = eqx.tree_at(lambda made: made.network, ready, ready.network.lowered())
+    assert lowered.network.inputs % 32 == 0
+    np.testing.assert_allclose(lowered.next(*step), dynamics.next(*step), atol=1e-5)
+
+
 def test_a_velocity_has_no_mean_in_any_group_and_so_keeps_the_sums() -> None:
     dynamics = made("v1", weight_factor=20.0)
     z, given = some_step()
@@ -89,9 +99,8 @@ def test_a_velocity_has_no_mean_in_any_group_and_so_keeps_the_sums() -> None:
 @pytest.mark.parametrize(("integrator", "order"), [("euler", 1), ("heun", 2)])
 def test_integrators_have_the_order_of_their_rule(integrator: str, order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     # dx/dτ = x·(1 − τ) from x = 1 ends in exp(1/2).
-    monkeypatch.setattr(NormedMLP, "after", lambda self, x, time, prepared, tape: x * (1 - time))
-    monkeypatch.setattr(FlowDynamics, "_moving", lambda self, raw: raw)
-    monkeypatch.setattr(FlowDynamics, "_latent", lambda self, x: x)
+    monkeypatch.setattr(FlowDynamics, "velocity", lambda self, x, given, time, tape: x * (1 - time))
+    monkeypatch.setattr(FlowDynamics, "_latent", lambda self, x, known: x)
     errors = []
     for substeps in (4, 8):
         settings = Dynamics(kind="flow", integrator=integrator, substeps=substeps)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""However the gradient of the model is made, it is the same: deferred or not, recomputed or remembered, in pieces."""
+"""However a gradient is made, it is the same: deferred or not, recomputed or remembered, in pieces."""
 
 from typing import Any
 
@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 from tests.agents.pwm import toy
 
+from dreamproof.nn.simplex import simnorm
 from dreamproof.settings.traced import traced_values
 
 KINDS: dict[str, dict[str, Any]] = {
     "mlp": {"kind": "mlp"},
-    "flow": {"kind": "flow", "integrator": "heun", "substeps": 1},
+    "flow": {"kind": "flow", "integrator": "heun", "substeps": 2},
+    "logits": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "logits", "source_noise": 0.1},
+    "broken": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "broken"},
 }
 PLAIN: dict[str, Any] = {"deferred": False, "kept": "everything"}
 SMALL: dict[str, Any] = {"units": [8, 8], "latent": 8, "encoder_units": [8]}
@@ -38,3 +41,22 @@ def test_all_ways_to_the_gradient_lead_to_the_same(kind: str, way: dict[str, Any
     for name, value in expected.items():
         assert np.abs(value).max() > 0, name
         np.testing.assert_allclose(found[name], value, atol=3e-5 * np.abs(value).max(), rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "flow", "logits", "broken"])
+def test_deferred_gradients_reach_weights_start_and_what_is_given(kind: str) -> None:
+    keys = jax.random.split(jax.random.key(0), 4)
+    z = simnorm(jax.random.normal(keys[0], (5, 8)), 8)
+    given, weight = jax.random.normal(keys[1], (3, 5, 1)), jax.random.normal(keys[2], (4, 5, 8))
+
+    def gradients(way: dict[str, Any]) -> Any:
+        agent = toy.make_agent(dynamics=KINDS[kind], world_model=SMALL | way)
+
+        def end(told: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
+            return (weight * told[0].roll_out(*told[1:], keys[3])).sum()
+
+        found = eqx.filter_jit(eqx.filter_grad(end))((toy.lively(agent).model, z, given))
+        return jax.tree.leaves((found[0].dynamics, *found[1:]))
+
+    for found, expected in zip(gradients({}), gradients(PLAIN), strict=True):
+        np.testing.assert_allclose(found, expected, atol=3e-5 * np.abs(expected).max(), rtol=1e-3)

@@ -101,6 +101,57 @@ def test_the_nearest_point_of_the_simplex_is_found() -> None:
         np.testing.assert_allclose(point, np.maximum(given - threshold, 0), atol=1e-5)
 
 
+def _sorted_projection(x: jax.Array) -> jax.Array:
+    """The projection of groups of 8 in the form of its paper, with the slope that a compiler derives from it."""
+    shaped = grouped(x, 8)
+    high = jnp.flip(jnp.sort(shaped, -1), -1)
+    sums = (jnp.cumsum(high, -1) - 1) / jnp.arange(1, 9)
+    count = (high > sums).sum(-1, keepdims=True)
+    return jnp.maximum(shaped - jnp.take_along_axis(sums, count - 1, -1), 0).reshape(x.shape)
+
+
+def _plain_norm(x: jax.Array, scale: jax.Array, shift: jax.Array) -> jax.Array:
+    deviation = jnp.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    return (x - x.mean(-1, keepdims=True)) / deviation * scale + shift
+
+
+@pytest.mark.parametrize(
+    ("ours", "plain"),
+    [
+        (lambda x: on_simplex(x, 8), _sorted_projection),
+        (lambda x: simnorm(x, 8), lambda x: jax.nn.softmax(grouped(x, 8)).reshape(x.shape)),
+    ],
+    ids=["projection", "softmax"],
+)
+def test_slopes_that_are_written_down_are_those_of_the_plain_form(ours: Any, plain: Any) -> None:
+    x, weight = jax.random.normal(jax.random.key(0), (2, 50, 16))
+    made, pull = jax.vjp(ours, x)
+    expected, plain_pull = jax.vjp(plain, x)
+    np.testing.assert_allclose(made, expected, atol=1e-6)
+    np.testing.assert_allclose(pull(weight)[0], plain_pull(weight)[0], atol=1e-6)
+
+
+def test_what_is_known_takes_the_place_of_a_projection_and_has_its_slope() -> None:
+    x, weight = jax.random.normal(jax.random.key(0), (2, 50, 16))
+    for function in (on_simplex, simnorm):
+        made, pull = jax.vjp(lambda x, function=function: function(x, 8), x)
+        again, known_pull = jax.vjp(lambda x, function=function, made=made: function(x, 8, made), 0 * x)
+        np.testing.assert_array_equal(again, made)
+        np.testing.assert_array_equal(known_pull(weight)[0], pull(weight)[0])
+
+
+def test_all_gradients_of_a_layer_norm_are_those_of_the_plain_form() -> None:
+    x, weight = 2 + 3 * jax.random.normal(jax.random.key(0), (2, 7, 64))
+    scale, shift = 1 + jax.random.normal(jax.random.key(1), (2, 64))
+
+    def ours(x: jax.Array, scale: jax.Array, shift: jax.Array) -> jax.Array:
+        return eqx.tree_at(lambda norm: (norm.scale, norm.shift), LayerNorm(64), (scale, shift))(x)
+
+    found = jax.vjp(ours, x, scale, shift)[1](weight)
+    for one, expected in zip(found, jax.vjp(_plain_norm, x, scale, shift)[1](weight), strict=True):
+        np.testing.assert_allclose(one, expected, rtol=1e-4, atol=1e-4)
+
+
 def test_a_point_on_the_simplex_stays_where_it_is() -> None:
     z = simnorm(jax.random.normal(jax.random.key(0), (5, 16)), 8)
     np.testing.assert_allclose(on_simplex(z, 8), z, atol=1e-6)

@@ -23,7 +23,7 @@ from dreamproof.agents.pwm.behavior import (
 from dreamproof.agents.pwm.world_model import Windows, WorldModel, model_gradients
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
-from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, init_adam
+from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, flat_adam_step, flat_parameters, init_adam
 from dreamproof.settings.pwm import Pwm as Settings
 
 BEHAVIOR_ADAM = Adam(0.7, 0.95, 1e-8, 1)
@@ -236,39 +236,42 @@ class PwmAgent:
         )
         chosen = order[:, : size * settings.critic_batches].reshape(-1, size)
 
-        def one(carry: tuple[Any, AdamState, Array], index: Array) -> tuple[Any, Array]:
-            critics, adam, finite = carry
+        flat, whole = flat_parameters(state.critics)
+
+        def one(carry: tuple[Array, AdamState, Array], index: Array) -> tuple[Any, Array]:
+            flat, adam, finite = carry
             value, gradients = eqx.filter_value_and_grad(critic_loss)(
-                critics, z[index], flat_targets[index], flat_weights[index]
+                whole(flat), z[index], flat_targets[index], flat_weights[index]
             )
-            step = adam_step(critics, gradients, adam, rate, settings.critic_clip, BEHAVIOR_ADAM)
+            step = flat_adam_step(flat, gradients, adam, rate, settings.critic_clip, BEHAVIOR_ADAM)
             return (step.model, step.state, finite & step.finite), value
 
-        carry = (state.critics, state.optimisers["critics"], state.finite)
-        (critics, adam, finite), losses = jax.lax.scan(one, carry, chosen)
+        carry = (flat, state.optimisers["critics"], state.finite)
+        (flat, adam, finite), losses = jax.lax.scan(one, carry, chosen)
         optimisers = state.optimisers | {"critics": adam}
         metrics = {"critics/loss": losses.mean(), "critics/value": values.mean(), "critics/target": targets.mean()}
-        return state._replace(critics=critics, optimisers=optimisers, finite=finite), metrics
+        return state._replace(critics=whole(flat), optimisers=optimisers, finite=finite), metrics
 
     def _learn_model(
         self, state: PwmState, windows: Windows, key: Array, told: tuple[Array, dict[str, Array]]
     ) -> tuple[PwmState, dict[str, Array]]:
         """One step a batch, and the running scale of rewards."""
         rate, scales = told
+        flat, whole = flat_parameters(state.model)
 
-        def one(carry: tuple[Any, AdamState, Array], drawn: tuple[Windows, Array]) -> tuple[Any, dict[str, Array]]:
-            model, adam, finite = carry
-            gradients, metrics = self._model_gradients(model, *drawn, scales)
-            step = adam_step(model, gradients, adam, rate, self.settings.world_model.clip, MODEL_ADAM)
+        def one(carry: tuple[Array, AdamState, Array], drawn: tuple[Windows, Array]) -> tuple[Any, dict[str, Array]]:
+            flat, adam, finite = carry
+            gradients, metrics = self._model_gradients(whole(flat), *drawn, scales)
+            step = flat_adam_step(flat, gradients, adam, rate, self.settings.world_model.clip, MODEL_ADAM)
             metrics |= {"model/gradient_norm": step.gradient_norm}
             return (step.model, step.state, finite & step.finite), metrics
 
-        carry = (state.model, state.optimisers["model"], state.finite)
+        carry = (flat, state.optimisers["model"], state.finite)
         keys = jax.random.split(key, windows.reward.shape[0])
-        (model, adam, finite), metrics = jax.lax.scan(one, carry, (windows, keys))
+        (flat, adam, finite), metrics = jax.lax.scan(one, carry, (windows, keys))
         moments = update_moments(state.rewards, windows.reward[:, 1:], jax.vmap(lambda part: part.valid)(windows))
         optimisers = state.optimisers | {"model": adam}
-        state = state._replace(model=model, optimisers=optimisers, finite=finite, rewards=moments)
+        state = state._replace(model=whole(flat), optimisers=optimisers, finite=finite, rewards=moments)
         means = {name: value.mean() for name, value in metrics.items()}
         return state, means | {"model/reward_unit": reward_unit(moments, scales)}
 

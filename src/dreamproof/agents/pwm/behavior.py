@@ -97,7 +97,9 @@ class Critics(eqx.Module):
 
     def all(self, z: Array) -> Array:
         """Every member's value, (K, ...)."""
-        return eqx.filter_vmap(lambda member: member(z)[..., 0])(self.members)
+        # Each member is given its own view of z: products of all with one z would leave their rows in stripes.
+        views = jnp.broadcast_to(z, (self.members.hidden[0].norm.scale.shape[0], *z.shape))
+        return eqx.filter_vmap(lambda member, view: member(view)[..., 0])(self.members, views)
 
     def __call__(self, z: Array) -> Array:
         """The least value, (...)."""

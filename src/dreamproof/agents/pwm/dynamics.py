@@ -1,7 +1,7 @@
 """From one latent to the next: a plain network, or a velocity field that is integrated over one agent step.
 
 A latent is groups of probabilities. A velocity without mean in any group keeps their sums, so a flow along it ends near
-the simplex; the projection at its end mends signs only.
+the simplex; the projection at its end mends signs and what rounding left.
 """
 
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.nn.deferred import Tape
+from dreamproof.nn.layers import Linear
 from dreamproof.nn.normed import NormedMLP, small_normal
 from dreamproof.nn.simplex import centred, centred_logits, on_simplex, simnorm
 from dreamproof.settings.pwm import Dynamics as Settings
@@ -24,11 +25,14 @@ class Dynamics(Protocol):
 
     network: NormedMLP
 
-    def next(self, z: Array, given: Array, key: Array | None = None) -> Array:
-        """The latent (..., L) one agent step later; a key is needed only where flows start in noise."""
+    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
+        """The latent (..., L) one agent step later; a key is needed only where flows start in noise.
 
-    def advance(self, z: Array, prepared: Array, key: Array | None, tape: Tape | None = None) -> Array:
-        """The same from `network.prepare(given)`, which can be made for many steps at once."""
+        A tape records the evaluations of the network, or recalls them.
+        """
+
+    def ready(self) -> "Dynamics":
+        """The same, with all done that many calls have in common."""
 
     def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
         """Errors (...) of steps from `z` that reached `reached` and should have reached `target`."""
@@ -37,6 +41,20 @@ class Dynamics(Protocol):
 def squared_error(x: Array, target: Array) -> Array:
     """Mean over the last axis."""
     return jnp.square(x - target).mean(-1)
+
+
+def filled(parts: list[Array], network: NormedMLP) -> Array:
+    """The parts of an input beside each other, and zeros where the network takes more."""
+    missing = network.inputs - sum(part.shape[-1] for part in parts)
+    return jnp.concatenate([*parts, jnp.zeros((*parts[0].shape[:-1], missing))], -1)
+
+
+class CentredLinear(Linear):
+    """A linear map whose outputs have no mean in any group."""
+
+    def __init__(self, linear: Any, group: int) -> None:
+        self.weight, self.bias = centred(linear.weight, group), centred(linear.bias, group)
+        self.dtype = linear.dtype
 
 
 class MLPDynamics(eqx.Module):
@@ -50,14 +68,15 @@ class MLPDynamics(eqx.Module):
         sizes = (latent + given, *units)
         self.network = NormedMLP(key, sizes, latent, "norm_then_mish", (small_normal, None), dtype)
 
-    def next(self, z: Array, given: Array, key: Array | None = None) -> Array:
-        """One evaluation of the network."""
-        return self.advance(z, self.network.prepare(given), key)
-
-    def advance(self, z: Array, prepared: Array, key: Array | None, tape: Tape | None = None) -> Array:
+    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """One evaluation of the network."""
         del key
-        return simnorm(self.network.after(z, None, prepared, tape), self.group)
+        known = None if tape is None else tape.reached
+        return simnorm(self.network(filled([z, given], self.network), tape), self.group, known)
+
+    def ready(self) -> "MLPDynamics":
+        """Itself."""
+        return self
 
     def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
         """The error of the latent that was reached."""
@@ -83,28 +102,30 @@ class FlowDynamics(eqx.Module):
         inputs = (latent + given + 1, *units)
         self.network = NormedMLP(key, inputs, latent, "norm_then_mish", (small_normal, last), dtype)
 
-    def velocity(self, x: Array, given: Array, time: Array) -> Array:
+    def velocity(self, x: Array, given: Array, time: Array, tape: Tape | None = None) -> Array:
         """v(x, a, τ): one evaluation at times (..., 1)."""
-        return self._moving(self.network(jnp.concatenate([x, time, given], -1)))
+        return self._moving(self.network(filled([x, time, given], self.network), tape))
 
-    def next(self, z: Array, given: Array, key: Array | None = None) -> Array:
-        """Integrates from the latent, in equal substeps."""
-        return self.advance(z, self.network.prepare(given), key)
-
-    def advance(self, z: Array, prepared: Array, key: Array | None, tape: Tape | None = None) -> Array:
+    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """Integrates from the latent, in equal substeps."""
         x = self._source(z, key)
         width = 1.0 / self.settings.substeps
 
         def velocity(x: Array, time: float) -> Array:
-            return self._moving(self.network.after(x, time, prepared, tape))
+            return self.velocity(x, given, jnp.full((*x.shape[:-1], 1), time), tape)
 
         for index in range(self.settings.substeps):
             slope = velocity(x, index * width)
             if self.settings.integrator == "heun":
                 slope = 0.5 * (slope + velocity(x + width * slope, (index + 1) * width))
             x = x + width * slope
-        return self._latent(x)
+        return self._latent(x, None if tape is None else tape.reached)
+
+    def ready(self) -> "FlowDynamics":
+        """The same, with the means of groups taken out of the last weights once instead of out of every velocity."""
+        if self.settings.space == "broken":
+            return self
+        return eqx.tree_at(lambda made: made.network.last, self, CentredLinear(self.network.last, self.group))
 
     def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
         """The velocity's error at a random time of each straight line, and that of the latent which was reached."""
@@ -118,16 +139,18 @@ class FlowDynamics(eqx.Module):
         return {"dynamics": squared_error(velocity, end - source), "endpoint": squared_error(reached, target)}
 
     def _moving(self, raw: Array) -> Array:
-        return simnorm(raw, self.group) if self.settings.space == "broken" else centred(raw, self.group)
+        if self.settings.space == "broken":
+            return simnorm(raw, self.group)
+        return raw if isinstance(self.network.last, CentredLinear) else centred(raw, self.group)
 
     def _coordinates(self, z: Array) -> Array:
         return centred_logits(z, self.group, LEAST_PROBABILITY) if self.settings.space == "logits" else z
 
-    def _latent(self, x: Array) -> Array:
+    def _latent(self, x: Array, known: Array | None) -> Array:
         """Back from the flow's coordinates to the latent's."""
         if self.settings.space == "simplex":
-            return on_simplex(x, self.group)
-        return simnorm(x, self.group) if self.settings.space == "logits" else x
+            return on_simplex(x, self.group, known)
+        return simnorm(x, self.group, known) if self.settings.space == "logits" else x
 
     def _source(self, z: Array, key: Array | None) -> Array:
         x = self._coordinates(z)

@@ -13,7 +13,16 @@ from jax import Array
 from dreamproof.agents.pwm.dynamics import FlowDynamics, MLPDynamics, make_dynamics
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
-from dreamproof.nn.deferred import Tape, empty_taps
+from dreamproof.nn.deferred import (
+    Arrived,
+    Memory,
+    Recorded,
+    Tape,
+    arrived_at,
+    brought_together,
+    memory_of,
+    told_apart,
+)
 from dreamproof.nn.heads import SymlogTwoHot, coin_loss
 from dreamproof.nn.normed import NormedMLP, silent, small_normal
 from dreamproof.nn.simplex import simnorm
@@ -108,41 +117,28 @@ class WorldModel(eqx.Module):
 
     def roll_out(self, z: Array, given: Array, key: Array) -> Array:
         """Latents (T+1, B, L) from `z` on, along what is given (T, B, ...); open loop."""
-        return self.tapped_roll_out(z, given, key, None)[0]
+        dynamics, keys = self.dynamics.ready(), jax.random.split(key, given.shape[0])
+        if self.settings.world_model.deferred:
+            return deferred_roll_out((dynamics, z, given), keys, unroll(self.settings))
 
-    def tapped_roll_out(
-        self, z: Array, given: Array, key: Array, taps: list[Array] | None
-    ) -> tuple[Array, list[Array]]:
-        """The same, with taps (T, ...) in place of gradients of the dynamics' weights, and what its maps were given."""
-        dynamics = self.dynamics if taps is None else self.fixed_dynamics
+        def step(now: Array, told: tuple[Array, Array]) -> tuple[Array, Array]:
+            following = dynamics.next(now, *told)
+            return following, following
 
-        def step(now: Array, told: tuple[Array, Array, Any]) -> tuple[Array, tuple[Array, list[Array]]]:
-            prepared, step_key, step_taps = told
-            tape = None if step_taps is None else Tape(step_taps)
-            following = dynamics.advance(now, prepared, step_key, tape)
-            return following, (following, [] if tape is None else tape.given)
-
-        told = (self.dynamics.network.prepare(given), jax.random.split(key, given.shape[0]), taps)
-        _, (later, kept) = jax.lax.scan(remembering(step, self.settings), z, told, unroll=unroll(self.settings))
-        return jnp.concatenate([z[None], later]), kept
+        remembered = remembering(step, self.settings)
+        _, later = jax.lax.scan(remembered, z, (given, keys), unroll=unroll(self.settings))
+        return jnp.concatenate([z[None], later])
 
     @property
     def fixed_dynamics(self) -> MLPDynamics | FlowDynamics:
         """The dynamics without gradients of its own, its weights in the precision of its products."""
-        fixed = jax.lax.stop_gradient(self.dynamics)
-        return eqx.tree_at(lambda made: made.network, fixed, fixed.network.lowered())
+        return fixed(self.dynamics.ready())
 
-    def taps(self, given: Array) -> list[Array]:
-        """Empty taps for a roll-out along `given` (T, B, ...)."""
-        tape = Tape()
 
-        def step(prepared: Array) -> Array:
-            latent = self.settings.world_model.widths.latent
-            start = jnp.zeros((*prepared.shape[:-1], latent))
-            return self.dynamics.advance(start, prepared, jax.random.key(0), tape)
-
-        jax.eval_shape(step, self.dynamics.network.prepare(given[0]))
-        return empty_taps(tape.made, given.shape[0], self.dynamics.network.hidden[0].linear.dtype)
+def fixed(dynamics: MLPDynamics | FlowDynamics) -> MLPDynamics | FlowDynamics:
+    """The dynamics without gradients of its own, its weights in the precision of its products."""
+    still = jax.lax.stop_gradient(dynamics)
+    return eqx.tree_at(lambda made: made.network, still, still.network.lowered())
 
 
 def unroll(settings: Settings) -> int:
@@ -160,6 +156,64 @@ def remembering(step: Any, settings: Settings) -> Any:
     return jax.checkpoint(step, policy=policy, prevent_cse=False)
 
 
+Moved = tuple[MLPDynamics | FlowDynamics, Array, Array]
+"""Dynamics that is ready, first latents (B, L), and what is given (T, B, ...)."""
+
+
+@eqx.filter_custom_vjp
+def deferred_roll_out(moved: Moved, keys: Array, unroll: int) -> Array:
+    """Latents (T+1, B, L); the weights' gradients are made after the backward pass, for all steps at once."""
+    return _recorded_roll_out(moved, keys, unroll)[0]
+
+
+def _recorded_roll_out(moved: Moved, keys: Array, unroll: int) -> tuple[Array, Recorded]:
+    """Latents, and what was recorded (T, K, B, ...)."""
+    dynamics, z, given = moved
+    still = fixed(dynamics)
+
+    def step(now: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Recorded]]:
+        tape = Tape()
+        following = still.next(now, *told, tape)
+        return following, (following, told_apart(tape.recorded(), 0))
+
+    _, (later, recorded) = jax.lax.scan(step, z, (given, keys), unroll=unroll)
+    return jnp.concatenate([z[None], later]), brought_together(recorded)
+
+
+def _forward(perturbed: Any, moved: Moved, keys: Array, unroll: int) -> tuple[Array, tuple[Array, Recorded]]:
+    del perturbed
+    z, recorded = _recorded_roll_out(moved, keys, unroll)
+    return z, (z, recorded)
+
+
+def _backward(
+    kept: tuple[Array, Recorded], gradient: Array, perturbed: Any, moved: Moved, keys: Array, unroll: int
+) -> Moved:
+    del perturbed
+    (z, recorded), (dynamics, _, given) = kept, moved
+    still = fixed(dynamics)
+
+    def step(arrived: Array, told: tuple[Any, ...]) -> tuple[Array, tuple[Array, Arrived]]:
+        own, before, reached, given, key, noted = told
+
+        def again(before: Array, given: Array, memory: Memory) -> Array:
+            return still.next(before, given, key, Tape(memory, reached))
+
+        _, pull = jax.vjp(again, before, given, memory_of(noted, dynamics.network.normed))
+        earlier, at_given, found = pull(arrived + own)
+        return earlier, (at_given, told_apart(arrived_at(found), 1 + len(noted.made)))
+
+    told = (gradient[1:], z[:-1], z[1:], given, keys, recorded)
+    first, (at_given, arrived) = jax.lax.scan(step, jnp.zeros_like(z[0]), told, reverse=True, unroll=unroll)
+    network = dynamics.network.deferred(recorded, brought_together(arrived))
+    whole = eqx.tree_at(lambda made: made.network, eqx.filter(dynamics, eqx.is_inexact_array), network)
+    return whole, first + gradient[0], at_given
+
+
+deferred_roll_out.def_fwd(_forward)
+deferred_roll_out.def_bwd(_backward)
+
+
 def joined(action: Array, task: Array | None) -> Array:
     """What the dynamics and the reward are given beside the latent: task vector, then action."""
     if task is None:
@@ -171,18 +225,8 @@ def model_gradients(
     model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
 ) -> tuple[Any, dict[str, Array]]:
     """The gradient of the loss, and what is logged of it."""
-    if not model.settings.world_model.deferred:
-        (_, (metrics, _)), gradients = eqx.filter_value_and_grad(_loss, has_aux=True)(
-            (model, None), windows, key, scales
-        )
-        return gradients[0], metrics
-    taps = model.taps(joined(windows.action[1:], model.task_vector(windows.task)))
-    (_, (metrics, kept)), (gradients, arrived) = eqx.filter_value_and_grad(_loss, has_aux=True)(
-        (model, taps), windows, key, scales
-    )
-    rest = model.dynamics.network.deferred(kept, arrived)
-    whole = jax.tree.map(jnp.add, gradients.dynamics.network, rest)
-    return eqx.tree_at(lambda made: made.dynamics.network, gradients, whole), metrics
+    (_, metrics), gradients = eqx.filter_value_and_grad(world_model_loss, has_aux=True)(model, windows, key, scales)
+    return gradients, metrics
 
 
 def world_model_loss(
@@ -192,20 +236,12 @@ def world_model_loss(
 
     Transitions after the end of an episode do not count.
     """
-    total, (metrics, _) = _loss((model, None), windows, key, scales)
-    return total, metrics
-
-
-def _loss(
-    tapped: tuple[WorldModel, list[Array] | None], windows: Windows, key: Array, scales: dict[str, Array]
-) -> tuple[Array, tuple[dict[str, Array], list[Array]]]:
-    model, taps = tapped
     roll_key, loss_key = jax.random.split(key)
     task = model.task_vector(windows.task)
     given = joined(windows.action[1:], task)
     wide = None if task is None else jnp.broadcast_to(task, (*windows.reward[1:].shape, task.shape[-1]))
     target = jax.lax.stop_gradient(model.encode(windows.observation[1:], wide))
-    z, kept = model.tapped_roll_out(model.encode(windows.observation[0], task), given, roll_key, taps)
+    z = model.roll_out(model.encode(windows.observation[0], task), given, roll_key)
     losses = model.dynamics.losses(z[:-1], given, z[1:], target, loss_key)
     losses |= judgement_losses(model, z, given, windows)
     assert set(losses) == set(LOSSES), set(losses)
@@ -216,7 +252,7 @@ def _loss(
     assert all(loss.shape == weights.shape for loss in losses.values()), weights.shape
     means = {name: shares[name] * (weights * loss).mean(1).sum() / steps for name, loss in losses.items()}
     total = sum((scales[f"{name}_scale"] * mean for name, mean in means.items()), start=jnp.zeros(()))
-    return total, ({f"model/{name}": mean for name, mean in means.items()}, kept)
+    return total, {f"model/{name}": mean for name, mean in means.items()}
 
 
 def judgement_losses(model: WorldModel, z: Array, given: Array, windows: Windows) -> dict[str, Array]:
