@@ -1,5 +1,6 @@
 """The certificate's promise: coverage by simulation, ranks and areas by hand."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -60,3 +61,10 @@ def test_the_area_under_the_curve_by_hand() -> None:
     assert auroc(np.array([1.0, 1.0]), np.array([1.0, 1.0])) == 0.5
     # Of four pairs (0.1|0.5 against 0.3|0.5) two are right, one is a tie, one is wrong.
     assert auroc(np.array([0.1, 0.5]), np.array([0.3, 0.5])) == pytest.approx((2 + 0.5) / 4)
+
+
+def test_scores_of_many_cells_are_compiled_once(caplog: pytest.LogCaptureFixture) -> None:
+    scores(np.zeros((60, 7)), np.zeros((60, 7)), 0.5, seed=0)
+    with jax.log_compiles():
+        scores(np.ones((60, 7)), np.ones((60, 7)), 0.9, seed=1)
+    assert [record for record in caplog.records if "Compiling" in record.getMessage()] == []
