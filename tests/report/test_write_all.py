@@ -99,9 +99,7 @@ def test_an_arm_that_is_safe_where_the_reference_is_not_is_not_simply_dropped(tm
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
     answer = text[text.index("> ➤") : text.index("\n\n", text.index("> ➤"))]
-    assert (
-        "It also keeps it under hallu2 (2.000), where `baseline` breaks it (9.000); these conditions" in answer
-    )
+    assert "It also keeps it under hallu2 (2.000), where `baseline` breaks it (9.000); these conditions" in answer
     assert "- `baseline` breaks the limit: cost 9.000 > 5 under hallu2." in text
     assert "under hallu2 it keeps the limit and `baseline` does not" in text and "Drop `full`" not in text
 
