@@ -179,11 +179,25 @@ def test_a_plan_that_can_never_decide_is_told(imported_study: Callable[..., Path
     assert ("hopeless_plan" in codes(imported_study(rows, seeds=seeds))) == hopeless
 
 
-def test_an_unknown_kind_of_shift_is_told(tmp_path: Path) -> None:
+def test_the_evaluators_word_on_the_kind_of_a_shift_counts(tmp_path: Path) -> None:
     plan = Plan(more={"conditions": ["id", "hallu2", "mass_x2"]}, curves=False)
     root = make_study(tmp_path / "study", plan)
     assert "kind_unknown" not in codes(root)  # the evaluator said it
     assert "proxy" in codes(root)
+
+
+def test_an_unknown_kind_of_shift_is_told(imported_study: Callable[..., Path]) -> None:
+    root = imported_study(WHOLE)
+    assert "kind_unknown" not in codes(root)
+    declared = (root / "study.yaml").read_text()
+    (root / "study.yaml").write_text(declared.replace("{name: shifted, kind: genuine}", "shifted"))
+    assert codes(root)["kind_unknown"].facts == {"condition": "shifted"}
+
+
+def test_a_condition_that_nobody_evaluated_yet_may_be_of_any_kind(tmp_path: Path) -> None:
+    gone = tuple((f"{arm}/{seed}", "mass_x2") for arm in ("baseline", "full") for seed in range(5))
+    plan = Plan(arms=("baseline", "full"), missing_evals=gone, more={"conditions": ["id", "hallu2", "mass_x2"]})
+    assert "kind_unknown" not in codes(make_study(tmp_path / "study", plan))
 
 
 def test_seeds_have_one_mean_each_whatever_the_episodes(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from dreamproof.report.data import FINAL, TRAIN, Evidence, Group, TrainFacts
+from dreamproof.report.data import FINAL, Evidence, Group, TrainFacts
 from dreamproof.report.validation import fallen_cells
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.describe import falls_into_two_groups, finite_values
@@ -318,11 +318,13 @@ def _selection_layouts(evidence: Evidence) -> Iterable[Lint]:
 
 
 def _proxies(evidence: Evidence) -> Iterable[Lint]:
+    """Where nothing was evaluated yet nothing is claimed, and the evaluator may still say which kind it is."""
+    evaluated = {condition for (_, condition), facts in evidence.evals.items() if facts.evaluated}
     for condition in evidence.conditions:
         kind = evidence.kind(condition)
         if kind == "proxy":
             yield Lint("proxy", WARN, {"condition": condition})
-        elif kind == "unknown" and condition != TRAIN:
+        elif kind == "unknown" and condition in evaluated:
             yield Lint("kind_unknown", NOTE, {"condition": condition})
 
 
