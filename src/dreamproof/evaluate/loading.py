@@ -11,12 +11,17 @@ import numpy as np
 from dreamproof.agents.api import Agent
 from dreamproof.agents.registry import make_agent
 from dreamproof.base.errors import BadInput, BrokenEvidence
-from dreamproof.base.files import read_json
 from dreamproof.envs.api import Env
 from dreamproof.envs.registry import make_for
 from dreamproof.jaxcore.checkpoints import fill, named_arrays, parameter_hash, read_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
-from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
+from dreamproof.runs.reader import (
+    checkpoint_fault,
+    newest_good_checkpoint,
+    read_checkpoint,
+    read_settings,
+    selected_agent_steps,
+)
 from dreamproof.runs.records import CheckpointRecord, RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.strict import validate
@@ -52,8 +57,8 @@ def load(run: RunFolder, which: str) -> Loaded | None:
 
 
 def _selected(run: RunFolder) -> CheckpointFolder | None:
-    chosen = read_json(run.selected)
-    folder = run.checkpoint(int(chosen["agent_steps"])) if chosen else None
+    chosen = selected_agent_steps(run)
+    folder = None if chosen is None else run.checkpoint(chosen)
     return folder if folder is not None and folder.root.is_dir() else None
 
 

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import read_json
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
-from dreamproof.runs.reader import read_checkpoint, read_collapses, read_evaluation, read_summary
+from dreamproof.runs.reader import read_checkpoint, read_collapses, read_evaluation, read_summary, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study, read_study
 from dreamproof.study.events import Row
@@ -324,8 +323,8 @@ def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: 
 
 def _checkpoints(run: RunFolder, record: EvaluationRecord) -> dict[str, EvaluatedCheckpoint]:
     """What was evaluated, by checkpoint; where the final one is the one that was selected it stands for both."""
-    chosen, final = read_json(run.selected), record.checkpoints.get(FINAL)
-    if SELECTED in record.checkpoints or final is None or not chosen or chosen["agent_steps"] != final.agent_steps:
+    final = record.checkpoints.get(FINAL)
+    if SELECTED in record.checkpoints or final is None or selected_agent_steps(run) != final.agent_steps:
         return record.checkpoints
     return record.checkpoints | {SELECTED: final}
 

@@ -60,6 +60,12 @@ def read_summary(run: RunFolder) -> SummaryRecord | None:
     return _read(run.summary, SummaryRecord)
 
 
+def selected_agent_steps(run: RunFolder) -> int | None:
+    """Where the checkpoint lies that validated best; None where none was selected."""
+    chosen = read_json(run.selected)
+    return int(chosen["agent_steps"]) if chosen else None
+
+
 def read_collapses(run: RunFolder) -> list[CollapseRecord]:
     """Sudden falls of the validation return, oldest first; of a step that was reached twice the later row counts."""
     found = {}

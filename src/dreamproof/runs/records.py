@@ -92,7 +92,10 @@ class Trail(Record):
 
 
 class EvaluationRecord(Record):
-    """evaluations/CONDITION.json: `final` is the headline; `selected` was chosen on validation layouts."""
+    """evaluations/CONDITION.json: `final` is the headline; `selected` was chosen on validation layouts.
+
+    It is left out where the final one was selected.
+    """
 
     condition: str
     kind: Literal["in_distribution", "proxy", "genuine"]

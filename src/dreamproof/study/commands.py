@@ -150,12 +150,8 @@ def _memory_share(study: Study) -> dict[str, str]:
 
 def _module_places() -> dict[str, str]:
     """PYTHONPATH in full: an attempt runs beside the study file, where relative parts of it would lead nowhere."""
-    told = os.environ.get("PYTHONPATH")
-    return (
-        {}
-        if not told
-        else {"PYTHONPATH": os.pathsep.join(str(Path(part).resolve()) for part in told.split(os.pathsep))}
-    )
+    parts = [str(Path(part).resolve()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    return {"PYTHONPATH": os.pathsep.join(parts)} if parts else {}
 
 
 def working_folder(study: Study, beside: Path) -> Path:

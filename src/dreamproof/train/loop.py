@@ -15,7 +15,7 @@ from dreamproof.envs.episodes import Episodes
 from dreamproof.envs.registry import make_for
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
-from dreamproof.runs.reader import read_checkpoint, read_settings
+from dreamproof.runs.reader import read_checkpoint, read_settings, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, RunSettings
 from dreamproof.runs.writer import RunWriter
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
@@ -184,8 +184,8 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
         facts |= {"frozen": index in job.frozen.replicas, "sources": job.pack.sources}
         save_cell(writer, state, index, facts)
-        chosen = read_json(writer.run.selected)
-        writer.keep_newest(job.cell.train.keep_checkpoints, {int(chosen["agent_steps"])} if chosen else set())
+        chosen = selected_agent_steps(writer.run)
+        writer.keep_newest(job.cell.train.keep_checkpoints, set() if chosen is None else {chosen})
         curve = validation_curve(writer.run, done)
         writer.write_summary(summarise(curve, past_collapses(writer.run, done + 1)))
     return state
@@ -199,7 +199,8 @@ def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
     if best is None or index in job.frozen.replicas:
         return state
     used = sum(record.rolled_back_to is not None for record in past)
-    chosen = int((read_json(writer.run.selected) or {"agent_steps": best})["agent_steps"])
+    chosen = selected_agent_steps(writer.run)
+    chosen = best if chosen is None else chosen
     if done >= job.agent_steps:
         target, deed = None, "left as it is: training is over, and the final agent is the one that counts"
     elif used >= settings.rollbacks:

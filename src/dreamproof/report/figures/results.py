@@ -30,6 +30,7 @@ GRID_POINTS = 200
 MANY_SEED_LINES = 12
 MANY_ARMS = 8
 MOST_PANELS = 4
+LIMIT: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 2))}
 DRAWABLE = 1e100  # beyond this the arithmetic of an axis overflows
 
 
@@ -60,9 +61,7 @@ def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None
         if own:
             _draw_arm_curves(axes, own, styles[arm], arm)
     if limit is not None:
-        axes.axhline(
-            limit, color=INK, linewidth=1.2, linestyle=(0, (2, 2)), label=f"{telling.words('axis.limit')} {limit:g}"
-        )
+        axes.axhline(limit, **LIMIT, label=f"{telling.words('axis.limit')} {limit:g}")
     _frame(axes, curves, [*_draw_floors(axes, telling, metric, curves), *([] if limit is None else [limit])])
     axes.set_xlabel(telling.words("axis.agent_steps"))
     axes.set_ylabel(", ".join(sorted({curve.name for curve in curves.values()})))
@@ -179,7 +178,7 @@ def _bars(telling: Telling, metric: str, limit: float | None) -> Figure | None:
     shown = [arm for arm in arms if any(_values(evidence, arm, name, metric) for name in conditions)]
     entries, names = [_bar_entry(styles[arm]) for arm in shown], list(shown)
     if limit is not None:
-        entries.append(axes.axhline(limit, color=INK, linewidth=1.2, linestyle=(0, (2, 2))))
+        entries.append(axes.axhline(limit, **LIMIT))
         names.append(f"{telling.words('axis.limit')} {limit:g}")
     place_legend(figure, entries, names)
     return figure
@@ -205,7 +204,7 @@ def _forest(telling: Telling, conditions: list[str], metric: str, limit: float |
         axes.set_title(f"{telling.condition(condition)}{proxy}")
         axes.set_xlabel(metric)
         if limit is not None:
-            axes.axvline(limit, color=INK, linewidth=1.2, linestyle=(0, (2, 2)))
+            axes.axvline(limit, **LIMIT)
     all_axes[0].set_yticks(range(len(evidence.arms)), evidence.arms)
     all_axes[0].set_ylim(len(evidence.arms) - 0.4, -0.6)
     return figure
@@ -293,7 +292,7 @@ def score_against_cost(telling: Telling) -> Figure | None:
     if not drawn:
         return None
     limit = f"{telling.words('axis.limit')} {constraint.at_most:g}"
-    axes.axvline(constraint.at_most, color=INK, linewidth=1.2, linestyle=(0, (2, 2)), label=limit)
+    axes.axvline(constraint.at_most, **LIMIT, label=limit)
     checkpoint = next(iter(found.values())).checkpoint
     axes.set_xlabel(constraint.name if checkpoint == FINAL else f"{constraint.name}@{checkpoint}")
     axes.set_ylabel(f"{metric} · {telling.condition(next(iter(found.values())).condition)}")
