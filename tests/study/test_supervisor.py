@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from benchmarks.small_study import declare
 
-from dreamproof.base.files import write_json
+from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.runs.records import ExitRecord
 from dreamproof.runs.writer import RunWriter
@@ -124,6 +124,21 @@ def test_no_more_attempts_than_slots_run_at_a_time(tmp_path: Path) -> None:
     stage.supervisor.start()
     stage.supervisor.start()
     assert len(stage.backend.started) == 3
+
+
+def test_an_attempt_gets_the_gpu_that_the_fewest_others_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    stage = Stage(tmp_path, backend={"slots": 3})
+    stage.supervisor.recover()
+    stage.supervisor.start()
+    stage.train(stage.cells_of("a000002")[0])
+    stage.backend.end("a000002")
+    stage.supervisor.scan()
+    stage.supervisor.judge()
+    stage.supervisor.remedy()
+    stage.supervisor.start()
+    orders = [read_json(stage.opened.folder.attempt(name).order) for name in stage.backend.started]
+    assert [order["environment"]["CUDA_VISIBLE_DEVICES"] for order in orders] == ["2", "5", "2", "5"]
 
 
 def test_a_narrowed_call_ends_when_its_part_is_proven(tmp_path: Path) -> None:

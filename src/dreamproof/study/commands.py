@@ -4,6 +4,7 @@ import os
 import re
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.study.devices import attempts_on_one, gpus_here, least_taken
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
 PLAIN = ("python", "run_dir", "seed", "arm", "agent_steps", "condition", "episodes", "flags", "micro_batches")
@@ -125,9 +127,10 @@ def evaluate_commands(study: Study, targets: list[Target], conditions: list[str]
     return [[sys.executable, "-m", "dreamproof.evaluate", *folders, "--conditions", ",".join(conditions)]]
 
 
-def environment(study: Study, targets: list[Target]) -> dict[str, str]:
-    """Variables that an attempt gets beside the supervisor's own."""
+def environment(study: Study, targets: list[Target], taken: Iterable[str] = ()) -> dict[str, str]:
+    """Variables that an attempt gets beside the supervisor's own; `taken` are the GPUs of attempts that run."""
     own = study.trainer.environment if isinstance(study.trainer, CommandTrainer) else {}
+    gpus = gpus_here()
     return {
         # The last words of a dying Python must reach the log.
         "PYTHONUNBUFFERED": "1",
@@ -135,17 +138,18 @@ def environment(study: Study, targets: list[Target]) -> dict[str, str]:
         "DREAMPROOF_RUN_DIR": str(targets[0].run.root),
         "DREAMPROOF_MICRO_BATCHES": str(targets[0].micro_batches),
         **_module_places(),
-        **_memory_share(study),
+        **least_taken(study, gpus, taken),
+        **_memory_share(study, len(gpus)),
         **own,
     }
 
 
-def _memory_share(study: Study) -> dict[str, str]:
-    """Attempts of our own trainers that run side by side share the device's memory; the first would take most of it."""
-    slots = study.backend.slots if study.backend.kind == "local" and isinstance(study.trainer, str) else 1
-    if slots == 1 or MEMORY_SHARE in os.environ:
+def _memory_share(study: Study, gpus: int) -> dict[str, str]:
+    """Attempts of our own trainers on one GPU share its memory; the first would take most of it."""
+    sharing = attempts_on_one(study, gpus) if isinstance(study.trainer, str) else 1
+    if sharing == 1 or MEMORY_SHARE in os.environ:
         return {}
-    return {MEMORY_SHARE: f"{0.9 / slots:.3f}"}
+    return {MEMORY_SHARE: f"{0.9 / sharing:.3f}"}
 
 
 def _module_places() -> dict[str, str]:

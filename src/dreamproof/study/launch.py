@@ -18,6 +18,7 @@ from dreamproof.study.commands import (
     working_folder,
     write_settings,
 )
+from dreamproof.study.devices import VISIBLE
 from dreamproof.study.events import AttemptStarted, Event, Remedy
 from dreamproof.study.evidence import faulty_newest, kept_agent_steps, prove_evaluations, prove_training
 from dreamproof.study.opening import OpenStudy
@@ -107,7 +108,7 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
     order = Order(
         name,
         commands,
-        environment(study, targets),
+        environment(study, targets, _taken_gpus(opened)),
         str(working_folder(study, opened.beside)),
         event.row(),
         study.backend.memory_limit_bytes,
@@ -128,6 +129,13 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
             f"{error.filename or folder.root}: cannot be written: {error.strerror}", f"ls -ld {opened.folder.root}"
         ) from None
     return folder, event
+
+
+def _taken_gpus(opened: OpenStudy) -> list[str]:
+    """What attempts that run were given, as their orders tell."""
+    orders = [read_json(opened.folder.attempt(name).order) for name in opened.state.open_attempts]
+    given = [order.get("environment", {}).get(VISIBLE) for order in orders if isinstance(order, dict)]
+    return [value for value in given if value is not None]
 
 
 def seen_from(root: Path, words: list[str]) -> list[str]:

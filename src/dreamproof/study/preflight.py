@@ -22,6 +22,7 @@ from dreamproof.study.adapters import find_adapter
 from dreamproof.study.backends.slurm_commands import SlurmCommands
 from dreamproof.study.cluster_preflight import ClusterPreflight, Probe, ask_and_run
 from dreamproof.study.commands import Target, environment, run_settings, train_commands, working_folder
+from dreamproof.study.devices import attempts_on_one, gpus_here
 from dreamproof.study.diagnose import Evidence, diagnose
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.processes import family, resident_bytes
@@ -306,7 +307,7 @@ def _judge_needs(
         "host_bytes": host * side_by_side if host else None,
         "host_total_bytes": total,
         "host_available_bytes": available,
-        "device_bytes": _device_need(study, device),
+        "device_bytes": _device_need(study, device, len(gpus_here())),
         "device_total_bytes": _device_total(study, facts),
         "disk_bytes": missing * (KEPT_CHECKPOINTS * checkpoint + LOG_BYTES_PER_CELL) if checkpoint else None,
         "disk_free_bytes": machine.disk_free_bytes(opened.folder.root),
@@ -320,7 +321,7 @@ def _judge_needs(
         )
         if needs[need] is not None and needs[has] is not None and needs[need] > needs[has]
     ]
-    warnings = []
+    warnings = money_warnings(study, len(gpus_here()))
     if needs["host_bytes"] is not None and available < needs["host_bytes"] <= total:
         warnings.append(
             f"host memory needs {bytes_text(needs['host_bytes'])}, only {bytes_text(available)} are free at present"
@@ -347,14 +348,21 @@ def _largest(checks: list[ArmCheck], *keys: str) -> int:
     return max(found)
 
 
-def _device_need(study: Study, device: int) -> int | None:
-    """Bytes on one device: a pack multiplies what one cell takes, and a share of a GPU is taken several times."""
+def _device_need(study: Study, device: int, gpus: int) -> int | None:
+    """Bytes on one device: a pack multiplies what one cell takes, and attempts may share a device."""
     if not device:
         return None
-    share = study.money.gpus_per_attempt
-    on_one = int(1 / share) if 0 < share < 1 else 1
     packed = 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
-    return device * packed * min(on_one, study.backend.slots)
+    return device * packed * attempts_on_one(study, gpus)
+
+
+def money_warnings(study: Study, gpus: int) -> list[str]:
+    """A warning where more GPUs are paid for than this machine has."""
+    counted = study.backend.slots * study.money.gpus_per_attempt
+    if study.backend.kind != "local" or not gpus or not study.money.price_per_gpu_hour or counted <= gpus:
+        return []
+    share = gpus / study.backend.slots
+    return [f"money counts {counted:g} GPUs, this machine has {gpus}: say gpus_per_attempt: {share:g} under 'money'"]
 
 
 def _arm_line(check: ArmCheck) -> str:
