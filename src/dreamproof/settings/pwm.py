@@ -41,7 +41,6 @@ class Dynamics(Settings):
     source_noise: float = Field(
         0.0, ge=0, description="flow: standard deviation of tangent noise on where a flow starts"
     )
-    stop_source: bool = Field(False, description="flow: no gradient into where a flow starts")
 
     @property
     def evaluations(self) -> int:
@@ -70,6 +69,9 @@ class WorldModel(Settings):
     clip: float = Field(20.0, gt=0)
     dynamics_scale: Traced = Field(1.0, ge=0, description="weight of the next latent's error, or of the flow matching")
     endpoint_scale: Traced = Field(0.0, ge=0, description="flow: weight of the integrated latent's error")
+    source_pull: Traced = Field(
+        1.0, ge=0, le=1, description="flow: share of the gradient that draws where a flow starts towards where it ends"
+    )
     reward_scale: Traced = Field(1.0, ge=0)
     least_reward_unit: Traced = Field(
         1.0, gt=0, description="rewards count in multiples of their root mean square, but never of less than this"

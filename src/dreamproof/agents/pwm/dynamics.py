@@ -34,8 +34,13 @@ class Dynamics(Protocol):
     def ready(self) -> "Dynamics":
         """The same, with all done that many calls have in common."""
 
-    def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
-        """Errors (...) of steps from `z` that reached `reached` and should have reached `target`."""
+    def losses(
+        self, z: Array, given: Array, ends: tuple[Array, Array], pull: Array | float, key: Array
+    ) -> dict[str, Array]:
+        """Errors (...) of steps from `z`; `ends` are the latents that were reached and that should have been.
+
+        `pull` is the share of the gradient by which a flow draws `z` towards its end.
+        """
 
 
 def squared_error(x: Array, target: Array) -> Array:
@@ -78,10 +83,12 @@ class MLPDynamics(eqx.Module):
         """Itself."""
         return self
 
-    def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
+    def losses(
+        self, z: Array, given: Array, ends: tuple[Array, Array], pull: Array | float, key: Array
+    ) -> dict[str, Array]:
         """The error of the latent that was reached."""
-        del z, given, key
-        error = squared_error(reached, target)
+        del z, given, pull, key
+        error = squared_error(*ends)
         return {"dynamics": error, "endpoint": error}
 
 
@@ -127,16 +134,17 @@ class FlowDynamics(eqx.Module):
             return self
         return eqx.tree_at(lambda made: made.network.last, self, CentredLinear(self.network.last, self.group))
 
-    def losses(self, z: Array, given: Array, reached: Array, target: Array, key: Array) -> dict[str, Array]:
+    def losses(
+        self, z: Array, given: Array, ends: tuple[Array, Array], pull: Array | float, key: Array
+    ) -> dict[str, Array]:
         """The velocity's error at a random time of each straight line, and that of the latent which was reached."""
         time_key, noise_key = jax.random.split(key)
-        source = self._source(z, noise_key)
-        if self.settings.stop_source:
-            source = jax.lax.stop_gradient(source)
-        end = self._coordinates(target)
+        source, end = self._source(z, noise_key), self._coordinates(ends[1])
         time = jax.random.uniform(time_key, (*z.shape[:-1], 1))
         velocity = self.velocity((1 - time) * source + time * end, given, time)
-        return {"dynamics": squared_error(velocity, end - source), "endpoint": squared_error(reached, target)}
+        # The way to the end is what the velocity should be; by it latents also learn to lie close to their successors.
+        way = end - pull * source - (1 - pull) * jax.lax.stop_gradient(source)
+        return {"dynamics": squared_error(velocity, way), "endpoint": squared_error(*ends)}
 
     def _moving(self, raw: Array) -> Array:
         if self.settings.space == "broken":

@@ -242,7 +242,7 @@ def world_model_loss(
     wide = None if task is None else jnp.broadcast_to(task, (*windows.reward[1:].shape, task.shape[-1]))
     target = jax.lax.stop_gradient(model.encode(windows.observation[1:], wide))
     z = model.roll_out(model.encode(windows.observation[0], task), given, roll_key)
-    losses = model.dynamics.losses(z[:-1], given, z[1:], target, loss_key)
+    losses = model.dynamics.losses(z[:-1], given, (z[1:], target), scales["source_pull"], loss_key)
     losses |= judgement_losses(model, z, given, windows)
     assert set(losses) == set(LOSSES), set(losses)
     steps = windows.reward.shape[0] - 1
@@ -252,7 +252,11 @@ def world_model_loss(
     assert all(loss.shape == weights.shape for loss in losses.values()), weights.shape
     means = {name: shares[name] * (weights * loss).mean(1).sum() / steps for name, loss in losses.items()}
     total = sum((scales[f"{name}_scale"] * mean for name, mean in means.items()), start=jnp.zeros(()))
-    return total, {f"model/{name}": mean for name, mean in means.items()}
+    # Errors say nothing where all latents are alike, so what they vary by is told too.
+    spread = target.var((0, 1)).mean()
+    unexplained = (windows.valid * losses["endpoint"]).sum() / (windows.valid.sum() * spread + 1e-12)
+    told = means | {"spread": spread, "unexplained": unexplained}
+    return total, {f"model/{name}": jax.lax.stop_gradient(value) for name, value in told.items()}
 
 
 def judgement_losses(model: WorldModel, z: Array, given: Array, windows: Windows) -> dict[str, Array]:
