@@ -31,6 +31,8 @@ SHOWN = (
     "model/entities",
     "model/dynamics",
     "model/reward",
+    "model/spread",
+    "model/unexplained",
     "dream/cost",
     "dream/return",
     "plan/safe_fraction",
