@@ -299,3 +299,13 @@ def test_shares_add_up_exactly(milliseconds: int, count_of: int) -> None:
 def test_a_union_covers_every_second_once(spans: list[tuple[int, int]]) -> None:
     covered = {second for start, end in spans for second in range(start, end)}
     assert union_seconds(spans) == len(covered)
+
+
+def test_an_evaluation_that_was_stopped_still_tells_what_one_costs() -> None:
+    story = Story(study(conditions=["id", "far", "farther"]))
+    story.start("a1", 0, cells=("a/0", "b/0"), work="evaluate", conditions=["id", "far", "farther"])
+    story.end("a1", 60, 60.0, 0, 0, cause="stopped_by_user")
+    for cell in ("a/0", "b/0"):
+        story.add(60, "eval_proven", cell=cell, condition="id", episodes=3, parameter_hash="0" * 64, attempt="a1")
+    state = StudyState.replay(story.rows)
+    assert state.tally.seconds_per_evaluation() == 30.0

@@ -70,8 +70,6 @@ class Spending:
         """GPU-seconds of everything declared and not proven: the study's own forecast where it has one."""
         if self.forecast_seconds is not None:
             return self.forecast_seconds
-        if self.forecast_seconds is not None:
-            return self.forecast_seconds
         if self.missing_cells and self.seconds_per_cell is None:
             return None
         return self.missing_cells * (self.seconds_per_cell or 0.0) + self.missing_evals * (self.seconds_per_eval or 0.0)
@@ -95,13 +93,8 @@ def count_spending(evidence: Evidence) -> Spending:
     _count_imported(evidence, spending)
     trained = [facts.wall_seconds for facts in evidence.cells.values() if facts.trained and facts.wall_seconds]
     spending.seconds_per_cell = sum(trained) / len(trained) if trained else None
-    done = [
-        attempt.wall_seconds / max(1, len(attempt.cells))
-        for attempt in evidence.attempts
-        if attempt.work == "evaluate" and attempt.cause == "completed" and attempt.wall_seconds
-    ]
-    conditions = max(1, spending.conditions)
-    spending.seconds_per_eval = sum(done) / len(done) / conditions if done else None
+    if evidence.state is not None:
+        spending.seconds_per_eval = evidence.state.tally.seconds_per_evaluation()
     return spending
 
 

@@ -386,6 +386,16 @@ class StudyState:
     def _on_eval_proven(self, row: Row) -> None:
         known = self.known_eval(row["cell"], row["condition"])
         known.proof, known.unproven = EvalProof(row["episodes"], row["parameter_hash"]), None
+        attempt = self.attempts.get(row.get("attempt") or "")
+        if attempt is not None and attempt.cause not in (None, "completed"):
+            self._tally_part(attempt)
+
+    def _tally_part(self, attempt: AttemptState) -> None:
+        """Takes in one proof of an evaluation that did not come to its end; its time counts with the first."""
+        made = [self.known_eval(cell, condition) for cell in attempt.cells for condition in attempt.conditions]
+        proven = sum(one.proof is not None and attempt.name in one.attempts[-1:] for one in made)
+        self.tally.evaluations += 1
+        self.tally.evaluation_seconds += (attempt.wall_seconds or 0.0) if proven == 1 else 0.0
 
     def _on_proof_lost(self, row: Row) -> None:
         if row.get("condition") is not None:

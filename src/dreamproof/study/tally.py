@@ -42,5 +42,5 @@ class Tally:
         return sum(end - start for start, end in whole.spans)
 
     def seconds_per_evaluation(self) -> float | None:
-        """Wall seconds of one eval cell, over evaluations that were completed."""
+        """Wall seconds of one eval cell, over attempts that proved any."""
         return self.evaluation_seconds / self.evaluations if self.evaluations else None
