@@ -6,11 +6,19 @@ together, over all steps, yield the gradients of the weights. That spares the ba
 addition to a buffer as large as the weights in every evaluation.
 """
 
+import functools
+import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from dreamproof.nn.layers import in_rows
+
+SHARED, SHARES = 2**16, 4
+"""A product over so many rows is made in so many shares: more pieces of equal work, which keep a whole GPU busy."""
 
 
 class Recorded(NamedTuple):
@@ -41,6 +49,8 @@ def _recalled_forward(made: Array, saved: Array) -> tuple[Array, None]:
 
 def _recalled_backward(nothing: None, gradient: Array) -> tuple[Array, Array]:
     del nothing
+    # The barrier has what is kept copied, rather than made anew from what is wider.
+    gradient = jax.lax.optimization_barrier(gradient)
     return gradient, gradient
 
 
@@ -76,18 +86,22 @@ class Memory(NamedTuple):
 class Tape:
     """One step of a scan: records the evaluations of a network, or recalls them from a memory.
 
-    `reached` is what a step that is recalled ended in.
+    `reached` is the end of what is being recalled.
     """
 
-    def __init__(self, memory: Memory | None = None, reached: Array | None = None) -> None:
-        self.memory, self.reached = memory, reached
+    def __init__(self, memory: Memory | None = None) -> None:
+        self.memory = memory
+        self.reached: Array | None = None
         self.given: list[Array] = []
         self.made: list[list[Array]] = []
 
-    def begin(self, given: Array) -> None:
-        """A network is evaluated; products and outputs of its layers follow."""
+    def begin(self, given: Array) -> Array:
+        """A network is evaluated on this; products and outputs of its layers follow."""
+        # The barrier has it copied, rather than made anew from what is wider.
+        given = jax.lax.optimization_barrier(given) if self.memory is None else given
         self.given.append(given)
         self.made.append([])
+        return given
 
     def product(self, made: Array) -> Array:
         """What the next layer's product made, or had made when it was recorded."""
@@ -118,30 +132,73 @@ def arrived_at(gradients: Memory) -> Arrived:
     return Arrived(*([jnp.stack(layer) for layer in kind] for kind in gradients))
 
 
-def told_apart(tree: Any, first: int) -> Any:
-    """Arrays (K, B, F) of one step of a scan with ever more axes in front, `first` of them to begin with.
-
-    What a scan collects starts as zeros. Zeros of one shape are one array to the compiler, which then copies it.
-    """
-    leaves, kind = jax.tree.flatten(tree)
-    apart = [leaf.reshape((1,) * (first + place) + leaf.shape) for place, leaf in enumerate(leaves)]
-    return jax.tree.unflatten(kind, apart)
+Step = Callable[[Any, Any], tuple[Any, Any]]
+"""(what goes on, what is told) → what goes on, and what is collected."""
 
 
-def brought_together(tree: Any) -> Any:
-    """What a scan collected of arrays that were told apart, (T, K, B, F)."""
-    return jax.tree.map(lambda leaf: leaf.reshape(leaf.shape[0], *leaf.shape[-3:]), tree)
+def collecting_scan(step: Step, first: Any, told: Any, reverse: bool = False) -> tuple[Any, Any]:
+    """jax.lax.scan, but memory for what it collects is taken as it is, where jax.lax.scan fills it with zeros."""
+    witness = jax.tree.leaves(told)[0]
+    length = witness.shape[0]
+    shapes = jax.eval_shape(lambda: step(first, jax.tree.map(lambda leaf: leaf[0], told))[1])
+    blank = functools.partial(_blank, witness, length)
+
+    def one(carry: tuple[Any, Any], at: tuple[Array, Any]) -> tuple[tuple[Any, Any], None]:
+        (now, rows), (place, told) = carry, at
+        now, made = step(now, told)
+        return (now, jax.tree.map(lambda row, part: _written(row, part, place), rows, made)), None
+
+    carry = (first, jax.tree.map(blank, shapes))
+    (last, rows), _ = jax.lax.scan(one, carry, (jnp.arange(length), told), reverse=reverse)
+    return last, rows
+
+
+def _blank(witness: Array, length: int, part: jax.ShapeDtypeStruct) -> Array:
+    """Memory for so many parts, filled with whatever it holds; for all replicas' where the witness is of many."""
+    shape = (length, *part.shape)
+
+    @jax.custom_batching.custom_vmap
+    def taken(witness: Array) -> Array:
+        del witness
+        return jax.lax.empty(shape, part.dtype)
+
+    @taken.def_vmap
+    def _(size: int, batched: list[bool], witness: Array) -> tuple[Array, bool]:
+        del batched, witness
+        return jax.lax.empty((size, *shape), part.dtype), True
+
+    return taken(witness)
+
+
+@jax.custom_batching.custom_vmap
+def _written(rows: Array, part: Array, place: Array) -> Array:
+    """`rows` with one of them replaced."""
+    return jax.lax.dynamic_update_index_in_dim(rows, part, place, 0)
+
+
+@_written.def_vmap
+def _(size: int, batched: list[bool], rows: Array, part: Array, place: Array) -> tuple[Array, bool]:
+    """All replicas write at the same place. Told in general, JAX would make a scatter of it, which is slow."""
+    assert not batched[2], "replicas write at one place"
+    rows, part = (
+        one if known else jnp.broadcast_to(one, (size, *one.shape))
+        for one, known in zip((rows, part), batched[:2], strict=True)
+    )
+    return jax.lax.dynamic_update_slice_in_dim(rows, part[:, None], place, axis=1), True
 
 
 def affine_gradient(given: Array, arrived: Array) -> tuple[Array, Array]:
     """Gradients of weight (in, out) and bias (out,) of one affine map from all its calls (..., in) and (..., out)."""
-    rows = tuple(range(given.ndim - 1))
-    weight = jax.lax.dot_general(given, arrived, ((rows, rows), ((), ())), preferred_element_type=jnp.float32)
-    return weight, arrived.sum(rows, dtype=jnp.float32)
+    rows = given.size // given.shape[-1]
+    shares = math.gcd(rows, SHARES) if rows >= SHARED else 1
+    given, arrived = (part.reshape(shares, -1, part.shape[-1]) for part in (given, arrived))
+    weight = jax.lax.dot_general(given, arrived, (((1,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32)
+    # Without the barrier the compiler takes the shares together again.
+    return jax.lax.optimization_barrier(weight).sum(0), arrived.sum((0, 1), dtype=jnp.float32)
 
 
 def scale_gradient(given: Array, arrived: Array) -> tuple[Array, Array]:
     """Gradients of scale and shift (F,) of one elementwise map from all its calls, both (..., F) in float32."""
     # As parts of complex numbers both sums are one reduction, into which a GPU takes what makes them; two are not.
-    both = jax.lax.complex(given * arrived, arrived).sum(range(given.ndim - 1))
+    both = in_rows(jax.lax.complex(given * arrived, arrived)).sum(range(given.ndim - 1))
     return both.real, both.imag

@@ -43,13 +43,16 @@ class Linear(eqx.Module):
         self.dtype = dtype
 
     def __call__(self, x: Array) -> Array:
+        y = self.product(x)
+        return y if self.bias is None else y + self.bias.astype(self.dtype)
+
+    def product(self, x: Array) -> Array:
+        """The same without the bias."""
         x, weight = x.astype(self.dtype), self.weight.astype(self.dtype)
         inputs = weight.shape[0]
         if inputs > NARROW:
-            y = x @ weight
-        else:
-            y = functools.reduce(jnp.add, [x[..., i : i + 1] * weight[i] for i in range(inputs)])
-        return y if self.bias is None else y + self.bias.astype(self.dtype)
+            return x @ weight
+        return functools.reduce(jnp.add, [x[..., i : i + 1] * weight[i] for i in range(inputs)])
 
 
 class Norm(eqx.Module):

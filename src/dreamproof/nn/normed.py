@@ -1,7 +1,8 @@
 """Networks of TD-MPC2 (2024) and PWM (2024): linear layers with LayerNorm and Mish, in either order."""
 
+import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import equinox as eqx
@@ -129,6 +130,53 @@ def _normalised_backward(x: Array, gradient: Array) -> tuple[Array]:
 normalised.defvjp(_normalised_forward, _normalised_backward)
 
 
+Affine = tuple[Array, Array, Array]
+"""What a layer adds to its product, and by what it scales and shifts what was normalised."""
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
+def finished(y: Array, affine: Affine, order: Order) -> Array:
+    """LayerNorm and, unless `order` leaves it out, Mish of a product; only that is kept for the backward pass."""
+    bias, scale, shift = affine
+    return _ended(normalised(y + bias.astype(y.dtype)) * scale + shift, y.dtype, order)
+
+
+def _ended(normal: Array, dtype: Any, order: Order) -> Array:
+    return normal if order == "norm" else mish(normal).astype(dtype)
+
+
+def _finished_backward(order: Order, kept: tuple[Array, Affine], arrived: Array) -> tuple[Array, Affine]:
+    # Behind the barrier nothing is found to be the same as on the way there, which would be kept for it in float32.
+    y, (bias, scale, shift) = jax.lax.optimization_barrier(kept[0]), kept[1]
+    y = y + bias.astype(y.dtype)
+    _, pull = jax.vjp(lambda y: _ended(normalised(y) * scale + shift, y.dtype, order), y)
+    # This one keeps the sum from asking for a wider copy.
+    (at_product,) = jax.lax.optimization_barrier(pull(arrived))
+    at_bias = at_product.sum(range(y.ndim - 1), dtype=jnp.float32)
+    return at_product, (at_bias, *_scale_gradients(y, (scale, shift), arrived, order)[1])
+
+
+finished.defvjp(lambda y, affine, order: (finished(y, affine, order), (y, affine)), _finished_backward)
+
+
+def _scale_gradients(
+    y: Array, norm: Sequence[Array], arrived: Array, order: Order
+) -> tuple[Array, tuple[Array, Array]]:
+    """What becomes of very many rows behind the bias, and the gradients of scale and shift, which are `norm`."""
+    # Behind the barrier all is done number by number, so that nothing of the size of `y` is kept in float32.
+    mean, inverse = jax.lax.optimization_barrier(_moments(y))
+    normal = (y.astype(jnp.float32) - mean) * inverse
+    made, pull = jax.vjp(lambda x: _ended(x, y.dtype, order), normal * norm[0] + norm[1])
+    return in_rows(made), scale_gradient(normal, *pull(arrived.astype(made.dtype)))
+
+
+def _moments(x: Array) -> tuple[Array, Array]:
+    """Mean and inverse deviation (..., 1), in float32, from a single pass over many rows."""
+    wide = x.astype(jnp.float32)
+    both = jax.lax.complex(wide, wide * wide).mean(-1, keepdims=True)
+    return both.real, jax.lax.rsqrt(jnp.maximum(both.imag - both.real**2, 0.0) + EPSILON)
+
+
 class Normed(eqx.Module):
     """Linear, then LayerNorm and Mish in the given order; `norm` leaves Mish out."""
 
@@ -137,27 +185,27 @@ class Normed(eqx.Module):
     order: Order = eqx.field(static=True)
 
     def __call__(self, x: Array, tape: Tape | None = None) -> Array:
-        y = in_rows(self.linear(x))
+        y = in_rows(self.linear.product(x))
         return in_rows(self.finish(y)) if tape is None else tape.output(self.finish(tape.product(y)))
 
+    @property
+    def affine(self) -> Affine:
+        """What is added to the product, and the LayerNorm's scale and shift."""
+        assert self.linear.bias is not None
+        return self.linear.bias, self.norm.scale, self.norm.shift
+
     def finish(self, y: Array) -> Array:
-        """What follows the linear map."""
-        if self.order == "mish_then_norm":
-            return self.norm(mish(y.astype(jnp.float32))).astype(y.dtype)
-        normal = self.norm(y)
-        return normal if self.order == "norm" else mish(normal).astype(y.dtype)
+        """What follows the product."""
+        if self.order != "mish_then_norm":
+            return finished(y, self.affine, self.order)
+        y = y + self.affine[0].astype(y.dtype)
+        return self.norm(mish(y.astype(jnp.float32))).astype(y.dtype)
 
     def finish_gradient(self, y: Array, arrived: Array) -> tuple[Array, tuple[Array, Array]]:
-        """What follows the linear map, for very many rows, and the gradients of scale and shift."""
+        """What follows the product, for very many rows, and the gradients of scale and shift."""
         assert self.order != "mish_then_norm"
-        # Behind the barrier all is done number by number, so that nothing of the size of `y` is kept in float32.
-        mean, inverse = jax.lax.optimization_barrier(_statistics(y))
-        normal = (y.astype(jnp.float32) - mean) * inverse
-        made = normal * self.norm.scale + self.norm.shift
-        if self.order == "norm":
-            return made, scale_gradient(normal, arrived.astype(jnp.float32))
-        made, pull = jax.vjp(lambda x: mish(x).astype(y.dtype), made)
-        return in_rows(made), scale_gradient(normal, *pull(arrived))
+        bias, *norm = self.affine
+        return _scale_gradients(y + bias.astype(y.dtype), norm, arrived, self.order)
 
 
 class NormedMLP(eqx.Module):
@@ -189,7 +237,7 @@ class NormedMLP(eqx.Module):
 
     def __call__(self, x: Array, tape: Tape | None = None) -> Array:
         if tape is not None:
-            tape.begin(x.astype(self.hidden[0].linear.dtype))
+            x = tape.begin(x.astype(self.hidden[0].linear.dtype))
         for layer in self.hidden:
             x = layer(x, tape)
         if isinstance(self.last, Normed):
@@ -219,6 +267,7 @@ class NormedMLP(eqx.Module):
 
     def deferred(self, recorded: Recorded, arrived: Arrived) -> "NormedMLP":
         """The gradients of all parameters, from evaluations (T, K, B, ...) of the lowered network."""
+        recorded, arrived = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[-2:]), (recorded, arrived))
         x, gradients = recorded.given, list[Array]()
         for place, layer in enumerate([*self.hidden, self.last]):
             gradients += affine_gradient(x, arrived.products[place])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.agents.pwm import toy
 
+from dreamproof.agents.pwm import world_model
 from dreamproof.nn.simplex import simnorm
 from dreamproof.settings.traced import traced_values
 
@@ -43,8 +44,12 @@ def test_all_ways_to_the_gradient_lead_to_the_same(kind: str, way: dict[str, Any
         np.testing.assert_allclose(found[name], value, atol=3e-5 * np.abs(value).max(), rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "flow", "logits", "broken"])
-def test_deferred_gradients_reach_weights_start_and_what_is_given(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("logits", 1), ("broken", 1)])
+def test_deferred_gradients_reach_weights_start_and_what_is_given(
+    kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With one or several steps in a loop body."""
+    monkeypatch.setattr(world_model, "unroll", lambda settings: steps)
     keys = jax.random.split(jax.random.key(0), 4)
     z = simnorm(jax.random.normal(keys[0], (5, 8)), 8)
     given, weight = jax.random.normal(keys[1], (3, 5, 1)), jax.random.normal(keys[2], (4, 5, 8))

@@ -3,6 +3,7 @@
 Only the dynamics is sequential; encodings, rewards, terminations and flow losses are made for all steps at once.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -13,16 +14,7 @@ from jax import Array
 from dreamproof.agents.pwm.dynamics import FlowDynamics, MLPDynamics, make_dynamics
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
-from dreamproof.nn.deferred import (
-    Arrived,
-    Memory,
-    Recorded,
-    Tape,
-    arrived_at,
-    brought_together,
-    memory_of,
-    told_apart,
-)
+from dreamproof.nn.deferred import Arrived, Memory, Recorded, Tape, arrived_at, collecting_scan, memory_of
 from dreamproof.nn.heads import SymlogTwoHot, coin_loss
 from dreamproof.nn.normed import NormedMLP, silent, small_normal
 from dreamproof.nn.simplex import simnorm
@@ -167,17 +159,39 @@ def deferred_roll_out(moved: Moved, keys: Array, unroll: int) -> Array:
 
 
 def _recorded_roll_out(moved: Moved, keys: Array, unroll: int) -> tuple[Array, Recorded]:
-    """Latents, and what was recorded (T, K, B, ...)."""
+    """Latents, and what was recorded (T/U, U·K, B, ...) with U steps in one loop body."""
     dynamics, z, given = moved
-    still = fixed(dynamics)
+    still, steps = fixed(dynamics), given.shape[0]
 
-    def step(now: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Recorded]]:
+    def few(now: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Recorded]]:
         tape = Tape()
-        following = still.next(now, *told, tape)
-        return following, (following, told_apart(tape.recorded(), 0))
+        latents = followed(still, now, list(told[0]), told[1], tape)
+        return latents[-1], (jnp.stack(latents), tape.recorded())
 
-    _, (later, recorded) = jax.lax.scan(step, z, (given, keys), unroll=unroll)
-    return jnp.concatenate([z[None], later]), brought_together(recorded)
+    _, (later, recorded) = collecting_scan(few, z, in_bodies((given, keys), math.gcd(steps, unroll)))
+    return jnp.concatenate([z[None], later.reshape(steps, *z.shape)]), recorded
+
+
+def followed(
+    dynamics: MLPDynamics | FlowDynamics,
+    z: Array,
+    given: list[Array],
+    keys: Array,
+    tape: Tape,
+    known: Array | None = None,
+) -> list[Array]:
+    """Latents of steps one after the other, recorded on the tape, or recalled from it where they are known."""
+    latents: list[Array] = []
+    for place, one in enumerate(given):
+        tape.reached = None if known is None else known[place]
+        z = dynamics.next(z, one, keys[place], tape)
+        latents.append(z)
+    return latents
+
+
+def in_bodies(tree: Any, steps: int) -> Any:
+    """Arrays (T, ...) as (T/steps, steps, ...)."""
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, steps, *leaf.shape[1:]), tree)
 
 
 def _forward(perturbed: Any, moved: Moved, keys: Array, unroll: int) -> tuple[Array, tuple[Array, Recorded]]:
@@ -193,21 +207,21 @@ def _backward(
     (z, recorded), (dynamics, _, given) = kept, moved
     still = fixed(dynamics)
 
-    def step(arrived: Array, told: tuple[Any, ...]) -> tuple[Array, tuple[Array, Arrived]]:
-        own, before, reached, given, key, noted = told
+    def few(arrived: Array, told: tuple[Any, ...]) -> tuple[Array, tuple[Array, Arrived]]:
+        (own, before, known, given, keys), noted = told
 
-        def again(before: Array, given: Array, memory: Memory) -> Array:
-            return still.next(before, given, key, Tape(memory, reached))
+        def again(before: Array, given: list[Array], memory: Memory) -> list[Array]:
+            return followed(still, before, given, keys, Tape(memory), known)
 
-        _, pull = jax.vjp(again, before, given, memory_of(noted, dynamics.network.normed))
-        earlier, at_given, found = pull(arrived + own)
-        return earlier, (at_given, told_apart(arrived_at(found), 1 + len(noted.made)))
+        _, pull = jax.vjp(again, before[0], list(given), memory_of(noted, dynamics.network.normed))
+        earlier, at_given, found = pull([*own[:-1], own[-1] + arrived])
+        return earlier, (jnp.stack(at_given), arrived_at(found))
 
-    told = (gradient[1:], z[:-1], z[1:], given, keys, recorded)
-    first, (at_given, arrived) = jax.lax.scan(step, jnp.zeros_like(z[0]), told, reverse=True, unroll=unroll)
-    network = dynamics.network.deferred(recorded, brought_together(arrived))
+    told = in_bodies((gradient[1:], z[:-1], z[1:], given, keys), math.gcd(given.shape[0], unroll))
+    first, (at_given, arrived) = collecting_scan(few, jnp.zeros_like(z[0]), (told, recorded), reverse=True)
+    network = dynamics.network.deferred(recorded, arrived)
     whole = eqx.tree_at(lambda made: made.network, eqx.filter(dynamics, eqx.is_inexact_array), network)
-    return whole, first + gradient[0], at_given
+    return whole, first + gradient[0], at_given.reshape(given.shape)
 
 
 deferred_roll_out.def_fwd(_forward)

@@ -1,0 +1,45 @@
+"""Scans that collect without zeros, and weight gradients made in shares."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dreamproof.nn import deferred
+from dreamproof.nn.deferred import affine_gradient, collecting_scan
+
+
+def grown(now: jax.Array, told: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+    following = 0.5 * now + told
+    return following, {"square": following**2, "both": jnp.stack([now, told])}
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("replicas", [None, 3])
+def test_a_collecting_scan_collects_what_a_scan_collects(reverse: bool, replicas: int | None) -> None:
+    lead = () if replicas is None else (replicas,)
+    told = jax.random.normal(jax.random.key(0), (*lead, 5, 4))
+
+    def alone(scan: Any, told: jax.Array) -> Any:
+        return scan(grown, jnp.ones(4), told, reverse=reverse)
+
+    def run(scan: Any) -> Any:
+        one = (
+            jax.jit(lambda told: alone(scan, told)) if replicas is None else jax.jit(jax.vmap(lambda t: alone(scan, t)))
+        )
+        return one(told)
+
+    for found, expected in zip(jax.tree.leaves(run(collecting_scan)), jax.tree.leaves(run(jax.lax.scan)), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [(6, 4), (3, 7)])
+def test_a_weight_gradient_in_shares_is_the_whole_one(rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = jax.random.split(jax.random.key(1))
+    given, arrived = jax.random.normal(keys[0], (*rows, 5)), jax.random.normal(keys[1], (*rows, 3))
+    monkeypatch.setattr(deferred, "SHARED", 8)
+    weight, bias = affine_gradient(given, arrived)
+    np.testing.assert_allclose(weight, np.einsum("tbi,tbo->io", given, arrived), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(bias, np.sum(arrived, (0, 1)), rtol=1e-4, atol=1e-5)
