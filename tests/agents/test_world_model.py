@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 from tests.tiny import tiny_cell
 
-from dreamproof.agents.dreamer.world_model import Batch, Latent, WorldModel, swap_latents, world_model_loss
+from dreamproof.agents.dreamer.world_model import (
+    Batch,
+    Latent,
+    Observed,
+    Rows,
+    WorldModel,
+    observe_rows,
+    swap_latents,
+    world_model_loss,
+)
 from dreamproof.jaxcore.types import Spec
 from dreamproof.settings.traced import traced_values
 
@@ -161,3 +170,27 @@ def test_an_entity_that_jumps_is_no_motion_to_be_learned(model: WorldModel, batc
     far = batch._replace(observation=batch.observation.at[3, 0, 3:5].set(1e3))
     assert float(loss(model, far)[1].metrics["model/entities"]) < 1e3
     assert np.isfinite(float(loss(model, far)[0]))
+
+
+def test_gradients_made_after_the_scan_are_those_made_step_by_step(model: WorldModel, batch: Batch) -> None:
+    embedding = model.encode(batch.observation)
+    rows = Rows(batch.action, embedding, batch.first, model.noise(jax.random.key(7), batch.first.shape))
+
+    def step_by_step(given: tuple[WorldModel, Rows]) -> Observed:
+        model, rows = given
+        state, made = model.initial((3,)), []
+        for row in map(Rows, *rows):
+            state, output = model.observe(state, row.action, (row.embedding, state.e), row.first, row.noise)
+            made.append(Observed(state.h, state.z, output))
+        return jax.tree.map(lambda *parts: jnp.stack(parts), *made)
+
+    def told(observe: Any) -> Any:
+        def loss(given: tuple[WorldModel, Rows]) -> jax.Array:
+            return sum(((x - 0.3) ** 2).sum() for x in observe(given))
+
+        return eqx.filter_jit(eqx.filter_value_and_grad(loss))((model, rows))
+
+    (value, (network, given)), (plain_value, (plain_network, plain_given)) = told(observe_rows), told(step_by_step)
+    np.testing.assert_allclose(value, plain_value, rtol=1e-6)
+    jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5), network, plain_network)
+    np.testing.assert_allclose(given.embedding, plain_given.embedding, rtol=2e-4, atol=2e-5)

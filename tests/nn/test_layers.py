@@ -6,7 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.nn.layers import MLP, Dense, Linear, Norm, ensemble, parameter_count, truncated_normal
+from dreamproof.nn.layers import (
+    MLP,
+    Dense,
+    Linear,
+    Norm,
+    Plain,
+    ensemble,
+    lowered,
+    parameter_count,
+    truncated_normal,
+)
 
 
 def test_a_dense_layer_sees_how_long_its_input_is() -> None:
@@ -62,3 +72,18 @@ def test_members_of_an_ensemble_differ_and_answer_as_if_alone() -> None:
 def test_parameters_are_counted() -> None:
     assert parameter_count(Linear(jax.random.key(0), 3, 2)) == 8
     assert parameter_count({"a": jnp.zeros((2, 2)), "steps": jnp.zeros((), jnp.int32)}) == 4
+
+
+def test_inputs_that_rows_share_answer_as_if_every_row_held_them() -> None:
+    network = Plain(jax.random.key(7), (5, 16, 1))
+    own, shared = jax.random.normal(jax.random.key(8), (4, 6, 3)), jax.random.normal(jax.random.key(9), (4, 1, 2))
+    wide = jnp.concatenate([own, jnp.broadcast_to(shared, (4, 6, 2))], axis=-1)
+    np.testing.assert_allclose(network(own, shared), network(wide), rtol=1e-5, atol=1e-6)
+
+
+def test_lowered_networks_answer_the_same_and_hold_what_their_products_take() -> None:
+    network = MLP(jax.random.key(10), (5, 16), 7, jnp.bfloat16)
+    low, values = lowered(network), jax.random.normal(jax.random.key(11), (3, 5))
+    assert low.hidden[0].linear.weight.dtype == jnp.bfloat16
+    assert low.hidden[0].norm.scale.dtype == jnp.float32
+    np.testing.assert_array_equal(low(values), network(values))

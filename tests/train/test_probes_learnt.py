@@ -1,5 +1,6 @@
 """Learning is proven on problems with known answers: one pack, five probes, one agent each."""
 
+import itertools
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -40,50 +41,59 @@ MODES = ("constrained", "off")
 
 
 class Learnt(NamedTuple):
-    """Mean return and cost of every probe, led by the planner or by the actor alone, and the updates it took."""
+    """What validations said of each mode and probe, (V, 5): led by the planner or by the actor alone."""
 
-    returns: dict[str, np.ndarray]
-    costs: dict[str, np.ndarray]
-    updates: int
+    returns: dict[str, list[np.ndarray]]
+    costs: dict[str, list[np.ndarray]]
 
-    def is_enough(self, mode: str, index: int) -> bool:
-        """Whether four fifths of the way from random to best are gone; on the line half of the safe way, safely."""
-        known, got = KNOWN[index], float(self.returns[mode][index])
+    def good(self, mode: str, index: int) -> list[bool]:
+        """Whether four fifths of the way from random to best were gone; on the line half of the safe way, safely."""
+        known, got = KNOWN[index], np.asarray(self.returns[mode])[:, index]
         if index == LINE:
-            return got > 0.5 * known.best_safe_return and float(self.costs[mode][index]) <= 1.0
-        return got > known.random_return + 0.8 * (known.best_return - known.random_return)
+            is_safe = np.asarray(self.costs[mode])[:, index] <= 1.0
+            return list((got > 0.5 * known.best_safe_return) & is_safe)
+        return list(got > known.random_return + 0.8 * (known.best_return - known.random_return))
+
+    def is_learnt(self, mode: str, index: int) -> bool:
+        """Whether that held twice in a row: where the planner walks along a border, costs come and go."""
+        good = self.good(mode, index)
+        return any(map(all, itertools.pairwise(good)))
+
+    def told(self, mode: str, index: int) -> str:
+        """The whole course, for a failure's message."""
+        pairs = zip(self.returns[mode], self.costs[mode], strict=True)
+        return " ".join(f"{returns[index]:.2f}/{costs[index]:.2f}" for returns, costs in pairs)
 
 
 @pytest.fixture(scope="module")
 def learnt(program_cache: Any) -> Learnt:
-    """Validation episodes once all probes are learnt, or after 1,600 updates."""
+    """Validations until all probes are learnt, or for 1,600 updates."""
     env = ManyProbes()
     cells = {mode: tiny_cell(merged(AGENT, {"planner": {"mode": mode}}), TRAIN) for mode in MODES}
     packs = {mode: make_pack(env, [cell] * 5, range(5), 4 * MOST_ENV_STEPS) for mode, cell in cells.items()}
     pack = packs["constrained"]
     state, _ = pack.prefill(pack.init(), 40)
+    found = Learnt({mode: [] for mode in MODES}, {mode: [] for mode in MODES})
     for _ in range(MOST_ENV_STEPS // CHUNK):
         state, _ = pack.chunk(state, CHUNK)
-        now = Learnt({}, {}, int(state.agent.gradient_steps[0]))
         for mode, each in packs.items():
-            found = each.evaluate(state.agent, env.default_params(), "validation", EPISODES)
-            now.returns[mode], now.costs[mode] = (np.asarray(part).mean(1) for part in (found.returns, found.costs))
-        if all(now.is_enough(mode, index) for mode in MODES for index in range(5)):
+            seen = each.evaluate(state.agent, env.default_params(), "validation", EPISODES)
+            found.returns[mode].append(np.asarray(seen.returns).mean(1))
+            found.costs[mode].append(np.asarray(seen.costs).mean(1))
+        if all(found.is_learnt(mode, index) for mode in MODES for index in range(5)):
             break
     assert bool(state.agent.finite.all())
-    return now
+    return found
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "ProbeCostLine"])
 def test_a_probe_is_learnt_to_near_its_known_best(learnt: Learnt, name: str, mode: str) -> None:
     index = NAMES.index(name)
-    got = learnt.returns[mode][index]
-    assert learnt.is_enough(mode, index), f"{got:.2f} after {learnt.updates} updates; {KNOWN[index]}"
+    assert learnt.is_learnt(mode, index), f"{learnt.told(mode, index)}; {KNOWN[index]}"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_constraint_is_kept_and_the_best_safe_return_approached(learnt: Learnt, mode: str) -> None:
     # Walking on to the end would cost 8 of 10 steps and pay 8.0; the best safe walk pays 4.6.
-    got, cost = learnt.returns[mode][LINE], learnt.costs[mode][LINE]
-    assert learnt.is_enough(mode, LINE), f"{got:.2f} at cost {cost:.2f} after {learnt.updates} updates"
+    assert learnt.is_learnt(mode, LINE), learnt.told(mode, LINE)

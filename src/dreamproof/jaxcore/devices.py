@@ -11,9 +11,14 @@ import jax
 LIBRARIES = ("jax", "jaxlib", "equinox", "numpy")
 
 
-def scan_unroll() -> int:
-    """Steps of a recurrent scan in one loop body: launches dominate on a GPU, compile time on a CPU."""
-    return 1 if jax.default_backend() == "cpu" else 4
+def scan_unroll(steps: int = 4) -> int:
+    """Steps of a recurrent scan of `steps` in one loop body: launches dominate on a GPU, compile time on a CPU.
+
+    Where 4 would leave some over, which are compiled and joined apart, 5 or 3 may not.
+    """
+    if jax.default_backend() == "cpu":
+        return 1
+    return next((unroll for unroll in (4, 5, 3) if steps % unroll == 0), 4)
 
 
 def use_compilation_cache() -> None:

@@ -14,7 +14,7 @@ NORM_EPSILON = 1e-4
 # Standard deviation of a unit normal cut at two sigma.
 TRUNCATED_SIGMA = 0.87962566103423978
 NARROW = 4
-"""Up to so many inputs are summed one by one, which fuses with what follows; a matrix product would not."""
+"""Up to so many inputs are summed one by one, see narrow_product."""
 
 
 def truncated_normal(key: Array, shape: tuple[int, ...], fan_in: int, scale: float = 1.0) -> Array:
@@ -26,6 +26,11 @@ def truncated_normal(key: Array, shape: tuple[int, ...], fan_in: int, scale: flo
 def in_rows(x: Array) -> Array:
     """`x` with its last axis innermost in memory, over which norms run, whatever a later product would prefer."""
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
+
+
+def narrow_product(x: Array, weight: Array) -> Array:
+    """(..., in) and (..., in, out) → (..., out) for a few inputs: a sum that fuses with what is around it."""
+    return functools.reduce(jnp.add, [x[..., i : i + 1] * weight[..., i, :] for i in range(weight.shape[-2])])
 
 
 class Linear(eqx.Module):
@@ -42,17 +47,30 @@ class Linear(eqx.Module):
         self.bias = jnp.zeros(outputs) if bias else None
         self.dtype = dtype
 
-    def __call__(self, x: Array) -> Array:
-        y = self.product(x)
+    def lowered(self) -> "Linear":
+        """The same map with its parameters already in the precision of its product."""
+        return jax.tree.map(lambda parameter: parameter.astype(self.dtype), self)
+
+    def __call__(self, x: Array, shared: Array | None = None) -> Array:
+        """`shared` holds the last inputs where many rows have them in common: they are multiplied once for all."""
+        y = self.product(x, shared)
         return y if self.bias is None else y + self.bias.astype(self.dtype)
 
-    def product(self, x: Array) -> Array:
+    def product(self, x: Array, shared: Array | None = None) -> Array:
         """The same without the bias."""
         x, weight = x.astype(self.dtype), self.weight.astype(self.dtype)
-        inputs = weight.shape[0]
-        if inputs > NARROW:
-            return x @ weight
-        return functools.reduce(jnp.add, [x[..., i : i + 1] * weight[i] for i in range(inputs)])
+        own = weight.shape[0] if shared is None else x.shape[-1]
+        y = x @ weight[:own] if own > NARROW else narrow_product(x, weight[:own])
+        return y if shared is None else y + shared.astype(self.dtype) @ weight[own:]
+
+
+def lowered(tree: Any) -> Any:
+    """`tree` with every linear map lowered, so that a loop that calls it does not convert its weights every time."""
+
+    def lower(part: Any) -> Any:
+        return part.lowered() if isinstance(part, Linear) else part
+
+    return jax.tree.map(lower, tree, is_leaf=lambda part: isinstance(part, Linear))
 
 
 class Norm(eqx.Module):
@@ -116,10 +134,12 @@ class Plain(eqx.Module):
         spread = eqx.tree_at(lambda layer: layer.bias, layers[0], jax.random.normal(keys[-1], (sizes[1],)))
         self.layers = [spread, *layers[1:]]
 
-    def __call__(self, x: Array) -> Array:
-        for layer in self.layers[:-1]:
-            x = jax.nn.silu(layer(x))
-        return self.layers[-1](x)
+    def __call__(self, x: Array, shared: Array | None = None) -> Array:
+        first, *later = self.layers
+        y = first(x, shared)
+        for layer in later:
+            y = layer(jax.nn.silu(y))
+        return y
 
 
 def ensemble(build: Callable[[Array], eqx.Module], key: Array, members: int) -> eqx.Module:

@@ -53,29 +53,35 @@ def adam_step(
     model: Any, gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam = Adam()
 ) -> Step:
     """One step, warmed up as the rule says; a gradient that is not finite changes nothing."""
-    flat, whole = flat_parameters(model)
-    step = flat_adam_step(flat, gradients, state, rate, clip, rule)
-    return step._replace(model=whole(step.model))
+    parameters, static = eqx.partition(model, eqx.is_inexact_array)
+    _, whole = ravel_pytree(parameters)
+    way = _way(gradients, state, rate, clip, rule)
+    moved = jax.tree.map(lambda old, part: jnp.where(way.finite, old - part, old), parameters, whole(way.model))
+    # The barrier has each parameter made once and in its place, not anew by everything that uses it.
+    return way._replace(model=eqx.combine(jax.lax.optimization_barrier(moved), static))
 
 
 def flat_adam_step(
     flat: Array, gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam = Adam()
 ) -> Step:
     """The same for parameters that stay one vector, which spares many steps in a row to join and cut them each time."""
+    way = _way(gradients, state, rate, clip, rule)
+    return way._replace(model=jnp.where(way.finite, flat - way.model, flat))
+
+
+def _way(gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam) -> Step:
+    """A step whose model is what to subtract from the flat vector of parameters."""
     gradient, _ = ravel_pytree(gradients)
     norm = jnp.sqrt(jnp.sum(gradient**2))
     finite = jnp.isfinite(norm)
     gradient = gradient * jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-12))
     count = state.steps + 1
-    first = rule.first * state.first + (1 - rule.first) * gradient
-    second = rule.second * state.second + (1 - rule.second) * gradient**2
+    # Moments are chosen before they are used: made once, they need no second pass over memory.
+    first = jnp.where(finite, rule.first * state.first + (1 - rule.first) * gradient, state.first)
+    second = jnp.where(finite, rule.second * state.second + (1 - rule.second) * gradient**2, state.second)
     warm = jnp.minimum(1.0, count / float(max(1, rule.warm_up)))
     corrected = (first / (1 - rule.first**count)) / (jnp.sqrt(second / (1 - rule.second**count)) + rule.epsilon)
-    moved = flat - rate * warm * corrected
-    kept = jax.tree.map(
-        lambda new, old: jnp.where(finite, new, old), (moved, AdamState(first, second, count)), (flat, state)
-    )
-    return Step(kept[0], kept[1], norm, finite)
+    return Step(rate * warm * corrected, AdamState(first, second, jnp.where(finite, count, state.steps)), norm, finite)
 
 
 def follow(slow: Any, fast: Any, fraction: float) -> Any:

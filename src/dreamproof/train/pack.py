@@ -241,14 +241,15 @@ class Pack:
         def update(agent: Any, rows: Array, now: TimeStep, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
             sample_key, learn_key = jax.random.split(key)
             batch = self._lesson(rows, state.replay.written, now, sample_key)
-            changed, metrics = self.agent.update(agent, batch, learn_key, scalars, progress)
-            return held(changed, agent, changed.finite)._replace(finite=changed.finite), metrics
+            return self.agent.update(agent, batch, learn_key, scalars, progress)
 
         def one(agent: Any, index: Array) -> tuple[Any, dict[str, Array]]:
             keys = self._keys(told, "learn", state.env_steps * self.updates_per_step + index)
             return eqx.filter_vmap(update)(agent, state.replay.rows, self.split(state.seen), keys, told.scalars)
 
-        agent, metrics = jax.lax.scan(one, state.agent, jnp.arange(self.updates_per_step))
+        changed, metrics = jax.lax.scan(one, state.agent, jnp.arange(self.updates_per_step))
+        # Held once after all updates of a step: to choose between two whole agents costs about as much as Adam.
+        agent = eqx.filter_vmap(_finite_or_before)(changed, state.agent)
         return agent, {name: value.mean(0) for name, value in metrics.items()}
 
     def _lesson(self, rows: Array, written: Array, now: TimeStep, key: Array) -> Any:
@@ -297,6 +298,10 @@ def with_agent(agents: Any, index: Any, agent: Any) -> Any:
     arrays, static = eqx.partition(agents, eqx.is_array)
     changed = jax.tree.map(lambda all_replicas, one: all_replicas.at[index].set(one), arrays, agent)
     return eqx.combine(changed, static)
+
+
+def _finite_or_before(changed: Any, before: Any) -> Any:
+    return held(changed, before, changed.finite)._replace(finite=changed.finite)
 
 
 def held(changed: Any, before: Any, finite: Array) -> Any:

@@ -12,7 +12,7 @@ from dreamproof.agents.normalisation import Spread
 from dreamproof.agents.returns import discount_weights, lambda_returns
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import Normal, TwoHot, bounded_normal
-from dreamproof.nn.layers import MLP, ensemble
+from dreamproof.nn.layers import MLP, ensemble, lowered
 from dreamproof.settings.dreamer import Behavior as Settings
 
 
@@ -47,12 +47,11 @@ class Critics(eqx.Module):
 
 
 class Dream(NamedTuple):
-    """An imagined rollout: features (H+1, S, F), unclipped actions (H, S, A), costs (H, S), margins (H+1, S)."""
+    """An imagined rollout: features (H+1, S, F), unclipped actions (H, S, A), costs (H, S)."""
 
     feature: Array
     actions: Array
     cost: Array
-    margin: Array
 
 
 def clip_action(action: Array) -> Array:
@@ -65,18 +64,18 @@ def dream(model: WorldModel, actor: Actor, start: Latent, horizon: int, key: Arr
 
     act_key, model_key = jax.random.split(key)
     shape = (horizon, *start.h.shape[:-1])
+    fixed, follows = lowered((model, actor))
 
-    def step(state: Latent, noise: tuple[Array, Array]) -> tuple[Latent, tuple[Latent, Array]]:
-        action = actor(model.feature(state)).at(noise[0])
-        following = model.imagine(state, clip_action(action), noise[1])
-        return following, (following, action)
+    def step(state: Latent, noise: tuple[Array, Array]) -> tuple[Latent, tuple[Latent, Array, Array]]:
+        feature = fixed.feature(state)
+        action = follows(feature).at(noise[0])
+        following = fixed.imagine(state, clip_action(action), noise[1])
+        return following, (following, feature, action)
 
     noises = (jax.random.normal(act_key, (*shape, model.spec.action_size)), model.noise(model_key, shape))
-    _, (states, actions) = jax.lax.scan(step, start, noises, unroll=scan_unroll())
-    joined = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest]), start, states)
-    feature = model.feature(joined)
-    cost, margin = model.step_cost(joined, feature)[1:], model.step_margin(joined, feature)
-    return jax.lax.stop_gradient(Dream(feature, actions, cost, margin))
+    last, (states, features, actions) = jax.lax.scan(step, start, noises, unroll=scan_unroll(horizon))
+    feature = jnp.concatenate([features, model.feature(last)[None]])
+    return jax.lax.stop_gradient(Dream(feature, actions, model.step_cost(states, feature[1:])))
 
 
 class DreamReturns(NamedTuple):

@@ -14,6 +14,7 @@ from dreamproof.agents.dreamer.risk import RiskModel, barrier_violation, uncerta
 from dreamproof.agents.dreamer.world_model import Latent, WorldModel
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import TwoHot
+from dreamproof.nn.layers import lowered
 from dreamproof.settings.dreamer import Planner as Settings
 
 FAR = 1e4
@@ -80,7 +81,7 @@ def roll_out(model: WorldModel, start: Latent, actions: Array, noises: Array) ->
         following = imagine_all(model, state, *row)
         return following, following
 
-    return jax.lax.scan(step, widen(start, actions.shape[1]), (actions, noises), unroll=scan_unroll())[1]
+    return jax.lax.scan(step, widen(start, actions.shape[1]), (actions, noises), unroll=scan_unroll(len(actions)))[1]
 
 
 def score(networks: Networks, start: Latent, states: Latent, actions: Array, prices: dict, facts: Facts) -> Scores:
@@ -137,7 +138,7 @@ def propose(networks: Networks, start: Latent, settings: Settings, key: Array, n
 
     shape = (settings.horizon, settings.proposals, *start.h.shape[:-1], networks.model.spec.action_size)
     rows = (jax.random.normal(key, shape), noises)
-    return jax.lax.scan(step, widen(start, settings.proposals), rows, unroll=scan_unroll())[1]
+    return jax.lax.scan(step, widen(start, settings.proposals), rows, unroll=scan_unroll(settings.horizon))[1]
 
 
 def plan(
@@ -145,6 +146,7 @@ def plan(
 ) -> Plan:
     """Improves `mean` (H, N, A) from the latent states `start` (N, ...)."""
     settings, facts = fixed
+    networks = lowered(networks)
     act_key, latent_key, sample_key = jax.random.split(key, 3)
     latent_noises = networks.model.noise(latent_key, (settings.horizon, *start.h.shape[:-1]))
     states, proposals = propose(networks, start, settings, act_key, latent_noises)

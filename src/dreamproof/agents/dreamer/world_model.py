@@ -15,8 +15,9 @@ from jax import Array
 
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
+from dreamproof.nn.deferred import tapped
 from dreamproof.nn.heads import Categoricals, Normal, TwoHot, coin_loss, symlog
-from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain
+from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain, lowered, narrow_product
 from dreamproof.settings.dreamer import WorldModel as Settings
 
 LEAST_LATENT_SIGMA = 0.01
@@ -54,7 +55,7 @@ class Batch(NamedTuple):
 def placed(entities: Array) -> Array:
     """(..., W) → (..., W + 1): where an entity is, cut off where it cannot matter, and how far away."""
     near = jnp.clip(entities, -ENTITY_REACH, ENTITY_REACH)
-    return jnp.concatenate([near, jnp.sqrt((near**2).sum(-1, keepdims=True) + 1e-6)], axis=-1)
+    return jnp.concatenate([near, jnp.sqrt(narrow_product(near, near[..., None]) + 1e-6)], axis=-1)
 
 
 def entity_shape(spec: Spec, settings: Settings) -> tuple[int, int]:
@@ -92,7 +93,7 @@ class Entities(eqx.Module):
         """The entities (..., J, W) after a step: one affine map for all of them, plus what is special about a place."""
         width = entities.shape[-1]
         affine = self.motion(state).reshape(*state.shape[:-1], width + 1, width)
-        shared = entities @ affine[..., :width, :] + affine[..., width:, :]
+        shared = narrow_product(entities, affine[..., None, :width, :]) + affine[..., width:, :]
         special = self.residual(jax.nn.silu(self.place(entities) + self.context(state)[..., None, :]))
         return entities + shared + special
 
@@ -102,9 +103,7 @@ class Entities(eqx.Module):
 
     def cost_logit(self, state: Array, entities: Array) -> Array:
         """(...): how sure it is that the worst entity costs something in this step."""
-        context = self.speed(state)[..., None, :]
-        wide = jnp.broadcast_to(context, (*entities.shape[:-1], DANGER_CONTEXT))
-        return self.danger(jnp.concatenate([placed(entities), wide], axis=-1))[..., 0].max(-1)
+        return self.danger(placed(entities), self.speed(state)[..., None, :])[..., 0].max(-1)
 
     def margin(self, entities: Array) -> Array:
         """(...): distance to violating the constraint by the nearest entity."""
@@ -190,9 +189,9 @@ class WorldModel(eqx.Module):
         return observation[..., start:stop].reshape(*observation.shape[:-1], count, width)
 
     def feature(self, state: Latent) -> Array:
-        """What heads, actor and critics see of a state."""
+        """What heads, actor and critics see of a state, in the precision of their products."""
         parts = [state.h, state.z] + ([self.entities.pool(state.e)] if self.entities is not None else [])
-        return jnp.concatenate(parts, axis=-1)
+        return jnp.concatenate(parts, axis=-1).astype(self.gates.dtype)
 
     def step_cost(self, state: Latent, feature: Array) -> Array:
         """Expected cost of the step that led to a state, (...)."""
@@ -308,16 +307,80 @@ def observe_sequence(model: WorldModel, batch: Batch, key: Array) -> tuple[Laten
     """Posterior states (T, B, ...) of a batch and the posterior's raw outputs; windows start from the initial state."""
     embedding, entities = model.encode(batch.observation), model.seen_entities(batch.observation)
     first = batch.first.at[0].set(1.0)
+    rows = Rows(batch.action, embedding, first, model.noise(key, first.shape))
+    made = observe_rows((model, rows))
+    return Latent(made.h, made.z, entities), made.output
 
-    def step(state: Latent, row: tuple[Array, ...]) -> tuple[Latent, tuple[Array, Array, Array]]:
-        action, embedded, is_first, noise = row
-        state, output = model.observe(state, action, (embedded, state.e), is_first, noise)
-        return state, (state.h, state.z, output)
 
-    start = model.initial(first.shape[1:])
-    rows = (batch.action, embedding, first, model.noise(key, first.shape))
-    _, (h, z, outputs) = jax.lax.scan(step, start, rows, unroll=scan_unroll())
-    return Latent(h, z, entities), outputs
+class Rows(NamedTuple):
+    """What the steps of an observed sequence are given, (T, B, ...)."""
+
+    action: Array
+    embedding: Array
+    first: Array
+    noise: Array
+
+
+class Observed(NamedTuple):
+    """What they make of it: the state and the posterior's raw output, (T, B, ...)."""
+
+    h: Array
+    z: Array
+    output: Array
+
+
+@eqx.filter_custom_vjp
+def observe_rows(given: tuple[WorldModel, Rows]) -> Observed:
+    """All steps one after the other. Gradients of model and rows are made after the scan, for all steps at once.
+
+    The scan's backward pass then only tells what arrives at each step from the later ones. That spares it the small
+    products and the additions to buffers as large as the weights that every step would need.
+    """
+    return _chain(*given, None)
+
+
+def _step(model: WorldModel, before: tuple[Array, Array], row: Rows) -> Observed:
+    state = Latent(*before, jnp.zeros(()))
+    state, output = model.observe(state, row.action, (row.embedding, state.e), row.first, row.noise)
+    return Observed(state.h, state.z, output)
+
+
+def _chain(model: WorldModel, rows: Rows, taps: Observed | None) -> Observed:
+    fixed = lowered(jax.lax.stop_gradient(model))
+
+    def step(before: tuple[Array, Array], given: tuple[Rows, Observed | None]) -> tuple[tuple[Array, Array], Observed]:
+        row, tap = given
+        made = _step(fixed, before, row)
+        made = made if tap is None else Observed(*map(tapped, made, tap))
+        return (made.h, made.z), made
+
+    kept = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
+    start = model.initial(rows.first.shape[1:])
+    return jax.lax.scan(kept, (start.h, start.z), (rows, taps), unroll=scan_unroll(len(rows.first)))[1]
+
+
+def _observe_forward(perturbed: Any, given: tuple[WorldModel, Rows]) -> tuple[Observed, tuple[Observed, Any]]:
+    del perturbed
+    model, rows = given
+    shapes = jax.eval_shape(lambda: _chain(model, rows, None))
+    taps = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
+    made, pull = jax.vjp(lambda taps: _chain(model, jax.lax.stop_gradient(rows), taps), taps)
+    return made, (made, pull)
+
+
+def _observe_backward(
+    kept: tuple[Observed, Any], gradient: Observed, perturbed: Any, given: tuple[WorldModel, Rows]
+) -> Any:
+    del perturbed
+    made, pull = kept
+    (arrived,) = pull(gradient)
+    h, z = (jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]]) for x in (made.h, made.z))
+    _, pull_all = eqx.filter_vjp(lambda given: _step(given[0], (h, z), given[1]), given)
+    return pull_all(arrived)[0]
+
+
+observe_rows.def_fwd(_observe_forward)
+observe_rows.def_bwd(_observe_backward)
 
 
 def entity_loss(model: WorldModel, states: Latent, first: Array) -> Array:
