@@ -28,6 +28,7 @@ from dreamproof.stats.describe import Floats, finite_values
 
 GRID_POINTS = 200
 MANY_SEED_LINES = 12
+INTERVAL_SEEDS = 3
 MANY_ARMS = 8
 MOST_PANELS = 4
 LIMIT: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 2))}
@@ -90,7 +91,7 @@ def _draw_floors(axes: Any, telling: Telling, metric: str, curves: dict[Cell, Cu
 
 
 def _frame(axes: Any, curves: dict[Cell, Curve], levels: list[float]) -> None:
-    """Shows every seed and level whole; the interval of two or three seeds would press them flat, so it is cut."""
+    """Shows every seed and level whole; the interval of a few seeds would press them flat, so it is cut."""
     values = np.concatenate(
         [*(np.asarray(curve.values, float) for curve in curves.values()), np.asarray(levels, float)]
     )
@@ -103,7 +104,7 @@ def _frame(axes: Any, curves: dict[Cell, Curve], levels: list[float]) -> None:
 
 
 def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm: str) -> None:
-    """Thin seed lines, and mean and t interval where at least two seeds have come as far."""
+    """Thin seed lines, their mean, and its t interval from three seeds on: that of two covers the whole picture."""
     if len(curves) <= MANY_SEED_LINES:
         for curve in curves.values():
             axes.plot(curve.agent_steps, curve.values, color=style.colour, linewidth=0.6, alpha=0.35)
@@ -125,7 +126,7 @@ def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm:
         markersize=5,
         label=f"{arm} (n={len(curves)})",
     )
-    wide = counts >= 2
+    wide = counts >= INTERVAL_SEEDS
     if wide.any():
         spread = np.nanstd(table[:, wide], axis=0, ddof=1)
         half = stats.t.ppf(0.975, counts[wide] - 1) * spread / np.sqrt(counts[wide])
