@@ -17,7 +17,7 @@ from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import CommandTrainer, Study
-from dreamproof.study.devices import attempts_on_one, gpus_here, least_taken
+from dreamproof.study.gpus import attempts_on_one, gpus_here, least_taken
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
 PLAIN = ("python", "run_dir", "seed", "arm", "agent_steps", "condition", "episodes", "flags", "micro_batches")

@@ -18,9 +18,9 @@ from dreamproof.study.commands import (
     working_folder,
     write_settings,
 )
-from dreamproof.study.devices import VISIBLE
 from dreamproof.study.events import AttemptStarted, Event, Remedy
 from dreamproof.study.evidence import faulty_newest, kept_agent_steps, prove_evaluations, prove_training
+from dreamproof.study.gpus import VISIBLE
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.plan import Job
 from dreamproof.study.state import StudyState

@@ -22,8 +22,8 @@ from dreamproof.study.adapters import find_adapter
 from dreamproof.study.backends.slurm_commands import SlurmCommands
 from dreamproof.study.cluster_preflight import ClusterPreflight, Probe, ask_and_run
 from dreamproof.study.commands import Target, environment, run_settings, train_commands, working_folder
-from dreamproof.study.devices import attempts_on_one, gpus_here
 from dreamproof.study.diagnose import Evidence, diagnose
+from dreamproof.study.gpus import attempts_on_one, gpus_here
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.processes import family, resident_bytes
 

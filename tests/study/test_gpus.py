@@ -6,8 +6,8 @@ import pytest
 from benchmarks.small_study import small_study
 
 from dreamproof.settings.study import Study
-from dreamproof.study import devices
-from dreamproof.study.devices import attempts_on_one, gpus_here, least_taken
+from dreamproof.study import gpus
+from dreamproof.study.gpus import attempts_on_one, gpus_here, least_taken
 from dreamproof.study.preflight import money_warnings
 
 
@@ -16,7 +16,7 @@ def study(slots: int, **money: Any) -> Study:
 
 
 def test_gpus_are_those_of_the_variable_or_else_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(devices, "describe_gpus", lambda: {"devices": [{}, {}, {}]})
+    monkeypatch.setattr(gpus, "describe_gpus", lambda: {"devices": [{}, {}, {}]})
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     assert gpus_here() == ["0", "1", "2"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, GPU-4a")
