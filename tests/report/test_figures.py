@@ -91,3 +91,11 @@ def test_the_axis_of_a_curve_tells_validation_from_training(tmp_path: Path) -> N
     with look(telling.words):
         label = drawn(telling, "curves_primary").axes[0].get_ylabel()
     assert label == "episode/return, validation/return"
+
+
+@pytest.mark.parametrize(("seeds", "intervals"), [(2, 0), (3, 2)])
+def test_an_interval_is_drawn_from_three_seeds_on(tmp_path: Path, seeds: int, intervals: int) -> None:
+    telling = tell(make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=seeds)), "en")
+    with look(telling.words):
+        axes = drawn(telling, "curves_primary").axes[0]
+    assert len(axes.collections) == intervals

@@ -172,9 +172,8 @@ class _Counter:
 
     def _evaluated(self, attempt: AttemptState, text: str, ms: int, cell: CellCost) -> None:
         """The part of the conditions that this attempt proved."""
-        known = [self.state.known_eval(text, condition) for condition in attempt.conditions]
-        proven = sum(one.proof is not None and attempt.name in one.attempts[-1:] for one in known)
-        useful = ms * proven // len(known) if known else 0
+        count = len(attempt.conditions)
+        useful = ms * self.state.proven_by(attempt, text) // count if count else 0
         cell.useful_ms += useful
         self._waste(cell, ms - useful, attempt.cause or UNFINISHED)
 

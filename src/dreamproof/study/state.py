@@ -390,10 +390,14 @@ class StudyState:
         if attempt is not None and attempt.cause not in (None, "completed"):
             self._tally_part(attempt)
 
+    def proven_by(self, attempt: AttemptState, text: str) -> int:
+        """Conditions of a cell that this attempt proved."""
+        known = [self.known_eval(text, condition) for condition in attempt.conditions]
+        return sum(one.proof is not None and attempt.name in one.attempts[-1:] for one in known)
+
     def _tally_part(self, attempt: AttemptState) -> None:
         """Takes in one proof of an evaluation that did not come to its end; its time counts with the first."""
-        made = [self.known_eval(cell, condition) for cell in attempt.cells for condition in attempt.conditions]
-        proven = sum(one.proof is not None and attempt.name in one.attempts[-1:] for one in made)
+        proven = sum(self.proven_by(attempt, text) for text in attempt.cells)
         self.tally.evaluations += 1
         self.tally.evaluation_seconds += (attempt.wall_seconds or 0.0) if proven == 1 else 0.0
 
