@@ -70,7 +70,7 @@ class WorldModel(Settings):
     dynamics_scale: Traced = Field(1.0, ge=0, description="weight of the next latent's error, or of the flow matching")
     endpoint_scale: Traced = Field(0.0, ge=0, description="flow: weight of the integrated latent's error")
     source_pull: Traced = Field(
-        1.0, ge=0, le=1, description="flow: share of the gradient that draws where a flow starts towards where it ends"
+        1.0, ge=0, le=1, description="flow: share of the gradient that draws where a flow starts towards what follows"
     )
     reward_scale: Traced = Field(1.0, ge=0)
     least_reward_unit: Traced = Field(

@@ -136,6 +136,24 @@ def test_without_a_pull_only_the_velocity_tells_the_encoder_something(monkeypatc
     np.testing.assert_allclose(slope(0.5), slope(1.0) / 2, rtol=1e-5)
 
 
+@pytest.mark.parametrize("variant", ["v1", "logits"])
+def test_without_a_pull_a_latent_learns_from_what_follows_through_the_network_alone(
+    variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flow, weight = made(variant, 3.0), jax.random.normal(jax.random.key(4), (5, LATENT))
+    z, given = some_step(1)
+
+    def slope(pull: float) -> jax.Array:
+        return jax.grad(lambda x: (weight * flow.next(x, given, pull=pull)).sum())(z)
+
+    np.testing.assert_array_equal(flow.next(z, given, pull=0.0), flow.next(z, given))
+    np.testing.assert_allclose(slope(0.5), (slope(0.0) + slope(1.0)) / 2, rtol=1e-4, atol=1e-5)
+    assert float(jnp.abs(slope(0.0)).max()) > 1e-3
+    monkeypatch.setattr(FlowDynamics, "velocity", lambda self, x, given, time, tape=None: jnp.zeros_like(x))
+    np.testing.assert_allclose(slope(0.0), 0.0, atol=1e-6)
+    assert float(jnp.abs(slope(1.0)).max()) > 0.5, "a flow that stands still hands on all that arrives"
+
+
 def test_a_flow_that_starts_in_noise_gives_other_latents_for_other_keys() -> None:
     dynamics, step = made("noisy"), some_step()
     one, other = (dynamics.next(*step, jax.random.key(key)) for key in (0, 1))

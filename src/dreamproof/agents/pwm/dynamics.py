@@ -25,10 +25,13 @@ class Dynamics(Protocol):
 
     network: NormedMLP
 
-    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
+    def next(
+        self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None, pull: Array | float = 1.0
+    ) -> Array:
         """The latent (..., L) one agent step later; a key is needed only where flows start in noise.
 
-        A tape records the evaluations of the network, or recalls them.
+        A tape records the evaluations of the network, or recalls them. Where a flow starts is also a part of where it
+        ends; `pull` is the share of the gradient that `z` gets for that, beside what comes through the network.
         """
 
     def ready(self) -> "Dynamics":
@@ -73,9 +76,11 @@ class MLPDynamics(eqx.Module):
         sizes = (latent + given, *units)
         self.network = NormedMLP(key, sizes, latent, "norm_then_mish", (small_normal, None), dtype)
 
-    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
+    def next(
+        self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None, pull: Array | float = 1.0
+    ) -> Array:
         """One evaluation of the network."""
-        del key
+        del key, pull
         known = None if tape is None else tape.reached
         return simnorm(self.network(filled([z, given], self.network), tape), self.group, known)
 
@@ -113,9 +118,11 @@ class FlowDynamics(eqx.Module):
         """v(x, a, τ): one evaluation at times (..., 1)."""
         return self._moving(self.network(filled([x, time, given], self.network), tape))
 
-    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
+    def next(
+        self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None, pull: Array | float = 1.0
+    ) -> Array:
         """Integrates from the latent, in equal substeps."""
-        x = self._source(z, key)
+        x = source = self._source(z, key)
         width = 1.0 / self.settings.substeps
 
         def velocity(x: Array, time: float) -> Array:
@@ -126,6 +133,7 @@ class FlowDynamics(eqx.Module):
             if self.settings.integrator == "heun":
                 slope = 0.5 * (slope + velocity(x + width * slope, (index + 1) * width))
             x = x + width * slope
+        x = x - (1 - pull) * (source - jax.lax.stop_gradient(source))
         return self._latent(x, None if tape is None else tape.reached)
 
     def ready(self) -> "FlowDynamics":
