@@ -16,7 +16,7 @@ from dreamproof.base.files import file_hash, read_json, write_json
 from dreamproof.evaluate.loading import check_record, load
 from dreamproof.jaxcore.checkpoints import read_arrays, write_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
-from dreamproof.runs.reader import read_settings
+from dreamproof.runs.reader import newest_good_checkpoint, read_settings
 
 Trained = dict[str, RunFolder]
 
@@ -79,7 +79,22 @@ def test_a_changed_file_is_no_checkpoint(copied: RunFolder) -> None:
         check_record(settings_of(copied), spoilt)
     for folder in folders[:-1]:
         shutil.rmtree(folder.root)
-    with pytest.raises(BadInput, match="no whole checkpoint"):
+    with pytest.raises(
+        BadInput, match=f"no whole checkpoint .*{spoilt.root.name}: file agent.npz is not what was saved"
+    ):
+        load(copied, "final")
+
+
+def test_an_agent_that_was_carried_elsewhere_needs_nothing_to_resume_from(copied: RunFolder) -> None:
+    for folder in copied.checkpoint_folders():
+        (folder.root / "resume.npz").unlink()
+    loaded = load(copied, "final")
+    assert loaded is not None
+    assert loaded.record.agent_steps == AGENT_STEPS
+    assert newest_good_checkpoint(copied) is None, "training cannot go on from it"
+    for folder in copied.checkpoint_folders():
+        (folder.root / "agent.npz").unlink()
+    with pytest.raises(BadInput, match=r"file agent\.npz is missing"):
         load(copied, "final")
 
 

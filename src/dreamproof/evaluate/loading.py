@@ -28,6 +28,7 @@ from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
 
 AGENT_FILE = "agent.npz"
+"""All that evaluation needs of a checkpoint beside its record: what resumes training may stay where it was trained."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,11 @@ def load(run: RunFolder, which: str) -> Loaded | None:
     settings = read_settings(run)
     if settings is None:
         raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
-    final = newest_good_checkpoint(run)
+    final = newest_good_checkpoint(run, AGENT_FILE)
     if final is None:
-        raise BadInput(f"{run.root}: there is no whole checkpoint to evaluate", "dreamproof run STUDY")
+        newest = run.checkpoint_folders()[-1:]
+        why = "".join(f" ({each.root.name}: {checkpoint_fault(each, needed=AGENT_FILE)})" for each in newest)
+        raise BadInput(f"{run.root}: there is no whole checkpoint to evaluate{why}", "dreamproof run STUDY")
     folder = final if which == "final" else _selected(run)
     if folder is None or (which == "selected" and folder == final):
         return None
@@ -99,7 +102,7 @@ def _blank_state(agent: Agent) -> Any:
 
 def check_record(settings: RunSettings, folder: CheckpointFolder) -> CheckpointRecord:
     """The record of a checkpoint that may be evaluated."""
-    fault = checkpoint_fault(folder)
+    fault = checkpoint_fault(folder, needed=AGENT_FILE)
     record = read_checkpoint(folder)
     if fault is not None or record is None:
         raise BrokenEvidence(f"{folder.root}: {fault}", "dreamproof verify STUDY")

@@ -88,26 +88,29 @@ def read_evaluation(run: RunFolder, condition: str) -> EvaluationRecord | None:
     return _read(run.evaluation(condition), EvaluationRecord)
 
 
-def checkpoint_fault(folder: CheckpointFolder, check_content: bool = True) -> str | None:
-    """Why a checkpoint cannot be used, or None where it can."""
+def checkpoint_fault(folder: CheckpointFolder, check_content: bool = True, needed: str | None = None) -> str | None:
+    """Why a checkpoint cannot be used, or None where it can; with one file `needed`, the others may be missing."""
     record = read_checkpoint(folder)
     if record is None:
         return f"{folder.record.name} is missing or not readable"
     if not record.files:
         return "its record names no file"
+    if needed is not None and needed not in record.files:
+        return f"its record names no file {needed}"
     for name, expected in record.files.items():
         path = folder.root / name
         if not path.is_file():
-            return f"file {name} is missing"
-        if check_content and file_hash(path) != expected:
+            if needed in (None, name):
+                return f"file {name} is missing"
+        elif check_content and file_hash(path) != expected:
             return f"file {name} is not what was saved (hash differs)"
     return None
 
 
-def newest_good_checkpoint(run: RunFolder) -> CheckpointFolder | None:
-    """The latest checkpoint whose files are what was saved."""
+def newest_good_checkpoint(run: RunFolder, needed: str | None = None) -> CheckpointFolder | None:
+    """The latest checkpoint whose files are what was saved; with one file `needed`, others may be missing."""
     for folder in reversed(run.checkpoint_folders()):
-        if checkpoint_fault(folder) is None:
+        if checkpoint_fault(folder, needed=needed) is None:
             return folder
     return None
 
