@@ -25,30 +25,31 @@ class Dynamics(Protocol):
 
     network: NormedMLP
 
-    def next(
-        self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None, pull: Array | float = 1.0
-    ) -> Array:
+    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """The latent (..., L) one agent step later; a key is needed only where flows start in noise.
 
-        A tape records the evaluations of the network, or recalls them. Where a flow starts is also a part of where it
-        ends; `pull` is the share of the gradient that `z` gets for that, beside what comes through the network.
+        A tape records the evaluations of the network, or recalls them.
         """
 
     def ready(self) -> "Dynamics":
         """The same, with all done that many calls have in common."""
 
-    def losses(
-        self, z: Array, given: Array, ends: tuple[Array, Array], pull: Array | float, key: Array
-    ) -> dict[str, Array]:
-        """Errors (...) of steps from `z`; `ends` are the latents that were reached and that should have been.
+    def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
+        """Errors (T, ...) of rolled-out latents (T+1, ...) against those that should have been reached (T, ...).
 
-        `pull` is the share of the gradient by which a flow draws `z` towards its end.
+        Where a flow starts is a part of where it ends. `pull` is the share of the gradient by which latents are drawn
+        towards what follows for that reason alone.
         """
 
 
 def squared_error(x: Array, target: Array) -> Array:
     """Mean over the last axis."""
     return jnp.square(x - target).mean(-1)
+
+
+def moved(x: Array) -> Array:
+    """Zero, with the gradient of `x`."""
+    return x - jax.lax.stop_gradient(x)
 
 
 def filled(parts: list[Array], network: NormedMLP) -> Array:
@@ -76,11 +77,9 @@ class MLPDynamics(eqx.Module):
         sizes = (latent + given, *units)
         self.network = NormedMLP(key, sizes, latent, "norm_then_mish", (small_normal, None), dtype)
 
-    def next(
-        self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None, pull: Array | float = 1.0
-    ) -> Array:
+    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """One evaluation of the network."""
-        del key, pull
+        del key
         known = None if tape is None else tape.reached
         return simnorm(self.network(filled([z, given], self.network), tape), self.group, known)
 
@@ -88,12 +87,10 @@ class MLPDynamics(eqx.Module):
         """Itself."""
         return self
 
-    def losses(
-        self, z: Array, given: Array, ends: tuple[Array, Array], pull: Array | float, key: Array
-    ) -> dict[str, Array]:
+    def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
         """The error of the latent that was reached."""
-        del z, given, pull, key
-        error = squared_error(*ends)
+        del given, pull, key
+        error = squared_error(z[1:], target)
         return {"dynamics": error, "endpoint": error}
 
 
@@ -118,11 +115,9 @@ class FlowDynamics(eqx.Module):
         """v(x, a, τ): one evaluation at times (..., 1)."""
         return self._moving(self.network(filled([x, time, given], self.network), tape))
 
-    def next(
-        self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None, pull: Array | float = 1.0
-    ) -> Array:
+    def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """Integrates from the latent, in equal substeps."""
-        x = source = self._source(z, key)
+        x = self._source(z, key)
         width = 1.0 / self.settings.substeps
 
         def velocity(x: Array, time: float) -> Array:
@@ -133,7 +128,6 @@ class FlowDynamics(eqx.Module):
             if self.settings.integrator == "heun":
                 slope = 0.5 * (slope + velocity(x + width * slope, (index + 1) * width))
             x = x + width * slope
-        x = x - (1 - pull) * (source - jax.lax.stop_gradient(source))
         return self._latent(x, None if tape is None else tape.reached)
 
     def ready(self) -> "FlowDynamics":
@@ -142,17 +136,19 @@ class FlowDynamics(eqx.Module):
             return self
         return eqx.tree_at(lambda made: made.network.last, self, CentredLinear(self.network.last, self.group))
 
-    def losses(
-        self, z: Array, given: Array, ends: tuple[Array, Array], pull: Array | float, key: Array
-    ) -> dict[str, Array]:
+    def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
         """The velocity's error at a random time of each straight line, and that of the latent which was reached."""
         time_key, noise_key = jax.random.split(key)
-        source, end = self._source(z, noise_key), self._coordinates(ends[1])
-        time = jax.random.uniform(time_key, (*z.shape[:-1], 1))
+        source, end = self._source(z[:-1], noise_key), self._coordinates(target)
+        time = jax.random.uniform(time_key, (*source.shape[:-1], 1))
         velocity = self.velocity((1 - time) * source + time * end, given, time)
-        # The way to the end is what the velocity should be; by it latents also learn to lie close to their successors.
-        way = end - pull * source - (1 - pull) * jax.lax.stop_gradient(source)
-        return {"dynamics": squared_error(velocity, way), "endpoint": squared_error(*ends)}
+        # The way to the end is what the velocity should be; by it latents also learn to lie close to their successors,
+        # as the first one does by every latent that is reached from it.
+        way = end - source + (1 - pull) * moved(source)
+        return {
+            "dynamics": squared_error(velocity, way),
+            "endpoint": squared_error(z[1:] - (1 - pull) * moved(z[0]), target),
+        }
 
     def _moving(self, raw: Array) -> Array:
         if self.settings.space == "broken":

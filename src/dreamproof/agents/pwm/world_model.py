@@ -107,23 +107,18 @@ class WorldModel(eqx.Module):
         told = self.settings.world_model
         return SymlogTwoHot(told.bins, told.bin_reach) if told.reward == "two_hot" else None
 
-    def roll_out(self, z: Array, given: Array, key: Array, pull: Array | float = 1.0) -> Array:
-        """Latents (T+1, B, L) from `z` on, along what is given (T, B, ...); open loop.
-
-        `pull` is the share of the gradient by which a flow draws `z` itself towards what follows.
-        """
+    def roll_out(self, z: Array, given: Array, key: Array) -> Array:
+        """Latents (T+1, B, L) from `z` on, along what is given (T, B, ...); open loop."""
         dynamics, keys = self.dynamics.ready(), jax.random.split(key, given.shape[0])
-        pulls = jnp.ones(given.shape[0]).at[0].set(pull)
         if self.settings.world_model.deferred:
-            return deferred_roll_out((dynamics, z, given), (keys, pulls), unroll(self.settings))
+            return deferred_roll_out((dynamics, z, given), keys, unroll(self.settings))
 
-        def step(now: Array, told: tuple[Array, Array, Array]) -> tuple[Array, Array]:
-            given, key, pull = told
-            following = dynamics.next(now, given, key, pull=pull)
+        def step(now: Array, told: tuple[Array, Array]) -> tuple[Array, Array]:
+            following = dynamics.next(now, *told)
             return following, following
 
         remembered = remembering(step, self.settings)
-        _, later = jax.lax.scan(remembered, z, (given, keys, pulls), unroll=unroll(self.settings))
+        _, later = jax.lax.scan(remembered, z, (given, keys), unroll=unroll(self.settings))
         return jnp.concatenate([z[None], later])
 
     @property
@@ -155,27 +150,25 @@ def remembering(step: Any, settings: Settings) -> Any:
 
 Moved = tuple[MLPDynamics | FlowDynamics, Array, Array]
 """Dynamics that is ready, first latents (B, L), and what is given (T, B, ...)."""
-Told = tuple[Array, Array]
-"""Of every step (T,) its key, and the share by which gradients draw the latent before it along."""
 
 
 @eqx.filter_custom_vjp
-def deferred_roll_out(moved: Moved, told: Told, unroll: int) -> Array:
+def deferred_roll_out(moved: Moved, keys: Array, unroll: int) -> Array:
     """Latents (T+1, B, L); the weights' gradients are made after the backward pass, for all steps at once."""
-    return _recorded_roll_out(moved, told, unroll)[0]
+    return _recorded_roll_out(moved, keys, unroll)[0]
 
 
-def _recorded_roll_out(moved: Moved, told: Told, unroll: int) -> tuple[Array, Recorded]:
+def _recorded_roll_out(moved: Moved, keys: Array, unroll: int) -> tuple[Array, Recorded]:
     """Latents, and what was recorded (T/U, U·K, B, ...) with U steps in one loop body."""
     dynamics, z, given = moved
     still, steps = fixed(dynamics), given.shape[0]
 
-    def few(now: Array, at: tuple[Array, Told]) -> tuple[Array, tuple[Array, Recorded]]:
+    def few(now: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Recorded]]:
         tape = Tape()
-        latents = followed(still, now, list(at[0]), at[1], tape)
+        latents = followed(still, now, list(told[0]), told[1], tape)
         return latents[-1], (jnp.stack(latents), tape.recorded())
 
-    _, (later, recorded) = collecting_scan(few, z, in_bodies((given, told), math.gcd(steps, unroll)))
+    _, (later, recorded) = collecting_scan(few, z, in_bodies((given, keys), math.gcd(steps, unroll)))
     return jnp.concatenate([z[None], later.reshape(steps, *z.shape)]), recorded
 
 
@@ -183,15 +176,15 @@ def followed(
     dynamics: MLPDynamics | FlowDynamics,
     z: Array,
     given: list[Array],
-    told: Told,
+    keys: Array,
     tape: Tape,
     known: Array | None = None,
 ) -> list[Array]:
     """Latents of steps one after the other, recorded on the tape, or recalled from it where they are known."""
-    latents, (keys, pulls) = list[Array](), told
+    latents: list[Array] = []
     for place, one in enumerate(given):
         tape.reached = None if known is None else known[place]
-        z = dynamics.next(z, one, keys[place], tape, pulls[place])
+        z = dynamics.next(z, one, keys[place], tape)
         latents.append(z)
     return latents
 
@@ -201,31 +194,31 @@ def in_bodies(tree: Any, steps: int) -> Any:
     return jax.tree.map(lambda leaf: leaf.reshape(-1, steps, *leaf.shape[1:]), tree)
 
 
-def _forward(perturbed: Any, moved: Moved, told: Told, unroll: int) -> tuple[Array, tuple[Array, Recorded]]:
+def _forward(perturbed: Any, moved: Moved, keys: Array, unroll: int) -> tuple[Array, tuple[Array, Recorded]]:
     del perturbed
-    z, recorded = _recorded_roll_out(moved, told, unroll)
+    z, recorded = _recorded_roll_out(moved, keys, unroll)
     return z, (z, recorded)
 
 
 def _backward(
-    kept: tuple[Array, Recorded], gradient: Array, perturbed: Any, moved: Moved, told: Told, unroll: int
+    kept: tuple[Array, Recorded], gradient: Array, perturbed: Any, moved: Moved, keys: Array, unroll: int
 ) -> Moved:
     del perturbed
     (z, recorded), (dynamics, _, given) = kept, moved
     still = fixed(dynamics)
 
-    def few(arrived: Array, at: tuple[Any, ...]) -> tuple[Array, tuple[Array, Arrived]]:
-        (own, before, known, given, told), noted = at
+    def few(arrived: Array, told: tuple[Any, ...]) -> tuple[Array, tuple[Array, Arrived]]:
+        (own, before, known, given, keys), noted = told
 
         def again(before: Array, given: list[Array], memory: Memory) -> list[Array]:
-            return followed(still, before, given, told, Tape(memory), known)
+            return followed(still, before, given, keys, Tape(memory), known)
 
         _, pull = jax.vjp(again, before[0], list(given), memory_of(noted, dynamics.network.normed))
         earlier, at_given, found = pull([*own[:-1], own[-1] + arrived])
         return earlier, (jnp.stack(at_given), arrived_at(found))
 
-    steps = in_bodies((gradient[1:], z[:-1], z[1:], given, told), math.gcd(given.shape[0], unroll))
-    first, (at_given, arrived) = collecting_scan(few, jnp.zeros_like(z[0]), (steps, recorded), reverse=True)
+    told = in_bodies((gradient[1:], z[:-1], z[1:], given, keys), math.gcd(given.shape[0], unroll))
+    first, (at_given, arrived) = collecting_scan(few, jnp.zeros_like(z[0]), (told, recorded), reverse=True)
     network = dynamics.network.deferred(recorded, arrived)
     whole = eqx.tree_at(lambda made: made.network, eqx.filter(dynamics, eqx.is_inexact_array), network)
     return whole, first + gradient[0], at_given.reshape(given.shape)
@@ -262,8 +255,8 @@ def world_model_loss(
     given = joined(windows.action[1:], task)
     wide = None if task is None else jnp.broadcast_to(task, (*windows.reward[1:].shape, task.shape[-1]))
     target = jax.lax.stop_gradient(model.encode(windows.observation[1:], wide))
-    z = model.roll_out(model.encode(windows.observation[0], task), given, roll_key, scales["source_pull"])
-    losses = model.dynamics.losses(z[:-1], given, (z[1:], target), scales["source_pull"], loss_key)
+    z = model.roll_out(model.encode(windows.observation[0], task), given, roll_key)
+    losses = model.dynamics.losses(z, given, target, scales["source_pull"], loss_key)
     losses |= judgement_losses(model, z, given, windows)
     assert set(losses) == set(LOSSES), set(losses)
     steps = windows.reward.shape[0] - 1
