@@ -34,6 +34,8 @@ SHOWN = (
     "model/spread",
     "model/unexplained",
     "dream/cost",
+    "dream/reward",
+    "dream/first_reward",
     "dream/return",
     "plan/safe_fraction",
     "actor/sigma",

@@ -215,6 +215,8 @@ class PwmAgent:
             "actor/magnitude": jnp.abs(dreamt.action).mean(),
             "dream/return": gained.mean(),
             "dream/reward": dreamt.reward.mean(),
+            # Far below the mean of all steps, and the dream promises what the world does not pay.
+            "dream/first_reward": dreamt.reward[0].mean(),
             "dream/proceed": dreamt.proceed.mean(),
         }
         return state._replace(returns=update_moments(state.returns, gained, start.counts)), dreamt, metrics
