@@ -29,14 +29,15 @@ SMALL = {"units": [256, 256], "encoder_units": [128], "latent": 128}
 V1 = {"kind": "flow", "integrator": "heun", "substeps": 2}
 LOGITS = V1 | {"space": "logits"}
 # Name, dynamics, and the weights of its losses.
+FORK = {"source_pull": 1.0, "endpoint_scale": 0.0}
 ROWS: list[tuple[str, dict[str, Any], dict[str, float]]] = [
     ("plain network", {"kind": "mlp"}, {}),
-    ("V1, as in the fork", V1, {}),
-    ("V1, no pull", V1, {"source_pull": 0.0}),
-    ("V1, end reached", V1, {"endpoint_scale": 1.0}),
-    ("V1, no pull, end reached", V1, {"source_pull": 0.0, "endpoint_scale": 1.0}),
-    ("V1, no pull, end alone", V1, {"source_pull": 0.0, "endpoint_scale": 1.0, "dynamics_scale": 0.0}),
-    ("V1 in logits, no pull, end reached", LOGITS, {"source_pull": 0.0, "endpoint_scale": 1.0}),
+    ("V1, as in the fork", V1, FORK),
+    ("V1, no pull", V1, FORK | {"source_pull": 0.0}),
+    ("V1, end reached", V1, FORK | {"endpoint_scale": 1.0}),
+    ("V1, no pull, end reached (the default)", V1, {}),
+    ("V1, no pull, end alone", V1, {"dynamics_scale": 0.0}),
+    ("V1 in logits, no pull, end reached", LOGITS, {}),
 ]
 
 

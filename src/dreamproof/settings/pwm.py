@@ -68,9 +68,9 @@ class WorldModel(Settings):
     learning_rate: Traced = Field(3e-4, gt=0)
     clip: float = Field(20.0, gt=0)
     dynamics_scale: Traced = Field(1.0, ge=0, description="weight of the next latent's error, or of the flow matching")
-    endpoint_scale: Traced = Field(0.0, ge=0, description="flow: weight of the integrated latent's error")
+    endpoint_scale: Traced = Field(1.0, ge=0, description="flow: weight of the integrated latent's error")
     source_pull: Traced = Field(
-        1.0, ge=0, le=1, description="flow: share of the gradient that draws where a flow starts towards what follows"
+        0.0, ge=0, le=1, description="flow: share of the gradient that draws where a flow starts towards what follows"
     )
     reward_scale: Traced = Field(1.0, ge=0)
     least_reward_unit: Traced = Field(

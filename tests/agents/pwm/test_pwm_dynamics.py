@@ -181,7 +181,8 @@ def test_a_flow_learns_the_toy_system_far_below_what_the_broken_head_can_reach(l
 
 def test_the_broken_head_of_the_users_code_stops_at_its_floor() -> None:
     broken = {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "broken"}
-    agent = toy.make_agent(dynamics=broken, world_model={"reward_scale": 0.0})
+    fork = {"source_pull": 1.0, "endpoint_scale": 0.0, "reward_scale": 0.0}
+    agent = toy.make_agent(dynamics=broken, world_model=fork)
     state, losses = toy.train_model(agent, 250, rate=5e-3)
     assert pytest.approx(1.30394, abs=1e-5) == FLOOR
     assert losses[-20:].mean() == pytest.approx(FLOOR, abs=5e-3)
