@@ -7,10 +7,10 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.progress import track
+from rich.progress import Progress, track
 
 from dreamproof.base.errors import BadInput, DreamproofError
-from dreamproof.evaluate.episodes import WHICH, Checkpoints, Evaluator
+from dreamproof.evaluate.episodes import PARTS, WHICH, Checkpoints, Evaluator
 from dreamproof.evaluate.loading import load
 from dreamproof.evaluate.official import differences, evaluate_officially
 from dreamproof.jaxcore.devices import use_compilation_cache
@@ -103,7 +103,9 @@ def compare_with_official(run: RunFolder, episodes: int) -> None:
     twin = read_evaluation(run, "id")
     if twin is None:
         raise BadInput(f"{run.evaluation('id')}: there is nothing to compare with", "dreamproof run STUDY")
-    official = evaluate_officially(run, final, episodes)
+    with Progress() as bar:
+        task = bar.add_task(f"{run.root.name} on the real task, {episodes} episodes", total=PARTS)
+        official = evaluate_officially(run, final, episodes, lambda: bar.advance(task))
     for name, (gap, low, high) in differences(official, twin).items():
         there, here = (each.checkpoints["final"].episodes[name] for each in (official, twin))
         means = f"official {sum(there) / len(there):.2f}, twin {sum(here) / len(here):.2f}"

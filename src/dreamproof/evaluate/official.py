@@ -10,7 +10,7 @@ from dreamproof.base.files import write_json
 from dreamproof.envs.registry import OFFICIAL_TASK
 from dreamproof.envs.registry import make as make_env
 from dreamproof.envs.shift import find_condition
-from dreamproof.evaluate.episodes import evaluated, run_episodes
+from dreamproof.evaluate.episodes import Progress, evaluated, run_episodes
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import EvaluationRecord
@@ -21,11 +21,11 @@ from dreamproof.version import __version__
 COMPARED = ("return", "cost", "goals")
 
 
-def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int) -> EvaluationRecord:
+def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int, progress: Progress) -> EvaluationRecord:
     """Complete episodes of one agent on the real task, written beside the run's evaluations; no shift exists there."""
     cell = validate(CELL_SETTINGS[loaded.run.trainer], loaded.run.settings, "settings of the run")
     there = dataclasses.replace(loaded, env=make_env(OFFICIAL_TASK, cell.env))
-    (found,) = run_episodes([there], find_condition(there.env, "id"), "test", episodes)
+    (found,) = run_episodes([there], find_condition(there.env, "id"), "test", episodes, progress)
     record = EvaluationRecord(
         condition="id",
         kind="in_distribution",
