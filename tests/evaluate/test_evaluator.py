@@ -1,5 +1,7 @@
 """Evaluation: complete episodes, the same layouts for everyone, final and selected, and the files they end in."""
 
+import json
+import re
 import shutil
 import sys
 from dataclasses import replace
@@ -11,8 +13,10 @@ from tests.tiny import AGENT_STEPS
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import write_json
+from dreamproof.envs.registry import OFFICIAL_TASK
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import __main__ as command
+from dreamproof.evaluate import official
 from dreamproof.evaluate.episodes import PARTS, Evaluator, run_episodes
 from dreamproof.evaluate.loading import Loaded, load
 from dreamproof.runs.layout import RunFolder
@@ -157,6 +161,27 @@ def test_the_command_says_in_words_why_it_refuses(
     monkeypatch.setattr(sys, "argv", ["evaluate", str(trained["wild"].root), "--conditions", "id"])
     assert command.main() != 0
     assert "not finite" in capsys.readouterr().err
+
+
+def test_the_command_holds_the_real_task_against_the_twin(
+    trained: Trained,
+    evaluated: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With the twin in the place of the real task, on the same layouts, nothing differs."""
+    root = tmp_path / "run"
+    shutil.copytree(evaluated.root, root)
+    twin = loaded(trained, "baseline").env
+    monkeypatch.setattr(official, "make_env", lambda task, settings: twin)
+    monkeypatch.setattr(command, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["evaluate", str(root), "--official", "--episodes", str(EPISODES)])
+    assert command.main() == 0
+    printed = capsys.readouterr().out
+    assert "100%" in printed
+    assert re.search(r"return: official (\S+), twin \1, difference \+0\.00", printed)
+    assert json.loads(RunFolder(root).official.read_text())["task"] == OFFICIAL_TASK
 
 
 def test_a_refused_run_does_not_keep_the_others_from_being_evaluated(
