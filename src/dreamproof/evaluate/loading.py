@@ -13,7 +13,7 @@ from dreamproof.agents.registry import make_agent
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.envs.api import Env
 from dreamproof.envs.registry import make_for
-from dreamproof.jaxcore.checkpoints import fill, named_arrays, parameter_hash, read_arrays
+from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, named_arrays, parameter_hash, read_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import (
     checkpoint_fault,
@@ -26,9 +26,6 @@ from dreamproof.runs.records import CheckpointRecord, RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
-
-AGENT_FILE = "agent.npz"
-"""All that evaluation needs of a checkpoint beside its record: what resumes training may stay where it was trained."""
 
 
 @dataclass(frozen=True)

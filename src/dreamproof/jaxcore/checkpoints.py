@@ -11,6 +11,8 @@ import numpy as np
 
 from dreamproof.base.errors import BrokenEvidence
 
+AGENT_FILE = "agent.npz"
+"""Of a checkpoint all that acting needs; what resumes training beside it may stay where it was trained."""
 PIECES: dict[str, Any] = {
     "flags": ["external_loop", "buffered", "zerosize_ok"],
     "op_flags": ["readonly", "contig"],

@@ -11,12 +11,11 @@ from jax import Array
 from dreamproof.agents.pwm.world_model import Windows
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash
-from dreamproof.jaxcore.checkpoints import fill, read_arrays
+from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, read_arrays
 from dreamproof.jaxcore.recordings import Recording, read_recording
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
 from dreamproof.settings.recorded import Recorded
-from dreamproof.train.saving import AGENT_FILE
 
 MOST_WINDOWS = np.iinfo(np.int32).max
 

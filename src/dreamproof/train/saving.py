@@ -10,7 +10,15 @@ import numpy as np
 
 from dreamproof.base.commit import code_name
 from dreamproof.base.files import canonical_json, text_hash
-from dreamproof.jaxcore.checkpoints import all_finite, fill, named_arrays, parameter_hash, read_arrays, write_arrays
+from dreamproof.jaxcore.checkpoints import (
+    AGENT_FILE,
+    all_finite,
+    fill,
+    named_arrays,
+    parameter_hash,
+    read_arrays,
+    write_arrays,
+)
 from dreamproof.jaxcore.devices import library_versions
 from dreamproof.runs.layout import CheckpointFolder
 from dreamproof.runs.reader import checkpoint_fault
@@ -19,7 +27,6 @@ from dreamproof.runs.writer import RunWriter
 from dreamproof.train.pack import Pack, PackState, own_part, with_agent
 from dreamproof.version import __version__
 
-AGENT_FILE = "agent.npz"
 RESUME_FILE = "resume.npz"
 
 # One program for all leaves, whichever the replica: leaf by leaf, every shape would be a program of its own, which the
