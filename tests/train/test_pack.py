@@ -13,6 +13,7 @@ from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, tiny_cell, told_othe
 from dreamproof.envs import registry
 from dreamproof.envs.probes import PROBES, CreditProbe, SurviveProbe
 from dreamproof.envs.wrappers import AutoReset
+from dreamproof.settings.train import EpochTrain
 from dreamproof.train.log import MetricSums
 from dreamproof.train.pack import Pack, PackState
 from dreamproof.train.replay import SCALARS
@@ -187,6 +188,23 @@ def test_a_replica_of_a_terminating_task_does_not_depend_on_its_pack(lives: Any)
     pack = lives_pack([1])
     state, _ = pack.prefill(pack.init(), 40)
     np.testing.assert_array_equal(state.replay.rows[0], lives[0].replay.rows[1])
+
+
+def test_first_episodes_of_an_epochs_envs_are_cut_short_so_that_later_ones_end_at_different_times() -> None:
+    settings = EpochTrain(envs=4, epoch_env_steps=2, window=3, replay_agent_steps=None)
+    pack = Pack(Idle(), CreditProbe(), settings, [0, 1], {}, 160)  # type: ignore[arg-type]
+    state, metrics = pack.prefill(pack.init(), 40)
+    # An episode lasts ten steps, and its first observation takes a step of its own.
+    for env, end in enumerate([2, 5, 7, 10]):
+        firsts = np.flatnonzero(columns(state)["first"][1, env])
+        np.testing.assert_array_equal(firsts, [0, *range(end + 1, 41, 11)])
+    # What was cut short says nothing about what an episode pays.
+    done = np.asarray(metrics["episode/done"])[:, 0]
+    whole = [step for end in (2, 5, 7, 10) for step in range(end, 41, 11) if step not in (2, 5, 7)]
+    np.testing.assert_array_equal(np.flatnonzero(done) + 1, sorted(whole))
+    together = Pack(Idle(), CreditProbe(), settings.model_copy(update={"staggered": False}), [0], {}, 160)  # type: ignore[arg-type]
+    _, metrics = together.prefill(together.init(), 40)
+    np.testing.assert_array_equal(np.asarray(metrics["episode/done"])[[9, 19, 29, 39], 0], 4)
 
 
 @pytest.mark.parametrize("name", list(PROBES))

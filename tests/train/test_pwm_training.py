@@ -2,6 +2,7 @@
 
 import sys
 from copy import copy
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +163,24 @@ def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         write_json(folder.settings, told.model_copy(update={"settings": wrong}).model_dump(mode="json"))
         with pytest.raises(BadInput, match=expected):
             loop.read_job([folder])
+
+
+def test_critics_learn_before_the_actor_follows_them() -> None:
+    cell = tiny_pwm_cell({"behavior": {"warm_up_epochs": 2}})
+    made = make_pwm_pack(registry.make(PWM_TASK), [cell], [0], PWM_AGENT_STEPS)
+    state, _ = made.prefill(made.init(), 16)
+    agents = [jax.device_get(state.agent)]
+    for _ in range(3):
+        state, _ = made.chunk(state, EPOCH_AGENT_STEPS // made.envs)
+        agents.append(jax.device_get(state.agent))
+    told = [(equal(old.actor, new.actor), equal(old.critics, new.critics)) for old, new in pairwise(agents)]
+    assert told == [(True, False), (True, False), (False, False)]
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Whether two networks are the same, bit for bit."""
+    arrays = (eqx.filter(tree, eqx.is_array) for tree in (one, other))
+    return all(jax.tree.leaves(jax.tree.map(np.array_equal, *arrays)))
 
 
 def test_the_ring_forgets_the_oldest_rows() -> None:

@@ -11,7 +11,7 @@ class Spec(NamedTuple):
 
     entities: (start, stop, width) of observation slots that are a set of things, `width` numbers each.
     absolute: names of slots that only tell where the world's origin and axes are; nothing that matters depends on them.
-    terminates: False only where every episode lasts `episode_agent_steps`; such episodes end and restart together.
+    terminates: False only where every episode lasts `episode_agent_steps`; such episodes may end and restart together.
     agent_step_seconds: simulated time of one agent step, where the task says.
     task: the number of this task among those that an agent knows, where it knows several.
     usable_actions: actions that do anything; those behind them only fill up to the widest task. None for all.

@@ -134,7 +134,7 @@ class Behavior(Settings):
     flow_substeps: int = Field(2, ge=1, description="Heun substeps of the flow policy")
     detached: bool = Field(True, description="no gradient through what the policy sees, only through what it does")
     warm_up_epochs: int = Field(
-        100, ge=0, description="epochs in which the model alone learns; offline: updates of the model, on all tasks"
+        100, ge=0, description="epochs in which the actor holds still; offline: updates of the model, on all tasks"
     )
 
 

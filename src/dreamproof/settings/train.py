@@ -62,6 +62,10 @@ class EpochTrain(Collecting):
     window: int = Field(17, ge=2, description="rows of a window: one more than the transitions in it")
     prefill_agent_steps: int = Field(8192, ge=1, description="steps with random actions before the first epoch")
     replay_agent_steps: int | None = Field(1_000_000, ge=1, description="steps kept for replay; all if left out")
+    staggered: bool = Field(
+        True,
+        description="first episodes are cut short, each at another time, so that envs are not all as far in theirs",
+    )
     evaluate_every_agent_steps: int = Field(512_000, ge=1)
     validation_episodes: int = Field(16, ge=1)
     log_every_agent_steps: int = Field(40_960, ge=1)

@@ -58,6 +58,7 @@ class Pack:
         self.epoch_env_steps = settings.epoch_env_steps if isinstance(settings, EpochTrain) else None
         often = settings.updates_per_agent_step if isinstance(settings, Train) else 1 / settings.envs
         self.updates_per_step = round(settings.envs * often)
+        self.staggered = isinstance(settings, EpochTrain) and settings.staggered
         # What replicas are told is an argument: packs that differ in nothing else find each other's compiled programs.
         self._compiled_init = eqx.filter_jit(self._init)
         self._compiled_prefill = eqx.filter_jit(self._prefill, donate="all-except-first")
@@ -143,21 +144,32 @@ class Pack:
         """One env step of every env with `action` (R, N, A); ended episodes start anew."""
         keys = jax.vmap(lambda seed: noise_keys(seed, "train", self.envs, state.env_steps))(told.seeds)
         env, seen = self.env.step(self.flat(keys), state.env, self.flat(action), self.env.default_params())
-        if self.env.spec.terminates:
+        separate = self.env.spec.terminates or self.staggered
+        cut = self._cut(state.env_steps + 1)
+        if separate:
+            seen = seen._replace(truncated=seen.truncated | cut)
             env, seen, action = self._restart(told, state, (env, seen, action))
         shaped = self.split(seen)
         replay = add(state.replay, shaped, action)
         gained = {"return": shaped.reward, "cost": shaped.cost, "goals": shaped.goals}
         sums = {name: state.sums[name] + gained[name] for name in gained}
         state = state._replace(env=env, seen=seen, replay=replay, action=action, env_steps=state.env_steps + 1)
-        if self.env.spec.terminates:
+        if separate:
             ended = shaped.terminated | shaped.truncated
         else:
             state, ended = self._restart_together(told, state)
-        count = ended.sum(1)
-        over = {f"episode/{name}": (value * ended).sum(1) / jnp.maximum(1, count) for name, value in sums.items()}
+        whole = ended & ~self.split(cut)
+        count = whole.sum(1)
+        over = {f"episode/{name}": (value * whole).sum(1) / jnp.maximum(1, count) for name, value in sums.items()}
         sums = {name: value * (1 - ended) for name, value in sums.items()}
         return state._replace(sums=sums), over | {"episode/done": count}
+
+    def _cut(self, env_step: Array) -> Array:
+        """The envs (R·N,) whose first episode is cut short here, evenly over an episode's length."""
+        ends = (1 + jnp.arange(self.envs)) * self.env.spec.episode_agent_steps // self.envs
+        # The last env's first episode is a whole one.
+        cut = self.staggered & (ends == env_step) & (ends < self.env.spec.episode_agent_steps)
+        return jnp.tile(cut, self.replicas)
 
     def _restart(self, told: Told, state: PackState, moved: tuple[Any, TimeStep, Array]) -> tuple[Any, TimeStep, Array]:
         """In place of its step, an env whose episode had ended shows a first observation.

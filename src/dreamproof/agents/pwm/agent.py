@@ -122,8 +122,8 @@ class PwmAgent:
         rates = self._rates(scalars, progress)
         awake = state.epochs >= self.settings.behavior.warm_up_epochs
         start = self.starts(state, batch.now, windows)
-        waking = (rates["actor"] * awake, rates["critics"] * awake)
-        state, behaved = self._learn_behavior(state, start, behavior_key, waking)
+        # Critics learn from the start: what fresh ones say would drive the actor into the corners of its actions.
+        state, behaved = self._learn_behavior(state, start, behavior_key, (rates["actor"] * awake, rates["critics"]))
         state, modelled = self.update_model(state, windows, model_key, scalars, progress)
         return state._replace(epochs=state.epochs + 1), behaved | modelled
 
