@@ -165,9 +165,9 @@ class Pack:
         return state._replace(sums=sums), over | {"episode/done": count}
 
     def _cut(self, env_step: Array) -> Array:
-        """The envs (R·N,) whose first episode is cut short here, evenly over an episode's length."""
+        """The envs (R·N,) whose episode is cut short here: once each, evenly over the length of a first episode."""
         ends = (1 + jnp.arange(self.envs)) * self.env.spec.episode_agent_steps // self.envs
-        # The last env's first episode is a whole one.
+        # At its end there is nothing to cut.
         cut = self.staggered & (ends == env_step) & (ends < self.env.spec.episode_agent_steps)
         return jnp.tile(cut, self.replicas)
 
