@@ -9,11 +9,15 @@ import jax.numpy as jnp
 import mujoco
 import numpy as np
 import pytest
+from jax import Array
 from locomotion_rides import COUNT, EPISODE_STEPS, Ride, ride, wild_states
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs import registry
+from dreamproof.envs.locomotion import physics
 from dreamproof.envs.locomotion.params import BodyParams
+from dreamproof.envs.locomotion.physics import Motion
+from dreamproof.envs.locomotion.task import Locomotion
 from dreamproof.envs.shift import find_condition
 from dreamproof.jaxcore.keys import layout_keys
 from dreamproof.settings.env import Shift
@@ -35,6 +39,7 @@ HORIZONS = {
     "hopper-hop": (3, 1e-4, 3e-3),
     "cartpole-swingup": (10, 3e-4, 3e-3),
 }
+WHILE_LOOP = jax.lax.while_loop
 WEAKER, HEAVIER = Shift(force_factor=0.6), Shift(mass_factor=1.5)
 
 
@@ -133,6 +138,29 @@ def test_mjx_and_mujoco_in_c_stay_together_for_twenty_simulator_steps(any_ride: 
     # Newtons; the suite's hopper alone feels any.
     np.testing.assert_allclose(state.motion.felt[going_on], sensors[going_on], rtol=1e-2, atol=0.1)
     assert sensors.any() == (env.name == "hopper-hop")
+
+
+def test_iterations_after_the_solver_has_converged_change_nothing() -> None:
+    env = registry.make("cheetah-run")
+    assert isinstance(env, Locomotion)
+    states = wild_states(env, COUNT)
+    motion = jax.vmap(env.body.still)(
+        *(jnp.stack([getattr(data, name) for data in states]) for name in ("qpos", "qvel"))
+    )
+    action = jax.random.uniform(jax.random.key(0), (COUNT, env.body.motors), minval=-1.0)
+
+    def asking(motion: Motion, action: Array) -> Motion:
+        told = {"qpos": motion.position, "qvel": motion.velocity, "qacc_warmstart": motion.guess, "ctrl": action}
+        data = physics.mjx.step(env.body.model, env.body.blank.replace(**told))
+        return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata)
+
+    counting = jax.jit(jax.vmap(lambda motion, action: env.body.advance(motion, action, env.body.params)))
+    found, expected = motion, motion
+    for _ in range(3):
+        found, expected = counting(found, action), jax.jit(jax.vmap(asking))(expected, action)
+    np.testing.assert_allclose(found.position, expected.position, atol=1e-6)
+    np.testing.assert_allclose(found.velocity, expected.velocity, atol=1e-4)
+    assert jax.lax.while_loop is WHILE_LOOP
 
 
 def test_the_same_keys_start_the_same_episodes_and_other_keys_others(any_ride: Ride) -> None:

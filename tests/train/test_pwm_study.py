@@ -39,7 +39,7 @@ def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path:
 
 
 @pytest.mark.parametrize(
-    "name", ["pwm_smoke", "pwm_cheetah_run", "pwm_walker_walk", "flow_pwm", "flow_pwm_48m", "flow_factorial"]
+    "name", ["pwm_smoke", "pwm_cheetah_run", "pwm_walker_walk", "pwm_ant", "flow_pwm", "flow_pwm_48m", "flow_factorial"]
 )
 def test_the_declared_studies_are_valid_and_only_arms_of_one_shape_share_a_pack(name: str) -> None:
     study = read_study(STUDIES / f"{name}.yaml")

@@ -76,6 +76,11 @@ class WorldModel(Settings):
     least_reward_unit: Traced = Field(
         1.0, gt=0, description="rewards count in multiples of their root mean square, but never of less than this"
     )
+    least_reward_deviation: Traced = Field(
+        0.01,
+        gt=0,
+        description="scalar rewards: errors count in their standard deviations, but never in less than this",
+    )
     termination_scale: Traced = Field(1.0, ge=0)
     kept: Literal["everything", "products", "steps"] = Field(
         "products",

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from tests.agents.pwm import toy
 
 from dreamproof.agents.normalisation import init_moments, update_moments
-from dreamproof.agents.pwm.agent import reward_unit
+from dreamproof.agents.pwm.agent import reward_emphasis, reward_unit
 from dreamproof.agents.pwm.behavior import Dream, Start, critic_targets, dream, dream_return
 from dreamproof.settings.pwm import Behavior
 from dreamproof.settings.traced import traced_values
@@ -186,6 +186,16 @@ def test_small_rewards_are_not_blown_up_and_large_ones_are_brought_down() -> Non
     for size, unit in ((0.01, 1.0), (4.0, 4.0)):
         moments = update_moments(init_moments(), jnp.full(8, size), jnp.ones(8))
         assert float(reward_unit(moments, scales)) == pytest.approx(unit, rel=1e-4)
+
+
+def test_errors_of_rewards_count_in_their_own_deviations_down_to_a_least_one() -> None:
+    scales = {"least_reward_unit": jnp.asarray(1.0), "least_reward_deviation": jnp.asarray(0.01)}
+    for half, counted in ((0.05, 0.05), (3.0, 3.0), (0.001, 0.01)):
+        moments = update_moments(init_moments(), jnp.array([2.0 - half, 2.0 + half]), jnp.ones(2))
+        unit = reward_unit(moments, scales)
+        error = 0.7 / unit
+        emphasis = reward_emphasis(moments, unit, scales)
+        assert float(emphasis * error**2) == pytest.approx((0.7 / counted) ** 2, rel=0.02)
 
 
 def test_every_round_steps_the_actor_once_and_the_critics_through_their_passes() -> None:

@@ -139,11 +139,14 @@ class PwmAgent:
         self, state: PwmState, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
         """One step of the model for each of K batches of windows (K, T+1, B, ...), of any tasks that it knows."""
-        batches = windows.reward.shape[0]
-        unit = reward_unit(state.rewards, scalars["world_model"])
+        batches, scales = windows.reward.shape[0], scalars["world_model"]
+        unit = reward_unit(state.rewards, scales)
         windows = windows._replace(scale=jnp.broadcast_to(unit, (batches,)))
+        if self.settings.world_model.reward == "scalar":
+            emphasis = reward_emphasis(state.rewards, unit, scales)
+            scales = scales | {"reward_scale": scales["reward_scale"] * emphasis}
         rate = self._rates(scalars, progress)["model"]
-        state, metrics = self._learn_model(state, windows, key, (rate, scalars["world_model"]))
+        state, metrics = self._learn_model(state, windows, key, (rate, scales))
         return state._replace(gradient_steps=state.gradient_steps + batches), metrics
 
     def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> Start:
@@ -299,6 +302,11 @@ class PwmAgent:
 def reward_unit(rewards: Moments, scales: dict[str, Array]) -> Array:
     """What rewards are multiples of. A unit that follows tiny first rewards would swell with every step of progress."""
     return jnp.maximum(rewards.root_mean_square, scales["least_reward_unit"])
+
+
+def reward_emphasis(rewards: Moments, unit: Array, scales: dict[str, Array]) -> Array:
+    """Makes squared errors in units errors in standard deviations: small rewards shape the latents as large ones do."""
+    return (unit / jnp.maximum(rewards.deviation, scales["least_reward_deviation"])) ** 2
 
 
 def replayed_windows(batch: Lesson) -> Windows:

@@ -5,10 +5,11 @@ The only module that imports mujoco; tasks see motions and parameters.
 
 import copy
 import io
-from contextlib import redirect_stdout
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
 from functools import cache
 from importlib.resources import files
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -75,7 +76,8 @@ class Body:
         model = self.model.replace(**dict(zip(MODEL_FIELDS, params, strict=True)))
         # MJX derives everything else in its data anew each step, so only the motion is carried.
         data = self.blank.replace(qpos=motion.position, qvel=motion.velocity, qacc_warmstart=motion.guess, ctrl=action)
-        data = mjx.step(model, data)
+        with all_iterations(int(self.host.opt.iterations)):
+            data = mjx.step(model, data)
         return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata)
 
     def settle(self, position: np.ndarray, simulator_steps: int) -> tuple[np.ndarray, np.ndarray]:
@@ -100,6 +102,28 @@ class Body:
             gear=params.gear * shift.force_factor,
             friction=params.friction * shift.friction_factor,
         )
+
+
+@contextmanager
+def all_iterations(count: int) -> Iterator[None]:
+    """What is traced inside makes all iterations of MJX's solver; those after it has converged change nothing.
+
+    MJX asks after each one whether to go on, and on a GPU that answer has to travel to the host first.
+    """
+    asking = jax.lax.while_loop
+
+    def counting(go_on: Callable[[Any], Array], iterate: Callable[[Any], Any], start: Any) -> Any:
+        def once(now: Any, _: None) -> tuple[Any, None]:
+            goes_on = go_on(now)
+            return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), iterate(now), now), None
+
+        return jax.lax.scan(once, start, None, length=count)[0]
+
+    jax.lax.while_loop = counting  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        jax.lax.while_loop = asking
 
 
 def _ratio(after: np.ndarray, before: np.ndarray) -> np.ndarray:
