@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import jax
+import psutil
 
 LIBRARIES = ("jax", "jaxlib", "equinox", "numpy")
 
@@ -28,6 +29,13 @@ def use_compilation_cache() -> None:
         folder.mkdir(parents=True, exist_ok=True)
         jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
+
+
+def memory_in_use() -> dict[str, float]:
+    """GiB that this process holds on the host and, where the backend tells, on the device."""
+    held = {"memory/host_gib": psutil.Process().memory_info().rss / 2**30}
+    device = jax.devices()[0].memory_stats() or {}
+    return held | ({"memory/device_gib": device["bytes_in_use"] / 2**30} if "bytes_in_use" in device else {})
 
 
 @functools.cache

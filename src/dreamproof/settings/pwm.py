@@ -77,7 +77,7 @@ class WorldModel(Settings):
         1.0, gt=0, description="rewards count in multiples of their root mean square, but never of less than this"
     )
     least_reward_deviation: Traced = Field(
-        0.01,
+        1.0,
         gt=0,
         description="scalar rewards: errors count in their standard deviations, but never in less than this",
     )

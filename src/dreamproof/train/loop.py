@@ -13,6 +13,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
 from dreamproof.envs.episodes import Episodes
 from dreamproof.envs.registry import make_for
+from dreamproof.jaxcore.devices import memory_in_use
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.reader import read_checkpoint, read_settings, selected_agent_steps
@@ -152,8 +153,9 @@ def _at_cadence(job: Job, state: PackState, span: tuple[int, int], pulse: Pulse)
     settings, done = job.cell.train, span[1]
     updates = np.asarray(state.agent.gradient_steps)
     if _fell_due(span, settings.log_every_agent_steps):
+        held = memory_in_use()
         for writer, row, count in zip(job.writers, job.sums.take(), updates, strict=True):
-            writer.log({"agent_steps": done, "gradient_steps": int(count), **row})
+            writer.log({"agent_steps": done, "gradient_steps": int(count), **row, **held})
     if _fell_due(span, settings.evaluate_every_agent_steps) and done < job.agent_steps:
         return _save(job, state, done, pulse)
     return state
