@@ -84,6 +84,7 @@ def test_metrics_are_logged_at_their_cadence_with_both_counters(trained: Trained
     assert [row["agent_steps"] for row in logged] == list(range(first, AGENT_STEPS + 1, TRAIN["log_every_agent_steps"]))
     assert all(row["gradient_steps"] == (row["agent_steps"] - TRAIN["prefill_agent_steps"]) // 4 for row in logged)
     assert all(np.isfinite(row["episode/return"]) for row in logged)
+    assert all(row["memory/host_gib"] > 0 for row in logged)
 
 
 def test_penalty_and_shadow_risk_are_logged_in_every_arm(trained: Trained) -> None:

@@ -13,7 +13,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
 from dreamproof.envs.episodes import Episodes
 from dreamproof.envs.registry import make_for
-from dreamproof.jaxcore.devices import memory_in_use
+from dreamproof.jaxcore.devices import give_back_memory, memory_in_use
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.reader import read_checkpoint, read_settings, selected_agent_steps
@@ -153,6 +153,7 @@ def _at_cadence(job: Job, state: PackState, span: tuple[int, int], pulse: Pulse)
     settings, done = job.cell.train, span[1]
     updates = np.asarray(state.agent.gradient_steps)
     if _fell_due(span, settings.log_every_agent_steps):
+        give_back_memory()
         held = memory_in_use()
         for writer, row, count in zip(job.writers, job.sums.take(), updates, strict=True):
             writer.log({"agent_steps": done, "gradient_steps": int(count), **row, **held})

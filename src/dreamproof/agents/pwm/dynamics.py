@@ -13,7 +13,7 @@ from jax import Array
 
 from dreamproof.nn.deferred import Tape
 from dreamproof.nn.layers import Linear
-from dreamproof.nn.normed import NormedMLP, small_normal
+from dreamproof.nn.normed import NormedMLP, silent, small_normal
 from dreamproof.nn.simplex import centred, centred_logits, on_simplex, simnorm
 from dreamproof.settings.pwm import Dynamics as Settings
 
@@ -107,7 +107,9 @@ class FlowDynamics(eqx.Module):
         """`sizes` are those of the latent and of what is given."""
         latent, given = sizes
         self.group, self.settings = group, settings
-        last = None if settings.space == "broken" else small_normal
+        # A fresh flow stands still. Small weights would throw it far, farther the wider the network, and latents would
+        # first of all learn to be alike.
+        last = None if settings.space == "broken" else silent
         inputs = (latent + given + 1, *units)
         self.network = NormedMLP(key, inputs, latent, "norm_then_mish", (small_normal, last), dtype)
 
