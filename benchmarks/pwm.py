@@ -25,7 +25,7 @@ from dreamproof.base.commit import code_name
 from dreamproof.base.lines import append_rows, read_rows
 from dreamproof.envs.api import Env, Params, Spec, State, TimeStep
 from dreamproof.envs.registry import make as make_env
-from dreamproof.jaxcore.devices import use_compilation_cache
+from dreamproof.jaxcore.devices import give_back_memory, memory_in_use, use_compilation_cache
 from dreamproof.settings.cell import PwmCell
 from dreamproof.settings.study import merge
 from dreamproof.settings.traced import traced_values
@@ -144,10 +144,9 @@ def environment_milliseconds(pack: Pack, state: PackState) -> float:
 
 def memory() -> tuple[float, float, float]:
     """GiB on the device now and at its peak, and GiB of this process on the host."""
-    device = jax.devices()[0].memory_stats() or {}
-    # The second number of statm is resident pages; a benchmark machine need not have psutil.
-    host = int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return device.get("bytes_in_use", 0) / 2**30, device.get("peak_bytes_in_use", 0) / 2**30, host / 2**30
+    give_back_memory()
+    held, device = memory_in_use(), jax.devices()[0].memory_stats() or {}
+    return held.get("memory/device_gib", 0.0), device.get("peak_bytes_in_use", 0) / 2**30, held["memory/host_gib"]
 
 
 def measure(row: Row, asked: argparse.Namespace) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """Facts about the machine and the code that shape or describe a compile."""
 
 import ctypes
-import ctypes.util
 import functools
 import os
 import platform
@@ -33,16 +32,10 @@ def use_compilation_cache() -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 1.0)
 
 
-@functools.cache
-def _libc() -> ctypes.CDLL | None:
-    return ctypes.CDLL(ctypes.util.find_library("c")) if platform.libc_ver()[0] == "glibc" else None
-
-
 def give_back_memory() -> None:
     """Returns freed host memory to the system: compiling leaves more than a GiB of it, which glibc would keep."""
-    libc = _libc()
-    if libc is not None:
-        libc.malloc_trim(0)
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def memory_in_use() -> dict[str, float]:
