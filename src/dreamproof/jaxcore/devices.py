@@ -1,4 +1,4 @@
-"""Facts about the machine and the code that shape or describe a compile."""
+"""Facts about the machine and the code that shape or describe a compile, and the memory that a process holds."""
 
 import ctypes
 import functools
