@@ -7,7 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.nn.normed import EPSILON, Normed, finished, make_linear, mish, small_normal
+from dreamproof.nn.mish import mish
+from dreamproof.nn.normed import EPSILON, Normed, finished, make_linear, small_normal
 from dreamproof.nn.normed import LayerNorm as Norm
 
 

@@ -10,8 +10,11 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from dreamproof.nn import fused
 from dreamproof.nn.deferred import Arrived, Recorded, Tape, affine_gradient, scale_gradient
+from dreamproof.nn.fused import Affine
 from dreamproof.nn.layers import Linear, in_rows
+from dreamproof.nn.mish import mish
 
 EPSILON = 1e-5
 WHOLE = 32
@@ -19,24 +22,6 @@ WHOLE = 32
 Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
 # initial(key, inputs, outputs) -> weight (inputs, outputs) and bias (outputs,)
 Initial = Callable[[Array, int, int], tuple[Array, Array]]
-
-
-@jax.custom_jvp
-def mish(x: Array) -> Array:
-    """x·tanh(softplus(x)) with a single exponential."""
-    grown = jnp.exp(jnp.minimum(x, 20.0))
-    ratio = grown * (grown + 2.0)
-    return x * (ratio / (ratio + 2.0))
-
-
-@mish.defjvp
-def _mish_slope(at: tuple[Array], moved: tuple[Array]) -> tuple[Array, Array]:
-    """With e = exp(x) and r = e(e + 2): r/(r + 2) + x·4e(e + 1)/(r + 2)²."""
-    (x,), (dx,) = at, moved
-    grown = jnp.exp(jnp.minimum(x, 20.0))
-    ratio = grown * (grown + 2.0)
-    inverse = 1.0 / (ratio + 2.0)
-    return mish(x), dx * (inverse * (ratio + x * (4.0 * grown * (grown + 1.0)) * inverse))
 
 
 def small_normal(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
@@ -130,33 +115,52 @@ def _normalised_backward(x: Array, gradient: Array) -> tuple[Array]:
 normalised.defvjp(_normalised_forward, _normalised_backward)
 
 
-Affine = tuple[Array, Array, Array]
-"""What a layer adds to its product, and by what it scales and shifts what was normalised."""
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def finished(y: Array, affine: Affine, order: Order) -> Array:
     """LayerNorm and, unless `order` leaves it out, Mish of a product; only that is kept for the backward pass."""
+    if has_kernel(order):
+        return fused.output(y, affine, EPSILON)
     bias, scale, shift = affine
     return _ended(normalised(y + bias.astype(y.dtype)) * scale + shift, y.dtype, order)
+
+
+def has_kernel(order: Order) -> bool:
+    """Whether a GPU is there, and a kernel for what follows the product."""
+    return jax.default_backend() == "gpu" and order == "norm_then_mish"
 
 
 def _ended(normal: Array, dtype: Any, order: Order) -> Array:
     return normal if order == "norm" else mish(normal).astype(dtype)
 
 
-def _finished_backward(order: Order, kept: tuple[Array, Affine], arrived: Array) -> tuple[Array, Affine]:
+def _finished_forward(y: Any, affine: Any, order: Order) -> tuple[Array, tuple[Array, Affine, tuple[()] | None]]:
+    # Whether anything of the layer learns is told by the shape of what is kept.
+    learns = () if any(part.perturbed for part in affine) else None
+    y, affine = y.value, tuple(part.value for part in affine)
+    return finished(y, affine, order), (y, affine, learns)
+
+
+def _finished_backward(
+    order: Order, kept: tuple[Array, Affine, tuple[()] | None], arrived: Array
+) -> tuple[Array, Affine | None]:
+    y, affine, learns = kept
+    if has_kernel(order):
+        if learns is None:
+            return fused.gradient(y, affine, arrived, EPSILON), None
+        return fused.gradient_and_sums(y, affine, arrived, EPSILON)
     # Behind the barrier nothing is found to be the same as on the way there, which would be kept for it in float32.
-    y, (bias, scale, shift) = jax.lax.optimization_barrier(kept[0]), kept[1]
-    y = y + bias.astype(y.dtype)
+    bias, scale, shift = affine
+    y = jax.lax.optimization_barrier(y) + bias.astype(y.dtype)
     _, pull = jax.vjp(lambda y: _ended(normalised(y) * scale + shift, y.dtype, order), y)
     # This one keeps the sum from asking for a wider copy.
     (at_product,) = jax.lax.optimization_barrier(pull(arrived))
+    if learns is None:
+        return at_product, None
     at_bias = at_product.sum(range(y.ndim - 1), dtype=jnp.float32)
     return at_product, (at_bias, *_scale_gradients(y, (scale, shift), arrived, order)[1])
 
 
-finished.defvjp(lambda y, affine, order: (finished(y, affine, order), (y, affine)), _finished_backward)
+finished.defvjp(_finished_forward, _finished_backward, symbolic_zeros=True)
 
 
 def _scale_gradients(
@@ -204,6 +208,8 @@ class Normed(eqx.Module):
     def finish_gradient(self, y: Array, arrived: Array) -> tuple[Array, tuple[Array, Array]]:
         """What follows the product, for very many rows, and the gradients of scale and shift."""
         assert self.order != "mish_then_norm"
+        if has_kernel(self.order):
+            return fused.output_and_sums(y, self.affine, arrived, EPSILON)
         bias, *norm = self.affine
         return _scale_gradients(y + bias.astype(y.dtype), norm, arrived, self.order)
 

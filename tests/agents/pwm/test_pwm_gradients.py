@@ -10,6 +10,7 @@ import pytest
 from tests.agents.pwm import toy
 
 from dreamproof.agents.pwm import world_model
+from dreamproof.nn import normed
 from dreamproof.nn.simplex import simnorm
 from dreamproof.settings.traced import traced_values
 
@@ -42,6 +43,15 @@ def test_all_ways_to_the_gradient_lead_to_the_same(kind: str, way: dict[str, Any
     for name, value in expected.items():
         assert np.abs(value).max() > 0, name
         np.testing.assert_allclose(found[name], value, atol=3e-5 * np.abs(value).max(), rtol=1e-3, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", ["mlp", "flow"])
+def test_kernels_of_a_gpu_lead_to_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpreted here."""
+    expected = gradient(kind, PLAIN)
+    monkeypatch.setattr(normed, "has_kernel", lambda order: order == "norm_then_mish")
+    for name, value in gradient(kind, {}).items():
+        np.testing.assert_allclose(value, expected[name], atol=3e-5 * np.abs(value).max(), rtol=1e-3, err_msg=name)
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("logits", 1), ("broken", 1)])

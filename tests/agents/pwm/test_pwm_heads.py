@@ -10,7 +10,8 @@ import pytest
 from tests.agents.pwm import toy
 
 from dreamproof.nn.heads import SymlogTwoHot, symexp, symlog
-from dreamproof.nn.normed import LayerNorm, mish
+from dreamproof.nn.mish import mish
+from dreamproof.nn.normed import LayerNorm
 from dreamproof.nn.simplex import centred_logits, grouped, on_simplex, simnorm
 
 TWO_HOT = SymlogTwoHot(101, 10.0)

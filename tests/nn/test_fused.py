@@ -1,0 +1,100 @@
+"""The GPU's kernels, interpreted on the CPU, make what the plain words make; and they can be lowered for a GPU."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
+
+from dreamproof.nn import fused
+from dreamproof.nn.normed import EPSILON, finished
+
+Parts = dict[str, jax.Array]
+
+
+def layer(rows: tuple[int, ...], features: int, dtype: Any) -> tuple[jax.Array, fused.Affine, jax.Array]:
+    """Products, affine parts and what arrives at the output."""
+    keys = jax.random.split(jax.random.key(features), 5)
+    y = (3.0 + jax.random.normal(keys[0], (*rows, features))).astype(dtype)
+    bias, scale, shift = (0.3 * jax.random.normal(key, (features,)) for key in keys[1:4])
+    return y, (bias, 1.0 + scale, shift), jax.random.normal(keys[4], y.shape).astype(dtype)
+
+
+def plain(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> Parts:
+    """What the compiler makes of the same."""
+    made, pull = jax.vjp(lambda y, affine: finished(y, affine, "norm_then_mish"), y, affine)
+    at_product, (bias, scale, shift) = pull(arrived)
+    return {"output": made, "gradient": at_product, "bias": bias, "scale": scale, "shift": shift}
+
+
+def kernels(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> list[Parts]:
+    """What each of the kernels makes."""
+    gradient, sums = fused.gradient_and_sums(y, affine, arrived, EPSILON)
+    again, norm = fused.output_and_sums(y, affine, arrived, EPSILON)
+    return [
+        {"output": fused.output(y, affine, EPSILON)},
+        {"gradient": fused.gradient(y, affine, arrived, EPSILON)},
+        {"gradient": gradient, **dict(zip(("bias", "scale", "shift"), sums, strict=True))},
+        {"output": again, **dict(zip(("scale", "shift"), norm, strict=True))},
+    ]
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 2e-2)])
+@pytest.mark.parametrize(("rows", "features"), [((3, 5), 24), ((2, fused.SHARES + 3), 16)])
+def test_kernels_make_what_the_compiler_makes(
+    rows: tuple[int, ...], features: int, dtype: Any, tolerance: float
+) -> None:
+    given = layer(rows, features, dtype)
+    expected = plain(*given)
+    for parts in kernels(*given):
+        for name, found in parts.items():
+            assert found.dtype == expected[name].dtype, name
+            wanted = np.asarray(expected[name], np.float32)
+            np.testing.assert_allclose(np.asarray(found, np.float32), wanted, atol=tolerance * np.abs(wanted).max())
+
+
+def test_replicas_each_have_their_own_sums() -> None:
+    pair = [layer((6,), 16, jnp.float32), layer((6,), 16, jnp.float32)]
+    pair[1] = (pair[1][0] * 2.0, pair[1][1], pair[1][2] + 1.0)
+    both = jax.tree.map(lambda *parts: jnp.stack(parts), *pair)
+    found = jax.vmap(lambda *given: fused.gradient_and_sums(*given, EPSILON))(*both)
+    for place, given in enumerate(pair):
+        alone = fused.gradient_and_sums(*given, EPSILON)
+        for one, expected in zip(jax.tree.leaves(found), jax.tree.leaves(alone), strict=True):
+            np.testing.assert_allclose(one[place], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_layer_that_does_not_learn_makes_no_sums() -> None:
+    y, affine, arrived = layer((4,), 16, jnp.float32)
+
+    def at_product(y: jax.Array) -> jax.Array:
+        return jax.vjp(lambda y: finished(y, affine, "norm_then_mish"), y)[1](arrived)[0]
+
+    def at_all(y: jax.Array) -> Any:
+        return jax.vjp(lambda y, affine: finished(y, affine, "norm_then_mish"), y, affine)[1](arrived)
+
+    shapes = [str(jax.make_jaxpr(function)(y)) for function in (at_product, at_all)]
+    assert "complex" not in shapes[0], "sums of scale and shift are one sum of complex numbers"
+    assert "complex" in shapes[1]
+
+
+@pytest.mark.parametrize("features", [16, 1792])
+def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    y, affine, arrived = layer((fused.SHARES * 2,), features, jnp.bfloat16)
+
+    def everything(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> Any:
+        made = fused.output(y, affine, EPSILON), fused.gradient(y, affine, arrived, EPSILON)
+        return (
+            made,
+            fused.gradient_and_sums(y, affine, arrived, EPSILON),
+            fused.output_and_sums(y, affine, arrived, EPSILON),
+        )
+
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    gpu = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
+    with use_abstract_mesh(AbstractMesh((), (), abstract_device=gpu)):
+        lowered = jax.jit(everything).trace(y, affine, arrived).lower(lowering_platforms=("cuda",)).as_text()
+    for name in ("normed_output", "normed_gradient", "normed_gradient_bias_scale_shift", "normed_output_scale_shift"):
+        assert f'"{name}"' in lowered
