@@ -1,7 +1,7 @@
 """LayerNorm and Mish behind a product, there and back, as one GPU kernel each (Pallas, lowered to Triton).
 
-Left to the compiler, what lies between two products takes twice as long, and sums over very many rows four times. A
-program of the kernel works through rows one by one and keeps its share of the sums; the shares are added afterwards.
+A program of the kernel works through some rows at a time, so that scale and shift are read once for all of them. Where
+sums over rows are wanted each program keeps its share, and the shares are added afterwards.
 """
 
 import functools
@@ -15,10 +15,12 @@ from jax.experimental.pallas import triton
 
 from dreamproof.nn.mish import mish, mish_slope
 
+ROWS = 1
+"""Rows that a program takes at a time."""
 SHARES = 528
 """Programs that share rows where sums are wanted: four for each multiprocessor of an H200."""
 WARP_COLUMNS = 256
-"""Columns of a row that one warp takes."""
+"""Columns that one warp takes."""
 SUMS = ("bias", "scale", "shift")
 
 Affine = tuple[Array, Array, Array]
@@ -54,14 +56,15 @@ def _called(y: Array, affine: Affine, arrived: Array | None, epsilon: float, wan
     features = y.shape[-1]
     rows = y.size // features
     given = [part.reshape(rows, features) for part in (y, arrived) if part is not None]
-    programs = min(rows, SHARES) if set(wanted) & set(SUMS) else rows
+    tiles = -(-rows // ROWS)
+    programs = min(tiles, SHARES) if set(wanted) & set(SUMS) else tiles
     width = pl.next_power_of_2(features)
     whole, share = (
         jax.ShapeDtypeStruct((rows, features), y.dtype),
         jax.ShapeDtypeStruct((programs, features), jnp.float32),
     )
     made = pl.pallas_call(
-        functools.partial(_kernel, wanted=wanted, span=-(-rows // programs), width=width, epsilon=epsilon),
+        functools.partial(_kernel, wanted=wanted, span=-(-tiles // programs), width=width, epsilon=epsilon),
         out_shape=[share if name in SUMS else whole for name in wanted],
         grid=(programs,),
         compiler_params=triton.CompilerParams(num_warps=min(max(width // WARP_COLUMNS, 1), 8), num_stages=1),
@@ -72,29 +75,28 @@ def _called(y: Array, affine: Affine, arrived: Array | None, epsilon: float, wan
 
 
 def _kernel(*refs: Any, wanted: tuple[str, ...], span: int, width: int, epsilon: float) -> None:
-    """One program: `span` rows after each other. `refs` are bias, scale, shift, y, perhaps what arrived, the wanted."""
-    (bias_ref, scale_ref, shift_ref, y_ref, *arrived_ref), wanted_refs = (
-        refs[: -len(wanted)],
-        dict(zip(wanted, refs[-len(wanted) :], strict=True)),
-    )
+    """One program: `span` tiles of ROWS rows one after the other.
+
+    `refs` are bias, scale, shift, y, what arrived where anything did, and the wanted.
+    """
+    (bias_ref, scale_ref, shift_ref, y_ref, *arrived_ref), made_refs = refs[: -len(wanted)], refs[-len(wanted) :]
+    made_ref = dict(zip(wanted, made_refs, strict=True))
     rows, features = y_ref.shape
     program, columns = pl.program_id(0), jnp.arange(width)
     inside = columns < features
-
-    def read(ref: Any, *place: Any) -> Array:
-        here = inside if not place else inside & (place[0] < rows)
-        return triton.load(ref.at[*place, columns], mask=here, other=0.0)
+    bias, scale, shift = (
+        triton.load(ref.at[columns], mask=inside, other=0.0)[None] for ref in (bias_ref, scale_ref, shift_ref)
+    )
 
     def mean(x: Array) -> Array:
-        return jnp.sum(jnp.where(inside, x, 0.0)) / features
+        return jnp.sum(jnp.where(inside[None], x, 0.0), 1, keepdims=True) / features
 
-    bias, scale, shift = read(bias_ref), read(scale_ref), read(shift_ref)
-
-    def row(index: Any, sums: dict[str, Array]) -> dict[str, Array]:
-        place = program * span + index
-        y = read(y_ref, place)
-        y = (y + bias.astype(y.dtype)).astype(jnp.float32)
-        level = y - mean(y)
+    def tile(index: Any, sums: dict[str, Array]) -> dict[str, Array]:
+        place = (program * span + index) * ROWS + jnp.arange(ROWS)
+        at, there = (place[:, None], columns[None]), (place < rows)[:, None] & inside[None]
+        y = triton.load(y_ref.at[at], mask=there, other=0.0)
+        level = (y + bias.astype(y.dtype)).astype(jnp.float32)
+        level = level - mean(level)
         inverse = jax.lax.rsqrt(mean(level * level) + epsilon)
         normal = level * inverse
         x = normal * scale + shift
@@ -102,19 +104,19 @@ def _kernel(*refs: Any, wanted: tuple[str, ...], span: int, width: int, epsilon:
         if "output" in wanted:
             found["output"] = mish(x)
         if arrived_ref:
-            at_x = read(arrived_ref[0], place).astype(jnp.float32) * mish_slope(x)
+            arrived = triton.load(arrived_ref[0].at[at], mask=there, other=0.0)
+            at_x = arrived.astype(jnp.float32) * mish_slope(x)
             found |= {"scale": at_x * normal, "shift": at_x}
         if "gradient" in wanted:
             at_normal = at_x * scale
             at_normal = at_normal - mean(at_normal)
-            found["gradient"] = inverse * (at_normal - normal * mean(at_normal * normal))
-            found["bias"] = found["gradient"]
+            found["gradient"] = found["bias"] = inverse * (at_normal - normal * mean(at_normal * normal))
         for name in set(wanted) - set(SUMS):
-            ref = wanted_refs[name]
-            triton.store(ref.at[place, columns], found[name].astype(ref.dtype), mask=inside & (place < rows))
-        return {name: total + found[name] for name, total in sums.items()}
+            ref = made_ref[name]
+            triton.store(ref.at[at], found[name].astype(ref.dtype), mask=there)
+        return {name: total + found[name].sum(0) for name, total in sums.items()}
 
     sums = {name: jnp.zeros(width, jnp.float32) for name in SUMS if name in wanted}
-    sums = row(0, sums) if span == 1 else jax.lax.fori_loop(0, span, row, sums)
+    sums = tile(0, sums) if span == 1 else jax.lax.fori_loop(0, span, tile, sums)
     for name, total in sums.items():
-        triton.store(wanted_refs[name].at[program, columns], total, mask=inside)
+        triton.store(made_ref[name].at[program, columns], total, mask=inside)

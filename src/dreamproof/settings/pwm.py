@@ -137,6 +137,12 @@ class Behavior(Settings):
     least_log_sigma: float = Field(-1.427, description="floor of the gaussian policy's noise")
     flow_least_log_sigma: float = Field(-10.0, description="floor of the flow policy's noise")
     flow_substeps: int = Field(2, ge=1, description="Heun substeps of the flow policy")
+    entropy_price: Traced = Field(
+        0.0,
+        ge=0,
+        description="what imagined steps earn by the policy's entropy (mean over actions, in nats), beside scaled "
+        "rewards; a flow policy's is that of its start and of the room to the limits alone",
+    )
     detached: bool = Field(True, description="no gradient through what the policy sees, only through what it does")
     warm_up_epochs: int = Field(
         100, ge=0, description="epochs in which the actor holds still; offline: updates of the model, on all tasks"

@@ -104,7 +104,7 @@ def some_dream(proceed: np.ndarray | None = None) -> Dream:
     """Three steps of two starts with known rewards."""
     reward = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     going = jnp.ones((3, 2)) if proceed is None else jnp.asarray(proceed)
-    return Dream(jnp.zeros((4, 2, 8)), jnp.zeros((3, 2, 1)), reward, going)
+    return Dream(jnp.zeros((4, 2, 8)), jnp.zeros((3, 2, 1)), reward, going, -jnp.ones((3, 2)))
 
 
 def test_a_dream_is_worth_its_rewards_and_the_last_value_at_the_right_power_of_the_discount() -> None:
@@ -160,6 +160,39 @@ def test_actions_are_bounded_deterministic_without_noise_and_spread_with_it(poli
     assert np.ptp(still) == 0.0
     assert np.abs(noisy).max() <= 1.0
     assert noisy.std() > 0.05
+
+
+def test_the_entropy_of_the_gaussian_policy_is_that_of_its_actions() -> None:
+    actor = toy.lively(toy.make_agent()).actor
+    z, noise = jnp.zeros((50, 16)), jax.random.normal(jax.random.key(0), (50, 1))
+    raw = actor.unbounded(z, noise)
+    density = jax.scipy.stats.norm.logpdf(raw, actor.network(z), actor.sigma) - jnp.log(1.0 - jnp.tanh(raw) ** 2)
+    constant = (0.5 * jnp.log(2 * jnp.pi) + 0.5 * noise**2).mean(-1)
+    np.testing.assert_allclose(actor.entropy(raw) + constant, -density.mean(-1), rtol=1e-3, atol=1e-4)
+    assert np.isfinite(actor.entropy(jnp.array([[60.0], [-60.0]]))).all(), "also where actions are at their limits"
+
+
+def test_entropy_is_paid_in_the_return_and_in_the_targets() -> None:
+    dreamt, last = some_dream(), jnp.zeros(2)
+    plain, paid = (dream_return(dreamt.paid(price), last, 0.5) for price in (0.0, 0.1))
+    np.testing.assert_allclose(plain - paid, 0.1 * (1 + 0.5 + 0.25), rtol=1e-5)
+    np.testing.assert_allclose(dreamt.paid(0.1).reward, dreamt.reward - 0.1)
+
+
+def test_where_nothing_else_is_paid_entropy_opens_the_policy() -> None:
+    """Noise grows, and actions move away from their limits."""
+    agent = toy.make_agent()
+    first = toy.fresh(agent)
+    # A fresh reward head says 0 already.
+    narrow = eqx.tree_at(lambda made: made.log_sigma, toy.lively(agent, 1.0).actor, jnp.full(1, -1.2))
+    state = first._replace(actor=narrow, critics=jax.tree.map(lambda part: 0 * part, first.critics))
+    start, told = Start(jnp.full((8, 16), 0.125), jnp.ones(8)), (jnp.asarray(1e-2), jnp.asarray(1.0))
+    before, learn, entropies = float(state.actor.sigma.mean()), eqx.filter_jit(agent._learn_actor), []
+    for seed in range(12):
+        state, dreamt, _ = learn(state, start, jax.random.key(seed), told)
+        entropies.append(float(dreamt.entropy.mean()))
+    assert np.mean(entropies[-3:]) > np.mean(entropies[:3]) + 0.1
+    assert float(state.actor.sigma.mean()) > before
 
 
 def test_the_noise_of_the_gaussian_policy_has_a_floor() -> None:

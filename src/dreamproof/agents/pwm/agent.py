@@ -123,7 +123,8 @@ class PwmAgent:
         awake = state.epochs >= self.settings.behavior.warm_up_epochs
         start = self.starts(state, batch.now, windows)
         # Critics learn from the start: what fresh ones say would drive the actor into the corners of its actions.
-        state, behaved = self._learn_behavior(state, start, behavior_key, (rates["actor"] * awake, rates["critics"]))
+        rates["actor"] = rates["actor"] * awake
+        state, behaved = self._learn_behavior(state, start, behavior_key, rates, scalars)
         state, modelled = self.update_model(state, windows, model_key, scalars, progress)
         return state._replace(epochs=state.epochs + 1), behaved | modelled
 
@@ -133,7 +134,7 @@ class PwmAgent:
         """The rounds of actor and critics, imagined from observations (S, O) of the agent's own task."""
         rates = self._rates(scalars, progress)
         start = self._start(state, observation, jnp.ones(observation.shape[0]))
-        return self._learn_behavior(state, start, key, (rates["actor"], rates["critics"]))
+        return self._learn_behavior(state, start, key, rates, scalars)
 
     def update_model(
         self, state: PwmState, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
@@ -177,17 +178,17 @@ class PwmAgent:
         }
 
     def _learn_behavior(
-        self, state: PwmState, start: Start, key: Array, rates: tuple[Array, Array]
+        self, state: PwmState, start: Start, key: Array, rates: dict[str, Array], scalars: dict[str, Any]
     ) -> tuple[PwmState, dict[str, Array]]:
         """Rounds of an actor step, then the critics' passes over what it imagined; the model stays as it is."""
-        settings = self.settings.behavior
+        settings, price = self.settings.behavior, scalars["behavior"]["entropy_price"]
         learning, fixed = eqx.partition(state, eqx.is_array)
 
         def one(learning: Any, key: Array) -> tuple[Any, dict[str, Array]]:
             keys = jax.random.split(key)
             state = eqx.combine(learning, fixed)
-            state, dreamt, acted = self._learn_actor(state, start, keys[0], rates[0])
-            state, judged = self._learn_critics(state, dreamt, start, keys[1], rates[1])
+            state, dreamt, acted = self._learn_actor(state, start, keys[0], (rates["actor"], price))
+            state, judged = self._learn_critics(state, dreamt.paid(price), start, keys[1], rates["critics"])
             return eqx.filter(state, eqx.is_array), acted | judged
 
         learning, metrics = jax.lax.scan(one, learning, jax.random.split(key, settings.rounds))
@@ -197,13 +198,14 @@ class PwmAgent:
         return state._replace(gradient_steps=state.gradient_steps + steps), means
 
     def _learn_actor(
-        self, state: PwmState, start: Start, key: Array, rate: Array
+        self, state: PwmState, start: Start, key: Array, told: tuple[Array, Array]
     ) -> tuple[PwmState, Dream, dict[str, Array]]:
-        settings = self.settings.behavior
+        """One step at the told rate, with entropies at the told price."""
+        settings, (rate, price) = self.settings.behavior, told
 
         def loss(actor: Actor) -> tuple[Array, tuple[Dream, Array]]:
             dreamt = dream(state.model, actor, start, settings, key, self.spec.terminates)
-            gained = dream_return(dreamt, state.critics(dreamt.z[-1]), settings.discount)
+            gained = dream_return(dreamt.paid(price), state.critics(dreamt.z[-1]), settings.discount)
             scale = update_moments(state.returns, jax.lax.stop_gradient(gained), start.counts).deviation
             return -(start.counts * gained).mean() / scale, (dreamt, gained)
 
@@ -216,6 +218,7 @@ class PwmAgent:
             "actor/gradient_norm": step.gradient_norm,
             "actor/sigma": step.model.sigma.mean(),
             "actor/magnitude": jnp.abs(dreamt.action).mean(),
+            "actor/entropy": dreamt.entropy.mean(),
             "dream/return": gained.mean(),
             "dream/reward": dreamt.reward.mean(),
             # Far below the mean of all steps, and the dream promises what the world does not pay.

@@ -1,5 +1,7 @@
 """Actor and critics of PWM (2024): imagined steps with gradients, the actor's return, the critics' targets."""
 
+import math
+from abc import abstractmethod
 from typing import NamedTuple
 
 import equinox as eqx
@@ -14,18 +16,12 @@ from dreamproof.nn.normed import NormedMLP, orthogonal, uniform
 from dreamproof.settings.pwm import Behavior as Settings
 
 
-class GaussianActor(eqx.Module):
-    """tanh(μ(z) + σ·ε) with one σ for all states."""
+class Actor(eqx.Module):
+    """A policy: the tanh of what its subclass makes of a latent and of noise with one σ for all states."""
 
     network: NormedMLP
     log_sigma: Array
     least_log_sigma: float = eqx.field(static=True)
-
-    def __init__(self, key: Array, latent: int, actions: int, settings: Settings) -> None:
-        sizes = (latent, *settings.actor_units)
-        self.network = NormedMLP(key, sizes, actions, "mish_then_norm", (uniform, uniform))
-        self.log_sigma = jnp.full(actions, settings.first_log_sigma, jnp.float32)
-        self.least_log_sigma = settings.least_log_sigma
 
     @property
     def sigma(self) -> Array:
@@ -34,15 +30,35 @@ class GaussianActor(eqx.Module):
 
     def __call__(self, z: Array, noise: Array) -> Array:
         """Actions (..., A) from unit normal `noise` (..., A); zeros give the deterministic ones."""
-        return jnp.tanh(self.network(z) + self.sigma * noise)
+        return jnp.tanh(self.unbounded(z, noise))
+
+    @abstractmethod
+    def unbounded(self, z: Array, noise: Array) -> Array:
+        """The same before the tanh."""
+
+    def entropy(self, unbounded: Array) -> Array:
+        """Entropy (...) where these (..., A) were drawn, mean over actions and up to a constant: log σ + log tanh′."""
+        slope = 2.0 * (math.log(2.0) - unbounded - jax.nn.softplus(-2.0 * unbounded))
+        return (jnp.log(self.sigma) + slope).mean(-1)
 
 
-class FlowActor(eqx.Module):
-    """tanh of a flow u(z, a, τ) that starts in σ·ε, integrated by Heun's rule."""
+class GaussianActor(Actor):
+    """μ(z) + σ·ε."""
 
-    network: NormedMLP
-    log_sigma: Array
-    least_log_sigma: float = eqx.field(static=True)
+    def __init__(self, key: Array, latent: int, actions: int, settings: Settings) -> None:
+        sizes = (latent, *settings.actor_units)
+        self.network = NormedMLP(key, sizes, actions, "mish_then_norm", (uniform, uniform))
+        self.log_sigma = jnp.full(actions, settings.first_log_sigma, jnp.float32)
+        self.least_log_sigma = settings.least_log_sigma
+
+    def unbounded(self, z: Array, noise: Array) -> Array:
+        """A single evaluation."""
+        return self.network(z) + self.sigma * noise
+
+
+class FlowActor(Actor):
+    """A flow u(z, a, τ) that starts in σ·ε, integrated by Heun's rule."""
+
     substeps: int = eqx.field(static=True)
 
     def __init__(self, key: Array, latent: int, actions: int, settings: Settings) -> None:
@@ -51,27 +67,19 @@ class FlowActor(eqx.Module):
         self.log_sigma = jnp.full(actions, settings.first_log_sigma, jnp.float32)
         self.least_log_sigma, self.substeps = settings.flow_least_log_sigma, settings.flow_substeps
 
-    @property
-    def sigma(self) -> Array:
-        """Standard deviations (A,) of where the flow starts."""
-        return jnp.exp(jnp.maximum(self.log_sigma, self.least_log_sigma))
-
     def velocity(self, z: Array, action: Array, time: float) -> Array:
         """u(z, a, τ): one evaluation."""
         times = jnp.full((*z.shape[:-1], 1), time, jnp.float32)
         return self.network(jnp.concatenate([z, action, times], -1))
 
-    def __call__(self, z: Array, noise: Array) -> Array:
-        """Actions (..., A) from unit normal `noise` (..., A); zeros give the deterministic ones."""
+    def unbounded(self, z: Array, noise: Array) -> Array:
+        """Two evaluations a substep."""
         action, width = self.sigma * noise, 1.0 / self.substeps
         for index in range(self.substeps):
             slope = self.velocity(z, action, index * width)
             later = self.velocity(z, action + width * slope, (index + 1) * width)
             action = action + 0.5 * width * (slope + later)
-        return jnp.tanh(action)
-
-
-Actor = GaussianActor | FlowActor
+        return action
 
 
 def make_actor(key: Array, latent: int, actions: int, settings: Settings) -> Actor:
@@ -107,12 +115,17 @@ class Critics(eqx.Module):
 
 
 class Dream(NamedTuple):
-    """Imagined steps: latents (H+1, S, L), actions (H, S, A), scaled rewards (H, S), chances to go on (H, S)."""
+    """Imagined steps: latents (H+1, S, L) and actions (H, S, A); scaled rewards, chances to go on, entropies (H, S)."""
 
     z: Array
     action: Array
     reward: Array
     proceed: Array
+    entropy: Array
+
+    def paid(self, price: Array | float) -> "Dream":
+        """The same with the entropies among the rewards."""
+        return self._replace(reward=self.reward + price * self.entropy)
 
 
 class Start(NamedTuple):
@@ -135,19 +148,21 @@ def dream(model: WorldModel, actor: Actor, start: Start, settings: Settings, key
 
     dynamics = model.fixed_dynamics
 
-    def step(z: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array]]:
+    def step(z: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
         drawn, flow_key = told
-        action = actor(jax.lax.stop_gradient(z) if settings.detached else z, drawn)
-        action = action if start.usable is None else action * start.usable
+        unbounded = actor.unbounded(jax.lax.stop_gradient(z) if settings.detached else z, drawn)
+        action = jnp.tanh(unbounded) if start.usable is None else jnp.tanh(unbounded) * start.usable
         following = dynamics.next(z, joined(action, start.task), flow_key)
-        return following, (following, action)
+        return following, (following, action, actor.entropy(unbounded))
 
     told = (noise, jax.random.split(model_key, settings.horizon))
-    _, (later, action) = jax.lax.scan(remembering(step, model.settings), start.z, told, unroll=unroll(model.settings))
+    _, (later, action, left_open) = jax.lax.scan(
+        remembering(step, model.settings), start.z, told, unroll=unroll(model.settings)
+    )
     z = jnp.concatenate([start.z[None], later])
     reward = model.reward(z[:-1], joined(action, start.task))
     proceed = jax.nn.sigmoid(-model.termination_logit(later)) if terminates else jnp.ones_like(reward)
-    return Dream(z, action, reward, proceed)
+    return Dream(z, action, reward, proceed, left_open)
 
 
 def dream_return(dreamt: Dream, last_value: Array, discount: float) -> Array:
