@@ -1,10 +1,12 @@
 import platform
 import subprocess
 import sys
+from types import SimpleNamespace
 
+import jax
 import pytest
 
-from dreamproof.jaxcore.devices import memory_in_use
+from dreamproof.jaxcore.devices import is_recent_gpu, memory_in_use
 
 # Many pieces that the allocator keeps once they are freed, since the last of them stays.
 PROGRAM = """
@@ -32,3 +34,13 @@ def test_a_process_knows_what_it_holds() -> None:
 def test_freed_memory_goes_back_to_the_system() -> None:
     printed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
     assert float(printed) > 0.4
+
+
+@pytest.mark.parametrize(
+    ("device", "recent"),
+    [({"compute_capability": "9.0"}, True), ({"compute_capability": "7.5"}, False), ({}, False)]
+    + [({"compute_capability": name}, False) for name in ("gfx942", "")],
+)
+def test_kernels_are_for_recent_gpus(device: dict[str, str], recent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(**device)])
+    assert is_recent_gpu() == recent

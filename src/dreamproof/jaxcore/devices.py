@@ -23,6 +23,12 @@ def scan_unroll(steps: int = 4) -> int:
     return next((unroll for unroll in (4, 5, 3) if steps % unroll == 0), 4)
 
 
+def is_recent_gpu() -> bool:
+    """Whether the first device is an NVIDIA GPU of 2020 (compute capability 8) or later."""
+    told = str(getattr(jax.devices()[0], "compute_capability", ""))
+    return told.replace(".", "", 1).isdigit() and float(told) >= 8.0
+
+
 def use_compilation_cache() -> None:
     """Keeps compiled programs between processes, where JAX_COMPILATION_CACHE_DIR or the user's cache folder says."""
     if not jax.config.values["jax_compilation_cache_dir"]:

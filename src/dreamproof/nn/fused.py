@@ -5,15 +5,20 @@ sums over rows are wanted each program keeps its share, and the shares are added
 """
 
 import functools
+from importlib.util import find_spec
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
-from jax.experimental.pallas import triton
 
 from dreamproof.nn.mish import mish, mish_slope
+
+# JAX means to drop this way to Triton; then the compiler makes its own kernels, as it does on a CPU.
+HAS_TRITON = find_spec("jax.experimental.pallas.triton") is not None
+if HAS_TRITON:
+    from jax.experimental.pallas import triton
 
 ROWS = 1
 """Rows that a program takes at a time."""

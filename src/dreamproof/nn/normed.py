@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from dreamproof.jaxcore.devices import is_recent_gpu
 from dreamproof.nn import fused
 from dreamproof.nn.deferred import Arrived, Recorded, Tape, affine_gradient, scale_gradient
 from dreamproof.nn.fused import Affine
@@ -125,8 +126,8 @@ def finished(y: Array, affine: Affine, order: Order) -> Array:
 
 
 def has_kernel(order: Order) -> bool:
-    """Whether a GPU is there, and a kernel for what follows the product."""
-    return jax.default_backend() == "gpu" and order == "norm_then_mish"
+    """Whether there is a kernel for what follows the product, and a GPU for the kernel."""
+    return order == "norm_then_mish" and fused.HAS_TRITON and is_recent_gpu()
 
 
 def _ended(normal: Array, dtype: Any, order: Order) -> Array:
