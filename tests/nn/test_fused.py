@@ -42,10 +42,11 @@ def kernels(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> list[Part
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 2e-2)])
-@pytest.mark.parametrize(("rows", "features"), [((3, 5), 24), ((2, fused.SHARES + 3), 16)])
+@pytest.mark.parametrize(("rows", "features", "tile"), [((3, 5), 24, 2), ((2, fused.SHARES + 3), 16, 1)])
 def test_kernels_make_what_the_compiler_makes(
-    rows: tuple[int, ...], features: int, dtype: Any, tolerance: float
+    rows: tuple[int, ...], features: int, tile: int, dtype: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(fused, "ROWS", tile)
     given = layer(rows, features, dtype)
     expected = plain(*given)
     for parts in kernels(*given):
