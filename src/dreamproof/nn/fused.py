@@ -1,7 +1,7 @@
 """LayerNorm and Mish behind a product, there and back, as one GPU kernel each (Pallas, lowered to Triton).
 
-A program of the kernel works through some rows at a time, so that scale and shift are read once for all of them. Where
-sums over rows are wanted each program keeps its share, and the shares are added afterwards.
+A program of the kernel reads scale and shift once for all of its rows. Where sums over rows are wanted it works through
+many and keeps its share of the sums; the shares are added afterwards.
 """
 
 import functools
@@ -21,7 +21,7 @@ if HAS_TRITON:
     from jax.experimental.pallas import triton
 
 ROWS = 1
-"""Rows that a program takes at a time."""
+"""Rows that a program takes at a time; more have not been timed yet (`python -m benchmarks.fused`)."""
 SHARES = 528
 """Programs that share rows where sums are wanted: four for each multiprocessor of an H200."""
 WARP_COLUMNS = 256
