@@ -81,8 +81,12 @@ class PwmCell(AnyPwmCell):
     def _parts_fit(self) -> Self:
         if self.agent.world_model.tasks:
             raise ValueError("a world model of several tasks learns from recorded episodes: trainer: pwm_offline")
-        if self.agent.behavior.replayed_starts > self.train.batch * self.train.batches:
-            raise ValueError("there are more replayed_starts than windows in an epoch")
+        behavior, windows = self.agent.behavior, self.train.batch * self.train.batches
+        if behavior.rounds * behavior.replayed_starts > windows:
+            raise ValueError(
+                f"{behavior.rounds} rounds with {behavior.replayed_starts} replayed_starts each are more than the "
+                f"{windows} windows of an epoch"
+            )
         return self
 
 

@@ -115,7 +115,7 @@ class Behavior(Settings):
     replayed_starts: int = Field(
         128,
         ge=0,
-        description="imagined trajectories that start in replayed observations, beside one for every env; "
+        description="imagined trajectories of a round that start in replayed observations, beside one for every env; "
         "offline: all of them, in recorded observations of the cell's task",
     )
     discount: float = Field(0.99, gt=0, lt=1)

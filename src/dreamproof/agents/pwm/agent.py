@@ -100,10 +100,10 @@ class PwmAgent:
         return (jnp.arange(self.spec.action_size) < self.spec.usable_actions).astype(jnp.float32)
 
     def encode(self, model: WorldModel, observation: Array) -> Array:
-        """Latents (N, L) of observations (N, O) of the agent's own task."""
+        """Latents (..., L) of observations (..., O) of the agent's own task."""
         task = self._task(model)
         if task is not None:
-            task = jnp.broadcast_to(task, (observation.shape[0], task.shape[-1]))
+            task = jnp.broadcast_to(task, (*observation.shape[:-1], task.shape[-1]))
         return model.encode(observation, task)
 
     def _task(self, model: WorldModel) -> Array | None:
@@ -134,7 +134,8 @@ class PwmAgent:
         """The rounds of actor and critics, imagined from observations (S, O) of the agent's own task."""
         rates = self._rates(scalars, progress)
         start = self._start(state, observation, jnp.ones(observation.shape[0]))
-        return self._learn_behavior(state, start, key, rates, scalars)
+        z, counts = (jnp.broadcast_to(part, (self.settings.behavior.rounds, *part.shape)) for part in start[:2])
+        return self._learn_behavior(state, start._replace(z=z, counts=counts), key, rates, scalars)
 
     def update_model(
         self, state: PwmState, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
@@ -151,16 +152,24 @@ class PwmAgent:
         return state._replace(gradient_steps=state.gradient_steps + batches), metrics
 
     def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> Start:
-        """Latents of what the envs show now and of replayed observations; an ended episode is no start."""
-        count = self.settings.behavior.replayed_starts
-        rows, ends = (part[:, 0].reshape(-1, *part.shape[3:]) for part in (windows.observation, windows.terminated))
-        assert count <= rows.shape[0], f"{count} replayed starts from {rows.shape[0]} windows"
-        observation = jnp.concatenate([now.observation, rows[:count]])
-        over = jnp.concatenate([now.terminated.astype(jnp.float32), ends[:count]])
+        """Of every round (R, S, ...): what the envs show now, and replayed observations that no other round has.
+
+        An ended episode is no start.
+        """
+        rounds, count = self.settings.behavior.rounds, self.settings.behavior.replayed_starts
+
+        def joined_rows(now: Array, replayed: Array) -> Array:
+            firsts = replayed[:, 0].reshape(-1, *now.shape[1:])
+            assert rounds * count <= firsts.shape[0], f"{rounds} × {count} starts from {firsts.shape[0]} windows"
+            own = firsts[: rounds * count].reshape(rounds, count, *now.shape[1:])
+            return jnp.concatenate([jnp.broadcast_to(now, (rounds, *now.shape)), own], 1)
+
+        observation = joined_rows(now.observation, windows.observation)
+        over = joined_rows(now.terminated.astype(jnp.float32), windows.terminated)
         return self._start(state, observation, 1.0 - over)
 
     def _start(self, state: PwmState, observation: Array, counts: Array) -> Start:
-        """Where imagination starts, from observations (S, O) of the agent's own task."""
+        """Where imagination starts, from observations (..., S, O) of the agent's own task."""
         z, task = self.encode(state.model, observation), self._task(state.model)
         return Start(jax.lax.stop_gradient(z), counts, jax.lax.stop_gradient(task), self.usable)
 
@@ -180,18 +189,23 @@ class PwmAgent:
     def _learn_behavior(
         self, state: PwmState, start: Start, key: Array, rates: dict[str, Array], scalars: dict[str, Any]
     ) -> tuple[PwmState, dict[str, Array]]:
-        """Rounds of an actor step, then the critics' passes over what it imagined; the model stays as it is."""
+        """Rounds of an actor step, then the critics' passes over what it imagined; the model stays as it is.
+
+        `start` holds the starts of every round.
+        """
         settings, price = self.settings.behavior, scalars["behavior"]["entropy_price"]
         learning, fixed = eqx.partition(state, eqx.is_array)
 
-        def one(learning: Any, key: Array) -> tuple[Any, dict[str, Array]]:
-            keys = jax.random.split(key)
+        def one(learning: Any, told: tuple[Array, Array, Array]) -> tuple[Any, dict[str, Array]]:
+            key, z, counts = told
+            keys, own = jax.random.split(key), start._replace(z=z, counts=counts)
             state = eqx.combine(learning, fixed)
-            state, dreamt, acted = self._learn_actor(state, start, keys[0], (rates["actor"], price))
-            state, judged = self._learn_critics(state, dreamt.paid(price), start, keys[1], rates["critics"])
+            state, dreamt, acted = self._learn_actor(state, own, keys[0], (rates["actor"], price))
+            state, judged = self._learn_critics(state, dreamt.paid(price), own, keys[1], rates["critics"])
             return eqx.filter(state, eqx.is_array), acted | judged
 
-        learning, metrics = jax.lax.scan(one, learning, jax.random.split(key, settings.rounds))
+        told = (jax.random.split(key, settings.rounds), start.z, start.counts)
+        learning, metrics = jax.lax.scan(one, learning, told)
         state = eqx.combine(learning, fixed)
         steps = settings.rounds * (1 + settings.critic_passes * settings.critic_batches)
         means = {name: value.mean(0) for name, value in metrics.items()}

@@ -36,10 +36,11 @@ class Actor(eqx.Module):
     def unbounded(self, z: Array, noise: Array) -> Array:
         """The same before the tanh."""
 
-    def entropy(self, unbounded: Array) -> Array:
-        """Entropy (...) where these (..., A) were drawn, mean over actions and up to a constant: log σ + log tanh′."""
+    def entropy(self, unbounded: Array, usable: Array | None = None) -> Array:
+        """Entropy (...) where these (..., A) were drawn, up to a constant: log σ + log tanh′, mean over usable actions."""
         slope = 2.0 * (math.log(2.0) - unbounded - jax.nn.softplus(-2.0 * unbounded))
-        return (jnp.log(self.sigma) + slope).mean(-1)
+        each = jnp.log(self.sigma) + slope
+        return each.mean(-1) if usable is None else (each * usable).sum(-1) / usable.sum(-1)
 
 
 class GaussianActor(Actor):
@@ -153,7 +154,7 @@ def dream(model: WorldModel, actor: Actor, start: Start, settings: Settings, key
         unbounded = actor.unbounded(jax.lax.stop_gradient(z) if settings.detached else z, drawn)
         action = jnp.tanh(unbounded) if start.usable is None else jnp.tanh(unbounded) * start.usable
         following = dynamics.next(z, joined(action, start.task), flow_key)
-        return following, (following, action, actor.entropy(unbounded))
+        return following, (following, action, actor.entropy(unbounded, start.usable))
 
     told = (noise, jax.random.split(model_key, settings.horizon))
     _, (later, action, left_open) = jax.lax.scan(
