@@ -37,7 +37,7 @@ class Actor(eqx.Module):
         """The same before the tanh."""
 
     def entropy(self, unbounded: Array, usable: Array | None = None) -> Array:
-        """Entropy (...) where these (..., A) were drawn, up to a constant: log σ + log tanh′, mean over usable actions."""
+        """Entropy (...) where these (..., A) were drawn, up to a constant: mean log σ + log tanh′ of usable actions."""
         slope = 2.0 * (math.log(2.0) - unbounded - jax.nn.softplus(-2.0 * unbounded))
         each = jnp.log(self.sigma) + slope
         return each.mean(-1) if usable is None else (each * usable).sum(-1) / usable.sum(-1)
