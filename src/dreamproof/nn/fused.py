@@ -20,8 +20,8 @@ HAS_TRITON = find_spec("jax.experimental.pallas.triton") is not None
 if HAS_TRITON:
     from jax.experimental.pallas import triton
 
-ROWS = 1
-"""Rows that a program takes at a time; more have not been timed yet (`python -m benchmarks.fused`)."""
+ROWS = 2
+"""Rows that a program takes at a time; one or four take longer on an H200 (`python -m benchmarks.fused`)."""
 SHARES = 528
 """Programs that share rows where sums are wanted: four for each multiprocessor of an H200."""
 WARP_COLUMNS = 256
