@@ -1,7 +1,7 @@
 """Weight gradients of a network that a scan calls many times, as one large product after the backward pass.
 
 On the way there a tape records the products of every evaluation. On the way back they are recalled instead of made
-anew, the weights take no gradient, and the gradients that arrive at products and outputs of layers are kept. Both
+anew, the weights take no gradient, and the gradients that arrive at products and outputs of layers are noted. Both
 together, over all steps, yield the gradients of the weights. That spares the backward pass one small product and one
 addition to a buffer as large as the weights in every evaluation.
 """
@@ -9,7 +9,7 @@ addition to a buffer as large as the weights in every evaluation.
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -21,40 +21,22 @@ SHARED, SHARES = 2**16, 4
 """A product over so many rows is made in so many shares: more pieces of equal work, which keep a whole GPU busy."""
 
 
+Notes = tuple[Array, Array]
+"""Room for the gradients that arrive at a layer's product and at its output in every evaluation (N, B, F)."""
+
+
 class Recorded(NamedTuple):
-    """What the evaluations (K, B, ...) of one step were given, and what the product of each layer made."""
+    """What all evaluations (N, B, ...) were given, and what the product of each normed layer made."""
 
     given: Array
     made: list[Array]
 
 
 class Arrived(NamedTuple):
-    """Gradients of all evaluations (K, B, ...) at the product of each layer, and at its output where they differ."""
+    """Gradients of all evaluations (N, B, ...): of the normed layers, and at the product of a last one without norm."""
 
-    products: list[Array]
-    outputs: list[Array]
-
-
-@jax.custom_vjp
-def recalled(made: Array, saved: Array) -> Array:
-    """`saved` in place of `made`, which then need not be computed; the gradient is both of theirs."""
-    del made
-    return saved
-
-
-def _recalled_forward(made: Array, saved: Array) -> tuple[Array, None]:
-    del made
-    return saved, None
-
-
-def _recalled_backward(nothing: None, gradient: Array) -> tuple[Array, Array]:
-    del nothing
-    # The barrier has what is kept copied, rather than made anew from what is wider.
-    gradient = jax.lax.optimization_barrier(gradient)
-    return gradient, gradient
-
-
-recalled.defvjp(_recalled_forward, _recalled_backward)
+    normed: list[Notes]
+    last: Array | None
 
 
 @jax.custom_vjp
@@ -76,60 +58,99 @@ def _tapped_backward(empty: Array, gradient: Array) -> tuple[Array, Array]:
 tapped.defvjp(_tapped_forward, _tapped_backward)
 
 
-class Memory(NamedTuple):
-    """Products to recall and taps of outputs: for each layer one of every evaluation."""
+class Place(NamedTuple):
+    """Where an evaluation is written: so many ahead of the first one of its step."""
 
-    products: list[list[Array]]
-    taps: list[list[Array]]
+    first: Array
+    ahead: int
+
+    @property
+    def number(self) -> Array:
+        """As one number."""
+        return self.first + self.ahead
 
 
-class Tape:
-    """One step of a scan: records the evaluations of a network, or recalls them from a memory.
+class Layer(Protocol):
+    """What a tape asks of a layer that ends in a norm."""
 
-    `reached` is the end of what is being recalled.
-    """
+    def noted(self, y: Array, made: Array, place: Place) -> tuple[Array, Array]:
+        """What follows the product, and what was made so far (N, B, F) with the product in its place."""
 
-    def __init__(self, memory: Memory | None = None) -> None:
-        self.memory = memory
-        self.reached: Array | None = None
-        self.given: list[Array] = []
-        self.made: list[list[Array]] = []
+    def recalled(self, y: Array, made: Array, notes: Notes, place: Place) -> tuple[Array, Notes]:
+        """What followed the product that was made there. On the way back gradients are written into the notes."""
+
+
+class Tape(Protocol):
+    """What a network tells of each of its evaluations. `reached` is where one ended that is being recalled."""
+
+    reached: Array | None
 
     def begin(self, given: Array) -> Array:
-        """A network is evaluated on this; products and outputs of its layers follow."""
+        """It is evaluated on this."""
+
+    def finish(self, layer: Layer, y: Array) -> Array:
+        """What follows the product of its next normed layer."""
+
+    def last(self, y: Array) -> Array:
+        """The product of a last layer without norm."""
+
+
+class Recorder:
+    """One step of a scan on the way there: `made` has room for all products, for those of this step from `place` on."""
+
+    reached: Array | None = None
+
+    def __init__(self, made: list[Array], place: Array) -> None:
+        self.made, self.place = list(made), place
+        self.given: list[Array] = []
+        self.layers = 0
+
+    def begin(self, given: Array) -> Array:
+        """Keeps it."""
         # The barrier has it copied, rather than made anew from what is wider.
-        given = jax.lax.optimization_barrier(given) if self.memory is None else given
+        given, self.layers = jax.lax.optimization_barrier(given), 0
         self.given.append(given)
-        self.made.append([])
         return given
 
-    def product(self, made: Array) -> Array:
-        """What the next layer's product made, or had made when it was recorded."""
-        self.made[-1].append(made)
-        return made if self.memory is None else recalled(made, self._now(self.memory.products))
+    def finish(self, layer: Layer, y: Array) -> Array:
+        """Writes the product down."""
+        at, self.layers = self.layers, self.layers + 1
+        output, self.made[at] = layer.noted(y, self.made[at], Place(self.place, len(self.given) - 1))
+        return output
 
-    def output(self, made: Array) -> Array:
-        """What that layer made of it."""
-        return made if self.memory is None else tapped(made, self._now(self.memory.taps))
-
-    def _now(self, kept: list[list[Array]]) -> Array:
-        return kept[len(self.made[-1]) - 1][len(self.made) - 1]
-
-    def recorded(self) -> Recorded:
-        """All evaluations together, so that a scan copies once a layer instead of once an evaluation."""
-        return Recorded(jnp.stack(self.given), [jnp.stack(layer) for layer in zip(*self.made, strict=True)])
+    def last(self, y: Array) -> Array:
+        """Nothing asks for it later."""
+        return y
 
 
-def memory_of(recorded: Recorded, normed: int) -> Memory:
-    """What a tape recalls, with taps for the first so many layers, whose outputs are not their products."""
-    # The barrier keeps conversions, and with them wider copies, out of the kernel that takes the evaluations apart.
-    products = jax.lax.optimization_barrier([list(layer) for layer in recorded.made])
-    return Memory(products, [[jnp.zeros_like(one) for one in layer] for layer in products[:normed]])
+class Recaller:
+    """The same step on the way back: products are read instead of made anew, and gradients that arrive are written.
 
+    Notes go through all evaluations as if they were a part of the result, and come back as a part of the gradient.
+    """
 
-def arrived_at(gradients: Memory) -> Arrived:
-    """The gradients of a memory, evaluations together."""
-    return Arrived(*([jnp.stack(layer) for layer in kind] for kind in gradients))
+    reached: Array | None = None
+
+    def __init__(self, made: list[Array], place: Array, notes: list[Notes], taps: list[Array]) -> None:
+        """`taps` are where gradients arrive at last products, one of each evaluation in this step."""
+        self.made, self.place, self.notes, self.taps = made, place, list(notes), taps
+        self.evaluations = self.layers = 0
+
+    def begin(self, given: Array) -> Array:
+        """Counts."""
+        self.evaluations, self.layers = self.evaluations + 1, 0
+        return given
+
+    def finish(self, layer: Layer, y: Array) -> Array:
+        """Reads the product."""
+        at, self.layers = self.layers, self.layers + 1
+        place = Place(self.place, self.evaluations - 1)
+        output, self.notes[at] = layer.recalled(y, self.made[at], self.notes[at], place)
+        return output
+
+    def last(self, y: Array) -> Array:
+        """Taps it."""
+        return tapped(y, self.taps[self.evaluations - 1])
 
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
@@ -141,19 +162,19 @@ def collecting_scan(step: Step, first: Any, told: Any, reverse: bool = False) ->
     witness = jax.tree.leaves(told)[0]
     length = witness.shape[0]
     shapes = jax.eval_shape(lambda: step(first, jax.tree.map(lambda leaf: leaf[0], told))[1])
-    blank = functools.partial(_blank, witness, length)
+    room = functools.partial(blank, witness, length)
 
     def one(carry: tuple[Any, Any], at: tuple[Array, Any]) -> tuple[tuple[Any, Any], None]:
         (now, rows), (place, told) = carry, at
         now, made = step(now, told)
-        return (now, jax.tree.map(lambda row, part: _written(row, part, place), rows, made)), None
+        return (now, jax.tree.map(lambda row, part: written(row, part, place), rows, made)), None
 
-    carry = (first, jax.tree.map(blank, shapes))
+    carry = (first, jax.tree.map(room, shapes))
     (last, rows), _ = jax.lax.scan(one, carry, (jnp.arange(length), told), reverse=reverse)
     return last, rows
 
 
-def _blank(witness: Array, length: int, part: jax.ShapeDtypeStruct) -> Array:
+def blank(witness: Array, length: int, part: jax.ShapeDtypeStruct) -> Array:
     """Memory for so many parts, filled with whatever it holds; for all replicas' where the witness is of many."""
     shape = (length, *part.shape)
 
@@ -171,12 +192,12 @@ def _blank(witness: Array, length: int, part: jax.ShapeDtypeStruct) -> Array:
 
 
 @jax.custom_batching.custom_vmap
-def _written(rows: Array, part: Array, place: Array) -> Array:
+def written(rows: Array, part: Array, place: Array) -> Array:
     """`rows` with one of them replaced."""
     return jax.lax.dynamic_update_index_in_dim(rows, part, place, 0)
 
 
-@_written.def_vmap
+@written.def_vmap
 def _(size: int, batched: list[bool], rows: Array, part: Array, place: Array) -> tuple[Array, bool]:
     """All replicas write at the same place. Told in general, JAX would make a scatter of it, which is slow."""
     assert not batched[2], "replicas write at one place"
@@ -185,6 +206,20 @@ def _(size: int, batched: list[bool], rows: Array, part: Array, place: Array) ->
         for one, known in zip((rows, part), batched[:2], strict=True)
     )
     return jax.lax.dynamic_update_slice_in_dim(rows, part[:, None], place, axis=1), True
+
+
+@jax.custom_batching.custom_vmap
+def read(rows: Array, place: Array) -> Array:
+    """One of them."""
+    return jax.lax.dynamic_index_in_dim(rows, place, 0, keepdims=False)
+
+
+@read.def_vmap
+def _(size: int, batched: list[bool], rows: Array, place: Array) -> tuple[Array, bool]:
+    """All replicas read at the same place; told in general it would be a gather."""
+    del size
+    assert batched == [True, False], "replicas read at one place"
+    return jax.lax.dynamic_index_in_dim(rows, place, 1, keepdims=False), True
 
 
 def affine_gradient(given: Array, arrived: Array) -> tuple[Array, Array]:

@@ -1,4 +1,6 @@
-"""Mish (Misra, 2019) and its slope, each with a single exponential."""
+"""Mish (Misra, 2019) and its slope: one exponential and one division for both."""
+
+import math
 
 import jax
 import jax.numpy as jnp
@@ -7,18 +9,23 @@ from jax import Array
 
 @jax.custom_jvp
 def mish(x: Array) -> Array:
-    """x·tanh(softplus(x))."""
-    grown = jnp.exp(jnp.minimum(x, 20.0))
-    ratio = grown * (grown + 2.0)
-    return x * (ratio / (ratio + 2.0))
+    """x·tanh(softplus(x)), which is x·r/(r + 2)."""
+    _, ratio, inverse = _parts(x)
+    return x * (ratio * inverse)
 
 
 def mish_slope(x: Array) -> Array:
-    """With e = exp(x) and r = e(e + 2): r/(r + 2) + x·4e(e + 1)/(r + 2)²."""
-    grown = jnp.exp(jnp.minimum(x, 20.0))
-    ratio = grown * (grown + 2.0)
-    inverse = 1.0 / (ratio + 2.0)
+    """r/(r + 2) + x·4e(e + 1)/(r + 2)²."""
+    grown, ratio, inverse = _parts(x)
     return inverse * (ratio + x * (4.0 * grown * (grown + 1.0)) * inverse)
+
+
+def _parts(x: Array) -> tuple[Array, Array, Array]:
+    """e = exp(x), where it is not far beyond all that matters, r = e(e + 2) and 1/(r + 2)."""
+    # A GPU has a power of two in its hardware; the exponential of a kernel takes twice as many instructions.
+    grown = jnp.exp2(jnp.minimum(x, 20.0) * (1.0 / math.log(2.0)))
+    ratio = grown * (grown + 2.0)
+    return grown, ratio, 1.0 / (ratio + 2.0)
 
 
 @mish.defjvp

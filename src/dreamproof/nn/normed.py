@@ -12,7 +12,18 @@ from jax import Array
 
 from dreamproof.jaxcore.devices import is_recent_gpu
 from dreamproof.nn import fused
-from dreamproof.nn.deferred import Arrived, Recorded, Tape, affine_gradient, scale_gradient
+from dreamproof.nn.deferred import (
+    Arrived,
+    Notes,
+    Place,
+    Recorded,
+    Tape,
+    affine_gradient,
+    blank,
+    read,
+    scale_gradient,
+    written,
+)
 from dreamproof.nn.fused import Affine
 from dreamproof.nn.layers import Linear, in_rows
 from dreamproof.nn.mish import mish
@@ -21,6 +32,8 @@ EPSILON = 1e-5
 WHOLE = 32
 """Inputs of a lowered network are a multiple of this, which tensor cores take without padding."""
 Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
+Kept = tuple[Array, Array, Affine]
+"""What products made in all evaluations (N, B, F), where those of a step begin, and what the layer added to them."""
 # initial(key, inputs, outputs) -> weight (inputs, outputs) and bias (outputs,)
 Initial = Callable[[Array, int, int], tuple[Array, Array]]
 
@@ -164,6 +177,37 @@ def _finished_backward(
 finished.defvjp(_finished_forward, _finished_backward, symbolic_zeros=True)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
+def recalled(y: Array, notes: Notes, kept: Kept, ahead: int, order: Order) -> tuple[Array, Notes]:
+    """What followed the product that was made `ahead` of a place, and notes as they are; `y` need not be computed.
+
+    On the way back the gradients at product and output are written into the notes.
+    """
+    del y
+    made, first, affine = kept
+    return finished(read(made, first + ahead), affine, order), notes
+
+
+def _recalled_forward(y: Array, notes: Notes, kept: Kept, ahead: int, order: Order) -> tuple[tuple[Array, Notes], Kept]:
+    return recalled(y, notes, kept, ahead, order), kept
+
+
+def _recalled_backward(ahead: int, order: Order, kept: Kept, arrived: tuple[Array, Notes]) -> tuple[Array, Notes, None]:
+    (made, first, affine), (at_output, notes) = kept, arrived
+    place = Place(first, ahead)
+    if has_kernel(order):
+        return *fused.noted_gradient(made, affine, at_output, EPSILON, notes, place), None
+    at_product, _ = _finished_backward(order, (read(made, place.number), affine, None), at_output)
+    noted = (
+        written(note, part.astype(note.dtype), place.number)
+        for note, part in zip(notes, (at_product, at_output), strict=True)
+    )
+    return at_product, tuple(noted), None
+
+
+recalled.defvjp(_recalled_forward, _recalled_backward)
+
+
 def _scale_gradients(
     y: Array, norm: Sequence[Array], arrived: Array, order: Order
 ) -> tuple[Array, tuple[Array, Array]]:
@@ -191,7 +235,7 @@ class Normed(eqx.Module):
 
     def __call__(self, x: Array, tape: Tape | None = None) -> Array:
         y = in_rows(self.linear.product(x))
-        return in_rows(self.finish(y)) if tape is None else tape.output(self.finish(tape.product(y)))
+        return in_rows(self.finish(y)) if tape is None else tape.finish(self, y)
 
     @property
     def affine(self) -> Affine:
@@ -205,6 +249,18 @@ class Normed(eqx.Module):
             return finished(y, self.affine, self.order)
         y = y + self.affine[0].astype(y.dtype)
         return self.norm(mish(y.astype(jnp.float32))).astype(y.dtype)
+
+    def noted(self, y: Array, made: Array, place: Place) -> tuple[Array, Array]:
+        """What follows the product, and what was made so far (N, B, F) with the product in its place."""
+        assert self.order != "mish_then_norm"
+        if has_kernel(self.order):
+            return fused.noted_output(y, self.affine, EPSILON, made, place)
+        return self.finish(y), written(made, y, place.number)
+
+    def recalled(self, y: Array, made: Array, notes: Notes, place: Place) -> tuple[Array, Notes]:
+        """What followed the product that was made there. On the way back gradients are written into the notes."""
+        assert self.order != "mish_then_norm"
+        return recalled(y, notes, (made, place.first, self.affine), place.ahead, self.order)
 
     def finish_gradient(self, y: Array, arrived: Array) -> tuple[Array, tuple[Array, Array]]:
         """What follows the product, for very many rows, and the gradients of scale and shift."""
@@ -250,7 +306,7 @@ class NormedMLP(eqx.Module):
         if isinstance(self.last, Normed):
             return self.last(x, tape).astype(jnp.float32)
         y = self.last(x)
-        return (y if tape is None else tape.product(y)).astype(jnp.float32)
+        return (y if tape is None else tape.last(y)).astype(jnp.float32)
 
     @property
     def inputs(self) -> int:
@@ -272,22 +328,35 @@ class NormedMLP(eqx.Module):
             _first_weight, made, replace_fn=lambda weight: jnp.pad(weight, ((0, -self.inputs % WHOLE), (0, 0)))
         )
 
+    @property
+    def normed(self) -> list[Normed]:
+        """Layers that end in a norm."""
+        return [*self.hidden, *([self.last] if isinstance(self.last, Normed) else [])]
+
+    def room(self, witness: Array, evaluations: int, rows: int) -> list[Array]:
+        """Memory for the products of each normed layer; for all replicas' where the witness is of many."""
+        return [
+            blank(witness, evaluations, jax.ShapeDtypeStruct((rows, layer.norm.scale.shape[-1]), layer.linear.dtype))
+            for layer in self.normed
+        ]
+
+    def taps(self, evaluations: int, rows: int) -> list[Array]:
+        """Where gradients arrive at the products of a last layer without norm."""
+        if isinstance(self.last, Normed):
+            return []
+        return [jnp.zeros((rows, self.last.weight.shape[-1]), self.last.dtype)] * evaluations
+
     def deferred(self, recorded: Recorded, arrived: Arrived) -> "NormedMLP":
-        """The gradients of all parameters, from evaluations (T, K, B, ...) of the lowered network."""
-        recorded, arrived = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[-2:]), (recorded, arrived))
+        """The gradients of all parameters, from all evaluations (N, B, ...) of the lowered network."""
         x, gradients = recorded.given, list[Array]()
-        for place, layer in enumerate([*self.hidden, self.last]):
-            gradients += affine_gradient(x, arrived.products[place])
-            if isinstance(layer, Normed):
-                x, norm = layer.finish_gradient(recorded.made[place], arrived.outputs[place])
-                gradients += norm
+        for layer, made, (at_product, at_output) in zip(self.normed, recorded.made, arrived.normed, strict=True):
+            gradients += affine_gradient(x, at_product)
+            x, norm = layer.finish_gradient(made, at_output)
+            gradients += norm
+        if arrived.last is not None:
+            gradients += affine_gradient(x, arrived.last)
         gradients[0] = gradients[0][: self.inputs]
         return eqx.tree_at(_parameters, eqx.filter(self, eqx.is_inexact_array), gradients)
-
-    @property
-    def normed(self) -> int:
-        """Layers that end in a LayerNorm."""
-        return len(self.hidden) + isinstance(self.last, Normed)
 
 
 def _first_weight(network: NormedMLP) -> Array:

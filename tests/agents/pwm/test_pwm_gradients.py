@@ -24,14 +24,20 @@ PLAIN: dict[str, Any] = {"deferred": False, "kept": "everything"}
 SMALL: dict[str, Any] = {"units": [8, 8], "latent": 8, "encoder_units": [8]}
 
 
-def gradient(kind: str, way: dict[str, Any]) -> dict[str, np.ndarray]:
-    """The gradient on one batch, by the names of its arrays."""
+def gradient(kind: str, way: dict[str, Any], replicas: int | None = None) -> dict[str, np.ndarray]:
+    """The gradient on one batch, by the names of its arrays; of equal replicas, which then are the first axis."""
     agent = toy.make_agent(dynamics=KINDS[kind], world_model=SMALL | way)
     scales = jax.tree.map(jnp.asarray, traced_values(agent.settings))["world_model"]
     # The time of a flow's loss is drawn anew in every piece, so that loss stays out.
     scales["dynamics_scale"] = jnp.asarray(float(kind == "mlp"))
     windows = toy.windows(jax.random.key(1), steps=3, batch=8)
-    found = eqx.filter_jit(agent._model_gradients)(toy.lively(agent).model, windows, jax.random.key(2), scales)[0]
+    model = toy.lively(agent).model
+    if replicas is None:
+        found = eqx.filter_jit(agent._model_gradients)(model, windows, jax.random.key(2), scales)[0]
+    else:
+        models = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas) if eqx.is_array(leaf) else leaf, model)
+        together = eqx.filter_vmap(agent._model_gradients, in_axes=(eqx.if_array(0), None, None, None))
+        found = eqx.filter_jit(together)(models, windows, jax.random.key(2), scales)[0]
     leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(found, eqx.is_array))
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
@@ -50,8 +56,9 @@ def test_kernels_of_a_gpu_lead_to_the_same(kind: str, monkeypatch: pytest.Monkey
     """Interpreted here."""
     expected = gradient(kind, PLAIN)
     monkeypatch.setattr(normed, "has_kernel", lambda order: order == "norm_then_mish")
-    for name, value in gradient(kind, {}).items():
-        np.testing.assert_allclose(value, expected[name], atol=3e-5 * np.abs(value).max(), rtol=1e-3, err_msg=name)
+    for name, value in gradient(kind, {}, replicas=2).items():
+        for one in value:
+            np.testing.assert_allclose(one, expected[name], atol=3e-5 * np.abs(one).max(), rtol=1e-3, err_msg=name)
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("logits", 1), ("broken", 1)])

@@ -25,6 +25,10 @@ class Dynamics(Protocol):
 
     network: NormedMLP
 
+    @property
+    def evaluations(self) -> int:
+        """Network evaluations of one step."""
+
     def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """The latent (..., L) one agent step later; a key is needed only where flows start in noise.
 
@@ -77,6 +81,11 @@ class MLPDynamics(eqx.Module):
         sizes = (latent + given, *units)
         self.network = NormedMLP(key, sizes, latent, "norm_then_mish", (small_normal, None), dtype)
 
+    @property
+    def evaluations(self) -> int:
+        """One."""
+        return 1
+
     def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """One evaluation of the network."""
         del key
@@ -112,6 +121,11 @@ class FlowDynamics(eqx.Module):
         last = None if settings.space == "broken" else silent
         inputs = (latent + given + 1, *units)
         self.network = NormedMLP(key, inputs, latent, "norm_then_mish", (small_normal, last), dtype)
+
+    @property
+    def evaluations(self) -> int:
+        """Those of all substeps."""
+        return self.settings.evaluations
 
     def velocity(self, x: Array, given: Array, time: Array, tape: Tape | None = None) -> Array:
         """v(x, a, τ): one evaluation at times (..., 1)."""

@@ -14,7 +14,7 @@ from jax import Array
 from dreamproof.agents.pwm.dynamics import FlowDynamics, MLPDynamics, make_dynamics
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
-from dreamproof.nn.deferred import Arrived, Memory, Recorded, Tape, arrived_at, collecting_scan, memory_of
+from dreamproof.nn.deferred import Arrived, Notes, Recaller, Recorded, Recorder, Tape, collecting_scan
 from dreamproof.nn.heads import SymlogTwoHot, coin_loss
 from dreamproof.nn.normed import NormedMLP, silent, small_normal
 from dreamproof.nn.simplex import simnorm
@@ -159,17 +159,20 @@ def deferred_roll_out(moved: Moved, keys: Array, unroll: int) -> Array:
 
 
 def _recorded_roll_out(moved: Moved, keys: Array, unroll: int) -> tuple[Array, Recorded]:
-    """Latents, and what was recorded (T/U, U·K, B, ...) with U steps in one loop body."""
+    """Latents, and what was recorded of all evaluations (N, B, ...)."""
     dynamics, z, given = moved
-    still, steps = fixed(dynamics), given.shape[0]
+    still, evaluations = fixed(dynamics), given.shape[0] * dynamics.evaluations
 
-    def few(now: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Recorded]]:
-        tape = Tape()
-        latents = followed(still, now, list(told[0]), told[1], tape)
-        return latents[-1], (jnp.stack(latents), tape.recorded())
+    def few(carry: tuple[Array, list[Array]], told: tuple[Any, ...]) -> tuple[tuple[Array, list[Array]], Any]:
+        (now, made), (given, keys, place) = carry, told
+        tape = Recorder(made, place)
+        latents = followed(still, now, list(given), keys, tape)
+        return (latents[-1], tape.made), (jnp.stack(latents), jnp.stack(tape.given))
 
-    _, (later, recorded) = collecting_scan(few, z, in_bodies((given, keys), math.gcd(steps, unroll)))
-    return jnp.concatenate([z[None], later.reshape(steps, *z.shape)]), recorded
+    first = (z, still.network.room(given, evaluations, z.shape[0]))
+    (_, made), (later, seen) = collecting_scan(few, first, in_bodies((given, keys), dynamics.evaluations, unroll))
+    later, seen = (part.reshape(-1, *part.shape[2:]) for part in (later, seen))
+    return jnp.concatenate([z[None], later]), Recorded(seen, made)
 
 
 def followed(
@@ -189,9 +192,11 @@ def followed(
     return latents
 
 
-def in_bodies(tree: Any, steps: int) -> Any:
-    """Arrays (T, ...) as (T/steps, steps, ...)."""
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, steps, *leaf.shape[1:]), tree)
+def in_bodies(parts: tuple[Array, ...], evaluations: int, unroll: int) -> tuple[Array, ...]:
+    """Arrays (T, ...) as (T/U, U, ...) with U steps in one loop body, and where the evaluations of each body begin."""
+    steps = math.gcd(parts[0].shape[0], unroll)
+    cut = tuple(part.reshape(-1, steps, *part.shape[1:]) for part in parts)
+    return *cut, jnp.arange(cut[0].shape[0]) * (steps * evaluations)
 
 
 def _forward(perturbed: Any, moved: Moved, keys: Array, unroll: int) -> tuple[Array, tuple[Array, Recorded]]:
@@ -205,20 +210,25 @@ def _backward(
 ) -> Moved:
     del perturbed
     (z, recorded), (dynamics, _, given) = kept, moved
-    still = fixed(dynamics)
+    still, (evaluations, rows) = fixed(dynamics), recorded.given.shape[:2]
 
-    def few(arrived: Array, told: tuple[Any, ...]) -> tuple[Array, tuple[Array, Arrived]]:
-        (own, before, known, given, keys), noted = told
+    def few(carry: tuple[Array, list[Notes]], told: tuple[Any, ...]) -> tuple[tuple[Array, list[Notes]], Any]:
+        (arrived, notes), (own, before, known, given, keys, place) = carry, told
 
-        def again(before: Array, given: list[Array], memory: Memory) -> list[Array]:
-            return followed(still, before, given, keys, Tape(memory), known)
+        def again(before: Array, given: list[Array], notes: list[Notes], taps: list[Array]) -> Any:
+            tape = Recaller(recorded.made, place, notes, taps)
+            return followed(still, before, given, keys, tape, known), tape.notes
 
-        _, pull = jax.vjp(again, before[0], list(given), memory_of(noted, dynamics.network.normed))
-        earlier, at_given, found = pull([*own[:-1], own[-1] + arrived])
-        return earlier, (jnp.stack(at_given), arrived_at(found))
+        taps = still.network.taps(len(given) * dynamics.evaluations, rows)
+        _, pull = jax.vjp(again, before[0], list(given), notes, taps)
+        earlier, at_given, notes, at_last = pull(([*own[:-1], own[-1] + arrived], notes))
+        return (earlier, notes), (jnp.stack(at_given), jnp.stack(at_last) if at_last else None)
 
-    told = in_bodies((gradient[1:], z[:-1], z[1:], given, keys), math.gcd(given.shape[0], unroll))
-    first, (at_given, arrived) = collecting_scan(few, jnp.zeros_like(z[0]), (told, recorded), reverse=True)
+    told = in_bodies((gradient[1:], z[:-1], z[1:], given, keys), dynamics.evaluations, unroll)
+    room = zip(*(still.network.room(given, evaluations, rows) for _ in range(2)), strict=True)
+    (first, notes), (at_given, at_last) = collecting_scan(few, (jnp.zeros_like(z[0]), list(room)), told, reverse=True)
+    last = None if at_last is None else at_last.reshape(evaluations, *at_last.shape[2:])
+    arrived = Arrived(notes, last)
     network = dynamics.network.deferred(recorded, arrived)
     whole = eqx.tree_at(lambda made: made.network, eqx.filter(dynamics, eqx.is_inexact_array), network)
     return whole, first + gradient[0], at_given.reshape(given.shape)
@@ -254,7 +264,10 @@ def world_model_loss(
     task = model.task_vector(windows.task)
     given = joined(windows.action[1:], task)
     wide = None if task is None else jnp.broadcast_to(task, (*windows.reward[1:].shape, task.shape[-1]))
-    target = jax.lax.stop_gradient(model.encode(windows.observation[1:], wide))
+    # Behind the barrier: of both encodings together the compiler would make products that it has to take apart again.
+    still = jax.lax.optimization_barrier(jax.lax.stop_gradient(model.encoder))
+    target = eqx.tree_at(lambda made: made.encoder, model, still).encode(windows.observation[1:], wide)
+    target = jax.lax.stop_gradient(target)
     z = model.roll_out(model.encode(windows.observation[0], task), given, roll_key)
     losses = model.dynamics.losses(z, given, target, scales["source_pull"], loss_key)
     losses |= judgement_losses(model, z, given, windows)
