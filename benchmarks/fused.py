@@ -1,86 +1,136 @@
 """Microseconds of the GPU's kernels behind a product, by how their work is cut: `python -m benchmarks.fused`.
 
-Prints, for every number of rows, each kernel's best cut and what the one in the code takes; needs a GPU.
+Prints each kernel's fastest cuts and what the one in the code takes; needs a GPU.
 """
 
 import argparse
-import collections
+import functools
 import itertools
 import statistics
 import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.nn import fused
+from dreamproof.nn.deferred import Notes, Place
 from dreamproof.nn.normed import EPSILON
 
-REPEATS = 20
-Cut = tuple[int, int, int]
-"""Rows of a tile, columns of a warp, programs that share sums."""
-IN_CODE: Cut = (fused.ROWS, fused.WARP_COLUMNS, fused.SHARES)
+REPEATS = 12
+EVALUATIONS = 8
+"""For which there is room where calls note something."""
+CUTS = {
+    "ROWS": (1, 2, 4, 8),
+    "NOTED_ROWS": (1, 2, 4, 8),
+    "WARP_COLUMNS": (128, 256, 512),
+    "SHARES": (132, 264, 528, 1056),
+}
+KERNELS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
+    "output": (("ROWS", "WARP_COLUMNS"), (1024, 16_384)),
+    "noted_output": (("ROWS", "WARP_COLUMNS"), (1024,)),
+    "gradient": (("ROWS", "WARP_COLUMNS"), (1024,)),
+    "noted_gradient": (("NOTED_ROWS", "WARP_COLUMNS"), (1024,)),
+    "gradient_and_sums": (("ROWS", "WARP_COLUMNS", "SHARES"), (16_384,)),
+}
+"""What each kernel is cut by, and for how many rows it is timed."""
 
 
-def layer(rows: int, features: int) -> tuple[Array, fused.Affine, Array]:
-    """Products, affine parts and what arrives, in bfloat16."""
-    keys = jax.random.split(jax.random.key(0), 5)
+class Timed(NamedTuple):
+    """One kernel, ready to run."""
+
+    name: str
+    rows: int
+    cut: tuple[int, ...]
+    lowered: Any
+    given: tuple[Any, ...]
+
+
+def layer(rows: int, features: int) -> tuple[Array, fused.Affine, Array, Array]:
+    """Products, affine parts, what arrives, and a note of many such, in bfloat16."""
+    keys = jax.random.split(jax.random.key(0), 6)
     y, arrived = (jax.random.normal(key, (rows, features)).astype(jnp.bfloat16) for key in keys[:2])
-    bias, scale, shift = (jax.random.normal(key, (features,)) for key in keys[2:])
-    return y, (bias, scale, shift), arrived
+    bias, scale, shift = (jax.random.normal(key, (features,)) for key in keys[2:5])
+    note = jax.random.normal(keys[5], (EVALUATIONS, rows, features)).astype(jnp.bfloat16)
+    return y, (bias, scale, shift), arrived, note
 
 
-def everything(y: Array, affine: fused.Affine, arrived: Array) -> list[object]:
-    """All four kernels."""
-    told = (y, affine, arrived, EPSILON)
-    return [
-        fused.output(y, affine, EPSILON),
-        fused.gradient(*told),
-        fused.gradient_and_sums(*told),
-        fused.output_and_sums(*told),
-    ]
+def call(name: str, y: Array, affine: fused.Affine, arrived: Array, note: Array) -> Any:
+    """One kernel; what it notes is written into memory that is made for it."""
+    place = Place(jnp.asarray(3), 1)
+    if name == "output":
+        return fused.output(y, affine, EPSILON)
+    if name == "noted_output":
+        return fused.noted_output(y, affine, EPSILON, (jnp.zeros_like(note), jnp.ones_like(note)), place)
+    if name == "noted_gradient":
+        sums = (jnp.zeros((fused.noted_shares(y.shape[0]), y.shape[1])) for _ in affine)
+        return fused.noted_gradient(note, affine, arrived, EPSILON, Notes(jnp.zeros_like(note), *sums), place)
+    return {"gradient": fused.gradient, "gradient_and_sums": fused.gradient_and_sums}[name](y, affine, arrived, EPSILON)
 
 
-def microseconds(given: tuple[Array, fused.Affine, Array], cut: Cut) -> dict[str, float]:
-    """The median time of each kernel on the device, by its name."""
-    fused.ROWS, fused.WARP_COLUMNS, fused.SHARES = cut
-    compiled = jax.jit(lambda *parts: everything(*parts)).lower(*given).compile()
-    jax.block_until_ready(compiled(*given))
+def lowered(features: int) -> Iterator[Timed]:
+    """All kernels with all cuts, the code's own among them."""
+    for name, (parts, sizes) in KERNELS.items():
+        own = {part: getattr(fused, part) for part in parts}
+        for rows in sizes:
+            given = layer(rows, features)
+            for cut in itertools.product(*(CUTS[part] for part in parts)):
+                for part, value in zip(parts, cut, strict=True):
+                    setattr(fused, part, value)
+                yield Timed(name, rows, cut, jax.jit(functools.partial(call, name)).lower(*given), given)
+        for part, value in own.items():
+            setattr(fused, part, value)
+
+
+def microseconds(programs: list[tuple[Timed, Any]]) -> list[float]:
+    """The median time of each kernel on the device."""
+    for timed, program in programs:
+        jax.block_until_ready(program(*timed.given))
     with tempfile.TemporaryDirectory() as folder:
         with jax.profiler.trace(folder):
-            for _ in range(REPEATS):
-                made = compiled(*given)
-            jax.block_until_ready(made)
+            for timed, program in programs:
+                for _ in range(REPEATS):
+                    made = program(*timed.given)
+                jax.block_until_ready(made)
         (file,) = Path(folder).rglob("*.xplane.pb")
         planes = list(jax.profiler.ProfileData.from_file(str(file)).planes)
-    found = collections.defaultdict(list)
-    for line in itertools.chain.from_iterable(plane.lines for plane in planes if "GPU" in plane.name):
-        for event in line.events:
-            if event.name.startswith("normed_"):
-                found[event.name].append(event.duration_ns / 1000)
-    return {name: statistics.median(values) for name, values in found.items()}
+    lines = itertools.chain.from_iterable(plane.lines for plane in planes if "GPU" in plane.name)
+    events = [event for line in lines if line.name.startswith("Stream") for event in line.events]
+    taken = [
+        event.duration_ns / 1000
+        for event in sorted(events, key=lambda event: event.start_ns)
+        if event.name.startswith("normed_")
+    ]
+    assert len(taken) == REPEATS * len(programs), f"{len(taken)} kernels of {len(programs)} programs"
+    return [statistics.median(taken[at : at + REPEATS]) for at in range(0, len(taken), REPEATS)]
 
 
 def main() -> None:
-    """Measures all cuts for all numbers of rows."""
+    """Measures all kernels with all cuts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rows", type=int, nargs="+", default=[1024, 16_384, 131_072])
     parser.add_argument("--features", type=int, default=1792)
-    parser.add_argument("--tile-rows", type=int, nargs="+", default=[1, 2, 4])
-    parser.add_argument("--warp-columns", type=int, nargs="+", default=[256, 512])
-    parser.add_argument("--shares", type=int, nargs="+", default=[264, 528, 1056])
     asked = parser.parse_args()
     if jax.default_backend() != "gpu":
         raise SystemExit("there is no GPU here; the kernels' values are tested in tests/nn/test_fused.py")
-    cuts = [IN_CODE, *itertools.product(asked.tile_rows, asked.warp_columns, asked.shares)]
-    for rows in asked.rows:
-        given = layer(rows, asked.features)
-        times = {cut: microseconds(given, cut) for cut in cuts}
-        print(f"{rows:,} rows of {asked.features}")
-        for name, taken in times[IN_CODE].items():
-            best = min(cuts, key=lambda cut: times[cut][name])
-            print(f"  {name:<36} {taken:8.1f} µs as it is, {times[best][name]:8.1f} µs with {best}", flush=True)
+    every = list(lowered(asked.features))
+    with ThreadPoolExecutor() as pool:
+        programs = list(pool.map(lambda timed: timed.lowered.compile(), every))
+    times = microseconds(list(zip(every, programs, strict=True)))
+    for name, (parts, sizes) in KERNELS.items():
+        own = tuple(getattr(fused, part) for part in parts)
+        for rows in sizes:
+            found = {
+                timed.cut: time
+                for timed, time in zip(every, times, strict=True)
+                if (timed.name, timed.rows) == (name, rows)
+            }
+            fastest = sorted(found, key=found.__getitem__)[:4]
+            print(f"{name}, {rows:,} rows of {asked.features}, by {' · '.join(parts)}")
+            print(f"  as it is {own}: {found[own]:.2f} µs; " + ", ".join(f"{cut}: {found[cut]:.2f}" for cut in fastest))
 
 
 if __name__ == "__main__":

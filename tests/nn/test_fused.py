@@ -9,6 +9,7 @@ import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from dreamproof.nn import fused
+from dreamproof.nn.deferred import Notes, Place
 from dreamproof.nn.normed import EPSILON, finished
 
 Parts = dict[str, jax.Array]
@@ -32,12 +33,10 @@ def plain(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> Parts:
 def kernels(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> list[Parts]:
     """What each of the kernels makes."""
     gradient, sums = fused.gradient_and_sums(y, affine, arrived, EPSILON)
-    again, norm = fused.output_and_sums(y, affine, arrived, EPSILON)
     return [
         {"output": fused.output(y, affine, EPSILON)},
         {"gradient": fused.gradient(y, affine, arrived, EPSILON)},
         {"gradient": gradient, **dict(zip(("bias", "scale", "shift"), sums, strict=True))},
-        {"output": again, **dict(zip(("scale", "shift"), norm, strict=True))},
     ]
 
 
@@ -86,16 +85,25 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
     y, affine, arrived = layer((fused.SHARES * 2,), features, jnp.bfloat16)
 
     def everything(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> Any:
-        made = fused.output(y, affine, EPSILON), fused.gradient(y, affine, arrived, EPSILON)
+        place, room = Place(jnp.asarray(2), 1), jnp.zeros((5, *y.shape), y.dtype)
+        sums = (jnp.zeros((fused.noted_shares(y.shape[0]), features)) for _ in affine)
         return (
-            made,
+            fused.output(y, affine, EPSILON),
+            fused.gradient(y, affine, arrived, EPSILON),
             fused.gradient_and_sums(y, affine, arrived, EPSILON),
-            fused.output_and_sums(y, affine, arrived, EPSILON),
+            fused.noted_output(y, affine, EPSILON, (room, room + 1), place),
+            fused.noted_gradient(room + 2, affine, arrived, EPSILON, Notes(room + 3, *sums), place),
         )
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     gpu = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
     with use_abstract_mesh(AbstractMesh((), (), abstract_device=gpu)):
         lowered = jax.jit(everything).trace(y, affine, arrived).lower(lowering_platforms=("cuda",)).as_text()
-    for name in ("normed_output", "normed_gradient", "normed_gradient_bias_scale_shift", "normed_output_scale_shift"):
-        assert f'"{name}"' in lowered
+    for wanted in (
+        "output",
+        "gradient",
+        "gradient_bias_scale_shift",
+        "output_made_kept_output",
+        "gradient_at_product_bias_scale_shift",
+    ):
+        assert f'"normed_{wanted}"' in lowered

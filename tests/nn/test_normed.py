@@ -2,11 +2,14 @@
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dreamproof.nn import normed
+from dreamproof.nn.deferred import Made, Notes, Place
 from dreamproof.nn.mish import mish
 from dreamproof.nn.normed import EPSILON, Normed, finished, make_linear, small_normal
 from dreamproof.nn.normed import LayerNorm as Norm
@@ -40,9 +43,48 @@ def test_a_finished_product_has_the_gradients_of_its_parts(order: Any, dtype: An
         np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
 
 
-def test_what_many_rows_become_is_what_they_became() -> None:
-    keys = jax.random.split(jax.random.key(1), 3)
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize("replicas", [None, 2])
+def test_evaluations_are_written_down_and_so_are_their_gradients(
+    kernel: bool, replicas: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(normed, "has_kernel", lambda order: kernel and order == "norm_then_mish")
+    keys = jax.random.split(jax.random.key(1), 5)
     layer = Normed(make_linear(keys[0], (5, 8), small_normal, jnp.float32), Norm(8), "norm_then_mish")
-    y, arrived = jax.random.normal(keys[1], (3, 7, 8)), jax.random.normal(keys[2], (3, 7, 8))
-    made, _ = layer.finish_gradient(y, arrived)
-    np.testing.assert_allclose(made, layer.finish(y), rtol=1e-4, atol=1e-5)
+    moved = [0.1 * jax.random.normal(key, part.shape) + part for key, part in zip(keys[1:4], layer.affine, strict=True)]
+    layer = eqx.tree_at(lambda made: made.affine, layer, tuple(moved))
+    y, arrived = jax.random.normal(keys[3], (3, 7, 8)), jax.random.normal(keys[4], (3, 7, 8))
+    # The first place belongs to another step.
+    first = jnp.asarray(1)
+
+    def there_and_back(y: jax.Array, arrived: jax.Array) -> Any:
+        made = Made(jnp.zeros((4, 7, 8)), jnp.zeros((4, 7, 8)))
+        outputs = []
+        for ahead in range(3):
+            output, made = layer.noted(y[ahead], made, Place(first, ahead))
+            outputs.append(output)
+
+        def again(y: jax.Array, notes: Notes) -> Any:
+            recalled = []
+            for ahead in range(3):
+                output, notes = layer.recalled(y[ahead], made, notes, Place(first, ahead))
+                recalled.append(output)
+            return jnp.stack(recalled), notes
+
+        blank = layer.room_for_notes(y, 4, 7)._replace(product=jnp.zeros((4, 7, 8)))
+        (once_more, _), pull = jax.vjp(again, jnp.zeros_like(y), blank)
+        at_y, notes = pull((arrived, blank))
+        return made, jnp.stack(outputs), once_more, at_y, (notes.product, *(part.sum(0) for part in notes[1:]))
+
+    expected, pull = jax.vjp(lambda y, affine: normed.finished(y, affine, "norm_then_mish"), y, layer.affine)
+    at_product, sums = pull(arrived)
+    shifted = [jnp.concatenate([jnp.zeros((1, 7, 8)), part]) for part in (y, expected, at_product)]
+    wanted = (Made(*shifted[:2]), expected, expected, at_product, (shifted[2], *sums))
+    if replicas is None:
+        found = [jax.jit(there_and_back)(y, arrived)]
+    else:
+        both = jax.jit(jax.vmap(there_and_back))(*(jnp.stack([part] * replicas) for part in (y, arrived)))
+        found = [jax.tree.map(lambda part, at=at: part[at], both) for at in range(replicas)]
+    for one in found:
+        for value, right in zip(jax.tree.leaves(one), jax.tree.leaves(wanted), strict=True):
+            np.testing.assert_allclose(value, right, rtol=2e-4, atol=2e-5)

@@ -1,9 +1,9 @@
 """Weight gradients of a network that a scan calls many times, as one large product after the backward pass.
 
-On the way there a tape records the products of every evaluation. On the way back they are recalled instead of made
-anew, the weights take no gradient, and the gradients that arrive at products and outputs of layers are noted. Both
-together, over all steps, yield the gradients of the weights. That spares the backward pass one small product and one
-addition to a buffer as large as the weights in every evaluation.
+On the way there a tape records what the layers make in every evaluation. On the way back that is recalled instead of
+made anew, the weights take no gradient, and the gradients that arrive at products are noted. Both together, over all
+steps, yield the gradients of the weights. That spares the backward pass one small product and one addition to a buffer
+as large as the weights in every evaluation.
 """
 
 import functools
@@ -21,19 +21,31 @@ SHARED, SHARES = 2**16, 4
 """A product over so many rows is made in so many shares: more pieces of equal work, which keep a whole GPU busy."""
 
 
-Notes = tuple[Array, Array]
-"""Room for the gradients that arrive at a layer's product and at its output in every evaluation (N, B, F)."""
+class Made(NamedTuple):
+    """What the product of a normed layer made in every evaluation (N, B, F), and its outputs where another follows."""
+
+    product: Array
+    output: Array | None
 
 
 class Recorded(NamedTuple):
-    """What all evaluations (N, B, ...) were given, and what the product of each normed layer made."""
+    """What all evaluations (N, B, ...) were given, and what each normed layer made of it."""
 
     given: Array
-    made: list[Array]
+    made: list[Made]
+
+
+class Notes(NamedTuple):
+    """Gradients at the product of a normed layer (N, B, F); and at its affine parts, so far, in shares (S, F)."""
+
+    product: Array
+    bias: Array
+    scale: Array
+    shift: Array
 
 
 class Arrived(NamedTuple):
-    """Gradients of all evaluations (N, B, ...): of the normed layers, and at the product of a last one without norm."""
+    """What was noted of each normed layer, and the gradients (N, B, ...) at the product of a last one without norm."""
 
     normed: list[Notes]
     last: Array | None
@@ -73,10 +85,10 @@ class Place(NamedTuple):
 class Layer(Protocol):
     """What a tape asks of a layer that ends in a norm."""
 
-    def noted(self, y: Array, made: Array, place: Place) -> tuple[Array, Array]:
-        """What follows the product, and what was made so far (N, B, F) with the product in its place."""
+    def noted(self, y: Array, made: Made, place: Place) -> tuple[Array, Made]:
+        """What follows the product, and what was made so far with this in its place."""
 
-    def recalled(self, y: Array, made: Array, notes: Notes, place: Place) -> tuple[Array, Notes]:
+    def recalled(self, y: Array, made: Made, notes: Notes, place: Place) -> tuple[Array, Notes]:
         """What followed the product that was made there. On the way back gradients are written into the notes."""
 
 
@@ -96,11 +108,11 @@ class Tape(Protocol):
 
 
 class Recorder:
-    """One step of a scan on the way there: `made` has room for all products, for those of this step from `place` on."""
+    """One step of a scan on the way there: `made` has room for all that is made, in this step from `place` on."""
 
     reached: Array | None = None
 
-    def __init__(self, made: list[Array], place: Array) -> None:
+    def __init__(self, made: list[Made], place: Array) -> None:
         self.made, self.place = list(made), place
         self.given: list[Array] = []
         self.layers = 0
@@ -131,7 +143,7 @@ class Recaller:
 
     reached: Array | None = None
 
-    def __init__(self, made: list[Array], place: Array, notes: list[Notes], taps: list[Array]) -> None:
+    def __init__(self, made: list[Made], place: Array, notes: list[Notes], taps: list[Array]) -> None:
         """`taps` are where gradients arrive at last products, one of each evaluation in this step."""
         self.made, self.place, self.notes, self.taps = made, place, list(notes), taps
         self.evaluations = self.layers = 0
@@ -222,14 +234,14 @@ def _(size: int, batched: list[bool], rows: Array, place: Array) -> tuple[Array,
     return jax.lax.dynamic_index_in_dim(rows, place, 1, keepdims=False), True
 
 
-def affine_gradient(given: Array, arrived: Array) -> tuple[Array, Array]:
-    """Gradients of weight (in, out) and bias (out,) of one affine map from all its calls (..., in) and (..., out)."""
+def weight_gradient(given: Array, arrived: Array) -> Array:
+    """The gradient of a weight (in, out) from all its products: what was given (..., in), what arrived (..., out)."""
     rows = given.size // given.shape[-1]
     shares = math.gcd(rows, SHARES) if rows >= SHARED else 1
     given, arrived = (part.reshape(shares, -1, part.shape[-1]) for part in (given, arrived))
     weight = jax.lax.dot_general(given, arrived, (((1,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32)
     # Without the barrier the compiler takes the shares together again.
-    return jax.lax.optimization_barrier(weight).sum(0), arrived.sum((0, 1), dtype=jnp.float32)
+    return jax.lax.optimization_barrier(weight).sum(0)
 
 
 def scale_gradient(given: Array, arrived: Array) -> tuple[Array, Array]:

@@ -14,14 +14,15 @@ from dreamproof.jaxcore.devices import is_recent_gpu
 from dreamproof.nn import fused
 from dreamproof.nn.deferred import (
     Arrived,
+    Made,
     Notes,
     Place,
     Recorded,
     Tape,
-    affine_gradient,
     blank,
     read,
     scale_gradient,
+    weight_gradient,
     written,
 )
 from dreamproof.nn.fused import Affine
@@ -171,7 +172,7 @@ def _finished_backward(
     if learns is None:
         return at_product, None
     at_bias = at_product.sum(range(y.ndim - 1), dtype=jnp.float32)
-    return at_product, (at_bias, *_scale_gradients(y, (scale, shift), arrived, order)[1])
+    return at_product, (at_bias, *_scale_gradients(y, (scale, shift), arrived, order))
 
 
 finished.defvjp(_finished_forward, _finished_backward, symbolic_zeros=True)
@@ -197,26 +198,22 @@ def _recalled_backward(ahead: int, order: Order, kept: Kept, arrived: tuple[Arra
     place = Place(first, ahead)
     if has_kernel(order):
         return *fused.noted_gradient(made, affine, at_output, EPSILON, notes, place), None
-    at_product, _ = _finished_backward(order, (read(made, place.number), affine, None), at_output)
-    noted = (
-        written(note, part.astype(note.dtype), place.number)
-        for note, part in zip(notes, (at_product, at_output), strict=True)
-    )
-    return at_product, tuple(noted), None
+    at_product, sums = _finished_backward(order, (read(made, place.number), affine, ()), at_output)
+    assert sums is not None
+    added = (so_far + part for so_far, part in zip(notes[1:], sums, strict=True))
+    return at_product, Notes(written(notes.product, at_product, place.number), *added), None
 
 
 recalled.defvjp(_recalled_forward, _recalled_backward)
 
 
-def _scale_gradients(
-    y: Array, norm: Sequence[Array], arrived: Array, order: Order
-) -> tuple[Array, tuple[Array, Array]]:
-    """What becomes of very many rows behind the bias, and the gradients of scale and shift, which are `norm`."""
+def _scale_gradients(y: Array, norm: Sequence[Array], arrived: Array, order: Order) -> tuple[Array, Array]:
+    """The gradients of scale and shift, which are `norm`, from products behind their bias."""
     # Behind the barrier all is done number by number, so that nothing of the size of `y` is kept in float32.
     mean, inverse = jax.lax.optimization_barrier(_moments(y))
     normal = (y.astype(jnp.float32) - mean) * inverse
     made, pull = jax.vjp(lambda x: _ended(x, y.dtype, order), normal * norm[0] + norm[1])
-    return in_rows(made), scale_gradient(normal, *pull(arrived.astype(made.dtype)))
+    return scale_gradient(normal, *pull(arrived.astype(made.dtype)))
 
 
 def _moments(x: Array) -> tuple[Array, Array]:
@@ -250,25 +247,31 @@ class Normed(eqx.Module):
         y = y + self.affine[0].astype(y.dtype)
         return self.norm(mish(y.astype(jnp.float32))).astype(y.dtype)
 
-    def noted(self, y: Array, made: Array, place: Place) -> tuple[Array, Array]:
-        """What follows the product, and what was made so far (N, B, F) with the product in its place."""
+    def noted(self, y: Array, made: Made, place: Place) -> tuple[Array, Made]:
+        """What follows the product, and what was made so far with this in its place."""
         assert self.order != "mish_then_norm"
-        if has_kernel(self.order):
-            return fused.noted_output(y, self.affine, EPSILON, made, place)
-        return self.finish(y), written(made, y, place.number)
+        if has_kernel(self.order) and made.output is not None:
+            output, notes = fused.noted_output(y, self.affine, EPSILON, (made.product, made.output), place)
+            return output, Made(*notes)
+        output = self.finish(y)
+        kept = None if made.output is None else written(made.output, output, place.number)
+        return output, Made(written(made.product, y, place.number), kept)
 
-    def recalled(self, y: Array, made: Array, notes: Notes, place: Place) -> tuple[Array, Notes]:
+    def recalled(self, y: Array, made: Made, notes: Notes, place: Place) -> tuple[Array, Notes]:
         """What followed the product that was made there. On the way back gradients are written into the notes."""
         assert self.order != "mish_then_norm"
-        return recalled(y, notes, (made, place.first, self.affine), place.ahead, self.order)
+        return recalled(y, notes, (made.product, place.first, self.affine), place.ahead, self.order)
 
-    def finish_gradient(self, y: Array, arrived: Array) -> tuple[Array, tuple[Array, Array]]:
-        """What follows the product, for very many rows, and the gradients of scale and shift."""
-        assert self.order != "mish_then_norm"
-        if has_kernel(self.order):
-            return fused.output_and_sums(y, self.affine, arrived, EPSILON)
-        bias, *norm = self.affine
-        return _scale_gradients(y + bias.astype(y.dtype), norm, arrived, self.order)
+    def room(self, witness: Array, evaluations: int, rows: int) -> Array:
+        """Memory for the products of so many evaluations; for all replicas' where the witness is of many."""
+        shape = (rows, self.norm.scale.shape[-1])
+        return blank(witness, evaluations, jax.ShapeDtypeStruct(shape, self.linear.dtype))
+
+    def room_for_notes(self, witness: Array, evaluations: int, rows: int) -> Notes:
+        """The same for what arrives there, and sums of nothing."""
+        shares = fused.noted_shares(rows) if has_kernel(self.order) else 1
+        sums = (jnp.zeros((shares, self.norm.scale.shape[-1])) for _ in self.affine)
+        return Notes(self.room(witness, evaluations, rows), *sums)
 
 
 class NormedMLP(eqx.Module):
@@ -333,12 +336,14 @@ class NormedMLP(eqx.Module):
         """Layers that end in a norm."""
         return [*self.hidden, *([self.last] if isinstance(self.last, Normed) else [])]
 
-    def room(self, witness: Array, evaluations: int, rows: int) -> list[Array]:
-        """Memory for the products of each normed layer; for all replicas' where the witness is of many."""
-        return [
-            blank(witness, evaluations, jax.ShapeDtypeStruct((rows, layer.norm.scale.shape[-1]), layer.linear.dtype))
-            for layer in self.normed
-        ]
+    def room(self, witness: Array, evaluations: int, rows: int) -> list[Made]:
+        """Memory for what each normed layer makes; outputs are asked for where another layer follows."""
+        told = (witness, evaluations, rows)
+        return [Made(layer.room(*told), None if layer is self.last else layer.room(*told)) for layer in self.normed]
+
+    def room_for_notes(self, witness: Array, evaluations: int, rows: int) -> list[Notes]:
+        """Memory for what arrives at each."""
+        return [layer.room_for_notes(witness, evaluations, rows) for layer in self.normed]
 
     def taps(self, evaluations: int, rows: int) -> list[Array]:
         """Where gradients arrive at the products of a last layer without norm."""
@@ -348,13 +353,12 @@ class NormedMLP(eqx.Module):
 
     def deferred(self, recorded: Recorded, arrived: Arrived) -> "NormedMLP":
         """The gradients of all parameters, from all evaluations (N, B, ...) of the lowered network."""
-        x, gradients = recorded.given, list[Array]()
-        for layer, made, (at_product, at_output) in zip(self.normed, recorded.made, arrived.normed, strict=True):
-            gradients += affine_gradient(x, at_product)
-            x, norm = layer.finish_gradient(made, at_output)
-            gradients += norm
+        given = [recorded.given, *(made.output for made in recorded.made if made.output is not None)]
+        gradients: list[Array] = []
+        for x, notes in zip(given, arrived.normed, strict=False):
+            gradients += [weight_gradient(x, notes.product), *(shares.sum(0) for shares in notes[1:])]
         if arrived.last is not None:
-            gradients += affine_gradient(x, arrived.last)
+            gradients += [weight_gradient(given[-1], arrived.last), arrived.last.sum((0, 1), dtype=jnp.float32)]
         gradients[0] = gradients[0][: self.inputs]
         return eqx.tree_at(_parameters, eqx.filter(self, eqx.is_inexact_array), gradients)
 

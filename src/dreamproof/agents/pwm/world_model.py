@@ -14,7 +14,7 @@ from jax import Array
 from dreamproof.agents.pwm.dynamics import FlowDynamics, MLPDynamics, make_dynamics
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
-from dreamproof.nn.deferred import Arrived, Notes, Recaller, Recorded, Recorder, Tape, collecting_scan
+from dreamproof.nn.deferred import Arrived, Made, Notes, Recaller, Recorded, Recorder, Tape, collecting_scan
 from dreamproof.nn.heads import SymlogTwoHot, coin_loss
 from dreamproof.nn.normed import NormedMLP, silent, small_normal
 from dreamproof.nn.simplex import simnorm
@@ -163,7 +163,7 @@ def _recorded_roll_out(moved: Moved, keys: Array, unroll: int) -> tuple[Array, R
     dynamics, z, given = moved
     still, evaluations = fixed(dynamics), given.shape[0] * dynamics.evaluations
 
-    def few(carry: tuple[Array, list[Array]], told: tuple[Any, ...]) -> tuple[tuple[Array, list[Array]], Any]:
+    def few(carry: tuple[Array, list[Made]], told: tuple[Any, ...]) -> tuple[tuple[Array, list[Made]], Any]:
         (now, made), (given, keys, place) = carry, told
         tape = Recorder(made, place)
         latents = followed(still, now, list(given), keys, tape)
@@ -225,8 +225,8 @@ def _backward(
         return (earlier, notes), (jnp.stack(at_given), jnp.stack(at_last) if at_last else None)
 
     told = in_bodies((gradient[1:], z[:-1], z[1:], given, keys), dynamics.evaluations, unroll)
-    room = zip(*(still.network.room(given, evaluations, rows) for _ in range(2)), strict=True)
-    (first, notes), (at_given, at_last) = collecting_scan(few, (jnp.zeros_like(z[0]), list(room)), told, reverse=True)
+    room = still.network.room_for_notes(given, evaluations, rows)
+    (first, notes), (at_given, at_last) = collecting_scan(few, (jnp.zeros_like(z[0]), room), told, reverse=True)
     last = None if at_last is None else at_last.reshape(evaluations, *at_last.shape[2:])
     arrived = Arrived(notes, last)
     network = dynamics.network.deferred(recorded, arrived)
