@@ -60,8 +60,10 @@ ROWS = [
     Row("5M", "mlp", 5),
     Row("5M", "v2", 5),
 ]
-# The epoch of the published agent: one actor step and 32 critic steps in one dream.
-PUBLISHED = {"rounds": 1, "critic_passes": 8}
+# The epoch of the published agent: 16 steps of every env, one actor step and 32 critic steps in one dream of 16 steps
+# from what the envs show, and 8 steps of the model.
+PUBLISHED = {"rounds": 1, "critic_passes": 8, "horizon": 16, "replayed_starts": 0}
+EPOCH = {"epoch_env_steps": 16, "batches": 8, "window": 17}
 TINY = {"world_model": {"units": [32, 32], "encoder_units": [32], "latent": 32}}
 
 
@@ -103,10 +105,10 @@ def make_pack(row: Row, env: Env, changes: dict[str, Any], is_tiny: bool) -> Pac
     """The pack of one row."""
     wide = row.size == "48M"
     agent = {"world_model": {"size": row.size}, "dynamics": FLOW[row.dynamics], "behavior": PUBLISHED}
-    train: dict[str, Any] = {"envs": 256, "batch": 1024, "prefill_agent_steps": 16_384} if wide else {}
+    train = {"envs": 256, "batch": 1024, "prefill_agent_steps": 16_384} if wide else {"envs": 128}
     if is_tiny:
         agent, train = merge(agent, TINY), {"envs": 16, "batch": 32, "prefill_agent_steps": 512}
-    cell = PwmCell.model_validate({"agent": merge(agent, changes), "train": train})
+    cell = PwmCell.model_validate({"agent": merge(agent, changes), "train": EPOCH | train})
     rows = [traced_values(cell.agent)] * row.seeds
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
     learner = make_agent("pwm", env.spec, cell.agent)

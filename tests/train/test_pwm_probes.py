@@ -18,12 +18,22 @@ AGENT: dict[str, Any] = {
         "critic_units": [24],
         "horizon": 4,
         "replayed_starts": 16,
+        "rounds": 4,
+        "critic_passes": 2,
         "warm_up_epochs": 10,
         "actor_learning_rate": 4e-3,
         "critic_learning_rate": 4e-3,
     },
 }
-TRAIN: dict[str, Any] = {"envs": 8, "batch": 32, "prefill_agent_steps": 320, "replay_agent_steps": 8000}
+TRAIN: dict[str, Any] = {
+    "envs": 8,
+    "epoch_env_steps": 16,
+    "batch": 32,
+    "batches": 8,
+    "window": 17,
+    "prefill_agent_steps": 320,
+    "replay_agent_steps": 8000,
+}
 FLOWS: dict[str, Any] = {
     "dynamics": {"kind": "flow", "integrator": "euler", "substeps": 2},
     "behavior": {"policy": "flow", "flow_substeps": 1},

@@ -111,9 +111,9 @@ class Behavior(Settings):
     """Actor and critics, learned by first-order gradients through imagined steps."""
 
     policy: Literal["gaussian", "flow"] = "gaussian"
-    horizon: int = Field(16, ge=1, description="imagined steps")
+    horizon: int = Field(4, ge=1, description="imagined steps")
     replayed_starts: int = Field(
-        128,
+        256,
         ge=0,
         description="imagined trajectories of a round that start in replayed observations, beside one for every env; "
         "offline: all of them, in recorded observations of the cell's task",
@@ -129,9 +129,9 @@ class Behavior(Settings):
     actor_clip: float = Field(1.0, gt=0)
     critic_clip: float = Field(100.0, gt=0)
     rounds: int = Field(
-        4, ge=1, description="an epoch's rounds: an actor step in a dream of its own, then the critics' passes over it"
+        16, ge=1, description="an epoch's rounds: an actor step in a dream of its own, then the critics' passes over it"
     )
-    critic_passes: int = Field(2, ge=1, description="passes over the imagined states of a round")
+    critic_passes: int = Field(1, ge=1, description="passes over the imagined states of a round")
     critic_batches: int = Field(4, ge=1, description="minibatches of one pass")
     first_log_sigma: float = -1.0
     least_log_sigma: float = Field(-1.427, description="floor of the gaussian policy's noise")

@@ -55,11 +55,11 @@ class Train(Collecting):
 class EpochTrain(Collecting):
     """An agent that collects steps from many envs, then learns from them and from replay in one compiled call."""
 
-    envs: int = Field(128, ge=1, description="environments a replica")
-    epoch_env_steps: int = Field(16, ge=1, description="steps of every env between two rounds of updates")
-    batches: int = Field(8, ge=1, description="batches of windows, and so updates of the model, an epoch")
+    envs: int = Field(256, ge=1, description="environments a replica")
+    epoch_env_steps: int = Field(4, ge=1, description="steps of every env between two rounds of updates")
+    batches: int = Field(16, ge=1, description="batches of windows, and so updates of the model, an epoch")
     batch: int = Field(256, ge=1, description="windows an update of the model")
-    window: int = Field(17, ge=2, description="rows of a window: one more than the transitions in it")
+    window: int = Field(5, ge=2, description="rows of a window: one more than the transitions in it")
     prefill_agent_steps: int = Field(8192, ge=1, description="steps with random actions before the first epoch")
     replay_agent_steps: int | None = Field(1_000_000, ge=1, description="steps kept for replay; all if left out")
     staggered: bool = Field(

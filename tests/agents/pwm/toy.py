@@ -18,7 +18,14 @@ from dreamproof.settings.traced import traced_values
 SPEC = Spec("Turning", observation_size=2, action_size=1, episode_agent_steps=16, terminates=False)
 SMALL: dict[str, Any] = {
     "world_model": {"units": [24], "encoder_units": [24], "latent": 16, "termination_units": 8},
-    "behavior": {"actor_units": [16], "critic_units": [16], "horizon": 4, "replayed_starts": 0},
+    "behavior": {
+        "actor_units": [16],
+        "critic_units": [16],
+        "horizon": 4,
+        "rounds": 4,
+        "critic_passes": 2,
+        "replayed_starts": 0,
+    },
     "precision": "float32",
 }
 BATCH, STEPS = 16, 16
