@@ -109,8 +109,10 @@ def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm:
         for curve in curves.values():
             axes.plot(curve.agent_steps, curve.values, color=style.colour, linewidth=0.6, alpha=0.35)
     low = max(curve.agent_steps[0] for curve in curves.values())
-    high = max(curve.agent_steps[-1] for curve in curves.values())
-    steps = np.linspace(low, high, GRID_POINTS)
+    steps = np.unique(np.concatenate([np.asarray(curve.agent_steps, float) for curve in curves.values()]))
+    steps = steps[steps >= low]
+    if len(steps) > GRID_POINTS:
+        steps = np.linspace(low, steps[-1], GRID_POINTS)
     table = np.array([_on_grid(curve, steps) for curve in curves.values()])
     counts = np.isfinite(table).sum(axis=0)
     shown = counts >= 1
