@@ -182,7 +182,7 @@ finished.defvjp(_finished_forward, _finished_backward, symbolic_zeros=True)
 def recalled(y: Array, notes: Notes, kept: Kept, ahead: int, order: Order) -> tuple[Array, Notes]:
     """What followed the product that was made `ahead` of a place, and notes as they are; `y` need not be computed.
 
-    On the way back the gradients at product and output are written into the notes.
+    On the way back the gradient at the product is written into the notes, and those of the affine parts are added.
     """
     del y
     made, first, affine = kept
