@@ -13,6 +13,7 @@ from tests.agents.pwm import toy
 from dreamproof.agents.normalisation import init_moments, update_moments
 from dreamproof.agents.pwm.agent import reward_emphasis, reward_unit
 from dreamproof.agents.pwm.behavior import Dream, Start, critic_targets, dream, dream_return
+from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.pwm import Behavior
 from dreamproof.settings.traced import traced_values
 
@@ -172,6 +173,12 @@ def test_the_entropy_of_the_gaussian_policy_is_that_of_its_actions() -> None:
     assert np.isfinite(actor.entropy(jnp.array([[60.0], [-60.0]]))).all(), "also where actions are at their limits"
 
 
+def test_actions_that_only_fill_up_have_no_entropy() -> None:
+    actor = toy.lively(toy.make_agent()).actor
+    raw, filled = jnp.array([[0.3], [-2.0]]), jnp.array([[0.3, 9.0], [-2.0, 0.0]])
+    np.testing.assert_allclose(actor.entropy(filled, jnp.array([1.0, 0.0])), actor.entropy(raw), rtol=1e-5)
+
+
 def test_entropy_is_paid_in_the_return_and_in_the_targets() -> None:
     dreamt, last = some_dream(), jnp.zeros(2)
     plain, paid = (dream_return(dreamt.paid(price), last, 0.5) for price in (0.0, 0.1))
@@ -240,3 +247,21 @@ def test_every_round_steps_the_actor_once_and_the_critics_through_their_passes()
     steps = {name: int(after.optimisers[name].steps) for name in ("actor", "critics", "model")}
     assert steps == {"actor": 3, "critics": 12, "model": 0}
     assert int(after.gradient_steps - state.gradient_steps) == 15
+
+
+def test_every_round_imagines_from_what_the_envs_show_and_from_replayed_observations_of_its_own() -> None:
+    agent = toy.make_agent(behavior={"rounds": 2, "replayed_starts": 5})
+    state = toy.lively(agent)
+    replayed = jax.tree.map(lambda part: part[None], toy.windows(jax.random.key(3), steps=3, batch=16))
+    ended = replayed._replace(terminated=replayed.terminated.at[0, 0, 6].set(1.0))
+    zero, no = jnp.zeros(2), jnp.zeros(2, bool)
+    now = TimeStep(jnp.array([[1.0, 0.0], [0.0, 1.0]]), zero, zero, zero, zero, no, jnp.array([False, True]), no)
+    start = agent.starts(state, now, ended)
+    shown = state.model.encode(now.observation)
+    firsts = state.model.encode(replayed.observation[0, 0])
+    for at, own in enumerate((firsts[:5], firsts[5:10])):
+        np.testing.assert_allclose(start.z[at], jnp.concatenate([shown, own]), rtol=1e-5)
+    # The second env's episode is over, and so is that of the second round's second window.
+    expected = np.ones((2, 7))
+    expected[:, 1] = expected[1, 3] = 0.0
+    np.testing.assert_array_equal(start.counts, expected)
