@@ -78,7 +78,7 @@ def lowered(features: int) -> Iterator[Timed]:
         own = {part: getattr(fused, part) for part in parts}
         for rows in sizes:
             given = layer(rows, features)
-            for cut in itertools.product(*(CUTS[part] for part in parts)):
+            for cut in itertools.product(*(sorted({*CUTS[part], own[part]}) for part in parts)):
                 for part, value in zip(parts, cut, strict=True):
                     setattr(fused, part, value)
                 yield Timed(name, rows, cut, jax.jit(functools.partial(call, name)).lower(*given), given)

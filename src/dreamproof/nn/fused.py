@@ -25,9 +25,9 @@ if HAS_TRITON:
     from jax.experimental.pallas import triton
 
 ROWS = 2
-"""Rows that a program takes at a time; one or four take longer on an H200 (`python -m benchmarks.fused`)."""
+"""Rows that a program takes at a time; on an H200 one takes longer, four about as long (benchmarks/RESULTS.md)."""
 NOTED_ROWS = 4
-"""The same where shares are read and written in every call: half as many programs have half as many of them."""
+"""The same where shares are read and written in every call: half as many programs have half as many. Not timed yet."""
 SHARES = 264
 """Programs that share rows where sums are wanted of a single call: two for each multiprocessor of an H200."""
 WARP_COLUMNS = 256

@@ -22,7 +22,7 @@ def mish_slope(x: Array) -> Array:
 
 def _parts(x: Array) -> tuple[Array, Array, Array]:
     """e = exp(x), where it is not far beyond all that matters, r = e(e + 2) and 1/(r + 2)."""
-    # A GPU has a power of two in its hardware; the exponential of a kernel takes twice as many instructions.
+    # A GPU has powers of two in its hardware.
     grown = jnp.exp2(jnp.minimum(x, 20.0) * (1.0 / math.log(2.0)))
     ratio = grown * (grown + 2.0)
     return grown, ratio, 1.0 / (ratio + 2.0)

@@ -354,11 +354,13 @@ class NormedMLP(eqx.Module):
     def deferred(self, recorded: Recorded, arrived: Arrived) -> "NormedMLP":
         """The gradients of all parameters, from all evaluations (N, B, ...) of the lowered network."""
         given = [recorded.given, *(made.output for made in recorded.made if made.output is not None)]
-        gradients: list[Array] = []
-        for x, notes in zip(given, arrived.normed, strict=False):
-            gradients += [weight_gradient(x, notes.product), *(shares.sum(0) for shares in notes[1:])]
+        products = [notes.product for notes in arrived.normed]
+        sums = [[shares.sum(0) for shares in notes[1:]] for notes in arrived.normed]
         if arrived.last is not None:
-            gradients += [weight_gradient(given[-1], arrived.last), arrived.last.sum((0, 1), dtype=jnp.float32)]
+            products.append(arrived.last)
+            sums.append([arrived.last.sum((0, 1), dtype=jnp.float32)])
+        weights = [weight_gradient(x, product) for x, product in zip(given, products, strict=True)]
+        gradients = [part for weight, others in zip(weights, sums, strict=True) for part in (weight, *others)]
         gradients[0] = gradients[0][: self.inputs]
         return eqx.tree_at(_parameters, eqx.filter(self, eqx.is_inexact_array), gradients)
 
