@@ -155,7 +155,7 @@ def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     told = read_settings(folder)
     assert told is not None
     for part, expected in (
-        ({"agent": {"behavior": {"replayed_starts": 1000}}}, "1000 replayed_starts each are more than the"),
+        ({"agent": {"behavior": {"replayed_starts": 1000}}}, "× 1000, are more than the"),
         ({"train": {"prefill_agent_steps": 4}}, "hold no window"),
         ({"agent": {"world_model": {"latent": 12}}}, "no whole number of groups"),
     ):

@@ -84,7 +84,7 @@ class PwmCell(AnyPwmCell):
         behavior, windows = self.agent.behavior, self.train.batch * self.train.batches
         if behavior.rounds * behavior.replayed_starts > windows:
             raise ValueError(
-                f"{behavior.rounds} rounds with {behavior.replayed_starts} replayed_starts each are more than the "
+                f"rounds × replayed_starts, {behavior.rounds} × {behavior.replayed_starts}, are more than the "
                 f"{windows} windows of an epoch"
             )
         return self
