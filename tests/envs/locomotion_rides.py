@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from dreamproof.envs import registry
-from dreamproof.envs.locomotion.physics import Motion
+from dreamproof.envs.locomotion.physics import Body, Motion
 from dreamproof.envs.locomotion.task import Locomotion, LocomotionState
 from dreamproof.envs.wrappers import AutoReset
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
@@ -83,13 +83,52 @@ def wild_states(env: Locomotion, count: int, seed: int = 0) -> list[mujoco.MjDat
     for index in range(count):
         data = mujoco.MjData(model)
         data.qpos[model.jnt_qposadr[joints]] = folded * luck.uniform(*model.jnt_range[joints].T)
+        # Simulator steps of the ant are an eighth of the others'.
         for _ in range(rounds * (index + 1)):
             data.ctrl[:] = luck.uniform(-1, 1, model.nu)
-            mujoco.mj_step(model, data, 4)
+            c_steps(env.body, model, data, 4 if env.body.springs is None else 32)
         mujoco.mj_forward(model, data)
         mujoco.mj_subtreeVel(model, data)
         found.append(data)
     return found
+
+
+def c_steps(body: Body, model: mujoco.MjModel, data: mujoco.MjData, count: int) -> int:
+    """So many steps by MuJoCo in C; how many contacts were met. Springs are written out once more, by plain numbers."""
+    met = 0
+    for _ in range(count):
+        if body.springs is None:
+            mujoco.mj_step(model, data)
+            met += data.ncon
+            continue
+        mujoco.mj_step1(model, data)
+        met += press_springs(model, data)
+        mujoco.mj_step2(model, data)
+    return met
+
+
+def press_springs(model: mujoco.MjModel, data: mujoco.MjData) -> int:
+    """Applies dflex's ground and limits with the numbers of PWM's ant; how many balls touch."""
+    data.qfrc_applied[:] = 0
+    for joint in np.flatnonzero(model.jnt_limited):
+        angle, (lower, upper) = data.qpos[model.jnt_qposadr[joint]], model.jnt_range[joint]
+        beyond = angle - upper if angle > upper else min(angle - lower, 0.0)
+        data.qfrc_applied[model.jnt_dofadr[joint]] = -1e3 * beyond
+    touching = [ball for ball in np.flatnonzero(model.geom_contype) if lowest(model, data, ball)[2] < 0]
+    for ball in touching:
+        owner, point, jacobian = model.geom_bodyid[ball], lowest(model, data, ball), np.zeros((3, model.nv))
+        mujoco.mj_jac(model, data, jacobian, None, point, owner)
+        velocity = jacobian @ data.qvel
+        depth, speed = -point[2], float(np.hypot(*velocity[:2]))
+        held = min(3e3 * speed, model.geom_friction[ball, 0] * 4e4 * depth)
+        force = np.append(-held * velocity[:2] / max(speed, 1e-12), 4e4 * depth - 1e4 * depth * min(velocity[2], 0.0))
+        mujoco.mj_applyFT(model, data, force, np.zeros(3), point, owner, data.qfrc_applied)
+    return len(touching)
+
+
+def lowest(model: mujoco.MjModel, data: mujoco.MjData, ball: int) -> np.ndarray:
+    """The lowest point of a ball."""
+    return data.geom_xpos[ball] - [0.0, 0.0, model.geom_size[ball, 0]]
 
 
 def motion_of(data: mujoco.MjData) -> Motion:

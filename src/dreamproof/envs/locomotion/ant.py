@@ -27,7 +27,7 @@ class Ant(Locomotion):
     """Run along +x, upright and facing ahead; the reward is that of the state the action was chosen in."""
 
     body_name: ClassVar[str] = "ant"
-    substeps: ClassVar[int] = 2
+    substeps: ClassVar[int] = 16
     action_repeat: ClassVar[int] = 1
     forward: ClassVar[int | None] = 0
     terminates: ClassVar[bool] = True

@@ -18,6 +18,7 @@ import numpy as np
 from jax import Array
 
 from dreamproof.envs.locomotion.params import BodyParams
+from dreamproof.envs.locomotion.springs import Springs, ground_force, limit_torque
 from dreamproof.settings.env import Shift
 
 # MJX prints that its Warp backend, which nothing here uses, is not installed.
@@ -56,6 +57,7 @@ class Body:
         text = (files("dreamproof.envs.locomotion") / "bodies" / f"{name}.xml").read_text()
         self.name = name
         self.host = mujoco.MjModel.from_xml_string(text)
+        self.springs = _declared_springs(self.host)
         # A body may be loaded while something is traced; what is kept must not belong to that trace.
         with jax.ensure_compile_time_eval():
             self.model = mjx.put_model(self.host, impl="jax")
@@ -76,9 +78,41 @@ class Body:
         model = self.model.replace(**dict(zip(MODEL_FIELDS, params, strict=True)))
         # MJX derives everything else in its data anew each step, so only the motion is carried.
         data = self.blank.replace(qpos=motion.position, qvel=motion.velocity, qacc_warmstart=motion.guess, ctrl=action)
-        with all_iterations(int(self.host.opt.iterations)):
-            data = mjx.step(model, data)
+        if self.springs is None:
+            with all_iterations(int(self.host.opt.iterations)):
+                data = mjx.step(model, data)
+        else:
+            data = self._sprung_step(self.springs, model, data)
         return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata)
+
+    def _sprung_step(self, springs: Springs, model: Any, data: Any) -> Any:
+        """One step of MJX with springs in the place of its constraints, so there is nothing to solve."""
+        data = mjx.fwd_velocity(model, mjx.fwd_position(model, data))
+        pushed = data.replace(
+            xfrc_applied=self._from_the_ground(springs, model, data), qfrc_applied=self._from_limits(springs, data)
+        )
+        data = mjx.fwd_acceleration(model, mjx.fwd_actuation(model, pushed))
+        return mjx.euler(model, data.replace(qacc=data.qacc_smooth))
+
+    def _from_the_ground(self, springs: Springs, model: Any, data: Any) -> Array:
+        """Force and torque (K, 6) on every body about its centre of mass, world frame."""
+        balls = np.flatnonzero(self.host.geom_contype)
+        owners = self.host.geom_bodyid[balls]
+        lowest = data.geom_xpos[balls] - np.array([0.0, 0.0, 1.0]) * self.host.geom_size[balls, :1]
+        turning, moving = data.cvel[owners, :3], data.cvel[owners, 3:]
+        velocity = moving + jnp.cross(turning, lowest - data.subtree_com[self.host.body_rootid[owners]])
+        force = ground_force(springs, lowest, velocity, model.geom_friction[balls, 0])
+        torque = jnp.cross(lowest - data.xipos[owners], force)
+        wrench = jnp.concatenate([force, torque], axis=1)
+        # Sums over few fixed places fuse with what is around them; a scatter would not.
+        return jnp.stack([wrench[np.flatnonzero(owners == body)].sum(0) for body in range(self.host.nbody)])
+
+    def _from_limits(self, springs: Springs, data: Any) -> Array:
+        """Torques (V,) on the degrees of freedom."""
+        limited = np.flatnonzero(self.host.jnt_limited)
+        lower, upper = self.host.jnt_range[limited].T
+        torque = limit_torque(springs, data.qpos[self.host.jnt_qposadr[limited]], lower, upper)
+        return jnp.zeros(self.host.nv).at[self.host.jnt_dofadr[limited]].set(torque)
 
     def settle(self, position: np.ndarray, simulator_steps: int) -> tuple[np.ndarray, np.ndarray]:
         """Position and velocity so many steps in C after lying still in a position, with no motor on."""
@@ -124,6 +158,13 @@ def all_iterations(count: int) -> Iterator[None]:
         yield
     finally:
         jax.lax.while_loop = asking
+
+
+def _declared_springs(model: mujoco.MjModel) -> Springs | None:
+    """What the body's file says under <custom>; None where MuJoCo's own contacts and limits are meant."""
+    if mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_NUMERIC, "springs") < 0:
+        return None
+    return Springs(*(float(number) for number in model.numeric("springs").data))
 
 
 def _ratio(after: np.ndarray, before: np.ndarray) -> np.ndarray:
