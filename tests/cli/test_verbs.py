@@ -90,7 +90,7 @@ evaluate    4/4 proven
 seed         0  1
 low          +  +
 high         +  +
-            + proven  > running  ~ waiting  . missing  ! stopped  ? unproven
+            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven
 next        dreamproof report {file}
 """
 
@@ -109,7 +109,7 @@ evaluate    0/4 proven, 4 missing
 seed         0  1
 low          .  .
 high         .  .
-            + proven  > running  ~ waiting  . missing  ! stopped  ? unproven
+            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven
 
 missing     train low: seeds 0-1
 missing     train high: seeds 0-1

@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 from benchmarks.small_study import declare
 
+from dreamproof.cli.status import status_text
 from dreamproof.runs.layout import Cell
-from dreamproof.study import manifests
+from dreamproof.study import manifests, overview
 from dreamproof.study.events import AttemptStarted, CellStopped, EvalProven, TrainProven, Unproven
 from dreamproof.study.manifests import ManifestWriter, eval_rows, train_rows
 from dreamproof.study.opening import OpenStudy, open_study
@@ -103,15 +104,29 @@ def test_the_overview_names_what_runs_how_fast_and_what_it_costs(tmp_path: Path)
     run = opened.folder.run(Cell("low", 1))
     run.root.mkdir(parents=True)
     run.heartbeat.write_text('{"agent_steps": 5, "gradient_steps": 2, "phase": "train"}')
-    overview = make_overview(opened, now=110.0)
-    [running] = overview.running
+    found = make_overview(opened, now=110.0)
+    [running] = found.running
     assert (running.cell, running.agent_steps, running.agent_steps_per_second) == ("low/1", 5, 0.5)
     assert running.seconds_left == 30.0
     assert running.money == pytest.approx(10.0 * 10 / 3600)
-    assert overview.missing_train == {"low": [1, 2], "high": [0, 1, 2]}
-    assert overview.stopped == {"low/2": "ended 2 times by the same cause: bug"}
-    assert overview.unproven == {"high/0": "no checkpoint file"}
-    assert "attempts have no supervisor; run adopts those that live" in overview.notices
+    assert found.missing_train == {"low": [1, 2], "high": [0, 1, 2]}
+    assert found.stopped == {"low/2": "ended 2 times by the same cause: bug"}
+    assert found.unproven == {"high/0": "no checkpoint file"}
+    assert "attempts have no supervisor; run adopts those that live" in found.notices
+
+
+def test_what_nobody_watches_and_is_gone_counts_as_dead_and_not_as_running(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = opened_with(tmp_path, *EVENTS)
+    alive = make_overview(opened, now=110.0)
+    monkeypatch.setattr(overview, "is_gone", lambda attempt: True)
+    dead = make_overview(opened, now=110.0)
+    assert (alive.train["running"], dead.train["dead"]) == (1, 1)
+    assert "dead" not in alive.train
+    assert "running" not in dead.train
+    rows = {line.split()[0]: line.split()[1:] for line in status_text(opened, dead, "s.yaml").splitlines() if line}
+    assert rows["low"][1] == "x"
 
 
 @pytest.mark.parametrize(("seeds", "text"), [([0, 1, 2, 5], "0-2,5"), ([7], "7"), ([3, 1, 2], "1-3"), ([0, 2], "0,2")])

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from dreamproof.study.overview import Overview
 
 MOST_LISTED = 12
-MARKS = {"proven": "+", "running": ">", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
+MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
 MOST_COLUMNS = 40
 MOST_ROWS = 40
 
@@ -39,9 +39,9 @@ def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
     parts = [f"{overview.name}: {overview.question}", f"folder      {overview.folder}", _supervisor_line(overview)]
     parts.append(f"train       {_counts(overview.train)}")
     parts.append(f"evaluate    {_counts(overview.evaluate)}")
-    grid = _grid(opened)
+    grid = _grid(opened, overview)
     if grid:
-        parts += ["", grid, "            + proven  > running  ~ waiting  . missing  ! stopped  ? unproven"]
+        parts += ["", grid, "            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven"]
     if overview.running:
         parts += ["", running_table(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
@@ -63,19 +63,23 @@ def _counts(counts: dict[str, int]) -> str:
     return ", ".join(words)
 
 
-def _grid(opened: "OpenStudy") -> str:
+def _grid(opened: "OpenStudy", overview: "Overview") -> str:
     """One mark a cell, arms down, seeds across; left out where it would not fit."""
     from dreamproof.runs.layout import Cell
     from dreamproof.study.manifests import train_status
+    from dreamproof.study.overview import dead_cells
 
     state, study = opened.state, opened.study
+    dead = {cell for work, cell in dead_cells(overview.running) if work == "train"}
     if len(study.seeds) > MOST_COLUMNS or len(study.arms) > MOST_ROWS:
         return ""
     width = max(2, max(len(str(seed)) for seed in study.seeds))
     name_width = max(10, *(len(arm) for arm in study.arms))
     lines = ["seed".ljust(name_width) + "  " + " ".join(str(seed).rjust(width) for seed in study.seeds)]
     for arm in study.arms:
-        marks = [MARKS[train_status(state, state.cells[Cell(arm, seed)])].rjust(width) for seed in study.seeds]
+        cells = [state.cells[Cell(arm, seed)] for seed in study.seeds]
+        words = ["dead" if str(cell.cell) in dead else train_status(state, cell) for cell in cells]
+        marks = [MARKS[word].rjust(width) for word in words]
         lines.append(arm.ljust(name_width) + "  " + " ".join(marks))
     return "\n".join(lines)
 

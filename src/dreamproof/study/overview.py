@@ -62,15 +62,21 @@ class Overview:
 def make_overview(opened: OpenStudy, now: float) -> Overview:
     """How the study stands at this time."""
     state, study = opened.state, opened.study
-    train = Counter(train_status(state, cell) for cell in state.cells.values())
-    evaluate = Counter(eval_status(state, known) for known in state.eval_cells.values())
+    holder = living_holder(opened.folder.lease)
+    running = running_cells(opened, now, holder is not None)
+    dead = dead_cells(running)
+    train = Counter(
+        _seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in state.cells.values()
+    )
+    evaluate = Counter(
+        _seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead) for known in state.eval_cells.values()
+    )
     missing = [cell.cell for cell in state.cells.values() if not state.trained(cell)]
     missing_evaluate: dict[str, dict[str, list[int]]] = {}
     for known in state.eval_cells.values():
         if not state.evaluated(known):
             seeds = missing_evaluate.setdefault(known.condition, {}).setdefault(known.cell.arm, [])
             seeds.append(known.cell.seed)
-    holder = living_holder(opened.folder.lease)
     return Overview(
         study.name,
         study.question,
@@ -78,7 +84,7 @@ def make_overview(opened: OpenStudy, now: float) -> Overview:
         holder.as_json() if holder is not None else None,
         {"declared": len(state.cells), **train},
         {"declared": len(state.eval_cells), **evaluate},
-        running_cells(opened, now, holder is not None),
+        running,
         seeds_by_arm(missing),
         missing_evaluate,
         _stopped(opened),
@@ -86,6 +92,15 @@ def make_overview(opened: OpenStudy, now: float) -> Overview:
         _notices(opened, holder is not None),
         not missing and not missing_evaluate,
     )
+
+
+def dead_cells(running: Iterable[RunningCell]) -> set[tuple[str, str]]:
+    """(work, cell) of what the ledger has as running while its process is gone."""
+    return {(cell.work, cell.cell) for cell in running if cell.liveness == "dead"}
+
+
+def _seen(status: str, is_dead: bool) -> str:
+    return "dead" if is_dead and status == "running" else status
 
 
 def seeds_by_arm(cells: Iterable[Cell]) -> dict[str, list[int]]:
