@@ -67,10 +67,9 @@ def _grid(opened: "OpenStudy", overview: "Overview") -> str:
     """One mark a cell, arms down, seeds across; left out where it would not fit."""
     from dreamproof.runs.layout import Cell
     from dreamproof.study.manifests import train_status
-    from dreamproof.study.overview import dead_cells
+    from dreamproof.study.overview import as_seen, dead_cells
 
-    state, study = opened.state, opened.study
-    dead = {cell for work, cell in dead_cells(overview.running) if work == "train"}
+    state, study, dead = opened.state, opened.study, dead_cells(overview.running)
     if len(study.seeds) > MOST_COLUMNS or len(study.arms) > MOST_ROWS:
         return ""
     width = max(2, max(len(str(seed)) for seed in study.seeds))
@@ -78,7 +77,7 @@ def _grid(opened: "OpenStudy", overview: "Overview") -> str:
     lines = ["seed".ljust(name_width) + "  " + " ".join(str(seed).rjust(width) for seed in study.seeds)]
     for arm in study.arms:
         cells = [state.cells[Cell(arm, seed)] for seed in study.seeds]
-        words = ["dead" if str(cell.cell) in dead else train_status(state, cell) for cell in cells]
+        words = [as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in cells]
         marks = [MARKS[word].rjust(width) for word in words]
         lines.append(arm.ljust(name_width) + "  " + " ".join(marks))
     return "\n".join(lines)

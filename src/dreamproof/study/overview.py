@@ -66,10 +66,10 @@ def make_overview(opened: OpenStudy, now: float) -> Overview:
     running = running_cells(opened, now, holder is not None)
     dead = dead_cells(running)
     train = Counter(
-        _seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in state.cells.values()
+        as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in state.cells.values()
     )
     evaluate = Counter(
-        _seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead) for known in state.eval_cells.values()
+        as_seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead) for known in state.eval_cells.values()
     )
     missing = [cell.cell for cell in state.cells.values() if not state.trained(cell)]
     missing_evaluate: dict[str, dict[str, list[int]]] = {}
@@ -99,7 +99,8 @@ def dead_cells(running: Iterable[RunningCell]) -> set[tuple[str, str]]:
     return {(cell.work, cell.cell) for cell in running if cell.liveness == "dead"}
 
 
-def _seen(status: str, is_dead: bool) -> str:
+def as_seen(status: str, is_dead: bool) -> str:
+    """The word for a cell, of whose attempt the ledger does not know yet whether it lives."""
     return "dead" if is_dead and status == "running" else status
 
 
