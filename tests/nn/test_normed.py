@@ -1,5 +1,8 @@
 """What follows a product: written in one piece, it has the values and gradients of its parts."""
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import equinox as eqx
@@ -11,7 +14,7 @@ import pytest
 from dreamproof.nn import normed
 from dreamproof.nn.deferred import Made, Notes, Place
 from dreamproof.nn.mish import mish
-from dreamproof.nn.normed import EPSILON, Normed, finished, make_linear, small_normal
+from dreamproof.nn.normed import EPSILON, Normed, finished, make_linear, orthogonal, small_normal
 from dreamproof.nn.normed import LayerNorm as Norm
 
 
@@ -88,3 +91,26 @@ def test_evaluations_are_written_down_and_so_are_their_gradients(
     for one in found:
         for value, right in zip(jax.tree.leaves(one), jax.tree.leaves(wanted), strict=True):
             np.testing.assert_allclose(value, right, rtol=2e-4, atol=2e-5)
+
+
+def test_orthogonal_weights_of_replicas_are_those_that_each_would_have_alone() -> None:
+    keys = jax.random.split(jax.random.key(0), 3)
+    together = jax.vmap(lambda key: orthogonal(key, 6, 4)[0])(keys)
+    for key, weight in zip(keys, together, strict=True):
+        np.testing.assert_allclose(weight, orthogonal(key, 6, 4)[0], atol=1e-6)
+        np.testing.assert_allclose(weight.T @ weight, 2.0 * jnp.eye(4), atol=1e-5)
+
+
+MANY_AT_ONCE = """
+import jax
+from dreamproof.nn.normed import orthogonal
+many = jax.jit(jax.vmap(lambda key: [orthogonal(at, 64, 64)[0] for at in jax.random.split(key, 8)]))
+for seed in range(5):
+    jax.block_until_ready(many(jax.random.split(jax.random.key(seed), 4)))
+"""
+
+
+def test_many_orthogonal_weights_of_many_replicas_never_wait_for_each_other() -> None:
+    # Batched by JAX 0.10 they stood still on two cores, every time.
+    surroundings = {**os.environ, "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "2"}
+    subprocess.run([sys.executable, "-c", MANY_AT_ONCE], env=surroundings, check=True, timeout=120)

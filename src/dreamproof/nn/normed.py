@@ -52,7 +52,11 @@ def silent(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
 
 def orthogonal(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
     """Orthogonal with gain √2, no bias: the critics'."""
-    return jax.nn.initializers.orthogonal(2**0.5)(key, (inputs, outputs)), jnp.zeros(outputs)
+    made = jax.nn.initializers.orthogonal(2**0.5)
+    # One after the other: on a CPU, JAX 0.10 spreads the matrices of a batch over the threads it has and waits for them
+    # in one of these threads. As many batches at once as there are threads wait for ever.
+    weight = jax.custom_batching.sequential_vmap(lambda key: made(key, (inputs, outputs)))
+    return weight(key), jnp.zeros(outputs)
 
 
 def uniform(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
