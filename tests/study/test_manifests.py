@@ -125,6 +125,7 @@ def test_what_nobody_watches_and_is_gone_counts_as_dead_and_not_as_running(
     assert (alive.train["running"], dead.train["dead"]) == (1, 1)
     assert "dead" not in alive.train
     assert "running" not in dead.train
+    assert [(cell.agent_steps_per_second, cell.seconds_left) for cell in dead.running] == [(None, None)]
     rows = {line.split()[0]: line.split()[1:] for line in status_text(opened, dead, "s.yaml").splitlines() if line}
     assert rows["low"][1] == "x"
 

@@ -162,9 +162,14 @@ def running_cells(opened: OpenStudy, now: float, supervised: bool) -> list[Runni
         dead = not supervised and is_gone(opened.folder.attempt(attempt.name))
         for text in attempt.cells:
             running = _running_cell(opened, attempt, Cell.parse(text), now)
-            gone = "its process is gone; the next run records how it ended"
-            found.append(replace(running, liveness="dead", reason=gone) if dead else running)
+            found.append(_gone(running) if dead else running)
     return found
+
+
+def _gone(running: RunningCell) -> RunningCell:
+    """The same of a process that is no more: it has neither rate nor time left."""
+    reason = "its process is gone; the next run records how it ended"
+    return replace(running, liveness="dead", reason=reason, agent_steps_per_second=None, seconds_left=None)
 
 
 def _running_on_cluster(opened: OpenStudy, now: float, supervised: bool) -> list[RunningCell]:
