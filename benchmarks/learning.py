@@ -125,7 +125,8 @@ def main() -> None:
                 rows.write(json.dumps({"agent_steps": done, "validation": means}) + "\n")
     memory = jax.devices()[0].memory_stats() or {}
     peak = memory.get("peak_bytes_in_use", 0) / 2**30
-    print(f"compile and first chunk {seconds[0]:.0f} s, peak {peak:.1f} GiB on the device")
+    first = f"compile and first chunk {seconds[0]:.0f} s" if seconds else "no chunk"
+    print(f"{first}, peak {peak:.1f} GiB on the device")
 
 
 if __name__ == "__main__":
