@@ -1,4 +1,4 @@
-"""What a linear policy gets on a task: how much can be had at all, before an agent is blamed for not having it.
+"""What a linear policy gets on a locomotion task, before an agent is blamed for not having more.
 
 Random search (ARS, 2018) over weights from what is seen, standardised, and from a clock to the arguments of tanh.
 Prints complete episodes of the policy as it stands.
@@ -94,6 +94,10 @@ def main() -> None:
         registry.make(asked.task),
     )
     spec = whole.spec
+    if spec.agent_step_seconds is None:
+        parser.error(
+            f"the task '{asked.task}' does not tell the time of a step, so there is no clock; take a locomotion task"
+        )
     better = jax.jit(partial(improve, short, asked))
     look = jax.jit(lambda weights, seen, seed: ride(whole, weights[None], seen, asked.clock, seed, 8))
     weights = jnp.zeros((spec.action_size, spec.observation_size + CLOCK))

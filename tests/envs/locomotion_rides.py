@@ -83,7 +83,7 @@ def wild_states(env: Locomotion, count: int, seed: int = 0) -> list[mujoco.MjDat
     for index in range(count):
         data = mujoco.MjData(model)
         data.qpos[model.jnt_qposadr[joints]] = folded * luck.uniform(*model.jnt_range[joints].T)
-        # Simulator steps of the ant are an eighth of the others'.
+        # Simulator steps on springs are short.
         for _ in range(rounds * (index + 1)):
             data.ctrl[:] = luck.uniform(-1, 1, model.nu)
             c_steps(env.body, model, data, 4 if env.body.springs is None else 32)

@@ -339,8 +339,8 @@ def test_shifts_are_felt_in_the_way_they_say(ant: Ride) -> None:
         return float(jnp.abs(state.motion.velocity[0, 6]))
 
     assert joint_speed(WEAKER, 1.0) == pytest.approx(0.6 * joint_speed(Shift(), 1.0), rel=0.02)
-    heavier_and_stiffer = Shift(mass_factor=1.5, damping_factor=1.5)
-    assert joint_speed(heavier_and_stiffer, 1.0) == pytest.approx(joint_speed(Shift(), 1.0) / 1.5, rel=0.05)
+    heavier_and_more_damped = Shift(mass_factor=1.5, damping_factor=1.5)
+    assert joint_speed(heavier_and_more_damped, 1.0) == pytest.approx(joint_speed(Shift(), 1.0) / 1.5, rel=0.05)
     assert joint_speed(Shift(damping_factor=3.0), 0.0, 3.0) < 0.95 * joint_speed(Shift(), 0.0, 3.0)
 
 
