@@ -82,6 +82,13 @@ class WorldModel(Settings):
         description="scalar rewards: errors count in their standard deviations, but never in less than this",
     )
     termination_scale: Traced = Field(1.0, ge=0)
+    decoder: bool = Field(
+        False,
+        description="latents have to tell what is observed, or they may forget what is hard to foresee",
+    )
+    observation_scale: Traced = Field(
+        1.0, ge=0, description="decoder: weight of errors of observations, in deviations of each of their numbers"
+    )
     kept: Literal["everything", "products", "steps"] = Field(
         "products",
         description="what the backward pass finds again, of dreams and of roll-outs that are not deferred: "

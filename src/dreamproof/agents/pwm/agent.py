@@ -20,7 +20,7 @@ from dreamproof.agents.pwm.behavior import (
     dream_return,
     make_actor,
 )
-from dreamproof.agents.pwm.world_model import Windows, WorldModel, model_gradients
+from dreamproof.agents.pwm.world_model import Windows, WorldModel, model_gradients, observed_scales
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, flat_adam_step, flat_parameters, init_adam
@@ -147,6 +147,8 @@ class PwmAgent:
         if self.settings.world_model.reward == "scalar":
             emphasis = reward_emphasis(state.rewards, unit, scales)
             scales = scales | {"reward_scale": scales["reward_scale"] * emphasis}
+        if self.settings.world_model.decoder:
+            scales = scales | observed_scales(windows)
         rate = self._rates(scalars, progress)["model"]
         state, metrics = self._learn_model(state, windows, key, (rate, scales))
         return state._replace(gradient_steps=state.gradient_steps + batches), metrics

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.pwm.dynamics import FlowDynamics, MLPDynamics, make_dynamics
+from dreamproof.agents.pwm.dynamics import FlowDynamics, MLPDynamics, make_dynamics, squared_error
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.deferred import Arrived, Made, Notes, Recaller, Recorded, Recorder, Tape, collecting_scan
@@ -21,7 +21,7 @@ from dreamproof.nn.simplex import simnorm
 from dreamproof.settings.pwm import Pwm as Settings
 
 FIRST_TERMINATION_LOGIT = -4.0
-LOSSES = ("dynamics", "endpoint", "reward", "termination")
+LEAST_DEVIATION = 0.01  # of what is observed
 
 
 class Windows(NamedTuple):
@@ -45,12 +45,13 @@ class Windows(NamedTuple):
 
 
 class WorldModel(eqx.Module):
-    """z = E(o), z' = D(z, a), r = R(z, a), and the chance that z is the end."""
+    """z = E(o), z' = D(z, a), r = R(z, a), the chance that z is the end, and the observation of z where it is asked."""
 
     encoder: NormedMLP
     dynamics: MLPDynamics | FlowDynamics
     reward_head: NormedMLP
     termination_head: NormedMLP
+    decoder: NormedMLP | None
     tasks: Array | None
     settings: Settings = eqx.field(static=True)
 
@@ -72,6 +73,9 @@ class WorldModel(eqx.Module):
         ends = network(keys[3], (widths.latent, told.termination_units), 1, silent)
         bias = jnp.full(1, FIRST_TERMINATION_LOGIT, jnp.float32)
         self.termination_head = eqx.tree_at(lambda made: made.last.bias, ends, bias)
+        decoded = (widths.latent, *reversed(widths.encoder))
+        count = spec.observation_size
+        self.decoder = network(jax.random.fold_in(keys[0], 1), decoded, count, silent) if told.decoder else None
         shape = (told.tasks, told.task_size)
         self.tasks = jax.random.uniform(keys[4], shape, minval=-0.02, maxval=0.02) if told.tasks else None
 
@@ -256,7 +260,7 @@ def model_gradients(
 def world_model_loss(
     model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
 ) -> tuple[Array, dict[str, Array]]:
-    """(Σ_t decay^t · errors of the rolled-out latents + mean_t decay^t · errors of reward and termination) / T.
+    """(Σ_t decay^t · errors of the rolled-out latents + mean_t decay^t · errors of all that they tell) / T.
 
     Transitions after the end of an episode do not count.
     """
@@ -271,11 +275,13 @@ def world_model_loss(
     z = model.roll_out(model.encode(windows.observation[0], task), given, roll_key)
     losses = model.dynamics.losses(z, given, target, scales["source_pull"], loss_key)
     losses |= judgement_losses(model, z, given, windows)
-    assert set(losses) == set(LOSSES), set(losses)
+    if model.decoder is not None:
+        standard = (windows.observation[1:] - scales["observed_mean"]) / scales["observed_deviation"]
+        losses["observation"] = squared_error(model.decoder(z[1:]), standard)
     steps = windows.reward.shape[0] - 1
     weights = windows.valid * model.settings.world_model.decay ** jnp.arange(steps)[:, None]
-    # Latents sum over steps and the two judgements average over them, as in the paper.
-    shares = {"dynamics": 1.0, "endpoint": 1.0, "reward": 1.0 / steps, "termination": 1.0 / steps}
+    # Latents sum over steps and judgements average over them, as in the paper.
+    shares = {name: 1.0 if name in ("dynamics", "endpoint") else 1.0 / steps for name in losses}
     assert all(loss.shape == weights.shape for loss in losses.values()), weights.shape
     means = {name: shares[name] * (weights * loss).mean(1).sum() / steps for name, loss in losses.items()}
     total = sum((scales[f"{name}_scale"] * mean for name, mean in means.items()), start=jnp.zeros(()))
@@ -293,3 +299,10 @@ def judgement_losses(model: WorldModel, z: Array, given: Array, windows: Windows
     two_hot = model.two_hot
     reward = jnp.square(output[..., 0] - scaled) if two_hot is None else two_hot.loss(output, scaled)
     return {"reward": reward, "termination": coin_loss(model.termination_logit(z[1:]), windows.terminated[1:])}
+
+
+def observed_scales(windows: Windows) -> dict[str, Array]:
+    """Mean and deviation (O,) of each number that is observed, the deviation never less than a little."""
+    axes = tuple(range(windows.observation.ndim - 1))
+    deviation = jnp.maximum(windows.observation.std(axes), LEAST_DEVIATION)
+    return {"observed_mean": windows.observation.mean(axes), "observed_deviation": deviation}
