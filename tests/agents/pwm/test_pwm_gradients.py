@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "broken": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "broken"},
 }
 PLAIN: dict[str, Any] = {"deferred": False, "kept": "everything"}
-SMALL: dict[str, Any] = {"units": [8, 8], "latent": 8, "encoder_units": [8]}
+SMALL: dict[str, Any] = {"units": [8, 8], "latent": 8, "encoder_units": [8], "decoder": True}
 
 
 def gradient(kind: str, way: dict[str, Any], replicas: int | None = None) -> dict[str, np.ndarray]:
@@ -31,6 +31,7 @@ def gradient(kind: str, way: dict[str, Any], replicas: int | None = None) -> dic
     # The time of a flow's loss is drawn anew in every piece, so that loss stays out.
     scales["dynamics_scale"] = jnp.asarray(float(kind == "mlp"))
     windows = toy.windows(jax.random.key(1), steps=3, batch=8)
+    scales |= world_model.observed_scales(windows)
     model = toy.lively(agent).model
     if replicas is None:
         found = eqx.filter_jit(agent._model_gradients)(model, windows, jax.random.key(2), scales)[0]

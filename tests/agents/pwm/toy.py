@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 from dreamproof.agents.pwm.agent import PwmAgent, PwmState
-from dreamproof.agents.pwm.world_model import Windows
+from dreamproof.agents.pwm.world_model import Windows, observed_scales
 from dreamproof.jaxcore.types import Spec
 from dreamproof.settings.pwm import Pwm
 from dreamproof.settings.traced import traced_values
@@ -96,7 +96,7 @@ def train_model(agent: PwmAgent, updates: int, rate: float = 1e-3, steps: int = 
             now = eqx.combine(arrays, static)
             drawn = jax.tree.map(lambda part: part[None], windows(key, steps))
             # Rewards stay in their own unit.
-            after, metrics = agent._learn_model(now, drawn, key, (jnp.asarray(rate), scales))
+            after, metrics = agent._learn_model(now, drawn, key, (jnp.asarray(rate), scales | observed_scales(drawn)))
             return eqx.filter(after._replace(rewards=now.rewards), eqx.is_array), metrics["model/dynamics"]
 
         arrays, losses = jax.lax.scan(one, arrays, jax.random.split(jax.random.key(1), updates))
