@@ -174,8 +174,10 @@ def main() -> None:
     parser.add_argument("--window", type=int, default=16, help="steps of a window")
     parser.add_argument("--updates", type=int, default=1600)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", nargs="*", help="rows of these names")
+    parser.add_argument("--only", nargs="*", choices=[name for name, _, _ in ROWS], help="these rows alone")
     asked = parser.parse_args()
+    if asked.envs < 4 or asked.steps <= asked.window:
+        parser.error("a quarter of the envs is left to judge by, and their steps must hold a window: take more of them")
     use_compilation_cache()
     rows = recorded(asked)
     after = [step for step in AFTER if step <= asked.window]
