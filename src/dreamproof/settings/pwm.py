@@ -113,6 +113,12 @@ class WorldModel(Settings):
             raise ValueError(f"a latent of {self.widths.latent} is no whole number of groups of {self.group}")
         return self
 
+    @model_validator(mode="after")
+    def _weighs_what_is_there(self) -> Self:
+        if self.observation_scale != 1.0 and not self.decoder:
+            raise ValueError("observation_scale weighs what a decoder tells, and there is none: say decoder: true")
+        return self
+
 
 class Behavior(Settings):
     """Actor and critics, learned by first-order gradients through imagined steps."""

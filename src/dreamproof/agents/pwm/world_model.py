@@ -22,6 +22,7 @@ from dreamproof.settings.pwm import Pwm as Settings
 
 FIRST_TERMINATION_LOGIT = -4.0
 LEAST_DEVIATION = 0.01  # of what is observed
+SUMMED = {"dynamics", "endpoint"}
 
 
 class Windows(NamedTuple):
@@ -281,7 +282,8 @@ def world_model_loss(
     steps = windows.reward.shape[0] - 1
     weights = windows.valid * model.settings.world_model.decay ** jnp.arange(steps)[:, None]
     # Latents sum over steps and judgements average over them, as in the paper.
-    shares = {name: 1.0 if name in ("dynamics", "endpoint") else 1.0 / steps for name in losses}
+    assert set(losses) >= SUMMED, set(losses)
+    shares = {name: 1.0 if name in SUMMED else 1.0 / steps for name in losses}
     assert all(loss.shape == weights.shape for loss in losses.values()), weights.shape
     means = {name: shares[name] * (weights * loss).mean(1).sum() / steps for name, loss in losses.items()}
     total = sum((scales[f"{name}_scale"] * mean for name, mean in means.items()), start=jnp.zeros(()))
