@@ -106,11 +106,19 @@ def declare(folder: Path, name: str, cells: int, memory_limit_bytes: int | None 
         "backend": {"slots": SLOTS},
         "retries": {
             "transient_at_most": 60,
+            "stalled_at_most": 60,
             "first_wait_seconds": 0.05,
             "longest_wait_seconds": 0.2,
             "breaker_failures": 1000,
         },
-        "liveness": {"floor_seconds": 4.0, "compile_floor_seconds": 12.0, "gap_factor": 4.0},
+        "liveness": {
+            "stalled_after_seconds": 2.0,
+            "compile_stalled_after_seconds": 6.0,
+            "gap_factor": 2.0,
+            "kill_stopped_after_seconds": 2.0,
+            "kill_idle_after_seconds": 6.0,
+            "kill_silent_after_seconds": 6.0,
+        },
     }
     if memory_limit_bytes is not None:
         study["backend"]["memory_limit_bytes"] = memory_limit_bytes

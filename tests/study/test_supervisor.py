@@ -50,6 +50,9 @@ class ScriptedBackend:
         write_json(folder.stop, {"reason": reason})
         self.on_stop(folder, reason)
 
+    def activity(self, folder: AttemptFolder) -> None:
+        return None
+
     def wait(self, seconds: float) -> None:
         self.now += max(seconds, 0.001)
         self.on_wait()
@@ -254,7 +257,7 @@ def test_leaving_ends_at_once_and_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_process_that_makes_no_progress_is_stopped_with_its_reason(tmp_path: Path) -> None:
-    liveness = {"floor_seconds": 10.0, "compile_floor_seconds": 30.0}
+    liveness = {"compile_stalled_after_seconds": 10.0, "kill_silent_after_seconds": 30.0}
     stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
 
     def stopped(folder: AttemptFolder, reason: str) -> None:
@@ -268,8 +271,8 @@ def test_a_process_that_makes_no_progress_is_stopped_with_its_reason(tmp_path: P
     assert [row["action"] for row in stage.events("remedy")] == ["stop_stalled", "resume"]
 
 
-def test_a_process_stopped_by_a_signal_gets_the_floor_to_be_continued(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness={"floor_seconds": 10.0})
+def test_a_process_stopped_by_a_signal_gets_time_to_be_continued(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness={"kill_stopped_after_seconds": 10.0})
     began = stage.backend.now
     stage.backend.on_start = lambda folder: stage.backend.sightings.update(
         {folder.root.name: Sighting(Presence.RUNNING, process_state="T")}
@@ -285,7 +288,7 @@ def test_a_process_stopped_by_a_signal_gets_the_floor_to_be_continued(tmp_path: 
 
 
 def test_where_the_study_says_report_a_stall_is_told_and_nothing_stopped(tmp_path: Path) -> None:
-    liveness = {"floor_seconds": 1.0, "compile_floor_seconds": 2.0, "stalled_action": "report"}
+    liveness = {"compile_stalled_after_seconds": 2.0, "kill_silent_after_seconds": 4.0, "stalled_action": "report"}
     stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
     stage.backend.on_wait = lambda: setattr(stage.supervisor, "leave", stage.backend.now > 1030.0)
     stage.supervisor.run()
@@ -295,7 +298,7 @@ def test_where_the_study_says_report_a_stall_is_told_and_nothing_stopped(tmp_pat
 
 def test_the_budget_stops_everything_before_it_is_exceeded(tmp_path: Path) -> None:
     money = {"price_per_gpu_hour": 3600.0, "budget": 400.0}
-    stage = Stage(tmp_path, backend={"slots": 2}, money=money, liveness={"compile_floor_seconds": 1e6})
+    stage = Stage(tmp_path, backend={"slots": 2}, money=money, liveness={"compile_stalled_after_seconds": 1e6})
     ended_after: list[float] = []
 
     def stopped(folder: AttemptFolder, reason: str) -> None:
@@ -321,7 +324,9 @@ def test_money_that_is_spent_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, money={"price_per_gpu_hour": 3600.0, "budget": 1e6}, liveness={"floor_seconds": 60.0})
+    stage = Stage(
+        tmp_path, money={"price_per_gpu_hour": 3600.0, "budget": 1e6}, liveness={"stalled_after_seconds": 60.0}
+    )
     jumps = iter([1e9, -1e9, 5.0, 1e12] * 100)
     stage.supervisor.wall_clock = lambda: next(jumps)
     beats = iter(range(1, 1000))

@@ -36,6 +36,7 @@ def event_line(row: "Row") -> str | None:
         "stop_requested": "asked to stop by {by}",
         "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
         "proof_lost": "{cell}: proof lost: {reason}",
+        "false_alarm": "false alarm: {reason}",
         "replica_frozen": "{cell} is no longer finite: {reason}",
     }
     return texts[name].format(**row) if name in texts else None

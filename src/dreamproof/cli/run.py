@@ -76,7 +76,7 @@ def run(
             conduct.reopen(opened, ledger, "run --retry-stopped")
         if not no_check:
             conduct.preflight(opened, ledger, view.say)
-        options = Options(selection, on_tick=view.tick, on_event=view.event)
+        options = Options(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
         ending = _supervise(opened, ledger, options, view, not no_report, until_decided)
     _tell_end(opened, ending, study)
 

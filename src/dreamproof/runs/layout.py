@@ -91,6 +91,11 @@ class RunFolder:
         return self.root / "official.json"
 
     @property
+    def lock(self) -> Path:
+        """Locked by whatever works on this cell, as long as it lives."""
+        return self.root / ".dreamproof.lock"
+
+    @property
     def evaluations(self) -> Path:
         return self.root / "evaluations"
 

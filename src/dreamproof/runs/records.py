@@ -37,6 +37,8 @@ class Heartbeat(Record):
     gradient_steps: int = 0
     phase: Phase = "train"
     beat: int = 0
+    compiles: int = 0
+    """Programs compiled so far: a compile that ends is progress."""
     process_id: int = 0
     unix_seconds: float = 0.0
     agent_steps_per_second: float | None = None

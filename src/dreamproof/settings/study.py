@@ -183,19 +183,63 @@ class Retries(Settings):
         5, ge=0, description="resumes of one cell after transient deaths in a row that left no newer checkpoint"
     )
     same_deterministic_at_most: int = Field(2, ge=1, description="the same deterministic cause so often stops the cell")
+    stalled_at_most: int = Field(3, ge=1, description="so many kills of a stalled cell in a row stop the cell")
     first_wait_seconds: float = Field(2.0, ge=0)
     longest_wait_seconds: float = Field(300.0, ge=0)
     breaker_failures: int = Field(6, ge=2, description="so many quick failures in a row stop the study")
     breaker_quick_seconds: float = Field(60.0, gt=0)
 
 
-class Liveness(Settings):
-    """When silence becomes a stall."""
+class PhaseLimits(Settings):
+    """Seconds by phase of an attempt."""
 
-    floor_seconds: float = Field(60.0, gt=0, description="never called stalled before this much without progress")
-    compile_floor_seconds: float = Field(900.0, gt=0, description="the same while importing and compiling")
-    gap_factor: float = Field(5.0, gt=1, description="times the longest gap seen in this phase")
-    stalled_action: Literal["report", "restart"] = "restart"
+    start: float = Field(3600.0, gt=0)
+    compile: float = Field(3600.0, gt=0)
+    train: float = Field(3600.0, gt=0)
+    evaluate: float = Field(3600.0, gt=0)
+    save: float = Field(3600.0, gt=0)
+
+    def of(self, phase: str) -> float:
+        """The limit of a phase; one that is not known here counts as training."""
+        limits: dict[str, float] = self.model_dump()
+        return limits.get(phase, self.train)
+
+
+def _phase_limits(value: Any) -> Any:
+    """One number stands for all phases."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return dict.fromkeys(PhaseLimits.model_fields, value)
+    return value
+
+
+LIVENESS_ALIASES = {
+    "floor_seconds": "stalled_after_seconds",
+    "compile_floor_seconds": "compile_stalled_after_seconds",
+}
+
+
+class Liveness(Settings):
+    """When an attempt without progress is shown as stalled, and when it is killed."""
+
+    stalled_after_seconds: float = Field(120.0, gt=0, description="shown as stalled after so long without progress")
+    compile_stalled_after_seconds: float = Field(900.0, gt=0, description="the same while importing and compiling")
+    gap_factor: float = Field(5.0, gt=1, description="shown as stalled only after so many times the longest gap seen")
+    stalled_action: Literal["report", "restart"] = Field("restart", description="report: never kill, only show")
+    kill_stopped_after_seconds: float = Field(1800.0, gt=0, description="killed when stopped by a signal for so long")
+    kill_idle_after_seconds: float = Field(
+        1200.0, gt=0, description="killed after so long without progress and without CPU, disk or GPU use"
+    )
+    kill_silent_after_seconds: Annotated[PhaseLimits, BeforeValidator(_phase_limits)] = Field(
+        PhaseLimits(), description="killed after so long without progress, busy or not; one number or one per phase"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_names(cls, value: Any) -> Any:
+        """Study files and ledgers from before 0.2 use the old names."""
+        if not isinstance(value, dict):
+            return value
+        return {LIVENESS_ALIASES.get(key, key): entry for key, entry in value.items()}
 
 
 class AtEnd(Settings):

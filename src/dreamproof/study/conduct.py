@@ -1,14 +1,15 @@
 """One call of `run`, `stop` or `check` from lease to last event: declare, preflight, supervise, finish."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dreamproof import __version__
 from dreamproof.base.commit import code_commit
-from dreamproof.base.errors import BadInput, BrokenEvidence
-from dreamproof.base.files import write_bytes, write_text
+from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
+from dreamproof.base.files import read_json, write_bytes, write_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
@@ -23,6 +24,7 @@ from dreamproof.study.events import (
     PreflightPassed,
     ProofLost,
     ReportWritten,
+    StopRequested,
     StudyDeclared,
     SupervisorEnded,
     SupervisorStarted,
@@ -44,7 +46,9 @@ from dreamproof.study.supervisor import Ending, Options, Supervisor
 def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
     """Holds the lease and the open ledger; the state of `opened` is the ledger's own while it is held."""
     lease = Lease(opened.folder.lease)
+    began = time.time()
     lease.take(from_lost_host)
+    _drop_old_stop_request(opened, began)
     try:
         with collector_paused():
             ledger = Ledger(opened.folder.ledger)
@@ -56,7 +60,21 @@ def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
         finally:
             ledger.close()
     finally:
-        lease.release()
+        lease.release(attempts_run_on=bool(opened.state.open_attempts))
+
+
+def stop_asked_by(opened: OpenStudy) -> str | None:
+    """Who asked the holder of the study to stop; None where nobody did."""
+    request = read_json(opened.folder.stop_request)
+    return str(request.get("by", "somebody")) if isinstance(request, dict) else None
+
+
+def _drop_old_stop_request(opened: OpenStudy, before: float) -> None:
+    """Forgets what an earlier supervisor was asked; a request made since is meant for this one."""
+    request = read_json(opened.folder.stop_request)
+    asked = request.get("unix_seconds") if isinstance(request, dict) else None
+    if not isinstance(asked, int | float) or asked < before:
+        opened.folder.stop_request.unlink(missing_ok=True)
 
 
 def record(opened: OpenStudy, ledger: Ledger, *events: Event) -> None:
@@ -156,11 +174,11 @@ def supervisor_started() -> SupervisorStarted:
     )
 
 
-def make_backend(opened: OpenStudy) -> Backend:
+def make_backend(opened: OpenStudy, from_lost_host: bool = False) -> Backend:
     """The backend that the study names."""
     slurm = opened.study.backend.slurm
     if slurm is None:
-        return LocalBackend()
+        return LocalBackend(from_lost_host=from_lost_host)
     commands = SlurmCommands()
     if not commands.available:
         raise BadInput(
@@ -173,9 +191,7 @@ def make_backend(opened: OpenStudy) -> Backend:
 @contextmanager
 def supervising(opened: OpenStudy, ledger: Ledger, options: Options) -> Iterator[Supervisor]:
     """A supervisor whose start and end stand in the ledger."""
-    with suppress(FileNotFoundError):
-        opened.folder.stop_request.unlink()
-    backend = make_backend(opened)
+    backend = make_backend(opened, options.from_lost_host)
     supervisor = Supervisor(opened, ledger, backend, options)
     record(opened, ledger, supervisor_started())
     reason = "an error"
@@ -242,7 +258,11 @@ def preflight(opened: OpenStudy, ledger: Ledger, say: Callable[[str], None], aga
     """Starts every arm once for real, unless an unchanged preflight is on record; a failure stops the launch."""
     if not again and opened.state.preflight_fingerprint == fingerprint(opened):
         return None
-    result = check_arms(opened, None, say)
+    try:
+        result = check_arms(opened, None, say, lambda: stop_asked_by(opened))
+    except Stopped as stopped:
+        record(opened, ledger, StopRequested(stopped.by))
+        raise
     if result.passed:
         record(opened, ledger, PreflightPassed(result.fingerprint))
         return result

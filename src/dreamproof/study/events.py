@@ -139,6 +139,16 @@ class LivenessChanged(Event):
 
 
 @dataclass(frozen=True)
+class FalseAlarm(Event):
+    """An attempt was killed for silence, and its successor went on where it had been silent."""
+
+    name: ClassVar[str] = "false_alarm"
+    attempt: str
+    successor: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class TrainProven(Event):
     name: ClassVar[str] = "train_proven"
     cell: str
@@ -183,6 +193,8 @@ class Remedy(Event):
     micro_batches: int | None = None
     moved: str | None = None
     memory_bytes: int | None = None
+    evidence: str | None = None
+    """Why a stalled attempt is killed: stopped, deadlock or silent."""
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Turns a job into a started attempt: good checkpoints, settings, order, ledger, process; in this sequence."""
 
 import os
+import secrets
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
-from dreamproof.study.backends.api import Order
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
 from dreamproof.study.commands import (
     Target,
     environment,
@@ -108,13 +109,14 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
     order = Order(
         name,
         commands,
-        environment(study, targets, _taken_gpus(opened)),
+        environment(study, targets, _taken_gpus(opened)) | {ATTEMPT_VARIABLE: new_token(name)},
         str(working_folder(study, opened.beside)),
         event.row(),
         study.backend.memory_limit_bytes,
         stop_grace_seconds,
         study.backend.slurm.lease_seconds if study.backend.slurm is not None else None,
         max((opened.state.known_cell(str(cell)).memory_bytes or 0 for cell in job.cells), default=0) or None,
+        [str(target.run.lock) for target in targets] if study.backend.slurm is None else [],
     )
     folder = opened.folder.attempt(name)
     try:
@@ -136,6 +138,11 @@ def _taken_gpus(opened: OpenStudy) -> list[str]:
     orders = [read_json(opened.folder.attempt(name).order) for name in opened.state.open_attempts]
     given = [order.get("environment", {}).get(VISIBLE) for order in orders if isinstance(order, dict)]
     return [value for value in given if value is not None]
+
+
+def new_token(name: str) -> str:
+    """A mark for the processes of one attempt that no other attempt of any study bears."""
+    return f"{name}-{secrets.token_hex(8)}"
 
 
 def seen_from(root: Path, words: list[str]) -> list[str]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dreamproof.study.events import Row, Work
 
 EvalCell = tuple[Cell, str]
+MOST_DOUBLINGS = 6
+MOST_DOUBLINGS_OF_STUDY = 3
 
 
 @dataclass(slots=True)
@@ -51,6 +53,10 @@ class CellState:
     eval_fruitless: int = 0
     eval_stopped: str | None = None
     eval_last_cause: str | None = None
+    stalls: dict[str, int] = field(default_factory=dict)
+    """By work: attempts that were killed because they stalled; every one lengthens the limits of the next."""
+    killed_for_silence: dict[str, str] = field(default_factory=dict)
+    """By work: the attempt that was killed for silence last, until its successor shows whether that was right."""
 
 
 @dataclass(slots=True)
@@ -98,6 +104,8 @@ class AttemptState:
     placement: dict[str, Any] = field(default_factory=dict)
     memory_trend: str | None = None
     cancelled_outside: bool = False
+    killed_for: str | None = None
+    """Which evidence had it killed: stopped, deadlock or silent."""
 
     @property
     def open(self) -> bool:
@@ -146,6 +154,8 @@ class StudyState:
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
+    false_alarms: dict[str, str] = field(default_factory=dict)
+    """Attempts that were killed for silence although they were healthy, with the reason to think so."""
     stop_requested: str | None = None
     shutdown: str | None = None
     event_count: int = 0
@@ -343,6 +353,10 @@ class StudyState:
 
     def _count_end(self, attempt: AttemptState, cell: CellState, text: str) -> None:
         cause = attempt.cause_for(text)
+        if cause == "stalled":
+            cell.stalls[attempt.work] = cell.stalls.get(attempt.work, 0) + 1
+            if attempt.killed_for == "silent":
+                cell.killed_for_silence[attempt.work] = attempt.name
         transient = attempt.transient and text not in attempt.cell_causes
         died = cause not in ("completed", "stopped_by_user")
         if attempt.work == "evaluate":
@@ -376,6 +390,28 @@ class StudyState:
         if attempt is not None:
             attempt.liveness, attempt.liveness_reason = row["state"], row["reason"]
             attempt.stacks = row.get("stacks", attempt.stacks)
+
+    def _on_false_alarm(self, row: Row) -> None:
+        self.false_alarms[row["attempt"]] = row["reason"]
+        killed = self.attempts.get(row["attempt"])
+        if killed is not None:
+            for text in killed.cells:
+                self.known_cell(text).killed_for_silence.pop(killed.work, None)
+
+    @property
+    def false_alarm_factor(self) -> float:
+        """How many times longer the limits of the whole study are because of false alarms."""
+        return float(2 ** min(len(self.false_alarms), MOST_DOUBLINGS_OF_STUDY))
+
+    def stall_factor(self, attempt: AttemptState) -> float:
+        """How many times longer the limits of an attempt are: doubled by every earlier kill and false alarm."""
+        stalls = max((self.known_cell(text).stalls.get(attempt.work, 0) for text in attempt.cells), default=0)
+        return self.false_alarm_factor * float(2 ** min(stalls, MOST_DOUBLINGS))
+
+    def killed_before(self, attempt: AttemptState, text: str) -> AttemptState | None:
+        """The attempt before this one at the same cell, where it was killed for silence."""
+        name = self.known_cell(text).killed_for_silence.get(attempt.work)
+        return self.attempts.get(name) if name is not None and name != attempt.name else None
 
     def _on_train_proven(self, row: Row) -> None:
         cell = self._known.get(row["cell"]) or self.known_cell(row["cell"])
@@ -411,6 +447,8 @@ class StudyState:
 
     def _on_remedy(self, row: Row) -> None:
         self.remedies.append(row)
+        if row["action"] == "stop_stalled" and row.get("attempt") in self.attempts:
+            self.attempts[row["attempt"]].killed_for = row.get("evidence")
         for text in row["cells"]:
             cell = self.known_cell(text)
             cell.pack_limit = row.get("pack_cells", cell.pack_limit)

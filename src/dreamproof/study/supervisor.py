@@ -16,7 +16,9 @@ from dreamproof.study.diagnose import Cause
 from dreamproof.study.events import (
     AttemptPlaced,
     BudgetReached,
+    EvalProven,
     Event,
+    FalseAlarm,
     LivenessChanged,
     Remedy,
     Row,
@@ -25,9 +27,10 @@ from dreamproof.study.events import (
 from dreamproof.study.evidence import settle
 from dreamproof.study.index import WORTH_EVENTS, write_index
 from dreamproof.study.ledger import Ledger
-from dreamproof.study.liveness import Judgement, Sample, State, Watch
+from dreamproof.study.liveness import Judgement, State, Watch
 from dreamproof.study.machine import disk_free_bytes
 from dreamproof.study.manifests import ManifestWriter
+from dreamproof.study.observer import Observer
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.overview import RunningCell, running_cell
 from dreamproof.study.packs import pack_groups
@@ -39,7 +42,6 @@ from dreamproof.study.state import AttemptState, CellState
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
-STALL_GRACE_SECONDS = 10.0
 LEAST_FREE_BYTES = 1 << 20
 
 
@@ -62,9 +64,10 @@ class Options:
     selection: Selection = EVERYTHING
     drain: bool = False
     """Start nothing; stop what runs and record how it ended."""
+    from_lost_host: bool = False
+    """Attempts that were started on a machine or in a container that is gone are over."""
     tick_seconds: float = TICK_SECONDS
     stop_grace_seconds: float = STOP_GRACE_SECONDS
-    stall_grace_seconds: float = STALL_GRACE_SECONDS
     on_tick: Callable[["Supervisor"], None] | None = None
     on_event: Callable[[Row], None] | None = None
 
@@ -75,11 +78,9 @@ class Watched:
 
     attempt: AttemptState
     folder: AttemptFolder
-    progress: AttemptProgress
-    watch: Watch
+    observer: Observer
     sighting: Sighting = field(default_factory=lambda: Sighting(Presence.WAITING))
     judgement: Judgement | None = None
-    stalled_since: float | None = None
     stopping: str | None = None
 
 
@@ -179,7 +180,7 @@ class Supervisor:
                 self._note_wait(event)
             self._over.pop(0)
         self._stop_needless()
-        self._restart_stalled()
+        self._kill_stalled()
         self._guard_budget()
         if self.asked is not None or self.options.drain:
             self._stop_all(self.asked or "stop by a person", self.options.stop_grace_seconds)
@@ -260,7 +261,7 @@ class Supervisor:
         return [
             running_cell(self.opened, watched.attempt, cell, progress.reading, now)
             for watched in self.watched.values()
-            for cell, progress in watched.progress.cells.items()
+            for cell, progress in watched.observer.progress.cells.items()
         ]
 
     def _watch(self, attempt: AttemptState) -> Watched:
@@ -269,8 +270,8 @@ class Supervisor:
             cell: CellProgress(self.opened.run(cell), self.opened.adapter(cell), attempt.work, folder.output)
             for cell in map(Cell.parse, attempt.cells)
         }
-        watch = Watch(self.study.liveness, self._known_gaps)
-        return Watched(attempt, folder, AttemptProgress(cells), watch)
+        watch = Watch(self.study.liveness, self._known_gaps, self.state.stall_factor(attempt))
+        return Watched(attempt, folder, Observer(self.backend, folder, AttemptProgress(cells), watch))
 
     def _note_place(self, watched: Watched) -> None:
         """Records where a scheduler put an attempt, once it runs there."""
@@ -291,7 +292,9 @@ class Supervisor:
 
     def _end(self, watched: Watched) -> None:
         others = self._others_killed_for_memory(watched)
-        self.record(*settle(self.opened, watched.attempt, watched.sighting, others))
+        events = settle(self.opened, watched.attempt, watched.sighting, others)
+        self.record(*events)
+        self._note_false_alarms_of_evaluation(watched.attempt, events)
         del self.watched[watched.attempt.name]
         self._over.append(watched)
         if watched.sighting.successor is not None:
@@ -299,8 +302,15 @@ class Supervisor:
         for text in watched.attempt.cells:
             self._kept.pop(Cell.parse(text), None)
         if watched.attempt.cause != Cause.STALLED.value:
-            for phase, gap in watched.watch.gaps.items():
+            for phase, gap in watched.observer.watch.gaps.items():
                 self._known_gaps[phase] = max(gap, self._known_gaps.get(phase, 0.0))
+
+    def _note_false_alarms_of_evaluation(self, attempt: AttemptState, events: list[Event]) -> None:
+        """An evaluation that ends well after one of the same cell was killed for silence."""
+        for text in {event.cell for event in events if isinstance(event, EvalProven)}:
+            killed = self.state.killed_before(attempt, text)
+            if killed is not None:
+                self._record_false_alarm(killed, attempt)
 
     def _others_killed_for_memory(self, watched: Watched) -> int:
         """Kills that the shared counter saw and that are already told as another attempt's end."""
@@ -315,23 +325,29 @@ class Supervisor:
         )
 
     def _judge_liveness(self, watched: Watched) -> None:
-        counters, phase = watched.progress.refresh()
-        sighting = watched.sighting
-        sample = Sample(self.monotonic(), True, counters, phase, sighting.process_state or "", sighting.cpu_seconds)
-        sisters = [
+        if watched.sighting.unseen is not None:
+            self._note_unseen(watched, watched.sighting.unseen)
+            return
+        other_rates = [
             other.judgement.agent_steps_per_second
             for other in self.watched.values()
             if other is not watched and other.judgement is not None and other.judgement.agent_steps_per_second
         ]
-        judgement = watched.watch.observe(sample, sisters)
+        judgement = watched.observer.observe(self.monotonic(), watched.sighting, other_rates)
         before = watched.judgement.state if watched.judgement is not None else State.RUNNING
         watched.judgement = judgement
         if judgement.state is not before:
             self._note_liveness(watched, judgement)
+        self._note_false_alarm(watched)
+
+    def _note_unseen(self, watched: Watched, reason: str) -> None:
+        """Says once that an attempt runs where it cannot be seen; its lock keeps anybody else off its cells."""
+        text = f"{reason}; if it is gone: dreamproof run {self.opened.file} --from-lost-host"
+        if watched.attempt.liveness_reason != text:
+            self.record(LivenessChanged(watched.attempt.name, State.RUNNING.value, text))
 
     def _note_liveness(self, watched: Watched, judgement: Judgement) -> None:
         stacks = None
-        watched.stalled_since = self.monotonic() if judgement.state is State.STALLED else None
         if judgement.state is State.STALLED and watched.sighting.process_id is not None:
             native = self.opened.adapter(Cell.parse(watched.attempt.cells[0])).name == "native"
             output = watched.folder.output if native else None
@@ -339,6 +355,22 @@ class Supervisor:
             stacks = self.opened.folder.relative(watched.folder.stacks)
         name = watched.attempt.name
         self.record(LivenessChanged(name, judgement.state.value, judgement.reason, stacks))
+
+    def _note_false_alarm(self, watched: Watched) -> None:
+        """A kill for silence was wrong where the next attempt gets beyond the place at which the first was killed."""
+        if watched.attempt.work != "train":
+            return
+        for cell, progress in watched.observer.progress.cells.items():
+            killed = self.state.killed_before(watched.attempt, str(cell))
+            if killed is not None and progress.reading.agent_steps > killed.reached_agent_steps.get(str(cell), 0):
+                self._record_false_alarm(killed, watched.attempt)
+
+    def _record_false_alarm(self, killed: AttemptState, successor: AttemptState) -> None:
+        reason = (
+            f"{successor.name} got beyond the place at which {killed.name} was killed for silence; "
+            "all limits for killing in this study are longer from here on"
+        )
+        self.record(FalseAlarm(killed.name, successor.name, reason))
 
     def _stop_needless(self) -> None:
         """Stops attempts that a scheduler began again although their cells are proven or given up."""
@@ -348,19 +380,18 @@ class Supervisor:
             if again and all(self.state.trained(cell) or cell.stopped is not None for cell in cells):
                 self._stop(watched, "stop: nothing is left to do", self.options.stop_grace_seconds)
 
-    def _restart_stalled(self) -> None:
-        """Stops what is stalled; a process that somebody stopped with a signal gets the floor to be continued."""
+    def _kill_stalled(self) -> None:
+        """Stops what the evidence says will never go on; it is resumed from its checkpoint with longer limits."""
         if self.study.liveness.stalled_action != "restart":
             return
         for watched in self.watched.values():
-            if watched.stalled_since is None or watched.stopping is not None or watched.judgement is None:
+            judgement = watched.judgement
+            if judgement is None or judgement.kill is None or watched.stopping is not None:
                 continue
-            stopped = watched.sighting.process_state == "T"
-            patience = self.study.liveness.floor_seconds if stopped else 0.0
-            if self.monotonic() - watched.stalled_since >= patience:
-                reason = f"stalled: {watched.judgement.reason}"
-                self.record(Remedy(watched.attempt.cells, "stop_stalled", reason, watched.attempt.name))
-                self._stop(watched, reason, self.options.stall_grace_seconds)
+            reason = f"stalled: {judgement.reason}"
+            evidence = judgement.kill.value
+            self.record(Remedy(watched.attempt.cells, "stop_stalled", reason, watched.attempt.name, evidence=evidence))
+            self._stop(watched, reason, self.options.stop_grace_seconds)
 
     def _guard_budget(self) -> None:
         """Stops everything while the money still covers the stopping."""

@@ -95,8 +95,9 @@ class FolderAdapter:
             counters["output_bytes"] = size_of(output)
         if beat is None:
             return Reading(phase="evaluate", counters=counters)
-        counters["beat"] = beat.beat
-        return Reading(beat.agent_steps, beat.gradient_steps, "evaluate", counters)
+        counters |= {"beat": beat.beat, "compiles": beat.compiles}
+        phase = "compile" if beat.phase == "compile" else "evaluate"
+        return Reading(beat.agent_steps, beat.gradient_steps, phase, counters)
 
     def prove_evaluation(self, run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
         """The proof that a condition was evaluated on the proven checkpoint, or the reason why there is none."""

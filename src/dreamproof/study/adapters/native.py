@@ -8,7 +8,7 @@ from dreamproof.runs.reader import TrainProof, checkpoint_fault, newest_good_che
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, modified
 
 # While these last no step is made: a beat, written by the loop that works, is the only sign.
-BEATING_PHASES = ("evaluate", "save")
+BEATING_PHASES = ("start", "evaluate", "save")
 
 
 class NativeAdapter(FolderAdapter):
@@ -27,6 +27,7 @@ class NativeAdapter(FolderAdapter):
             "agent_steps": beat.agent_steps,
             "gradient_steps": beat.gradient_steps,
             "checkpoint": kept,
+            "compiles": beat.compiles,
         }
         if beat.phase in BEATING_PHASES:
             counters["beat"] = beat.beat
