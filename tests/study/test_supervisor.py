@@ -271,6 +271,46 @@ def test_a_process_that_makes_no_progress_is_stopped_with_its_reason(tmp_path: P
     assert [row["action"] for row in stage.events("remedy")] == ["stop_stalled", "resume"]
 
 
+def test_a_kill_whose_successor_goes_on_is_a_false_alarm_and_lengthens_all_limits(tmp_path: Path) -> None:
+    liveness = {"compile_stalled_after_seconds": 10.0, "stalled_after_seconds": 10.0, "kill_silent_after_seconds": 30.0}
+    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
+    began: list[float] = []
+    waited: list[float] = []
+
+    def start(folder: AttemptFolder) -> None:
+        began.append(stage.backend.now)
+        if len(began) == 3:
+            stage.train("low/0", 10)
+
+    def stopped(folder: AttemptFolder, reason: str) -> None:
+        waited.append(stage.backend.now - began[-1])
+        stage.backend.end(folder.root.name, 0, asked_to_stop=reason)
+
+    def wait() -> None:
+        if len(began) == 3 and stage.events("false_alarm"):
+            stage.train("low/0", 20)
+            stage.backend.end("a000003")
+
+    stage.backend.on_start, stage.backend.on_stop, stage.backend.on_wait = start, stopped, wait
+    assert stage.supervisor.run() is Ending.COMPLETE
+    assert waited == [pytest.approx(30, abs=3), pytest.approx(60, abs=3)], "never the same limit twice"
+    assert [row["evidence"] for row in stage.events("remedy") if row["action"] == "stop_stalled"] == ["silent"] * 2
+    alarm = stage.events("false_alarm")
+    assert [(row["attempt"], row["successor"]) for row in alarm] == [("a000002", "a000003")]
+    assert stage.opened.state.false_alarm_factor == 2.0
+
+
+def test_a_cell_that_stalls_again_and_again_is_stopped(tmp_path: Path) -> None:
+    liveness = {"compile_stalled_after_seconds": 2.0, "kill_silent_after_seconds": 4.0}
+    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
+    stage.backend.on_stop = lambda folder, reason: stage.backend.end(folder.root.name, 0, asked_to_stop=reason)
+    assert stage.supervisor.run() is Ending.NOTHING_CAN_RUN
+    assert stage.causes() == ["stalled"] * 3
+    assert stage.opened.state.known_cell("low/0").stopped == (
+        "stalled 3 times without a newer checkpoint, each time with longer limits"
+    )
+
+
 def test_a_process_stopped_by_a_signal_gets_time_to_be_continued(tmp_path: Path) -> None:
     stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness={"kill_stopped_after_seconds": 10.0})
     began = stage.backend.now

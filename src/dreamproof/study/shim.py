@@ -38,7 +38,7 @@ CANNOT_START = 127
 LEFTOVER_SECONDS = 5.0
 """What a command that ended by itself left running gets to end as well."""
 FAMILY_GAP_SECONDS = 0.1
-LOCK_SECONDS = 5.0
+LOCK_SECONDS = 10.0
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -72,6 +72,7 @@ class Shim:
         self.kill_at: float | None = None
         self.next_sample = self.started + 1.0
         self.samples = 0
+        self.locks: list[int] = []
         own = memory_group.find_own_group()
         self.limit_bytes: int | None = self.order.get("memory_limit_bytes")
         self.group: Path | None = None
@@ -93,6 +94,8 @@ class Shim:
                 break
         if held is not None:
             self.asked_to_stop = f"fenced: {held}"
+        for descriptor in self.locks:
+            os.close(descriptor)  # nothing of the attempt lives: whoever reads its end finds its cells free
         self.status = child.status if child.status is not None else self.status
         self._write_exit(child)
         if self.group is not None:
@@ -108,6 +111,7 @@ class Shim:
             Path(name).parent.mkdir(parents=True, exist_ok=True)
             descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             os.set_inheritable(descriptor, True)
+            self.locks.append(descriptor)
             while not try_lock(descriptor):
                 if time.monotonic() >= until:
                     return f"{name} is locked: another process works on this cell"

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
+from dreamproof.base.errors import BadInput
 from dreamproof.base.files import is_full, read_json, unless_full
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study import launch, remedy
@@ -43,6 +45,13 @@ TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
 LEAST_FREE_BYTES = 1 << 20
+
+
+def _inode(folder: Path) -> int | None:
+    try:
+        return folder.stat().st_ino
+    except OSError:
+        return None
 
 
 class Ending(StrEnum):
@@ -115,6 +124,7 @@ class Supervisor:
         self._indexed_events = 0
         self._groups = pack_groups(opened.study)
         self._starved = False
+        self._place = _inode(opened.folder.root)
 
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
@@ -153,6 +163,7 @@ class Supervisor:
 
     def scan(self) -> None:
         """Looks at every open attempt and at what people ask for."""
+        self._require_place()
         for watched in self.watched.values():
             watched.sighting = self.backend.look(watched.folder)
         request = read_json(self.opened.folder.stop_request)
@@ -161,6 +172,15 @@ class Supervisor:
         if self._asked_by is not None:
             self.record(StopRequested(self._asked_by))
             self._asked_by = None
+
+    def _require_place(self) -> None:
+        """A study folder that was moved away is supervised from its new place: writing here would split it in two."""
+        root = self.opened.folder.root
+        if _inode(root) != self._place:
+            raise BadInput(
+                f"{root}: the study folder was moved or replaced while it was supervised; attempts run on",
+                "dreamproof run NEW_PLACE",
+            )
 
     def judge(self) -> None:
         """Ends what is over, with its cause; says of the rest whether it lives."""
