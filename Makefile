@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench faults official parity clean
+.PHONY: help setup demo test lint types format bench faults healthy official parity clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ format: setup  ## let ruff mend what it can
 
 faults: setup  ## inject 300 faults into running studies and print what came of them (about 6 minutes)
 	$(BIN)/python -m benchmarks.faults
+
+healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 70 hangs (all must be found), simulated
+	$(BIN)/python -m benchmarks.healthy
 
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks

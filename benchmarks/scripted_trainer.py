@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -110,6 +112,15 @@ def suffer(kind: str, run: Path, step: int) -> None:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes on GPU_0")
     if kind == "pause":
         os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "deadlock":
+        lock = threading.Lock()
+        with lock:
+            lock.acquire()
+    if kind == "fifo":
+        os.mkfifo(run / "fifo")
+        (run / "fifo").read_text()
+    if kind == "child":
+        subprocess.run(["sleep", "100000"], check=False)
 
 
 def train(run: Path, options: argparse.Namespace) -> None:
