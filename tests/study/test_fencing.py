@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from benchmarks.small_study import declare
@@ -16,6 +17,7 @@ from benchmarks.small_study import declare
 from dreamproof.base.files import read_json, write_json
 from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
+from dreamproof.study import memory_group
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sighting
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.lease import Lease, living_holder
@@ -43,12 +45,12 @@ def backend() -> Iterator[LocalBackend]:
     made.close()
 
 
-def order(folder: Path, *commands: list[str], name: str = "a000001", grace: float = 60.0) -> AttemptFolder:
+def order(folder: Path, *commands: list[str], name: str = "a000001", **more: Any) -> AttemptFolder:
     attempt = AttemptFolder(folder / name)
     attempt.root.mkdir(parents=True)
     token = {ATTEMPT_VARIABLE: f"{name}-{folder}"}
     made = Order(
-        name, list(commands), token, str(folder), {}, stop_grace_seconds=grace, locks=[str(folder / "cell.lock")]
+        name, list(commands), token, str(folder), {}, stop_grace_seconds=60.0, **more, locks=[str(folder / "cell.lock")]
     )
     write_json(attempt.order, asdict(made))
     return attempt
@@ -185,6 +187,23 @@ def test_a_stopped_shim_holds_nothing(backend: LocalBackend, tmp_path: Path) -> 
     os.kill(shim_of(attempt).process_id, signal.SIGSTOP)
     (tmp_path / "go").touch()
     assert end_of(backend, attempt).presence is Presence.ENDED
+
+
+def test_a_killed_shim_leaves_no_memory_group_behind(backend: LocalBackend, tmp_path: Path) -> None:
+    own = memory_group.find_own_group()
+    if memory_group.make_limited_group(own, "dreamproof-try", 1 << 24) is None:
+        pytest.skip("this user may not make a limited memory group")
+    memory_group.remove(Path(str(own)) / "dreamproof-try")
+    attempt = order(tmp_path, [sys.executable, "-c", PATIENT + "time.sleep(600)"], memory_limit_bytes=256 << 20)
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    shim, child = shim_of(attempt), child_of(attempt)
+    group = Path(str(own)) / memory_group.group_name("a000001", shim.process_id)
+    assert group.exists()
+    kill(shim)
+    kill(child)
+    until(lambda: LocalBackend().look(attempt).presence is Presence.LOST)
+    until(lambda: LocalBackend().look(attempt).presence is Presence.LOST and not group.exists())
 
 
 def test_a_stop_reaches_a_stopped_shim(backend: LocalBackend, tmp_path: Path) -> None:

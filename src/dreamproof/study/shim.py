@@ -77,7 +77,7 @@ class Shim:
         self.limit_bytes: int | None = self.order.get("memory_limit_bytes")
         self.group: Path | None = None
         if self.limit_bytes is not None:
-            name = f"dreamproof-{self.order['attempt']}-{os.getpid()}"
+            name = memory_group.group_name(self.order["attempt"], os.getpid())
             self.group = memory_group.make_limited_group(own, name, self.limit_bytes)
         self.counted_group = self.group or own
         self.kills_before = memory_group.kill_count(self.counted_group)

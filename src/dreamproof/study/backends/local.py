@@ -18,7 +18,7 @@ from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study import machine
+from dreamproof.study import machine, memory_group
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Presence, Sighting
 from dreamproof.study.gpus import VISIBLE
 from dreamproof.study.liveness import Activity
@@ -197,6 +197,8 @@ class LocalBackend:
     def _look_when_gone(self, folder: AttemptFolder, known: _Known, machine_restarted: bool = False) -> Sighting:
         """The exit record appears just before the shim ends, so this look settles it."""
         record = read_exit(folder.exit) or _failure(folder)
+        if known.shim is not None and not folder.exit.exists():
+            memory_group.remove_left(folder.root.name, known.shim.process_id)
         self._forget(folder, known)
         if record is not None:
             return Sighting(Presence.ENDED, record)
@@ -278,7 +280,11 @@ class LocalBackend:
 def is_gone(folder: AttemptFolder) -> bool:
     """Whether an attempt began and nothing of it lives, for readers without a supervisor."""
     value = read_json(folder.shim)
-    if not isinstance(value, dict) or is_held(folder):
+    if not isinstance(value, dict):
+        return False
+    if value.get("place") not in (None, _inode(folder)):
+        return True  # a copy: whatever lives belongs to the original
+    if is_held(folder):
         return False
     return not any(is_alive(Identity.read(value.get(who))) for who in ("shim", "child"))
 
@@ -290,10 +296,14 @@ def is_held(folder: AttemptFolder) -> bool:
 
 def _is_copy(folder: AttemptFolder, known: _Known) -> bool:
     """Whether the attempt's folder is a copy of the one in which its processes work."""
+    return known.place not in (None, _inode(folder))
+
+
+def _inode(folder: AttemptFolder) -> int | None:
     try:
-        return known.place is not None and known.place != place_of(folder)
+        return place_of(folder)
     except OSError:
-        return False
+        return None
 
 
 def _order(folder: AttemptFolder) -> dict[str, Any]:
