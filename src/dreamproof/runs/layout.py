@@ -208,6 +208,11 @@ class StudyFolder:
         return self.root / "ledger.jsonl"
 
     @property
+    def ledger_head(self) -> Path:
+        """How many events the ledger holds and the hash of its last one, kept apart from it."""
+        return self.root / "ledger.head"
+
+    @property
     def index(self) -> Path:
         """A cache of a long ledger's replay; it may be deleted at any time."""
         return self.root / "ledger.index.json"
