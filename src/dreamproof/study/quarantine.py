@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
 from dreamproof.base.files import Unreadable, is_full, printable
@@ -52,9 +53,14 @@ def quarantined_by(opened: OpenStudy, cells: list[Cell], error: Exception) -> li
     faults = {cell: fault for cell in cells if (fault := cell_fault(opened, cell)) is not None}
     if faults:
         return [quarantined(opened, cell, fault) for cell, fault in faults.items()]
-    place = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else None
-    reason = printable(f"{type(error).__name__}: {error}")[:500]
-    return [CellQuarantined(str(cell), printable(place or str(opened.run(cell).root)), reason) for cell in cells]
+    is_system = isinstance(error, OSError) and error.strerror is not None
+    reason = printable(str(error.strerror) if is_system else f"{type(error).__name__}: {error}")[:500]
+    return [CellQuarantined(str(cell), _place(opened, cell, error), reason) for cell in cells]
+
+
+def _place(opened: OpenStudy, cell: Cell, error: Exception) -> str:
+    named = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else None
+    return printable(opened.folder.relative(Path(named) if named else opened.run(cell).root))
 
 
 def bare_end(attempt: AttemptState, sighting: Sighting) -> AttemptEnded:
