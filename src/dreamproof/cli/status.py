@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 12
 MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
+MARKS["quarantined"] = "q"
 MOST_COLUMNS = 40
 MOST_ROWS = 40
 
@@ -42,6 +43,7 @@ def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
     grid = _grid(opened, overview)
     if grid:
         parts += ["", grid, "            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven"]
+        parts[-1] += "  q quarantined" if overview.quarantined else ""
     if overview.running:
         parts += ["", running_table(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
@@ -116,8 +118,9 @@ def _missing_lines(overview: "Overview") -> list[str]:
 
 
 def _stopped_lines(overview: "Overview") -> list[str]:
+    apart = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
     lines = [f"stopped     {cell}: {reason}" for cell, reason in overview.stopped.items()]
-    return _shortened(lines) + _shortened([f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()])
+    return _shortened(apart) + _shortened(lines) + _shortened([f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()])
 
 
 def _shortened(lines: list[str]) -> list[str]:
@@ -131,6 +134,8 @@ def _next_command(overview: "Overview", study: str) -> str:
         return f"dreamproof report {study}"
     if overview.supervisor is not None:
         return f"dreamproof watch {study}"
+    if overview.quarantined and not overview.stopped:
+        return f"dreamproof why {study} {next(iter(overview.quarantined))}"
     if overview.stopped:
         return f"dreamproof why {study} {next(iter(overview.stopped))}"
     return f"dreamproof run {study}"

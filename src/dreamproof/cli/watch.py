@@ -18,6 +18,7 @@ def watch(
     import sys
     import time
 
+    from dreamproof.cli.output import is_gone
     from dreamproof.cli.status import status_text
     from dreamproof.study.opening import open_study
     from dreamproof.study.overview import make_overview
@@ -32,6 +33,6 @@ def watch(
             if sys.stdout.isatty() and not once:
                 typer.echo("\x1b[2J\x1b[H", nl=False)
             typer.echo(status_text(opened, overview, str(study)))
-        if once or overview.supervisor is None:
+        if once or overview.supervisor is None or is_gone():
             return
         time.sleep(every)

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dreamproof.base.files import printable
+
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ArmsOption = Annotated[str | None, typer.Option("--arms", metavar="A,B", help="Work on these arms only, this time.")]
@@ -16,7 +18,7 @@ SeedsOption = Annotated[
 
 def print_json(value: Any) -> None:
     """Prints a value as JSON."""
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    typer.echo(printable(json.dumps(value, indent=1, ensure_ascii=False, default=str)))
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

@@ -135,7 +135,7 @@ def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, str]]:
             place = run.checkpoints / known.proof.checkpoint
         else:
             place = run.root / known.proof.checkpoint
-        if not place.exists():
+        if not os.path.lexists(place):
             lost.append((cell, f"{place} is gone"))
     return lost
 

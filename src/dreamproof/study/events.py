@@ -216,6 +216,33 @@ class CellReopened(Event):
 
 
 @dataclass(frozen=True)
+class CellQuarantined(Event):
+    """A file of this cell cannot be read: nothing starts on it until it can, and nothing else waits for it."""
+
+    name: ClassVar[str] = "cell_quarantined"
+    cell: str
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CellReleased(Event):
+    """The files of a quarantined cell can be read again."""
+
+    name: ClassVar[str] = "cell_released"
+    cell: str
+
+
+@dataclass(frozen=True)
+class LedgerShortened(Event):
+    """The ledger was found with fewer events than its head file recorded: its end was lost or cut off."""
+
+    name: ClassVar[str] = "ledger_shortened"
+    recorded: int
+    found: int
+
+
+@dataclass(frozen=True)
 class ReplicaFrozen(Event):
     """One cell of a pack stopped being finite; the others go on."""
 

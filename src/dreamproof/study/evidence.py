@@ -6,18 +6,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import read_json, read_tail
+from dreamproof.base.files import Unreadable, read_json, read_tail
 from dreamproof.runs.layout import Cell, CheckpointFolder
 from dreamproof.runs.reader import (
     EvalProof,
     TrainProof,
-    checkpoint_fault,
+    checkpoint_unreadable,
     newest_good_checkpoint,
     read_frozen,
     read_heartbeat,
 )
 from dreamproof.runs.records import FrozenRecord
-from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.adapters.api import Adapter, modified
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnose import Cause, Diagnosis, Evidence, diagnose
 from dreamproof.study.events import AttemptEnded, EvalProven, Event, ReplicaFrozen, TrainProven
@@ -82,7 +82,7 @@ def _placement(sighting: Sighting) -> dict[str, Any] | None:
 def _cancelled_outside(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, diagnosis: Diagnosis) -> bool:
     """Whether the scheduler says cancelled and nobody here asked for it."""
     cancelled = sighting.placement is not None and sighting.placement.state == "CANCELLED"
-    asked = opened.folder.attempt(attempt.name).stop.exists()
+    asked = os.path.exists(opened.folder.attempt(attempt.name).stop)
     return cancelled and not asked and diagnosis.cause is Cause.STOPPED_BY_USER
 
 
@@ -147,7 +147,9 @@ def prove_cells(opened: OpenStudy, attempt: AttemptState) -> tuple[list[Event], 
 
 def prove_training(opened: OpenStudy, cell: Cell, output: Path | None, attempt: str | None) -> TrainProven | str:
     """The event that a cell is trained, or why it is not."""
-    proof: TrainProof | str = opened.adapter(cell).prove_training(opened.run(cell), opened.study.agent_steps, output)
+    proof: TrainProof | str = opened.adapter(cell).prove_training(
+        opened.run(cell), opened.study.agent_steps, output, opened.study.task
+    )
     if isinstance(proof, str):
         return proof
     return TrainProven(
@@ -231,22 +233,13 @@ def _wall_seconds(opened: OpenStudy, attempt: AttemptState, sighting: Sighting) 
         return 0.0
     folder = opened.folder.attempt(attempt.name)
     runs = [opened.run(Cell.parse(text)).heartbeat for text in attempt.cells]
-    times = [_modified(path) for path in (folder.output, folder.memory, folder.shim, *runs)]
+    times = [modified(path) or 0.0 for path in (folder.output, folder.memory, folder.shim, *runs)]
     began = attempt.placed if attempt.placed is not None else attempt.started
     return max(0.0, max(times) - began)
 
 
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def faulty_newest(opened: OpenStudy, cell: Cell) -> tuple[CheckpointFolder, str] | None:
+def faulty_newest(opened: OpenStudy, cell: Cell) -> tuple[CheckpointFolder, Unreadable] | None:
     """The newest checkpoint of a native cell and what is wrong with it; None where it is good or there is none."""
     folders = opened.run(cell).checkpoint_folders()
-    if not folders:
-        return None
-    fault = checkpoint_fault(folders[-1])
+    fault = checkpoint_unreadable(folders[-1]) if folders else None
     return (folders[-1], fault) if fault is not None else None

@@ -1,6 +1,7 @@
 """A cache of a long ledger's replay, without ended attempts. The supervisor rebuilds it; the truth never needs it."""
 
 import json
+import os
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from dreamproof import __version__
-from dreamproof.base.files import write_bytes
+from dreamproof.base.files import Unreadable, open_regular, read_file, text_hash, write_text
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
@@ -18,6 +19,7 @@ from dreamproof.study.tally import Tally
 
 FORMAT = f"4 of {__version__}"
 WORTH_EVENTS = 20_000
+INDEX_BYTES = 1 << 30
 PLAIN = (
     "declaration_hash",
     "beside",
@@ -30,6 +32,7 @@ PLAIN = (
     "stop_requested",
     "shutdown",
     "false_alarms",
+    "shortened",
     "event_count",
     "first_event",
     "last_event",
@@ -58,27 +61,37 @@ def write_index(folder: StudyFolder, state: StudyState, position: Position) -> N
         "open_attempts": [_values(attempt) for attempt in state.open_attempts.values()],
         "tally": _values(state.tally),
     }
-    write_bytes(folder.index, json.dumps(value, separators=(",", ":")).encode(), durable=False)
+    body = json.dumps(value, separators=(",", ":"))
+    write_text(folder.index, f"{text_hash(body)}\n{body}", durable=False)
 
 
 def read_index(folder: StudyFolder) -> tuple[StudyState, Position] | None:
     """The cached state and where in the ledger it stands; None where there is none that fits the ledger."""
     try:
-        value = from_json(folder.index.read_bytes(), cache_strings="keys")
+        content = read_file(folder.index, INDEX_BYTES)
+        if isinstance(content, Unreadable):
+            return None
+        digest, _, body = content.decode().partition("\n")
+        if digest != text_hash(body):
+            return None
+        value = from_json(body, cache_strings="keys")
         if value["format"] != FORMAT:
             return None
         position = Position(value["bytes"], value["number"], value["hash"])
         if not _fits(folder.ledger, position):
             return None
         return _restore(value), position
-    except (OSError, ValueError, KeyError, TypeError, IndexError):
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError):
         return None
 
 
 def _fits(ledger: Path, position: Position) -> bool:
     """Whether the ledger's line that ends at the position is the one the cache was made at."""
     ending = f'"hash":"{position.hash}"}}\n'.encode()
-    with ledger.open("rb") as file:
+    opened = open_regular(ledger)
+    if isinstance(opened, Unreadable):
+        return False
+    with os.fdopen(opened, "rb") as file:
         file.seek(max(0, position.size_bytes - len(ending)))
         return file.read(len(ending)) == ending
 

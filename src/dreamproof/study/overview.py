@@ -13,6 +13,7 @@ from dreamproof.study.backends.local import is_gone
 from dreamproof.study.lease import living_holder
 from dreamproof.study.manifests import eval_status, train_status
 from dreamproof.study.opening import OpenStudy
+from dreamproof.study.quarantine import cell_fault
 from dreamproof.study.state import AttemptState
 
 
@@ -34,6 +35,8 @@ class RunningCell:
     reason: str
     place: str = ""
     """Job and node on a cluster, or why it waits."""
+    fault: str = ""
+    """A file of the cell that cannot be read, and why."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Overview:
     missing_evaluate: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
     unproven: dict[str, str] = field(default_factory=dict)
+    quarantined: dict[str, str] = field(default_factory=dict)
+    """By cell: the file that cannot be read, and why."""
     notices: list[str] = field(default_factory=list)
     complete: bool = False
 
@@ -89,6 +94,7 @@ def make_overview(opened: OpenStudy, now: float) -> Overview:
         missing_evaluate,
         _stopped(opened),
         {str(cell.cell): cell.unproven for cell in state.cells.values() if cell.unproven and not cell.proof},
+        _quarantined(opened, running),
         _notices(opened, holder is not None),
         not missing and not missing_evaluate,
     )
@@ -133,6 +139,16 @@ def _stopped(opened: OpenStudy) -> dict[str, str]:
         elif cell.eval_stopped is not None:
             found[str(cell.cell)] = f"evaluation: {cell.eval_stopped}"
     return found
+
+
+def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str]:
+    """What the ledger says and the disk still shows, and what cannot be read of the cells that run."""
+    found: dict[str, str] = {}
+    for cell in opened.state.cells.values():
+        if cell.quarantined is not None:
+            again = "" if cell_fault(opened, cell.cell) else " (it can be read again; the next run goes on with it)"
+            found[str(cell.cell)] = f"{cell.quarantined}{again}"
+    return {one.cell: one.fault for one in running if one.fault} | found
 
 
 def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
@@ -214,4 +230,5 @@ def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: 
         share * study.money.price_per_gpu_hour,
         attempt.liveness or "running",
         attempt.liveness_reason or "",
+        fault=str(reading.fault) if reading.fault is not None else "",
     )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dreamproof.base.errors import BrokenEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
 EvalCell = tuple[Cell, str]
 MOST_DOUBLINGS = 6
 MOST_DOUBLINGS_OF_STUDY = 3
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 @dataclass(slots=True)
@@ -48,6 +53,8 @@ class CellState:
     """Folder of a run made outside the study."""
     source_adapter: str | None = None
     unproven: str | None = None
+    quarantined: str | None = None
+    """File and reason, while a file of the cell cannot be read."""
     eval_running: str | None = None
     eval_deaths: dict[str, int] = field(default_factory=dict)
     eval_fruitless: int = 0
@@ -158,6 +165,8 @@ class StudyState:
     """Attempts that were killed for silence although they were healthy, with the reason to think so."""
     stop_requested: str | None = None
     shutdown: str | None = None
+    shortened: list[str] = field(default_factory=list)
+    """In words: where the ledger was found with fewer events than were recorded."""
     event_count: int = 0
     first_event: float | None = None
     last_event: float | None = None
@@ -188,7 +197,13 @@ class StudyState:
             self.supervisors[-1].last_event = now
         applier = self._appliers.get(row["event"])
         if applier is not None:
-            applier(row)
+            try:
+                applier(row)
+            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                raise BrokenEvidence(
+                    f"event {row.get('n')} of the ledger ({row['event']}) does not fit: {_short(error)}",
+                    "dreamproof verify STUDY; then restore the ledger from a copy",
+                ) from None
 
     def redeclare(self, study: Study) -> None:
         """Lays the matrix of `study` over what is known; nothing known is forgotten."""
@@ -474,6 +489,12 @@ class StudyState:
         cell.fruitless = cell.eval_fruitless = 0
         cell.deaths, cell.eval_deaths = {}, {}
 
+    def _on_cell_quarantined(self, row: Row) -> None:
+        self.known_cell(row["cell"]).quarantined = f"{row['file']} {row['reason']}"
+
+    def _on_cell_released(self, row: Row) -> None:
+        self.known_cell(row["cell"]).quarantined = None
+
     def _on_replica_frozen(self, row: Row) -> None:
         self.known_cell(row["cell"]).frozen = row["reason"]
 
@@ -488,6 +509,10 @@ class StudyState:
         else:
             cell = self.known_cell(row["cell"])
             cell.unproven, cell.source = row["reason"], cell.source or row["source"]
+
+    def _on_ledger_shortened(self, row: Row) -> None:
+        lost = row["recorded"] - row["found"]
+        self.shortened.append(f"event {row['n']}: {lost} events at the end of the ledger were lost before it")
 
     def _on_breaker_tripped(self, row: Row) -> None:
         self.breaker = row["reason"]

@@ -2,14 +2,14 @@
 
 import errno
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import is_full, read_json, unless_full
+from dreamproof.base.files import Fault, is_full, read_json, unless_full
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study import launch, remedy
 from dreamproof.study.backends.api import Backend, Presence, Sighting
@@ -18,6 +18,8 @@ from dreamproof.study.diagnose import Cause
 from dreamproof.study.events import (
     AttemptPlaced,
     BudgetReached,
+    CellQuarantined,
+    CellReleased,
     EvalProven,
     Event,
     FalseAlarm,
@@ -38,6 +40,15 @@ from dreamproof.study.overview import RunningCell, running_cell
 from dreamproof.study.packs import pack_groups
 from dreamproof.study.plan import EVERYTHING, Job, Looks, Selection, find_gap, jobs
 from dreamproof.study.progress import AttemptProgress, CellProgress
+from dreamproof.study.quarantine import (
+    FIRST_LOOK_SECONDS,
+    Quarantine,
+    bare_end,
+    cell_fault,
+    contained,
+    quarantined,
+    quarantined_by,
+)
 from dreamproof.study.stacks import dump_stacks
 from dreamproof.study.state import AttemptState, CellState
 
@@ -117,6 +128,7 @@ class Supervisor:
         self.wall_clock: Callable[[], float] = time.time
         self._wait_until: dict[Cell, float] = {}
         self._kept: dict[Cell, int] = {}
+        self._quarantine = Quarantine()
         self._known_gaps: dict[str, float] = {}
         self._over: list[Watched] = []
         self._manifests = ManifestWriter(opened)
@@ -147,6 +159,9 @@ class Supervisor:
         self.record(*launch.forgotten_proofs(self.opened))
         for attempt in self.state.open_attempts.values():
             self.watched[attempt.name] = self._watch(attempt)
+        for known in self.state.cells.values():
+            if known.quarantined is not None:
+                self._quarantine.add(known.cell, self.monotonic() - FIRST_LOOK_SECONDS)
         self.record(*remedy.overdue_stops(self.state))
 
     @contextmanager
@@ -165,7 +180,9 @@ class Supervisor:
         """Looks at every open attempt and at what people ask for."""
         self._require_place()
         for watched in self.watched.values():
-            watched.sighting = self.backend.look(watched.folder)
+            with self._contained(watched.observer.progress.cells):
+                watched.sighting = self.backend.look(watched.folder)
+        self._release_repaired()
         request = read_json(self.opened.folder.stop_request)
         if self.asked is None and isinstance(request, dict):
             self.ask_to_stop(str(request.get("by", "somebody")))
@@ -185,11 +202,12 @@ class Supervisor:
     def judge(self) -> None:
         """Ends what is over, with its cause; says of the rest whether it lives."""
         for watched in list(self.watched.values()):
-            if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
-                self._end(watched)
-            elif watched.sighting.presence is Presence.RUNNING:
-                self._note_place(watched)
-                self._judge_liveness(watched)
+            with self._contained(watched.observer.progress.cells):
+                if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
+                    self._end(watched)
+                elif watched.sighting.presence is Presence.RUNNING:
+                    self._note_place(watched)
+                    self._judge_liveness(watched)
 
     def remedy(self) -> None:
         """Does something about deaths, stalls, wishes to stop and money."""
@@ -219,7 +237,8 @@ class Supervisor:
         self._starved = True
         for job in jobs(self.state, gap, Looks(self._is_ready, self._kept_steps, self._groups)):
             self._starved = False
-            free -= self._start_job(job)
+            with self._contained(job.cells):
+                free -= self._start_job(job)
             if free <= 0:
                 break
 
@@ -258,7 +277,7 @@ class Supervisor:
             return Ending.SELECTION_DONE if find_gap(self.state) else Ending.COMPLETE
         if self.state.breaker is not None:
             return Ending.BREAKER
-        if self._starved and not self._wait_until:
+        if self._starved and not self._wait_until and not self._quarantine.is_fresh(self.monotonic()):
             return Ending.NOTHING_CAN_RUN
         return None
 
@@ -283,6 +302,22 @@ class Supervisor:
             for watched in self.watched.values()
             for cell, progress in watched.observer.progress.cells.items()
         ]
+
+    def _contained(self, cells: Iterable[Cell]) -> AbstractContextManager[None]:
+        """Whatever the files of some cells provoke ends nothing but the work on these cells."""
+        return contained(lambda error: self._set_apart(quarantined_by(self.opened, list(cells), error)))
+
+    def _set_apart(self, events: Iterable[CellQuarantined]) -> None:
+        now = self.monotonic()
+        self.record(*(event for event in events if self._quarantine.add(Cell.parse(event.cell), now)))
+
+    def _release_repaired(self) -> None:
+        """Lets cells go whose files can be read again."""
+        for cell in self._quarantine.due(self.monotonic()):
+            if cell_fault(self.opened, cell) is None:
+                self.record(CellReleased(str(cell)))
+                self._quarantine.release(cell)
+                self._kept.pop(cell, None)
 
     def _watch(self, attempt: AttemptState) -> Watched:
         folder = self.opened.folder.attempt(attempt.name)
@@ -312,8 +347,10 @@ class Supervisor:
 
     def _end(self, watched: Watched) -> None:
         others = self._others_killed_for_memory(watched)
-        events = settle(self.opened, watched.attempt, watched.sighting, others)
-        self.record(*events)
+        events: list[Event] = []
+        with self._contained(watched.observer.progress.cells):
+            events = settle(self.opened, watched.attempt, watched.sighting, others)
+        self.record(*(events or [bare_end(watched.attempt, watched.sighting)]))
         self._note_false_alarms_of_evaluation(watched.attempt, events)
         del self.watched[watched.attempt.name]
         self._over.append(watched)
@@ -354,6 +391,10 @@ class Supervisor:
             if other is not watched and other.judgement is not None and other.judgement.agent_steps_per_second
         ]
         judgement = watched.observer.observe(self.monotonic(), watched.sighting, other_rates)
+        for cell, progress in watched.observer.progress.cells.items():
+            fault = progress.reading.fault
+            if fault is not None and fault.fault is Fault.BLOCKED:
+                self._set_apart([quarantined(self.opened, cell, fault)])
         before = watched.judgement.state if watched.judgement is not None else State.RUNNING
         watched.judgement = judgement
         if judgement.state is not before:
@@ -431,8 +472,9 @@ class Supervisor:
 
     def _stop(self, watched: Watched, reason: str, grace_seconds: float) -> None:
         if watched.stopping is None:
-            watched.stopping = reason
-            self.backend.stop(watched.folder, reason, grace_seconds)
+            with self._contained(watched.observer.progress.cells):
+                self.backend.stop(watched.folder, reason, grace_seconds)
+                watched.stopping = reason
 
     def _note_wait(self, event: Event) -> None:
         if isinstance(event, Remedy) and event.wait_seconds:
@@ -440,7 +482,7 @@ class Supervisor:
                 self._wait_until[Cell.parse(text)] = self.monotonic() + event.wait_seconds
 
     def _is_ready(self, cell: Cell) -> bool:
-        return cell not in self._wait_until
+        return cell not in self._wait_until and cell not in self._quarantine
 
     def _next_ready_seconds(self) -> float:
         if not self._wait_until or not self._starved:
@@ -461,13 +503,16 @@ class Supervisor:
     def _kept_steps(self, known: CellState) -> int:
         """The step from which a cell goes on; settles its checkpoints the first time it is asked."""
         if known.cell not in self._kept:
-            readiness = launch.ready_cell(self.opened, known.cell)
-            self.record(*readiness.events)
-            self._kept[known.cell] = readiness.kept_agent_steps
-        return self._kept[known.cell]
+            with self._contained([known.cell]):
+                readiness = launch.ready_cell(self.opened, known.cell)
+                self.record(*readiness.events)
+                self._kept[known.cell] = readiness.kept_agent_steps
+        return self._kept.get(known.cell, 0)
 
     def _start_job(self, job: Job) -> bool:
         """Starts one attempt; False where the disk already proves some of the job, which is then planned again."""
+        if any(cell in self._quarantine for cell in job.cells):
+            return False
         if job.work == "train" and any(self.state.trained(self.state.cells[cell]) for cell in job.cells):
             return False
         if job.work == "evaluate":
