@@ -9,6 +9,7 @@ import typer
 
 from dreamproof.base.errors import DreamproofError, ExitCode
 from dreamproof.base.files import is_full
+from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
     check,
     cost,
@@ -100,13 +101,13 @@ def _leave_by_disk(error: OSError) -> None:
         sys.exit(ExitCode.OK)
     if is_full(error):
         _leave(f"no room left on the disk of {place}\n  next: df -h; make room, then the same command again")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EINVAL):
         _leave(f"{place}: {error.strerror}\n  next: ls -ld {place}; then the same command again")
     raise error
 
 
 def _leave(words: str, code: ExitCode = ExitCode.BAD_INPUT) -> NoReturn:
-    print(f"error: {words}", file=sys.stderr)
+    print(f"error: {printable(words)}", file=sys.stderr)
     sys.exit(code)
 
 

@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, table
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text, table
 
 if TYPE_CHECKING:
     from dreamproof.study.opening import OpenStudy
@@ -31,7 +29,7 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
         cells = {"cells": train_rows(opened.state, opened.study), "eval_cells": eval_rows(opened.state)}
         print_json({**overview.as_json(), **cells})
     else:
-        typer.echo(status_text(opened, overview, str(study)))
+        print_text(status_text(opened, overview, str(study)))
 
 
 def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from dreamproof.base.errors import BrokenEvidence
+from dreamproof.base.files import open_own_file
 from dreamproof.base.lines import mend_torn_tail
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ class Ledger:
         self._number = len(self.rows)
         self._previous = self.rows[-1]["hash"] if self.rows else FIRST_PREVIOUS
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._descriptor = open_own_file(path, os.O_WRONLY | os.O_APPEND)
 
     def append(self, event: Event, durable: bool = True) -> Row:
         """Adds one event; durable ones survive a power cut."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamproof.base.files import read_json, write_json
+from dreamproof.base.files import open_own_file, read_json, write_json
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
@@ -51,7 +51,7 @@ class LocalBackend:
 
     def start(self, folder: AttemptFolder) -> None:
         """Starts the shim in a session of its own; its own complaints go into the attempt's output."""
-        with folder.output.open("ab") as output:
+        with os.fdopen(open_own_file(folder.output, os.O_WRONLY | os.O_APPEND), "ab") as output:
             self._remember(folder).popen = subprocess.Popen(
                 [sys.executable, "-m", "dreamproof.study.shim", str(folder.root)],
                 stdin=subprocess.DEVNULL,
