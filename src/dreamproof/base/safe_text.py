@@ -30,8 +30,8 @@ SECRET_VALUE = re.compile(
     r"|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]{8,})|-----BEGIN [A-Z ]*PRIVATE KEY-----|://[^/\s:@]+:[^/\s:@]{3,}@"
 )
 SECRET_SETTING = re.compile(
-    r"(?P<name>\b[\w.-]*(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|passphrase|private[_-]?key)[\w.-]*)"
-    r"(?P<equals>[\"']?\s*[:=]\s*[\"']?|\s+(?=\S*\d))(?P<value>[^\s\"',;]{12,})",
+    r"(?P<name>\b[\w.-]*(?:api[_-]?key|access[_-]?key|secret|token|passw(?:or)?d|passphrase|private[_-]?key))"
+    r"(?P<equals>[\"']?\s*[:=]\s*[\"']?)(?![$<{~/])(?P<value>[^\s\"',;]{12,})",
     re.IGNORECASE,
 )
 BEARER = re.compile(r"\b(?P<kind>Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{12,}")
