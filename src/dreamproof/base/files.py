@@ -4,14 +4,16 @@ import errno
 import hashlib
 import json
 import os
+import secrets
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
+
+from dreamproof.base.safe_text import printable
 
 CHUNK_BYTES = 1 << 20
 JSON_BYTES = 64 << 20
@@ -46,20 +48,43 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def open_own_file(path: Path, flags: int) -> int:
+    """A descriptor of one of our own files, made where it is missing; a planted link, pipe or device is refused.
+
+    The mode is what the user's umask leaves.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a plain file", str(path))
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _new_file_beside(path: Path) -> tuple[int, Path]:
+    """A file that nobody else has, in the same folder."""
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), name
+
+
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     """Replaces `path` atomically; a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, name = _new_file_beside(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
     if durable:
         sync_folder(path.parent)
@@ -95,11 +120,6 @@ class Unreadable:
 
     def __str__(self) -> str:
         return f"{printable(self.path.name)}: {self.reason}"
-
-
-def printable(text: str) -> str:
-    """A text that can be written anywhere: halves of surrogate pairs and NUL become �."""
-    return text.encode("utf-8", "surrogatepass").decode("utf-8", "replace").replace("\0", "�")
 
 
 def unreadable(path: Path, error: OSError | ValueError) -> Unreadable:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import Unreadable, open_regular, parse_json, read_tail
+from dreamproof.base.files import Unreadable, open_own_file, open_regular, parse_json, read_tail
 
 ROWS_BYTES = 64 << 20
 """What is read of a log at most; a file may be larger than memory."""
@@ -59,7 +59,7 @@ def mend_torn_tail(path: Path) -> bool:
     """Cuts an unfinished last line off; True where there was one."""
     if not path.exists() or path.stat().st_size == 0:
         return False
-    with path.open("r+b") as file:
+    with os.fdopen(open_own_file(path, os.O_RDWR), "r+b") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(size - 1)
         if file.read(1) == b"\n":
@@ -79,7 +79,7 @@ def mend_torn_tail(path: Path) -> bool:
 def append_rows(path: Path, rows: list[Any], durable: bool = False) -> None:
     """Appends whole lines in one write."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("ab") as file:
+    with os.fdopen(open_own_file(path, os.O_WRONLY | os.O_APPEND), "ab") as file:
         file.write("".join(map(json_line, rows)).encode())
         if durable:
             file.flush()

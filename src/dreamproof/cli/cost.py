@@ -1,8 +1,6 @@
 """`dreamproof cost`: what the money bought."""
 
-import typer
-
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 
 def cost(study: StudyArgument, json: JsonOption = False) -> None:
@@ -20,7 +18,7 @@ def cost(study: StudyArgument, json: JsonOption = False) -> None:
     preflight = read_json(opened.folder.preflight) or {}
     costs = count(opened.state, time.time(), alive, preflight.get("rates", {}))
     if not json:
-        typer.echo("\n".join(cost_lines(costs)))
+        print_text("\n".join(cost_lines(costs)))
         return
     values = asdict(costs)
     values.pop("study")

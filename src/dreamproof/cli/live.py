@@ -4,6 +4,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from dreamproof.base.safe_text import one_line
+
 if TYPE_CHECKING:
     from rich.live import Live
 
@@ -68,7 +70,7 @@ class View:
 
     def say(self, text: str) -> None:
         """Shows one line."""
-        line = f"{time.strftime('%H:%M:%S')} {text}"
+        line = f"{time.strftime('%H:%M:%S')} {one_line(text)}"
         self._lines = [*self._lines, line][-KEPT_LINES:]
         if self._live is None:
             self._guarded(lambda: print(line, flush=True))

@@ -8,7 +8,8 @@ from typing import Annotated, NoReturn, TextIO, cast
 import typer
 
 from dreamproof.base.errors import DreamproofError, ExitCode
-from dreamproof.base.files import is_full, printable
+from dreamproof.base.files import is_full
+from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
     check,
     cost,
@@ -100,7 +101,7 @@ def _leave_by_disk(error: OSError) -> NoReturn:
     place = printable(str(error.filename or "the study folder"))
     if is_full(error):
         _leave(f"no room left on the disk of {place}\n  next: df -h; make room, then the same command again")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EINVAL):
         _leave(f"{place}: {error.strerror}\n  next: ls -ld {place}; then the same command again")
     reason = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no error number')})"
     _leave(f"{place}: {reason}\n  next: dmesg | tail; then the same command again", ExitCode.UNEXPECTED)

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dreamproof.cli.words import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json
+from dreamproof.cli.words import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.opening import OpenStudy
@@ -36,7 +36,7 @@ def plan(
     if json:
         print_json(facts)
     else:
-        typer.echo(plan_text(opened, facts, str(study)))
+        print_text(plan_text(opened, facts, str(study)))
 
 
 def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamproof.base.errors import BadInput, ExitCode
-from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument
+from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument, print_text
 
 if TYPE_CHECKING:
     from dreamproof.cli.live import View
@@ -175,7 +175,7 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     from dreamproof.study.supervisor import Ending
 
     typer.echo(f"\n{ending.value}\n")
-    typer.echo(status_text(opened, make_overview(opened, time.time()), str(study)))
+    print_text(status_text(opened, make_overview(opened, time.time()), str(study)))
     for name in opened.state.reports:
         if name.endswith("decision.html"):
             typer.echo(f"report      {opened.folder.root / name}")
@@ -197,12 +197,13 @@ def _words_again(study: Path, arms: str | None, seeds: str | None) -> list[str]:
 
 def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
     """Starts the same run in a session of its own and waits until it holds the study."""
+    import os
     import subprocess
     import sys
     import time
 
     from dreamproof.base.errors import Busy
-    from dreamproof.base.files import read_tail
+    from dreamproof.base.files import open_own_file, read_tail
     from dreamproof.study.lease import living_holder
 
     holder = living_holder(opened.folder.lease)
@@ -210,7 +211,7 @@ def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
         raise Busy(f"{study}: supervised by process {holder.process_id}", f"dreamproof watch {study}")
     log = opened.folder.supervisor_log
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with os.fdopen(open_own_file(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "dreamproof.cli.main", *words],
             stdin=subprocess.DEVNULL,
@@ -227,6 +228,6 @@ def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
             return
         time.sleep(0.05)
     if process.poll() == 0:
-        typer.echo(read_tail(log, 4096))
+        print_text(read_tail(log, 4096))
         return
     raise BadInput(f"the run ended at once: {read_tail(log, 2048).strip()}", f"dreamproof run {study}")

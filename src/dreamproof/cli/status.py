@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, table
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text, table
 
 if TYPE_CHECKING:
     from dreamproof.study.opening import OpenStudy
@@ -32,7 +30,7 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
         cells = {"cells": train_rows(opened.state, opened.study), "eval_cells": eval_rows(opened.state)}
         print_json({**overview.as_json(), **cells})
     else:
-        typer.echo(status_text(opened, overview, str(study)))
+        print_text(status_text(opened, overview, str(study)))
 
 
 def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
@@ -120,7 +118,11 @@ def _missing_lines(overview: "Overview") -> list[str]:
 def _stopped_lines(overview: "Overview") -> list[str]:
     apart = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
     lines = [f"stopped     {cell}: {reason}" for cell, reason in overview.stopped.items()]
-    return _shortened(apart) + _shortened(lines) + _shortened([f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()])
+    return (
+        _shortened(apart)
+        + _shortened(lines)
+        + _shortened([f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()])
+    )
 
 
 def _shortened(lines: list[str]) -> list[str]:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 
 def watch(
@@ -32,7 +32,7 @@ def watch(
         else:
             if sys.stdout.isatty() and not once:
                 typer.echo("\x1b[2J\x1b[H", nl=False)
-            typer.echo(status_text(opened, overview, str(study)))
+            print_text(status_text(opened, overview, str(study)))
         if once or overview.supervisor is None or is_gone():
             return
         time.sleep(every)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamproof.base.errors import BadInput
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.opening import OpenStudy
@@ -34,7 +34,7 @@ def why(
     if json:
         print_json(facts)
     else:
-        typer.echo(cell_text(facts, str(study)))
+        print_text(cell_text(facts, str(study)))
 
 
 def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:

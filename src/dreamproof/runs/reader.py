@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from dreamproof.base.files import Fault, Unreadable, content_hash, file_fault, list_folder, load_json, printable
+from dreamproof.base.files import Fault, Unreadable, content_hash, file_fault, list_folder, load_json
 from dreamproof.base.lines import read_rows
+from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import CheckpointFolder, RunFolder, named_agent_steps
 from dreamproof.runs.records import (
     CheckpointRecord,

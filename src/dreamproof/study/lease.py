@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput, Busy
-from dreamproof.base.files import read_json
+from dreamproof.base.files import open_own_file, read_json
 from dreamproof.base.locks import is_locked
 from dreamproof.study.processes import Identity, boot_id, is_alive
 
@@ -56,11 +56,11 @@ class Lease:
         """Takes the lease or raises Busy with the holder's name."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            descriptor = open_own_file(self.path, os.O_RDWR)
         except OSError as error:
             folder = self.path.parent
             raise BadInput(
-                f"{folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
+                f"{error.filename or folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
             ) from None
         try:
             self._lock(descriptor)

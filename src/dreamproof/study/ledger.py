@@ -24,6 +24,7 @@ from dreamproof.base.files import (
     Unreadable,
     encodable,
     file_fault,
+    open_own_file,
     open_regular,
     parse_json,
     read_file,
@@ -214,7 +215,7 @@ class Ledger:
         self._number = len(self.rows)
         self._previous = self.rows[-1]["hash"] if self.rows else FIRST_PREVIOUS
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._descriptor = open_own_file(path, os.O_WRONLY | os.O_APPEND)
         self._size_bytes = os.fstat(self._descriptor).st_size
         self._unsettled = False
         """Whether bytes of a failed write may lie behind the last event."""

@@ -5,7 +5,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.base.files import Unreadable, is_full, printable
+from dreamproof.base.files import Unreadable, is_full
+from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import run_fault
 from dreamproof.study.backends.api import Sighting

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import is_full, read_json
+from dreamproof.base.files import is_full, open_own_file, read_json
 from dreamproof.base.lines import append_rows
 from dreamproof.base.locks import try_lock
 from dreamproof.runs.layout import AttemptFolder
@@ -236,12 +236,13 @@ class Shim:
 
     def _reserve_room(self) -> None:
         """Takes room for the last words and the exit record while there is some: a full disk must not hide itself."""
-        self.folder.exit_reserve.write_bytes(b" " * EXIT_RESERVE_BYTES)
+        with os.fdopen(open_own_file(self.folder.exit_reserve, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(b" " * EXIT_RESERVE_BYTES)
         self._reserve_output()
 
     def _reserve_output(self) -> None:
         """Room beyond the end of the output; raises where the disk is full, not where the disk cannot do it."""
-        with self.folder.output.open("ab") as output:
+        with os.fdopen(open_own_file(self.folder.output, os.O_WRONLY | os.O_APPEND), "ab") as output:
             start = ctypes.c_long(os.fstat(output.fileno()).st_size)
             reserve = ctypes.c_long(OUTPUT_RESERVE_BYTES)
             if LIBC.fallocate(output.fileno(), FALLOC_FL_KEEP_SIZE, start, reserve) != 0:
@@ -309,7 +310,7 @@ def claim(folder: AttemptFolder, value: dict[str, Any]) -> bool:
 def _claim_without_links(folder: AttemptFolder, value: dict[str, Any]) -> bool:
     """The same on disks without hard links; only a kill between the two calls leaves a claim that says nothing."""
     try:
-        descriptor = os.open(folder.shim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(folder.shim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
         return False
     with os.fdopen(descriptor, "wb") as file:
@@ -352,7 +353,7 @@ def _become_command(order: dict[str, Any], command: list[str], output: Path, pip
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = open_own_file(output, os.O_WRONLY | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.chdir(order["working_folder"])

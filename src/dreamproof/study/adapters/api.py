@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from dreamproof.base.files import MOST, Fault, Unreadable, content_hash, list_folder, printable
+from dreamproof.base.files import MOST, Fault, Unreadable, content_hash, list_folder
+from dreamproof.base.safe_text import printable
 from dreamproof.base.words import duration_text
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, load_heartbeat, prove_evaluation

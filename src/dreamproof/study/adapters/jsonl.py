@@ -4,8 +4,8 @@ import os
 import re
 from pathlib import Path
 
-from dreamproof.base.files import printable
 from dreamproof.base.lines import last_rows
+from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import (

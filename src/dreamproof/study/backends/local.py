@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import read_json, write_json
+from dreamproof.base.files import open_own_file, read_json, write_json
 from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.reader import read_exit
@@ -74,7 +74,7 @@ class LocalBackend:
 
     def start(self, folder: AttemptFolder) -> None:
         """Starts the shim in a session of its own; its own complaints go into the attempt's output."""
-        with folder.output.open("ab") as output:
+        with os.fdopen(open_own_file(folder.output, os.O_WRONLY | os.O_APPEND), "ab") as output:
             self._remember(folder).popen = subprocess.Popen(
                 [sys.executable, "-m", "dreamproof.study.shim", str(folder.root)],
                 stdin=subprocess.DEVNULL,
