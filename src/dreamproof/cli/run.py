@@ -168,14 +168,13 @@ def _hearing_signals(supervisor: "Supervisor") -> Iterator[None]:
 
 def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     """Says how the study stands and leaves with the exit code of the ending."""
-    import time
-
     from dreamproof.cli.status import status_text
+    from dreamproof.study.clock import read_moment
     from dreamproof.study.overview import make_overview
     from dreamproof.study.supervisor import Ending
 
     typer.echo(f"\n{ending.value}\n")
-    typer.echo(status_text(opened, make_overview(opened, time.time()), str(study)))
+    typer.echo(status_text(opened, make_overview(opened, read_moment()), str(study)))
     for name in opened.state.reports:
         if name.endswith("decision.html"):
             typer.echo(f"report      {opened.folder.root / name}")

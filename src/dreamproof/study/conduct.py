@@ -8,7 +8,7 @@ from pathlib import Path
 from dreamproof import __version__
 from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence
-from dreamproof.base.files import write_bytes, write_text
+from dreamproof.base.files import unless_full, write_bytes, write_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
@@ -25,6 +25,7 @@ from dreamproof.study.events import (
     ReportWritten,
     StudyDeclared,
     SupervisorEnded,
+    SupervisorLost,
     SupervisorStarted,
 )
 from dreamproof.study.finish import Shutdown, shutdown_reason
@@ -51,6 +52,9 @@ def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
             state = StudyState.replay(ledger.rows)
         ledger.rows.clear()
         opened.state = state
+        if state.supervisor is not None and state.supervisor.ended is None:
+            with unless_full():
+                record(opened, ledger, SupervisorLost())
         try:
             yield ledger
         finally:

@@ -65,6 +65,22 @@ class SupervisorEnded(Event):
 
 
 @dataclass(frozen=True)
+class SupervisorLost(Event):
+    """The newest supervisor left no end on record, and its lease was free; its time ends with its own last event."""
+
+    name: ClassVar[str] = "supervisor_lost"
+
+
+@dataclass(frozen=True)
+class ClockJumped(Event):
+    """The wall clock moved otherwise than time passed: `suspended`, or `clock_set` (negative: set back). Not billed."""
+
+    name: ClassVar[str] = "clock_jumped"
+    kind: str
+    seconds: float
+
+
+@dataclass(frozen=True)
 class PreflightPassed(Event):
     name: ClassVar[str] = "preflight_passed"
     fingerprint: str

@@ -6,7 +6,6 @@ import gc
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from pydantic_core import from_json
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.lines import mend_torn_tail
+from dreamproof.study.clock import Moment, jumps_between, moment_fields, moment_of, read_moment
+from dreamproof.study.events import ClockJumped
 
 if TYPE_CHECKING:
     from dreamproof.study.events import Event, Row
@@ -109,36 +110,46 @@ def collector_paused() -> Iterator[None]:
 class Ledger:
     """The open ledger of the one supervisor that holds the lease."""
 
-    def __init__(self, path: Path, wall_clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, clock: Callable[[], Moment] = read_moment) -> None:
         self.path = path
-        self._wall_clock = wall_clock
+        self._clock = clock
         self.mended = mend_torn_tail(path)
         self.rows = read_ledger(path)
         self._number = len(self.rows)
         self._previous = self.rows[-1]["hash"] if self.rows else FIRST_PREVIOUS
+        self._last_moment = moment_of(self.rows[-1]) if self.rows else None
+        newest = {row["boot"]: row for row in self.rows if "boot" in row}
+        self._last_moments = {boot: moment_of(row) for boot, row in newest.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
     def append(self, event: Event, durable: bool = True) -> Row:
         """Adds one event; durable ones survive a power cut."""
-        return self.append_all([event], durable)[0]
+        return self.append_all([event], durable)[-1]
 
     def append_all(self, events: list[Event], durable: bool = True) -> list[Row]:
-        """Adds events in one write, so that all or (when torn) the first ones stand."""
+        """Adds events in one write, so that all or (when torn) the first ones stand; a clock jump comes first."""
         rows, lines = [], []
         number, previous = self._number, self._previous
-        for event in events:
+        moment = self._clock()
+        for event in [*self._clock_jumps(moment), *events]:
             number += 1
-            row = {"n": number, "t": round(self._wall_clock(), 6), **event.row(), "prev": previous}
+            row = {"n": number, **moment_fields(moment), **event.row(), "prev": previous}
             line, previous = sealed_line(row)
             row["hash"] = previous
             rows.append(row)
             lines.append(line)
         self._write(b"".join(lines))
         self._number, self._previous = number, previous
+        self._last_moment = self._last_moments[moment.boot] = moment
         if durable:
             os.fsync(self._descriptor)
         return rows
+
+    def _clock_jumps(self, moment: Moment) -> list[Event]:
+        """What happened to the clocks since the last event, for the record: it is never billed."""
+        before = self._last_moments.get(moment.boot, self._last_moment)
+        return [ClockJumped(*jump) for jump in jumps_between(before, moment)] if before is not None else []
 
     def _write(self, content: bytes) -> None:
         size = os.fstat(self._descriptor).st_size
