@@ -10,6 +10,7 @@ from benchmarks.small_study import declare
 from dreamproof.base.files import write_json
 from dreamproof.base.lines import append_rows
 from dreamproof.runs.layout import AttemptFolder, Cell
+from dreamproof.runs.writer import RunWriter
 from dreamproof.study import conduct, evidence
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.clock import read_moment
