@@ -34,6 +34,7 @@ def event_line(row: "Row") -> str | None:
         "cell_reopened": "{cell} opened again",
         "breaker_tripped": "breaker: {reason}",
         "stop_requested": "asked to stop by {by}",
+        "clock_jumped": "{reason}: not billed",
         "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
         "proof_lost": "{cell}: proof lost: {reason}",
         "replica_frozen": "{cell} is no longer finite: {reason}",

@@ -16,7 +16,7 @@ from pydantic_core import from_json
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.lines import mend_torn_tail
-from dreamproof.study.clock import Moment, jumps_between, moment_fields, moment_of, read_moment
+from dreamproof.study.clock import Moment, jump_text, jumps_between, moment_fields, moment_of, read_moment
 from dreamproof.study.events import ClockJumped
 
 if TYPE_CHECKING:
@@ -149,7 +149,8 @@ class Ledger:
     def _clock_jumps(self, moment: Moment) -> list[Event]:
         """What happened to the clocks since the last event, for the record: it is never billed."""
         before = self._last_moments.get(moment.boot, self._last_moment)
-        return [ClockJumped(*jump) for jump in jumps_between(before, moment)] if before is not None else []
+        jumps = jumps_between(before, moment) if before is not None else []
+        return [ClockJumped(jump.kind, jump.seconds, jump_text(jump.kind, jump.seconds)) for jump in jumps]
 
     def _write(self, content: bytes) -> None:
         size = os.fstat(self._descriptor).st_size

@@ -173,6 +173,11 @@ class StudyState:
     reports: list[str] = field(default_factory=list)
     stop_requested: str | None = None
     shutdown: str | None = None
+    shutdown_boot: str | None = None
+    """The boot in which the last shutdown command was started, until new work begins."""
+    shutdown_done: bool = False
+    """Whether a shutdown succeeded after the newest work."""
+    shutdown_failed: bool = False
     event_count: int = 0
     first_event: float | None = None
     last_event: float | None = None
@@ -307,6 +312,7 @@ class StudyState:
         identity = {key: row.get(key) for key in ("boot_id", "process_id", "start_ticks", "host", "version", "commit")}
         now = self.last_moment or moment_of(row)
         self.supervisors.append(SupervisorSpan(row["t"], identity, row["t"], began=now, last_seen=now))
+        self._note_restart(now.boot)
         self.quick_failures = 0
         self.breaker = self.budget_reached = self.stop_requested = None
 
@@ -338,6 +344,7 @@ class StudyState:
             row.get("micro_batches", 1),
         )
         attempt.began = self.last_moment or moment_of(row)
+        self.shutdown_boot, self.shutdown_done, self.shutdown_failed = None, False, False
         self.attempts[name] = self.open_attempts[name] = attempt
         for text in attempt.cells:
             cell = self._known.get(text) or self.known_cell(text)
@@ -523,8 +530,26 @@ class StudyState:
     def _on_shutdown_cancelled(self, row: Row) -> None:
         self.shutdown = f"cancelled by {row['by']}"
 
+    def _on_shutdown_refused(self, row: Row) -> None:
+        self.shutdown = f"refused: {row['reason']}"
+
+    def _on_shutdown_started(self, row: Row) -> None:
+        self.shutdown = f"started: {' '.join(row['command'])}"
+        self.shutdown_boot = self.last_moment.boot if self.last_moment is not None else ""
+
     def _on_shutdown_done(self, row: Row) -> None:
-        self.shutdown = "done"
+        unseen = row.get("evidence") == []
+        self.shutdown = "done: the command returned 0, nothing showed that the machine stops" if unseen else "done"
+        self.shutdown_done, self.shutdown_failed = True, False
+
+    def _on_shutdown_failed(self, row: Row) -> None:
+        self.shutdown = f"FAILED, this machine stayed on: {'; '.join(row['evidence'])}"
+        self.shutdown_boot, self.shutdown_failed = None, True
+
+    def _note_restart(self, boot: str) -> None:
+        """A machine that was started again since did stop."""
+        if self.shutdown_boot is not None and not self.shutdown_done and self.shutdown_boot != boot:
+            self.shutdown, self.shutdown_done = "done: the machine was started again since", True
 
     def _on_report_written(self, row: Row) -> None:
         self.reports = row["files"]
