@@ -14,6 +14,7 @@ from dreamproof.runs.writer import RunWriter
 from dreamproof.study import conduct
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.budget import REPORT_SECONDS
+from dreamproof.study.clock import Moment
 from dreamproof.study.events import AttemptEnded, AttemptStarted
 from dreamproof.study.ledger import Ledger
 from dreamproof.study.opening import OpenStudy, open_study
@@ -74,7 +75,7 @@ class Stage:
         self.backend = ScriptedBackend()
         self.supervisor = Supervisor(self.opened, self.ledger, self.backend, options or Options())
         self.supervisor.monotonic = lambda: self.backend.now
-        self.supervisor.wall_clock = lambda: self.backend.now
+        self.supervisor.read_moment = lambda: Moment(self.backend.now)
 
     def train(self, cell: str, steps: int = 20) -> None:
         """Leaves a good checkpoint of a cell on disk."""
@@ -368,7 +369,7 @@ def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
         tmp_path, money={"price_per_gpu_hour": 3600.0, "budget": 1e6}, liveness={"stalled_after_seconds": 60.0}
     )
     jumps = iter([1e9, -1e9, 5.0, 1e12] * 100)
-    stage.supervisor.wall_clock = lambda: next(jumps)
+    stage.supervisor.read_moment = lambda: Moment(next(jumps))
     beats = iter(range(1, 1000))
 
     def progress() -> None:

@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     BUSY = 5
     BROKEN_EVIDENCE = 6
     BUDGET_REACHED = 7
+    SHUTDOWN_FAILED = 8
     INTERRUPTED = 130
 
 

@@ -39,6 +39,7 @@ def event_line(row: "Row") -> str | None:
         "ledger_shortened": "the ledger ended after event {found}, and {recorded} were recorded",
         "breaker_tripped": "breaker: {reason}",
         "stop_requested": "asked to stop by {by}",
+        "clock_jumped": "{reason}: not billed",
         "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
         "proof_lost": "{cell}: proof lost: {reason}",
         "false_alarm": "false alarm: {reason}",

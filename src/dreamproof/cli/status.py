@@ -17,13 +17,12 @@ MOST_ROWS = 40
 
 def status(study: StudyArgument, json: JsonOption = False) -> None:
     """Show the whole declared matrix: proven, running, missing."""
-    import time
-
+    from dreamproof.study.clock import read_moment
     from dreamproof.study.opening import open_study
     from dreamproof.study.overview import make_overview
 
     opened = open_study(study, numbers_only=True)
-    overview = make_overview(opened, time.time())
+    overview = make_overview(opened, read_moment())
     if json:
         from dreamproof.study.manifests import eval_rows, train_rows
 

@@ -20,13 +20,14 @@ def watch(
 
     from dreamproof.cli.output import is_gone
     from dreamproof.cli.status import status_text
+    from dreamproof.study.clock import read_moment
     from dreamproof.study.opening import open_study
     from dreamproof.study.overview import make_overview
 
     gc.enable()
     while True:
         opened = open_study(study, numbers_only=True)
-        overview = make_overview(opened, time.time())
+        overview = make_overview(opened, read_moment())
         if json:
             print_json(overview.as_json())
         else:

@@ -281,9 +281,24 @@ class AtEnd(Settings):
     """What happens when nothing is left to do."""
 
     action: Literal["nothing", "shutdown"] = "nothing"
-    command: list[str] = Field(default=["shutdown", "-h", "now"], min_length=1)
+    commands: list[Annotated[list[str], Field(min_length=1)]] = Field(
+        default=[["shutdown", "-h", "now"], ["systemctl", "poweroff"], ["poweroff"]],
+        min_length=1,
+        description="tried one after the other until one returns 0; 'command: [...]' is a chain of one",
+    )
     grace_seconds: float = Field(300.0, ge=0, description="cancelled in this time by the file 'keep-running' or Ctrl-C")
+    timeout_seconds: float = Field(60.0, gt=0, description="a command that takes longer is killed, the next is tried")
+    confirm_seconds: float = Field(15.0, ge=0, description="how long signs are looked for that the machine stops")
     idle_minutes: float | None = Field(None, gt=0, description="also after so long without anything that can run")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_command(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "command" not in value:
+            return value
+        if "commands" in value:
+            raise ValueError("'command' and 'commands' both stand here; a chain of one needs only 'command'")
+        return {**{key: part for key, part in value.items() if key != "command"}, "commands": [value["command"]]}
 
 
 class Study(Settings):

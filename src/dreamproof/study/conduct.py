@@ -9,7 +9,7 @@ from pathlib import Path
 from dreamproof import __version__
 from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
-from dreamproof.base.files import read_json, write_bytes, write_text
+from dreamproof.base.files import read_json, unless_full, write_bytes, write_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
@@ -27,9 +27,10 @@ from dreamproof.study.events import (
     StopRequested,
     StudyDeclared,
     SupervisorEnded,
+    SupervisorLost,
     SupervisorStarted,
 )
-from dreamproof.study.finish import Shutdown, shutdown_reason
+from dreamproof.study.finish import Shutdown, shutdown_reason, signs_of_stopping
 from dreamproof.study.lease import Lease
 from dreamproof.study.ledger import Ledger, collector_paused
 from dreamproof.study.manifests import ManifestWriter
@@ -38,6 +39,7 @@ from dreamproof.study.packs import pack_groups
 from dreamproof.study.plan import changes_of_meaning, declaration_changes
 from dreamproof.study.preflight import Preflight, check_arms, fingerprint
 from dreamproof.study.processes import Identity
+from dreamproof.study.running_studies import other_studies, registered
 from dreamproof.study.state import StudyState
 from dreamproof.study.supervisor import Ending, Options, Supervisor
 
@@ -55,8 +57,12 @@ def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
             state = StudyState.replay(ledger.rows)
         ledger.rows.clear()
         opened.state = state
+        if state.supervisor is not None and state.supervisor.ended is None:
+            with unless_full():
+                record(opened, ledger, SupervisorLost())
         try:
-            yield ledger
+            with registered(opened.folder.root, lambda: bool(opened.state.open_attempts)):
+                yield ledger
         finally:
             ledger.close()
     finally:
@@ -233,9 +239,14 @@ WriteReports = Callable[[OpenStudy], list[Path]]
 
 
 def finish(
-    opened: OpenStudy, supervisor: Supervisor, ending: Ending, say: Say, write_reports: WriteReports | None
+    opened: OpenStudy,
+    supervisor: Supervisor,
+    ending: Ending,
+    say: Say,
+    write_reports: WriteReports | None,
+    shutdown_again: bool = False,
 ) -> None:
-    """Reports, then the shutdown that the study may ask for; no shutdown without reports."""
+    """Reports, then the shutdown that the study may ask for: once after the newest work, and not without reports."""
     supervisor.finishing = True
     if ending is Ending.LEFT:
         return
@@ -244,9 +255,17 @@ def finish(
         supervisor.record(ReportWritten([opened.folder.relative(path) for path in files]))
         say(f"reports: {opened.folder.reports}")
     reason = shutdown_reason(opened, ending) if write_reports is not None else None
-    if reason is not None:
-        idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
-        Shutdown(opened, supervisor.record, say).carry_out(reason, idle)
+    if reason is None:
+        return
+    if opened.state.shutdown_done and not shutdown_again:
+        say("no shutdown: there was one since the newest work; run --shutdown-again does it once more")
+        return
+
+    def signs() -> set[str]:
+        return signs_of_stopping() | ({"this process was asked to end"} if supervisor.leave else set())
+
+    idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
+    Shutdown(opened, supervisor.record, say, others=other_studies, signs=signs).carry_out(reason, idle)
 
 
 def write_manifests(opened: OpenStudy) -> None:

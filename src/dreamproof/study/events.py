@@ -65,6 +65,23 @@ class SupervisorEnded(Event):
 
 
 @dataclass(frozen=True)
+class SupervisorLost(Event):
+    """The newest supervisor left no end on record, and its lease was free; its time ends with its own last event."""
+
+    name: ClassVar[str] = "supervisor_lost"
+
+
+@dataclass(frozen=True)
+class ClockJumped(Event):
+    """The wall clock moved otherwise than time passed: `suspended`, or `clock_set` (negative: set back). Not billed."""
+
+    name: ClassVar[str] = "clock_jumped"
+    kind: str
+    seconds: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class PreflightPassed(Event):
     name: ClassVar[str] = "preflight_passed"
     fingerprint: str
@@ -311,10 +328,38 @@ class ShutdownCancelled(Event):
 
 
 @dataclass(frozen=True)
+class ShutdownRefused(Event):
+    """The machine is still needed, or the evidence is broken."""
+
+    name: ClassVar[str] = "shutdown_refused"
+    reason: str
+
+
+@dataclass(frozen=True)
+class ShutdownStarted(Event):
+    """Stands before the command runs, which may end everything at once."""
+
+    name: ClassVar[str] = "shutdown_started"
+    command: list[str]
+
+
+@dataclass(frozen=True)
 class ShutdownDone(Event):
+    """The command returned 0; `evidence` is what showed that the machine stops, where anything did."""
+
     name: ClassVar[str] = "shutdown_done"
     command: list[str]
     exit_code: int | None = None
+    evidence: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class ShutdownFailed(Event):
+    """No command of the chain succeeded: the machine is still on."""
+
+    name: ClassVar[str] = "shutdown_failed"
+    evidence: list[str]
+    """By command: why it failed."""
 
 
 @dataclass(frozen=True)

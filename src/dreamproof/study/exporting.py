@@ -18,6 +18,7 @@ from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.study import cost
 from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.clock import read_moment
 from dreamproof.study.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.state import AttemptState
@@ -125,7 +126,7 @@ def _episode_rows(opened: OpenStudy) -> Iterator[Row]:
 
 
 def _cost_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
-    counted = cost.count(opened.state, now)
+    counted = cost.count(opened.state, read_moment()._replace(unix_seconds=now))
     for cell, part in counted.cells.items():
         yield {
             "cell": cell,

@@ -9,7 +9,6 @@ import gc
 import hashlib
 import json
 import os
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +30,8 @@ from dreamproof.base.files import (
     unreadable,
 )
 from dreamproof.base.lines import mend_torn_tail
-from dreamproof.study.events import LedgerShortened
+from dreamproof.study.clock import Moment, jump_text, jumps_between, moment_fields, moment_of, read_moment
+from dreamproof.study.events import ClockJumped, LedgerShortened
 
 if TYPE_CHECKING:
     from dreamproof.study.events import Event, Row
@@ -204,9 +204,9 @@ class _HeadFile:
 class Ledger:
     """The open ledger of the one supervisor that holds the lease."""
 
-    def __init__(self, path: Path, wall_clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, path: Path, clock: Callable[[], Moment] = read_moment) -> None:
         self.path = path
-        self._wall_clock = wall_clock
+        self._clock = clock
         fault = file_fault(path)
         if fault is not None:
             raise _broken(path, fault.reason)
@@ -214,6 +214,9 @@ class Ledger:
         self.rows = read_ledger(path)
         self._number = len(self.rows)
         self._previous = self.rows[-1]["hash"] if self.rows else FIRST_PREVIOUS
+        self._last_moment = moment_of(self.rows[-1]) if self.rows else None
+        newest = {row["boot"]: row for row in self.rows if "boot" in row}
+        self._last_moments = {boot: moment_of(row) for boot, row in newest.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
         self._descriptor = open_own_file(path, os.O_WRONLY | os.O_APPEND)
         self._size_bytes = os.fstat(self._descriptor).st_size
@@ -229,7 +232,7 @@ class Ledger:
             raise _broken(path, before.reason)
         self._head = _HeadFile(path)
         if isinstance(before, Head) and before.number > self._number:
-            self.rows.append(self.append(LedgerShortened(before.number, self._number)))
+            self.rows += self.append_all([LedgerShortened(before.number, self._number)])
         elif self.rows:
             self._record_head()
 
@@ -238,15 +241,19 @@ class Ledger:
 
     def append(self, event: Event, durable: bool = True) -> Row:
         """Adds one event; durable ones survive a power cut."""
-        return self.append_all([event], durable)[0]
+        return self.append_all([event], durable)[-1]
 
     def append_all(self, events: list[Event], durable: bool = True) -> list[Row]:
-        """Adds events in one write: all of them, or LedgerFailure and none. A power cut may leave the first ones."""
+        """Adds events in one write: all of them, or LedgerFailure and none; a clock jump comes first.
+
+        A power cut may leave the first ones.
+        """
         rows, lines = [], []
         number, previous = self._number, self._previous
-        for event in events:
+        moment = self._clock()
+        for event in [*self._clock_jumps(moment), *events]:
             number += 1
-            row = encodable({"n": number, "t": round(self._wall_clock(), 6), **event.row(), "prev": previous})
+            row = encodable({"n": number, **moment_fields(moment), **event.row(), "prev": previous})
             line, previous = sealed_line(row)
             row["hash"] = previous
             rows.append(row)
@@ -256,11 +263,18 @@ class Ledger:
         except OSError as error:
             raise LedgerFailure(error.errno, error.strerror, str(self.path)) from error
         self._number, self._previous = number, previous
+        self._last_moment = self._last_moments[moment.boot] = moment
         if durable:
             # A head that lags behind the ledger hides nothing that is there; `close` insists on it.
             with suppress(OSError):
                 self._record_head()
         return rows
+
+    def _clock_jumps(self, moment: Moment) -> list[Event]:
+        """What happened to the clocks since the last event, for the record: it is never billed."""
+        before = self._last_moments.get(moment.boot, self._last_moment)
+        jumps = jumps_between(before, moment) if before is not None else []
+        return [ClockJumped(jump.kind, jump.seconds, jump_text(jump.kind, jump.seconds)) for jump in jumps]
 
     def _write(self, content: bytes, durable: bool) -> None:
         """Writes all of `content` or takes back what was written of it."""

@@ -10,6 +10,8 @@ from dreamproof.study import cluster
 from dreamproof.study.adapters.api import Reading
 from dreamproof.study.backends.api import Placement
 from dreamproof.study.backends.local import is_gone
+from dreamproof.study.clock import Moment, jump_text
+from dreamproof.study.cost import open_seconds
 from dreamproof.study.lease import living_holder
 from dreamproof.study.manifests import eval_status, train_status
 from dreamproof.study.opening import OpenStudy
@@ -64,7 +66,7 @@ class Overview:
         return asdict(self)
 
 
-def make_overview(opened: OpenStudy, now: float) -> Overview:
+def make_overview(opened: OpenStudy, now: Moment) -> Overview:
     """How the study stands at this time."""
     state, study = opened.state, opened.study
     holder = living_holder(opened.folder.lease)
@@ -166,10 +168,13 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         notices.append(f"budget reached with {state.budget_reached:g} spent")
     if state.shutdown is not None:
         notices.append(f"shutdown {state.shutdown}")
+    if state.clock_jumps:
+        last = state.clock_jumps[-1]
+        notices.append(f"{jump_text(last.kind, last.seconds)}; not billed")
     return notices
 
 
-def running_cells(opened: OpenStudy, now: float, supervised: bool) -> list[RunningCell]:
+def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
     """Every cell of every open attempt, read from its run folder; what nobody watches is looked at here."""
     found: list[RunningCell] = []
     if opened.study.backend.kind == "slurm":
@@ -188,7 +193,7 @@ def _gone(running: RunningCell) -> RunningCell:
     return replace(running, liveness="dead", reason=reason, agent_steps_per_second=None, seconds_left=None)
 
 
-def _running_on_cluster(opened: OpenStudy, now: float, supervised: bool) -> list[RunningCell]:
+def _running_on_cluster(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
     """The same on a cluster: the scheduler says where each attempt is, whoever asks."""
     places = cluster.placements(opened, supervised)
     found: list[RunningCell] = []
@@ -201,18 +206,17 @@ def _running_on_cluster(opened: OpenStudy, now: float, supervised: bool) -> list
     return found
 
 
-def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: float) -> RunningCell:
+def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: Moment) -> RunningCell:
     adapter = opened.adapter(cell)
     output = opened.folder.attempt(attempt.name).output
     read = adapter.read if attempt.work == "train" else adapter.read_evaluation
     return running_cell(opened, attempt, cell, read(opened.run(cell), output), now)
 
 
-def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: float) -> RunningCell:
+def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: Moment) -> RunningCell:
     """One cell of an open attempt from a reading of its run folder."""
     study = opened.study
-    began = attempt.started if study.backend.kind == "local" else attempt.placed
-    wall = max(0.0, now - began) if began is not None else 0.0
+    wall = open_seconds(opened.state, attempt, now)
     done = reading.agent_steps - attempt.from_agent_steps.get(str(cell), 0)
     rate = done / wall if attempt.work == "train" and done > 0 and wall > 0 else None
     left = (study.agent_steps - reading.agent_steps) / rate if rate else None

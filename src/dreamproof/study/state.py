@@ -10,6 +10,7 @@ from dreamproof.base.errors import BrokenEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
+from dreamproof.study.clock import BOOT_DIGITS, NOT_KNOWN, Moment, Timeline, moment_of
 from dreamproof.study.tally import Tally
 
 if TYPE_CHECKING:
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 EvalCell = tuple[Cell, str]
 MOST_DOUBLINGS = 6
 MOST_DOUBLINGS_OF_STUDY = 3
+NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")
+"""Events that do not show that the supervisor before them was still there."""
 
 
 def _short(error: Exception) -> str:
@@ -113,6 +116,11 @@ class AttemptState:
     cancelled_outside: bool = False
     killed_for: str | None = None
     """Which evidence had it killed: stopped, deadlock or silent."""
+    began: Moment = NOT_KNOWN
+    """`started` by all clocks."""
+    placed_at: Moment | None = None
+    """`placed` by all clocks."""
+    ended_at: Moment | None = None
 
     @property
     def open(self) -> bool:
@@ -138,6 +146,23 @@ class SupervisorSpan:
     last_event: float
     ended: float | None = None
     reason: str | None = None
+    began: Moment = NOT_KNOWN
+    """`started` by all clocks, as `last_seen` is for `last_event` and `ended`."""
+    last_seen: Moment = NOT_KNOWN
+
+    @property
+    def boot(self) -> str:
+        """The boot of the machine on which it ran."""
+        return self.began.boot
+
+
+@dataclass(frozen=True)
+class ClockJump:
+    """A mark of the ledger: the wall clock moved otherwise than time passed."""
+
+    unix_seconds: float
+    kind: str
+    seconds: float
 
 
 @dataclass
@@ -167,9 +192,17 @@ class StudyState:
     shutdown: str | None = None
     shortened: list[str] = field(default_factory=list)
     """In words: where the ledger was found with fewer events than were recorded."""
+    shutdown_boot: str | None = None
+    """The boot in which the last shutdown command was started, until new work begins."""
+    shutdown_done: bool = False
+    """Whether a shutdown succeeded after the newest work."""
+    shutdown_failed: bool = False
     event_count: int = 0
     first_event: float | None = None
     last_event: float | None = None
+    last_moment: Moment | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    clock_jumps: list[ClockJump] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._known: dict[str, CellState] = {}
@@ -193,8 +226,10 @@ class StudyState:
         if self.first_event is None:
             self.first_event = now
         self.last_event = now
-        if self.supervisors and self.supervisors[-1].ended is None and row["event"] != "supervisor_started":
-            self.supervisors[-1].last_event = now
+        self.last_moment = moment_of(row, self._boot(row))
+        self.timeline.take(self.last_moment)
+        if self.supervisors and self.supervisors[-1].ended is None and row["event"] not in NOT_OF_THE_SUPERVISOR:
+            self.supervisors[-1].last_event, self.supervisors[-1].last_seen = now, self.last_moment
         applier = self._appliers.get(row["event"])
         if applier is not None:
             try:
@@ -204,6 +239,23 @@ class StudyState:
                     f"event {row.get('n')} of the ledger ({row['event']}) does not fit: {_short(error)}",
                     "dreamproof verify STUDY; then restore the ledger from a copy",
                 ) from None
+
+    def _boot(self, row: Row) -> str:
+        """The boot of a row that does not say it: its supervisor's."""
+        if row["event"] == "supervisor_started":
+            return str(row["boot_id"])[:BOOT_DIGITS]
+        open_one = self.supervisors and self.supervisors[-1].ended is None
+        return self.supervisors[-1].boot if open_one else ""
+
+    def attempt_span(self, attempt: AttemptState, now: Moment) -> tuple[float, float]:
+        """When an attempt ran, on the line of its boot: as long as it is billed, up to `now` while it is open."""
+        start = self.timeline.seconds(attempt.began)
+        if attempt.ended_at is None or attempt.wall_seconds is None:
+            return start, max(start, self.timeline.reach(attempt.began.boot, now))
+        if attempt.ended_at.boot == attempt.began.boot:
+            # A start that a torn ledger lost is recorded again later than it was.
+            start = min(start, self.timeline.seconds(attempt.ended_at) - attempt.wall_seconds)
+        return start, start + attempt.wall_seconds
 
     def redeclare(self, study: Study) -> None:
         """Lays the matrix of `study` over what is known; nothing known is forgotten."""
@@ -275,12 +327,17 @@ class StudyState:
         self.changes.append(row)
         self.redeclare(Study.model_validate(row["declaration"]))
 
-    def _on_supervisor_started(self, row: Row) -> None:
+    def _on_supervisor_lost(self, row: Row) -> None:
         if self.supervisors and self.supervisors[-1].ended is None:
             self.supervisors[-1].ended = self.supervisors[-1].last_event
             self.supervisors[-1].reason = "no end on record"
+
+    def _on_supervisor_started(self, row: Row) -> None:
+        self._on_supervisor_lost(row)
         identity = {key: row.get(key) for key in ("boot_id", "process_id", "start_ticks", "host", "version", "commit")}
-        self.supervisors.append(SupervisorSpan(row["t"], identity, row["t"]))
+        now = self.last_moment or moment_of(row)
+        self.supervisors.append(SupervisorSpan(row["t"], identity, row["t"], began=now, last_seen=now))
+        self._note_restart(now.boot)
         self.quick_failures = 0
         self.breaker = self.budget_reached = self.stop_requested = None
 
@@ -288,6 +345,9 @@ class StudyState:
         if self.supervisors:
             self.supervisors[-1].ended = row["t"]
             self.supervisors[-1].reason = row["reason"]
+
+    def _on_clock_jumped(self, row: Row) -> None:
+        self.clock_jumps.append(ClockJump(row["t"], row["kind"], row["seconds"]))
 
     def _on_preflight_passed(self, row: Row) -> None:
         self.preflight_fingerprint, self.preflight_failure = row["fingerprint"], None
@@ -308,6 +368,8 @@ class StudyState:
             row.get("pack_cells", 1),
             row.get("micro_batches", 1),
         )
+        attempt.began = self.last_moment or moment_of(row)
+        self.shutdown_boot, self.shutdown_done, self.shutdown_failed = None, False, False
         self.attempts[name] = self.open_attempts[name] = attempt
         for text in attempt.cells:
             cell = self._known.get(text) or self.known_cell(text)
@@ -325,6 +387,7 @@ class StudyState:
         attempt = self.attempts.get(row["attempt"])
         if attempt is not None and attempt.open:
             attempt.placed, attempt.job, attempt.nodes = row["t"], row["job"], row["nodes"]
+            attempt.placed_at = self.last_moment
             attempt.queue_seconds = row.get("queue_seconds", 0.0)
 
     def _on_attempt_ended(self, row: Row) -> None:
@@ -333,6 +396,7 @@ class StudyState:
             return
         self.open_attempts.pop(attempt.name, None)
         attempt.ended, attempt.cause = row["t"], row["cause"]
+        attempt.ended_at = self.last_moment or moment_of(row)
         attempt.transient = row.get("transient", False)
         attempt.evidence, attempt.wall_seconds = row["evidence"], row["wall_seconds"]
         attempt.reached_agent_steps = row["reached_agent_steps"]
@@ -357,7 +421,7 @@ class StudyState:
     def _tally(self, attempt: AttemptState, seconds: float) -> None:
         tally = self.tally
         tally.busy_ms += max(0, round(seconds * 1000)) if attempt.cells else 0
-        tally.add_span(attempt.started, attempt.started + seconds)
+        tally.add_span(attempt.began.boot, *self.attempt_span(attempt, attempt.began))
         if attempt.work == "train":
             for text in attempt.cells if seconds else ():
                 gained = attempt.reached_agent_steps.get(text, 0) - attempt.from_agent_steps.get(text, 0)
@@ -529,8 +593,26 @@ class StudyState:
     def _on_shutdown_cancelled(self, row: Row) -> None:
         self.shutdown = f"cancelled by {row['by']}"
 
+    def _on_shutdown_refused(self, row: Row) -> None:
+        self.shutdown = f"refused: {row['reason']}"
+
+    def _on_shutdown_started(self, row: Row) -> None:
+        self.shutdown = f"started: {' '.join(row['command'])}"
+        self.shutdown_boot = self.last_moment.boot if self.last_moment is not None else ""
+
     def _on_shutdown_done(self, row: Row) -> None:
-        self.shutdown = "done"
+        unseen = row.get("evidence") == []
+        self.shutdown = "done: the command returned 0, nothing showed that the machine stops" if unseen else "done"
+        self.shutdown_done, self.shutdown_failed = True, False
+
+    def _on_shutdown_failed(self, row: Row) -> None:
+        self.shutdown = f"FAILED, this machine stayed on: {'; '.join(row['evidence'])}"
+        self.shutdown_boot, self.shutdown_failed = None, True
+
+    def _note_restart(self, boot: str) -> None:
+        """A machine that was started again since did stop."""
+        if self.shutdown_boot is not None and not self.shutdown_done and self.shutdown_boot != boot:
+            self.shutdown, self.shutdown_done = "done: the machine was started again since", True
 
     def _on_report_written(self, row: Row) -> None:
         self.reports = row["files"]

@@ -14,6 +14,7 @@ from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study import launch, remedy
 from dreamproof.study.backends.api import Backend, Presence, Sighting
 from dreamproof.study.budget import Budget
+from dreamproof.study.clock import Moment, read_moment
 from dreamproof.study.diagnose import Cause
 from dreamproof.study.events import (
     AttemptPlaced,
@@ -125,7 +126,7 @@ class Supervisor:
         self.leave = False
         """Whether to end at once and let the attempts run on."""
         self.monotonic: Callable[[], float] = time.monotonic
-        self.wall_clock: Callable[[], float] = time.time
+        self.read_moment: Callable[[], Moment] = read_moment
         self._wait_until: dict[Cell, float] = {}
         self._kept: dict[Cell, int] = {}
         self._quarantine = Quarantine()
@@ -154,7 +155,7 @@ class Supervisor:
 
     def recover(self) -> None:
         """Adopts what an earlier supervisor left: open attempts, those that a torn ledger lost, stops that were due."""
-        self._budget.begin(self.state, self.wall_clock(), self.monotonic(), self.options.stop_grace_seconds)
+        self._budget.begin(self.state, self.read_moment(), self.monotonic(), self.options.stop_grace_seconds)
         self.record(*launch.orphaned_events(self.state, self.opened.folder))
         self.record(*launch.forgotten_proofs(self.opened))
         for attempt in self.state.open_attempts.values():
@@ -296,7 +297,7 @@ class Supervisor:
 
     def running_cells(self) -> list[RunningCell]:
         """Every cell that is worked on, from the newest readings."""
-        now = self.wall_clock()
+        now = self.read_moment()
         return [
             running_cell(self.opened, watched.attempt, cell, progress.reading, now)
             for watched in self.watched.values()
