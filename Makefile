@@ -33,7 +33,7 @@ format: setup  ## let ruff mend what it can
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
 
-faults: setup  ## inject 300 faults into running studies and print what came of them (about 6 minutes)
+faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print what came of them (about half an hour)
 	$(BIN)/python -m benchmarks.faults
 
 healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 70 hangs (all must be found), simulated

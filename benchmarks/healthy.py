@@ -152,7 +152,7 @@ def _supervise(folder: Path, machine: SimulatedMachine, seeds: int) -> tuple[Sup
     conduct.declare(opened, ledger)
     machine.root = opened.folder.root
     supervisor = Supervisor(opened, ledger, machine, Options(tick_seconds=TICK_SECONDS))
-    supervisor.monotonic = supervisor.wall_clock = lambda: machine.now
+    supervisor.monotonic = lambda: machine.now
     return supervisor, supervisor.run()
 
 

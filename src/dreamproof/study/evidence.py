@@ -100,7 +100,7 @@ def _diagnose(
         output = f"{output.rstrip()}\n{sighting.facts['scheduler_words']}"
     told = output.strip() or "slurm" in sighting.facts
     if sighting.never_began and findings.unproven and not told:
-        words = "its shim never came, so nothing was started (the supervisor ended in between)"
+        words = "the shim did not start, so nothing was run (the supervisor ended in between)"
         return Diagnosis(Cause.VANISHED, [words], True)
     run = opened.run(Cell.parse(attempt.cells[0]))
     stop = read_json(folder.stop)
