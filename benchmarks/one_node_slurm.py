@@ -164,6 +164,8 @@ class OneNodeSlurm:
         text += f"PartitionName=cheap {partition} PriorityTier=1 PreemptMode=CANCEL\n"
         text += f"PartitionName=again {partition} PriorityTier=1 PreemptMode=REQUEUE\n"
         text += f"PartitionName=dear {partition} PriorityTier=9 PreemptMode=OFF\n"
+        text += f"PartitionName=short {partition.replace('INFINITE', '00:03:00')} PreemptMode=OFF\n"
+        text += f"PartitionName=wide {partition} MinNodes=2 PreemptMode=OFF\n"
         self.conf.write_text(text)
         (self.folder / "gres.conf").write_text("Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n")
         (self.folder / "cgroup.conf").write_text(

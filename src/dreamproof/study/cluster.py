@@ -10,6 +10,7 @@ from dreamproof.settings.study import memory_bytes
 from dreamproof.study.backends.api import Placement
 from dreamproof.study.backends.slurm import job_name
 from dreamproof.study.backends.slurm_commands import OVER, SlurmCommands, SlurmError
+from dreamproof.study.backends.slurm_limits import find_stuck
 from dreamproof.study.backends.slurm_queue import WAITING_STATES, JobTable, placement, read_snapshot
 from dreamproof.study.backends.slurm_script import Submission, script_text
 from dreamproof.study.launch import attempt_number
@@ -80,7 +81,9 @@ def place_words(place: Placement) -> str:
     words = place.job or "–"
     if place.state in WAITING_STATES:
         start = time.strftime(", expected %d %b %H:%M", time.localtime(place.expected_start or 0))
-        return f"{words} queued: {place.reason or place.state}{start if place.expected_start else ''}"
+        stuck = find_stuck(place.reason)
+        hint = f" ({stuck.remedy})" if stuck is not None else ""
+        return f"{words} queued: {place.reason or place.state}{hint}{start if place.expected_start else ''}"
     if place.state == UNSEEN:
         return f"{words} {place.reason}"
     return f"{words} on {place.nodes}" if place.nodes else words

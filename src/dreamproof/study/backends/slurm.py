@@ -14,6 +14,7 @@ from dreamproof.runs.reader import read_exit
 from dreamproof.settings.study import Slurm, memory_bytes
 from dreamproof.study.backends.api import Placement, Presence, Sighting
 from dreamproof.study.backends.slurm_commands import Job, SlurmBusy, SlurmCommands, SlurmError
+from dreamproof.study.backends.slurm_limits import Partition, find_stuck, never_starts
 from dreamproof.study.backends.slurm_node import (
     LEASE_MARGIN_SECONDS,
     fence,
@@ -35,9 +36,6 @@ LEAST_WAIT_SECONDS = 1.0
 SETTLING_SECONDS = 5.0
 SILENT_CONTROLLER_SECONDS = 120.0
 ABSENT_POLLS = 3
-NEVER_STARTS = re.compile(
-    r"DependencyNeverSatisfied|launch.failed.requeued.held|BadConstraints|InvalidQOS|InvalidAccount"
-)
 LOST_STATES = ("NODE_FAIL", "BOOT_FAIL")
 SLURM_WORDS_BYTES = 65536
 
@@ -89,6 +87,7 @@ class SlurmBackend:
         self._to_account: list[str] = []
         self._to_signal: list[str] = []
         self._to_cancel: list[str] = []
+        self._partitions: list[Partition] | None = None
 
     def start(self, folder: AttemptFolder) -> None:
         """Puts the attempt on the list; all that stands there goes to sbatch together at the next wait."""
@@ -322,10 +321,19 @@ class SlurmBackend:
     def _look_at_waiting(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
         if known.cancel_at is not None:
             self._cancel(known)
-        if NEVER_STARTS.search(job.reason):
+        remedy = self._never_starts(folder, job)
+        if remedy is not None:
             self._cancel(known)
-            return self._give_up(folder, known, _evidence(job))
+            return self._give_up(folder, known, _evidence(replace(job, reason=f"{job.reason}: {remedy}")))
         return Sighting(Presence.WAITING, placement=placement(job, known.job))
+
+    def _never_starts(self, folder: AttemptFolder, job: Job) -> str | None:
+        """The remedy where a job waits for something that never comes."""
+        if find_stuck(job.reason) is None:
+            return None
+        if "Partition" in job.reason and self._partitions is None:
+            self._partitions = self.commands.partition_limits()
+        return never_starts(job.reason, self.settings, self._request(folder)[1], self._partitions or [])
 
     def _running(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
         """A job that Slurm runs; its process is looked at where it runs on this machine."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.errors import DreamproofError, ExitCode
+from dreamproof.study.backends.slurm_limits import Partition, partitions_from_text
 
 LEAST_GAP_SECONDS = 1.0
 CALL_SECONDS = 60.0
@@ -203,6 +204,13 @@ class SlurmCommands:
         lines = self._call(["sinfo", "--noheader", "--format=%P|%a|%D|%m|%G|%l"]).splitlines()
         names = ("name", "available", "nodes", "memory_mb", "gres", "time_limit")
         return [dict(zip(names, line.split("|"), strict=False)) for line in lines if line.strip()]
+
+    def partition_limits(self) -> list[Partition]:
+        """What each partition allows; nothing where the controller does not tell."""
+        try:
+            return partitions_from_text(self._call(["scontrol", "show", "partition", "--oneliner"]))
+        except SlurmError:
+            return []
 
     def version(self) -> tuple[int, int]:
         """(year, month) of this Slurm; asks no controller."""
