@@ -25,7 +25,10 @@ def run(
     seeds: SeedsOption = None,
     detach: Annotated[bool, typer.Option("--detach", help="Work in the background; `watch` shows it.")] = False,
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Go on although the declaration changed its meaning.")
+        bool, typer.Option("--accept-changes", help="Go on although settings changed: typed ones, or a default.")
+    ] = False,
+    accept_changed_code: Annotated[
+        bool, typer.Option("--accept-changed-code", help="Go on although other code trained what is there; recorded.")
     ] = False,
     retry_stopped: Annotated[bool, typer.Option("--retry-stopped", help="Try stopped cells again.")] = False,
     retrain_lost: Annotated[
@@ -54,6 +57,7 @@ def run(
         words = _words_again(study, arms, seeds)
         flags = {
             "--accept-changes": accept_changes,
+            "--accept-changed-code": accept_changed_code,
             "--retry-stopped": retry_stopped,
             "--retrain-lost": retrain_lost,
             "--from-lost-host": from_lost_host,
@@ -69,8 +73,8 @@ def run(
     from dreamproof.study.supervisor import Options
 
     with deaf_to_hangup(), View(plain) as view, conduct.held(opened, from_lost_host) as ledger:
-        for change in conduct.prepare_run(opened, ledger, accept_changes):
-            view.say(f"declaration changed: {change}")
+        for change in conduct.prepare_run(opened, ledger, accept_changes, accept_changed_code):
+            view.say(change)
         conduct.settle_lost_proofs(opened, ledger, retrain_lost)
         if retry_stopped:
             conduct.reopen(opened, ledger, "run --retry-stopped")
@@ -94,6 +98,8 @@ def _supervise(
             ending = supervisor.run()
             if until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
                 continue
+            if supervisor.refusal is not None:
+                view.say(supervisor.refusal)
             conduct.finish(opened, supervisor, ending, view.say, write_reports if reports else None)
         return ending
 

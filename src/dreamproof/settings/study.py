@@ -93,6 +93,11 @@ class CommandTrainer(Settings):
     )
     working_folder: str | None = Field(None, description="where it runs; beside the study file if left out")
     environment: dict[str, str] = Field(default_factory=dict, description="variables set for it")
+    code: list[str] | None = Field(
+        None,
+        description="files, folders or patterns that make up its code, seen from where it runs; if left out, the git "
+        "repository of the script, or the source files beside it",
+    )
 
 
 MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}

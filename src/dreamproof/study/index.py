@@ -16,7 +16,7 @@ from dreamproof.study.ledger import Position
 from dreamproof.study.state import AttemptState, CellState, EvalState, StudyState, SupervisorSpan
 from dreamproof.study.tally import Tally
 
-FORMAT = f"3 of {__version__}"
+FORMAT = f"4 of {__version__}"
 WORTH_EVENTS = 20_000
 PLAIN = (
     "declaration_hash",
@@ -29,6 +29,10 @@ PLAIN = (
     "reports",
     "stop_requested",
     "shutdown",
+    "resolved",
+    "codes",
+    "code",
+    "accepted",
     "event_count",
     "first_event",
     "last_event",

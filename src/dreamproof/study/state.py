@@ -51,6 +51,9 @@ class CellState:
     eval_fruitless: int = 0
     eval_stopped: str | None = None
     eval_last_cause: str | None = None
+    resolved_hash: str | None = None
+    """Of the settings after defaults in its last training; None before they were recorded."""
+    code_hash: str | None = None
 
 
 @dataclass(slots=True)
@@ -98,6 +101,8 @@ class AttemptState:
     placement: dict[str, Any] = field(default_factory=dict)
     memory_trend: str | None = None
     cancelled_outside: bool = False
+    resolved: dict[str, str] = field(default_factory=dict)
+    code: str | None = None
 
     @property
     def open(self) -> bool:
@@ -145,6 +150,14 @@ class StudyState:
     budget_reached: float | None = None
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
+    resolved: dict[str, Row] = field(default_factory=dict)
+    """By arm: its newest settings after defaults, as recorded."""
+    codes: dict[str, Row] = field(default_factory=dict)
+    """By hash: every code that was recorded, oldest first."""
+    code: str | None = None
+    """Hash of the code that was recorded last."""
+    accepted: list[Row] = field(default_factory=list)
+    """Changes of settings or code that somebody asked to go on with."""
     reports: list[str] = field(default_factory=list)
     stop_requested: str | None = None
     shutdown: str | None = None
@@ -250,6 +263,16 @@ class StudyState:
         self.changes.append(row)
         self.redeclare(Study.model_validate(row["declaration"]))
 
+    def _on_settings_resolved(self, row: Row) -> None:
+        self.resolved[row["arm"]] = {key: row[key] for key in ("arm", "resolved_hash", "resolved")}
+
+    def _on_code_recorded(self, row: Row) -> None:
+        self.code = row["code_hash"]
+        self.codes[row["code_hash"]] = {key: row.get(key) for key in ("code_hash", "facts", "same_as")}
+
+    def _on_changes_accepted(self, row: Row) -> None:
+        self.accepted.append({key: row[key] for key in ("t", "what", "changes", "flag")})
+
     def _on_supervisor_started(self, row: Row) -> None:
         if self.supervisors and self.supervisors[-1].ended is None:
             self.supervisors[-1].ended = self.supervisors[-1].last_event
@@ -282,6 +305,8 @@ class StudyState:
             row["from_agent_steps"],
             row.get("pack_cells", 1),
             row.get("micro_batches", 1),
+            resolved=row.get("resolved") or {},
+            code=row.get("code"),
         )
         self.attempts[name] = self.open_attempts[name] = attempt
         for text in attempt.cells:
@@ -290,6 +315,7 @@ class StudyState:
                 cell.running = name
                 cell.source = cell.source_adapter = None
                 cell.attempts.append(name)
+                cell.resolved_hash, cell.code_hash = attempt.resolved.get(cell.cell.arm), attempt.code
                 cell.kept_agent_steps = attempt.from_agent_steps.get(text, cell.kept_agent_steps)
             else:
                 cell.eval_running = name

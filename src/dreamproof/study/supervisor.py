@@ -4,9 +4,10 @@ import errno
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from dreamproof.base.errors import BadInput
 from dreamproof.base.files import is_full, read_json, unless_full
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study import launch, remedy
@@ -23,6 +24,7 @@ from dreamproof.study.events import (
     StopRequested,
 )
 from dreamproof.study.evidence import settle
+from dreamproof.study.identity import settle_code, trainer_code
 from dreamproof.study.index import WORTH_EVENTS, write_index
 from dreamproof.study.ledger import Ledger
 from dreamproof.study.liveness import Judgement, Sample, State, Watch
@@ -41,6 +43,7 @@ BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
 STALL_GRACE_SECONDS = 10.0
 LEAST_FREE_BYTES = 1 << 20
+CODE_LOOK_SECONDS = 10.0
 
 
 class Ending(StrEnum):
@@ -52,6 +55,7 @@ class Ending(StrEnum):
     STOPPED = "stopped"
     BUDGET = "the budget is reached"
     BREAKER = "the breaker tripped"
+    CODE_CHANGED = "the trainer's code changed; nothing more was started"
     LEFT = "the supervisor left; attempts run on"
 
 
@@ -114,6 +118,9 @@ class Supervisor:
         self._indexed_events = 0
         self._groups = pack_groups(opened.study)
         self._starved = False
+        self.refusal: str | None = None
+        """Why nothing more is started, where the trainer's code changed under this supervisor."""
+        self._next_code_look = self.monotonic() + CODE_LOOK_SECONDS
 
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
@@ -189,7 +196,7 @@ class Supervisor:
         if not self._may_start():
             return
         free = self.study.backend.slots - len(self.watched)
-        if free <= 0:
+        if free <= 0 or self._code_changed():
             return
         self._require_room()
         now = self.monotonic()
@@ -237,6 +244,8 @@ class Supervisor:
             return Ending.SELECTION_DONE if find_gap(self.state) else Ending.COMPLETE
         if self.state.breaker is not None:
             return Ending.BREAKER
+        if self.refusal is not None:
+            return Ending.CODE_CHANGED
         if self._starved and not self._wait_until:
             return Ending.NOTHING_CAN_RUN
         return None
@@ -406,6 +415,18 @@ class Supervisor:
         free_bytes = disk_free_bytes(root)
         if free_bytes < LEAST_FREE_BYTES:
             raise OSError(errno.ENOSPC, "no room to start an attempt", str(root))
+
+    def _code_changed(self) -> bool:
+        """Looks now and then whether attempts would still start the code that this run was prepared with."""
+        if self.refusal is None and self.opened.identity is not None and self.monotonic() >= self._next_code_look:
+            self._next_code_look = self.monotonic() + CODE_LOOK_SECONDS
+            code = trainer_code(self.opened)
+            try:
+                self.record(*settle_code(self.opened, code, accepted=False)[0])
+                self.opened.identity = replace(self.opened.identity, code=code)
+            except BadInput as error:
+                self.refusal = str(error)
+        return self.refusal is not None
 
     def _kept_steps(self, known: CellState) -> int:
         """The step from which a cell goes on; settles its checkpoints the first time it is asked."""
