@@ -182,9 +182,7 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
 
     typer.echo(f"\n{ending.value}\n")
     typer.echo(status_text(opened, make_overview(opened, time.time()), str(study)))
-    for name in opened.state.reports:
-        if name.endswith("decision.html"):
-            typer.echo(f"report      {opened.folder.root / name}")
+    _tell_answer(opened)
     codes = {
         Ending.COMPLETE: ExitCode.OK,
         Ending.SELECTION_DONE: ExitCode.OK,
@@ -193,6 +191,20 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
         Ending.STOPPED: ExitCode.INTERRUPTED,
     }
     raise typer.Exit(codes.get(ending, ExitCode.GAP_REMAINS))
+
+
+def _tell_answer(opened: "OpenStudy") -> None:
+    """The answer to the declared question, then where its report and its pictures lie; nothing without reports."""
+    if not opened.state.reports:
+        return
+    from dreamproof.report import plain_answer
+
+    typer.echo(f"\nquestion    {opened.study.question}")
+    typer.echo(f"answer      {plain_answer(opened.folder.root)}\n")
+    for word, ending in (("report", "decision.html"), ("trails", "trails.png")):
+        for name in opened.state.reports:
+            if name.endswith(ending):
+                typer.echo(f"{word}      {opened.folder.root / name}")
 
 
 def _words_again(study: Path, arms: str | None, seeds: str | None) -> list[str]:

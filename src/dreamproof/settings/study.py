@@ -150,6 +150,11 @@ class Backend(Settings):
     memory_limit_bytes: int | None = Field(
         None, ge=1 << 20, description="host memory of one attempt, where enforceable"
     )
+    quick_compiles: bool = Field(
+        False,
+        description="without a GPU, compile our own trainers without XLA's optimisers: for networks so small that they "
+        "take longer to compile than to train",
+    )
     slurm: Slurm | None = None
 
     @model_validator(mode="before")
