@@ -63,14 +63,14 @@ def read_result(file: Path, seeds: list[int], wall_seconds: float, cpu_seconds: 
         ", ".join(f"{arm} {verdict.kind}" for arm, verdict in verdicts.items()),
         plain_answer(folder.root),
         wall_seconds,
-        cpu_seconds,
+        cpu_seconds + sum((attempt.exit or {}).get("cpu_seconds", 0.0) for attempt in attempts),
         len(attempts),
         sum(attempt.cause != "completed" for attempt in attempts),
     )
 
 
 def _children_cpu_seconds() -> float:
-    """CPU time of ended children and of theirs; attempts outlive no run that is complete."""
+    """CPU time of the supervisors; attempts are no children of theirs and say their own."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

@@ -23,7 +23,7 @@ from dreamproof.study.overview import make_overview
 from dreamproof.study.plan import Job
 from dreamproof.study.state import StudyState
 from dreamproof.study.supervisor import Ending, Options, Supervisor
-from dreamproof.study.verify import identity_fault, identity_notes, verify, verify_run
+from dreamproof.study.verify import first_of, identity_fault, identity_notes, verify, verify_run
 
 CELL = Cell("low", 0)
 OWN: dict[str, Any] = {
@@ -114,6 +114,17 @@ def test_what_changes_nothing_is_not_refused(tmp_path: Path, what: str) -> None:
         assert identity.settle(opened, identity.Accepted())[0]
         return
     begin(file)
+
+
+def test_a_comment_that_comes_and_goes_is_one_code(tmp_path: Path) -> None:
+    file = foreign(tmp_path)
+    first = begin(file)[0].state.code
+    edit(tmp_path / "train.py", new="# words\nimport")
+    second = begin(file)[0].state.code
+    edit(tmp_path / "train.py", "# words\n", "")
+    state = begin(file)[0].state
+    assert first is not None and second is not None and first != second and state.code == first
+    assert first_of(state.codes, second) == first_of(state.codes, first) == first
 
 
 def test_naming_the_files_that_count_goes_on_after_an_unrelated_change(tmp_path: Path) -> None:

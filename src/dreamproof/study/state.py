@@ -268,7 +268,8 @@ class StudyState:
 
     def _on_code_recorded(self, row: Row) -> None:
         self.code = row["code_hash"]
-        self.codes[row["code_hash"]] = {key: row.get(key) for key in ("code_hash", "facts", "same_as")}
+        # Code that comes back is what it was: it must not follow what once followed it.
+        self.codes.setdefault(row["code_hash"], {key: row.get(key) for key in ("code_hash", "facts", "same_as")})
 
     def _on_changes_accepted(self, row: Row) -> None:
         self.accepted.append({key: row[key] for key in ("t", "what", "changes", "flag")})

@@ -91,7 +91,9 @@ def _code_fault(opened: OpenStudy, cell: CellState) -> str | None:
 
 def first_of(codes: dict[str, Row], code_hash: str) -> str:
     """The first code that this one equals but for comments and layout."""
-    while (before := codes.get(code_hash, {}).get("same_as")) is not None:
+    seen = {code_hash}
+    while (before := codes.get(code_hash, {}).get("same_as")) is not None and before not in seen:
+        seen.add(before)
         code_hash = before
     return code_hash
 
