@@ -49,6 +49,7 @@ class TrainFacts:
     checkpoint: str = ""
     commit: str = ""
     settings_hash: str = ""
+    resolved_hash: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     run_folder: str = ""
     wall_seconds: float | None = None
@@ -132,6 +133,7 @@ class Evidence:
     attempts: list[AttemptFacts] = field(default_factory=list)
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
+    accepted: list[Row] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     sources: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
     bill: list[BillLine] = field(default_factory=list)
@@ -222,6 +224,7 @@ def _matrix(evidence: Evidence) -> None:
 
 def _from_state(evidence: Evidence, state: StudyState, rows: list[Row]) -> None:
     evidence.remedies, evidence.changes = state.remedies, state.changes
+    evidence.accepted = state.accepted
     newest = next((row for row in reversed(rows) if row["event"] != "report_written"), rows[-1])
     evidence.last_event, evidence.ledger_hash = newest["t"], newest["hash"]
     first = next((row for row in rows if row["event"] == "study_declared"), None)
@@ -276,6 +279,7 @@ def _checkpoint_facts(evidence: Evidence, facts: TrainFacts) -> None:
     if record is not None:
         facts.commit = record.code_commit or record.code_version
         facts.settings_hash, facts.versions = record.settings_hash, record.versions
+        facts.resolved_hash = record.resolved_hash
 
 
 def _note_line(evidence: Evidence, row: Row) -> None:

@@ -48,6 +48,11 @@ class RunFolder:
         return self.root / "settings.json"
 
     @property
+    def resolved(self) -> Path:
+        """Every setting after defaults, with its hash and the code; written before every attempt that trains."""
+        return self.root / "resolved.json"
+
+    @property
     def heartbeat(self) -> Path:
         """Progress counters, replaced at least every 30 s."""
         return self.root / "heartbeat.json"
@@ -263,6 +268,10 @@ class StudyFolder:
     def probes(self) -> Path:
         """Scratch run folders of the preflight, one an arm."""
         return self.root / "probes"
+
+    def code_manifest(self, code_hash: str) -> Path:
+        """The files of the code that this hash names, each with its own hash."""
+        return self.manifests / "code" / f"{code_hash[:16]}.json"
 
     @property
     def tables(self) -> Path:

@@ -34,6 +34,14 @@ class RunSettings(Record):
     evaluation_episodes: int = 50
 
 
+class ResolvedRecord(Record):
+    """resolved.json: every setting after defaults, the hash that names them, and the code that trains."""
+
+    hash: str
+    resolved: dict[str, Any]
+    code: dict[str, Any] = Field(default_factory=dict)
+
+
 class Heartbeat(Record):
     """heartbeat.json: counters that only grow; `beat` grows with every writing."""
 
@@ -58,7 +66,9 @@ class CheckpointRecord(Record):
     finite: bool
     files: dict[str, str]
     task: str
-    settings_hash: str = ""
+    settings_hash: str = Field("", description="of the settings as they were typed; a default may mean another agent")
+    resolved_hash: str = Field("", description="of every setting after defaults; empty before they were stored")
+    code_hash: str = Field("", description="of the content of the code that trained it")
     code_version: str = ""
     code_commit: str | None = None
     pack: list[str] = Field(default_factory=list)

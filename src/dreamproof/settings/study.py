@@ -128,6 +128,11 @@ class CommandTrainer(Settings):
         default_factory=list,
         description="variables it needs from the environment of `run`, e.g. WANDB_API_KEY; never recorded",
     )
+    code: list[str] | None = Field(
+        None,
+        description="files, folders or patterns that make up its code, seen from where it runs; if left out, the git "
+        "repository of the script, or the source files beside it",
+    )
 
 
 MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
@@ -179,6 +184,11 @@ class Backend(Settings):
     slots: int = Field(1, ge=1, le=10_000, description="attempts running at a time")
     memory_limit_bytes: int | None = Field(
         None, ge=1 << 20, description="host memory of one attempt, where enforceable"
+    )
+    quick_compiles: bool = Field(
+        False,
+        description="without a GPU, compile our own trainers without XLA's optimisers: for networks so small that they "
+        "take longer to compile than to train",
     )
     slurm: Slurm | None = None
 

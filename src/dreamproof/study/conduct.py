@@ -11,6 +11,7 @@ from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
 from dreamproof.base.files import read_json, unless_full, write_bytes, write_text
 from dreamproof.runs.layout import Cell
+from dreamproof.study import identity
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm import SlurmBackend
@@ -18,6 +19,7 @@ from dreamproof.study.backends.slurm_commands import SlurmCommands
 from dreamproof.study.commands import check_commands, check_material
 from dreamproof.study.events import (
     CellReopened,
+    ChangesAccepted,
     DeclarationChanged,
     Event,
     PreflightFailed,
@@ -171,13 +173,11 @@ def reopen(opened: OpenStudy, ledger: Ledger, reason: str) -> int:
 
 def supervisor_started() -> SupervisorStarted:
     """This process as an event."""
-    identity = Identity.of(os.getpid())
-    assert identity is not None
+    own = Identity.of(os.getpid())
+    assert own is not None
     commit = code_commit()
     known = (None, None) if commit is None else (commit.name, bool(commit.edits))
-    return SupervisorStarted(
-        identity.boot_id, identity.process_id, identity.start_ticks, identity.host, __version__, *known
-    )
+    return SupervisorStarted(own.boot_id, own.process_id, own.start_ticks, own.host, __version__, *known)
 
 
 def make_backend(opened: OpenStudy, from_lost_host: bool = False) -> Backend:
@@ -212,14 +212,18 @@ def supervising(opened: OpenStudy, ledger: Ledger, options: Options) -> Iterator
         backend.close()
 
 
-def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool) -> list[str]:
-    """Everything that can be refused before a supervisor starts; returns the changes of the declaration."""
+def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_code: bool = False) -> list[str]:
+    """Everything that can be refused before a supervisor starts; returns what a person should know of changes."""
     check_place(opened)
     check_commands(opened.study, opened.beside)
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
     check_material(opened.study, opened.beside)
     _check_writable(opened)
-    return declare(opened, ledger, accept_changes)
+    said = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
+    events, more = identity.settle(opened, identity.Accepted(accept_changes, accept_code))
+    record(opened, ledger, *events)
+    accepted = [event for event in events if isinstance(event, ChangesAccepted)]
+    return said + more + [f"accepted: {change}" for event in accepted for change in event.changes]
 
 
 def _check_writable(opened: OpenStudy) -> None:

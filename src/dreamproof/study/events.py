@@ -107,6 +107,42 @@ class AttemptStarted(Event):
     from_agent_steps: dict[str, int]
     pack_cells: int = 1
     micro_batches: int = 1
+    resolved: dict[str, str] | None = None
+    """By arm: hash of every setting after defaults."""
+    code: str | None = None
+    """Hash of the code that the attempt starts."""
+
+
+@dataclass(frozen=True)
+class SettingsResolved(Event):
+    """Every setting of an arm after defaults, where they are first seen or other than before."""
+
+    name: ClassVar[str] = "settings_resolved"
+    arm: str
+    resolved_hash: str
+    resolved: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CodeRecorded(Event):
+    """The trainer's code, where it is first seen or other than before; its files are listed in a manifest."""
+
+    name: ClassVar[str] = "code_recorded"
+    code_hash: str
+    facts: dict[str, Any]
+    """Kind, folder, number of files, commit, hash of the edits since, hash of untracked files."""
+    same_as: str | None = None
+    """The code before it, where only comments or layout changed."""
+
+
+@dataclass(frozen=True)
+class ChangesAccepted(Event):
+    """Work goes on with other settings or other code because somebody asked for it."""
+
+    name: ClassVar[str] = "changes_accepted"
+    what: Literal["settings", "code"]
+    changes: list[str]
+    flag: str
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
@@ -12,6 +13,9 @@ from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.index import read_index
 from dreamproof.study.ledger import checked_rows, collector_paused
 from dreamproof.study.state import StudyState
+
+if TYPE_CHECKING:
+    from dreamproof.study.identity import Identity
 
 
 @dataclass
@@ -23,6 +27,8 @@ class OpenStudy:
     file: Path
     """The study file; commands run beside it."""
     state: StudyState
+    identity: "Identity | None" = None
+    """Settings after defaults and code that attempts are started with; known once a run was prepared."""
 
     @property
     def beside(self) -> Path:

@@ -17,6 +17,7 @@ from dreamproof.study.manifests import eval_status, train_status
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.quarantine import cell_fault
 from dreamproof.study.state import AttemptState
+from dreamproof.study.verify import identity_notes
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         notices.append(f"breaker: {state.breaker}")
     if state.budget_reached is not None:
         notices.append(f"budget reached with {state.budget_reached:g} spent")
+    notices += identity_notes(state)
     if state.shutdown is not None:
         notices.append(f"shutdown {state.shutdown}")
     if state.clock_jumps:

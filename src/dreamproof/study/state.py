@@ -67,6 +67,9 @@ class CellState:
     """By work: attempts that were killed because they stalled; every one lengthens the limits of the next."""
     killed_for_silence: dict[str, str] = field(default_factory=dict)
     """By work: the attempt that was killed for silence last, until its successor shows whether that was right."""
+    resolved_hash: str | None = None
+    """Of the settings after defaults in its last training; None before they were recorded."""
+    code_hash: str | None = None
 
 
 @dataclass(slots=True)
@@ -121,6 +124,8 @@ class AttemptState:
     placed_at: Moment | None = None
     """`placed` by all clocks."""
     ended_at: Moment | None = None
+    resolved: dict[str, str] = field(default_factory=dict)
+    code: str | None = None
 
     @property
     def open(self) -> bool:
@@ -185,6 +190,14 @@ class StudyState:
     budget_reached: float | None = None
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
+    resolved: dict[str, Row] = field(default_factory=dict)
+    """By arm: its newest settings after defaults, as recorded."""
+    codes: dict[str, Row] = field(default_factory=dict)
+    """By hash: every code that was recorded, oldest first."""
+    code: str | None = None
+    """Hash of the code that was recorded last."""
+    accepted: list[Row] = field(default_factory=list)
+    """Changes of settings or code that somebody asked to go on with."""
     reports: list[str] = field(default_factory=list)
     false_alarms: dict[str, str] = field(default_factory=dict)
     """Attempts that were killed for silence although they were healthy, with the reason to think so."""
@@ -327,6 +340,17 @@ class StudyState:
         self.changes.append(row)
         self.redeclare(Study.model_validate(row["declaration"]))
 
+    def _on_settings_resolved(self, row: Row) -> None:
+        self.resolved[row["arm"]] = {key: row[key] for key in ("arm", "resolved_hash", "resolved")}
+
+    def _on_code_recorded(self, row: Row) -> None:
+        self.code = row["code_hash"]
+        # Code that comes back is what it was: it must not follow what once followed it.
+        self.codes.setdefault(row["code_hash"], {key: row.get(key) for key in ("code_hash", "facts", "same_as")})
+
+    def _on_changes_accepted(self, row: Row) -> None:
+        self.accepted.append({key: row[key] for key in ("t", "what", "changes", "flag")})
+
     def _on_supervisor_lost(self, row: Row) -> None:
         if self.supervisors and self.supervisors[-1].ended is None:
             self.supervisors[-1].ended = self.supervisors[-1].last_event
@@ -367,6 +391,8 @@ class StudyState:
             row["from_agent_steps"],
             row.get("pack_cells", 1),
             row.get("micro_batches", 1),
+            resolved=row.get("resolved") or {},
+            code=row.get("code"),
         )
         attempt.began = self.last_moment or moment_of(row)
         self.shutdown_boot, self.shutdown_done, self.shutdown_failed = None, False, False
@@ -377,6 +403,7 @@ class StudyState:
                 cell.running = name
                 cell.source = cell.source_adapter = None
                 cell.attempts.append(name)
+                cell.resolved_hash, cell.code_hash = attempt.resolved.get(cell.cell.arm), attempt.code
                 cell.kept_agent_steps = attempt.from_agent_steps.get(text, cell.kept_agent_steps)
             else:
                 cell.eval_running = name

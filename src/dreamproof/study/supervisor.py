@@ -4,7 +4,7 @@ import errno
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -30,6 +30,7 @@ from dreamproof.study.events import (
     StopRequested,
 )
 from dreamproof.study.evidence import settle
+from dreamproof.study.identity import settle_code, trainer_code
 from dreamproof.study.index import WORTH_EVENTS, write_index
 from dreamproof.study.ledger import Ledger
 from dreamproof.study.liveness import Judgement, State, Watch
@@ -57,6 +58,7 @@ TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
 LEAST_FREE_BYTES = 1 << 20
+CODE_LOOK_SECONDS = 10.0
 
 
 def _inode(folder: Path) -> int | None:
@@ -75,6 +77,7 @@ class Ending(StrEnum):
     STOPPED = "stopped"
     BUDGET = "the budget is reached"
     BREAKER = "the breaker tripped"
+    CODE_CHANGED = "the trainer's code changed; nothing more was started"
     LEFT = "the supervisor left; attempts run on"
 
 
@@ -138,6 +141,9 @@ class Supervisor:
         self._groups = pack_groups(opened.study)
         self._starved = False
         self._place = _inode(opened.folder.root)
+        self.refusal: str | None = None
+        """Why nothing more is started, where the trainer's code changed under this supervisor."""
+        self._next_code_look = self.monotonic() + CODE_LOOK_SECONDS
 
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
@@ -229,7 +235,7 @@ class Supervisor:
         if not self._may_start():
             return
         free = self.study.backend.slots - len(self.watched)
-        if free <= 0:
+        if free <= 0 or self._code_changed():
             return
         self._require_room()
         now = self.monotonic()
@@ -278,6 +284,8 @@ class Supervisor:
             return Ending.SELECTION_DONE if find_gap(self.state) else Ending.COMPLETE
         if self.state.breaker is not None:
             return Ending.BREAKER
+        if self.refusal is not None:
+            return Ending.CODE_CHANGED
         if self._starved and not self._wait_until and not self._quarantine.is_fresh(self.monotonic()):
             return Ending.NOTHING_CAN_RUN
         return None
@@ -500,6 +508,18 @@ class Supervisor:
         free_bytes = disk_free_bytes(root)
         if free_bytes < LEAST_FREE_BYTES:
             raise OSError(errno.ENOSPC, "no room to start an attempt", str(root))
+
+    def _code_changed(self) -> bool:
+        """Looks now and then whether attempts would still start the code that this run was prepared with."""
+        if self.refusal is None and self.opened.identity is not None and self.monotonic() >= self._next_code_look:
+            self._next_code_look = self.monotonic() + CODE_LOOK_SECONDS
+            code = trainer_code(self.opened)
+            try:
+                self.record(*settle_code(self.opened, code, accepted=False)[0])
+                self.opened.identity = replace(self.opened.identity, code=code)
+            except BadInput as error:
+                self.refusal = str(error)
+        return self.refusal is not None
 
     def _kept_steps(self, known: CellState) -> int:
         """The step from which a cell goes on; settles its checkpoints the first time it is asked."""
