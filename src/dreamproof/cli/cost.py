@@ -10,15 +10,14 @@ def cost(study: StudyArgument, json: JsonOption = False) -> None:
     import time
     from dataclasses import asdict
 
-    from dreamproof.base.files import read_json
     from dreamproof.study.cost import cost_lines, count
     from dreamproof.study.lease import living_holder
+    from dreamproof.study.measured import read_measured
     from dreamproof.study.opening import open_study
 
     opened = open_study(study)
     alive = living_holder(opened.folder.lease) is not None
-    preflight = read_json(opened.folder.preflight) or {}
-    costs = count(opened.state, time.time(), alive, preflight.get("rates", {}))
+    costs = count(opened.state, time.time(), alive, read_measured(opened.folder.preflight).rates)
     if not json:
         typer.echo("\n".join(cost_lines(costs)))
         return

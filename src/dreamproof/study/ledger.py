@@ -19,7 +19,16 @@ from typing import TYPE_CHECKING, Any
 from pydantic_core import from_json
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.base.files import Fault, Unreadable, encodable, file_fault, open_regular, parse_json, read_file, unreadable
+from dreamproof.base.files import (
+    Fault,
+    Unreadable,
+    encodable,
+    file_fault,
+    open_regular,
+    parse_json,
+    read_file,
+    unreadable,
+)
 from dreamproof.base.lines import mend_torn_tail
 from dreamproof.study.events import LedgerShortened
 

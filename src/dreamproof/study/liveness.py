@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from dreamproof.base.words import duration_text
 from dreamproof.settings.study import Liveness
+from dreamproof.study.counters import Counter
 
 LEARNED_AFTER_GAPS = 3
 SLOW_BELOW = 0.5
@@ -93,7 +94,7 @@ class Watch:
         self.gaps: dict[str, float] = {}
         self._known = dict(known_gaps or {})
         self._gap_counts: dict[str, int] = {}
-        self._values: dict[str, float] = {}
+        self._counters: dict[str, Counter] = {}
         self._phase: str | None = None
         self._last: Sample | None = None
         self._silent_seconds = 0.0
@@ -162,17 +163,15 @@ class Watch:
         return max(0.0, sample.cpu_seconds - before)
 
     def _growth(self, sample: Sample) -> str:
-        """The first counter that changed, in words; empty where none did. A resumed run may count from lower again."""
+        """The first counter that grew, in words; empty where none did."""
         words = ""
         for name, value in sample.counters.items():
-            before = self._values.get(name)
-            self._values[name] = value
-            if before is None and self._last is None:
-                continue
-            if before is None or value > before:
+            counter = self._counters.get(name)
+            if counter is None:
+                self._counters[name] = Counter(value)
+            is_new = counter is None and self._last is not None
+            if is_new or (counter is not None and counter.grows_to(value)):
                 words = words or f"{name} grew to {value:,.0f}"
-            elif value < before:
-                words = words or f"{name} began again at {value:,.0f}"
         return words
 
     def _learn(self, last: Sample | None) -> None:

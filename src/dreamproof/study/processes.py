@@ -50,7 +50,7 @@ class Identity:
             return cls(
                 str(value["boot_id"]), int(value["process_id"]), int(value["start_ticks"]), str(value.get("host", ""))
             )
-        except (TypeError, KeyError, ValueError, AttributeError):
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
             return None
 
     def as_json(self) -> dict[str, Any]:

@@ -65,7 +65,11 @@ def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
     notes = list(opened.state.shortened)
     if isinstance(head, Unreadable) and opened.state.event_count:
         notes.append(f"{head}, so that lines cut off the end of the ledger would not show")
-    notes += [f"{cell.cell} is quarantined: {cell.quarantined}" for cell in opened.state.known_cells().values() if cell.quarantined]
+    notes += [
+        f"{cell.cell} is quarantined: {cell.quarantined}"
+        for cell in opened.state.known_cells().values()
+        if cell.quarantined
+    ]
     return notes
 
 
