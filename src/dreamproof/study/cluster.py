@@ -46,8 +46,11 @@ def _placement(folder: AttemptFolder, table: JobTable) -> Placement:
     told = read_json(folder.job)
     if not isinstance(told, dict):
         return Placement("", state=UNSEEN, reason="not handed in as far as its folder tells")
-    number = f"{told['array_job']}_{told['element']}"
-    job = table.find(str(told["array_job"]), int(told["element"]))
+    array, element = str(told.get("array_job")), told.get("element")
+    if not isinstance(element, int):
+        return Placement("", state=UNSEEN, reason=f"{folder.job.name} of its folder is damaged")
+    number = f"{array}_{element}"
+    job = table.find(array, element)
     if job is None:
         return Placement(number, state=UNSEEN, reason="Slurm does not speak of it")
     return placement(job, number)
@@ -110,7 +113,9 @@ def script_of(opened: OpenStudy, gap: Gap) -> str:
     made = len(list(folder.submissions.glob("s*"))) if folder.submissions.is_dir() else 0
     name = f"s{made + 1:06d}"
     told = read_json(folder.cluster)
-    known = str(told["job_name"]) if isinstance(told, dict) else f"{opened.study.name[:40]}-XXXXXXXX"
+    known = (
+        str(told["job_name"]) if isinstance(told, dict) and "job_name" in told else f"{opened.study.name[:40]}-XXXXXXXX"
+    )
     submission = Submission(
         name,
         known,

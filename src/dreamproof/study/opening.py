@@ -38,7 +38,7 @@ class OpenStudy:
         """The run folder of a cell: its own, or the one outside the study that proved it."""
         known = self.state.known_cell(str(cell))
         if known.source is not None and known.proof is not None:
-            return RunFolder((self.folder.root / known.source).resolve())
+            return RunFolder(Path(os.path.abspath(self.folder.root / known.source)))
         return self.folder.run(cell)
 
     def adapter(self, cell: Cell) -> Adapter:
@@ -73,16 +73,17 @@ def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
 
 
 def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
-    handed_over = folder.declaration.exists() and folder.imported.is_dir()
-    if not folder.ledger.exists() and not handed_over:
+    declared = os.path.exists(folder.declaration)
+    handed_over = declared and os.path.isdir(folder.imported)
+    if not os.path.lexists(folder.ledger) and not handed_over:
         raise BadInput(f"{folder.root}: is not a study folder (it holds no {folder.ledger.name})", "ls studies/")
     state = read_state(folder, numbers_only)
-    study = read_study(folder.declaration) if folder.declaration.exists() else state.study
+    study = read_study(folder.declaration) if declared else state.study
     if study is None:
         raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {folder.root}")
     study = with_added_seeds(study, state)
     state.redeclare(study)
-    file = (folder.root / (state.beside or folder.declaration.name)).resolve()
+    file = Path(os.path.abspath(folder.root / (state.beside or folder.declaration.name)))
     return OpenStudy(folder, study, file, state)
 
 

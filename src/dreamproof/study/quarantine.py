@@ -50,12 +50,14 @@ def quarantined(opened: OpenStudy, cell: Cell, fault: Unreadable) -> CellQuarant
 def quarantined_by(opened: OpenStudy, cells: list[Cell], error: Exception) -> list[CellQuarantined]:
     """Which of some cells are quarantined after an error: those with a file that shows it, or all of them."""
     if isinstance(error, CellUnreadable):
-        return [quarantined(opened, cell, error.fault) for cell in cells]
-    faults = {cell: fault for cell in cells if (fault := cell_fault(opened, cell)) is not None}
+        fault = error.fault
+        owners = [cell for cell in cells if fault.path.is_relative_to(opened.run(cell).root)]
+        return [quarantined(opened, cell, fault) for cell in owners or cells]
+    faults = {cell: found for cell in cells if (found := cell_fault(opened, cell)) is not None}
     if faults:
-        return [quarantined(opened, cell, fault) for cell, fault in faults.items()]
-    is_system = isinstance(error, OSError) and error.strerror is not None
-    reason = printable(str(error.strerror) if is_system else f"{type(error).__name__}: {error}")[:500]
+        return [quarantined(opened, cell, found) for cell, found in faults.items()]
+    system = error.strerror if isinstance(error, OSError) else None
+    reason = printable(system or f"{type(error).__name__}: {error}")[:500]
     return [CellQuarantined(str(cell), _place(opened, cell, error), reason) for cell in cells]
 
 
