@@ -1,7 +1,10 @@
 """Where every file lies. The only module that knows file names."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+ATTEMPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,100}\Z")
 
 
 @dataclass(frozen=True, order=True)
@@ -288,6 +291,11 @@ class StudyFolder:
     def attempt_name(number: int) -> str:
         """The name of the attempt with this number."""
         return f"a{number:06d}"
+
+    @staticmethod
+    def is_attempt_name(name: object) -> bool:
+        """Whether a name from a ledger or a folder is a plain one, and so no path to elsewhere."""
+        return isinstance(name, str) and ATTEMPT_NAME.match(name) is not None
 
     def attempt(self, name: str) -> AttemptFolder:
         return AttemptFolder(self.attempts / name)

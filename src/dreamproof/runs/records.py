@@ -1,10 +1,31 @@
 """What the files of a run folder say. Records are plain data; readers refuse what does not fit."""
 
-from typing import Any, Literal
+from pathlib import PurePosixPath
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 CONTRACT_VERSION = 1
+LONGEST_METRIC_NAME = 200
+
+
+def _file_inside(name: str) -> str:
+    """A file of the folder itself or below it, and nowhere else."""
+    path = PurePosixPath(name)
+    if not name or not name.isprintable() or path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"{name!r} is not the name of a file inside the folder")
+    return name
+
+
+def _metric_name(name: str) -> str:
+    """One printable line; it becomes a column of tables and a label of figures."""
+    if not name.isprintable() or len(name) > LONGEST_METRIC_NAME:
+        raise ValueError(f"{name[:40]!r} is not the name of a metric")
+    return name
+
+
+FileInside = Annotated[str, AfterValidator(_file_inside)]
+MetricName = Annotated[str, AfterValidator(_metric_name)]
 
 Phase = Literal["start", "compile", "train", "evaluate", "save", "done"]
 
@@ -50,7 +71,7 @@ class CheckpointRecord(Record):
     gradient_steps: int
     parameter_hash: str
     finite: bool
-    files: dict[str, str]
+    files: dict[FileInside, str]
     task: str
     settings_hash: str = ""
     code_version: str = ""
@@ -68,8 +89,8 @@ class EvaluatedCheckpoint(Record):
     agent_steps: int
     gradient_steps: int
     parameter_hash: str
-    episodes: dict[str, list[float]]
-    scalars: dict[str, float] = Field(default_factory=dict)
+    episodes: dict[MetricName, list[float]]
+    scalars: dict[MetricName, float] = Field(default_factory=dict)
 
     @property
     def episode_count(self) -> int:
@@ -101,7 +122,7 @@ class EvaluationRecord(Record):
     kind: Literal["in_distribution", "proxy", "genuine"]
     task: str
     layouts: str = "test"
-    checkpoints: dict[str, EvaluatedCheckpoint]
+    checkpoints: dict[MetricName, EvaluatedCheckpoint]
     floors: dict[str, dict[str, float]] = Field(default_factory=dict)
     trail: Trail | None = None
     code_version: str = ""

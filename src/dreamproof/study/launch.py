@@ -151,10 +151,12 @@ def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStart
         return []
     events: list[AttemptStarted] = []
     for name in names:
-        order = read_json(folder.attempt(name).order) if name not in state.attempts else None
+        if name in state.attempts or not folder.is_attempt_name(name):
+            continue
+        order = read_json(folder.attempt(name).order)
         if _goes_on_from_open(state, name):
             continue  # told when its first turn has its end, and so the step from which it goes on
-        if isinstance(order, dict) and isinstance(order.get("event"), dict):
+        if isinstance(order, dict) and isinstance(order.get("event"), dict) and order["event"].get("attempt") == name:
             events.append(ordered_event(state, order["event"]))
     return events
 

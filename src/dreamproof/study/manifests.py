@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from dreamproof.base.files import unless_full, write_text
+from dreamproof.base.safe_text import one_line, spreadsheet_text
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.settings.study import Study
 from dreamproof.study.opening import OpenStudy
@@ -110,8 +111,13 @@ def _eval_row(state: StudyState, eval_cell: EvalState) -> Fields:
 def table_text(columns: tuple[str, ...], rows: list[Fields]) -> str:
     """Rows as tab-separated text; what is not known is a dash."""
     lines = ["\t".join(columns)]
-    lines += ["\t".join("-" if row[name] is None else str(row[name]) for name in columns) for row in rows]
+    lines += ["\t".join("-" if row[name] is None else _field(row[name]) for name in columns) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _field(value: Any) -> str:
+    """One field of a row: no tab, no line break, no formula."""
+    return spreadsheet_text(one_line(value)) if isinstance(value, str) else str(value)
 
 
 class ManifestWriter:
