@@ -17,6 +17,9 @@ def named_agent_steps(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+ATTEMPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,100}\Z")
+
+
 @dataclass(frozen=True, order=True)
 class Cell:
     """One thing to train: an arm with a seed."""
@@ -325,6 +328,11 @@ class StudyFolder:
     def attempt_name(number: int) -> str:
         """The name of the attempt with this number."""
         return f"a{number:06d}"
+
+    @staticmethod
+    def is_attempt_name(name: object) -> bool:
+        """Whether a name from a ledger or a folder is a plain one, and so no path to elsewhere."""
+        return isinstance(name, str) and ATTEMPT_NAME.match(name) is not None
 
     def attempt(self, name: str) -> AttemptFolder:
         return AttemptFolder(self.attempts / name)

@@ -36,7 +36,7 @@ from dreamproof.study.finish import Shutdown, shutdown_reason, signs_of_stopping
 from dreamproof.study.lease import Lease
 from dreamproof.study.ledger import Ledger, collector_paused
 from dreamproof.study.manifests import ManifestWriter
-from dreamproof.study.opening import OpenStudy, beside_text, check_place
+from dreamproof.study.opening import OpenStudy, beside_text, check_links, check_place
 from dreamproof.study.packs import pack_groups
 from dreamproof.study.plan import changes_of_meaning, declaration_changes
 from dreamproof.study.preflight import Preflight, check_arms, fingerprint
@@ -215,6 +215,7 @@ def supervising(opened: OpenStudy, ledger: Ledger, options: Options) -> Iterator
 def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_code: bool = False) -> list[str]:
     """Everything that can be refused before a supervisor starts; returns what a person should know of changes."""
     check_place(opened)
+    check_links(opened)
     check_commands(opened.study, opened.beside)
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
     check_material(opened.study, opened.beside)

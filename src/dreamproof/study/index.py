@@ -141,6 +141,8 @@ def _restore(value: dict[str, Any]) -> StudyState:
         _set(known, unusual, TrainProof)
     for text, condition, unusual in value["eval_cells"]:
         _set(state.known_eval(text, condition), unusual, EvalProof)
+    if not all(StudyFolder.is_attempt_name(row[0]) for row in value["open_attempts"]):
+        raise ValueError("an attempt's name is a path")
     state.open_attempts = {row[0]: _with_moments(AttemptState(*row)) for row in value["open_attempts"]}
     state.attempts = dict(state.open_attempts)
     state.tally = Tally(*value["tally"])

@@ -113,6 +113,14 @@ def beside_text(folder: StudyFolder, file: Path) -> str:
     return os.path.relpath(file, folder.root)
 
 
+def check_links(opened: OpenStudy) -> None:
+    """Refuses a study folder in which scratch folders, which are emptied without asking, are links to elsewhere."""
+    probes = opened.folder.probes
+    for place in (probes, *(probes / arm for arm in opened.study.arms)):
+        if place.is_symlink():
+            raise BadInput(f"{place}: is a link to {os.readlink(place)}; it would be emptied", f"rm {place}")
+
+
 def check_place(opened: OpenStudy) -> None:
     """Refuses to run commands in a place that is not the study file's own, e.g. after the folder was moved alone."""
     if isinstance(opened.study.trainer, CommandTrainer) and not opened.file.exists():

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.runs.layout import Cell
+from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
 from dreamproof.study.clock import BOOT_DIGITS, NOT_KNOWN, Moment, Timeline, moment_of
@@ -381,6 +381,11 @@ class StudyState:
 
     def _on_attempt_started(self, row: Row) -> None:
         name, work = row["attempt"], row["work"]
+        if not StudyFolder.is_attempt_name(name):
+            raise BrokenEvidence(
+                f"line {row.get('n')} of the ledger starts an attempt named {name!r}, which is not a plain name",
+                "dreamproof verify STUDY; do not trust this ledger",
+            )
         attempt = AttemptState(
             name,
             work,
