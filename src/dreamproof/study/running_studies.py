@@ -58,7 +58,7 @@ def other_studies(root: Path) -> list[str]:
     own = root.resolve()
     found: dict[Path, str] = {}
     for study, words in [*_registered_studies(), *_studies_of_shims()]:
-        if study != own and study not in found:
+        if own not in (study, *study.parents) and study not in found:
             found[study] = words
     return [f"{study} ({words})" for study, words in sorted(found.items())]
 
@@ -112,7 +112,7 @@ def _studies_of_shims() -> Iterator[tuple[Path, str]]:
             if module in words[:-1]:
                 place = Path(words[words.index(module) + 1])
                 attempts = place.parent if module == SHIMS[0] else place
-                yield attempts.parent, f"attempt, process {name}"
+                yield Path(os.path.realpath(attempts.parent)), f"attempt, process {name}"
 
 
 def _command_line(process: str) -> list[str]:

@@ -83,7 +83,7 @@ class Request:
 
     def exceeds(self, limits: dict[str, float]) -> bool:
         """Whether it alone is more than a group may use together; keys are Slurm's, with `-minutes` for its minutes."""
-        asked = {"cpu": self.cpus, "mem": self.memory_mb, "gres/gpu": self.gpus, "node": 1}
+        asked: dict[str, float] = {"cpu": self.cpus, "mem": self.memory_mb, "gres/gpu": self.gpus, "node": 1}
         asked |= {f"{name}-minutes": count * limit_seconds(self.time_limit) / 60 for name, count in [*asked.items()]}
         return any(count > limits.get(name, UNLIMITED) for name, count in asked.items())
 
