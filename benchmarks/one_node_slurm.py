@@ -71,7 +71,12 @@ class OneNodeSlurm:
     """Starts munged, slurmctld and slurmd, and ends exactly those."""
 
     def __init__(
-        self, mode: str, folder: Path | None = None, node_timeout_seconds: int = 15, accounting: bool = False
+        self,
+        mode: str,
+        folder: Path | None = None,
+        node_timeout_seconds: int = 15,
+        accounting: bool = False,
+        enforce_limits: bool = False,
     ) -> None:
         self.mode = mode
         # A socket's path may be 107 characters long, so a test's deep folder will not do.
@@ -82,6 +87,7 @@ class OneNodeSlurm:
         ports = _free_ports(4)
         self.ports = ports[:2]
         self.accounting = Accounting(self.folder, (ports[2], ports[3])) if accounting else None
+        self.enforce_limits = enforce_limits
 
     @property
     def environment(self) -> dict[str, str]:
@@ -155,6 +161,8 @@ class OneNodeSlurm:
         }
         if self.accounting is not None:
             lines |= self.accounting.lines
+        if self.enforce_limits:
+            lines["AccountingStorageEnforce"] = "limits"
         if parameters:
             lines["JobAcctGatherParams"] = parameters
         text = "".join(f"{key}={value}\n" for key, value in lines.items())

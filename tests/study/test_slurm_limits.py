@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmarks.one_node_slurm import OneNodeSlurm, start_or_say_why
+from benchmarks import slurm_accounting
+from benchmarks.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 from benchmarks.small_study import TRAINER
 
 from dreamproof.base.errors import ExitCode
@@ -25,7 +26,10 @@ from dreamproof.study.backends.slurm_commands import COLUMNS, SlurmCommands, Slu
 from dreamproof.study.backends.slurm_limits import (
     UNLIMITED,
     Partition,
+    Request,
+    Site,
     find_stuck,
+    group_limits_from_text,
     limit_seconds,
     never_starts,
     partitions_from_text,
@@ -43,6 +47,7 @@ TOLD = (
 )
 WORK = Partition("work", True)
 SHORT = Partition("short", max_time="00:03:00")
+ASKED = Request("00:10:00", cpus=4, memory_mb=2048)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +141,12 @@ NORMAL = (
 
 @pytest.mark.parametrize("reason", FINAL)
 def test_what_never_clears_ends_the_wait_with_its_remedy(reason: str) -> None:
-    assert never_starts(reason, Slurm(), "00:10:00", [])
+    assert never_starts(reason, Slurm(), ASKED, Site())
 
 
 @pytest.mark.parametrize("reason", DOUBTFUL)
 def test_what_a_person_or_a_node_may_clear_is_waited_for_with_a_hint(reason: str) -> None:
-    assert never_starts(reason, Slurm(), "00:10:00", []) is None
+    assert never_starts(reason, Slurm(), ASKED, Site()) is None
     stuck = find_stuck(reason)
     assert stuck is not None and stuck.remedy in place_words(Placement("7_0", state="PENDING", reason=reason))
 
@@ -153,14 +158,45 @@ def test_what_clears_by_itself_is_waited_for(reason: str) -> None:
 
 def test_a_partition_that_takes_no_single_node_ends_the_wait_and_nodes_that_are_down_do_not() -> None:
     settings = Slurm(partition="short")
-    assert never_starts("PartitionNodeLimit", settings, "00:01:00", partitions_from_text(TOLD))
-    assert never_starts("PartitionNodeLimit", settings, "00:01:00", [SHORT]) is None
+    assert never_starts("PartitionNodeLimit", settings, ASKED, Site(partitions_from_text(TOLD)))
+    assert never_starts("PartitionNodeLimit", settings, ASKED, Site([SHORT])) is None
 
 
 def test_with_several_partitions_the_longest_counts() -> None:
     several = Slurm(partition="short,work")
-    assert never_starts("PartitionTimeLimit", several, "00:10:00", [WORK, SHORT]) is None
-    assert never_starts("PartitionTimeLimit", several, "00:10:00", [SHORT, Partition("work", max_time="5:00")])
+    assert never_starts("PartitionTimeLimit", several, ASKED, Site([WORK, SHORT])) is None
+    assert never_starts("PartitionTimeLimit", several, ASKED, Site([SHORT, Partition("work", max_time="5:00")]))
+
+
+# The same version, of an account that may use two processors together, and one hour of them.
+ACCOUNT = """Association Records
+
+ClusterName=c Account=lab UserName= Partition= Priority=0 ID=3
+    GrpJobs=N(0) GrpJobsAccrue=N(1)
+    GrpTRES=cpu=2(0),mem=N(0),energy=N(0),node=N(0),billing=N(0),fs/disk=N(0),vmem=N(0),pages=N(0)
+    GrpTRESMins=cpu=60(0),mem=N(0),energy=N(0),node=N(0),billing=N(0),fs/disk=N(0),vmem=N(0),pages=N(0)
+ClusterName=c Account=lab UserName=root(0) Partition= Priority=0 ID=4
+    GrpTRES=cpu=N(0),mem=4096(0),energy=N(0),node=N(0),billing=N(0),fs/disk=N(0),vmem=N(0),pages=N(0)
+    GrpTRESMins=cpu=N(0),mem=N(0),energy=N(0),node=N(0),billing=N(0),fs/disk=N(0),vmem=N(0),pages=N(0)
+"""
+
+
+def test_limits_of_a_group_are_read_from_scontrol() -> None:
+    assert group_limits_from_text(ACCOUNT) == {"cpu": 2.0, "mem": 4096.0, "cpu-minutes": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("request_", "ends"),
+    [
+        (Request("00:10:00", cpus=4), True),
+        (Request("00:10:00", cpus=2), False),
+        (Request("01:00:00", cpus=2), True),
+        (Request("00:10:00", memory_mb=5000), True),
+    ],
+)
+def test_a_shared_limit_is_waited_for_unless_one_job_alone_is_more(request_: Request, ends: bool) -> None:
+    site = Site(group_limits=group_limits_from_text(ACCOUNT))
+    assert (never_starts("AssocGrpCpuLimit", Slurm(), request_, site) is not None) is ends
 
 
 class Clock:
@@ -347,3 +383,43 @@ def test_real_jobs_that_can_never_start_end_with_their_remedy_and_leave_the_queu
     while slurm.command("squeue", "--noheader").strip():
         assert time.monotonic() < until
         time.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def limited() -> Iterator[OneNodeSlurm]:
+    """A Slurm whose accounts have limits."""
+    reason = missing_for("plain") or slurm_accounting.missing()
+    if reason is not None:
+        if os.environ.get("DREAMPROOF_REQUIRE_SLURM") == "1":
+            raise RuntimeError(f"a real Slurm with accounting is required here: {reason}")
+        pytest.skip(reason)
+    found = OneNodeSlurm("plain", accounting=True, enforce_limits=True)
+    try:
+        found.start()
+        for words in ("lab GrpTRES=cpu=2", "wall MaxWall=00:02:00"):
+            found.command("sacctmgr", "--quiet", "--immediate", "add", "account", *words.split())
+            found.command("sacctmgr", "--quiet", "--immediate", "add", "user", "root", f"account={words.split()[0]}")
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({"account": "lab", "cpus_per_task": 4, "time_limit": "00:01:00"}, "AssocGrpCpuLimit: the account's or QOS's"),
+        ({"account": "wall", "time_limit": "00:10:00"}, "AssocMaxWallDurationPerJobLimit: its time limit is longer"),
+    ],
+)
+def test_real_limits_of_an_account_end_the_wait(
+    tmp_path: Path, limited: OneNodeSlurm, request_: dict[str, Any], reason: str
+) -> None:
+    ended = dreamproof(limited, "run", declare(tmp_path, **request_), "--no-check", "--no-report", "--plain")
+    assert ended.returncode == ExitCode.GAP_REMAINS, ended.stdout + ended.stderr
+    assert f"ended: bad_config — Slurm: job state PENDING, {reason}" in ended.stdout
+
+
+def test_real_probe_beyond_the_limit_of_an_account_ends_the_check(tmp_path: Path, limited: OneNodeSlurm) -> None:
+    checked = dreamproof(limited, "check", declare(tmp_path, account="wall", time_limit="00:10:00"))
+    assert checked.returncode == ExitCode.PREFLIGHT_FAILED, checked.stdout + checked.stderr
+    assert "AssocMaxWallDurationPerJobLimit: its time limit is longer than the account or QOS allows" in checked.stderr

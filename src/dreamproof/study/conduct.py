@@ -32,7 +32,7 @@ from dreamproof.study.events import (
     SupervisorLost,
     SupervisorStarted,
 )
-from dreamproof.study.finish import Shutdown, shutdown_reason, signs_of_stopping
+from dreamproof.study.finish import Shutdown, shutdown_reason
 from dreamproof.study.lease import Lease
 from dreamproof.study.ledger import Ledger, collector_paused
 from dreamproof.study.manifests import ManifestWriter
@@ -265,12 +265,9 @@ def finish(
     if opened.state.shutdown_done and not shutdown_again:
         say("no shutdown: there was one since the newest work; run --shutdown-again does it once more")
         return
-
-    def signs() -> set[str]:
-        return signs_of_stopping() | ({"this process was asked to end"} if supervisor.leave else set())
-
     idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
-    Shutdown(opened, supervisor.record, say, others=other_studies, signs=signs).carry_out(reason, idle)
+    way = Shutdown(opened, supervisor.record, say, others=other_studies, is_asked_to_end=lambda: supervisor.leave)
+    way.carry_out(reason, idle)
 
 
 def write_manifests(opened: OpenStudy) -> None:

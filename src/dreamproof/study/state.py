@@ -239,7 +239,8 @@ class StudyState:
         if self.first_event is None:
             self.first_event = now
         self.last_event = now
-        self.last_moment = moment_of(row, self._boot(row))
+        boot = row.get("boot")
+        self.last_moment = moment_of(row, self._boot(row) if boot is None else boot)
         self.timeline.take(self.last_moment)
         if self.supervisors and self.supervisors[-1].ended is None and row["event"] not in NOT_OF_THE_SUPERVISOR:
             self.supervisors[-1].last_event, self.supervisors[-1].last_seen = now, self.last_moment

@@ -11,10 +11,10 @@ from pathlib import Path
 from dreamproof.base.files import read_json, read_tail, write_json, write_text
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.runs.reader import read_exit
-from dreamproof.settings.study import Slurm, memory_bytes
+from dreamproof.settings.study import Slurm, gpus_of, memory_bytes
 from dreamproof.study.backends.api import Placement, Presence, Sighting
 from dreamproof.study.backends.slurm_commands import Job, SlurmBusy, SlurmCommands, SlurmError
-from dreamproof.study.backends.slurm_limits import Partition, find_stuck, never_starts
+from dreamproof.study.backends.slurm_limits import Request, Site, find_stuck, never_starts
 from dreamproof.study.backends.slurm_node import (
     LEASE_MARGIN_SECONDS,
     fence,
@@ -87,7 +87,7 @@ class SlurmBackend:
         self._to_account: list[str] = []
         self._to_signal: list[str] = []
         self._to_cancel: list[str] = []
-        self._partitions: list[Partition] | None = None
+        self._site: Site | None = None
 
     def start(self, folder: AttemptFolder) -> None:
         """Puts the attempt on the list; all that stands there goes to sbatch together at the next wait."""
@@ -331,9 +331,13 @@ class SlurmBackend:
         """The remedy where a job waits for something that never comes."""
         if find_stuck(job.reason) is None:
             return None
-        if "Partition" in job.reason and self._partitions is None:
-            self._partitions = self.commands.partition_limits()
-        return never_starts(job.reason, self.settings, self._request(folder)[1], self._partitions or [])
+        if self._site is None:
+            groups = self.commands.group_limits(self.settings.account, self.settings.qos)
+            self._site = Site(self.commands.partition_limits(), groups)
+        request_bytes, time_limit = self._request(folder)
+        gpus = gpus_of(self.settings.gres) or 0
+        request = Request(time_limit, self.settings.cpus_per_task, request_bytes >> 20, gpus)
+        return never_starts(job.reason, self.settings, request, self._site)
 
     def _running(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
         """A job that Slurm runs; its process is looked at where it runs on this machine."""

@@ -3,6 +3,7 @@
 Leaves it to the backend what to do about the answers.
 """
 
+import getpass
 import json
 import os
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.errors import BadInput, DreamproofError, ExitCode
-from dreamproof.study.backends.slurm_limits import Partition, partitions_from_text
+from dreamproof.study.backends.slurm_limits import Partition, group_limits_from_text, partitions_from_text
 
 LEAST_GAP_SECONDS = 1.0
 CALL_SECONDS = 60.0
@@ -213,6 +214,16 @@ class SlurmCommands:
             return partitions_from_text(self._call(["scontrol", "show", "partition", "--oneliner"]))
         except SlurmError:
             return []
+
+    def group_limits(self, account: str | None, qos: str | None) -> dict[str, float]:
+        """What jobs of this account and QOS may use together; nothing where neither is named or nobody tells."""
+        filters = [["flags=assoc", f"accounts={account}", f"users={getpass.getuser()}"]] if account else []
+        filters += [["flags=qos", f"qos={qos}"]] if qos else []
+        try:
+            told = [self._call(["scontrol", "show", "assoc_mgr", *words]) for words in filters]
+        except SlurmError:
+            return {}
+        return group_limits_from_text("\n".join(told))
 
     def version(self) -> tuple[int, int]:
         """(year, month) of this Slurm; asks no controller."""

@@ -1,7 +1,7 @@
 """What a partition allows, and which reasons for waiting in the queue never clear, each with its remedy. Pure."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dreamproof.settings.study import Slurm
 
@@ -73,6 +73,40 @@ def probe_time_limit(settings: Slurm, partitions: list[Partition]) -> str:
 
 
 @dataclass(frozen=True)
+class Request:
+    """What one job asks for."""
+
+    time_limit: str
+    cpus: int = 1
+    memory_mb: int = 0
+    gpus: int = 0
+
+    def exceeds(self, limits: dict[str, float]) -> bool:
+        """Whether it alone is more than a group may use together; keys are Slurm's, with `-minutes` for its minutes."""
+        asked: dict[str, float] = {"cpu": self.cpus, "mem": self.memory_mb, "gres/gpu": self.gpus, "node": 1}
+        asked |= {f"{name}-minutes": count * limit_seconds(self.time_limit) / 60 for name, count in [*asked.items()]}
+        return any(count > limits.get(name, UNLIMITED) for name, count in asked.items())
+
+
+def group_limits_from_text(text: str) -> dict[str, float]:
+    """The smallest GrpTRES and GrpTRESMins over all records in `scontrol show assoc_mgr`: cpu=2(0) is 2, N is none."""
+    found: dict[str, float] = {}
+    for kind, listed in re.findall(r"\b(GrpTRES|GrpTRESMins)=(\S+)", text):
+        for name, limit in re.findall(r"([\w/]+)=(\d+)\(", listed):
+            key = name if kind == "GrpTRES" else f"{name}-minutes"
+            found[key] = min(found.get(key, UNLIMITED), float(limit))
+    return found
+
+
+@dataclass(frozen=True)
+class Site:
+    """What is known about limits, asked for when a reason speaks of them."""
+
+    partitions: list[Partition] = field(default_factory=list)
+    group_limits: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Stuck:
     """A reason that no waiting clears by itself."""
 
@@ -126,10 +160,11 @@ STUCK = (
     Stuck("ReqNodeNotAvail|NodeDown", "nodes are down, drained or reserved: sinfo -R", is_final=False),
     Stuck("PartitionDown|PartitionInactive", "the partition is closed: sinfo -s", is_final=False),
     Stuck("PartitionNodeLimit", "the partition's nodes are down, or it takes no job of one node", is_final=False),
-    # Shared limits clear when other jobs end; used-up minutes come back at the site's reset.
+    # Shared limits clear when other jobs end; used-up minutes come back at the site's reset. A job that alone asks
+    # for more than the whole limit is the exception.
     Stuck(
         "(Assoc|QOS)Grp",
-        "the account's or QOS's limit is used up: sacctmgr show assoc user=$USER; scontrol show assoc_mgr",
+        "the account's or QOS's limit is used up, or smaller than one job: sacctmgr show assoc,qos",
         is_final=False,
     ),
 )
@@ -140,18 +175,20 @@ def find_stuck(reason: str) -> Stuck | None:
     return next((one for one in STUCK if re.search(one.pattern, reason, re.IGNORECASE)), None)
 
 
-def never_starts(reason: str, settings: Slurm, time_limit: str, partitions: list[Partition]) -> str | None:
+def never_starts(reason: str, settings: Slurm, request: Request, site: Site) -> str | None:
     """The remedy where a job waits for something that never comes; None where waiting may help."""
     stuck = find_stuck(reason)
     if stuck is None:
         return None
-    chosen = chosen_partitions(settings, partitions)
+    if "Grp" in reason:
+        return stuck.remedy if request.exceeds(site.group_limits) else None
+    chosen = chosen_partitions(settings, site.partitions)
     if "PartitionNodeLimit" in reason:
         # Also said while nodes are down; one node is never allowed only where the limits say so.
         closed = bool(chosen) and all(one.min_nodes > 1 or one.max_nodes < 1 for one in chosen)
         return f"{stuck.remedy} (scontrol show partition)" if closed else None
     if "PartitionTimeLimit" in reason and len(chosen) > 1:
         # Slurm names the last partition it tried; another one of the list may take the job.
-        fits = any(one.max_seconds >= limit_seconds(time_limit) for one in chosen)
+        fits = any(one.max_seconds >= limit_seconds(request.time_limit) for one in chosen)
         return None if fits else stuck.remedy
     return stuck.remedy if stuck.is_final else None
