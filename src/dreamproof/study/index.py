@@ -20,6 +20,7 @@ FORMAT = f"4 of {__version__}"
 WORTH_EVENTS = 20_000
 PLAIN = (
     "declaration_hash",
+    "understood_hash",
     "beside",
     "preflight_fingerprint",
     "preflight_failure",
