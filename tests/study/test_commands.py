@@ -115,7 +115,7 @@ def test_quick_compiles_are_for_our_own_trainers_without_a_gpu(monkeypatch: pyte
     monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x")
     monkeypatch.setattr(commands, "gpus_here", list)
     quick = study(backend={"quick_compiles": True}, trainer="pwm")
-    assert environment(quick, [target()])["XLA_FLAGS"].startswith("--xla_dump_to=/x --xla_backend_optimization_level=0")
+    assert environment(quick, [target()])["XLA_FLAGS"].startswith("--xla_dump_to=/x --xla_backend_optimization_level=1")
     assert "XLA_FLAGS" not in environment(study(trainer="pwm"), [target()])
     foreign = study(backend={"quick_compiles": True}, trainer={"command": ["x"]}, conditions=[])
     assert "XLA_FLAGS" not in environment(foreign, [target()])

@@ -192,6 +192,17 @@ def test_a_study_from_before_goes_on_and_says_so(tmp_path: Path) -> None:
     assert {event.name for event in events} == {"settings_resolved", "code_recorded"}
 
 
+def test_a_setting_that_is_new_in_this_version_changes_no_declaration(tmp_path: Path) -> None:
+    file = foreign(tmp_path)
+    opened, _ = begin(file)
+    rows = [json.loads(line) for line in opened.folder.ledger.read_text().splitlines()]
+    rows[0]["declaration"]["backend"].pop("quick_compiles")
+    rows[0]["declaration_hash"] = "0" * 64  # as a version named it that did not know the setting
+    opened.state = StudyState.replay(rows)
+    opened.state.redeclare(opened.study)
+    assert make_overview(opened, 0.0).notices == ["attempts have no supervisor; run adopts those that live"]
+
+
 def test_a_finished_study_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = foreign(tmp_path)
     opened, _ = begin(file)

@@ -158,7 +158,7 @@ def _quick_compiles(study: Study, gpus: int) -> dict[str, str]:
     """XLA's flags where a study asks for quick compiles; kernels of a GPU are never left without optimisers."""
     if not study.backend.quick_compiles or gpus or not isinstance(study.trainer, str):
         return {}
-    flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=0"]
+    flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=1"]
     major, minor = metadata.version("jax").split(".")[:2]
     if (int(major), int(minor)) < (0, 11):  # later versions have no such option, and XLA ends at one it does not know
         flags.append("--xla_cpu_use_fusion_emitters=false")

@@ -102,7 +102,7 @@ def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> 
         _keep_copy(opened)
         return []
     changes = declaration_changes(state.study, study)
-    if state.declaration_hash != study.hash():
+    if state.understood_hash != study.hash():
         _refuse_new_meaning(opened, accept_changes)
         old = state.declaration_hash
         record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, beside))

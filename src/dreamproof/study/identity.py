@@ -141,19 +141,20 @@ def settle_code(opened: OpenStudy, code: Code, accepted: bool) -> tuple[list[Eve
         return [], []
     manifest = code.manifest()
     found = _difference(opened, known, manifest) if known is not None else None
+    equal = found is not None and not found.matters
     worked_on = [cell for cell in _all_kept(opened) if cell.code_hash is not None]
-    write_json(opened.folder.code_manifest(code.hash), manifest)
-    if known is not None and found is not None and not found.matters:
-        said = (
-            [f"code: only comments or layout changed in {', '.join(found.layout[:MOST_SHOWN])}"] if found.layout else []
-        )
-        return [CodeRecorded(code.hash, code.facts(), known)], said
-    if known is None or not worked_on:
-        return [CodeRecorded(code.hash, code.facts())], []
     lines = found.lines(MOST_SHOWN) if found is not None else ["which files changed is not known: no manifest of them"]
-    if not accepted:
+    changed = known is not None and bool(worked_on) and not equal
+    if changed and not accepted:
         raise BadInput(_code_refusal(opened, code, len(worked_on), lines), _code_hint(opened))
-    return [CodeRecorded(code.hash, code.facts()), ChangesAccepted("code", lines, ACCEPT_CODE)], []
+    write_json(opened.folder.code_manifest(code.hash), manifest)
+    recorded = CodeRecorded(code.hash, code.facts(), known if equal else None)
+    said = [f"code: only comments or layout changed in {_names(found)}"] if equal and found and found.layout else []
+    return [recorded, *([ChangesAccepted("code", lines, ACCEPT_CODE)] if changed else [])], said
+
+
+def _names(found: Difference) -> str:
+    return ", ".join(found.layout[:MOST_SHOWN])
 
 
 def _difference(opened: OpenStudy, known: str, manifest: dict[str, Any]) -> Difference | None:

@@ -25,6 +25,7 @@ WORTH_EVENTS = 20_000
 INDEX_BYTES = 1 << 30
 PLAIN = (
     "declaration_hash",
+    "understood_hash",
     "beside",
     "preflight_fingerprint",
     "preflight_failure",

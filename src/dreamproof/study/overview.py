@@ -157,7 +157,7 @@ def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str
 def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     state = opened.state
     notices: list[str] = []
-    if state.declaration_hash is not None and state.declaration_hash != opened.study.hash():
+    if state.understood_hash is not None and state.understood_hash != opened.study.hash():
         notices.append("the study file changed since the ledger last saw it; the next run records the change")
     if state.open_attempts and not supervised:
         notices.append("attempts have no supervisor; run adopts those that live")

@@ -176,6 +176,8 @@ class StudyState:
 
     study: Study | None = None
     declaration_hash: str | None = None
+    understood_hash: str | None = None
+    """Of the recorded declaration as this version reads it: a setting that is new since changes nothing."""
     beside: str | None = None
     cells: dict[Cell, CellState] = field(default_factory=dict)
     eval_cells: dict[EvalCell, EvalState] = field(default_factory=dict)
@@ -332,14 +334,18 @@ class StudyState:
 
     def _on_study_declared(self, row: Row) -> None:
         self.declaration_hash = row["declaration_hash"]
-        self.beside = row.get("beside", self.beside)
-        self.redeclare(Study.model_validate(row["declaration"]))
+        self._take_declaration(row)
 
     def _on_declaration_changed(self, row: Row) -> None:
         self.declaration_hash = row["new_hash"]
-        self.beside = row.get("beside", self.beside)
         self.changes.append(row)
-        self.redeclare(Study.model_validate(row["declaration"]))
+        self._take_declaration(row)
+
+    def _take_declaration(self, row: Row) -> None:
+        study = Study.model_validate(row["declaration"])
+        self.beside = row.get("beside", self.beside)
+        self.understood_hash = study.hash()
+        self.redeclare(study)
 
     def _on_settings_resolved(self, row: Row) -> None:
         self.resolved[row["arm"]] = {key: row[key] for key in ("arm", "resolved_hash", "resolved")}
