@@ -171,6 +171,7 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     import time
 
     from dreamproof.cli.status import status_text
+    from dreamproof.study import conduct
     from dreamproof.study.overview import make_overview
     from dreamproof.study.supervisor import Ending
 
@@ -179,6 +180,7 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     for name in opened.state.reports:
         if name.endswith("decision.html"):
             typer.echo(f"report      {opened.folder.root / name}")
+    conduct.require_proofs(opened)
     codes = {
         Ending.COMPLETE: ExitCode.OK,
         Ending.SELECTION_DONE: ExitCode.OK,

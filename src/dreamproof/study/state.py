@@ -10,16 +10,13 @@ from dreamproof.base.errors import BrokenEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
+from dreamproof.study.events import row_fault
 from dreamproof.study.tally import Tally
 
 if TYPE_CHECKING:
     from dreamproof.study.events import Row, Work
 
 EvalCell = tuple[Cell, str]
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 @dataclass(slots=True)
@@ -178,6 +175,16 @@ class StudyState:
 
     def apply(self, row: Row) -> None:
         """Takes one more event in; names it does not know change nothing."""
+        fault = row_fault(row)
+        if fault is None:
+            fault = self._take_in(row)
+        if fault is not None:
+            raise BrokenEvidence(
+                f"event {row.get('n')} of the ledger ({str(row.get('event'))[:40]}) does not fit: {fault}",
+                "dreamproof verify STUDY; then restore the ledger from a copy",
+            )
+
+    def _take_in(self, row: Row) -> str | None:
         now = row["t"]
         self.event_count += 1
         if self.first_event is None:
@@ -186,14 +193,12 @@ class StudyState:
         if self.supervisors and self.supervisors[-1].ended is None and row["event"] != "supervisor_started":
             self.supervisors[-1].last_event = now
         applier = self._appliers.get(row["event"])
-        if applier is not None:
-            try:
+        try:
+            if applier is not None:
                 applier(row)
-            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-                raise BrokenEvidence(
-                    f"event {row.get('n')} of the ledger ({row['event']}) does not fit: {_short(error)}",
-                    "dreamproof verify STUDY; then restore the ledger from a copy",
-                ) from None
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        return None
 
     def redeclare(self, study: Study) -> None:
         """Lays the matrix of `study` over what is known; nothing known is forgotten."""
