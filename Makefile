@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench faults official parity clean
+.PHONY: help setup demo test lint types format bench faults fuzz official parity clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ format: setup  ## let ruff mend what it can
 
 faults: setup  ## inject 300 faults into running studies and print what came of them (about 6 minutes)
 	$(BIN)/python -m benchmarks.faults
+
+fuzz: setup  ## damage the files of a recorded study at random under every verb (about 10 minutes)
+	$(BIN)/python -m benchmarks.fuzz
 
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
