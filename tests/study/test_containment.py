@@ -11,13 +11,16 @@ from typing import Any
 import pytest
 from tests.study.test_supervisor import Stage, succeed_at_once
 
+from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import read_json
+from dreamproof.report.data import load
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study import evidence
+from dreamproof.study import conduct, evidence
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.opening import open_study
 from dreamproof.study.overview import make_overview
+from dreamproof.study.state import StudyState
 from dreamproof.study.supervisor import Ending, Options
 
 BAD, OTHERS = "low/0", {"low/1", "high/0", "high/1"}
@@ -258,3 +261,42 @@ def test_an_exit_record_that_is_nonsense_is_no_record(tmp_path: Path) -> None:
     for value in ({"exit_code": 0, "wall_seconds": float("inf")}, {"wall_seconds": -1}, {"wall_seconds": "x"}, []):
         path.write_text(json.dumps(value))
         assert read_json(path) is not None and read_exit(path) is None
+
+
+def test_a_lost_checkpoint_keeps_no_other_cell_from_being_trained(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    stage.train(BAD)
+    proof = evidence.prove_training(stage.opened, Cell.parse(BAD), None, None)
+    assert not isinstance(proof, str)
+    stage.supervisor.record(proof)
+    run_folder(stage).checkpoints.rename(tmp_path / "away")
+    conduct.settle_lost_proofs(stage.opened, stage.ledger, retrain=False)
+    succeed_at_once(stage)
+    assert stage.supervisor.run() is Ending.COMPLETE
+    assert proven(stage) == OTHERS | {BAD}
+    [event] = stage.events("cell_quarantined")
+    assert (event["file"], event["reason"]) == ("runs/low-seed0/checkpoints/step-000000000020", "is gone")
+    with pytest.raises(BrokenEvidence, match="first low/0"):
+        conduct.require_proofs(stage.opened)
+
+
+def test_a_report_names_a_quarantined_cell_with_its_file(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    succeed_at_once(stage)
+    run_folder(stage).heartbeat.mkdir()
+    stage.supervisor.run()
+    facts = load(stage.opened.folder.root).cells[Cell.parse(BAD)]
+    assert facts.state == "stopped"
+    assert facts.evidence == ["runs/low-seed0/heartbeat.json is a folder, not a file"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"agent_steps": "20"}, {"agent_steps": None}, {"cell": 3}, {"cell": "low"}, {"t": float("inf")}, {"t": "now"}],
+)
+def test_an_event_of_another_form_is_broken_evidence(change: dict[str, Any]) -> None:
+    row = {"n": 7, "t": 1.0, "event": "train_proven", "cell": "low/0", "agent_steps": 20, "gradient_steps": 9}
+    row |= {"parameter_hash": "d", "checkpoint": "step-000000000020"}
+    StudyState.replay([row])
+    with pytest.raises(BrokenEvidence, match="event 7 of the ledger"):
+        StudyState.replay([{**row, **change}])

@@ -188,6 +188,7 @@ def _hearing_signals(supervisor: "Supervisor") -> Iterator[None]:
 def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     """Says how the study stands and leaves with the exit code of the ending."""
     from dreamproof.cli.status import status_text
+    from dreamproof.study import conduct
     from dreamproof.study.clock import read_moment
     from dreamproof.study.overview import make_overview
     from dreamproof.study.supervisor import Ending
@@ -195,6 +196,7 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     typer.echo(f"\n{ending.value}\n")
     print_text(status_text(opened, make_overview(opened, read_moment()), str(study)))
     _tell_answer(opened)
+    conduct.require_proofs(opened)
     if opened.state.shutdown_failed:
         typer.echo(f"shutdown    {opened.state.shutdown}", err=True)
         raise typer.Exit(ExitCode.SHUTDOWN_FAILED)

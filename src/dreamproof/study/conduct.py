@@ -9,7 +9,7 @@ from pathlib import Path
 from dreamproof import __version__
 from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
-from dreamproof.base.files import read_json, unless_full, write_bytes, write_text
+from dreamproof.base.files import Unreadable, read_json, unless_full, write_bytes, write_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study import identity
 from dreamproof.study.backends.api import Backend
@@ -41,6 +41,7 @@ from dreamproof.study.packs import pack_groups
 from dreamproof.study.plan import changes_of_meaning, declaration_changes
 from dreamproof.study.preflight import Preflight, check_arms, fingerprint
 from dreamproof.study.processes import Identity
+from dreamproof.study.quarantine import lost_proof, quarantined
 from dreamproof.study.running_studies import other_studies, registered
 from dreamproof.study.state import StudyState
 from dreamproof.study.supervisor import Ending, Options, Supervisor
@@ -132,34 +133,31 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
         )
 
 
-def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, str]]:
-    """Proven cells whose checkpoint is no longer on disk; a quick look, `verify` reads every byte."""
-    lost: list[tuple[Cell, str]] = []
-    for cell, known in opened.state.cells.items():
-        if known.proof is None:
-            continue
-        run = opened.run(cell)
-        if opened.adapter(cell).name == "native":
-            place = run.checkpoints / known.proof.checkpoint
-        else:
-            place = run.root / known.proof.checkpoint
-        if not os.path.lexists(place):
-            lost.append((cell, f"{place} is gone"))
-    return lost
+def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, Unreadable]]:
+    """Proven cells whose checkpoint is no longer on disk."""
+    found = [(cell, lost_proof(opened, cell)) for cell in opened.state.cells]
+    return [(cell, fault) for cell, fault in found if fault is not None]
 
 
 def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> None:
-    """Refuses to go on where proofs are gone from disk, unless they are to be trained again."""
+    """Quarantines cells whose proof is gone from disk, or lets them be trained again; the others are not concerned."""
     lost = missing_proofs(opened)
-    if not lost:
+    if retrain:
+        record(opened, ledger, *(ProofLost(str(cell), f"{fault.path} is gone") for cell, fault in lost))
         return
-    if not retrain:
-        cell, reason = lost[0]
+    new = [one for one in lost if opened.state.cells[one[0]].quarantined is None]
+    record(opened, ledger, *(quarantined(opened, cell, fault) for cell, fault in new))
+
+
+def require_proofs(opened: OpenStudy) -> None:
+    """Raises BrokenEvidence where proofs are gone from disk: such a study is not complete, whatever the ledger says."""
+    lost = missing_proofs(opened)
+    if lost:
+        cell, fault = lost[0]
         raise BrokenEvidence(
-            f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {reason}",
+            f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {fault.path} {fault.reason}",
             f"put the files back, or dreamproof run {opened.file} --retrain-lost",
         )
-    record(opened, ledger, *(ProofLost(str(cell), reason) for cell, reason in lost))
 
 
 def reopen(opened: OpenStudy, ledger: Ledger, reason: str) -> int:

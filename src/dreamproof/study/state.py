@@ -11,6 +11,7 @@ from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
 from dreamproof.study.clock import BOOT_DIGITS, NOT_KNOWN, Moment, Timeline, moment_of
+from dreamproof.study.events import row_fault
 from dreamproof.study.tally import Tally
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ MOST_DOUBLINGS = 6
 MOST_DOUBLINGS_OF_STUDY = 3
 NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")
 """Events that do not show that the supervisor before them was still there."""
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 @dataclass(slots=True)
@@ -236,6 +233,27 @@ class StudyState:
 
     def apply(self, row: Row) -> None:
         """Takes one more event in; names it does not know change nothing."""
+        fault = row_fault(row)
+        if fault is None:
+            fault = self._take_in(row)
+        if fault is not None:
+            raise BrokenEvidence(
+                f"event {row.get('n')} of the ledger ({str(row.get('event'))[:40]}) does not fit: {fault}",
+                "dreamproof verify STUDY; then restore the ledger from a copy",
+            )
+
+    def _take_in(self, row: Row) -> str | None:
+        """Applies an event; why it does not fit, where it does not."""
+        try:
+            self._take_time(row)
+            applier = self._appliers.get(row["event"])
+            if applier is not None:
+                applier(row)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        return None
+
+    def _take_time(self, row: Row) -> None:
         now = row["t"]
         self.event_count += 1
         if self.first_event is None:
@@ -246,15 +264,6 @@ class StudyState:
         self.timeline.take(self.last_moment)
         if self.supervisors and self.supervisors[-1].ended is None and row["event"] not in NOT_OF_THE_SUPERVISOR:
             self.supervisors[-1].last_event, self.supervisors[-1].last_seen = now, self.last_moment
-        applier = self._appliers.get(row["event"])
-        if applier is not None:
-            try:
-                applier(row)
-            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-                raise BrokenEvidence(
-                    f"event {row.get('n')} of the ledger ({row['event']}) does not fit: {_short(error)}",
-                    "dreamproof verify STUDY; then restore the ledger from a copy",
-                ) from None
 
     def _boot(self, row: Row) -> str:
         """The boot of a row that does not say it: its supervisor's."""
