@@ -1,8 +1,8 @@
 """Which kinds of dynamics and policy solve the probes, seed by seed: `python -m benchmarks.pwm_probes --seeds 10`.
 
-A small PWM agent trains for a fixed number of epochs on each of four probes with known answers, all seeds of all probes in
-one pack. A probe counts as solved where at the end 80 % of the way from random actions to the best are reached, in 32
-complete episodes with the policy's mean. Nothing stops early.
+A small PWM agent trains for a fixed number of epochs on each of four probes with known answers, all seeds of all probes
+in one pack. A probe counts as solved where at the end 80 % of the way from random actions to the best are reached, in
+32 complete episodes with the policy's mean. Nothing stops early.
 """
 
 import argparse
@@ -137,11 +137,12 @@ def record(name: str, asked: argparse.Namespace, result: Result) -> dict[str, An
 
 
 def line_of(name: str, results: list[Result]) -> str:
-    """A line of the table: solved seeds of every probe at the end, of all probes at the end, and of all in the middle."""
+    """A line of the table: solved seeds of every probe at the end; of all probes at the end and in the middle."""
     last, middle = results[-1], results[(len(results) - 1) // 2]
     seeds = last.returns.shape[1]
     counts = " | ".join(str(count) for count in last.solved.sum(1))
-    return f"| {name} | {counts} | **{last.solved.all(0).sum()} of {seeds}** | {middle.solved.all(0).sum()} of {seeds} |"
+    at_end, halfway = (int(result.solved.all(0).sum()) for result in (last, middle))
+    return f"| {name} | {counts} | **{at_end} of {seeds}** | {halfway} of {seeds} |"
 
 
 def asked_for(arguments: list[str] | None = None) -> argparse.Namespace:

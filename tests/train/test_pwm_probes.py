@@ -1,7 +1,7 @@
 """A flow model with a flow policy learns what it can: five seeds of four probes with known answers, in one pack.
 
 Judged at a fixed end, never at a first success, and with room for one seed of five: what a seed does differs with the
-last bits of a processor's sums. `python -m benchmarks.pwm_probes` does the same with more seeds, for other dynamics too.
+last bits of a processor's sums. `python -m benchmarks.pwm_probes` does the same with more seeds and other dynamics.
 """
 
 from typing import Any

@@ -63,7 +63,9 @@ def test_kernels_of_a_gpu_lead_to_the_same(kind: str, monkeypatch: pytest.Monkey
             np.testing.assert_allclose(one, expected[name], atol=3e-5 * np.abs(one).max(), rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize(("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("ends", 3), ("logits", 1), ("broken", 1)])
+@pytest.mark.parametrize(
+    ("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("ends", 3), ("logits", 1), ("broken", 1)]
+)
 def test_deferred_gradients_reach_weights_start_and_what_is_given(
     kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

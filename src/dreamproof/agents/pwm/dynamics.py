@@ -158,7 +158,7 @@ class FlowDynamics(eqx.Module):
         return eqx.tree_at(lambda made: made.network.last, self, CentredLinear(self.network.last, self.group))
 
     def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
-        """The error of what is predicted at a random time of each straight line, and of the latent which was reached."""
+        """The error of what is predicted at a random time of each straight line, and of the latent that was reached."""
         time_key, noise_key = jax.random.split(key)
         source, end = self._source(z[:-1], noise_key), self._coordinates(target)
         time = jax.random.uniform(time_key, (*source.shape[:-1], 1))
