@@ -251,9 +251,8 @@ class _Started:
             asked_to_stop=asked,
         )
         found = diagnose(Evidence(exit=record, output_tail=read_tail(self.output)))
-        telling = found.quotes[1] if len(found.quotes) > 1 else found.quotes[0]
         return self._check(
-            arm, False, found.cause.value, telling.removeprefix("asked to stop: timeout: "), found.quotes
+            arm, False, found.cause.value, found.telling.removeprefix("asked to stop: timeout: "), found.quotes
         )
 
     def _check(
