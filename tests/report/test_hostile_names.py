@@ -2,10 +2,13 @@
 
 import csv
 import io
+from pathlib import Path
 
 import pytest
 
 from dreamproof.report.document import Bullets, Code, Document, Heading, Paragraph, Stamp, Table
+from dreamproof.report.figures.theme import look, new_figure, save
+from dreamproof.report.language import read_words
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import CLOSE, OPEN, Numbers, plain
 from dreamproof.report.tables import _csv, _field
@@ -60,3 +63,14 @@ def test_a_name_is_one_field_of_a_table_and_no_formula(name: str) -> None:
 
 def test_negative_numbers_are_numbers() -> None:
     assert [_field(value) for value in (-3.5, "-3.5", -2, None)] == ["-3.5", "-3.5", -2, ""]
+
+
+def test_a_link_in_the_place_of_a_figure_is_replaced_and_a_dollar_is_a_dollar(tmp_path: Path) -> None:
+    (tmp_path / "victim").write_text("precious")
+    (tmp_path / "trails.png").symlink_to(tmp_path / "victim")
+    with look(read_words("en")):
+        figure = new_figure(2, 1)
+        figure.text(0.1, 0.1, r"cost in $\frac")
+        save(figure, tmp_path, "trails")
+    assert (tmp_path / "victim").read_text() == "precious"
+    assert (tmp_path / "trails.png").read_bytes().startswith(b"\x89PNG")

@@ -225,8 +225,7 @@ class ClusterPreflight:
                 slurm=sighting.facts.get("slurm"),
             )
         )
-        telling = found.quotes[1] if len(found.quotes) > 1 else found.quotes[0]
-        probe.cause, probe.reason, probe.evidence = found.cause.value, telling, found.quotes
+        probe.cause, probe.reason, probe.evidence = found.cause.value, found.telling, found.quotes
 
 
 def ask_and_run(

@@ -107,6 +107,8 @@ class Diagnosis:
     cause: Cause
     quotes: list[str]
     transient: bool
+    telling: str = ""
+    """The one quote that says most."""
 
 
 def is_transient(cause: Cause) -> bool:
@@ -120,7 +122,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     finding = _find(evidence, log)
     last = [] if evidence.proven else log.last_lines(besides=finding.quotes)
     quotes = list(dict.fromkeys([*finding.quotes, *last, *_where_it_stood(evidence)]))
-    return Diagnosis(finding.cause, quotes, is_transient(finding.cause))
+    return Diagnosis(finding.cause, quotes, is_transient(finding.cause), _telling(finding, log))
+
+
+def _telling(finding: Finding, log: Log) -> str:
+    """What follows the words about the exit; without it the last line, or those words."""
+    if len(finding.quotes) > 1:
+        return finding.quotes[1]
+    return quote(log.printed[-1]) if log.printed else finding.quotes[0]
 
 
 def _find(evidence: Evidence, log: Log) -> Finding:
