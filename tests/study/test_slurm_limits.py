@@ -286,6 +286,12 @@ def test_a_time_limit_beyond_the_partitions_is_refused_before_anything_queues(tm
     ClusterPreflight(lifted, folder, "study", commands).ask()
 
 
+def test_the_keeper_of_a_job_stays_small() -> None:
+    """Its memory counts as the job's, so it does without the libraries of the supervisor."""
+    script = "import sys; import dreamproof.study.backends.slurm_node; sys.exit('pydantic' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
 class Queued:
     """A backend whose job waits for one reason until it is stopped."""
 

@@ -1,9 +1,13 @@
 """What a partition allows, and which reasons for waiting in the queue never clear, each with its remedy. Pure."""
 
+from __future__ import annotations
+
 import re
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from dreamproof.settings.study import Slurm
+if TYPE_CHECKING:  # the keeper of a job on its node imports this too, and its memory counts as the job's
+    from dreamproof.settings.study import Slurm
 
 UNLIMITED = float("inf")
 
