@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dreamproof.envs.probes import PROBES, Probe
+from dreamproof.evaluate.drawing import NEEDED
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
 COUNT = 256
@@ -66,3 +67,15 @@ def test_recall_cannot_be_solved_without_memory() -> None:
     assert set(np.unique(shown.observation[:, 0])) == {-1.0, 1.0}
     forgetful, _ = play(probe, lambda key, seen, step: jnp.sign(seen[-1][:, 0]))
     assert forgetful == pytest.approx(1.0)
+
+
+def test_the_walk_on_the_line_can_be_drawn() -> None:
+    env = PROBES["ProbeCostLine"]()
+    params = env.default_params()
+    state, _ = env.reset(jax.random.split(jax.random.key(0), 3), params)
+    state, _ = env.step(jax.random.split(jax.random.key(1), 3), state, jnp.ones((3, 1)), params)
+    places = env.render_state(state, params)
+    assert set(NEEDED) <= set(places)
+    assert jnp.allclose(places["agent"], jnp.array([0.2, 0.9]))  # one stride to the right, one step of twenty down
+    left = (places["hazards"][0, :, 0] - places["hazard_radius"][0]).min()
+    assert jnp.isclose(left, 0.5)  # what costs begins at the border

@@ -219,6 +219,21 @@ class CostLineProbe(Probe):
         state = _Line(place, state.agent_steps + 1)
         return state, self._line_shown(state, place, params)
 
+    def render_state(self, state: _Line, params: Params) -> dict[str, Array]:
+        """The walk as a drawing (N, ...): place to the right, time downwards; discs fill the strip that costs."""
+        del params
+        count, radius = state.place.shape[0], (1.0 - self.border) / 2
+        down = 1.0 - 2.0 * state.agent_steps / self.episode_agent_steps
+        heights = jnp.arange(-1.0, 1.0 + radius, 2 * radius)
+        strip = jnp.stack([jnp.full_like(heights, self.border + radius), heights], axis=-1)
+        return {
+            "agent": jnp.stack([state.place, down], axis=-1),
+            "goal": jnp.broadcast_to(jnp.array([1.0, -1.0]), (count, 2)),
+            "goal_radius": jnp.full(count, 0.06),
+            "hazards": jnp.broadcast_to(strip, (count, *strip.shape)),
+            "hazard_radius": jnp.full(count, radius),
+        }
+
     def _line_shown(self, state: _Line, reward: Array, params: Params) -> TimeStep:
         shown = self._shown(state.place[None], reward, state.agent_steps, params)
         # The best safe walk ends on the border itself; float error must not make it cost.
