@@ -36,7 +36,7 @@ format: setup  ## let ruff mend what it can
 faults: setup  ## inject 300 faults into running studies and print what came of them (about 6 minutes)
 	$(BIN)/python -m benchmarks.faults
 
-fuzz: setup  ## damage the files of a recorded study at random under every verb (about 10 minutes)
+fuzz: setup  ## damage the files of a recorded study at random under every verb, 4,000 examples
 	$(BIN)/python -m benchmarks.fuzz
 
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
