@@ -40,7 +40,7 @@ faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print
 healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 70 hangs (all must be found), simulated
 	$(BIN)/python -m benchmarks.healthy
 
-fuzz: setup  ## damage the files of a recorded study at random under every verb (about 10 minutes)
+fuzz: setup  ## damage the files of a recorded study at random under every verb, 4,000 examples
 	$(BIN)/python -m benchmarks.fuzz
 
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md

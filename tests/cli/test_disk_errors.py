@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from benchmarks.fuzz import call, record_study
 from benchmarks.small_study import declare
 from tests.cli.conftest import Verb
 
@@ -80,3 +81,24 @@ def test_text_that_the_terminal_cannot_show_is_replaced() -> None:
     output.write("a\ud800b")
     output.flush()
     assert raw.getvalue() == b"a?b"
+
+
+def test_verify_is_never_0_over_evidence_that_the_disk_does_not_give(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = record_study(tmp_path / "recorded")
+    proven = [root / "runs" / f"low-seed{seed}" for seed in (0, 1)]
+    evidence = [path for run in proven for path in run.rglob("*") if path.parts[-3:-1][0] == "checkpoints"]
+    evidence += [*(run / "evaluations" / "id.json" for run in proven), root / "ledger.jsonl"]
+    assert len(evidence) == 7 and call("verify", root) == 0
+    real = os.open
+    for bad in evidence:
+
+        def fail(path: Any, *more: Any, bad: Path = bad, **others: Any) -> int:
+            if str(path) == str(bad):
+                raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+            return real(path, *more, **others)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "open", fail)
+            assert call("verify", root) == 6, bad

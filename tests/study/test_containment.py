@@ -13,6 +13,7 @@ from tests.study.test_supervisor import Stage, succeed_at_once
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import read_json
+from dreamproof.cli.why import cell_facts, cell_text
 from dreamproof.report.data import load
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import ExitRecord
@@ -300,3 +301,15 @@ def test_an_event_of_another_form_is_broken_evidence(change: dict[str, Any]) -> 
     StudyState.replay([row])
     with pytest.raises(BrokenEvidence, match="event 7 of the ledger"):
         StudyState.replay([{**row, **change}])
+
+
+def test_why_names_the_file_and_what_to_do(tmp_path: Path) -> None:
+    stage = Stage(tmp_path)
+    succeed_at_once(stage)
+    heartbeat = run_folder(stage).heartbeat
+    heartbeat.mkdir()
+    stage.supervisor.run()
+    text = cell_text(cell_facts(open_study(stage.opened.file), Cell.parse(BAD)), "STUDY")
+    assert "low/0: quarantined, 0 of 20 agent steps" in text
+    assert f"unreadable  {heartbeat}: is a folder, not a file" in text
+    assert text.endswith("next        repair the file, then dreamproof run STUDY")

@@ -58,7 +58,7 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
         "stopped": known.stopped or known.eval_stopped,
         "unproven": known.unproven,
         "quarantined": known.quarantined,
-        "unreadable": str(fault) if fault is not None else None,
+        "unreadable": f"{fault.path}: {fault.reason}" if fault is not None else None,
         "frozen": known.frozen,
         "evaluations": {one.condition: eval_status(state, one) for one in evals},
         "attempts": [_attempt_facts(opened, name) for name in sorted(names)],
@@ -148,5 +148,8 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines.append("no attempt was made")
     lines += [f"remedy      {row['action']}: {row['reason']}" for row in facts["remedies"]]
     again = " --retry-stopped" if facts["stopped"] else ""
+    if facts["unreadable"]:
+        lines.append(f"next        repair the file, then dreamproof run {study}{again}")
+        return "\n".join(lines)
     lines.append(f"next        dreamproof {'status' if facts['status'] == 'proven' else 'run'} {study}{again}")
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput, Busy
-from dreamproof.base.files import open_own_file, read_json
+from dreamproof.base.files import file_fault, open_own_file, read_json
 from dreamproof.base.locks import is_locked
 from dreamproof.study.processes import Identity, boot_id, is_alive
 
@@ -63,6 +63,9 @@ class Lease:
                 f"{error.filename or folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
             ) from None
         try:
+            fault = file_fault(self.path)
+            if fault is not None:  # whoever holds the study may be named in it
+                raise BadInput(f"{self.path.parent}: {fault}", f"ls -ld {self.path}")
             self._lock(descriptor)
             holder = living_holder(self.path)
             if holder is not None and not self._own(holder) and not from_lost_host:
