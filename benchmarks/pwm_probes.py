@@ -47,6 +47,8 @@ AGENT: dict[str, Any] = {
         "warm_up_epochs": 10,
         "actor_learning_rate": 4e-3,
         "critic_learning_rate": 4e-3,
+        # Actions at their limits, or always the best ones, teach the model nothing about others, and it forgets them.
+        "entropy_price": 0.01,
     },
     "precision": "float32",
 }
@@ -57,7 +59,7 @@ TRAIN: dict[str, Any] = {
     "batches": 8,
     "window": 5,
     "prefill_agent_steps": 320,
-    "replay_agent_steps": 8000,
+    "replay_agent_steps": None,
 }
 EPISODES, SOLVED = 32, 0.8
 FLOW: dict[str, Any] = {"dynamics": {"kind": "flow", "integrator": "euler", "substeps": 2}}

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.pwm_probes import AGENT, END, FLOW_POLICY, PROBES, TRAIN, Plan, Result, results
 from tests.tiny import merged
 
-PLAN = Plan(seeds=range(5), epochs=120, looks=1, train=TRAIN)
+PLAN = Plan(seeds=range(5), epochs=60, looks=1, train=merged(TRAIN, {"batch": 16}))
 LEAST_SOLVED = 4
 NAMES = [type(probe).__name__ for probe in PROBES]
 
