@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench faults official parity clean
+.PHONY: help setup demo test lint types format bench faults healthy official parity clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -33,8 +33,11 @@ format: setup  ## let ruff mend what it can
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
 
-faults: setup  ## inject 300 faults into running studies and print what came of them (about 6 minutes)
+faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print what came of them (about half an hour)
 	$(BIN)/python -m benchmarks.faults
+
+healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 70 hangs (all must be found), simulated
+	$(BIN)/python -m benchmarks.healthy
 
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks

@@ -3,6 +3,8 @@
 import json
 import os
 import random
+import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -47,6 +49,23 @@ EXPECTED = {
     "lost ledger line": set[str](),
     "edited ledger": set[str](),
     "two supervisors": set[str](),
+    "supervisor in a second container": set[str](),
+    "SIGTERM supervisor": set[str](),
+    "Ctrl-C": {"stopped_by_user"},
+    "stop": {"stopped_by_user"},
+    "stop of a copy": set[str](),
+    "SIGHUP shim": set[str](),
+    "SIGSTOP shim": set[str](),
+    "kill -9 wrapper": {"killed"},
+    "kill -9 shim and wrapper": {"completed", "vanished"},
+    "SIGSTOP and SIGCONT": set[str](),
+    "odd checkpoint names": set[str](),
+    "heartbeat is a pipe": set[str](),
+    "heartbeat is a link loop": set[str](),
+    "heartbeat of garbage": set[str](),
+    "survived warning, then an exception": {"bug"},
+    "Rust panic": {"bug"},
+    "abort": {"crashed", "bug"},
     "memory hog": {"host_oom"},
     "full disk": {"disk_full"},
 }
@@ -56,12 +75,26 @@ SCRIPTED = {
     "exception": "exception",
     "not a number": "nan",
     "quiet exit": "quiet_exit",
+    "survived warning, then an exception": "survived",
+    "Rust panic": "rust",
+    "abort": "abort",
     "memory hog": "hog",
     "full disk": "disk",
 }
 # The same deterministic cause twice stops a cell by design, so that a cell gets each of these once.
-ONCE_A_CELL = {"exception", "not a number", "quiet exit", "memory hog"}
-MAIN_KINDS = [kind for kind in EXPECTED if kind not in ("memory hog", "full disk")]
+ONCE_A_CELL = {"exception", "not a number", "quiet exit", "memory hog", "abort"}
+ONCE_A_CELL_TOGETHER = {"exception", "survived warning, then an exception", "Rust panic"}
+"""All of these are called a bug, of which a cell may have one."""
+WRAPPED_KINDS = {"kill -9 wrapper", "kill -9 shim and wrapper"}
+SPECIAL_KINDS = {"memory hog", "full disk"}
+MAIN_KINDS = [kind for kind in EXPECTED if kind not in SPECIAL_KINDS | WRAPPED_KINDS]
+# Behind a shell the command is the shell: what hits the trainer itself is told by its shell's exit.
+WRAPPED_STUDY_KINDS = [
+    kind
+    for kind in EXPECTED
+    if kind not in SPECIAL_KINDS | set(SCRIPTED) | {"kill -9 trainer", "SIGSTOP", "SIGSTOP and SIGCONT"}
+    and "checkpoint" not in kind.replace("odd checkpoint", "")
+]
 # Hangs cost seconds of patience each; faults of the supervisor always find it, those of attempts need one that runs.
 RARE = {
     "SIGSTOP": 0.6,
@@ -73,7 +106,13 @@ RARE = {
     "lost ledger line": 0.4,
     "edited ledger": 0.2,
     "two supervisors": 0.3,
+    "supervisor in a second container": 0.2,
+    "SIGTERM supervisor": 0.4,
+    "Ctrl-C": 0.2,
+    "stop": 0.2,
+    "stop of a copy": 0.3,
 }
+ODD_BEATS = ['{"agent_steps": ' + "9" * 400 + "}", "[" * 5000, "\ud800", '{"agent_steps": NaN}', "", "null"]
 
 
 @dataclass
@@ -86,16 +125,19 @@ class Fault:
     wrong: str | None = None
 
 
-def declare(folder: Path, name: str, cells: int, memory_limit_bytes: int | None = None) -> Path:
-    """Writes the study file of one small study."""
+def declare(
+    folder: Path, name: str, cells: int, memory_limit_bytes: int | None = None, is_wrapped: bool = False
+) -> Path:
+    """Writes the study file of one small study; a wrapped one starts its trainer through a shell, as many do."""
     command = [sys.executable, str(TRAINER), "{run_dir}"]
+    train = [*command, "--step-seconds", str(STEP_SECONDS), "--save-every", str(SAVE_EVERY)]
     study = {
         "name": name,
         "question": "Does it end as declared?",
         "metric": {"name": "return", "smallest_difference": 0.5},
         "task": "counting",
         "trainer": {
-            "command": [*command, "--step-seconds", str(STEP_SECONDS), "--save-every", str(SAVE_EVERY)],
+            "command": ["bash", "-c", f"{shlex.join(train)}; exit $?"] if is_wrapped else train,
             "evaluate": [*command, "--evaluate", "{condition}"],
         },
         "arms": {"low": {"level": 1}, "high": {"level": 2}},
@@ -106,11 +148,19 @@ def declare(folder: Path, name: str, cells: int, memory_limit_bytes: int | None 
         "backend": {"slots": SLOTS},
         "retries": {
             "transient_at_most": 60,
+            "stalled_at_most": 60,
             "first_wait_seconds": 0.05,
             "longest_wait_seconds": 0.2,
             "breaker_failures": 1000,
         },
-        "liveness": {"floor_seconds": 4.0, "compile_floor_seconds": 12.0, "gap_factor": 4.0},
+        "liveness": {
+            "stalled_after_seconds": 2.0,
+            "compile_stalled_after_seconds": 6.0,
+            "gap_factor": 2.0,
+            "kill_stopped_after_seconds": 2.0,
+            "kill_idle_after_seconds": 6.0,
+            "kill_silent_after_seconds": 6.0,
+        },
     }
     if memory_limit_bytes is not None:
         study["backend"]["memory_limit_bytes"] = memory_limit_bytes
@@ -189,6 +239,9 @@ class Driver:
             shim, child = self.identities(opened, attempt)
             if kind in ONCE_A_CELL and self.struck_cells[attempt.cells[0], kind]:
                 continue
+            struck = sum(self.struck_cells[attempt.cells[0], other] for other in ONCE_A_CELL_TOGETHER)
+            if kind in ONCE_A_CELL_TOGETHER and struck:
+                continue
             if shim is not None and child is not None and is_alive(child) and is_alive(shim):
                 return opened, attempt, shim, child
         return None
@@ -198,7 +251,8 @@ class Driver:
         if found is None:
             return None
         _, attempt, shim, child = found
-        for process in {"kill -9 trainer": [child], "kill -9 shim": [shim]}.get(kind, [shim, child]):
+        alone = {"kill -9 trainer": [child], "kill -9 wrapper": [child], "kill -9 shim": [shim]}
+        for process in alone.get(kind, [shim, child]):
             try:
                 os.kill(process.process_id, signal.SIGKILL)
             except ProcessLookupError:
@@ -214,6 +268,81 @@ class Driver:
         except ProcessLookupError:
             return None
         return Fault(kind, found[1].name)
+
+    def signal_attempt(self, kind: str) -> Fault | None:
+        """Signals that must harm nothing: a hangup or a stop of the shim, a pause of the trainer."""
+        found = self._running_target(kind)
+        if found is None:
+            return None
+        _, attempt, shim, child = found
+        process = child if kind == "SIGSTOP and SIGCONT" else shim
+        try:
+            os.kill(process.process_id, signal.SIGHUP if kind == "SIGHUP shim" else signal.SIGSTOP)
+            if kind == "SIGSTOP and SIGCONT":
+                time.sleep(0.3)
+                os.kill(process.process_id, signal.SIGCONT)
+        except ProcessLookupError:
+            return None
+        return Fault(kind, attempt.name)
+
+    def put_odd_file(self, kind: str) -> Fault | None:
+        """Puts something into a run folder that no reader may stumble over; the next beat replaces it."""
+        found = self._running_target(kind)
+        if found is None:
+            return None
+        run = found[0].folder.runs / found[1].cells[0].replace("/", "-seed")
+        draft = run / f".odd-{len(self.faults)}"
+        if kind == "odd checkpoint names":
+            for name in ("step-latest", "step-000000000010.tmp", "step-" + "9" * 200):
+                (run / "checkpoints" / name).mkdir(parents=True, exist_ok=True)
+            return Fault(kind)
+        if kind == "heartbeat is a pipe":
+            os.mkfifo(draft)
+        elif kind == "heartbeat is a link loop":
+            draft.symlink_to("heartbeat.json")
+        else:
+            draft.write_text(self.chance.choice(ODD_BEATS), errors="surrogatepass")
+        heartbeat = run / "heartbeat.json"
+        os.replace(draft, heartbeat)
+        until = time.monotonic() + 3.0
+        while time.monotonic() < until and not (heartbeat.is_file() and not heartbeat.is_symlink()):
+            time.sleep(0.01)
+        if heartbeat.is_symlink() or not heartbeat.is_file():  # its trainer died meanwhile: a person repairs it
+            heartbeat.unlink(missing_ok=True)
+        return Fault(kind)
+
+    def stop_by_person(self, kind: str) -> Fault | None:
+        """Somebody stops the study, politely, and starts it again."""
+        if self.supervisor.poll() is not None:
+            return None
+        fault = Fault(kind)
+        if kind == "stop":
+            done = subprocess.run([*COMMAND, "stop", str(self.file)], capture_output=True, check=False)
+            if done.returncode != ExitCode.OK:
+                fault.wrong = f"stop ended with {done.returncode}: {done.stderr.decode()[:200]}"
+        else:
+            self.supervisor.send_signal(signal.SIGTERM if kind == "SIGTERM supervisor" else signal.SIGINT)
+        try:
+            self.supervisor.wait(STUDY_SECONDS)
+        except subprocess.TimeoutExpired:
+            fault.wrong = f"the supervisor did not end after '{kind}'"
+            self.kill_supervisor()
+        self.supervisor = self.start_supervisor()
+        return fault
+
+    def stop_copy(self, kind: str) -> Fault | None:
+        """A stop of a copy must end nothing here."""
+        opened = self.opened()
+        copy = self.file.parent / f"copy-{len(self.faults)}"
+        if not opened.folder.ledger.exists():
+            return None
+        subprocess.run(["cp", "-a", str(opened.folder.root), str(copy)], capture_output=True, check=False)
+        done = subprocess.run([*COMMAND, "stop", str(copy)], capture_output=True, check=False)
+        shutil.rmtree(copy, ignore_errors=True)
+        fault = Fault(kind)
+        if done.returncode not in (ExitCode.OK, ExitCode.BROKEN_EVIDENCE):
+            fault.wrong = f"stop of a copy ended with {done.returncode}: {done.stderr.decode()[:200]}"
+        return fault
 
     def script_misfortune(self, kind: str) -> Fault | None:
         """Tells the trainer to suffer at its next step, and waits until it does."""
@@ -253,7 +382,7 @@ class Driver:
         except ProcessLookupError:
             return None
         run = opened.folder.runs / attempt.cells[0].replace("/", "-seed")
-        checkpoints = sorted((run / "checkpoints").glob("step-*"))
+        checkpoints = sorted((run / "checkpoints").glob("step-" + "[0-9]" * 12))
         if not checkpoints or int(checkpoints[-1].name.removeprefix("step-")) >= AGENT_STEPS:
             return Fault("kill -9 trainer", attempt.name, "no checkpoint to harm")
         weights = checkpoints[-1] / "weights.json"
@@ -325,8 +454,10 @@ class Driver:
             "--no-report",
             "--plain",
         ]
+        if kind == "supervisor in a second container":
+            words = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", *words]
         done = subprocess.run(words, capture_output=True, check=False)
-        if self.supervisor.poll() is not None:
+        if self.supervisor.poll() is not None or b"Operation not permitted" in done.stderr:
             return None
         fault = Fault(kind)
         if done.returncode != ExitCode.BUSY:
@@ -365,5 +496,19 @@ INJECTORS = {
     "lost ledger line": "tear_ledger",
     "edited ledger": "edit_ledger",
     "two supervisors": "second_supervisor",
+    "supervisor in a second container": "second_supervisor",
+    "SIGTERM supervisor": "stop_by_person",
+    "Ctrl-C": "stop_by_person",
+    "stop": "stop_by_person",
+    "stop of a copy": "stop_copy",
+    "SIGHUP shim": "signal_attempt",
+    "SIGSTOP shim": "signal_attempt",
+    "SIGSTOP and SIGCONT": "signal_attempt",
+    "kill -9 wrapper": "kill_attempt",
+    "kill -9 shim and wrapper": "kill_attempt",
+    "odd checkpoint names": "put_odd_file",
+    "heartbeat is a pipe": "put_odd_file",
+    "heartbeat is a link loop": "put_odd_file",
+    "heartbeat of garbage": "put_odd_file",
     **dict.fromkeys(SCRIPTED, "script_misfortune"),
 }

@@ -10,7 +10,9 @@ import hashlib
 import json
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -29,7 +31,7 @@ def write(path: Path, value: object) -> None:
 
 
 def checkpoints(run: Path) -> list[Path]:
-    return sorted((run / "checkpoints").glob("step-*"))
+    return sorted((run / "checkpoints").glob("step-" + "[0-9]" * 12))
 
 
 def resume(run: Path) -> tuple[int, str]:
@@ -110,6 +112,28 @@ def suffer(kind: str, run: Path, step: int) -> None:
         raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 2147483648 bytes on GPU_0")
     if kind == "pause":
         os.kill(os.getpid(), signal.SIGSTOP)
+    if kind == "survived":
+        print("WARNING: RESOURCE_EXHAUSTED: out of memory while trying to allocate 1 GiB; falling back", flush=True)
+        raise RuntimeError(f"scripted failure at step {step}, long after a warning")
+    if kind == "rust":
+        print(
+            "thread 'main' panicked at src/main.rs:12:5:\nindex out of bounds: the len is 3 but the index is 7",
+            flush=True,
+        )
+        print("note: run with `RUST_BACKTRACE=1` environment variable to display a backtrace", flush=True)
+        sys.exit(101)
+    if kind == "abort":
+        print("terminate called after throwing an instance of 'std::runtime_error'\n  what():  broken", flush=True)
+        os.abort()
+    if kind == "deadlock":
+        lock = threading.Lock()
+        with lock:
+            lock.acquire()
+    if kind == "fifo":
+        os.mkfifo(run / "fifo")
+        (run / "fifo").read_text()
+    if kind == "child":
+        subprocess.run(["sleep", "100000"], check=False)
 
 
 def train(run: Path, options: argparse.Namespace) -> None:

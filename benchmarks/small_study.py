@@ -28,7 +28,6 @@ def small_study(**changes: Any) -> dict[str, Any]:
         "evaluation_episodes": 3,
         "backend": {"slots": 4},
         "retries": {"first_wait_seconds": 0.05, "longest_wait_seconds": 0.2},
-        "liveness": {"floor_seconds": 5.0, "compile_floor_seconds": 20.0},
     }
     return study | changes
 

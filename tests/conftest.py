@@ -6,6 +6,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 from dreamproof.runs.layout import RunFolder
@@ -50,6 +51,8 @@ QUICK_COMPILES = "--xla_cpu_use_fusion_emitters=false"
 
 def pytest_configure() -> None:
     """Says how to compile before JAX is imported, here and in every process that tests start."""
+    hypothesis.settings.register_profile("any-machine", deadline=None)  # no test may depend on being fast
+    hypothesis.settings.load_profile("any-machine")
     version = importlib.metadata.version("jax").split(".")
     said = os.environ.get("XLA_FLAGS", "")
     if (int(version[0]), int(version[1])) < (0, 11) and QUICK_COMPILES not in said:

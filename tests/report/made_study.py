@@ -13,6 +13,7 @@ from dreamproof.base.lines import json_line
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.settings.study import Study
 from dreamproof.study import events
+from dreamproof.study.clock import Moment
 from dreamproof.study.ledger import Ledger
 
 START = 1_770_000_000.0
@@ -83,7 +84,7 @@ def make_study(root: Path, plan: Plan | None = None) -> Path:
     plan = plan or Plan()
     study, folder = declaration(plan), StudyFolder(root)
     clock = iter(_ticks())
-    ledger = Ledger(folder.ledger, wall_clock=lambda: next(clock))
+    ledger = Ledger(folder.ledger, clock=lambda: Moment(next(clock)))
     dumped = study.model_dump(mode="json")
     ledger.append(events.StudyDeclared(study.hash(), dumped), durable=False)
     ledger.append(events.SupervisorStarted("boot", 1, 1, "box", "0.1.0", "abcdef123456", False), durable=False)

@@ -62,8 +62,10 @@ def test_replay_chunks_tell_the_progress_of_a_run_whose_metrics_are_silent(tmp_p
         judged = watch.observe(Sample(51.0 * index, True, reading.counters, reading.phase))
         assert judged.state is State.RUNNING
     assert reading.agent_steps == 40 * 1024
-    late = [watch.observe(Sample(51.0 * 39 + more, True, reading.counters, reading.phase)) for more in (100, 300)]
-    assert [entry.state for entry in late] == [State.RUNNING, State.STALLED]
+    late = [
+        watch.observe(Sample(51.0 * 39 + more, True, reading.counters, reading.phase)) for more in range(0, 400, 20)
+    ]
+    assert [late[index].state for index in (5, 15)] == [State.RUNNING, State.STALLED]
 
 
 def test_a_dreamer_run_with_a_checkpoint_at_its_end_is_proven(tmp_path: Path) -> None:

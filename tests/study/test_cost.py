@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamproof.settings.study import Study
+from dreamproof.study.clock import Moment
 from dreamproof.study.cost import Costs, cost_lines, count, share, union_seconds
 from dreamproof.study.events import Row
 from dreamproof.study.state import StudyState
@@ -69,7 +70,9 @@ class Story:
             self.add(end, "supervisor_ended", reason="done")
 
     def count(self, now: float = 1e6, **more: Any) -> Costs:
-        return count(StudyState.replay(self.rows), now, **more)
+        state = StudyState.replay(self.rows)
+        boot = state.supervisors[-1].boot if state.supervisors else ""
+        return count(state, Moment(now, boot), **more)
 
 
 def test_a_run_that_is_proven_was_useful_to_the_end() -> None:

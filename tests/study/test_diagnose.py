@@ -90,6 +90,85 @@ TABLE: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
     ),
     ("unknown-exit-three", {"exit_code": 3}, {}, "last line: something went wrong"),
     ("unknown-survived-traceback", {"exit_code": 3}, {}, "no traceback and no fatal line"),
+    ("unknown-best-inf", {"exit_code": 1}, {}, "last line: evaluation done, best inf"),
+    ("unknown-survived-device-warning", {"exit_code": 1}, {}, "last line: step 300 loss 2.8"),
+    ("unknown-device-warning-is-last", {"exit_code": 1}, {}, "falling back to rematerialisation"),
+    ("unknown-allocator-retry", {"exit_code": 4}, {}, "last line: [600/20000] R:10.4"),
+    ("unknown-no-apex", {"exit_code": 1}, {}, "last line: building networks"),
+    ("unknown-optional-import-traceback", {"exit_code": 3}, {}, "last line: attention: plain"),
+    ("unknown-fallback-after-traceback", {"exit_code": 9}, {}, "falling back to 2 micro-batches"),
+    ("bug-echoed-oom-killer", {"exit_code": 1}, {}, "IndexError: index 64"),
+    ("unknown-echoed-states", {"exit_code": 0}, {"unproven_reason": "no checkpoint"}, "last line: done"),
+    ("unknown-echoed-arguments", {"exit_code": 1}, {}, "last line: starting"),
+    ("unknown-nan-in-metrics", {"exit_code": 5}, {}, "last line: saved"),
+    ("unknown-mujoco-warning", {"exit_code": 1}, {}, "last line: [1000/20000] R:31.0"),
+    ("unknown-network-retry", {"exit_code": 1}, {}, "entering retry loop"),
+    ("unknown-survived-video-error", {"exit_code": 1}, {}, "no traceback and no fatal line"),
+    ("unknown-ignored-exception", {"exit_code": 4}, {}, "TypeError: 'NoneType' object is not callable"),
+    ("unknown-logging-error", {"exit_code": 4}, {}, "last line: step 1000 return 3.1"),
+    ("unknown-thread-panic-survived", {"exit_code": 3}, {}, "last line: step 200 loss 0.8"),
+    ("unknown-box-bounds", {"exit_code": 1}, {}, "last line: exiting"),
+    ("bug-box-bounds", {"exit_code": 1}, {}, "AssertionError: action of shape"),
+    ("bug-wandb-summary-after-traceback", {"exit_code": 1}, {}, "ValueError: operands could not be broadcast"),
+    ("bug-handler-after-optional-import", {"exit_code": 1}, {}, "NameError: name 'count' is not defined"),
+    ("import_error-raised-again", {"exit_code": 1}, {}, "No module named 'apex'"),
+    ("bug-memory-in-a-message", {"exit_code": 1}, {}, "LookupError: no entry 12"),
+    ("bug-grpc-exhausted", {"exit_code": 1}, {}, "_InactiveRpcError"),
+    ("bug-progress-bar-after-traceback", {"exit_code": 1}, {}, "RuntimeError: shape '[16, 64]' is invalid"),
+    ("unknown-bar-goes-on", {"exit_code": 3}, {}, "last line:"),
+    ("device_oom-coloured", {"exit_code": 1}, {}, "CUDA out of memory"),
+    ("import_error-utf16", {"exit_code": 1}, {}, "No module named 'gymnasium'"),
+    ("bug-very-long-line", {"exit_code": 1}, {}, "[0.12, 0.33]"),
+    ("bug-rust-panic", {"exit_code": 101}, {}, "panicked at src/replay.rs:118:22"),
+    ("bug-rust-backtrace", {"exit_code": 101}, {}, "panicked at 'called `Option::unwrap()`"),
+    ("bug-rust-in-python", {"exit_code": 1}, {}, "pyo3_runtime.PanicException"),
+    ("host_oom-rust", {"signal": 6}, {}, "memory allocation of 34359738368 bytes failed"),
+    ("disk_full-rust", {"exit_code": 101}, {}, "StorageFull"),
+    ("bad_config-clap", {"exit_code": 2}, {}, "unexpected argument '--lerning-rate' found"),
+    ("host_oom-bad-alloc", {"exit_code": 134}, {}, "std::bad_alloc"),
+    ("bug-terminate", {"signal": 6}, {}, "std::out_of_range"),
+    ("bug-double-free", {"signal": 6}, {}, "double free or corruption"),
+    ("bug-assertion", {"signal": 6}, {}, "Assertion `value <= total' failed"),
+    ("bug-faulthandler-threads", {"signal": 11}, {}, "Fatal Python error: Segmentation fault"),
+    ("bug-shell-segfault", {"exit_code": 1}, {}, "Segmentation fault"),
+    ("killed-by-shell", {"exit_code": 1}, {}, "4242 Killed"),
+    ("bug-go-panic", {"exit_code": 2}, {}, "panic: runtime error"),
+    ("bug-illegal-memory-access", {"signal": 6}, {}, "an illegal memory access was encountered"),
+    ("bug-device-assert", {"exit_code": 1}, {}, "device-side assert triggered"),
+    ("bug-nccl-watchdog", {"signal": 6}, {}, "Watchdog caught collective operation timeout"),
+    ("node_lost-xid", {"exit_code": 1}, {}, "fallen off the bus"),
+    ("bad_config-driver", {"exit_code": 1}, {}, "driver version is insufficient"),
+    ("device_oom-cupy", {"exit_code": 1}, {}, "cupy.cuda.memory.OutOfMemoryError"),
+    ("device_oom-tensorflow", {"exit_code": 1}, {}, "OOM when allocating tensor"),
+    ("device_oom-cublas", {"exit_code": 1}, {}, "CUBLAS_STATUS_ALLOC_FAILED"),
+    ("device_oom-xla-abort", {"signal": 6}, {}, "CUDA_ERROR_OUT_OF_MEMORY"),
+    ("device_oom-hydra-wrapped", {"exit_code": 1}, {}, "CUDA out of memory"),
+    ("device_oom-other-rank-works-on", {"exit_code": 1}, {}, "torch.OutOfMemoryError"),
+    ("killed-torchrun-worker", {"exit_code": 1}, {}, "Signal 9 (SIGKILL) received by PID 4243"),
+    ("killed-dataloader-worker", {"exit_code": 1}, {}, "is killed by signal: Killed"),
+    ("bug-srun-labels", {"exit_code": 1}, {}, "KeyError: 'rewards'"),
+    ("bad_config-hydra-override", {"exit_code": 1}, {}, "Key 'horizont' is not in struct"),
+    ("bad_config-hydra-group", {"exit_code": 1}, {}, "Could not find 'alg/pwm_48M_flow'"),
+    ("bad_config-pydantic", {"exit_code": 1}, {}, "1 validation error for Settings"),
+    ("bad_config-choice", {"exit_code": 2}, {}, "invalid choice: 'chetah'"),
+    ("bad_config-click", {"exit_code": 2}, {}, "No such option: --sead"),
+    ("bad_config-permission", {"exit_code": 1}, {}, "PermissionError: [Errno 13]"),
+    ("bad_config-wandb-key", {"exit_code": 1}, {}, "api_key not configured"),
+    ("bad_config-gated-model", {"exit_code": 1}, {}, "GatedRepoError"),
+    ("network-requests", {"exit_code": 1}, {}, "requests.exceptions.ConnectionError"),
+    ("network-wandb", {"exit_code": 1}, {}, "CommError"),
+    ("import_error-shared-library", {"exit_code": 1}, {}, "libOSMesa.so.8"),
+    ("import_error-symbol", {"exit_code": 1}, {}, "undefined symbol"),
+    ("bad_config-no-display", {"exit_code": 1}, {}, "OpenGL platform library"),
+    ("nan-physics", {"exit_code": 1}, {}, "mjWARN_BADQACC"),
+    ("nan-stopping", {"exit_code": 1}, {}, "Loss is nan, stopping training"),
+    ("nan-anomaly", {"exit_code": 1}, {}, "returned nan values"),
+    ("host_oom-shared-memory", {"exit_code": 1}, {}, "insufficient shared memory"),
+    ("host_oom-kernel-line", {"signal": 9}, {}, "Killed process 4242"),
+    ("disk_full-while-handling", {"exit_code": 1}, {}, "No space left on device"),
+    ("node_lost-stale-disk", {"exit_code": 1}, {}, "Stale file handle"),
+    ("killed-interrupt-pool", {"exit_code": 130}, {}, "KeyboardInterrupt"),
+    ("bug-hidden-token", {"exit_code": 1}, {}, "ValueError: bad answer for token=[secret]"),
 ]
 
 
@@ -98,14 +177,28 @@ def test_a_log_tail_gives_the_cause_in_its_name(
     name: str, exit_fields: dict[str, Any] | None, more: dict[str, Any], quoted: str
 ) -> None:
     judged = judge(read_tail(TAILS / f"{name}.txt"), exit_fields, **more)
-    assert judged.cause == name.split("-")[0]
+    assert judged.cause == name.split("-")[0], judged.quotes
     assert any(quoted in line for line in judged.quotes), judged.quotes
+    if not more.get("proven"):
+        assert any(line.startswith("last line: ") for line in judged.quotes), judged.quotes
 
 
 def test_every_cause_has_a_log_tail_and_every_log_tail_is_judged() -> None:
     files = {path.stem for path in TAILS.glob("*.txt")}
     assert {name.split("-")[0] for name in files} == set(Cause)
     assert files == {row[0] for row in TABLE}
+    assert len(files) >= 60
+
+
+def test_a_token_in_the_output_is_not_quoted() -> None:
+    judged = judge(read_tail(TAILS / "bug-hidden-token.txt"), CODE)
+    assert not any("hf_A" in line or "0123456789abcdef" in line for line in judged.quotes), judged.quotes
+
+
+def test_quotes_hold_nothing_that_a_terminal_obeys() -> None:
+    tail = "step 1\n\x1b]0;owned\x07\x1b[2Jgone\x9b31m\u202eabc\x08\x7f\n"
+    judged = judge(tail, CODE)
+    assert all(character.isprintable() for line in judged.quotes for character in line), judged.quotes
 
 
 def test_one_signal_has_three_causes_and_only_evidence_tells_them_apart() -> None:
@@ -130,7 +223,7 @@ def test_a_kill_that_belongs_to_another_attempt_is_not_taken_for_this_one() -> N
 def test_memory_near_its_limit_is_a_hint_and_no_proof() -> None:
     judged = judge("", {"signal": 9, "peak_bytes": 990}, memory_limit_bytes=1000)
     assert judged.cause is Cause.KILLED
-    assert judged.quotes[-1] == "hint, no proof: peak memory 990 B of 1000 B allowed"
+    assert "hint, no proof: peak memory 990 B of 1000 B allowed" in judged.quotes
 
 
 def test_exit_zero_without_proof_is_not_completed() -> None:

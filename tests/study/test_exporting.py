@@ -114,3 +114,68 @@ def test_a_place_that_cannot_be_written_is_named(opened: OpenStudy, tmp_path: Pa
     (tmp_path / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written"):
         export_study(opened, tmp_path / "file" / "out", 200.0)
+
+
+def test_a_link_inside_a_checkpoint_is_refused_by_name(opened: OpenStudy, tmp_path: Path) -> None:
+    (tmp_path / "private_key").write_text("precious")
+    folder = opened.folder.run(Cell("a", 0)).checkpoints / "step-000000000100"
+    (folder / "extra.bin").symlink_to(tmp_path / "private_key")
+    with pytest.raises(BadInput, match=r"extra\.bin: is a link to .*private_key"):
+        export_study(opened, tmp_path / "out.zip", 200.0, with_checkpoints=True)
+    assert not (tmp_path / "out.zip").exists()
+
+
+@pytest.mark.parametrize(
+    "place", ["../../../../private", "/{tmp}/private", "..", ".", "../../a-seed0/checkpoints/../.."]
+)
+def test_a_ledger_cannot_name_a_checkpoint_elsewhere(opened: OpenStudy, tmp_path: Path, place: str) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("precious")
+    _prove_at(opened, place.replace("/{tmp}", str(tmp_path)))
+    with pytest.raises(BadInput, match=r"a/0 is said to be .* not inside its run folder"):
+        export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
+
+
+def _prove_at(opened: OpenStudy, checkpoint: str) -> None:
+    row = {"event": "train_proven", "cell": "a/0", "agent_steps": 100, "gradient_steps": 5, "parameter_hash": "h"}
+    opened.state.apply({"n": 9, "t": 200.0, **row, "checkpoint": checkpoint})
+
+
+def test_a_run_folder_that_is_a_link_is_taken_only_when_it_is_named(opened: OpenStudy, tmp_path: Path) -> None:
+    run = opened.folder.run(Cell("a", 0)).root
+    run.rename(tmp_path / "elsewhere")
+    run.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match="outside the study folder") as refused:
+        export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
+    assert "--outside" in str(refused.value)
+    names = export_study(opened, tmp_path / "out", 200.0, True, (tmp_path / "elsewhere",))
+    assert "checkpoints/a-seed0/step-000000000100/w.npz" in names
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "study.yaml", "manifests", "reports", "manifests/preflight.json"])
+def test_a_link_in_the_study_folder_is_refused(opened: OpenStudy, tmp_path: Path, name: str) -> None:
+    (tmp_path / "private").mkdir()
+    (tmp_path / "private" / "key").write_text("precious")
+    place = opened.folder.root / name
+    if place.is_dir():
+        place.rename(tmp_path / "moved")
+    place.unlink(missing_ok=True)
+    place.symlink_to(tmp_path / "private")
+    with pytest.raises(BadInput, match="is a link to"):
+        export_study(opened, tmp_path / "out", 200.0)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_formula_in_a_quoted_line_is_text_in_the_tables(opened: OpenStudy, tmp_path: Path) -> None:
+    run = opened.folder.run(Cell("a", 0))
+    made = EvaluatedCheckpoint(
+        agent_steps=100, gradient_steps=5, parameter_hash="h", episodes={'=HYPERLINK("http://x")': [1, 2, -3.5]}
+    )
+    record = EvaluationRecord(condition="id", kind="in_distribution", task="line", checkpoints={"final": made})
+    RunWriter(run).write_evaluation(record)
+    opened.state.attempts["a000001"].evidence = ["@SUM(A1)", "x"]
+    export_study(opened, tmp_path / "out", 200.0)
+    episodes = rows_of(tmp_path / "out" / "episodes.csv")
+    assert {row["metric"] for row in episodes} == {'\'=HYPERLINK("http://x")'}
+    assert episodes[-1]["value"] == "-3.5"
+    assert rows_of(tmp_path / "out" / "attempts.csv")[0]["evidence"] == "'@SUM(A1) | x"

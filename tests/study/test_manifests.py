@@ -9,6 +9,7 @@ from benchmarks.small_study import declare
 from dreamproof.cli.status import status_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study import manifests, overview
+from dreamproof.study.clock import Moment
 from dreamproof.study.events import AttemptStarted, CellStopped, EvalProven, TrainProven, Unproven
 from dreamproof.study.manifests import ManifestWriter, eval_rows, train_rows
 from dreamproof.study.opening import OpenStudy, open_study
@@ -104,7 +105,7 @@ def test_the_overview_names_what_runs_how_fast_and_what_it_costs(tmp_path: Path)
     run = opened.folder.run(Cell("low", 1))
     run.root.mkdir(parents=True)
     run.heartbeat.write_text('{"agent_steps": 5, "gradient_steps": 2, "phase": "train"}')
-    found = make_overview(opened, now=110.0)
+    found = make_overview(opened, now=Moment(110.0))
     [running] = found.running
     assert (running.cell, running.agent_steps, running.agent_steps_per_second) == ("low/1", 5, 0.5)
     assert running.seconds_left == 30.0
@@ -119,9 +120,9 @@ def test_what_nobody_watches_and_is_gone_counts_as_dead_and_not_as_running(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     opened = opened_with(tmp_path, *EVENTS)
-    alive = make_overview(opened, now=110.0)
+    alive = make_overview(opened, now=Moment(110.0))
     monkeypatch.setattr(overview, "is_gone", lambda attempt: True)
-    dead = make_overview(opened, now=110.0)
+    dead = make_overview(opened, now=Moment(110.0))
     assert (alive.train["running"], dead.train["dead"]) == (1, 1)
     assert "dead" not in alive.train
     assert "running" not in dead.train

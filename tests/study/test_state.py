@@ -6,6 +6,7 @@ from benchmarks.small_study import small_study
 
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.settings.study import Study
+from dreamproof.study.clock import Moment
 from dreamproof.study.events import (
     AttemptEnded,
     AttemptStarted,
@@ -130,7 +131,7 @@ def test_events_of_a_newer_version_change_nothing() -> None:
 
 def test_the_index_gives_the_same_state_as_a_replay(tmp_path: Path) -> None:
     folder = StudyFolder(tmp_path)
-    ledger = Ledger(folder.ledger, wall_clock=lambda: 5.0)
+    ledger = Ledger(folder.ledger, clock=lambda: Moment(5.0))
     events = [declared(), started("a1"), ended("a1", "killed", 5), started("a2", first=5), ended("a2", "completed", 20)]
     events.append(started("a3", "low/1"))
     events += [proven(), EvalProven("low/0", "id", 3, HASH), CellStopped("high/1", "bug twice", "bug")]

@@ -14,6 +14,7 @@ from dreamproof.runs.writer import RunWriter
 from dreamproof.study import conduct
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.budget import REPORT_SECONDS
+from dreamproof.study.clock import Moment
 from dreamproof.study.events import AttemptEnded, AttemptStarted
 from dreamproof.study.ledger import Ledger
 from dreamproof.study.opening import OpenStudy, open_study
@@ -50,6 +51,9 @@ class ScriptedBackend:
         write_json(folder.stop, {"reason": reason})
         self.on_stop(folder, reason)
 
+    def activity(self, folder: AttemptFolder) -> None:
+        return None
+
     def wait(self, seconds: float) -> None:
         self.now += max(seconds, 0.001)
         self.on_wait()
@@ -71,7 +75,7 @@ class Stage:
         self.backend = ScriptedBackend()
         self.supervisor = Supervisor(self.opened, self.ledger, self.backend, options or Options())
         self.supervisor.monotonic = lambda: self.backend.now
-        self.supervisor.wall_clock = lambda: self.backend.now
+        self.supervisor.read_moment = lambda: Moment(self.backend.now)
 
     def train(self, cell: str, steps: int = 20) -> None:
         """Leaves a good checkpoint of a cell on disk."""
@@ -254,7 +258,7 @@ def test_leaving_ends_at_once_and_stops_nothing(tmp_path: Path) -> None:
 
 
 def test_a_process_that_makes_no_progress_is_stopped_with_its_reason(tmp_path: Path) -> None:
-    liveness = {"floor_seconds": 10.0, "compile_floor_seconds": 30.0}
+    liveness = {"compile_stalled_after_seconds": 10.0, "kill_silent_after_seconds": 30.0}
     stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
 
     def stopped(folder: AttemptFolder, reason: str) -> None:
@@ -268,8 +272,48 @@ def test_a_process_that_makes_no_progress_is_stopped_with_its_reason(tmp_path: P
     assert [row["action"] for row in stage.events("remedy")] == ["stop_stalled", "resume"]
 
 
-def test_a_process_stopped_by_a_signal_gets_the_floor_to_be_continued(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness={"floor_seconds": 10.0})
+def test_a_kill_whose_successor_goes_on_is_a_false_alarm_and_lengthens_all_limits(tmp_path: Path) -> None:
+    liveness = {"compile_stalled_after_seconds": 10.0, "stalled_after_seconds": 10.0, "kill_silent_after_seconds": 30.0}
+    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
+    began: list[float] = []
+    waited: list[float] = []
+
+    def start(folder: AttemptFolder) -> None:
+        began.append(stage.backend.now)
+        if len(began) == 3:
+            stage.train("low/0", 10)
+
+    def stopped(folder: AttemptFolder, reason: str) -> None:
+        waited.append(stage.backend.now - began[-1])
+        stage.backend.end(folder.root.name, 0, asked_to_stop=reason)
+
+    def wait() -> None:
+        if len(began) == 3 and stage.events("false_alarm"):
+            stage.train("low/0", 20)
+            stage.backend.end("a000003")
+
+    stage.backend.on_start, stage.backend.on_stop, stage.backend.on_wait = start, stopped, wait
+    assert stage.supervisor.run() is Ending.COMPLETE
+    assert waited == [pytest.approx(30, abs=3), pytest.approx(60, abs=3)], "never the same limit twice"
+    assert [row["evidence"] for row in stage.events("remedy") if row["action"] == "stop_stalled"] == ["silent"] * 2
+    alarm = stage.events("false_alarm")
+    assert [(row["attempt"], row["successor"]) for row in alarm] == [("a000002", "a000003")]
+    assert stage.opened.state.false_alarm_factor == 2.0
+
+
+def test_a_cell_that_stalls_again_and_again_is_stopped(tmp_path: Path) -> None:
+    liveness = {"compile_stalled_after_seconds": 2.0, "kill_silent_after_seconds": 4.0}
+    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
+    stage.backend.on_stop = lambda folder, reason: stage.backend.end(folder.root.name, 0, asked_to_stop=reason)
+    assert stage.supervisor.run() is Ending.NOTHING_CAN_RUN
+    assert stage.causes() == ["stalled"] * 3
+    assert stage.opened.state.known_cell("low/0").stopped == (
+        "stalled 3 times without a newer checkpoint, each time with longer limits"
+    )
+
+
+def test_a_process_stopped_by_a_signal_gets_time_to_be_continued(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness={"kill_stopped_after_seconds": 10.0})
     began = stage.backend.now
     stage.backend.on_start = lambda folder: stage.backend.sightings.update(
         {folder.root.name: Sighting(Presence.RUNNING, process_state="T")}
@@ -285,7 +329,7 @@ def test_a_process_stopped_by_a_signal_gets_the_floor_to_be_continued(tmp_path: 
 
 
 def test_where_the_study_says_report_a_stall_is_told_and_nothing_stopped(tmp_path: Path) -> None:
-    liveness = {"floor_seconds": 1.0, "compile_floor_seconds": 2.0, "stalled_action": "report"}
+    liveness = {"compile_stalled_after_seconds": 2.0, "kill_silent_after_seconds": 4.0, "stalled_action": "report"}
     stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
     stage.backend.on_wait = lambda: setattr(stage.supervisor, "leave", stage.backend.now > 1030.0)
     stage.supervisor.run()
@@ -295,7 +339,7 @@ def test_where_the_study_says_report_a_stall_is_told_and_nothing_stopped(tmp_pat
 
 def test_the_budget_stops_everything_before_it_is_exceeded(tmp_path: Path) -> None:
     money = {"price_per_gpu_hour": 3600.0, "budget": 400.0}
-    stage = Stage(tmp_path, backend={"slots": 2}, money=money, liveness={"compile_floor_seconds": 1e6})
+    stage = Stage(tmp_path, backend={"slots": 2}, money=money, liveness={"compile_stalled_after_seconds": 1e6})
     ended_after: list[float] = []
 
     def stopped(folder: AttemptFolder, reason: str) -> None:
@@ -321,9 +365,11 @@ def test_money_that_is_spent_starts_nothing(tmp_path: Path) -> None:
 
 
 def test_a_wall_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, money={"price_per_gpu_hour": 3600.0, "budget": 1e6}, liveness={"floor_seconds": 60.0})
+    stage = Stage(
+        tmp_path, money={"price_per_gpu_hour": 3600.0, "budget": 1e6}, liveness={"stalled_after_seconds": 60.0}
+    )
     jumps = iter([1e9, -1e9, 5.0, 1e12] * 100)
-    stage.supervisor.wall_clock = lambda: next(jumps)
+    stage.supervisor.read_moment = lambda: Moment(next(jumps))
     beats = iter(range(1, 1000))
 
     def progress() -> None:

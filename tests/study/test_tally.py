@@ -9,14 +9,14 @@ from dreamproof.study.tally import Tally
 def test_spans_that_overlap_or_touch_become_one() -> None:
     tally = Tally()
     for span in [(5, 6), (1, 2), (2, 3), (10, 12), (2.5, 5.5), (11, 11.5)]:
-        tally.add_span(*span)
-    assert tally.spans == [(1, 6), (10, 12)]
+        tally.add_span("boot", *span)
+    assert tally.spans == {"boot": [(1, 6), (10, 12)]}
 
 
 def test_spans_that_end_before_they_start_cover_nothing() -> None:
     tally = Tally()
-    tally.add_span(5, 4)
-    assert tally.spans == []
+    tally.add_span("boot", 5, 4)
+    assert tally.spans == {}
 
 
 def test_any_order_of_spans_covers_what_a_walk_over_all_of_them_does() -> None:
@@ -25,8 +25,9 @@ def test_any_order_of_spans_covers_what_a_walk_over_all_of_them_does() -> None:
         spans = [(start := chance.uniform(0, 50), start + chance.uniform(-1, 6)) for _ in range(chance.randrange(20))]
         tally = Tally()
         for span in spans[:10]:
-            tally.add_span(*span)
-        assert abs(tally.covered_seconds(spans[10:]) - union_seconds(spans)) < 1e-9
+            tally.add_span("boot", *span)
+        more = [("boot", *span) for span in spans[10:]]
+        assert abs(tally.covered_ms(more) - 1000 * union_seconds(spans)) <= 0.5
 
 
 def test_steps_and_seconds_add_up_by_arm_where_something_was_gained() -> None:

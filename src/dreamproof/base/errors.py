@@ -14,6 +14,7 @@ class ExitCode(IntEnum):
     BUSY = 5
     BROKEN_EVIDENCE = 6
     BUDGET_REACHED = 7
+    SHUTDOWN_FAILED = 8
     INTERRUPTED = 130
 
 
@@ -59,3 +60,13 @@ class BudgetReached(DreamproofError):
     """The declared money is spent."""
 
     exit_code = ExitCode.BUDGET_REACHED
+
+
+class Stopped(DreamproofError):
+    """Somebody asked for a stop before anything was started."""
+
+    exit_code = ExitCode.INTERRUPTED
+
+    def __init__(self, by: str, study: str) -> None:
+        super().__init__(f"stopped by {by} during the preflight; nothing was started", f"dreamproof run {study}")
+        self.by = by

@@ -1,16 +1,27 @@
-"""Files that are either whole or absent: atomic writes, content hashes, tolerant reads."""
+"""Files that are either whole or absent: atomic writes, and reads that give a value or the reason why there is none."""
 
 import errno
 import hashlib
 import json
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from dreamproof.base.safe_text import printable
+
 CHUNK_BYTES = 1 << 20
+JSON_BYTES = 64 << 20
+"""The largest JSON file that is read; an evaluation with its trail takes a few hundred KiB."""
+HASHED_BYTES = 1 << 40
+DEEPEST = 64
+MOST = (1 << 63) - 1
+"""Whole numbers of a file fit into 64 bits, so that every program that reads them later can hold them."""
 
 
 def is_full(error: OSError) -> bool:
@@ -37,20 +48,43 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def open_own_file(path: Path, flags: int) -> int:
+    """A descriptor of one of our own files, made where it is missing; a planted link, pipe or device is refused.
+
+    The mode is what the user's umask leaves.
+    """
+    try:
+        descriptor = os.open(path, flags | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", str(path)) from None
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "is not a plain file", str(path))
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def _new_file_beside(path: Path) -> tuple[int, Path]:
+    """A file that nobody else has, in the same folder."""
+    name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), name
+
+
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     """Replaces `path` atomically; a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    descriptor, name = _new_file_beside(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        os.chmod(name, 0o644)
         os.replace(name, path)
     except BaseException:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
         raise
     if durable:
         sync_folder(path.parent)
@@ -66,12 +100,174 @@ def write_json(path: Path, value: Any, durable: bool = True) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=True) + "\n", durable)
 
 
+class Fault(StrEnum):
+    """What kind of reason keeps a file from being read."""
+
+    ABSENT = "absent"
+    MALFORMED = "malformed"
+    """It can be read and does not hold what it should; whoever writes it next replaces it."""
+    BLOCKED = "blocked"
+    """The system does not give its content: a folder, a pipe, no permission, a failing disk."""
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """Why a file gave no value."""
+
+    path: Path
+    reason: str
+    fault: Fault
+
+    def __str__(self) -> str:
+        return f"{printable(self.path.name)}: {self.reason}"
+
+
+def unreadable(path: Path, error: OSError | ValueError) -> Unreadable:
+    """An error of the system as the reason why a file cannot be read; a path with a NUL is a ValueError."""
+    if isinstance(error, FileNotFoundError | NotADirectoryError):
+        return Unreadable(path, "is missing", Fault.ABSENT)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Unreadable(path, f"cannot be read ({reason})", Fault.BLOCKED)
+
+
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def open_regular(path: Path) -> int | Unreadable:
+    """A descriptor of a regular file; a pipe without a writer does not block, a terminal does not become ours."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:
+        if isinstance(error, OSError) and error.errno == errno.ENXIO:
+            return Unreadable(path, "is a socket or a device, not a file", Fault.BLOCKED)
+        return unreadable(path, error)
+    try:
+        kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
+    except OSError as error:
+        os.close(descriptor)
+        return unreadable(path, error)
+    if kind == stat.S_IFREG:
+        return descriptor
+    os.close(descriptor)
+    return Unreadable(path, f"is {KINDS.get(kind, 'something else')}, not a file", Fault.BLOCKED)
+
+
+def file_fault(path: Path) -> Unreadable | None:
+    """Why a file cannot be opened for reading; None where it can, or where there is none."""
+    opened = open_regular(path)
+    if isinstance(opened, Unreadable):
+        return None if opened.fault is Fault.ABSENT else opened
+    os.close(opened)
+    return None
+
+
+def read_file(path: Path, limit_bytes: int = JSON_BYTES) -> bytes | Unreadable:
+    """The content of a regular file of at most `limit_bytes`."""
+    opened = open_regular(path)
+    if isinstance(opened, Unreadable):
+        return opened
+    try:
+        with os.fdopen(opened, "rb") as file:
+            content = file.read(limit_bytes + 1)
+    except OSError as error:
+        return unreadable(path, error)
+    if len(content) > limit_bytes:
+        return Unreadable(path, f"is larger than {limit_bytes:,} bytes", Fault.MALFORMED)
+    return content
+
+
+def read_tail(path: Path, limit_bytes: int = 65536) -> str:
+    """The last `limit_bytes` of a file as text; bytes that are not UTF-8 become �, what cannot be read is empty."""
+    content = tail_bytes(path, limit_bytes)
+    return "" if isinstance(content, Unreadable) else content.decode("utf-8", errors="replace")
+
+
+def tail_bytes(path: Path, limit_bytes: int) -> bytes | Unreadable:
+    """The last `limit_bytes` of a regular file."""
+    opened = open_regular(path)
+    if isinstance(opened, Unreadable):
+        return opened
+    try:
+        with os.fdopen(opened, "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - limit_bytes))
+            return file.read(limit_bytes)
+    except OSError as error:
+        return unreadable(path, error)
+
+
+def list_folder(path: Path) -> list[os.DirEntry[str]] | Unreadable:
+    """The entries of a folder by name."""
+    try:
+        with os.scandir(path) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except NotADirectoryError:
+        is_there = os.path.lexists(path)
+        return Unreadable(path, "is not a folder", Fault.BLOCKED if is_there else Fault.ABSENT)
+    except (OSError, ValueError) as error:
+        return unreadable(path, error)
+
+
+def _whole_number(digits: str) -> int:
+    if len(digits) > 20 or abs(int(digits)) > MOST:
+        raise ValueError(f"holds a whole number of {len(digits)} digits")
+    return int(digits)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole_number)
+
+
+def parse_json(text: str) -> Any:
+    """The value of a JSON text; ValueError where it is none, too deep, or has numbers beyond 64 bits."""
+    try:
+        value = _DECODER.decode(text.strip())
+    except RecursionError:
+        raise ValueError("is nested too deep") from None
+    if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value, DEEPEST):
+        raise ValueError("is nested too deep")
+    return encodable(value) if "\\u" in text else value
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    if not isinstance(value, dict | list):
+        return False
+    inside = value.values() if isinstance(value, dict) else value
+    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inside)
+
+
+def encodable(value: Any) -> Any:
+    """A JSON value whose texts can all be written as UTF-8."""
+    if isinstance(value, str):
+        return value if value.isascii() else printable(value)
+    if isinstance(value, dict):
+        return {encodable(key): encodable(one) for key, one in value.items()}
+    return [encodable(one) for one in value] if isinstance(value, list | tuple) else value
+
+
+def load_json(path: Path, limit_bytes: int = JSON_BYTES) -> Any | Unreadable:
+    """The value in a JSON file, or why there is none."""
+    content = read_file(path, limit_bytes)
+    if isinstance(content, Unreadable):
+        return content
+    try:
+        return parse_json(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        return Unreadable(path, f"is not UTF-8 text (byte {error.start})", Fault.MALFORMED)
+    except json.JSONDecodeError as error:
+        return Unreadable(path, f"is not JSON ({error.msg.lower()} at byte {error.pos})", Fault.MALFORMED)
+    except ValueError as error:
+        return Unreadable(path, str(error), Fault.MALFORMED)
+
+
 def read_json(path: Path) -> Any | None:
     """The value in a JSON file, or None where there is no whole one."""
-    try:
-        return json.loads(path.read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
+    value = load_json(path)
+    return None if isinstance(value, Unreadable) else value
 
 
 def canonical_json(value: Any) -> str:
@@ -93,12 +289,18 @@ def file_hash(path: Path) -> str:
     return digest.hexdigest()
 
 
-def read_tail(path: Path, limit_bytes: int = 65536) -> str:
-    """The last `limit_bytes` of a file as text; bytes that are not UTF-8 become �, a missing file is empty."""
+def content_hash(path: Path) -> str | Unreadable:
+    """The same of a file that may be anything, or why it has none."""
+    opened = open_regular(path)
+    if isinstance(opened, Unreadable):
+        return opened
+    digest = hashlib.sha256()
     try:
-        with path.open("rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - limit_bytes))
-            return file.read().decode("utf-8", errors="replace")
-    except FileNotFoundError:
-        return ""
+        with os.fdopen(opened, "rb") as file:
+            if os.fstat(file.fileno()).st_size > HASHED_BYTES:
+                return Unreadable(path, f"is larger than {HASHED_BYTES:,} bytes", Fault.MALFORMED)
+            while piece := file.read(CHUNK_BYTES):
+                digest.update(piece)
+    except OSError as error:
+        return unreadable(path, error)
+    return digest.hexdigest()

@@ -2,7 +2,7 @@
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 
 def check(study: StudyArgument, json: JsonOption = False) -> None:
@@ -17,7 +17,7 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
 
     def say(text: str) -> None:
         if not json:
-            typer.echo(text)
+            print_text(text)
 
     with conduct.held(opened) as ledger:
         conduct.prepare_run(opened, ledger, accept_changes=False)
@@ -31,5 +31,5 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
     if json:
         print_json(read_json(opened.folder.preflight))
     elif result is not None:
-        typer.echo("\n".join(preflight_lines(result)))
+        print_text("\n".join(preflight_lines(result)))
         typer.echo(f"next        dreamproof run {study}")

@@ -1,16 +1,14 @@
 """`dreamproof cost`: what the money bought."""
 
-import typer
-
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 
 def cost(study: StudyArgument, json: JsonOption = False) -> None:
     """Say what was spent, split into useful, wasted and idle, and what is still to come."""
-    import time
     from dataclasses import asdict
 
     from dreamproof.base.files import read_json
+    from dreamproof.study.clock import read_moment
     from dreamproof.study.cost import cost_lines, count
     from dreamproof.study.lease import living_holder
     from dreamproof.study.opening import open_study
@@ -18,9 +16,9 @@ def cost(study: StudyArgument, json: JsonOption = False) -> None:
     opened = open_study(study)
     alive = living_holder(opened.folder.lease) is not None
     preflight = read_json(opened.folder.preflight) or {}
-    costs = count(opened.state, time.time(), alive, preflight.get("rates", {}))
+    costs = count(opened.state, read_moment(), alive, preflight.get("rates", {}))
     if not json:
-        typer.echo("\n".join(cost_lines(costs)))
+        print_text("\n".join(cost_lines(costs)))
         return
     values = asdict(costs)
     values.pop("study")

@@ -5,13 +5,17 @@ from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 
 def export(
     study: StudyArgument,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder, .zip or .tar.gz that is not there yet.")],
     checkpoints: Annotated[bool, typer.Option("--checkpoints", help="With the proven checkpoints.")] = False,
+    outside: Annotated[
+        list[Path] | None,
+        typer.Option("--outside", metavar="FOLDER", help="Also checkpoints of imported runs that lie in this folder."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Write ledger, tables, episodes, costs and reports to a folder or an archive."""
@@ -20,9 +24,10 @@ def export(
     from dreamproof.study.exporting import export_study
     from dreamproof.study.opening import open_study
 
-    names = export_study(open_study(study), target, time.time(), checkpoints)
+    places = tuple(outside or ())
+    names = export_study(open_study(study), target, time.time(), checkpoints or bool(places), places)
     if json:
         print_json({"target": str(target), "files": names})
     else:
-        typer.echo("\n".join(names))
+        print_text("\n".join(names))
         typer.echo(f"{len(names)} files in {target}")

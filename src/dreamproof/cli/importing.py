@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 
 def import_runs(
@@ -38,5 +38,5 @@ def import_runs(
         found = {"proven": result.proven, "unproven": result.unproven, "missing": result.missing}
         print_json({**found, "strangers": result.strangers, "recorded": not dry_run})
     else:
-        typer.echo("\n".join(result.lines))
+        print_text("\n".join(result.lines))
         typer.echo(f"next        dreamproof status {study}")

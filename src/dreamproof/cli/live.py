@@ -4,6 +4,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
+from dreamproof.base.safe_text import one_line
+
 if TYPE_CHECKING:
     from rich.live import Live
 
@@ -32,10 +34,15 @@ def event_line(row: "Row") -> str | None:
         "remedy": "remedy {action}: {reason}",
         "cell_stopped": "{cell} stopped: {reason}",
         "cell_reopened": "{cell} opened again",
+        "cell_quarantined": "{cell} is quarantined: {file} {reason}",
+        "cell_released": "{cell} can be read again; it leaves quarantine",
+        "ledger_shortened": "the ledger ended after event {found}, and {recorded} were recorded",
         "breaker_tripped": "breaker: {reason}",
         "stop_requested": "asked to stop by {by}",
+        "clock_jumped": "{reason}: not billed",
         "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
         "proof_lost": "{cell}: proof lost: {reason}",
+        "false_alarm": "false alarm: {reason}",
         "replica_frozen": "{cell} is no longer finite: {reason}",
     }
     return texts[name].format(**row) if name in texts else None
@@ -64,7 +71,7 @@ class View:
 
     def say(self, text: str) -> None:
         """Shows one line."""
-        line = f"{time.strftime('%H:%M:%S')} {text}"
+        line = f"{time.strftime('%H:%M:%S')} {one_line(text)}"
         self._lines = [*self._lines, line][-KEPT_LINES:]
         if self._live is None:
             self._guarded(lambda: print(line, flush=True))

@@ -3,12 +3,13 @@
 import errno
 import gc
 import sys
-from typing import Annotated, NoReturn
+from typing import Annotated, NoReturn, TextIO, cast
 
 import typer
 
 from dreamproof.base.errors import DreamproofError, ExitCode
 from dreamproof.base.files import is_full
+from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
     check,
     cost,
@@ -24,6 +25,7 @@ from dreamproof.cli import (
     watch,
     why,
 )
+from dreamproof.cli.output import Output
 from dreamproof.version import __version__
 
 HELP = """Declare a study once; run what is missing; know why everything ended; decide on evidence.
@@ -79,34 +81,34 @@ def main() -> None:
     """Runs a verb; an error that a person can mend is told in words, with its exit code."""
     # A pass of the collector over a large study costs more than a short-lived verb ever frees.
     gc.disable()
+    streams = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = cast(TextIO, Output(sys.stdout)), cast(TextIO, Output(sys.stderr))
     try:
         app()
     except DreamproofError as error:
         _leave(str(error), error.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
-    except BrokenPipeError:
-        sys.stderr.close()
     except OSError as error:
         _leave_by_disk(error)
     finally:
+        sys.stdout, sys.stderr = streams
         gc.enable()
 
 
-def _leave_by_disk(error: OSError) -> None:
-    """Tells of a disk that is full or may not be written; any other error of the system is not ours to explain."""
-    place = error.filename or "the study folder"
-    if error.errno == errno.EIO:  # the terminal was closed; whatever was to be done is done
-        sys.exit(ExitCode.OK)
+def _leave_by_disk(error: OSError) -> NoReturn:
+    """Reports an error of the system; a disk that fails is a failure, whatever was done before."""
+    place = printable(str(error.filename or "the study folder"))
     if is_full(error):
         _leave(f"no room left on the disk of {place}\n  next: df -h; make room, then the same command again")
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EINVAL):
         _leave(f"{place}: {error.strerror}\n  next: ls -ld {place}; then the same command again")
-    raise error
+    reason = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no error number')})"
+    _leave(f"{place}: {reason}\n  next: dmesg | tail; then the same command again", ExitCode.UNEXPECTED)
 
 
 def _leave(words: str, code: ExitCode = ExitCode.BAD_INPUT) -> NoReturn:
-    print(f"error: {words}", file=sys.stderr)
+    print(f"error: {printable(words)}", file=sys.stderr)
     sys.exit(code)
 
 

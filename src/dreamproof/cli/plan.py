@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dreamproof.cli.words import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json
+from dreamproof.cli.words import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.opening import OpenStudy
@@ -36,7 +36,7 @@ def plan(
     if json:
         print_json(facts)
     else:
-        typer.echo(plan_text(opened, facts, str(study)))
+        print_text(plan_text(opened, facts, str(study)))
 
 
 def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
@@ -51,9 +51,8 @@ def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
 
 def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     """The plan as data; what nothing has measured as yet is None."""
-    import time
-
     from dreamproof.base.files import read_json
+    from dreamproof.study.clock import read_moment
     from dreamproof.study.cost import outlook
     from dreamproof.study.lease import living_holder
     from dreamproof.study.overview import seeds_by_arm
@@ -62,7 +61,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     alive = living_holder(opened.folder.lease) is not None
     preflight = read_json(opened.folder.preflight) or {}
     needs = preflight.get("needs", {})
-    spent, forecast = outlook(state, time.time(), alive, preflight.get("rates", {}))
+    spent, forecast = outlook(state, read_moment(), alive, preflight.get("rates", {}))
     return {
         "study": study.name,
         "question": study.question,

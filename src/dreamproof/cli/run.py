@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dreamproof.base.errors import BadInput, ExitCode
-from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument
+from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument, print_text
 
 if TYPE_CHECKING:
     from dreamproof.cli.live import View
@@ -39,6 +40,9 @@ def run(
         bool, typer.Option("--until-decided", help="Add seeds in planned batches, up to maximum_seeds and the budget.")
     ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no reports at the end.")] = False,
+    shutdown_again: Annotated[
+        bool, typer.Option("--shutdown-again", help="Do the shutdown of at_end again although nothing was done since.")
+    ] = False,
     plain: Annotated[bool, typer.Option("--plain", help="One line an event instead of a live table.")] = False,
 ) -> None:
     """Train and evaluate what is missing; adopt what already runs."""
@@ -60,6 +64,7 @@ def run(
             "--no-check": no_check,
             "--until-decided": until_decided,
             "--no-report": no_report,
+            "--shutdown-again": shutdown_again,
         }
         _detach(opened, [*words, *(flag for flag, on in flags.items() if on)], study)
         return
@@ -76,14 +81,21 @@ def run(
             conduct.reopen(opened, ledger, "run --retry-stopped")
         if not no_check:
             conduct.preflight(opened, ledger, view.say)
-        options = Options(selection, on_tick=view.tick, on_event=view.event)
-        ending = _supervise(opened, ledger, options, view, not no_report, until_decided)
+        options = Options(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
+        ending = _supervise(opened, ledger, options, view, _After(not no_report, until_decided, shutdown_again))
     _tell_end(opened, ending, study)
 
 
-def _supervise(
-    opened: "OpenStudy", ledger: "Ledger", options: "Options", view: "View", reports: bool, until_decided: bool
-) -> "Ending":
+@dataclass(frozen=True)
+class _After:
+    """What follows when nothing is left to do."""
+
+    reports: bool
+    until_decided: bool
+    shutdown_again: bool
+
+
+def _supervise(opened: "OpenStudy", ledger: "Ledger", options: "Options", view: "View", after: _After) -> "Ending":
     """Works on the gap, batch after batch where seeds may be added; reports and shutdown follow the last one."""
     from dreamproof.cli.report import write_reports
     from dreamproof.study import conduct
@@ -92,9 +104,10 @@ def _supervise(
     while True:
         with conduct.supervising(opened, ledger, options) as supervisor, _hearing_signals(supervisor):
             ending = supervisor.run()
-            if until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
+            if after.until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
                 continue
-            conduct.finish(opened, supervisor, ending, view.say, write_reports if reports else None)
+            reports = write_reports if after.reports else None
+            conduct.finish(opened, supervisor, ending, view.say, reports, after.shutdown_again)
         return ending
 
 
@@ -168,17 +181,19 @@ def _hearing_signals(supervisor: "Supervisor") -> Iterator[None]:
 
 def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     """Says how the study stands and leaves with the exit code of the ending."""
-    import time
-
     from dreamproof.cli.status import status_text
+    from dreamproof.study.clock import read_moment
     from dreamproof.study.overview import make_overview
     from dreamproof.study.supervisor import Ending
 
     typer.echo(f"\n{ending.value}\n")
-    typer.echo(status_text(opened, make_overview(opened, time.time()), str(study)))
+    print_text(status_text(opened, make_overview(opened, read_moment()), str(study)))
     for name in opened.state.reports:
         if name.endswith("decision.html"):
             typer.echo(f"report      {opened.folder.root / name}")
+    if opened.state.shutdown_failed:
+        typer.echo(f"shutdown    {opened.state.shutdown}", err=True)
+        raise typer.Exit(ExitCode.SHUTDOWN_FAILED)
     codes = {
         Ending.COMPLETE: ExitCode.OK,
         Ending.SELECTION_DONE: ExitCode.OK,
@@ -197,12 +212,13 @@ def _words_again(study: Path, arms: str | None, seeds: str | None) -> list[str]:
 
 def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
     """Starts the same run in a session of its own and waits until it holds the study."""
+    import os
     import subprocess
     import sys
     import time
 
     from dreamproof.base.errors import Busy
-    from dreamproof.base.files import read_tail
+    from dreamproof.base.files import open_own_file, read_tail
     from dreamproof.study.lease import living_holder
 
     holder = living_holder(opened.folder.lease)
@@ -210,7 +226,7 @@ def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
         raise Busy(f"{study}: supervised by process {holder.process_id}", f"dreamproof watch {study}")
     log = opened.folder.supervisor_log
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as output:
+    with os.fdopen(open_own_file(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "dreamproof.cli.main", *words],
             stdin=subprocess.DEVNULL,
@@ -227,6 +243,6 @@ def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
             return
         time.sleep(0.05)
     if process.poll() == 0:
-        typer.echo(read_tail(log, 4096))
+        print_text(read_tail(log, 4096))
         return
     raise BadInput(f"the run ended at once: {read_tail(log, 2048).strip()}", f"dreamproof run {study}")

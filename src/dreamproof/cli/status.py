@@ -2,9 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-import typer
-
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, table
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text, table
 
 if TYPE_CHECKING:
     from dreamproof.study.opening import OpenStudy
@@ -12,26 +10,26 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 12
 MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
+MARKS["quarantined"] = "q"
 MOST_COLUMNS = 40
 MOST_ROWS = 40
 
 
 def status(study: StudyArgument, json: JsonOption = False) -> None:
     """Show the whole declared matrix: proven, running, missing."""
-    import time
-
+    from dreamproof.study.clock import read_moment
     from dreamproof.study.opening import open_study
     from dreamproof.study.overview import make_overview
 
     opened = open_study(study, numbers_only=True)
-    overview = make_overview(opened, time.time())
+    overview = make_overview(opened, read_moment())
     if json:
         from dreamproof.study.manifests import eval_rows, train_rows
 
         cells = {"cells": train_rows(opened.state, opened.study), "eval_cells": eval_rows(opened.state)}
         print_json({**overview.as_json(), **cells})
     else:
-        typer.echo(status_text(opened, overview, str(study)))
+        print_text(status_text(opened, overview, str(study)))
 
 
 def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
@@ -42,6 +40,7 @@ def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
     grid = _grid(opened, overview)
     if grid:
         parts += ["", grid, "            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven"]
+        parts[-1] += "  q quarantined" if overview.quarantined else ""
     if overview.running:
         parts += ["", running_table(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
@@ -116,8 +115,13 @@ def _missing_lines(overview: "Overview") -> list[str]:
 
 
 def _stopped_lines(overview: "Overview") -> list[str]:
+    apart = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
     lines = [f"stopped     {cell}: {reason}" for cell, reason in overview.stopped.items()]
-    return _shortened(lines) + _shortened([f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()])
+    return (
+        _shortened(apart)
+        + _shortened(lines)
+        + _shortened([f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()])
+    )
 
 
 def _shortened(lines: list[str]) -> list[str]:
@@ -131,6 +135,8 @@ def _next_command(overview: "Overview", study: str) -> str:
         return f"dreamproof report {study}"
     if overview.supervisor is not None:
         return f"dreamproof watch {study}"
+    if overview.quarantined and not overview.stopped:
+        return f"dreamproof why {study} {next(iter(overview.quarantined))}"
     if overview.stopped:
         return f"dreamproof why {study} {next(iter(overview.stopped))}"
     return f"dreamproof run {study}"

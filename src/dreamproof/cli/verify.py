@@ -33,4 +33,6 @@ def verify(
             f"first broken: {found.faults[0]}{others}",
             f"put the file back from a copy; dreamproof verify {study} --json names all",
         )
+    for note in found.notes:
+        typer.echo(f"note        {note}")
     typer.echo(f"whole: {found.events:,} events, {found.train_proofs} trained cells, {found.eval_proofs} evaluations")

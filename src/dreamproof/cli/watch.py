@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 
 def watch(
@@ -18,20 +18,22 @@ def watch(
     import sys
     import time
 
+    from dreamproof.cli.output import is_gone
     from dreamproof.cli.status import status_text
+    from dreamproof.study.clock import read_moment
     from dreamproof.study.opening import open_study
     from dreamproof.study.overview import make_overview
 
     gc.enable()
     while True:
         opened = open_study(study, numbers_only=True)
-        overview = make_overview(opened, time.time())
+        overview = make_overview(opened, read_moment())
         if json:
             print_json(overview.as_json())
         else:
             if sys.stdout.isatty() and not once:
                 typer.echo("\x1b[2J\x1b[H", nl=False)
-            typer.echo(status_text(opened, overview, str(study)))
-        if once or overview.supervisor is None:
+            print_text(status_text(opened, overview, str(study)))
+        if once or overview.supervisor is None or is_gone():
             return
         time.sleep(every)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamproof.base.errors import BadInput
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.opening import OpenStudy
@@ -34,7 +34,7 @@ def why(
     if json:
         print_json(facts)
     else:
-        typer.echo(cell_text(facts, str(study)))
+        print_text(cell_text(facts, str(study)))
 
 
 def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
@@ -42,9 +42,10 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
     from dreamproof.study.manifests import eval_status, train_status
+    from dreamproof.study.quarantine import cell_fault
 
     state = opened.state
-    known = state.cells[cell]
+    known, fault = state.cells[cell], cell_fault(opened, cell)
     evals = [one for (other, _), one in state.eval_cells.items() if other == cell]
     names = dict.fromkeys([*known.attempts, *(name for one in evals for name in one.attempts)])
     return {
@@ -56,6 +57,8 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
         "proof": asdict(known.proof) if known.proof is not None else None,
         "stopped": known.stopped or known.eval_stopped,
         "unproven": known.unproven,
+        "quarantined": known.quarantined,
+        "unreadable": str(fault) if fault is not None else None,
         "frozen": known.frozen,
         "evaluations": {one.condition: eval_status(state, one) for one in evals},
         "attempts": [_attempt_facts(opened, name) for name in sorted(names)],
@@ -122,7 +125,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
             f"proof       {proof['checkpoint']}: {proof['agent_steps']:,} agent steps, "
             f"{proof['gradient_steps']:,} updates, parameters {proof['parameter_hash'][:12]}"
         )
-    for key in ("stopped", "unproven", "frozen"):
+    for key in ("quarantined", "unreadable", "stopped", "unproven", "frozen"):
         if facts[key]:
             lines.append(f"{key:<12}{facts[key]}")
     for condition, status in facts["evaluations"].items():

@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from dreamproof.base.safe_text import printable
+
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ArmsOption = Annotated[str | None, typer.Option("--arms", metavar="A,B", help="Work on these arms only, this time.")]
@@ -14,9 +16,14 @@ SeedsOption = Annotated[
 ]
 
 
+def print_text(text: str) -> None:
+    """Prints a text that may hold parts of logs and received files: nothing in it moves the cursor or sets a colour."""
+    typer.echo(printable(text))
+
+
 def print_json(value: Any) -> None:
     """Prints a value as JSON."""
-    typer.echo(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    print_text(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 
 def table(header: list[str], rows: list[list[str]]) -> str:

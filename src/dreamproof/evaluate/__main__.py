@@ -13,6 +13,7 @@ from dreamproof.base.errors import BadInput, DreamproofError
 from dreamproof.evaluate.episodes import PARTS, WHICH, Checkpoints, Evaluator
 from dreamproof.evaluate.loading import load
 from dreamproof.evaluate.official import differences, evaluate_officially
+from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
@@ -53,6 +54,8 @@ def evaluate_together(group: list[Opened], conditions: list[str], episodes: int 
     writers = [RunWriter(each.run) for each in group]
     with ExitStack() as stack:
         pulses = [stack.enter_context(Pulse([writer])) for writer in writers]
+        for pulse in pulses:
+            stack.enter_context(announce_compiles(pulse.set_compiling, pulse.count_compile))
         checkpoints = [each.checkpoints for each in group]
         evaluator = Evaluator(
             checkpoints, told, episodes or first.evaluation_episodes, lambda: beat(checkpoints, pulses)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from dreamproof.report.data import Evidence
 from dreamproof.runs.layout import Cell
+from dreamproof.study.clock import SUSPENDED
 from dreamproof.study.cost import count
 
 
@@ -25,6 +26,10 @@ class Spending:
     useful_seconds: float = 0.0
     wasted_seconds: float = 0.0
     idle_seconds: float = 0.0
+    suspended_seconds: float = 0.0
+    """Time in which the machine was suspended while the study was open; not billed."""
+    clock_changes: list[float] = field(default_factory=list)
+    """Seconds by which the clock was set, negative for back; not billed."""
     by_cell: dict[Cell, Use] = field(default_factory=dict)
     by_cause: dict[str, float] = field(default_factory=dict)
     paid: float | None = None
@@ -101,11 +106,14 @@ def count_spending(evidence: Evidence) -> Spending:
 def _count_attempts(evidence: Evidence, spending: Spending) -> None:
     """Takes over what the study itself counted, up to its last event."""
     state = evidence.state
-    if state is None or state.study is None or state.last_event is None:
+    if state is None or state.study is None or state.last_moment is None:
         return
-    costs = count(state, state.last_event)
+    costs = count(state, state.last_moment)
     spending.useful_seconds, spending.wasted_seconds = costs.useful_ms / 1000, costs.wasted_ms / 1000
     spending.idle_seconds = costs.idle_ms / 1000
+    jumps = costs.clock_jumps
+    spending.suspended_seconds = sum(jump.seconds for jump in jumps if jump.kind == SUSPENDED)
+    spending.clock_changes = [jump.seconds for jump in jumps if jump.kind != SUSPENDED]
     spending.by_cause = {cause: ms / 1000 for cause, ms in costs.wasted_by_cause.items()}
     for text, cost in costs.cells.items():
         spending.by_cell[Cell.parse(text)] = Use(cost.useful_ms / 1000, cost.wasted_ms / 1000)

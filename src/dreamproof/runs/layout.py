@@ -1,7 +1,20 @@
 """Where every file lies. The only module that knows file names."""
 
+import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from dreamproof.base.files import Unreadable, list_folder
+
+CHECKPOINT_NAME = re.compile(r"step-([0-9]{12,18})", re.ASCII)
+SEED = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+def named_agent_steps(name: str) -> int | None:
+    """The steps in the name of a checkpoint folder; None for any other name, e.g. step-latest or step-….tmp."""
+    found = CHECKPOINT_NAME.fullmatch(name)
+    return int(found[1]) if found else None
 
 
 @dataclass(frozen=True, order=True)
@@ -18,7 +31,7 @@ class Cell:
     def parse(cls, text: str) -> "Cell":
         """The cell written as `arm/seed`."""
         arm, slash, seed = text.rpartition("/")
-        if not slash or not arm or not seed.isdigit():
+        if not slash or not arm or not SEED.fullmatch(seed):
             raise ValueError(f"'{text}' is not a cell; write arm/seed, e.g. baseline/0")
         return cls(arm, int(seed))
 
@@ -52,8 +65,12 @@ class RunFolder:
         return CheckpointFolder(self.checkpoints / f"step-{agent_steps:012d}")
 
     def checkpoint_folders(self) -> list["CheckpointFolder"]:
-        """Committed checkpoints, oldest first."""
-        return [CheckpointFolder(path) for path in sorted(self.checkpoints.glob("step-*")) if path.is_dir()]
+        """Committed checkpoints, oldest first; none where the folder cannot be read, which `run_fault` tells."""
+        entries = list_folder(self.checkpoints)
+        if isinstance(entries, Unreadable):
+            return []
+        found = [(steps, entry.path) for entry in entries if (steps := named_agent_steps(entry.name)) is not None]
+        return [CheckpointFolder(Path(path)) for _, path in sorted(found) if os.path.isdir(path)]
 
     @property
     def selected(self) -> Path:
@@ -91,6 +108,11 @@ class RunFolder:
         return self.root / "official.json"
 
     @property
+    def lock(self) -> Path:
+        """Locked by whatever works on this cell, as long as it lives."""
+        return self.root / ".dreamproof.lock"
+
+    @property
     def evaluations(self) -> Path:
         return self.root / "evaluations"
 
@@ -115,7 +137,8 @@ class CheckpointFolder:
 
     @property
     def agent_steps(self) -> int:
-        return int(self.root.name.removeprefix("step-"))
+        """The steps that its name says."""
+        return named_agent_steps(self.root.name) or 0
 
 
 @dataclass(frozen=True)
@@ -188,6 +211,11 @@ class StudyFolder:
     @property
     def ledger(self) -> Path:
         return self.root / "ledger.jsonl"
+
+    @property
+    def ledger_head(self) -> Path:
+        """How many events the ledger holds and the hash of its last one, kept apart from it."""
+        return self.root / "ledger.head"
 
     @property
     def index(self) -> Path:

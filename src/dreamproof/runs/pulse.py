@@ -20,6 +20,8 @@ class Pulse:
         self.gradient_steps = 0
         self.phase: Phase = "start"
         self.rate: float | None = None
+        self.is_compiling = False
+        self.compiles = 0
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
@@ -39,11 +41,21 @@ class Pulse:
         self.rate = rate if rate is not None else self.rate
         self._write(is_beat=True)
 
+    def set_compiling(self, is_compiling: bool) -> None:
+        """Shows the phase `compile` from the next writing on, wherever in the work it happens."""
+        self.is_compiling = is_compiling
+
+    def count_compile(self) -> None:
+        """A compile that ended is progress."""
+        self.compiles += 1
+
     def _write(self, is_beat: bool = False) -> None:
+        phase: Phase = "compile" if self.is_compiling else self.phase
+        more = {"agent_steps_per_second": self.rate, "compiles": self.compiles}
         with self._lock:
             for writer in self.writers:
-                told = writer.beat if is_beat else writer.pulse
-                told(self.agent_steps, self.gradient_steps, self.phase, agent_steps_per_second=self.rate)
+                write = writer.beat if is_beat else writer.pulse
+                write(self.agent_steps, self.gradient_steps, phase, **more)
 
     def _run(self) -> None:
         while not self._over.wait(BEAT_SECONDS):

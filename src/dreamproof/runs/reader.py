@@ -1,14 +1,16 @@
-"""Reads run folders that may be half written, and says what they prove."""
+"""Reads run folders that may hold anything, and says what they prove. No content of a folder raises here."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from dreamproof.base.files import file_hash, read_json
+from dreamproof.base.files import Fault, Unreadable, content_hash, file_fault, list_folder, load_json
 from dreamproof.base.lines import read_rows
-from dreamproof.runs.layout import CheckpointFolder, RunFolder
+from dreamproof.base.safe_text import printable
+from dreamproof.runs.layout import CheckpointFolder, RunFolder, named_agent_steps
 from dreamproof.runs.records import (
     CheckpointRecord,
     CollapseRecord,
@@ -25,19 +27,32 @@ from dreamproof.runs.records import (
 Kind = TypeVar("Kind", bound=Record)
 
 
-def _read(path: Path, kind: type[Kind]) -> Kind | None:
-    value = read_json(path)
-    if value is None:
-        return None
+def load_record(path: Path, kind: type[Kind]) -> Kind | Unreadable:
+    """The record in a file, or why there is none."""
+    value = load_json(path)
+    if isinstance(value, Unreadable):
+        return value
     try:
         return kind.model_validate(value)
-    except ValidationError:
-        return None
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the whole file"
+        return Unreadable(path, printable(f"does not fit: {place}: {first['msg'].lower()}"), Fault.MALFORMED)
+
+
+def _read(path: Path, kind: type[Kind]) -> Kind | None:
+    record = load_record(path, kind)
+    return None if isinstance(record, Unreadable) else record
 
 
 def read_settings(run: RunFolder) -> RunSettings | None:
-    """What the trainer was told, or None."""
+    """What the trainer was given, or None."""
     return _read(run.settings, RunSettings)
+
+
+def load_heartbeat(run: RunFolder) -> Heartbeat | Unreadable:
+    """The newest progress counters, or why there are none."""
+    return load_record(run.heartbeat, Heartbeat)
 
 
 def read_heartbeat(run: RunFolder) -> Heartbeat | None:
@@ -62,8 +77,9 @@ def read_summary(run: RunFolder) -> SummaryRecord | None:
 
 def selected_agent_steps(run: RunFolder) -> int | None:
     """Where the checkpoint lies that validated best; None where none was selected."""
-    chosen = read_json(run.selected)
-    return int(chosen["agent_steps"]) if chosen else None
+    chosen = load_json(run.selected)
+    steps = chosen.get("agent_steps") if isinstance(chosen, dict) else None
+    return steps if isinstance(steps, int) and not isinstance(steps, bool) else None
 
 
 def read_collapses(run: RunFolder) -> list[CollapseRecord]:
@@ -88,29 +104,80 @@ def read_evaluation(run: RunFolder, condition: str) -> EvaluationRecord | None:
     return _read(run.evaluation(condition), EvaluationRecord)
 
 
-def checkpoint_fault(folder: CheckpointFolder, check_content: bool = True, needed: str | None = None) -> str | None:
+def run_fault(run: RunFolder, conditions: Iterable[str] = ()) -> Unreadable | None:
+    """The first file of a run folder whose content the system does not give; what is absent or torn is no fault."""
+    for folder in (run.root, run.checkpoints, run.evaluations):
+        entries = list_folder(folder)
+        if isinstance(entries, Unreadable) and entries.fault is Fault.BLOCKED:
+            return entries
+    files = [run.settings, run.heartbeat, run.metrics, run.selected, run.frozen, run.collapses, run.summary]
+    faults = map(file_fault, [*files, *map(run.evaluation, conditions)])
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def checkpoint_unreadable(
+    folder: CheckpointFolder, check_content: bool = True, needed: str | None = None
+) -> Unreadable | None:
     """Why a checkpoint cannot be used, or None where it can; with one file `needed`, the others may be missing."""
-    record = read_checkpoint(folder)
-    if record is None:
-        return f"{folder.record.name} is missing or not readable"
+    record = load_record(folder.record, CheckpointRecord)
+    if isinstance(record, Unreadable):
+        return record
+    reason = _record_fault(folder, record, needed)
+    if reason is not None:
+        return Unreadable(folder.record, reason, Fault.MALFORMED)
+    faults = (_content_fault(folder, name, record.files[name], check_content, needed) for name in record.files)
+    return next((fault for fault in faults if fault is not None), None)
+
+
+def _record_fault(folder: CheckpointFolder, record: CheckpointRecord, needed: str | None) -> str | None:
+    named = named_agent_steps(folder.root.name)
+    if named is not None and named != record.agent_steps:
+        return f"says {record.agent_steps:,} agent steps, the folder's name {named:,}"
     if not record.files:
-        return "its record names no file"
+        return "names no file"
     if needed is not None and needed not in record.files:
-        return f"its record names no file {needed}"
-    for name, expected in record.files.items():
-        path = folder.root / name
-        if not path.is_file():
-            if needed in (None, name):
-                return f"file {name} is missing"
-        elif check_content and file_hash(path) != expected:
-            return f"file {name} is not what was saved (hash differs)"
+        return f"names no file {needed}"
+    outside = next((name for name in record.files if not _is_inside(name)), None)
+    return f"names a file outside of its folder: {printable(outside)}" if outside is not None else None
+
+
+def _is_inside(name: str) -> bool:
+    path = PurePosixPath(name)
+    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+
+
+def _content_fault(
+    folder: CheckpointFolder, name: str, expected: str, check_content: bool, needed: str | None
+) -> Unreadable | None:
+    path, shown = folder.root / name, printable(name)
+    found = content_hash(path) if check_content else _presence(path)
+    if isinstance(found, Unreadable):
+        optional = found.fault is Fault.ABSENT and needed not in (None, name)
+        return None if optional else Unreadable(path, f"file {shown} {found.reason}", found.fault)
+    if check_content and found != expected:
+        return Unreadable(path, f"file {shown} is not what was saved (hash differs)", Fault.MALFORMED)
     return None
+
+
+def _presence(path: Path) -> str | Unreadable:
+    fault = file_fault(path)
+    if fault is not None:
+        return fault
+    return "" if path.exists() else Unreadable(path, "is missing", Fault.ABSENT)
+
+
+def checkpoint_fault(folder: CheckpointFolder, check_content: bool = True, needed: str | None = None) -> str | None:
+    """The same in words."""
+    found = checkpoint_unreadable(folder, check_content, needed)
+    if found is None:
+        return None
+    return f"its {found}" if found.path == folder.record else found.reason
 
 
 def newest_good_checkpoint(run: RunFolder, needed: str | None = None) -> CheckpointFolder | None:
     """The latest checkpoint whose files are what was saved; with one file `needed`, others may be missing."""
     for folder in reversed(run.checkpoint_folders()):
-        if checkpoint_fault(folder, needed=needed) is None:
+        if checkpoint_unreadable(folder, needed=needed) is None:
             return folder
     return None
 
@@ -125,25 +192,43 @@ class TrainProof:
     checkpoint: str
 
 
-def prove_training(run: RunFolder, agent_steps: int, check_content: bool = True) -> TrainProof | str:
-    """The proof that `agent_steps` were trained, or the reason why there is none."""
-    folders = run.checkpoint_folders()
-    if not folders:
-        return "no checkpoint"
-    folder = folders[-1]
-    fault = checkpoint_fault(folder, check_content)
-    record = read_checkpoint(folder)
-    if fault is not None or record is None:
-        return f"checkpoint {folder.root.name}: {fault}"
+def prove_training(
+    run: RunFolder, agent_steps: int, check_content: bool = True, task: str | None = None
+) -> TrainProof | str:
+    """The proof that `agent_steps` of `task` were trained, or the reason why the newest checkpoint is none.
+
+    Any whole checkpoint of enough steps is a proof: one that was left behind with a higher number hides no other.
+    """
+    listed = list_folder(run.checkpoints)
+    if isinstance(listed, Unreadable) and listed.fault is Fault.BLOCKED:
+        return str(listed)
+    reason = ""
+    for folder in reversed(run.checkpoint_folders()):
+        found = _prove_by(folder, agent_steps, check_content, task)
+        if isinstance(found, TrainProof):
+            return found
+        reason = reason or found
+    return reason or "no checkpoint"
+
+
+def _prove_by(folder: CheckpointFolder, agent_steps: int, check_content: bool, task: str | None) -> TrainProof | str:
+    name, record = folder.root.name, load_record(folder.record, CheckpointRecord)
+    if isinstance(record, Unreadable):
+        return f"checkpoint {name}: its {record}"
     if record.agent_steps < agent_steps:
         return f"checkpoint at {record.agent_steps:,} of {agent_steps:,} agent steps"
+    if task is not None and record.task != task:
+        return f"checkpoint {name} was trained on '{printable(record.task)}', not on '{task}'"
     if record.gradient_steps <= 0:
-        return f"checkpoint {folder.root.name} was never trained: 0 updates"
+        return f"checkpoint {name} was never trained: 0 updates"
     if not record.finite:
-        return f"checkpoint {folder.root.name} holds numbers that are not finite"
+        return f"checkpoint {name} holds numbers that are not finite"
     if not record.parameter_hash:
-        return f"checkpoint {folder.root.name} names no parameter hash"
-    return TrainProof(record.agent_steps, record.gradient_steps, record.parameter_hash, folder.root.name)
+        return f"checkpoint {name} names no parameter hash"
+    fault = checkpoint_fault(folder, check_content)
+    if fault is not None:
+        return f"checkpoint {name}: {fault}"
+    return TrainProof(record.agent_steps, record.gradient_steps, record.parameter_hash, name)
 
 
 @dataclass(frozen=True)
@@ -156,16 +241,17 @@ class EvalProof:
 
 def prove_evaluation(run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
     """The proof that `condition` was evaluated on the proven checkpoint, or the reason why there is none."""
-    record = read_evaluation(run, condition)
-    if record is None:
-        return "no evaluation file"
+    record = load_record(run.evaluation(condition), EvaluationRecord)
+    if isinstance(record, Unreadable):
+        return "no evaluation file" if record.fault is Fault.ABSENT else f"evaluation file {record}"
     final: EvaluatedCheckpoint | None = record.checkpoints.get("final")
     if final is None:
         return "the evaluation does not hold the final checkpoint"
     if final.gradient_steps <= 0:
         return "the evaluated checkpoint was never trained: 0 updates"
     if final.parameter_hash != parameter_hash:
-        return f"made from checkpoint {final.parameter_hash[:12]}, the proven one is {parameter_hash[:12]}"
+        made = printable(final.parameter_hash[:12])
+        return f"made from checkpoint {made}, the proven one is {parameter_hash[:12]}"
     if final.episode_count < episodes:
         return f"{final.episode_count} of {episodes} episodes"
     return EvalProof(final.episode_count, final.parameter_hash)

@@ -1,10 +1,14 @@
 """What the files of a run folder say. Records are plain data; readers refuse what does not fit."""
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from dreamproof.base.files import MOST
+
 CONTRACT_VERSION = 1
+Count = Annotated[int, Field(ge=0, le=MOST)]
+Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 Phase = Literal["start", "compile", "train", "evaluate", "save", "done"]
 
@@ -33,10 +37,12 @@ class RunSettings(Record):
 class Heartbeat(Record):
     """heartbeat.json: counters that only grow; `beat` grows with every writing."""
 
-    agent_steps: int
-    gradient_steps: int = 0
+    agent_steps: Count
+    gradient_steps: Count = 0
     phase: Phase = "train"
-    beat: int = 0
+    beat: Count = 0
+    compiles: Count = 0
+    """Programs compiled so far: a compile that ends is progress."""
     process_id: int = 0
     unix_seconds: float = 0.0
     agent_steps_per_second: float | None = None
@@ -46,8 +52,8 @@ class Heartbeat(Record):
 class CheckpointRecord(Record):
     """record.json of a checkpoint: what it is and the hash of every file in it."""
 
-    agent_steps: int
-    gradient_steps: int
+    agent_steps: Count
+    gradient_steps: Count
     parameter_hash: str
     finite: bool
     files: dict[str, str]
@@ -65,8 +71,8 @@ class CheckpointRecord(Record):
 class EvaluatedCheckpoint(Record):
     """The complete episodes of one checkpoint under one condition; every list has one value an episode."""
 
-    agent_steps: int
-    gradient_steps: int
+    agent_steps: Count
+    gradient_steps: Count
     parameter_hash: str
     episodes: dict[str, list[float]]
     scalars: dict[str, float] = Field(default_factory=dict)
@@ -111,20 +117,20 @@ class EvaluationRecord(Record):
 class FrozenRecord(Record):
     """frozen.json: when and why a replica stopped being finite."""
 
-    agent_steps: int
-    gradient_steps: int
+    agent_steps: Count
+    gradient_steps: Count
     reason: str
 
 
 class CollapseRecord(Record):
     """A row of collapses.jsonl: a validation return that stayed far below the best one, and what was done."""
 
-    agent_steps: int
-    gradient_steps: int
+    agent_steps: Count
+    gradient_steps: Count
     validation_return: float
     best_return: float
-    best_agent_steps: int
-    rolled_back_to: int | None = Field(None, description="agent steps of the checkpoint whose networks came back")
+    best_agent_steps: Count
+    rolled_back_to: Count | None = Field(None, description="agent steps of the checkpoint whose networks came back")
     reason: str
 
 
@@ -132,13 +138,13 @@ class SummaryRecord(Record):
     """summary.json: the validation curve in numbers. The final value is the headline, a peak flatters."""
 
     final_return: float
-    final_agent_steps: int
+    final_agent_steps: Count
     peak_return: float
-    peak_agent_steps: int
+    peak_agent_steps: Count
     area_return: float = Field(description="mean of the curve over agent steps, straight between validations")
-    validations: int
-    collapses: int
-    rollbacks: int
+    validations: Count
+    collapses: Count
+    rollbacks: Count
 
 
 class ExitRecord(Record):
@@ -146,14 +152,14 @@ class ExitRecord(Record):
 
     exit_code: int | None = None
     signal: int | None = None
-    wall_seconds: float
-    cpu_seconds: float = 0.0
+    wall_seconds: Seconds
+    cpu_seconds: Seconds = 0.0
     peak_bytes: int | None = None
     oom_kills: int | None = Field(
         None, description="kills by the memory controller during the attempt; None if unreadable"
     )
     kernel_lines: list[str] = Field(default_factory=list)
-    started_unix_seconds: float = 0.0
-    ended_unix_seconds: float = 0.0
+    started_unix_seconds: Annotated[float, Field(allow_inf_nan=False)] = 0.0
+    ended_unix_seconds: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     asked_to_stop: str | None = Field(None, description="why the supervisor sent the stop signal, if it did")
     spawn_error: str | None = None

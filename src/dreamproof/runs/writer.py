@@ -1,5 +1,6 @@
 """What a trainer in Python writes into its run folder. A trainer in any other way may write the same files itself."""
 
+import errno
 import os
 import shutil
 import time
@@ -38,6 +39,7 @@ class RunWriter:
 
     def pulse(self, agent_steps: int, gradient_steps: int, phase: Phase, **more: Any) -> None:
         """Writes the heartbeat anew without a beat: the process lives, which is no sign of work."""
+        self._require_folder()
         heartbeat = Heartbeat(
             agent_steps=agent_steps,
             gradient_steps=gradient_steps,
@@ -49,12 +51,18 @@ class RunWriter:
         )
         write_json(self.run.heartbeat, heartbeat.model_dump(), durable=False)
 
+    def _require_folder(self) -> None:
+        """A run folder that was moved away is not made anew: that would split the run in two."""
+        if not self.run.root.is_dir():
+            raise FileNotFoundError(errno.ENOENT, "the run folder was moved or removed", str(self.run.root))
+
     def log(self, row: dict[str, Any]) -> None:
         """Appends one row of metrics; it reaches the disk at once."""
         append_rows(self.run.metrics, [row])
 
     def save(self, fill: Callable[[Path], None], facts: dict[str, Any]) -> CheckpointFolder:
         """Commits a checkpoint: `fill` writes its files into a folder that appears only when whole."""
+        self._require_folder()
         target = self.run.checkpoint(facts["agent_steps"])
         partial = self.run.checkpoints / f".partial-{target.root.name}-{os.getpid()}"
         shutil.rmtree(partial, ignore_errors=True)

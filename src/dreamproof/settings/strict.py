@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.words import nearest_word
+from dreamproof.settings.yaml_guard import check_yaml, read_small_text
 
 Model = TypeVar("Model", bound="Settings")
 Place = tuple[str | int, ...]
@@ -23,9 +24,10 @@ def _duplicate_key(node: yaml.MappingNode) -> yaml.Node | None:
     seen: set[str] = set()
     keys: list[yaml.Node] = [key for key, _ in node.value]
     for key in keys:
-        if key.value in seen:
+        name = str(key.value)  # a key may itself be a list, which the loader refuses
+        if name in seen:
             return key
-        seen.add(key.value)
+        seen.add(name)
     return None
 
 
@@ -33,8 +35,8 @@ def _lines(node: yaml.Node | None, place: Place, found: dict[Place, int]) -> Non
     """Fills `found` with the 1-based line of every key and list item below `node`."""
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            found[(*place, key.value)] = key.start_mark.line + 1
-            _lines(value, (*place, key.value), found)
+            found[(*place, str(key.value))] = key.start_mark.line + 1
+            _lines(value, (*place, str(key.value)), found)
     elif isinstance(node, yaml.SequenceNode):
         for index, value in enumerate(node.value):
             found[(*place, index)] = value.start_mark.line + 1
@@ -57,7 +59,7 @@ def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     """The mapping in a YAML file, and the line of every key."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_small_text(path)
     except FileNotFoundError:
         raise BadInput(f"{path}: there is no such file", "ls studies/") from None
     except IsADirectoryError:
@@ -66,7 +68,10 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         raise BadInput(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {path}") from None
     except PermissionError:
         raise BadInput(f"{path}: may not be read by this user", f"ls -l {path}") from None
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}", f"ls -l {path}") from None
     try:
+        check_yaml(text, path)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         _refuse_duplicates(node, path)
         value = yaml.safe_load(text)
@@ -77,6 +82,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         raise BadInput(
             f"{path}:{line}: not valid YAML: {problem}", f"sed -n {max(1, line - 2)},{line + 2}p {path}"
         ) from None
+    except (ValueError, RecursionError) as error:  # a date or a number in a form that no calendar or computer has
+        raise BadInput(f"{path}: not valid YAML: {error}", f"less {path}") from None
     if not isinstance(value, dict):
         kind = "empty" if value is None else f"a {type(value).__name__}"
         raise BadInput(f"{path}:1: a mapping of keys was expected, the file is {kind}", "dreamproof schema")

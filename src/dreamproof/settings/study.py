@@ -1,21 +1,52 @@
 """The study: what is asked, what is compared, how much may be spent, when it counts as decided."""
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from dreamproof.base.errors import BadInput
 from dreamproof.base.files import canonical_json, text_hash
+from dreamproof.base.safe_text import looks_secret, mask_secrets
 from dreamproof.settings.strict import Settings, read_yaml, validate
 
-NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+MOST_CHARACTERS = 1000
 MAXIMUM_SEEDS = 1_000_000
 
 
 def _plain_name(name: str) -> str:
     if not NAME.match(name) or len(name) > 80:
         raise ValueError(f"'{name}' is not a plain name (letters, digits, . _ + -, at most 80)")
+    return name
+
+
+def _plain_line(text: str) -> str:
+    """One line of printable text: what stands in tables, file names of others and scheduler scripts."""
+    if not text.isprintable() or len(text) > MOST_CHARACTERS:
+        raise ValueError(f"{text[:40]!r} holds a line break or a control character, or is over {MOST_CHARACTERS} long")
+    return text
+
+
+Line = Annotated[str, AfterValidator(_plain_line)]
+
+
+def _no_hidden_characters(text: str) -> str:
+    """Shell lines may hold line breaks and tabs, and no other control character."""
+    if not re.sub(r"[\n\t]", " ", text).isprintable():
+        raise ValueError(f"{text[:40]!r} holds a control character")
+    return text
+
+
+ShellLine = Annotated[str, AfterValidator(_no_hidden_characters)]
+
+
+def _variable(name: str) -> str:
+    if not VARIABLE.match(name):
+        raise ValueError(f"'{name}' is not the name of an environment variable")
     return name
 
 
@@ -53,7 +84,7 @@ def _condition(value: Any) -> Any:
 class Metric(Settings):
     """The primary metric, its direction, and the smallest difference that would change what somebody does."""
 
-    name: str = Field("return", description="name of the per-episode value that decides")
+    name: Line = Field("return", description="name of the per-episode value that decides")
     direction: Literal["higher", "lower"] = "higher"
     smallest_difference: float = Field(gt=0, description="differences below this do not matter")
     condition: str = Field("id", description="the condition on which the verdict is taken")
@@ -62,7 +93,7 @@ class Metric(Settings):
 class Constraint(Settings):
     """A metric that must stay on one side of a limit for an arm to be acceptable, e.g. cost at most 5."""
 
-    name: str = "cost"
+    name: Line = "cost"
     at_most: float
 
 
@@ -92,7 +123,11 @@ class CommandTrainer(Settings):
         "native", description="how progress is read: the native run folder, or what the script already writes"
     )
     working_folder: str | None = Field(None, description="where it runs; beside the study file if left out")
-    environment: dict[str, str] = Field(default_factory=dict, description="variables set for it")
+    environment: dict[str, str] = Field(default_factory=dict, description="variables set for it; no secrets")
+    from_env: list[Annotated[str, AfterValidator(_variable)]] = Field(
+        default_factory=list,
+        description="variables it needs from the environment of `run`, e.g. WANDB_API_KEY; never recorded",
+    )
 
 
 MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
@@ -118,21 +153,21 @@ def gpus_of(gres: str | None) -> int | None:
 class Slurm(Settings):
     """How a cell asks a cluster for its place."""
 
-    partition: str | None = None
-    account: str | None = None
-    qos: str | None = None
-    constraint: str | None = None
-    gres: str | None = None
+    partition: Line | None = None
+    account: Line | None = None
+    qos: Line | None = None
+    constraint: Line | None = None
+    gres: Line | None = None
     cpus_per_task: int = Field(2, ge=1)
     memory: str = Field("8G", pattern=r"^\d+[KMGT]?$")
     memory_cap: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description="no more than this after out-of-memory")
-    time_limit: str = Field("04:00:00", description="as sbatch --time takes it")
+    time_limit: Line = Field("04:00:00", description="as sbatch --time takes it")
     signal_seconds_before_limit: int = Field(120, ge=0)
-    setup: list[str] = Field(default_factory=list, description="shell lines before the trainer, e.g. module load")
-    extra: list[str] = Field(default_factory=list, description="extra #SBATCH lines")
+    setup: list[ShellLine] = Field(default_factory=list, description="shell lines before the trainer, e.g. module load")
+    extra: list[Line] = Field(default_factory=list, description="extra #SBATCH lines")
     array_throttle: int = Field(20, ge=1, description="array elements running at a time")
     requeue: bool = Field(True, description="let a job go back into the queue: at its time limit, preempted, node lost")
-    probe_time_limit: str = Field("00:30:00", description="time limit of the preflight's probe jobs")
+    probe_time_limit: Line = Field("00:30:00", description="time limit of the preflight's probe jobs")
     poll_seconds: float = Field(10.0, ge=1.0, description="seconds between two questions to the controller")
     lease_seconds: float = Field(15.0, ge=2.0, description="how long a job works on that cannot read its lease")
 
@@ -183,28 +218,87 @@ class Retries(Settings):
         5, ge=0, description="resumes of one cell after transient deaths in a row that left no newer checkpoint"
     )
     same_deterministic_at_most: int = Field(2, ge=1, description="the same deterministic cause so often stops the cell")
+    stalled_at_most: int = Field(3, ge=1, description="so many kills of a stalled cell in a row stop the cell")
     first_wait_seconds: float = Field(2.0, ge=0)
     longest_wait_seconds: float = Field(300.0, ge=0)
     breaker_failures: int = Field(6, ge=2, description="so many quick failures in a row stop the study")
     breaker_quick_seconds: float = Field(60.0, gt=0)
 
 
-class Liveness(Settings):
-    """When silence becomes a stall."""
+class PhaseLimits(Settings):
+    """Seconds by phase of an attempt."""
 
-    floor_seconds: float = Field(60.0, gt=0, description="never called stalled before this much without progress")
-    compile_floor_seconds: float = Field(900.0, gt=0, description="the same while importing and compiling")
-    gap_factor: float = Field(5.0, gt=1, description="times the longest gap seen in this phase")
-    stalled_action: Literal["report", "restart"] = "restart"
+    start: float = Field(3600.0, gt=0)
+    compile: float = Field(3600.0, gt=0)
+    train: float = Field(3600.0, gt=0)
+    evaluate: float = Field(3600.0, gt=0)
+    save: float = Field(3600.0, gt=0)
+
+    def of(self, phase: str) -> float:
+        """The limit of a phase; one that is not known here counts as training."""
+        limits: dict[str, float] = self.model_dump()
+        return limits.get(phase, self.train)
+
+
+def _phase_limits(value: Any) -> Any:
+    """One number stands for all phases."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return dict.fromkeys(PhaseLimits.model_fields, value)
+    return value
+
+
+LIVENESS_ALIASES = {
+    "floor_seconds": "stalled_after_seconds",
+    "compile_floor_seconds": "compile_stalled_after_seconds",
+}
+
+
+class Liveness(Settings):
+    """When an attempt without progress is shown as stalled, and when it is killed."""
+
+    stalled_after_seconds: float = Field(120.0, gt=0, description="shown as stalled after so long without progress")
+    compile_stalled_after_seconds: float = Field(900.0, gt=0, description="the same while importing and compiling")
+    gap_factor: float = Field(5.0, gt=1, description="shown as stalled only after so many times the longest gap seen")
+    stalled_action: Literal["report", "restart"] = Field("restart", description="report: never kill, only show")
+    kill_stopped_after_seconds: float = Field(1800.0, gt=0, description="killed when stopped by a signal for so long")
+    kill_idle_after_seconds: float = Field(
+        1200.0, gt=0, description="killed after so long without progress and without CPU, disk or GPU use"
+    )
+    kill_silent_after_seconds: Annotated[PhaseLimits, BeforeValidator(_phase_limits)] = Field(
+        PhaseLimits(), description="killed after so long without progress, busy or not; one number or one per phase"
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_names(cls, value: Any) -> Any:
+        """Study files and ledgers from before 0.2 use the old names."""
+        if not isinstance(value, dict):
+            return value
+        return {LIVENESS_ALIASES.get(key, key): entry for key, entry in value.items()}
 
 
 class AtEnd(Settings):
     """What happens when nothing is left to do."""
 
     action: Literal["nothing", "shutdown"] = "nothing"
-    command: list[str] = Field(default=["shutdown", "-h", "now"], min_length=1)
+    commands: list[Annotated[list[str], Field(min_length=1)]] = Field(
+        default=[["shutdown", "-h", "now"], ["systemctl", "poweroff"], ["poweroff"]],
+        min_length=1,
+        description="tried one after the other until one returns 0; 'command: [...]' is a chain of one",
+    )
     grace_seconds: float = Field(300.0, ge=0, description="cancelled in this time by the file 'keep-running' or Ctrl-C")
+    timeout_seconds: float = Field(60.0, gt=0, description="a command that takes longer is killed, the next is tried")
+    confirm_seconds: float = Field(15.0, ge=0, description="how long signs are looked for that the machine stops")
     idle_minutes: float | None = Field(None, gt=0, description="also after so long without anything that can run")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_command(cls, value: Any) -> Any:
+        if not isinstance(value, dict) or "command" not in value:
+            return value
+        if "commands" in value:
+            raise ValueError("'command' and 'commands' both stand here; a chain of one needs only 'command'")
+        return {**{key: part for key, part in value.items() if key != "command"}, "commands": [value["command"]]}
 
 
 class Study(Settings):
@@ -214,7 +308,7 @@ class Study(Settings):
     question: str = Field(min_length=1)
     metric: Metric
     constraint: Constraint | None = None
-    task: str = Field(min_length=1)
+    task: Line = Field(min_length=1)
     trainer: Literal["dreamer", "pwm", "pwm_offline"] | CommandTrainer
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
     arms: dict[str, dict[str, Any]] = Field(min_length=1, description="name: the settings in which this arm differs")
@@ -327,7 +421,40 @@ def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
+    """Every text below a value, with the dotted name of its place."""
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            yield from _texts(inner, f"{place}.{key}")
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts(inner, place)
+    elif isinstance(value, str):
+        yield place, value
+
+
+def refuse_secrets(study: Study, path: Path) -> None:
+    """Raises BadInput where a declaration holds a password, key or token: it would stand in the ledger for good."""
+    trainer = study.trainer
+    if isinstance(trainer, CommandTrainer):
+        for name, value in trainer.environment.items():
+            if looks_secret(name, value):
+                raise BadInput(
+                    f"{path}: trainer.environment.{name} looks like a secret; it would be recorded and exported",
+                    f"take it out, write 'from_env: [{name}]' under trainer, and export {name}=… in the shell of run",
+                )
+    parts = study.model_dump(mode="json", include={"trainer", "settings", "arms", "conditions", "backend"})
+    for place, text in _texts(parts, ""):
+        if mask_secrets(text) != text:
+            raise BadInput(
+                f"{path}: {place[1:]} holds what looks like a secret; it would be recorded and exported",
+                "take it out of the file; let the trainer read it from a variable named in trainer.from_env",
+            )
+
+
 def read_study(path: Path) -> Study:
     """The study declared in a YAML file."""
     value, lines = read_yaml(path)
-    return validate(Study, value, str(path), lines)
+    study = validate(Study, value, str(path), lines)
+    refuse_secrets(study, path)
+    return study

@@ -1,6 +1,7 @@
 """The hard stop of money: reached while what is left still pays for saving, stopping and the reports."""
 
 from dreamproof.settings.study import Study
+from dreamproof.study.clock import Moment
 from dreamproof.study.cost import count, money_per_ms
 from dreamproof.study.state import StudyState
 
@@ -24,12 +25,12 @@ class Budget:
         slots = study.backend.slots if study.backend.kind == "local" else study.backend.side_by_side
         self._money_per_second = 1000 * money_per_ms(study.money) * slots
 
-    def begin(self, state: StudyState, wall_clock: float, monotonic: float, longest_grace_seconds: float) -> None:
+    def begin(self, state: StudyState, now: Moment, monotonic: float, longest_grace_seconds: float) -> None:
         """Counts what earlier supervisors spent; from here on the meter runs."""
         self._began = monotonic
         if self.study.money.budget is None or self._money_per_second == 0:
             return
-        self._spent_before = count(state, wall_clock).total_money
+        self._spent_before = count(state, now).total_money
         whole_seconds = self.study.money.budget / self._money_per_second
         self.grace_seconds = min(longest_grace_seconds, RESERVED_SHARE * whole_seconds)
         if self.study.backend.kind == "local":

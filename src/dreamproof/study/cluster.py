@@ -12,6 +12,7 @@ from dreamproof.study.backends.slurm import job_name
 from dreamproof.study.backends.slurm_commands import OVER, SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm_queue import WAITING_STATES, JobTable, placement, read_snapshot
 from dreamproof.study.backends.slurm_script import Submission, script_text
+from dreamproof.study.launch import attempt_number
 from dreamproof.study.lease import is_elsewhere, read_holder
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.plan import Gap
@@ -100,7 +101,7 @@ def script_of(opened: OpenStudy, gap: Gap) -> str:
     assert slurm is not None
     size = 1 if not isinstance(opened.study.trainer, str) else opened.study.pack_cells
     count = max(1, min(-(-len(gap.train) // size), opened.study.backend.slots))
-    last = max((int(name[1:].partition("r")[0]) for name in opened.state.attempts), default=0)
+    last = max(map(attempt_number, opened.state.attempts), default=0)
     folder = opened.folder
     names = [folder.attempt_name(last + 1 + place) for place in range(count)]
     made = len(list(folder.submissions.glob("s*"))) if folder.submissions.is_dir() else 0

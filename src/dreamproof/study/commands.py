@@ -174,6 +174,7 @@ def can_micro_batch(study: Study) -> bool:
 
 def check_commands(study: Study, beside: Path) -> None:
     """Raises BadInput where a command cannot be filled or found, before anything is started."""
+    _check_variables(study)
     folder = working_folder(study, beside)
     if not folder.is_dir():
         raise BadInput(f"study {study.name}: working folder {folder} does not exist", f"ls {folder.parent}")
@@ -184,6 +185,17 @@ def check_commands(study: Study, beside: Path) -> None:
             commands += evaluate_commands(study, [target], [study.conditions[0].name])
         for words in commands:
             _check_found(study, words[0], folder)
+
+
+def _check_variables(study: Study) -> None:
+    """Raises BadInput where a variable that the trainer is to take over from here is not set."""
+    wanted = study.trainer.from_env if isinstance(study.trainer, CommandTrainer) else []
+    missing = [name for name in wanted if not os.environ.get(name)]
+    if missing:
+        raise BadInput(
+            f"study {study.name}: trainer.from_env names {', '.join(missing)}, which is not set in this environment",
+            f"export {missing[0]}=… (in this shell, not in the study file), then the same command again",
+        )
 
 
 def check_material(study: Study, beside: Path) -> None:

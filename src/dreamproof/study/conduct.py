@@ -1,14 +1,15 @@
 """One call of `run`, `stop` or `check` from lease to last event: declare, preflight, supervise, finish."""
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dreamproof import __version__
 from dreamproof.base.commit import code_commit
-from dreamproof.base.errors import BadInput, BrokenEvidence
-from dreamproof.base.files import write_bytes, write_text
+from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
+from dreamproof.base.files import read_json, unless_full, write_bytes, write_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
@@ -23,11 +24,13 @@ from dreamproof.study.events import (
     PreflightPassed,
     ProofLost,
     ReportWritten,
+    StopRequested,
     StudyDeclared,
     SupervisorEnded,
+    SupervisorLost,
     SupervisorStarted,
 )
-from dreamproof.study.finish import Shutdown, shutdown_reason
+from dreamproof.study.finish import Shutdown, shutdown_reason, signs_of_stopping
 from dreamproof.study.lease import Lease
 from dreamproof.study.ledger import Ledger, collector_paused
 from dreamproof.study.manifests import ManifestWriter
@@ -36,6 +39,7 @@ from dreamproof.study.packs import pack_groups
 from dreamproof.study.plan import changes_of_meaning, declaration_changes
 from dreamproof.study.preflight import Preflight, check_arms, fingerprint
 from dreamproof.study.processes import Identity
+from dreamproof.study.running_studies import other_studies, registered
 from dreamproof.study.state import StudyState
 from dreamproof.study.supervisor import Ending, Options, Supervisor
 
@@ -44,19 +48,39 @@ from dreamproof.study.supervisor import Ending, Options, Supervisor
 def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
     """Holds the lease and the open ledger; the state of `opened` is the ledger's own while it is held."""
     lease = Lease(opened.folder.lease)
+    began = time.time()
     lease.take(from_lost_host)
+    _drop_old_stop_request(opened, began)
     try:
         with collector_paused():
             ledger = Ledger(opened.folder.ledger)
             state = StudyState.replay(ledger.rows)
         ledger.rows.clear()
         opened.state = state
+        if state.supervisor is not None and state.supervisor.ended is None:
+            with unless_full():
+                record(opened, ledger, SupervisorLost())
         try:
-            yield ledger
+            with registered(opened.folder.root, lambda: bool(opened.state.open_attempts)):
+                yield ledger
         finally:
             ledger.close()
     finally:
-        lease.release()
+        lease.release(attempts_run_on=bool(opened.state.open_attempts))
+
+
+def stop_asked_by(opened: OpenStudy) -> str | None:
+    """Who asked the holder of the study to stop; None where nobody did."""
+    request = read_json(opened.folder.stop_request)
+    return str(request.get("by", "somebody")) if isinstance(request, dict) else None
+
+
+def _drop_old_stop_request(opened: OpenStudy, before: float) -> None:
+    """Forgets what an earlier supervisor was asked; a request made since is meant for this one."""
+    request = read_json(opened.folder.stop_request)
+    asked = request.get("unix_seconds") if isinstance(request, dict) else None
+    if not isinstance(asked, int | float) or asked < before:
+        opened.folder.stop_request.unlink(missing_ok=True)
 
 
 def record(opened: OpenStudy, ledger: Ledger, *events: Event) -> None:
@@ -117,7 +141,7 @@ def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, str]]:
             place = run.checkpoints / known.proof.checkpoint
         else:
             place = run.root / known.proof.checkpoint
-        if not place.exists():
+        if not os.path.lexists(place):
             lost.append((cell, f"{place} is gone"))
     return lost
 
@@ -156,11 +180,11 @@ def supervisor_started() -> SupervisorStarted:
     )
 
 
-def make_backend(opened: OpenStudy) -> Backend:
+def make_backend(opened: OpenStudy, from_lost_host: bool = False) -> Backend:
     """The backend that the study names."""
     slurm = opened.study.backend.slurm
     if slurm is None:
-        return LocalBackend()
+        return LocalBackend(from_lost_host=from_lost_host)
     commands = SlurmCommands()
     if not commands.available:
         raise BadInput(
@@ -173,9 +197,7 @@ def make_backend(opened: OpenStudy) -> Backend:
 @contextmanager
 def supervising(opened: OpenStudy, ledger: Ledger, options: Options) -> Iterator[Supervisor]:
     """A supervisor whose start and end stand in the ledger."""
-    with suppress(FileNotFoundError):
-        opened.folder.stop_request.unlink()
-    backend = make_backend(opened)
+    backend = make_backend(opened, options.from_lost_host)
     supervisor = Supervisor(opened, ledger, backend, options)
     record(opened, ledger, supervisor_started())
     reason = "an error"
@@ -217,9 +239,14 @@ WriteReports = Callable[[OpenStudy], list[Path]]
 
 
 def finish(
-    opened: OpenStudy, supervisor: Supervisor, ending: Ending, say: Say, write_reports: WriteReports | None
+    opened: OpenStudy,
+    supervisor: Supervisor,
+    ending: Ending,
+    say: Say,
+    write_reports: WriteReports | None,
+    shutdown_again: bool = False,
 ) -> None:
-    """Reports, then the shutdown that the study may ask for; no shutdown without reports."""
+    """Reports, then the shutdown that the study may ask for: once after the newest work, and not without reports."""
     supervisor.finishing = True
     if ending is Ending.LEFT:
         return
@@ -228,9 +255,17 @@ def finish(
         supervisor.record(ReportWritten([opened.folder.relative(path) for path in files]))
         say(f"reports: {opened.folder.reports}")
     reason = shutdown_reason(opened, ending) if write_reports is not None else None
-    if reason is not None:
-        idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
-        Shutdown(opened, supervisor.record, say).carry_out(reason, idle)
+    if reason is None:
+        return
+    if opened.state.shutdown_done and not shutdown_again:
+        say("no shutdown: there was one since the newest work; run --shutdown-again does it once more")
+        return
+
+    def signs() -> set[str]:
+        return signs_of_stopping() | ({"this process was asked to end"} if supervisor.leave else set())
+
+    idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
+    Shutdown(opened, supervisor.record, say, others=other_studies, signs=signs).carry_out(reason, idle)
 
 
 def write_manifests(opened: OpenStudy) -> None:
@@ -242,7 +277,11 @@ def preflight(opened: OpenStudy, ledger: Ledger, say: Callable[[str], None], aga
     """Starts every arm once for real, unless an unchanged preflight is on record; a failure stops the launch."""
     if not again and opened.state.preflight_fingerprint == fingerprint(opened):
         return None
-    result = check_arms(opened, None, say)
+    try:
+        result = check_arms(opened, None, say, lambda: stop_asked_by(opened))
+    except Stopped as stopped:
+        record(opened, ledger, StopRequested(stopped.by))
+        raise
     if result.passed:
         record(opened, ledger, PreflightPassed(result.fingerprint))
         return result

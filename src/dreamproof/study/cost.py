@@ -1,12 +1,16 @@
-"""What a study cost: time on the machine as useful, wasted and idle; in whole milliseconds, so that sums are exact."""
+"""What a study cost: time on the machine as useful, wasted and idle; in whole milliseconds, so that sums are exact.
+
+Time is what the monotonic clock of each boot measured: a set clock or a suspended machine is shown and never billed.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dreamproof.base.words import count_text, duration_text, money_text
 from dreamproof.settings.study import Money, Study
+from dreamproof.study.clock import SUSPENDED, Moment, machine_seconds
 from dreamproof.study.plan import find_gap
-from dreamproof.study.state import AttemptState, CellState, StudyState
+from dreamproof.study.state import AttemptState, CellState, ClockJump, StudyState, SupervisorSpan
 
 LOST_CHECKPOINT = "checkpoint_lost"
 UNFINISHED = "unknown"
@@ -50,6 +54,8 @@ class Costs:
     """Time that attempts waited in a scheduler's queue; not paid for, not part of the total."""
     imported_seconds: float = 0.0
     """Runs made outside the study; not part of the total."""
+    clock_jumps: list[ClockJump] = field(default_factory=list)
+    """Suspensions and set clocks on record; not part of the total."""
     cells: dict[str, CellCost] = field(default_factory=dict)
     wasted_by_cause: dict[str, int] = field(default_factory=dict)
     forecast: Forecast = field(default_factory=lambda: Forecast(None, None, None, 0, 0))
@@ -96,7 +102,7 @@ class _Segment:
 class _Counter:
     """Walks through the attempts of a study in order."""
 
-    def __init__(self, state: StudyState, study: Study, now: float) -> None:
+    def __init__(self, state: StudyState, study: Study, now: Moment) -> None:
         self.state, self.now = state, now
         self.costs = Costs(study)
         self._segments: dict[str, list[_Segment]] = {}
@@ -104,7 +110,7 @@ class _Counter:
     def attempt(self, attempt: AttemptState) -> int:
         """Takes one attempt in; returns its milliseconds."""
         wall = attempt.wall_seconds
-        whole = _ms(wall if wall is not None else _open_seconds(self.costs.study, attempt, self.now))
+        whole = _ms(wall if wall is not None else open_seconds(self.state, attempt, self.now))
         texts = attempt.cells
         take = self._running if attempt.open else self._trained if attempt.work == "train" else self._evaluated
         for text, part in zip(texts, [whole] if len(texts) == 1 else share(whole, len(texts)), strict=True):
@@ -186,31 +192,34 @@ class _Counter:
             self._waste(known, lost, cell.stopped_cause or UNFINISHED)
 
 
-def _open_seconds(study: Study, attempt: AttemptState, now: float) -> float:
+def open_seconds(state: StudyState, attempt: AttemptState, now: Moment) -> float:
     """How long an open attempt has had its place; none while it waits in a queue."""
-    if study.backend.kind == "local":
-        return now - attempt.started
-    return now - attempt.placed if attempt.placed is not None else 0.0
+    assert state.study is not None
+    if state.study.backend.kind == "local":
+        start, end = state.attempt_span(attempt, now)
+        return end - start
+    return machine_seconds(attempt.placed_at, now) if attempt.placed_at is not None else 0.0
 
 
-def _queue_seconds(state: StudyState, study: Study, now: float) -> float:
+def _queue_seconds(state: StudyState, study: Study, now: Moment) -> float:
     """Time in the queue, by the scheduler's clock where it is known."""
     if study.backend.kind == "local":
         return 0.0
-    waiting = [now - one.started for one in state.open_attempts.values() if one.placed is None]
+    waiting = [machine_seconds(one.began, now) for one in state.open_attempts.values() if one.placed is None]
     return sum(waiting) + sum([one.queue_seconds for one in state.attempts.values()])
 
 
 def count(
-    state: StudyState, now: float, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
+    state: StudyState, now: Moment, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
 ) -> Costs:
-    """Counts a study up to `now` (Unix seconds); `probed_rates` are agent steps a second by arm, from the preflight."""
+    """Counts a study up to `now`; `probed_rates` are agent steps a second by arm, from the preflight."""
     assert state.study is not None
     counter = _Counter(state, state.study, now)
     busy = sum([counter.attempt(attempt) for attempt in state.attempts.values()])
     costs = counter.costs
     costs.imported_seconds = _imported_seconds(state)
     costs.queue_seconds = _queue_seconds(state, state.study, now)
+    costs.clock_jumps = list(state.clock_jumps)
     for cell in state.cells.values():
         if cell.stopped is not None:
             counter.give_up(cell)
@@ -224,17 +233,17 @@ def count(
 
 
 def outlook(
-    state: StudyState, now: float, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
+    state: StudyState, now: Moment, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
 ) -> tuple[float, Forecast]:
     """Money spent up to `now` and what is still to come: `count` without its cuts, by running totals, for any size."""
     assert state.study is not None
     costs = Costs(state.study)
     opened = state.open_attempts.values()
-    running = [(now - _open_seconds(state.study, attempt, now), now) for attempt in opened]
-    total_ms = state.tally.busy_ms + sum(_ms(end - start) for start, end in running)
+    total_ms = state.tally.busy_ms + sum(_ms(open_seconds(state, attempt, now)) for attempt in opened)
     if state.study.backend.kind == "local":
-        covered = state.tally.covered_seconds([*running, *_supervised(state, now, supervisor_alive)])
-        total_ms = max(total_ms, state.study.backend.slots * _ms(covered))
+        running = [(attempt.began.boot, *state.attempt_span(attempt, now)) for attempt in opened]
+        covered_ms = state.tally.covered_ms([*running, *_supervised(state, now, supervisor_alive)])
+        total_ms = max(total_ms, state.study.backend.slots * covered_ms)
     return costs.money(total_ms), _forecast(state, state.study, costs, probed_rates or {})
 
 
@@ -249,21 +258,33 @@ def _imported_seconds(state: StudyState) -> float:
     return outside
 
 
-def _machine_ms(state: StudyState, now: float, supervisor_alive: bool) -> int:
+Span = tuple[str, float, float]
+"""Boot, and start and end on its timeline."""
+
+
+def _machine_ms(state: StudyState, now: Moment, supervisor_alive: bool) -> int:
     """Time in which a supervisor or an attempt was there: the time that a rented machine is paid for."""
-    spans = [(attempt.started, _ended(attempt, now)) for attempt in state.attempts.values()]
-    return _ms(union_seconds([*spans, *_supervised(state, now, supervisor_alive)]))
+    by_boot: dict[str, list[tuple[float, float]]] = {}
+    attempts = [(one.began.boot, *state.attempt_span(one, now)) for one in state.attempts.values()]
+    for boot, start, end in [*attempts, *_supervised(state, now, supervisor_alive)]:
+        by_boot.setdefault(boot, []).append((start, end))
+    return sum(_ms(union_seconds(spans)) for spans in by_boot.values())
 
 
-def _supervised(state: StudyState, now: float, supervisor_alive: bool) -> Iterable[tuple[float, float]]:
+def _supervised(state: StudyState, now: Moment, supervisor_alive: bool) -> Iterable[Span]:
     """Spans in which a supervisor was there."""
     for supervisor in state.supervisors:
-        open_end = now if supervisor_alive and supervisor is state.supervisors[-1] else supervisor.last_event
-        yield supervisor.started, supervisor.ended if supervisor.ended is not None else open_end
+        end = state.timeline.seconds(supervisor.last_seen)
+        if supervisor.ended is None and supervisor_alive and supervisor is state.supervisors[-1]:
+            end = _alive_until(state, supervisor, now)
+        yield supervisor.boot, state.timeline.seconds(supervisor.began), end
 
 
-def _ended(attempt: AttemptState, now: float) -> float:
-    return now if attempt.open else attempt.started + (attempt.wall_seconds or 0.0)
+def _alive_until(state: StudyState, supervisor: SupervisorSpan, now: Moment) -> float:
+    """Where `now` is on a supervisor's timeline; on another host's, by the time since its last event."""
+    if supervisor.boot == now.boot:
+        return state.timeline.seconds(now)
+    return state.timeline.seconds(supervisor.last_seen) + machine_seconds(supervisor.last_seen, now)
 
 
 def union_seconds(spans: Iterable[tuple[float, float]]) -> float:
@@ -334,7 +355,7 @@ def cost_lines(costs: Costs) -> list[str]:
     if costs.proven_cells and costs.total_money:
         each = costs.total_money / costs.proven_cells
         lines.append(f"a trained cell cost {money_text(each, currency)}, waste and idle time included")
-    lines += _outside_lines(costs)
+    lines += _outside_lines(costs) + _jump_lines(costs.clock_jumps)
     lines.append(_forecast_line(costs))
     if study.money.budget is not None:
         left = study.money.budget - costs.total_money
@@ -351,6 +372,19 @@ def _outside_lines(costs: Costs) -> list[str]:
         return []
     worth = money_text(costs.money(costs.imported_seconds * 1000), costs.study.money.currency)
     return [f"runs made outside the study: {duration_text(costs.imported_seconds)}, {worth} at this price, not counted"]
+
+
+def _jump_lines(jumps: list[ClockJump]) -> list[str]:
+    """What the wall clock shows and nobody pays for."""
+    suspended = [jump.seconds for jump in jumps if jump.kind == SUSPENDED]
+    forward = [jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds > 0]
+    back = [-jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds < 0]
+    words = (("the machine was suspended", suspended), ("the clock was set forward", forward))
+    return [
+        f"{what} {count_text(len(found), 'time')}, {duration_text(sum(found))} in all: not billed"
+        for what, found in (*words, ("the clock was set back", back))
+        if found
+    ]
 
 
 def _forecast_line(costs: Costs) -> str:

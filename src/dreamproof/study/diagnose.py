@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from dreamproof.base.words import bytes_text
 from dreamproof.runs.records import ExitRecord, FrozenRecord, Heartbeat
-from dreamproof.study.last_words import (
+from dreamproof.study.log_lines import Log, quote, read_log, significant
+from dreamproof.study.log_rules import (
     Cause,
     Finding,
-    clean_lines,
-    quote,
+    ends_with_exception,
     read_exception,
     read_fatal_line,
     read_system_line,
@@ -23,6 +23,7 @@ __all__ = ["Cause", "Diagnosis", "Evidence", "SlurmEvidence", "TRANSIENT", "diag
 TRANSIENT = frozenset(
     {
         Cause.DISK_FULL,
+        Cause.NETWORK,
         Cause.KILLED,
         Cause.HANGUP,
         Cause.TIMEOUT,
@@ -44,7 +45,23 @@ ASKED = {
 }
 
 FAULT_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}
-SPECIFIC = {Cause.IMPORT_ERROR, Cause.BAD_CONFIG, Cause.NAN, Cause.DEVICE_OOM, Cause.DISK_FULL, Cause.HOST_OOM}
+SPECIFIC = {
+    Cause.IMPORT_ERROR,
+    Cause.BAD_CONFIG,
+    Cause.NAN,
+    Cause.DEVICE_OOM,
+    Cause.DISK_FULL,
+    Cause.HOST_OOM,
+    Cause.NETWORK,
+}
+# In its last lines a program reports that it was asked to end.
+STOPPED_BY_SIGNAL = re.compile(
+    r"\b(?:stopped|ended|terminated|interrupted|asked) by (?:signal 15|SIGTERM)\b"
+    r"|\b(?:caught|received|got|handling|on) (?:signal )?(?:15\b|SIGTERM\b|signal 15\b)|\bSIGTERM (?:received"
+    r"|caught)\b",
+    re.IGNORECASE,
+)
+STOP_LINES = 5
 LITTLE_DISK_BYTES = 16 << 20
 SIGNAL_TO_KEEPER = "a signal to the shim"
 # Signal 53 is Slurm's own word for a batch job that its node could not begin.
@@ -99,26 +116,27 @@ def is_transient(cause: Cause) -> bool:
 
 def diagnose(evidence: Evidence) -> Diagnosis:
     """The cause of an attempt's end, by the strongest evidence there is."""
-    lines = clean_lines(evidence.output_tail)
-    finding = _find(evidence, lines)
-    quotes = list(dict.fromkeys([*finding.quotes, *_where_it_stood(evidence)]))
+    log = read_log(evidence.output_tail)
+    finding = _find(evidence, log)
+    last = [] if evidence.proven else log.last_lines()
+    quotes = list(dict.fromkeys([*finding.quotes, *last, *_where_it_stood(evidence)]))
     return Diagnosis(finding.cause, quotes, is_transient(finding.cause))
 
 
-def _find(evidence: Evidence, lines: list[str]) -> Finding:
+def _find(evidence: Evidence, log: Log) -> Finding:
     if evidence.proven:
         return _completed(evidence)
     told = _exit_told(evidence)
     if told is None:
-        return _find_without_exit(evidence, lines)
+        return _find_without_exit(evidence, log)
     code, number = told
     if evidence.exit is not None and evidence.exit.spawn_error is not None:
         return _spawn_failure(evidence.exit.spawn_error)
     if number is None and code == 0:
-        return _find_after_exit_zero(evidence, lines)
+        return _find_after_exit_zero(evidence, log)
     if number is None:
-        return _find_after_exit_code(evidence, lines, code)
-    return _find_after_signal(evidence, lines, number)
+        return _find_after_exit_code(evidence, log, code)
+    return _find_after_signal(evidence, log, number)
 
 
 def _completed(evidence: Evidence) -> Finding:
@@ -187,7 +205,7 @@ def _memory_words(evidence: Evidence) -> str:
     return f"the memory controller killed {count} process{'es' if count > 1 else ''} (oom_kill counter rose by {count})"
 
 
-def _memory_finding(evidence: Evidence, lines: list[str]) -> Finding | None:
+def _memory_finding(evidence: Evidence, log: Log) -> Finding | None:
     """Host memory as proven by counter, kernel, scheduler state or scheduler line; None where nothing proves it."""
     quotes = []
     if _memory_kills(evidence) > 0:
@@ -195,7 +213,7 @@ def _memory_finding(evidence: Evidence, lines: list[str]) -> Finding | None:
     kernel = [] if evidence.exit is None else evidence.exit.kernel_lines
     quotes += [quote(line) for line in kernel if re.search(r"oom|out of memory", line, re.IGNORECASE)]
     quotes += _slurm_memory(evidence.slurm)
-    said = read_system_line(lines)
+    said = read_system_line(log)
     if said is not None and said.cause is Cause.HOST_OOM:
         quotes += said.quotes
     if not quotes:
@@ -257,21 +275,21 @@ def _slurm_finding(evidence: Evidence) -> Finding | None:
     return Finding(cause, [said]) if cause is not None else None
 
 
-def _asked(evidence: Evidence, lines: list[str]) -> Finding | None:
+def _asked(evidence: Evidence, log: Log) -> Finding | None:
     reason = evidence.asked_to_stop
     if reason is None and evidence.exit is not None:
         reason = evidence.exit.asked_to_stop
     if reason == SIGNAL_TO_KEEPER and evidence.slurm is not None:
-        return _scheduler_signal(evidence.slurm, lines)
+        return _scheduler_signal(evidence.slurm, log)
     if reason is None:
         return None
     first = re.split(r"[\s:,;]+", reason.strip().lower(), maxsplit=1)[0]
     return Finding(ASKED.get(first, Cause.STOPPED_BY_USER), [f"asked to stop: {quote(reason)}"])
 
 
-def _scheduler_signal(slurm: SlurmEvidence, lines: list[str]) -> Finding:
+def _scheduler_signal(slurm: SlurmEvidence, log: Log) -> Finding:
     """A stop that came from outside on a cluster: the scheduler's own line tells why, if anything does."""
-    said = read_system_line(lines) or _requeued(slurm)
+    said = read_system_line(log) or _requeued(slurm)
     return said if said is not None else Finding(Cause.KILLED, ["a signal to its keeper, sender unknown"])
 
 
@@ -302,66 +320,66 @@ def _with_exit(finding: Finding, words: str) -> Finding:
     return Finding(finding.cause, [words, *finding.quotes])
 
 
-def _find_without_exit(evidence: Evidence, lines: list[str]) -> Finding:
+def _find_without_exit(evidence: Evidence, log: Log) -> Finding:
     if evidence.machine_restarted:
         return Finding(Cause.NODE_LOST, ["the machine was restarted (its boot id changed); no exit was recorded"])
     gone = "the process is gone and nobody recorded how it ended"
-    said = _memory_finding(evidence, lines) or read_system_line(lines)
+    said = _memory_finding(evidence, log) or read_system_line(log)
     said = said or _slurm_finding(evidence) or _requeued(evidence.slurm)
     if said is not None:
         return said if evidence.slurm is not None else _with_exit(said, gone)
-    told = read_exception(lines)
+    told = read_exception(log)
     if told is not None and told.cause in SPECIFIC:
         return _with_exit(told, gone)
-    asked = _asked(evidence, lines)
+    asked = _asked(evidence, log)
     if asked is not None:
         return _with_exit(asked, gone)
     return Finding(Cause.VANISHED, [gone, *([*told.quotes] if told is not None else [])])
 
 
-def _find_after_exit_zero(evidence: Evidence, lines: list[str]) -> Finding:
+def _find_after_exit_zero(evidence: Evidence, log: Log) -> Finding:
     words = _exit_words(evidence, 0, None)
-    strong = _frozen(evidence) or _memory_finding(evidence, lines) or _slurm_finding(evidence)
+    strong = _frozen(evidence) or _memory_finding(evidence, log) or _slurm_finding(evidence)
     if strong is not None:
         return _with_exit(strong, words)
-    asked = _asked(evidence, lines) or _requeued(evidence.slurm)
+    asked = _asked(evidence, log) or _requeued(evidence.slurm)
     if asked is not None:
         return _with_exit(asked, words)
-    stopped = [line for line in lines[-20:] if re.search(r"\b(?:signal 15|SIGTERM)\b", line)]
+    stopped = [line for line in significant(log.lines)[-STOP_LINES:] if STOPPED_BY_SIGNAL.search(line)]
     if stopped:
         return Finding(Cause.KILLED, [words, quote(stopped[-1]), "sender unknown"])
     missing = f"but the proof is missing: {evidence.unproven_reason or 'the last step was not reached'}"
-    told = read_exception(lines)
+    told = read_exception(log) if ends_with_exception(log) else None
     if told is not None:
         return Finding(told.cause, [words, missing, *told.quotes])
-    return Finding(Cause.UNKNOWN, [words, missing, *_last_line(lines)])
+    return Finding(Cause.UNKNOWN, [words, missing])
 
 
-def _find_after_exit_code(evidence: Evidence, lines: list[str], code: int) -> Finding:
+def _find_after_exit_code(evidence: Evidence, log: Log, code: int) -> Finding:
     words = _exit_words(evidence, code, None)
-    told = read_exception(lines)
+    told = read_exception(log)
     if told is not None and told.cause in SPECIFIC:
         return _with_exit(told, words)
-    strong = _memory_finding(evidence, lines) or _slurm_finding(evidence) or read_system_line(lines)
+    strong = _memory_finding(evidence, log) or _slurm_finding(evidence) or read_system_line(log)
     if strong is None:
-        strong = _frozen(evidence) or (told if told is not None else read_fatal_line(lines))
+        strong = _frozen(evidence) or (told if told is not None else read_fatal_line(log))
     if strong is None and code in (126, 127):
-        strong = Finding(Cause.BAD_CONFIG, ["a shell found no such command to run", *_last_line(lines)])
-    asked = _asked(evidence, lines)
+        strong = Finding(Cause.BAD_CONFIG, ["a shell found no such command to run"])
+    asked = _asked(evidence, log)
     if asked is not None and (strong is None or strong.cause in (Cause.BUG, Cause.KILLED, Cause.STOPPED_BY_USER)):
         return _with_exit(asked, words)
     strong = strong or _requeued(evidence.slurm)
     if strong is not None:
         return _with_exit(strong, words)
-    return Finding(Cause.UNKNOWN, [words, "no traceback and no fatal line in its output", *_last_line(lines)])
+    return Finding(Cause.UNKNOWN, [words, "no traceback and no fatal line in its output"])
 
 
-def _find_after_signal(evidence: Evidence, lines: list[str], number: int) -> Finding:
+def _find_after_signal(evidence: Evidence, log: Log, number: int) -> Finding:
     code = evidence.exit.exit_code if evidence.exit is not None and evidence.exit.signal is None else 0
     words = _exit_words(evidence, code or 0, number)
-    asked = _asked(evidence, lines)
-    strong = _memory_finding(evidence, lines) or (asked if evidence.asked_to_stop is not None else None)
-    strong = strong or _slurm_finding(evidence) or asked or read_system_line(lines)
+    asked = _asked(evidence, log)
+    strong = _memory_finding(evidence, log) or (asked if evidence.asked_to_stop is not None else None)
+    strong = strong or _slurm_finding(evidence) or asked or read_system_line(log)
     if strong is None and number not in FAULT_SIGNALS:
         strong = _requeued(evidence.slurm)
     if strong is not None:
@@ -373,19 +391,19 @@ def _find_after_signal(evidence: Evidence, lines: list[str], number: int) -> Fin
     if number == signal.SIGXFSZ:
         return Finding(Cause.DISK_FULL, [words, "a file reached the largest size allowed"])
     if number in FAULT_SIGNALS:
-        return _with_exit(_fault(evidence, lines, number), words)
+        return _with_exit(_fault(evidence, log, number), words)
     return Finding(Cause.KILLED, [words, *_killed_words(evidence, number)])
 
 
-def _fault(evidence: Evidence, lines: list[str], number: int) -> Finding:
+def _fault(evidence: Evidence, log: Log, number: int) -> Finding:
     """A fault inside the program; memory or disk may stand behind an abort or a bus error."""
-    told = read_exception(lines) or read_fatal_line(lines)
+    told = read_exception(log) or read_fatal_line(log)
     if told is not None:
         return Finding(told.cause, told.quotes)
     free = evidence.disk_free_bytes
     if number == signal.SIGBUS and free is not None and free < LITTLE_DISK_BYTES:
         return Finding(Cause.DISK_FULL, [f"{bytes_text(free)} free on the disk when a mapped file was written"])
-    return Finding(Cause.BUG, _last_line(lines))
+    return Finding(Cause.BUG, [])
 
 
 def _killed_words(evidence: Evidence, number: int) -> list[str]:
@@ -399,7 +417,3 @@ def _killed_words(evidence: Evidence, number: int) -> list[str]:
         if record.oom_kills is None and limit and record.peak_bytes and record.peak_bytes > NEARLY_ALL * limit:
             words.append(f"hint, no proof: {_peak_words(evidence)[0]}")
     return words
-
-
-def _last_line(lines: list[str]) -> list[str]:
-    return [f"last line: {quote(lines[-1])}"] if lines else ["its output is empty"]

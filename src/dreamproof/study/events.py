@@ -65,6 +65,23 @@ class SupervisorEnded(Event):
 
 
 @dataclass(frozen=True)
+class SupervisorLost(Event):
+    """The newest supervisor left no end on record, and its lease was free; its time ends with its own last event."""
+
+    name: ClassVar[str] = "supervisor_lost"
+
+
+@dataclass(frozen=True)
+class ClockJumped(Event):
+    """The wall clock moved otherwise than time passed: `suspended`, or `clock_set` (negative: set back). Not billed."""
+
+    name: ClassVar[str] = "clock_jumped"
+    kind: str
+    seconds: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class PreflightPassed(Event):
     name: ClassVar[str] = "preflight_passed"
     fingerprint: str
@@ -139,6 +156,16 @@ class LivenessChanged(Event):
 
 
 @dataclass(frozen=True)
+class FalseAlarm(Event):
+    """An attempt was killed for silence, and its successor went on where it had been silent."""
+
+    name: ClassVar[str] = "false_alarm"
+    attempt: str
+    successor: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class TrainProven(Event):
     name: ClassVar[str] = "train_proven"
     cell: str
@@ -183,6 +210,8 @@ class Remedy(Event):
     micro_batches: int | None = None
     moved: str | None = None
     memory_bytes: int | None = None
+    evidence: str | None = None
+    """Why a stalled attempt is killed: stopped, deadlock or silent."""
 
 
 @dataclass(frozen=True)
@@ -201,6 +230,33 @@ class CellReopened(Event):
     name: ClassVar[str] = "cell_reopened"
     cell: str
     reason: str
+
+
+@dataclass(frozen=True)
+class CellQuarantined(Event):
+    """A file of this cell cannot be read: nothing starts on it until it can, and nothing else waits for it."""
+
+    name: ClassVar[str] = "cell_quarantined"
+    cell: str
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CellReleased(Event):
+    """The files of a quarantined cell can be read again."""
+
+    name: ClassVar[str] = "cell_released"
+    cell: str
+
+
+@dataclass(frozen=True)
+class LedgerShortened(Event):
+    """The ledger was found with fewer events than its head file recorded: its end was lost or cut off."""
+
+    name: ClassVar[str] = "ledger_shortened"
+    recorded: int
+    found: int
 
 
 @dataclass(frozen=True)
@@ -272,10 +328,38 @@ class ShutdownCancelled(Event):
 
 
 @dataclass(frozen=True)
+class ShutdownRefused(Event):
+    """The machine is still needed, or the evidence is broken."""
+
+    name: ClassVar[str] = "shutdown_refused"
+    reason: str
+
+
+@dataclass(frozen=True)
+class ShutdownStarted(Event):
+    """Stands before the command runs, which may end everything at once."""
+
+    name: ClassVar[str] = "shutdown_started"
+    command: list[str]
+
+
+@dataclass(frozen=True)
 class ShutdownDone(Event):
+    """The command returned 0; `evidence` is what showed that the machine stops, where anything did."""
+
     name: ClassVar[str] = "shutdown_done"
     command: list[str]
     exit_code: int | None = None
+    evidence: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class ShutdownFailed(Event):
+    """No command of the chain succeeded: the machine is still on."""
+
+    name: ClassVar[str] = "shutdown_failed"
+    evidence: list[str]
+    """By command: why it failed."""
 
 
 @dataclass(frozen=True)

@@ -6,23 +6,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import read_json, read_tail
+from dreamproof.base.files import Unreadable, read_json, read_tail
+from dreamproof.base.lines import read_rows
 from dreamproof.runs.layout import Cell, CheckpointFolder
 from dreamproof.runs.reader import (
     EvalProof,
     TrainProof,
-    checkpoint_fault,
+    checkpoint_unreadable,
     newest_good_checkpoint,
     read_frozen,
     read_heartbeat,
 )
 from dreamproof.runs.records import FrozenRecord
-from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.adapters.api import Adapter, modified
 from dreamproof.study.backends.api import Sighting
+from dreamproof.study.clock import Life, read_moment
 from dreamproof.study.diagnose import Cause, Diagnosis, Evidence, diagnose
 from dreamproof.study.events import AttemptEnded, EvalProven, Event, ReplicaFrozen, TrainProven
 from dreamproof.study.memory_trend import read_trend
 from dreamproof.study.opening import OpenStudy
+from dreamproof.study.shim import LONGEST_SAMPLE_GAP_SECONDS
 from dreamproof.study.state import AttemptState
 
 OUTPUT_TAIL_BYTES = 65536
@@ -51,17 +54,19 @@ def settle(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, others_
     trend = read_trend(opened.folder.attempt(attempt.name).memory) if diagnosis.cause is Cause.HOST_OOM else None
     if trend is not None:
         diagnosis.quotes.append(trend.words)
+    wall_seconds = round(_wall_seconds(opened, attempt, sighting), 3)
     odd = {} if findings.all_frozen else dict.fromkeys(findings.frozen, Cause.NAN.value)
     ended = AttemptEnded(
         attempt.name,
         diagnosis.cause.value,
         diagnosis.quotes,
-        round(_wall_seconds(opened, attempt, sighting), 3),
+        wall_seconds,
         {text: _reached(opened, attempt, text) for text in attempt.cells},
         {text: _kept(opened, attempt, text) for text in attempt.cells},
         diagnosis.transient,
         sighting.exit.model_dump(exclude_none=True, exclude_defaults=True) if sighting.exit is not None else None,
         odd or None,
+        _kept_seconds(opened, attempt, sighting, wall_seconds) or None,
         placement=_placement(sighting),
         memory_trend=trend.kind if trend is not None else None,
         cancelled_outside=_cancelled_outside(opened, attempt, sighting, diagnosis) or None,
@@ -82,7 +87,7 @@ def _placement(sighting: Sighting) -> dict[str, Any] | None:
 def _cancelled_outside(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, diagnosis: Diagnosis) -> bool:
     """Whether the scheduler says cancelled and nobody here asked for it."""
     cancelled = sighting.placement is not None and sighting.placement.state == "CANCELLED"
-    asked = opened.folder.attempt(attempt.name).stop.exists()
+    asked = os.path.exists(opened.folder.attempt(attempt.name).stop)
     return cancelled and not asked and diagnosis.cause is Cause.STOPPED_BY_USER
 
 
@@ -95,7 +100,7 @@ def _diagnose(
         output = f"{output.rstrip()}\n{sighting.facts['scheduler_words']}"
     told = output.strip() or "slurm" in sighting.facts
     if sighting.never_began and findings.unproven and not told:
-        words = "its shim never came, so nothing was started (the supervisor ended in between)"
+        words = "the shim did not start, so nothing was run (the supervisor ended in between)"
         return Diagnosis(Cause.VANISHED, [words], True)
     run = opened.run(Cell.parse(attempt.cells[0]))
     stop = read_json(folder.stop)
@@ -147,7 +152,9 @@ def prove_cells(opened: OpenStudy, attempt: AttemptState) -> tuple[list[Event], 
 
 def prove_training(opened: OpenStudy, cell: Cell, output: Path | None, attempt: str | None) -> TrainProven | str:
     """The event that a cell is trained, or why it is not."""
-    proof: TrainProof | str = opened.adapter(cell).prove_training(opened.run(cell), opened.study.agent_steps, output)
+    proof: TrainProof | str = opened.adapter(cell).prove_training(
+        opened.run(cell), opened.study.agent_steps, output, opened.study.task
+    )
     if isinstance(proof, str):
         return proof
     return TrainProven(
@@ -202,15 +209,26 @@ def _kept(opened: OpenStudy, attempt: AttemptState, text: str) -> int:
 def _kept_seconds(
     opened: OpenStudy, attempt: AttemptState, sighting: Sighting, wall_seconds: float
 ) -> dict[str, float]:
-    """When in the attempt each cell's newest checkpoint was written; a time outside of it tells nothing."""
+    """Seconds of the attempt after which each cell's newest checkpoint was written; left out where no clock tells."""
     if attempt.work != "train":
         return {}
-    began = sighting.exit.started_unix_seconds if sighting.exit is not None else attempt.started
-    times = {
-        text: opened.adapter(Cell.parse(text)).kept_unix_seconds(opened.run(Cell.parse(text))) for text in attempt.cells
-    }
-    seconds = {text: round(time - began, 3) for text, time in times.items() if time is not None}
-    return {text: value for text, value in seconds.items() if 0.0 <= value <= wall_seconds}
+    life = _life(attempt, sighting, wall_seconds)
+    found: dict[str, float] = {}
+    for text in attempt.cells:
+        written = opened.adapter(Cell.parse(text)).kept_unix_seconds(opened.run(Cell.parse(text)))
+        possible = life.seconds_at(written) if written is not None else []
+        if len(possible) == 1 and possible[0] <= wall_seconds:
+            found[text] = round(possible[0], 3)
+    return found
+
+
+def _life(attempt: AttemptState, sighting: Sighting, wall_seconds: float) -> Life:
+    """The attempt from the shim's record; without one, from the ledger's clocks and those of this moment."""
+    if sighting.exit is not None and sighting.exit.ended_unix_seconds:
+        record = sighting.exit
+        return Life(record.started_unix_seconds, record.ended_unix_seconds, record.wall_seconds)
+    began = attempt.placed_at or attempt.began
+    return Life.until(began, read_moment()) or Life(began.unix_seconds, began.unix_seconds + wall_seconds, wall_seconds)
 
 
 def _reached(opened: OpenStudy, attempt: AttemptState, text: str) -> int:
@@ -229,24 +247,33 @@ def _wall_seconds(opened: OpenStudy, attempt: AttemptState, sighting: Sighting) 
         return sighting.exit.wall_seconds
     if sighting.never_began:
         return 0.0
+    return _seconds_to_last_sign(opened, attempt)
+
+
+def _seconds_to_last_sign(opened: OpenStudy, attempt: AttemptState) -> float:
+    """Up to the last sample of the shim, by its own clock, or the last file written; never longer than time passed."""
     folder = opened.folder.attempt(attempt.name)
     runs = [opened.run(Cell.parse(text)).heartbeat for text in attempt.cells]
-    times = [_modified(path) for path in (folder.output, folder.memory, folder.shim, *runs)]
-    began = attempt.placed if attempt.placed is not None else attempt.started
-    return max(0.0, max(times) - began)
+    written = [modified(path) or 0.0 for path in (folder.output, folder.memory, folder.shim, *runs)]
+    began = attempt.placed_at or attempt.began
+    sampled = _sampled_seconds(folder.memory)
+    now = read_moment()
+    life = Life.until(began, now)
+    if life is None:  # another boot: files are believed as far as the samples reach, or where there are none
+        longest = now.unix_seconds - began.unix_seconds
+        limit = sampled + 2 * LONGEST_SAMPLE_GAP_SECONDS if sampled else longest
+        life = Life(began.unix_seconds, began.unix_seconds + limit, max(0.0, limit))
+    return max([sampled, *(seconds for time in written for seconds in life.seconds_at(time))])
 
 
-def _modified(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
+def _sampled_seconds(path: Path) -> float:
+    """Seconds of an attempt at the last sample in its memory.jsonl; 0 without any."""
+    times = [row.get("seconds") for row in read_rows(path)]
+    return max([float(time) for time in times if isinstance(time, int | float)], default=0.0)
 
 
-def faulty_newest(opened: OpenStudy, cell: Cell) -> tuple[CheckpointFolder, str] | None:
+def faulty_newest(opened: OpenStudy, cell: Cell) -> tuple[CheckpointFolder, Unreadable] | None:
     """The newest checkpoint of a native cell and what is wrong with it; None where it is good or there is none."""
     folders = opened.run(cell).checkpoint_folders()
-    if not folders:
-        return None
-    fault = checkpoint_fault(folders[-1])
+    fault = checkpoint_unreadable(folders[-1]) if folders else None
     return (folders[-1], fault) if fault is not None else None

@@ -4,6 +4,7 @@ import csv
 import io
 import os
 import shutil
+import stat
 import tarfile
 import tempfile
 import zipfile
@@ -13,9 +14,11 @@ from typing import Any
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import write_text
+from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.study import cost
 from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.clock import read_moment
 from dreamproof.study.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.state import AttemptState
@@ -31,15 +34,23 @@ COST_COLUMNS = ("cell", "useful_seconds", "wasted_seconds", "money")
 Row = dict[str, Any]
 
 
-def export_study(opened: OpenStudy, target: Path, now: float, with_checkpoints: bool = False) -> list[str]:
-    """Writes the study to a folder, a .zip or a .tar.gz that must not exist yet; returns the names of its files."""
+def export_study(
+    opened: OpenStudy, target: Path, now: float, with_checkpoints: bool = False, outside: tuple[Path, ...] = ()
+) -> list[str]:
+    """Writes the study to a folder, a .zip or a .tar.gz that must not exist yet; returns the names of its files.
+
+    Nothing is taken from outside the study folder, whatever its ledger or a link in it says, except checkpoints in the
+    folders of `outside`.
+    """
     if target.exists():
         raise BadInput(f"{target}: is there already, and an export replaces nothing", f"ls {target}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as scratch:
             inside = Path(scratch) / opened.study.name
-            _fill(opened, inside, now, with_checkpoints)
+            _fill(opened, inside, now)
+            if with_checkpoints:
+                _copy_checkpoints(opened, inside, outside)
             names = sorted(path.relative_to(inside).as_posix() for path in inside.rglob("*") if path.is_file())
             _pack(inside, target)
     except OSError as error:
@@ -48,7 +59,7 @@ def export_study(opened: OpenStudy, target: Path, now: float, with_checkpoints: 
     return names
 
 
-def _fill(opened: OpenStudy, folder: Path, now: float, with_checkpoints: bool) -> None:
+def _fill(opened: OpenStudy, folder: Path, now: float) -> None:
     state = opened.state
     tables: dict[str, tuple[tuple[str, ...], Iterable[Row]]] = {
         "cells.csv": (TRAIN_COLUMNS, train_rows(state, opened.study)),
@@ -59,14 +70,10 @@ def _fill(opened: OpenStudy, folder: Path, now: float, with_checkpoints: bool) -
     }
     for name, (columns, rows) in tables.items():
         write_text(folder / name, table(columns, rows), durable=False)
-    for source in (opened.folder.ledger, opened.folder.declaration):
-        if source.exists():
-            shutil.copy2(source, folder / source.name)
-    for source in (opened.folder.manifests, opened.folder.tables, opened.folder.figures, opened.folder.reports):
-        if source.is_dir():
-            shutil.copytree(source, folder / source.name)
-    if with_checkpoints:
-        _copy_checkpoints(opened, folder)
+    own = opened.folder
+    for source in (own.ledger, own.declaration, own.manifests, own.tables, own.figures, own.reports):
+        if os.path.lexists(source):
+            _copy(source, folder / source.name)
 
 
 def table(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
@@ -74,8 +81,14 @@ def table(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
     writer.writeheader()
-    writer.writerows({key: "" if value is None else value for key, value in row.items()} for row in rows)
+    writer.writerows({key: _field(value) for key, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _field(value: Any) -> Any:
+    if value is None:
+        return ""
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def _attempt_row(attempt: AttemptState) -> Row:
@@ -113,7 +126,7 @@ def _episode_rows(opened: OpenStudy) -> Iterator[Row]:
 
 
 def _cost_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
-    counted = cost.count(opened.state, now)
+    counted = cost.count(opened.state, read_moment()._replace(unix_seconds=now))
     for cell, part in counted.cells.items():
         yield {
             "cell": cell,
@@ -124,20 +137,57 @@ def _cost_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
     yield {"cell": "(idle)", "useful_seconds": 0.0, "wasted_seconds": 0.0, "money": counted.money(counted.idle_ms)}
 
 
-def _copy_checkpoints(opened: OpenStudy, folder: Path) -> None:
+def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]) -> None:
     """The proven checkpoint of every cell, and nothing else of its run folder."""
+    allowed = [opened.folder.root.resolve(), *(place.resolve() for place in outside)]
     for cell, known in opened.state.cells.items():
         if known.proof is None:
             continue
         adapter: Adapter = opened.adapter(cell)
         run = opened.run(cell)
-        source = (run.checkpoints if adapter.name == "native" else run.root) / known.proof.checkpoint
-        target = folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target)
-        elif source.is_file():
-            shutil.copy2(source, target)
+        within = run.checkpoints if adapter.name == "native" else run.root
+        source = within / known.proof.checkpoint
+        _refuse_outside(source, within, allowed, str(cell))
+        if os.path.lexists(source):
+            _copy(source, folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name)
+
+
+def _refuse_outside(source: Path, within: Path, allowed: list[Path], cell: str) -> None:
+    """Refuses a checkpoint that does not lie in its run folder, or whose run folder is not one to take from."""
+    place, run = source.resolve(), within.resolve()
+    if place == run or not place.is_relative_to(run):
+        raise BadInput(
+            f"the checkpoint of {cell} is said to be {source}, which is not inside its run folder {run}",
+            "dreamproof verify STUDY; do not trust this ledger",
+        )
+    if not any(run.is_relative_to(root) for root in allowed):
+        raise BadInput(
+            f"the checkpoint of {cell} lies in {run}, outside the study folder {allowed[0]}",
+            f"look at it; to take it too: dreamproof export STUDY TARGET --checkpoints --outside {run}",
+        )
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copies a plain file, or a folder of such; refuses links and everything else by name."""
+    waiting = [(source, target)]
+    while waiting:
+        path, place = waiting.pop()
+        mode = path.lstat().st_mode
+        if stat.S_ISDIR(mode):
+            place.mkdir(parents=True)
+            waiting += [(inner, place / inner.name) for inner in path.iterdir()]
+        elif stat.S_ISREG(mode):
+            place.parent.mkdir(parents=True, exist_ok=True)
+            _copy_file(path, place)
+        else:
+            what = f"a link to {os.readlink(path)}" if stat.S_ISLNK(mode) else "not a plain file"
+            raise BadInput(f"{path}: is {what}; an export takes plain files only", f"ls -l {path.parent}")
+
+
+def _copy_file(source: Path, target: Path) -> None:
+    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(descriptor, "rb") as file, target.open("xb") as copy:
+        shutil.copyfileobj(file, copy)
 
 
 def _pack(folder: Path, target: Path) -> None:

@@ -1,15 +1,19 @@
 """Turns a job into a started attempt: good checkpoints, settings, order, ledger, process; in this sequence."""
 
 import os
+import re
+import secrets
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import read_json, write_json
+from dreamproof.base.files import Fault, Unreadable, list_folder, read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
-from dreamproof.study.backends.api import Order
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
 from dreamproof.study.commands import (
     Target,
     environment,
@@ -23,7 +27,11 @@ from dreamproof.study.evidence import faulty_newest, kept_agent_steps, prove_eva
 from dreamproof.study.gpus import VISIBLE
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.plan import Job
+from dreamproof.study.quarantine import CellUnreadable, require_readable
 from dreamproof.study.state import StudyState
+
+ATTEMPT_NAME = re.compile(r"a([0-9]{6,12})(?:r[1-9][0-9]{0,5})?", re.ASCII)
+STARTED = TypeAdapter(AttemptStarted)
 
 
 @dataclass(frozen=True)
@@ -37,6 +45,7 @@ class Readiness:
 
 def ready_cell(opened: OpenStudy, cell: Cell) -> Readiness:
     """Looks for a proof that already stands, then for the checkpoint to go on from."""
+    require_readable(opened, cell)
     proof = prove_training(opened, cell, None, None)
     if not isinstance(proof, str):
         return Readiness(proof.agent_steps, [proof])
@@ -51,10 +60,12 @@ def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
     events: list[Event] = []
     while (found := faulty_newest(opened, cell)) is not None:
         checkpoint, fault = found
+        if fault.fault is Fault.BLOCKED:  # a disk that fails now proves nothing about what was saved
+            raise CellUnreadable(fault)
         aside = _free_name(checkpoint.aside)
         checkpoint.root.rename(aside)
         moved = opened.folder.relative(aside)
-        reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault}; the one before it is"
+        reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault.reason}; the one before it is"
         events.append(Remedy([str(cell)], "fall_back", reason, moved=moved))
     return events
 
@@ -62,13 +73,13 @@ def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
 def _clear_frozen(opened: OpenStudy, cell: Cell) -> None:
     """Puts the record of an earlier death aside, so that the next one is told apart from it."""
     run = opened.run(cell)
-    if run.frozen.exists():
+    if os.path.exists(run.frozen):
         run.frozen.rename(_free_name(run.frozen_before))
 
 
 def _free_name(path: Path) -> Path:
     found, number = path, 1
-    while found.exists():
+    while os.path.lexists(found):
         number += 1
         found = path.with_name(f"{path.stem}-{number}{path.suffix}")
     return found
@@ -76,13 +87,21 @@ def _free_name(path: Path) -> Path:
 
 def ready_evaluations(opened: OpenStudy, job: Job) -> list[Event]:
     """Proofs of a job's eval cells that already stand."""
+    for cell in job.cells:
+        require_readable(opened, cell)
     return [event for cell in job.cells for event in prove_evaluations(opened, cell, job.conditions, None)[0]]
+
+
+def attempt_number(name: str) -> int:
+    """The number in an attempt's name; 0 for a name that is not ours."""
+    found = ATTEMPT_NAME.fullmatch(name)
+    return int(found[1]) if found else 0
 
 
 def next_attempt_name(state: StudyState, folder: StudyFolder) -> str:
     """A name that neither the ledger nor the disk has seen."""
-    last = max((int(name[1:].partition("r")[0]) for name in state.attempts), default=0)
-    while folder.attempt(folder.attempt_name(last + 1)).root.exists():
+    last = max(map(attempt_number, state.attempts), default=0)
+    while os.path.lexists(folder.attempt(folder.attempt_name(last + 1)).root):
         last += 1
     return folder.attempt_name(last + 1)
 
@@ -108,20 +127,21 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
     order = Order(
         name,
         commands,
-        environment(study, targets, _taken_gpus(opened)),
+        environment(study, targets, _taken_gpus(opened)) | {ATTEMPT_VARIABLE: new_token(name)},
         str(working_folder(study, opened.beside)),
         event.row(),
         study.backend.memory_limit_bytes,
         stop_grace_seconds,
         study.backend.slurm.lease_seconds if study.backend.slurm is not None else None,
         max((opened.state.known_cell(str(cell)).memory_bytes or 0 for cell in job.cells), default=0) or None,
+        [str(target.run.lock) for target in targets] if study.backend.slurm is None else [],
     )
     folder = opened.folder.attempt(name)
+    for target in targets:
+        own = target.run == opened.folder.run(target.cell)
+        if own or not os.path.lexists(target.run.settings):  # a run made outside keeps its own files
+            write_settings(study, target.cell, target.run)
     try:
-        for target in targets:
-            own = target.run == opened.folder.run(target.cell)
-            if own or not target.run.settings.exists():  # a run made outside keeps its own files
-                write_settings(study, target.cell, target.run)
         folder.root.mkdir(parents=True)
         write_json(folder.order, asdict(order))
     except (PermissionError, NotADirectoryError) as error:
@@ -134,8 +154,14 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
 def _taken_gpus(opened: OpenStudy) -> list[str]:
     """What attempts that run were given, as their orders tell."""
     orders = [read_json(opened.folder.attempt(name).order) for name in opened.state.open_attempts]
-    given = [order.get("environment", {}).get(VISIBLE) for order in orders if isinstance(order, dict)]
-    return [value for value in given if value is not None]
+    environments = [order.get("environment") for order in orders if isinstance(order, dict)]
+    given = [one.get(VISIBLE) for one in environments if isinstance(one, dict)]
+    return [value for value in given if isinstance(value, str)]
+
+
+def new_token(name: str) -> str:
+    """A mark for the processes of one attempt that no other attempt of any study bears."""
+    return f"{name}-{secrets.token_hex(8)}"
 
 
 def seen_from(root: Path, words: list[str]) -> list[str]:
@@ -145,17 +171,16 @@ def seen_from(root: Path, words: list[str]) -> list[str]:
 
 def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStarted]:
     """Attempts on disk that the ledger lost (a torn last line), as their orders tell of them."""
-    try:
-        names = sorted(os.listdir(folder.attempts))
-    except FileNotFoundError:
-        return []
+    entries = list_folder(folder.attempts)
+    names = [] if isinstance(entries, Unreadable) else [entry.name for entry in entries]
     events: list[AttemptStarted] = []
     for name in names:
-        order = read_json(folder.attempt(name).order) if name not in state.attempts else None
-        if _goes_on_from_open(state, name):
-            continue  # told when its first turn has its end, and so the step from which it goes on
-        if isinstance(order, dict) and isinstance(order.get("event"), dict):
-            events.append(ordered_event(state, order["event"]))
+        if name in state.attempts or not ATTEMPT_NAME.fullmatch(name) or _goes_on_from_open(state, name):
+            continue  # a further turn is recorded when the one before has its end, and so the step it goes on from
+        order = read_json(folder.attempt(name).order)
+        event = ordered_event(state, name, order.get("event") if isinstance(order, dict) else None)
+        if event is not None:
+            events.append(event)
     return events
 
 
@@ -168,12 +193,21 @@ def _goes_on_from_open(state: StudyState, name: str) -> bool:
     return before not in state.attempts or state.attempts[before].open
 
 
-def ordered_event(state: StudyState, row: dict[str, Any]) -> AttemptStarted:
-    """The start that an order tells of; a job that ran again goes on from what its cells have kept since."""
-    fields = {key: value for key, value in row.items() if key != "event"}
-    if "r" in fields["attempt"] and fields["work"] == "train":
-        fields["from_agent_steps"] = {text: state.known_cell(text).kept_agent_steps for text in fields["cells"]}
-    return AttemptStarted(**fields)
+def ordered_event(state: StudyState, name: str, row: Any) -> AttemptStarted | None:
+    """The start that an order describes; a job that ran again goes on from what its cells have kept since.
+
+    None where the order was damaged: its words are not taken into the ledger.
+    """
+    try:
+        event = STARTED.validate_python({key: value for key, value in dict(row).items() if key != "event"})
+        known = [state.known_cell(text) for text in event.cells]
+    except (TypeError, ValueError):
+        return None
+    if event.attempt != name or not event.cells:
+        return None
+    if "r" in name and event.work == "train":
+        return replace(event, from_agent_steps={str(one.cell): one.kept_agent_steps for one in known})
+    return event
 
 
 def forgotten_proofs(opened: OpenStudy) -> list[Event]:

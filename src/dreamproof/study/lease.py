@@ -1,4 +1,4 @@
-"""One supervisor a study: a kernel lock that dies with its holder, and a file that says who the holder is."""
+"""One supervisor per study: a kernel lock that dies with its holder, and a file that says who the holder is."""
 
 import fcntl
 import json
@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput, Busy
-from dreamproof.base.files import read_json
+from dreamproof.base.files import open_own_file, read_json
+from dreamproof.base.locks import is_locked
 from dreamproof.study.processes import Identity, boot_id, is_alive
 
 DYING_SECONDS = 5.0
@@ -20,16 +21,28 @@ def read_holder(path: Path) -> Identity | None:
 
 
 def living_holder(path: Path) -> Identity | None:
-    """The supervisor that holds the study on this machine, or on another one where that cannot be known from here."""
+    """The supervisor that holds the study here, or in a place of which nothing can be known from here."""
     holder = read_holder(path)
-    if holder is None:
+    if holder is None or _is_copy(path):
         return None
+    if holder.boot_id == boot_id() and not holder.is_visible:  # another container: the kernel lock tells
+        return holder if is_locked(path) else None
     return holder if is_elsewhere(holder) or is_alive(holder) else None
 
 
 def is_elsewhere(holder: Identity) -> bool:
     """Whether a holder lives on a machine that cannot be seen from here; a container may change its name."""
     return holder.host != socket.gethostname() and holder.boot_id != boot_id()
+
+
+def _is_copy(path: Path) -> bool:
+    """Whether a lease was copied together with its study: the holder then works elsewhere, on the original."""
+    value = read_json(path)
+    place = value.get("place") if isinstance(value, dict) else None
+    try:
+        return isinstance(place, int) and place != path.stat().st_ino
+    except OSError:
+        return False
 
 
 class Lease:
@@ -43,11 +56,11 @@ class Lease:
         """Takes the lease or raises Busy with the holder's name."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            descriptor = open_own_file(self.path, os.O_RDWR)
         except OSError as error:
             folder = self.path.parent
             raise BadInput(
-                f"{folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
+                f"{error.filename or folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
             ) from None
         try:
             self._lock(descriptor)
@@ -91,14 +104,15 @@ class Lease:
     def _write(self, descriptor: int) -> None:
         identity = Identity.of(os.getpid())
         assert identity is not None
-        content = json.dumps(identity.as_json()).encode()
+        content = json.dumps({**identity.as_json(), "place": os.fstat(descriptor).st_ino}).encode()
         os.pwrite(descriptor, content, 0)
         os.ftruncate(descriptor, len(content))
         os.fsync(descriptor)
 
-    def release(self) -> None:
-        """Gives the study back."""
+    def release(self, attempts_run_on: bool = False) -> None:
+        """Gives the study back; while attempts run on, the lease still says on which machine they do."""
         if self._descriptor is not None:
-            os.ftruncate(self._descriptor, 0)
+            if not attempts_run_on:
+                os.ftruncate(self._descriptor, 0)
             os.close(self._descriptor)
             self._descriptor = None

@@ -1,4 +1,7 @@
-"""Says whether an attempt runs, from progress counters alone: never from the age of a log, never from CPU use. Pure."""
+"""Says whether an attempt makes progress, and when the evidence is strong enough to kill it. Pure.
+
+`stalled` is something to show. A kill needs a stopped process, a deadlock, or silence beyond a generous hard limit.
+"""
 
 import statistics
 from collections import deque
@@ -9,14 +12,17 @@ from enum import StrEnum
 from dreamproof.base.words import duration_text
 from dreamproof.settings.study import Liveness
 
-LEARNED_AFTER_GAPS = 3
 SLOW_BELOW = 0.5
 LEAST_WINDOWS = 3
 KEPT_WINDOWS = 64
+RATE_WINDOW_SECONDS = 60.0
 BUSY_CPU = 0.5
-IDLE_CPU = 0.05
-# Nothing can be learned about these before they are over: they happen once.
-PATIENT_PHASES = frozenset({"start", "compile"})
+IDLE_CPU = 0.02
+IDLE_BYTES_PER_SECOND = 16384.0
+HIGHEST_PRESSURE = 10.0
+# A supervisor that was itself suspended, stopped or blocked has not watched: that time is no silence.
+LONGEST_UNWATCHED_SECONDS = 30.0
+QUICK_PHASES = frozenset({"train", "evaluate", "save"})
 RATED = "agent_steps"
 
 
@@ -30,6 +36,30 @@ class State(StrEnum):
     FINISHED = "finished"
 
 
+class KillReason(StrEnum):
+    """Which evidence is strong enough to kill an attempt."""
+
+    STOPPED = "stopped"
+    DEADLOCK = "deadlock"
+    SILENT = "silent"
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What all processes of an attempt have used so far, and how busy the machine is."""
+
+    cpu_seconds: float
+    io_bytes: float = 0.0
+    is_runnable: bool = False
+    """Whether a thread runs, waits for a core, or waits for a disk at this instant."""
+    gpu_is_busy: bool = False
+    machine_cpu_seconds: float = 0.0
+    """CPU time that everything on this machine has used."""
+    cores: int = 1
+    stalled_share: float = 0.0
+    """Share of the time in which all tasks waited for memory, disk or their CPU quota (PSI)."""
+
+
 @dataclass(frozen=True)
 class Sample:
     """One look at an attempt; `counters` only grow while it works, `process_state` is the kernel's letter."""
@@ -39,7 +69,8 @@ class Sample:
     counters: Mapping[str, float] = field(default_factory=dict)
     phase: str = "train"
     process_state: str = ""
-    cpu_seconds: float | None = None
+    process_id: int | None = None
+    activity: Activity | None = None
     finished: bool = False
 
 
@@ -52,13 +83,14 @@ class Judgement:
     silent_seconds: float = 0.0
     limit_seconds: float = 0.0
     agent_steps_per_second: float | None = None
+    kill: KillReason | None = None
+    """Set where the attempt should be killed, with `reason` as the evidence."""
 
 
 class _Rate:
-    """Agent steps a second over windows of training time: the newest, and what was usual."""
+    """Agent steps per second over windows of training time: the newest, and what was usual."""
 
-    def __init__(self, window_seconds: float) -> None:
-        self.window_seconds = window_seconds
+    def __init__(self) -> None:
         self.newest: float | None = None
         self.past: deque[float] = deque(maxlen=KEPT_WINDOWS)
         self._open: tuple[float, float] | None = None
@@ -69,7 +101,7 @@ class _Rate:
             self._open = (seconds, steps)
             return
         elapsed, grown = seconds - self._open[0], steps - self._open[1]
-        if elapsed < self.window_seconds or grown == 0:
+        if elapsed < RATE_WINDOW_SECONDS or grown == 0:
             return
         if self.newest is not None:
             self.past.append(self.newest)
@@ -85,37 +117,116 @@ class _Rate:
         return statistics.median(self.past) if len(self.past) >= LEAST_WINDOWS else None
 
 
-class Watch:
-    """Watches one attempt; `known_gaps` are the longest gaps per phase that its sisters showed."""
+class _HighWater:
+    """The highest value of every counter. A fall is a restart from a checkpoint, once per process, never progress."""
 
-    def __init__(self, settings: Liveness, known_gaps: Mapping[str, float] | None = None) -> None:
+    def __init__(self) -> None:
+        self.values: dict[str, float] = {}
+        self._process_id: int | None = None
+        self._fallen: set[str] = set()
+
+    def growth(self, counters: Mapping[str, float], process_id: int | None, is_first: bool) -> str:
+        """The first counter that grew, as text; empty where none did."""
+        if process_id != self._process_id:
+            self._process_id = process_id
+            self._fallen.clear()
+        text = ""
+        for name, value in counters.items():
+            highest = self.values.get(name)
+            if highest is None or value > highest:
+                self.values[name] = value
+                if not is_first:
+                    text = text or f"{name} grew to {value:,.0f}"
+            elif value < highest and name not in self._fallen:
+                self._fallen.add(name)
+                self.values[name] = value
+        return text
+
+
+class _Use:
+    """Whether the attempt's processes use the machine, and how much of it others leave them."""
+
+    def __init__(self) -> None:
+        self.pressure = 1.0
+        self.cpu_share: float | None = None
+        self.idle_seconds = 0.0
+        self._last: tuple[float, Activity] | None = None
+
+    def restart(self) -> None:
+        """Progress was made: what follows is looked at anew."""
+        self.pressure, self.cpu_share, self.idle_seconds, self._last = 1.0, None, 0.0, None
+
+    def add(self, seconds: float, activity: Activity) -> None:
+        """Takes a newer look; the time since the last one was idle, or not."""
+        last, self._last = self._last, (seconds, activity)
+        if last is None or seconds <= last[0]:
+            return
+        elapsed = seconds - last[0]
+        cpu = (activity.cpu_seconds - last[1].cpu_seconds) / elapsed
+        io = (activity.io_bytes - last[1].io_bytes) / elapsed
+        machine_cpu = (activity.machine_cpu_seconds - last[1].machine_cpu_seconds) / elapsed
+        self.cpu_share = max(0.0, cpu)
+        self.pressure = pressure_of(activity, max(0.0, machine_cpu - self.cpu_share))
+        # Sums fall when a process of the family ends, which is activity too.
+        idle = 0.0 <= cpu < IDLE_CPU and 0.0 <= io < IDLE_BYTES_PER_SECOND
+        if idle and not activity.is_runnable and not activity.gpu_is_busy:
+            self.idle_seconds += min(elapsed, LONGEST_UNWATCHED_SECONDS) / self.pressure
+        else:
+            self.idle_seconds = 0.0
+
+
+def pressure_of(activity: Activity, others_cpu: float) -> float:
+    """How many times longer work takes here than on a quiet machine: 1 where nothing else runs, at most 10."""
+    left = max(activity.cores - others_cpu, activity.cores / HIGHEST_PRESSURE)
+    waiting = 1.0 / max(1.0 - activity.stalled_share, 1.0 / HIGHEST_PRESSURE)
+    return min(HIGHEST_PRESSURE, max(1.0, activity.cores / left, waiting))
+
+
+class Watch:
+    """Watches one attempt.
+
+    `known_gaps` are the longest gaps per phase in other attempts of the study; `factor` multiplies the limits for
+    killing: it grows with every earlier kill and every false alarm.
+    """
+
+    def __init__(self, settings: Liveness, known_gaps: Mapping[str, float] | None = None, factor: float = 1.0) -> None:
         self.settings = settings
         self.gaps: dict[str, float] = {}
         self._known = dict(known_gaps or {})
-        self._gap_counts: dict[str, int] = {}
-        self._values: dict[str, float] = {}
+        self._factor = factor
+        self._highest = _HighWater()
+        self._use = _Use()
         self._phase: str | None = None
         self._last: Sample | None = None
         self._silent_seconds = 0.0
-        self._silent_cpu_seconds = 0.0
+        self._counted_seconds = 0.0
+        self._stopped_seconds = 0.0
         self._grew = ""
-        self._rate = _Rate(settings.floor_seconds)
+        self._rate = _Rate()
 
     @property
     def agent_steps_per_second(self) -> float | None:
         """The rate over the newest window of training, if one has closed."""
         return self._rate.newest
 
-    def limit_seconds(self, phase: str) -> float:
-        """Silence that this phase is allowed before it counts as a stall."""
+    @property
+    def silent_seconds(self) -> float:
+        """Watched time since any counter grew."""
+        return self._silent_seconds
+
+    def stalled_after_seconds(self, phase: str) -> float:
+        """Silence after which this phase is shown as stalled."""
+        quick = phase in QUICK_PHASES
+        floor = self.settings.stalled_after_seconds if quick else self.settings.compile_stalled_after_seconds
         seen = max(self.gaps.get(phase, 0.0), self._known.get(phase, 0.0))
-        learned = phase in self._known or self._gap_counts.get(phase, 0) >= LEARNED_AFTER_GAPS
-        floor = self.settings.floor_seconds
-        if phase in PATIENT_PHASES or not learned:
-            floor = max(floor, self.settings.compile_floor_seconds)
         return max(floor, self.settings.gap_factor * seen)
 
-    def observe(self, sample: Sample, sister_rates: Sequence[float] = ()) -> Judgement:
+    def kill_after_seconds(self, phase: str) -> float:
+        """Silence on a quiet machine after which this phase is killed, busy or not; never below what was seen."""
+        declared = self.settings.kill_silent_after_seconds.of(phase) * self._factor
+        return max(declared, self.stalled_after_seconds(phase))
+
+    def observe(self, sample: Sample, other_rates: Sequence[float] = ()) -> Judgement:
         """Judges the attempt as it stands at this sample."""
         self._advance(sample)
         if sample.finished or (sample.phase == "done" and not sample.alive):
@@ -123,97 +234,96 @@ class Watch:
         if not sample.alive or sample.process_state in ("Z", "X"):
             return self._judgement(State.DEAD, "its process is gone", sample)
         if sample.process_state == "T":
-            return self._judgement(State.STALLED, "its process is stopped by a signal (state T)", sample)
-        limit = self.limit_seconds(sample.phase)
-        if self._silent_seconds >= limit:
-            return self._judgement(State.STALLED, self._stall_words(sample, limit), sample)
-        slow = self._slow_words(sister_rates) if sample.phase == "train" else None
+            return self._stopped(sample)
+        if self._silent_seconds >= self.stalled_after_seconds(sample.phase):
+            return self._stalled(sample)
+        slow = self._slow_text(other_rates) if sample.phase == "train" else None
         if slow is not None:
             return self._judgement(State.SLOW, slow, sample)
-        return self._judgement(State.RUNNING, self._running_words(sample, limit), sample)
+        return self._judgement(State.RUNNING, self._running_text(sample), sample)
 
-    def _judgement(self, state: State, reason: str, sample: Sample) -> Judgement:
-        limit = self.limit_seconds(sample.phase)
-        return Judgement(state, reason, self._silent_seconds, limit, self._rate.newest)
+    def _judgement(self, state: State, reason: str, sample: Sample, kill: KillReason | None = None) -> Judgement:
+        limit = self.stalled_after_seconds(sample.phase)
+        return Judgement(state, reason, self._silent_seconds, limit, self._rate.newest, kill)
+
+    def _stopped(self, sample: Sample) -> Judgement:
+        limit = self.settings.kill_stopped_after_seconds * self._factor
+        kill = KillReason.STOPPED if self._stopped_seconds >= limit else None
+        so_long = f" for {duration_text(self._stopped_seconds)}" if kill else ""
+        reason = f"its process is stopped by a signal (state T){so_long}; killed after {duration_text(limit)}"
+        return self._judgement(State.STALLED, reason, sample, kill)
+
+    def _stalled(self, sample: Sample) -> Judgement:
+        idle_limit = self.settings.kill_idle_after_seconds * self._factor
+        limit = self.kill_after_seconds(sample.phase)
+        if self._use.idle_seconds >= idle_limit:
+            reason = (
+                f"no progress and no CPU, disk or GPU use for {duration_text(self._use.idle_seconds)} "
+                f"in phase {sample.phase} (limit {duration_text(idle_limit)}): a deadlock"
+            )
+            return self._judgement(State.STALLED, reason, sample, KillReason.DEADLOCK)
+        kill = KillReason.SILENT if self._counted_seconds >= limit else None
+        return self._judgement(State.STALLED, self._stall_text(sample, limit), sample, kill)
 
     def _advance(self, sample: Sample) -> None:
         """Counts silence, learns gaps and takes the rate."""
         last = self._last
         elapsed = max(0.0, sample.monotonic_seconds - last.monotonic_seconds) if last else 0.0
-        # A stopped process is not slow by nature: its stop must not teach a longer gap.
-        stopped = sample.process_state == "T"
-        if not stopped:
+        elapsed = min(elapsed, LONGEST_UNWATCHED_SECONDS)
+        is_stopped = sample.process_state == "T"
+        self._stopped_seconds = self._stopped_seconds + elapsed if is_stopped else 0.0
+        if not is_stopped:  # the time somebody stopped it is not its own silence
             self._silent_seconds += elapsed
-            self._silent_cpu_seconds += self._cpu_used(sample)
-        grew = self._growth(sample)
+            self._counted_seconds += elapsed / self._use.pressure
+        grew = self._highest.growth(sample.counters, sample.process_id, last is None)
         if grew or sample.phase != self._phase:
             self._learn(last)
-            self._silent_seconds = 0.0
-            self._silent_cpu_seconds = 0.0
+            self._silent_seconds = self._counted_seconds = 0.0
+            self._use.restart()
             self._grew = grew
-        self._take_rate(sample, stopped)
+        if sample.activity is not None and not is_stopped:
+            self._use.add(sample.monotonic_seconds, sample.activity)
+        self._take_rate(sample, is_stopped)
         self._phase = sample.phase
         self._last = sample
 
-    def _cpu_used(self, sample: Sample) -> float:
-        before = self._last.cpu_seconds if self._last else None
-        if before is None or sample.cpu_seconds is None:
-            return 0.0
-        return max(0.0, sample.cpu_seconds - before)
-
-    def _growth(self, sample: Sample) -> str:
-        """The first counter that changed, in words; empty where none did. A resumed run may count from lower again."""
-        words = ""
-        for name, value in sample.counters.items():
-            before = self._values.get(name)
-            self._values[name] = value
-            if before is None and self._last is None:
-                continue
-            if before is None or value > before:
-                words = words or f"{name} grew to {value:,.0f}"
-            elif value < before:
-                words = words or f"{name} began again at {value:,.0f}"
-        return words
-
     def _learn(self, last: Sample | None) -> None:
         """Keeps the gap that has just ended for the phase in which it was waited."""
-        if last is None or self._phase is None:
-            return
-        limit = self.limit_seconds(self._phase)
-        # A silence that was called a stall teaches no more than the limit it broke.
-        gap = min(self._silent_seconds, limit)
-        self.gaps[self._phase] = max(self.gaps.get(self._phase, 0.0), gap)
-        self._gap_counts[self._phase] = self._gap_counts.get(self._phase, 0) + 1
+        if last is not None and self._phase is not None:
+            self.gaps[self._phase] = max(self.gaps.get(self._phase, 0.0), self._silent_seconds)
 
-    def _take_rate(self, sample: Sample, stopped: bool) -> None:
-        if sample.phase != "train" or stopped or RATED not in sample.counters:
+    def _take_rate(self, sample: Sample, is_stopped: bool) -> None:
+        if sample.phase != "train" or is_stopped or RATED not in sample.counters:
             self._rate.pause()
         else:
             self._rate.add(sample.monotonic_seconds, sample.counters[RATED])
 
-    def _stall_words(self, sample: Sample, limit: float) -> str:
-        seconds = self._silent_seconds
-        words = f"no counter grew for {duration_text(seconds)} in phase {sample.phase} (limit {duration_text(limit)})"
-        if sample.cpu_seconds is None or seconds <= 0:
-            return words
-        share = self._silent_cpu_seconds / seconds
+    def _stall_text(self, sample: Sample, limit: float) -> str:
+        text = (
+            f"no counter grew for {duration_text(self._silent_seconds)} in phase {sample.phase}; "
+            f"killed after {duration_text(limit)}"
+        )
+        if self._use.pressure > 1.2:
+            counted = duration_text(self._counted_seconds)
+            text += f", of which {counted} count (the machine is {self._use.pressure:.1f} times slower: other work)"
+        if self._use.cpu_share is None:
+            return text
+        share = self._use.cpu_share
         use = "busy" if share >= BUSY_CPU else "idle" if share < IDLE_CPU else "in use"
-        return f"{words}; CPU {use} ({share:.0%} of a core)"
+        return f"{text}; CPU {use} ({share:.0%} of one core)"
 
-    def _slow_words(self, sister_rates: Sequence[float]) -> str | None:
+    def _slow_text(self, other_rates: Sequence[float]) -> str | None:
         newest = self._rate.newest
         if newest is None:
             return None
-        sisters = statistics.median(sister_rates) if sister_rates else None
-        if sisters is not None and newest < SLOW_BELOW * sisters:
-            return f"{newest:,.1f} agent steps/s, its sisters make {sisters:,.1f}"
+        others = statistics.median(other_rates) if other_rates else None
+        if others is not None and newest < SLOW_BELOW * others:
+            return f"{newest:,.1f} agent steps/s, other runs average {others:,.1f}"
         usual = self._rate.usual
         if usual is not None and newest < SLOW_BELOW * usual:
-            return f"{newest:,.1f} agent steps/s, it made {usual:,.1f} before"
+            return f"{newest:,.1f} agent steps/s, {usual:,.1f} before"
         return None
 
-    def _running_words(self, sample: Sample, limit: float) -> str:
-        ago = f"{duration_text(self._silent_seconds)} ago (limit {duration_text(limit)})"
-        if self._grew:
-            return f"{self._grew} {ago}"
-        return f"phase {sample.phase} began {ago}"
+    def _running_text(self, sample: Sample) -> str:
+        ago = f"{duration_text(self._silent_seconds)} ago"
+        return f"{self._grew} {ago}" if self._grew else f"phase {sample.phase} began {ago}"

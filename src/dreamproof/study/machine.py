@@ -15,6 +15,7 @@ from dreamproof.base.commit import Commit, code_commit, commit_of
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "MUJOCO_GL", "JAX_PLATFORMS", "JAX_PLATFORM_NAME", "XLA_FLAGS", "OMP_NUM_THREADS")
 LIBRARIES = ("dreamproof", "numpy", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "torch")
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+PRESSURES = ("/proc/pressure/memory", "/proc/pressure/io", "/sys/fs/cgroup/cpu.pressure")
 
 Facts = dict[str, Any]
 
@@ -110,3 +111,50 @@ def disk_free_bytes(folder: Path) -> int:
         folder = folder.parent
     status = os.statvfs(folder)
     return status.f_bavail * status.f_frsize
+
+
+def cpu_seconds_used() -> float:
+    """CPU time that everything on this machine has used since it started; waiting and stolen time left out."""
+    times = psutil.cpu_times()
+    return float(sum(getattr(times, name, 0.0) for name in ("user", "nice", "system", "irq", "softirq")))
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+def stalled_share() -> float:
+    """Share of the last minute in which all tasks waited for memory, disk or their CPU quota (PSI); 0 if unknown."""
+    return max(map(_full_pressure, PRESSURES))
+
+
+def _full_pressure(path: str) -> float:
+    try:
+        lines = Path(path).read_text().splitlines()
+        full = next(line for line in lines if line.startswith("full"))
+        return float(full.split("avg60=")[1].split()[0]) / 100.0
+    except (OSError, StopIteration, IndexError, ValueError):
+        return 0.0
+
+
+def any_gpu_is_busy(visible: str | None) -> bool:
+    """Whether one of the named GPUs (all if None) has worked in the last moment; False where nothing can be asked."""
+    try:
+        import pynvml
+    except ImportError:
+        return False
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return False
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+        named = [int(part) for part in (visible or "").split(",") if part.strip().isdigit()]
+        chosen = [index for index in named if index < count] or list(range(count))
+        handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in chosen]
+        return any(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu > 0 for handle in handles)
+    except pynvml.NVMLError:
+        return False
+    finally:
+        pynvml.nvmlShutdown()

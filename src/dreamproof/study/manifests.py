@@ -25,6 +25,7 @@ TRAIN_COLUMNS = (
     "wall_seconds",
     "gpu_hours",
     "money",
+    "quarantine",
 )
 EVAL_COLUMNS = ("arm", "seed", "condition", "status", "episodes", "attempts", "checkpoint_hash", "file")
 
@@ -32,11 +33,13 @@ Fields = dict[str, Any]
 
 
 def train_status(state: StudyState, cell: CellState) -> str:
-    """One word: proven, running, stopped, unproven, waiting (begun or queued, not running) or missing."""
+    """One word: proven, running, quarantined, stopped, unproven, waiting (begun or queued) or missing."""
     if state.trained(cell):
         return "proven"
     if cell.running is not None:
         return _open_word(state, cell.running)
+    if cell.quarantined is not None:
+        return "quarantined"
     if cell.stopped is not None:
         return "stopped"
     if cell.unproven is not None:
@@ -51,12 +54,14 @@ def _open_word(state: StudyState, attempt: str) -> str:
 
 
 def eval_status(state: StudyState, eval_cell: EvalState) -> str:
-    """One word: proven, running, waiting (in a queue), stopped, unproven or missing."""
+    """One word: proven, running, waiting (in a queue), quarantined, stopped, unproven or missing."""
     if state.evaluated(eval_cell):
         return "proven"
     cell = state.known_cell(str(eval_cell.cell))
     if cell.eval_running is not None and eval_cell.condition in state.attempts[cell.eval_running].conditions:
         return _open_word(state, cell.eval_running)
+    if cell.quarantined is not None:
+        return "quarantined"
     if cell.eval_stopped is not None:
         return "stopped"
     return "unproven" if eval_cell.unproven is not None else "missing"
@@ -84,6 +89,7 @@ def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
         "wall_seconds": round(cell.wall_seconds, 1),
         "gpu_hours": round(gpu_hours, 4),
         "money": round(gpu_hours * study.money.price_per_gpu_hour, 4),
+        "quarantine": cell.quarantined,
     }
 
 
@@ -110,8 +116,12 @@ def _eval_row(state: StudyState, eval_cell: EvalState) -> Fields:
 def table_text(columns: tuple[str, ...], rows: list[Fields]) -> str:
     """Rows as tab-separated text; what is not known is a dash."""
     lines = ["\t".join(columns)]
-    lines += ["\t".join("-" if row[name] is None else str(row[name]) for name in columns) for row in rows]
+    lines += ["\t".join("-" if row[name] is None else _field(row[name]) for name in columns) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+def _field(value: object) -> str:
+    return " ".join(str(value).split()) if isinstance(value, str) else str(value)
 
 
 class ManifestWriter:

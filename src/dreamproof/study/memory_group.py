@@ -99,6 +99,19 @@ def remove(group: Path) -> None:
         group.rmdir()
 
 
+def remove_left(attempt: str, shim_process_id: int) -> None:
+    """Removes the empty group that a killed shim left behind; one in which something lives stays."""
+    own = find_own_group()
+    if own is not None and "/" not in attempt:
+        with suppress(OSError):
+            (own / group_name(attempt, shim_process_id)).rmdir()
+
+
+def group_name(attempt: str, shim_process_id: int) -> str:
+    """The group of one attempt: its shim tells it apart from one of the same name in another study."""
+    return f"dreamproof-{attempt}-{shim_process_id}"
+
+
 def kernel_lines(process_ids: set[int], since_monotonic_seconds: float) -> list[str]:
     """What the kernel logged about running out of memory and these processes; nothing where it may not be read."""
     try:

@@ -1,7 +1,9 @@
 """Whether a process that ran out of memory grew all the time, or simply needs more. Pure but for one read."""
 
+import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from dreamproof.base.lines import read_rows
 from dreamproof.base.words import bytes_text
@@ -29,11 +31,12 @@ def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
     half = late[0][0] + (late[-1][0] - late[0][0]) / 2
     first = [size for seconds, size in late if seconds <= half]
     second = [size for seconds, size in late if seconds > half]
-    if not first or not second:
+    largest = max(size for _, size in samples)
+    if not first or not second or not largest:
         return None
     grown = sum(second) / len(second) - sum(first) / len(first)
     hourly = grown / ((late[-1][0] - late[0][0]) / 2) * 3600
-    share = 2 * grown / max(size for _, size in samples)
+    share = 2 * grown / largest
     span = f"{bytes_text(int(first[0]))} → {bytes_text(int(second[-1]))}"
     if share >= LEAK_SHARE:
         words = f"memory grew all the time ({span}, {bytes_text(int(hourly))} an hour): a leak, more will not cure it"
@@ -43,5 +46,9 @@ def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
 
 def read_trend(path: Path) -> Trend | None:
     """The trend in an attempt's memory.jsonl."""
-    rows = read_rows(path)
-    return judge_trend([(float(row["seconds"]), float(row["bytes"])) for row in rows if "bytes" in row])
+    samples = [(row.get("seconds"), row.get("bytes")) for row in read_rows(path)]
+    return judge_trend(sorted((one, size) for one, size in samples if _is_sample(one) and _is_sample(size)))
+
+
+def _is_sample(value: Any) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0.0 <= value < math.inf

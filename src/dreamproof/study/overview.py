@@ -10,9 +10,12 @@ from dreamproof.study import cluster
 from dreamproof.study.adapters.api import Reading
 from dreamproof.study.backends.api import Placement
 from dreamproof.study.backends.local import is_gone
+from dreamproof.study.clock import Moment, jump_text
+from dreamproof.study.cost import open_seconds
 from dreamproof.study.lease import living_holder
 from dreamproof.study.manifests import eval_status, train_status
 from dreamproof.study.opening import OpenStudy
+from dreamproof.study.quarantine import cell_fault
 from dreamproof.study.state import AttemptState
 
 
@@ -34,6 +37,8 @@ class RunningCell:
     reason: str
     place: str = ""
     """Job and node on a cluster, or why it waits."""
+    fault: str = ""
+    """A file of the cell that cannot be read, and why."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,8 @@ class Overview:
     missing_evaluate: dict[str, dict[str, list[int]]] = field(default_factory=dict)
     stopped: dict[str, str] = field(default_factory=dict)
     unproven: dict[str, str] = field(default_factory=dict)
+    quarantined: dict[str, str] = field(default_factory=dict)
+    """By cell: the file that cannot be read, and why."""
     notices: list[str] = field(default_factory=list)
     complete: bool = False
 
@@ -59,7 +66,7 @@ class Overview:
         return asdict(self)
 
 
-def make_overview(opened: OpenStudy, now: float) -> Overview:
+def make_overview(opened: OpenStudy, now: Moment) -> Overview:
     """How the study stands at this time."""
     state, study = opened.state, opened.study
     holder = living_holder(opened.folder.lease)
@@ -89,6 +96,7 @@ def make_overview(opened: OpenStudy, now: float) -> Overview:
         missing_evaluate,
         _stopped(opened),
         {str(cell.cell): cell.unproven for cell in state.cells.values() if cell.unproven and not cell.proof},
+        _quarantined(opened, running),
         _notices(opened, holder is not None),
         not missing and not missing_evaluate,
     )
@@ -135,6 +143,16 @@ def _stopped(opened: OpenStudy) -> dict[str, str]:
     return found
 
 
+def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str]:
+    """What the ledger says and the disk still shows, and what cannot be read of the cells that run."""
+    found: dict[str, str] = {}
+    for cell in opened.state.cells.values():
+        if cell.quarantined is not None:
+            again = "" if cell_fault(opened, cell.cell) else " (it can be read again; the next run goes on with it)"
+            found[str(cell.cell)] = f"{cell.quarantined}{again}"
+    return {one.cell: one.fault for one in running if one.fault} | found
+
+
 def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     state = opened.state
     notices: list[str] = []
@@ -150,10 +168,13 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         notices.append(f"budget reached with {state.budget_reached:g} spent")
     if state.shutdown is not None:
         notices.append(f"shutdown {state.shutdown}")
+    if state.clock_jumps:
+        last = state.clock_jumps[-1]
+        notices.append(f"{jump_text(last.kind, last.seconds)}; not billed")
     return notices
 
 
-def running_cells(opened: OpenStudy, now: float, supervised: bool) -> list[RunningCell]:
+def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
     """Every cell of every open attempt, read from its run folder; what nobody watches is looked at here."""
     found: list[RunningCell] = []
     if opened.study.backend.kind == "slurm":
@@ -172,7 +193,7 @@ def _gone(running: RunningCell) -> RunningCell:
     return replace(running, liveness="dead", reason=reason, agent_steps_per_second=None, seconds_left=None)
 
 
-def _running_on_cluster(opened: OpenStudy, now: float, supervised: bool) -> list[RunningCell]:
+def _running_on_cluster(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
     """The same on a cluster: the scheduler says where each attempt is, whoever asks."""
     places = cluster.placements(opened, supervised)
     found: list[RunningCell] = []
@@ -185,18 +206,17 @@ def _running_on_cluster(opened: OpenStudy, now: float, supervised: bool) -> list
     return found
 
 
-def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: float) -> RunningCell:
+def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: Moment) -> RunningCell:
     adapter = opened.adapter(cell)
     output = opened.folder.attempt(attempt.name).output
     read = adapter.read if attempt.work == "train" else adapter.read_evaluation
     return running_cell(opened, attempt, cell, read(opened.run(cell), output), now)
 
 
-def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: float) -> RunningCell:
+def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: Moment) -> RunningCell:
     """One cell of an open attempt from a reading of its run folder."""
     study = opened.study
-    began = attempt.started if study.backend.kind == "local" else attempt.placed
-    wall = max(0.0, now - began) if began is not None else 0.0
+    wall = open_seconds(opened.state, attempt, now)
     done = reading.agent_steps - attempt.from_agent_steps.get(str(cell), 0)
     rate = done / wall if attempt.work == "train" and done > 0 and wall > 0 else None
     left = (study.agent_steps - reading.agent_steps) / rate if rate else None
@@ -214,4 +234,5 @@ def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: 
         share * study.money.price_per_gpu_hour,
         attempt.liveness or "running",
         attempt.liveness_reason or "",
+        fault=str(reading.fault) if reading.fault is not None else "",
     )

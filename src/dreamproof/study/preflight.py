@@ -1,36 +1,41 @@
 """Starts every arm once in its real environment before anything is spent, and says which cannot work and why."""
 
-import os
 import shutil
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.errors import PreflightFailed
+from dreamproof.base.errors import Busy, PreflightFailed, Stopped
 from dreamproof.base.files import canonical_json, file_hash, read_json, read_tail, text_hash, write_json, write_text
 from dreamproof.base.words import bytes_text, count_text, duration_text
-from dreamproof.runs.layout import Cell, RunFolder
+from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
+from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.study import CommandTrainer, Slurm, Study, memory_bytes
 from dreamproof.study import machine
 from dreamproof.study.adapters import find_adapter
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence
+from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm_commands import SlurmCommands
 from dreamproof.study.cluster_preflight import ClusterPreflight, Probe, ask_and_run
 from dreamproof.study.commands import Target, environment, run_settings, train_commands, working_folder
 from dreamproof.study.diagnose import Evidence, diagnose
 from dreamproof.study.gpus import attempts_on_one, gpus_here
+from dreamproof.study.launch import new_token
+from dreamproof.study.liveness import Watch
+from dreamproof.study.observer import Observer
 from dreamproof.study.opening import OpenStudy
-from dreamproof.study.processes import family, resident_bytes
+from dreamproof.study.progress import AttemptProgress, CellProgress
 
 PROBE_AGENT_STEPS = 1000
 PROBE_EPISODES = 2
 LOOK_SECONDS = 0.2
 STOP_SECONDS = 10.0
+KILL_SECONDS = 5.0
 KEPT_CHECKPOINTS = 3
 LOG_BYTES_PER_CELL = 4 << 20
 
@@ -115,7 +120,12 @@ def read_rates(opened: OpenStudy) -> dict[str, float]:
     return dict(value.get("rates", {})) if isinstance(value, dict) else {}
 
 
-def check_arms(opened: OpenStudy, arms: Sequence[str] | None = None, say: Say | None = None) -> Preflight:
+def check_arms(
+    opened: OpenStudy,
+    arms: Sequence[str] | None = None,
+    say: Say | None = None,
+    stop_asked_by: Callable[[], str | None] | None = None,
+) -> Preflight:
     """Probes every arm (or those named), judges memory and disk, and writes both manifests."""
     facts = _machine(opened)
     chosen = list(arms if arms is not None else opened.study.arms)
@@ -124,7 +134,7 @@ def check_arms(opened: OpenStudy, arms: Sequence[str] | None = None, say: Say | 
     if opened.study.backend.slurm is not None:
         checks, refused = _probe_on_cluster(opened, opened.study.backend.slurm, chosen, say or _silent)
     for arm in chosen if opened.study.backend.slurm is None else ():
-        check = _probe(opened, arm)
+        check = _probe(opened, arm, stop_asked_by or _nobody)
         checks.append(check)
         if say is not None:
             say(_arm_line(check))
@@ -137,8 +147,13 @@ def check_arms(opened: OpenStudy, arms: Sequence[str] | None = None, say: Say | 
     return result
 
 
-def _silent(words: str) -> None:
-    """Tells nobody."""
+def _silent(text: str) -> None:
+    """Prints nothing."""
+
+
+def _nobody() -> str | None:
+    """Nobody asks for a stop."""
+    return None
 
 
 def _probe_on_cluster(
@@ -155,7 +170,7 @@ def _probe_on_cluster(
         foreign = isinstance(trainer, CommandTrainer)
         probes.append(Probe(arm, target.run, words, environment(study, [target]), folder, foreign, adapter))
     cluster = ClusterPreflight(slurm, opened.folder, study.name, SlurmCommands())
-    refused, _ = ask_and_run(cluster, probes, study.liveness.compile_floor_seconds, say)
+    refused, _ = ask_and_run(cluster, probes, study.liveness.kill_silent_after_seconds.of("compile"), say)
     if refused:
         return [], refused
     checks = [
@@ -167,11 +182,9 @@ def _probe_on_cluster(
     return checks, []
 
 
-def _probe(opened: OpenStudy, arm: str) -> ArmCheck:
-    target, words = _prepare_probe(opened, arm)
-    study = opened.study
-    started = _Started(words, environment(study, [target]), working_folder(study, opened.beside), target.run)
-    return started.watch(opened, arm, study.liveness.compile_floor_seconds)
+def _probe(opened: OpenStudy, arm: str, stop_asked_by: Callable[[], str | None]) -> ArmCheck:
+    with closing(LocalBackend()) as backend:
+        return LocalProbe(opened, arm, backend).watch(stop_asked_by)
 
 
 def _prepare_probe(opened: OpenStudy, arm: str) -> tuple[Target, list[str]]:
@@ -194,99 +207,105 @@ def _native_probe(run: RunFolder) -> list[str]:
     return [sys.executable, "-m", "dreamproof.train", "--probe", str(run.root)]
 
 
-class _Started:
-    """One probe from its start to its end; its output lies in its scratch folder."""
+class LocalProbe:
+    """One probe under a shim, like any attempt; it ends by itself where the supervisor is killed meanwhile."""
 
-    def __init__(self, words: list[str], variables: dict[str, str], folder: Path, run: RunFolder) -> None:
-        self.run = run
-        self.output = run.root / "output.log"
-        self.began = time.monotonic()
-        self.peak_bytes = 0
-        self.process: subprocess.Popen[bytes] | None = None
-        self.spawn_error: str | None = None
-        with self.output.open("wb") as output:
-            try:
-                self.process = subprocess.Popen(
-                    words,
-                    stdin=subprocess.DEVNULL,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    cwd=folder,
-                    env={**os.environ, **variables, "DREAMPROOF_PROBE": "1"},
-                    start_new_session=True,
-                )
-            except OSError as error:
-                self.spawn_error = str(error)
-
-    def watch(self, opened: OpenStudy, arm: str, limit_seconds: float) -> ArmCheck:
-        """Waits for the end, for the first progress of a trainer that knows no probe, or for the limit."""
+    def __init__(self, opened: OpenStudy, arm: str, backend: LocalBackend) -> None:
+        self.opened = opened
+        self.arm = arm
+        self.backend = backend
+        self.run = RunFolder(opened.folder.probes / arm)
+        self.folder = AttemptFolder(self.run.root / "attempt")
+        self._end_earlier()
+        target, command = _prepare_probe(opened, arm)
+        write_json(self.folder.order, asdict(self._order(target, command)))
         trainer = opened.study.trainer
-        foreign = isinstance(trainer, CommandTrainer)
-        adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
-        asked: str | None = None
-        progressed = False
-        try:
-            while self.process is not None and self.process.poll() is None:
-                self._measure()
-                progressed = adapter.read(self.run, self.output).agent_steps > 0
-                if foreign and progressed and not self.run.probe.exists():
-                    break
-                if self._seconds() > limit_seconds:
-                    asked = f"timeout: no first step within {duration_text(limit_seconds)}"
-                    break
-                time.sleep(LOOK_SECONDS)
-        finally:
-            self._stop()
-        code = self.process.returncode if self.process is not None else None
-        if code == 0 or (foreign and progressed and asked is None):
-            return self._check(arm, True)
-        return self._failure(arm, code, asked)
+        self.is_foreign = isinstance(trainer, CommandTrainer)
+        self.adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
+        self.began = time.monotonic()
+        backend.start(self.folder)
 
-    def _failure(self, arm: str, code: int | None, asked: str | None) -> ArmCheck:
-        record = ExitRecord(
-            exit_code=code if code is not None and code >= 0 else None,
-            signal=-code if code is not None and code < 0 else None,
-            wall_seconds=self._seconds(),
-            spawn_error=self.spawn_error,
-            asked_to_stop=asked,
+    def _order(self, target: Target, command: list[str]) -> Order:
+        study = self.opened.study
+        name = f"probe-{self.arm}"
+        variables = environment(study, [target]) | {"DREAMPROOF_PROBE": "1", ATTEMPT_VARIABLE: new_token(name)}
+        return Order(
+            name,
+            [command],
+            variables,
+            str(working_folder(study, self.opened.beside)),
+            {},
+            study.backend.memory_limit_bytes,
+            STOP_SECONDS,
+            locks=[str(target.run.lock)],
         )
-        found = diagnose(Evidence(exit=record, output_tail=read_tail(self.output)))
+
+    def _end_earlier(self) -> None:
+        """Ends the probe that a killed supervisor left running, before its folder is made anew."""
+        if not self.folder.order.exists():
+            return
+        self._stop("stop: another preflight begins")
+        if self.backend.look(self.folder).presence is Presence.RUNNING:
+            raise Busy(
+                f"{self.folder.root}: an earlier probe of arm {self.arm} still runs and does not end",
+                f"cat {self.folder.shim}; end that process, then dreamproof check {self.opened.file}",
+            )
+
+    def watch(self, stop_asked_by: Callable[[], str | None]) -> ArmCheck:
+        """Waits for the end, for the first progress of a trainer that knows no probe, or for evidence of a hang."""
+        cell = Cell(self.arm, self.opened.study.seeds[0])
+        progress = AttemptProgress({cell: CellProgress(self.run, self.adapter, "train", self.folder.output)})
+        observer = Observer(self.backend, self.folder, progress, Watch(self.opened.study.liveness))
+        asked: str | None = None
+        has_progressed = False
+        try:
+            while (sighting := self.backend.look(self.folder)).presence in (Presence.RUNNING, Presence.WAITING):
+                judgement = observer.observe(time.monotonic(), sighting)
+                has_progressed = progress.cells[cell].reading.agent_steps > 0
+                if self.is_foreign and has_progressed and not self.run.probe.exists():
+                    break
+                if judgement.kill is not None:
+                    asked = f"timeout: no first step: {judgement.reason}"
+                    break
+                if (by := stop_asked_by()) is not None:
+                    raise Stopped(by, str(self.opened.file))
+                self.backend.wait(LOOK_SECONDS)
+        finally:
+            self._stop(asked or "stop: the probe has shown enough")
+        record = read_exit(self.folder.exit)
+        passed_early = self.is_foreign and has_progressed and asked is None
+        if passed_early or (record is not None and record.exit_code == 0):
+            return self._check(record, True)
+        return self._failure(record, asked)
+
+    def _stop(self, reason: str) -> None:
+        """Ends what still runs and waits for it."""
+        until = time.monotonic() + STOP_SECONDS + KILL_SECONDS
+        while self.backend.look(self.folder).presence in (Presence.RUNNING, Presence.WAITING):
+            self.backend.stop(self.folder, reason, STOP_SECONDS)
+            if time.monotonic() >= until:
+                return
+            self.backend.wait(LOOK_SECONDS)
+
+    def _failure(self, record: ExitRecord | None, asked: str | None) -> ArmCheck:
+        found = diagnose(Evidence(exit=record, output_tail=read_tail(self.folder.output), asked_to_stop=asked))
         telling = found.quotes[1] if len(found.quotes) > 1 else found.quotes[0]
-        return self._check(
-            arm, False, found.cause.value, telling.removeprefix("asked to stop: timeout: "), found.quotes
-        )
+        reason = telling.removeprefix("asked to stop: timeout: ")
+        return self._check(record, False, found.cause.value, reason, found.quotes)
 
     def _check(
-        self, arm: str, passed: bool, cause: str | None = None, reason: str = "", evidence: Sequence[str] = ()
+        self,
+        record: ExitRecord | None,
+        passed: bool,
+        cause: str | None = None,
+        reason: str = "",
+        evidence: Sequence[str] = (),
     ) -> ArmCheck:
-        told = read_json(self.run.probe)
-        probe = told if isinstance(told, dict) else {}
-        peak = self.peak_bytes or None
-        return ArmCheck(arm, passed, cause, reason, list(evidence), round(self._seconds(), 3), probe, peak)
-
-    def _seconds(self) -> float:
-        return time.monotonic() - self.began
-
-    def _measure(self) -> None:
-        if self.process is not None:
-            members = [self.process.pid, *family(self.process.pid)]
-            self.peak_bytes = max(self.peak_bytes, sum(map(resident_bytes, members)))
-
-    def _stop(self) -> None:
-        """Ends what still runs: asks, waits, kills the whole group."""
-        if self.process is None:
-            return
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            if self.process.poll() is not None:
-                return
-            try:
-                os.killpg(self.process.pid, number)
-            except ProcessLookupError:
-                return
-            try:
-                self.process.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
+        value = read_json(self.run.probe)
+        probe = value if isinstance(value, dict) else {}
+        peak = record.peak_bytes if record is not None else None
+        seconds = round(time.monotonic() - self.began, 3)
+        return ArmCheck(self.arm, passed, cause, reason, list(evidence), seconds, probe, peak or None)
 
 
 def _judge_needs(

@@ -1,4 +1,4 @@
-"""Who a process is, beyond its number: boot id, process id and start time; what the kernel says of it."""
+"""Who a process is, beyond its number: boot, pid namespace, process id and start time; what the kernel says of it."""
 
 import os
 import socket
@@ -14,6 +14,14 @@ STATE, PARENT, USER_TICKS, SYSTEM_TICKS, START_TICKS = 0, 1, 11, 12, 19
 def boot_id() -> str:
     """Names this boot of this machine."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def pid_namespace() -> str:
+    """Names the pid namespace of this process: processes of another container cannot be seen from here."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
 
 
 def _stat(process_id: int) -> list[str] | None:
@@ -34,6 +42,8 @@ class Identity:
     process_id: int
     start_ticks: int
     host: str = ""
+    pid_namespace: str = ""
+    """Empty in records from before it was written."""
 
     @classmethod
     def of(cls, process_id: int) -> "Identity | None":
@@ -41,14 +51,18 @@ class Identity:
         fields = _stat(process_id)
         if fields is None:
             return None
-        return cls(boot_id(), process_id, int(fields[START_TICKS]), socket.gethostname())
+        return cls(boot_id(), process_id, int(fields[START_TICKS]), socket.gethostname(), pid_namespace())
 
     @classmethod
     def read(cls, value: Any) -> "Identity | None":
         """The identity in a JSON value, or None where there is no whole one."""
         try:
             return cls(
-                str(value["boot_id"]), int(value["process_id"]), int(value["start_ticks"]), str(value.get("host", ""))
+                str(value["boot_id"]),
+                int(value["process_id"]),
+                int(value["start_ticks"]),
+                str(value.get("host", "")),
+                str(value.get("pid_namespace", "")),
             )
         except (TypeError, KeyError, ValueError, AttributeError):
             return None
@@ -56,6 +70,11 @@ class Identity:
     def as_json(self) -> dict[str, Any]:
         """The identity as a JSON value."""
         return asdict(self)
+
+    @property
+    def is_visible(self) -> bool:
+        """Whether a living process of this identity could be seen from here: same boot, same pid namespace."""
+        return self.boot_id == boot_id() and self.pid_namespace in ("", pid_namespace())
 
 
 @dataclass(frozen=True)
@@ -69,7 +88,7 @@ class ProcessFacts:
 
 def process_facts(identity: Identity, this_boot: str) -> ProcessFacts | None:
     """What the kernel says of exactly this process, or None where it is dead."""
-    if identity.boot_id != this_boot:
+    if identity.boot_id != this_boot or identity.pid_namespace not in ("", pid_namespace()):
         return None
     fields = _stat(identity.process_id)
     if fields is None or int(fields[START_TICKS]) != identity.start_ticks or fields[STATE] in DEAD_STATES:
@@ -106,6 +125,52 @@ def family(process_id: int) -> list[int]:
         found.extend(below)
         waiting.extend(below)
     return found
+
+
+def marked(variable: str, value: str) -> list[int]:
+    """Living processes that were started with this environment variable, whoever their parent is by now."""
+    wanted = f"{variable}={value}".encode()
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit() and wanted in _environment(name) and _is_living(int(name)):
+            found.append(int(name))
+    return found
+
+
+def _environment(process_id: str) -> list[bytes]:
+    try:
+        with open(f"/proc/{process_id}/environ", "rb") as file:
+            return file.read().split(b"\0")
+    except OSError:  # gone, or another user's
+        return []
+
+
+def _is_living(process_id: int) -> bool:
+    fields = _stat(process_id)
+    return fields is not None and fields[STATE] not in DEAD_STATES
+
+
+def cpu_and_io(process_id: int) -> tuple[float, float]:
+    """CPU seconds and bytes read and written by one process so far; zeros where it is gone or not ours."""
+    fields = _stat(process_id)
+    ticks = int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS]) if fields is not None else 0
+    try:
+        with open(f"/proc/{process_id}/io", "rb") as file:
+            rows = dict(line.split(b": ") for line in file.read().splitlines())
+        moved = float(rows.get(b"rchar", 0)) + float(rows.get(b"wchar", 0))
+    except (OSError, ValueError):
+        moved = 0.0
+    return ticks / TICKS_PER_SECOND, moved
+
+
+def is_runnable(process_id: int) -> bool:
+    """Whether a thread of this process runs, waits for a core (R) or for a disk (D) at this instant."""
+    try:
+        threads = os.listdir(f"/proc/{process_id}/task")
+    except OSError:
+        return False
+    states = (_stat(int(thread)) for thread in threads)
+    return any(fields is not None and fields[STATE] in "RD" for fields in states)
 
 
 def resident_bytes(process_id: int) -> int:

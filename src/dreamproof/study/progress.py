@@ -32,7 +32,7 @@ class CellProgress:
     def _heartbeat_stamp(self) -> tuple[int, int] | None:
         try:
             status = self.run.heartbeat.stat()
-        except OSError:
+        except (OSError, ValueError):
             return None
         return status.st_mtime_ns, status.st_ino
 

@@ -78,6 +78,8 @@ def stop_reason(retries: Retries, cell: CellState, cause: str, attempt: AttemptS
     if not transient and deaths.get(cause, 0) >= retries.same_deterministic_at_most:
         return f"ended {deaths[cause]} times by the same cause: {cause}"
     fruitless = _fruitless(cell, attempt)
+    if cause == "stalled" and deaths.get(cause, 0) >= retries.stalled_at_most and fruitless >= retries.stalled_at_most:
+        return f"stalled {deaths[cause]} times without a newer checkpoint, each time with longer limits"
     if transient and fruitless > retries.transient_at_most:
         return f"{fruitless} deaths in a row that left no newer checkpoint, the last one: {cause}"
     return None

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import is_full, read_json
+from dreamproof.base.files import is_full, open_own_file, read_json
 from dreamproof.base.lines import append_rows
+from dreamproof.base.locks import try_lock
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study import memory_group
 from dreamproof.study.processes import Identity, family, resident_bytes
@@ -34,6 +35,10 @@ OUTPUT_RESERVE_BYTES = 65536
 FALLOC_FL_KEEP_SIZE = 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 CANNOT_START = 127
+LEFTOVER_SECONDS = 5.0
+"""What a command that ended by itself left running gets to end as well."""
+FAMILY_GAP_SECONDS = 0.1
+LOCK_SECONDS = 10.0
 NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 
 
@@ -46,6 +51,8 @@ class Child:
     status: int | None = None
     cpu_seconds: float = 0.0
     peak_bytes: int = 0
+    is_over: bool = False
+    """Whether the command and everything it started have ended."""
     seen_process_ids: set[int] = field(default_factory=set)
 
 
@@ -65,11 +72,12 @@ class Shim:
         self.kill_at: float | None = None
         self.next_sample = self.started + 1.0
         self.samples = 0
+        self.locks: list[int] = []
         own = memory_group.find_own_group()
         self.limit_bytes: int | None = self.order.get("memory_limit_bytes")
         self.group: Path | None = None
         if self.limit_bytes is not None:
-            name = f"dreamproof-{self.order['attempt']}-{os.getpid()}"
+            name = memory_group.group_name(self.order["attempt"], os.getpid())
             self.group = memory_group.make_limited_group(own, name, self.limit_bytes)
         self.counted_group = self.group or own
         self.kills_before = memory_group.kill_count(self.counted_group)
@@ -78,16 +86,37 @@ class Shim:
         """Runs the order's commands one after the other and writes the exit record."""
         self._reserve_room()
         child = Child(0)
-        for command in self.order["commands"]:
+        held = self._lock_runs()
+        for command in self.order["commands"] if held is None else ():
             child = self._start(command)
             self._tend(child)
-            self._end_family()
             if child.status != 0 or self.asked_to_stop is not None:
                 break
+        if held is not None:
+            self.asked_to_stop = f"fenced: {held}"
+        for descriptor in self.locks:
+            os.close(descriptor)  # nothing of the attempt lives: whoever reads its end finds its cells free
         self.status = child.status if child.status is not None else self.status
         self._write_exit(child)
         if self.group is not None:
             memory_group.remove(self.group)
+
+    def _lock_runs(self) -> str | None:
+        """Locks the cells' run folders for this process and all it starts; why not, where another process holds one.
+
+        The lock ends with the last process that inherited it, so a trainer that outlives this shim keeps its cell.
+        """
+        until = time.monotonic() + LOCK_SECONDS
+        for name in self.order.get("locks", []):
+            Path(name).parent.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            os.set_inheritable(descriptor, True)
+            self.locks.append(descriptor)
+            while not try_lock(descriptor):
+                if time.monotonic() >= until:
+                    return f"{name} is locked: another process works on this cell"
+                time.sleep(0.1)  # somebody who looks holds it for an instant
+        return None
 
     def _start(self, command: list[str]) -> Child:
         """Forks the child; it executes the command only after its identity is on disk."""
@@ -107,7 +136,8 @@ class Shim:
             memory_group.remove(self.group)
             self.group = None
         identity = Identity.of(process_id)
-        rewrite_claim(self.folder, {"shim": own_identity(), "child": identity.as_json() if identity else None})
+        who = {"shim": own_identity(), "child": identity.as_json() if identity else None}
+        rewrite_claim(self.folder, {**who, "place": place_of(self.folder)})
         os.write(gate_in, b"g")
         os.close(gate_in)
         with os.fdopen(error_out, "rb") as pipe:
@@ -115,13 +145,14 @@ class Shim:
         return child
 
     def _tend(self, child: Child) -> None:
-        """Waits for the end of the child; forwards a stop; samples memory."""
-        while child.status is None:
+        """Waits for the end of the command and of all it started; passes a stop on to all of them; samples memory."""
+        while not child.is_over:
             now = time.monotonic()
-            until = min(self.next_sample, now + STOP_FILE_GAP_SECONDS, self.kill_at or now + 3600.0)
+            gap = STOP_FILE_GAP_SECONDS if child.status is None else FAMILY_GAP_SECONDS
+            until = min(self.next_sample, now + gap, self.kill_at or now + 3600.0)
             heard = signal.sigtimedwait(LISTENED, max(0.0, until - now))
             self._reap(child)
-            if child.status is not None:
+            if child.status is not None and self._is_family_over(child):
                 return
             asked = heard is not None and heard.si_signo == signal.SIGTERM
             if heard is not None and heard.si_signo == LIMIT_IS_NEAR and self.asked_to_stop is None:
@@ -132,10 +163,22 @@ class Shim:
             if self.asked_to_stop is None and (asked or self.folder.stop.exists()):
                 self._begin_stop(child)
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
-                _signal_group(child.process_id, signal.SIGKILL)
+                _signal_family(child.process_id, signal.SIGKILL)
                 self.kill_at = time.monotonic() + 1.0
             if time.monotonic() >= self.next_sample:
                 self._sample(child)
+
+    def _is_family_over(self, child: Child) -> bool:
+        """Whether nothing is left of an ended command; what is left is asked to end, once, and gets its time."""
+        child.is_over = not family(os.getpid())
+        if not child.is_over and self.kill_at is None:
+            killed = child.status is not None and os.WIFSIGNALED(child.status)
+            patient = killed or self.asked_to_stop is not None
+            grace = float(self.order.get("stop_grace_seconds", 60.0)) if patient else LEFTOVER_SECONDS
+            self.kill_at = time.monotonic() + grace
+            if self.asked_to_stop is None:
+                _signal_family(child.process_id, signal.SIGTERM)
+        return child.is_over
 
     def _keep_lease(self, child: Child) -> None:
         """Kills the child at once where its lease was taken away, or could not be read for too long."""
@@ -152,7 +195,7 @@ class Shim:
         if fenced is None and time.monotonic() - self.lease_seen < self.lease_seconds:
             return
         self.asked_to_stop = f"fenced: {fenced or f'its lease could not be read for {self.lease_seconds:g} s'}"
-        _signal_group(child.process_id, signal.SIGKILL)
+        _signal_family(child.process_id, signal.SIGKILL)
 
     def _reap(self, child: Child) -> None:
         while True:
@@ -172,8 +215,8 @@ class Shim:
         self.asked_to_stop = reason or str(request.get("reason", "a signal to the shim"))
         grace = float(request.get("grace_seconds", self.order.get("stop_grace_seconds", 60.0)))
         self.kill_at = time.monotonic() + grace
-        _signal_group(child.process_id, signal.SIGTERM)
-        _signal_group(child.process_id, signal.SIGCONT)
+        _signal_family(child.process_id, signal.SIGTERM)
+        _signal_family(child.process_id, signal.SIGCONT)
 
     def _sample(self, child: Child) -> None:
         self.samples += 1
@@ -191,26 +234,15 @@ class Shim:
         if guard and self.limit_bytes is not None and resident > self.limit_bytes and self.asked_to_stop is None:
             self._begin_stop(child, f"memory: {resident:,} bytes resident of {self.limit_bytes:,} allowed")
 
-    def _end_family(self) -> None:
-        """Ends what the child left behind; a subreaper is the parent of all of it."""
-        for _ in range(20):
-            left = family(os.getpid())
-            if not left:
-                return
-            for process_id in left:
-                with suppress(ProcessLookupError):
-                    os.kill(process_id, signal.SIGKILL)
-            signal.sigtimedwait({signal.SIGCHLD}, 0.05)
-            self._reap(Child(0))
-
     def _reserve_room(self) -> None:
         """Takes room for the last words and the exit record while there is some: a full disk must not hide itself."""
-        self.folder.exit_reserve.write_bytes(b" " * EXIT_RESERVE_BYTES)
+        with os.fdopen(open_own_file(self.folder.exit_reserve, os.O_WRONLY | os.O_TRUNC), "wb") as file:
+            file.write(b" " * EXIT_RESERVE_BYTES)
         self._reserve_output()
 
     def _reserve_output(self) -> None:
         """Room beyond the end of the output; raises where the disk is full, not where the disk cannot do it."""
-        with self.folder.output.open("ab") as output:
+        with os.fdopen(open_own_file(self.folder.output, os.O_WRONLY | os.O_APPEND), "ab") as output:
             start = ctypes.c_long(os.fstat(output.fileno()).st_size)
             reserve = ctypes.c_long(OUTPUT_RESERVE_BYTES)
             if LIBC.fallocate(output.fileno(), FALLOC_FL_KEEP_SIZE, start, reserve) != 0:
@@ -253,6 +285,11 @@ def own_identity() -> dict[str, Any]:
     return identity.as_json()
 
 
+def place_of(folder: AttemptFolder) -> int:
+    """The inode of an attempt's folder: renaming keeps it, copying does not."""
+    return os.stat(folder.root).st_ino
+
+
 def claim(folder: AttemptFolder, value: dict[str, Any]) -> bool:
     """Takes the attempt: exactly one claimant, shim or supervisor, wins; the others see False."""
     draft = folder.root / f".claim-{os.getpid()}"
@@ -273,7 +310,7 @@ def claim(folder: AttemptFolder, value: dict[str, Any]) -> bool:
 def _claim_without_links(folder: AttemptFolder, value: dict[str, Any]) -> bool:
     """The same on disks without hard links; only a kill between the two calls leaves a claim that says nothing."""
     try:
-        descriptor = os.open(folder.shim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        descriptor = os.open(folder.shim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
         return False
     with os.fdopen(descriptor, "wb") as file:
@@ -291,9 +328,14 @@ def _claim_content(value: dict[str, Any]) -> bytes:
     return json.dumps(value).encode().ljust(CLAIM_BYTES)
 
 
-def _signal_group(process_id: int, number: int) -> None:
+def _signal_family(leader: int, number: int) -> None:
+    """Signals everything below this shim: the command's process group at once, what left the group one by one."""
     with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process_id, number)
+        os.killpg(leader, number)
+    for process_id in family(os.getpid()):
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getpgid(process_id) != leader:
+                os.kill(process_id, number)
 
 
 def _become_command(order: dict[str, Any], command: list[str], output: Path, pipes: tuple[int, int]) -> None:
@@ -311,7 +353,7 @@ def _become_command(order: dict[str, Any], command: list[str], output: Path, pip
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        log = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        log = open_own_file(output, os.O_WRONLY | os.O_APPEND)
         os.dup2(log, 1)
         os.dup2(log, 2)
         os.chdir(order["working_folder"])
@@ -333,13 +375,16 @@ def keep(folder: AttemptFolder) -> Shim | None:
         os.setsid()
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, LISTENED)
+    os.chdir(folder.root)  # a study folder that is renamed takes this shim's files along
+    folder = AttemptFolder(Path())
     shim: Shim | None = None
-    if claim(folder, {"shim": own_identity(), "child": None}):
+    if claim(folder, {"shim": own_identity(), "child": None, "place": place_of(folder)}):
         try:
             shim = Shim(folder)
             shim.run()
         except OSError as failure:
-            rewrite_claim(folder, {"shim": own_identity(), "child": None, "failure": str(failure)[:1000]})
+            failed = {"child": None, "place": place_of(folder), "failure": str(failure)[:1000]}
+            rewrite_claim(folder, {"shim": own_identity(), **failed})
             raise
     return shim
 

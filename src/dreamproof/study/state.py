@@ -6,15 +6,25 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from dreamproof.base.errors import BrokenEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
+from dreamproof.study.clock import BOOT_DIGITS, NOT_KNOWN, Moment, Timeline, moment_of
 from dreamproof.study.tally import Tally
 
 if TYPE_CHECKING:
     from dreamproof.study.events import Row, Work
 
 EvalCell = tuple[Cell, str]
+MOST_DOUBLINGS = 6
+MOST_DOUBLINGS_OF_STUDY = 3
+NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")
+"""Events that do not show that the supervisor before them was still there."""
+
+
+def _short(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 @dataclass(slots=True)
@@ -46,11 +56,17 @@ class CellState:
     """Folder of a run made outside the study."""
     source_adapter: str | None = None
     unproven: str | None = None
+    quarantined: str | None = None
+    """File and reason, while a file of the cell cannot be read."""
     eval_running: str | None = None
     eval_deaths: dict[str, int] = field(default_factory=dict)
     eval_fruitless: int = 0
     eval_stopped: str | None = None
     eval_last_cause: str | None = None
+    stalls: dict[str, int] = field(default_factory=dict)
+    """By work: attempts that were killed because they stalled; every one lengthens the limits of the next."""
+    killed_for_silence: dict[str, str] = field(default_factory=dict)
+    """By work: the attempt that was killed for silence last, until its successor shows whether that was right."""
 
 
 @dataclass(slots=True)
@@ -98,6 +114,13 @@ class AttemptState:
     placement: dict[str, Any] = field(default_factory=dict)
     memory_trend: str | None = None
     cancelled_outside: bool = False
+    killed_for: str | None = None
+    """Which evidence had it killed: stopped, deadlock or silent."""
+    began: Moment = NOT_KNOWN
+    """`started` by all clocks."""
+    placed_at: Moment | None = None
+    """`placed` by all clocks."""
+    ended_at: Moment | None = None
 
     @property
     def open(self) -> bool:
@@ -123,6 +146,23 @@ class SupervisorSpan:
     last_event: float
     ended: float | None = None
     reason: str | None = None
+    began: Moment = NOT_KNOWN
+    """`started` by all clocks, as `last_seen` is for `last_event` and `ended`."""
+    last_seen: Moment = NOT_KNOWN
+
+    @property
+    def boot(self) -> str:
+        """The boot of the machine on which it ran."""
+        return self.began.boot
+
+
+@dataclass(frozen=True)
+class ClockJump:
+    """A mark of the ledger: the wall clock moved otherwise than time passed."""
+
+    unix_seconds: float
+    kind: str
+    seconds: float
 
 
 @dataclass
@@ -146,11 +186,23 @@ class StudyState:
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
     reports: list[str] = field(default_factory=list)
+    false_alarms: dict[str, str] = field(default_factory=dict)
+    """Attempts that were killed for silence although they were healthy, with the reason to think so."""
     stop_requested: str | None = None
     shutdown: str | None = None
+    shortened: list[str] = field(default_factory=list)
+    """In words: where the ledger was found with fewer events than were recorded."""
+    shutdown_boot: str | None = None
+    """The boot in which the last shutdown command was started, until new work begins."""
+    shutdown_done: bool = False
+    """Whether a shutdown succeeded after the newest work."""
+    shutdown_failed: bool = False
     event_count: int = 0
     first_event: float | None = None
     last_event: float | None = None
+    last_moment: Moment | None = None
+    timeline: Timeline = field(default_factory=Timeline)
+    clock_jumps: list[ClockJump] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._known: dict[str, CellState] = {}
@@ -174,11 +226,36 @@ class StudyState:
         if self.first_event is None:
             self.first_event = now
         self.last_event = now
-        if self.supervisors and self.supervisors[-1].ended is None and row["event"] != "supervisor_started":
-            self.supervisors[-1].last_event = now
+        self.last_moment = moment_of(row, self._boot(row))
+        self.timeline.take(self.last_moment)
+        if self.supervisors and self.supervisors[-1].ended is None and row["event"] not in NOT_OF_THE_SUPERVISOR:
+            self.supervisors[-1].last_event, self.supervisors[-1].last_seen = now, self.last_moment
         applier = self._appliers.get(row["event"])
         if applier is not None:
-            applier(row)
+            try:
+                applier(row)
+            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+                raise BrokenEvidence(
+                    f"event {row.get('n')} of the ledger ({row['event']}) does not fit: {_short(error)}",
+                    "dreamproof verify STUDY; then restore the ledger from a copy",
+                ) from None
+
+    def _boot(self, row: Row) -> str:
+        """The boot of a row that does not say it: its supervisor's."""
+        if row["event"] == "supervisor_started":
+            return str(row["boot_id"])[:BOOT_DIGITS]
+        open_one = self.supervisors and self.supervisors[-1].ended is None
+        return self.supervisors[-1].boot if open_one else ""
+
+    def attempt_span(self, attempt: AttemptState, now: Moment) -> tuple[float, float]:
+        """When an attempt ran, on the line of its boot: as long as it is billed, up to `now` while it is open."""
+        start = self.timeline.seconds(attempt.began)
+        if attempt.ended_at is None or attempt.wall_seconds is None:
+            return start, max(start, self.timeline.reach(attempt.began.boot, now))
+        if attempt.ended_at.boot == attempt.began.boot:
+            # A start that a torn ledger lost is recorded again later than it was.
+            start = min(start, self.timeline.seconds(attempt.ended_at) - attempt.wall_seconds)
+        return start, start + attempt.wall_seconds
 
     def redeclare(self, study: Study) -> None:
         """Lays the matrix of `study` over what is known; nothing known is forgotten."""
@@ -250,12 +327,17 @@ class StudyState:
         self.changes.append(row)
         self.redeclare(Study.model_validate(row["declaration"]))
 
-    def _on_supervisor_started(self, row: Row) -> None:
+    def _on_supervisor_lost(self, row: Row) -> None:
         if self.supervisors and self.supervisors[-1].ended is None:
             self.supervisors[-1].ended = self.supervisors[-1].last_event
             self.supervisors[-1].reason = "no end on record"
+
+    def _on_supervisor_started(self, row: Row) -> None:
+        self._on_supervisor_lost(row)
         identity = {key: row.get(key) for key in ("boot_id", "process_id", "start_ticks", "host", "version", "commit")}
-        self.supervisors.append(SupervisorSpan(row["t"], identity, row["t"]))
+        now = self.last_moment or moment_of(row)
+        self.supervisors.append(SupervisorSpan(row["t"], identity, row["t"], began=now, last_seen=now))
+        self._note_restart(now.boot)
         self.quick_failures = 0
         self.breaker = self.budget_reached = self.stop_requested = None
 
@@ -263,6 +345,9 @@ class StudyState:
         if self.supervisors:
             self.supervisors[-1].ended = row["t"]
             self.supervisors[-1].reason = row["reason"]
+
+    def _on_clock_jumped(self, row: Row) -> None:
+        self.clock_jumps.append(ClockJump(row["t"], row["kind"], row["seconds"]))
 
     def _on_preflight_passed(self, row: Row) -> None:
         self.preflight_fingerprint, self.preflight_failure = row["fingerprint"], None
@@ -283,6 +368,8 @@ class StudyState:
             row.get("pack_cells", 1),
             row.get("micro_batches", 1),
         )
+        attempt.began = self.last_moment or moment_of(row)
+        self.shutdown_boot, self.shutdown_done, self.shutdown_failed = None, False, False
         self.attempts[name] = self.open_attempts[name] = attempt
         for text in attempt.cells:
             cell = self._known.get(text) or self.known_cell(text)
@@ -300,6 +387,7 @@ class StudyState:
         attempt = self.attempts.get(row["attempt"])
         if attempt is not None and attempt.open:
             attempt.placed, attempt.job, attempt.nodes = row["t"], row["job"], row["nodes"]
+            attempt.placed_at = self.last_moment
             attempt.queue_seconds = row.get("queue_seconds", 0.0)
 
     def _on_attempt_ended(self, row: Row) -> None:
@@ -308,6 +396,7 @@ class StudyState:
             return
         self.open_attempts.pop(attempt.name, None)
         attempt.ended, attempt.cause = row["t"], row["cause"]
+        attempt.ended_at = self.last_moment or moment_of(row)
         attempt.transient = row.get("transient", False)
         attempt.evidence, attempt.wall_seconds = row["evidence"], row["wall_seconds"]
         attempt.reached_agent_steps = row["reached_agent_steps"]
@@ -332,7 +421,7 @@ class StudyState:
     def _tally(self, attempt: AttemptState, seconds: float) -> None:
         tally = self.tally
         tally.busy_ms += max(0, round(seconds * 1000)) if attempt.cells else 0
-        tally.add_span(attempt.started, attempt.started + seconds)
+        tally.add_span(attempt.began.boot, *self.attempt_span(attempt, attempt.began))
         if attempt.work == "train":
             for text in attempt.cells if seconds else ():
                 gained = attempt.reached_agent_steps.get(text, 0) - attempt.from_agent_steps.get(text, 0)
@@ -343,6 +432,10 @@ class StudyState:
 
     def _count_end(self, attempt: AttemptState, cell: CellState, text: str) -> None:
         cause = attempt.cause_for(text)
+        if cause == "stalled":
+            cell.stalls[attempt.work] = cell.stalls.get(attempt.work, 0) + 1
+            if attempt.killed_for == "silent":
+                cell.killed_for_silence[attempt.work] = attempt.name
         transient = attempt.transient and text not in attempt.cell_causes
         died = cause not in ("completed", "stopped_by_user")
         if attempt.work == "evaluate":
@@ -376,6 +469,28 @@ class StudyState:
         if attempt is not None:
             attempt.liveness, attempt.liveness_reason = row["state"], row["reason"]
             attempt.stacks = row.get("stacks", attempt.stacks)
+
+    def _on_false_alarm(self, row: Row) -> None:
+        self.false_alarms[row["attempt"]] = row["reason"]
+        killed = self.attempts.get(row["attempt"])
+        if killed is not None:
+            for text in killed.cells:
+                self.known_cell(text).killed_for_silence.pop(killed.work, None)
+
+    @property
+    def false_alarm_factor(self) -> float:
+        """How many times longer the limits of the whole study are because of false alarms."""
+        return float(2 ** min(len(self.false_alarms), MOST_DOUBLINGS_OF_STUDY))
+
+    def stall_factor(self, attempt: AttemptState) -> float:
+        """How many times longer the limits of an attempt are: doubled by every earlier kill and false alarm."""
+        stalls = max((self.known_cell(text).stalls.get(attempt.work, 0) for text in attempt.cells), default=0)
+        return self.false_alarm_factor * float(2 ** min(stalls, MOST_DOUBLINGS))
+
+    def killed_before(self, attempt: AttemptState, text: str) -> AttemptState | None:
+        """The attempt before this one at the same cell, where it was killed for silence."""
+        name = self.known_cell(text).killed_for_silence.get(attempt.work)
+        return self.attempts.get(name) if name is not None and name != attempt.name else None
 
     def _on_train_proven(self, row: Row) -> None:
         cell = self._known.get(row["cell"]) or self.known_cell(row["cell"])
@@ -411,6 +526,8 @@ class StudyState:
 
     def _on_remedy(self, row: Row) -> None:
         self.remedies.append(row)
+        if row["action"] == "stop_stalled" and row.get("attempt") in self.attempts:
+            self.attempts[row["attempt"]].killed_for = row.get("evidence")
         for text in row["cells"]:
             cell = self.known_cell(text)
             cell.pack_limit = row.get("pack_cells", cell.pack_limit)
@@ -436,6 +553,12 @@ class StudyState:
         cell.fruitless = cell.eval_fruitless = 0
         cell.deaths, cell.eval_deaths = {}, {}
 
+    def _on_cell_quarantined(self, row: Row) -> None:
+        self.known_cell(row["cell"]).quarantined = f"{row['file']} {row['reason']}"
+
+    def _on_cell_released(self, row: Row) -> None:
+        self.known_cell(row["cell"]).quarantined = None
+
     def _on_replica_frozen(self, row: Row) -> None:
         self.known_cell(row["cell"]).frozen = row["reason"]
 
@@ -450,6 +573,10 @@ class StudyState:
         else:
             cell = self.known_cell(row["cell"])
             cell.unproven, cell.source = row["reason"], cell.source or row["source"]
+
+    def _on_ledger_shortened(self, row: Row) -> None:
+        lost = row["recorded"] - row["found"]
+        self.shortened.append(f"event {row['n']}: {lost} events at the end of the ledger were lost before it")
 
     def _on_breaker_tripped(self, row: Row) -> None:
         self.breaker = row["reason"]
@@ -466,8 +593,26 @@ class StudyState:
     def _on_shutdown_cancelled(self, row: Row) -> None:
         self.shutdown = f"cancelled by {row['by']}"
 
+    def _on_shutdown_refused(self, row: Row) -> None:
+        self.shutdown = f"refused: {row['reason']}"
+
+    def _on_shutdown_started(self, row: Row) -> None:
+        self.shutdown = f"started: {' '.join(row['command'])}"
+        self.shutdown_boot = self.last_moment.boot if self.last_moment is not None else ""
+
     def _on_shutdown_done(self, row: Row) -> None:
-        self.shutdown = "done"
+        unseen = row.get("evidence") == []
+        self.shutdown = "done: the command returned 0, nothing showed that the machine stops" if unseen else "done"
+        self.shutdown_done, self.shutdown_failed = True, False
+
+    def _on_shutdown_failed(self, row: Row) -> None:
+        self.shutdown = f"FAILED, this machine stayed on: {'; '.join(row['evidence'])}"
+        self.shutdown_boot, self.shutdown_failed = None, True
+
+    def _note_restart(self, boot: str) -> None:
+        """A machine that was started again since did stop."""
+        if self.shutdown_boot is not None and not self.shutdown_done and self.shutdown_boot != boot:
+            self.shutdown, self.shutdown_done = "done: the machine was started again since", True
 
     def _on_report_written(self, row: Row) -> None:
         self.reports = row["files"]

@@ -2,21 +2,28 @@
 
 import errno
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from pathlib import Path
 
-from dreamproof.base.files import is_full, read_json, unless_full
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import Fault, is_full, read_json, unless_full
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study import launch, remedy
 from dreamproof.study.backends.api import Backend, Presence, Sighting
 from dreamproof.study.budget import Budget
+from dreamproof.study.clock import Moment, read_moment
 from dreamproof.study.diagnose import Cause
 from dreamproof.study.events import (
     AttemptPlaced,
     BudgetReached,
+    CellQuarantined,
+    CellReleased,
+    EvalProven,
     Event,
+    FalseAlarm,
     LivenessChanged,
     Remedy,
     Row,
@@ -25,22 +32,38 @@ from dreamproof.study.events import (
 from dreamproof.study.evidence import settle
 from dreamproof.study.index import WORTH_EVENTS, write_index
 from dreamproof.study.ledger import Ledger
-from dreamproof.study.liveness import Judgement, Sample, State, Watch
+from dreamproof.study.liveness import Judgement, State, Watch
 from dreamproof.study.machine import disk_free_bytes
 from dreamproof.study.manifests import ManifestWriter
+from dreamproof.study.observer import Observer
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.overview import RunningCell, running_cell
 from dreamproof.study.packs import pack_groups
 from dreamproof.study.plan import EVERYTHING, Job, Looks, Selection, find_gap, jobs
 from dreamproof.study.progress import AttemptProgress, CellProgress
+from dreamproof.study.quarantine import (
+    FIRST_LOOK_SECONDS,
+    Quarantine,
+    bare_end,
+    cell_fault,
+    contained,
+    quarantined,
+    quarantined_by,
+)
 from dreamproof.study.stacks import dump_stacks
 from dreamproof.study.state import AttemptState, CellState
 
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
-STALL_GRACE_SECONDS = 10.0
 LEAST_FREE_BYTES = 1 << 20
+
+
+def _inode(folder: Path) -> int | None:
+    try:
+        return folder.stat().st_ino
+    except OSError:
+        return None
 
 
 class Ending(StrEnum):
@@ -62,9 +85,10 @@ class Options:
     selection: Selection = EVERYTHING
     drain: bool = False
     """Start nothing; stop what runs and record how it ended."""
+    from_lost_host: bool = False
+    """Attempts that were started on a machine or in a container that is gone are over."""
     tick_seconds: float = TICK_SECONDS
     stop_grace_seconds: float = STOP_GRACE_SECONDS
-    stall_grace_seconds: float = STALL_GRACE_SECONDS
     on_tick: Callable[["Supervisor"], None] | None = None
     on_event: Callable[[Row], None] | None = None
 
@@ -75,11 +99,9 @@ class Watched:
 
     attempt: AttemptState
     folder: AttemptFolder
-    progress: AttemptProgress
-    watch: Watch
+    observer: Observer
     sighting: Sighting = field(default_factory=lambda: Sighting(Presence.WAITING))
     judgement: Judgement | None = None
-    stalled_since: float | None = None
     stopping: str | None = None
 
 
@@ -104,9 +126,10 @@ class Supervisor:
         self.leave = False
         """Whether to end at once and let the attempts run on."""
         self.monotonic: Callable[[], float] = time.monotonic
-        self.wall_clock: Callable[[], float] = time.time
+        self.read_moment: Callable[[], Moment] = read_moment
         self._wait_until: dict[Cell, float] = {}
         self._kept: dict[Cell, int] = {}
+        self._quarantine = Quarantine()
         self._known_gaps: dict[str, float] = {}
         self._over: list[Watched] = []
         self._manifests = ManifestWriter(opened)
@@ -114,6 +137,7 @@ class Supervisor:
         self._indexed_events = 0
         self._groups = pack_groups(opened.study)
         self._starved = False
+        self._place = _inode(opened.folder.root)
 
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
@@ -131,11 +155,14 @@ class Supervisor:
 
     def recover(self) -> None:
         """Adopts what an earlier supervisor left: open attempts, those that a torn ledger lost, stops that were due."""
-        self._budget.begin(self.state, self.wall_clock(), self.monotonic(), self.options.stop_grace_seconds)
+        self._budget.begin(self.state, self.read_moment(), self.monotonic(), self.options.stop_grace_seconds)
         self.record(*launch.orphaned_events(self.state, self.opened.folder))
         self.record(*launch.forgotten_proofs(self.opened))
         for attempt in self.state.open_attempts.values():
             self.watched[attempt.name] = self._watch(attempt)
+        for known in self.state.cells.values():
+            if known.quarantined is not None:
+                self._quarantine.add(known.cell, self.monotonic() - FIRST_LOOK_SECONDS)
         self.record(*remedy.overdue_stops(self.state))
 
     @contextmanager
@@ -152,8 +179,11 @@ class Supervisor:
 
     def scan(self) -> None:
         """Looks at every open attempt and at what people ask for."""
+        self._require_place()
         for watched in self.watched.values():
-            watched.sighting = self.backend.look(watched.folder)
+            with self._contained(watched.observer.progress.cells):
+                watched.sighting = self.backend.look(watched.folder)
+        self._release_repaired()
         request = read_json(self.opened.folder.stop_request)
         if self.asked is None and isinstance(request, dict):
             self.ask_to_stop(str(request.get("by", "somebody")))
@@ -161,14 +191,24 @@ class Supervisor:
             self.record(StopRequested(self._asked_by))
             self._asked_by = None
 
+    def _require_place(self) -> None:
+        """A study folder that was moved away is supervised from its new place: writing here would split it in two."""
+        root = self.opened.folder.root
+        if _inode(root) != self._place:
+            raise BadInput(
+                f"{root}: the study folder was moved or replaced while it was supervised; attempts run on",
+                "dreamproof run NEW_PLACE",
+            )
+
     def judge(self) -> None:
         """Ends what is over, with its cause; says of the rest whether it lives."""
         for watched in list(self.watched.values()):
-            if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
-                self._end(watched)
-            elif watched.sighting.presence is Presence.RUNNING:
-                self._note_place(watched)
-                self._judge_liveness(watched)
+            with self._contained(watched.observer.progress.cells):
+                if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
+                    self._end(watched)
+                elif watched.sighting.presence is Presence.RUNNING:
+                    self._note_place(watched)
+                    self._judge_liveness(watched)
 
     def remedy(self) -> None:
         """Does something about deaths, stalls, wishes to stop and money."""
@@ -179,7 +219,7 @@ class Supervisor:
                 self._note_wait(event)
             self._over.pop(0)
         self._stop_needless()
-        self._restart_stalled()
+        self._kill_stalled()
         self._guard_budget()
         if self.asked is not None or self.options.drain:
             self._stop_all(self.asked or "stop by a person", self.options.stop_grace_seconds)
@@ -198,7 +238,8 @@ class Supervisor:
         self._starved = True
         for job in jobs(self.state, gap, Looks(self._is_ready, self._kept_steps, self._groups)):
             self._starved = False
-            free -= self._start_job(job)
+            with self._contained(job.cells):
+                free -= self._start_job(job)
             if free <= 0:
                 break
 
@@ -237,7 +278,7 @@ class Supervisor:
             return Ending.SELECTION_DONE if find_gap(self.state) else Ending.COMPLETE
         if self.state.breaker is not None:
             return Ending.BREAKER
-        if self._starved and not self._wait_until:
+        if self._starved and not self._wait_until and not self._quarantine.is_fresh(self.monotonic()):
             return Ending.NOTHING_CAN_RUN
         return None
 
@@ -256,12 +297,28 @@ class Supervisor:
 
     def running_cells(self) -> list[RunningCell]:
         """Every cell that is worked on, from the newest readings."""
-        now = self.wall_clock()
+        now = self.read_moment()
         return [
             running_cell(self.opened, watched.attempt, cell, progress.reading, now)
             for watched in self.watched.values()
-            for cell, progress in watched.progress.cells.items()
+            for cell, progress in watched.observer.progress.cells.items()
         ]
+
+    def _contained(self, cells: Iterable[Cell]) -> AbstractContextManager[None]:
+        """Whatever the files of some cells provoke ends nothing but the work on these cells."""
+        return contained(lambda error: self._set_apart(quarantined_by(self.opened, list(cells), error)))
+
+    def _set_apart(self, events: Iterable[CellQuarantined]) -> None:
+        now = self.monotonic()
+        self.record(*(event for event in events if self._quarantine.add(Cell.parse(event.cell), now)))
+
+    def _release_repaired(self) -> None:
+        """Lets cells go whose files can be read again."""
+        for cell in self._quarantine.due(self.monotonic()):
+            if cell_fault(self.opened, cell) is None:
+                self.record(CellReleased(str(cell)))
+                self._quarantine.release(cell)
+                self._kept.pop(cell, None)
 
     def _watch(self, attempt: AttemptState) -> Watched:
         folder = self.opened.folder.attempt(attempt.name)
@@ -269,8 +326,8 @@ class Supervisor:
             cell: CellProgress(self.opened.run(cell), self.opened.adapter(cell), attempt.work, folder.output)
             for cell in map(Cell.parse, attempt.cells)
         }
-        watch = Watch(self.study.liveness, self._known_gaps)
-        return Watched(attempt, folder, AttemptProgress(cells), watch)
+        watch = Watch(self.study.liveness, self._known_gaps, self.state.stall_factor(attempt))
+        return Watched(attempt, folder, Observer(self.backend, folder, AttemptProgress(cells), watch))
 
     def _note_place(self, watched: Watched) -> None:
         """Records where a scheduler put an attempt, once it runs there."""
@@ -291,7 +348,11 @@ class Supervisor:
 
     def _end(self, watched: Watched) -> None:
         others = self._others_killed_for_memory(watched)
-        self.record(*settle(self.opened, watched.attempt, watched.sighting, others))
+        events: list[Event] = []
+        with self._contained(watched.observer.progress.cells):
+            events = settle(self.opened, watched.attempt, watched.sighting, others)
+        self.record(*(events or [bare_end(watched.attempt, watched.sighting)]))
+        self._note_false_alarms_of_evaluation(watched.attempt, events)
         del self.watched[watched.attempt.name]
         self._over.append(watched)
         if watched.sighting.successor is not None:
@@ -299,8 +360,15 @@ class Supervisor:
         for text in watched.attempt.cells:
             self._kept.pop(Cell.parse(text), None)
         if watched.attempt.cause != Cause.STALLED.value:
-            for phase, gap in watched.watch.gaps.items():
+            for phase, gap in watched.observer.watch.gaps.items():
                 self._known_gaps[phase] = max(gap, self._known_gaps.get(phase, 0.0))
+
+    def _note_false_alarms_of_evaluation(self, attempt: AttemptState, events: list[Event]) -> None:
+        """An evaluation that ends well after one of the same cell was killed for silence."""
+        for text in {event.cell for event in events if isinstance(event, EvalProven)}:
+            killed = self.state.killed_before(attempt, text)
+            if killed is not None:
+                self._record_false_alarm(killed, attempt)
 
     def _others_killed_for_memory(self, watched: Watched) -> int:
         """Kills that the shared counter saw and that are already told as another attempt's end."""
@@ -315,23 +383,33 @@ class Supervisor:
         )
 
     def _judge_liveness(self, watched: Watched) -> None:
-        counters, phase = watched.progress.refresh()
-        sighting = watched.sighting
-        sample = Sample(self.monotonic(), True, counters, phase, sighting.process_state or "", sighting.cpu_seconds)
-        sisters = [
+        if watched.sighting.unseen is not None:
+            self._note_unseen(watched, watched.sighting.unseen)
+            return
+        other_rates = [
             other.judgement.agent_steps_per_second
             for other in self.watched.values()
             if other is not watched and other.judgement is not None and other.judgement.agent_steps_per_second
         ]
-        judgement = watched.watch.observe(sample, sisters)
+        judgement = watched.observer.observe(self.monotonic(), watched.sighting, other_rates)
+        for cell, progress in watched.observer.progress.cells.items():
+            fault = progress.reading.fault
+            if fault is not None and fault.fault is Fault.BLOCKED:
+                self._set_apart([quarantined(self.opened, cell, fault)])
         before = watched.judgement.state if watched.judgement is not None else State.RUNNING
         watched.judgement = judgement
         if judgement.state is not before:
             self._note_liveness(watched, judgement)
+        self._note_false_alarm(watched)
+
+    def _note_unseen(self, watched: Watched, reason: str) -> None:
+        """Says once that an attempt runs where it cannot be seen; its lock keeps anybody else off its cells."""
+        text = f"{reason}; if it is gone: dreamproof run {self.opened.file} --from-lost-host"
+        if watched.attempt.liveness_reason != text:
+            self.record(LivenessChanged(watched.attempt.name, State.RUNNING.value, text))
 
     def _note_liveness(self, watched: Watched, judgement: Judgement) -> None:
         stacks = None
-        watched.stalled_since = self.monotonic() if judgement.state is State.STALLED else None
         if judgement.state is State.STALLED and watched.sighting.process_id is not None:
             native = self.opened.adapter(Cell.parse(watched.attempt.cells[0])).name == "native"
             output = watched.folder.output if native else None
@@ -339,6 +417,22 @@ class Supervisor:
             stacks = self.opened.folder.relative(watched.folder.stacks)
         name = watched.attempt.name
         self.record(LivenessChanged(name, judgement.state.value, judgement.reason, stacks))
+
+    def _note_false_alarm(self, watched: Watched) -> None:
+        """A kill for silence was wrong where the next attempt gets beyond the place at which the first was killed."""
+        if watched.attempt.work != "train":
+            return
+        for cell, progress in watched.observer.progress.cells.items():
+            killed = self.state.killed_before(watched.attempt, str(cell))
+            if killed is not None and progress.reading.agent_steps > killed.reached_agent_steps.get(str(cell), 0):
+                self._record_false_alarm(killed, watched.attempt)
+
+    def _record_false_alarm(self, killed: AttemptState, successor: AttemptState) -> None:
+        reason = (
+            f"{successor.name} got beyond the place at which {killed.name} was killed for silence; "
+            "all limits for killing in this study are longer from here on"
+        )
+        self.record(FalseAlarm(killed.name, successor.name, reason))
 
     def _stop_needless(self) -> None:
         """Stops attempts that a scheduler began again although their cells are proven or given up."""
@@ -348,19 +442,18 @@ class Supervisor:
             if again and all(self.state.trained(cell) or cell.stopped is not None for cell in cells):
                 self._stop(watched, "stop: nothing is left to do", self.options.stop_grace_seconds)
 
-    def _restart_stalled(self) -> None:
-        """Stops what is stalled; a process that somebody stopped with a signal gets the floor to be continued."""
+    def _kill_stalled(self) -> None:
+        """Stops what the evidence says will never go on; it is resumed from its checkpoint with longer limits."""
         if self.study.liveness.stalled_action != "restart":
             return
         for watched in self.watched.values():
-            if watched.stalled_since is None or watched.stopping is not None or watched.judgement is None:
+            judgement = watched.judgement
+            if judgement is None or judgement.kill is None or watched.stopping is not None:
                 continue
-            stopped = watched.sighting.process_state == "T"
-            patience = self.study.liveness.floor_seconds if stopped else 0.0
-            if self.monotonic() - watched.stalled_since >= patience:
-                reason = f"stalled: {watched.judgement.reason}"
-                self.record(Remedy(watched.attempt.cells, "stop_stalled", reason, watched.attempt.name))
-                self._stop(watched, reason, self.options.stall_grace_seconds)
+            reason = f"stalled: {judgement.reason}"
+            evidence = judgement.kill.value
+            self.record(Remedy(watched.attempt.cells, "stop_stalled", reason, watched.attempt.name, evidence=evidence))
+            self._stop(watched, reason, self.options.stop_grace_seconds)
 
     def _guard_budget(self) -> None:
         """Stops everything while the money still covers the stopping."""
@@ -380,8 +473,9 @@ class Supervisor:
 
     def _stop(self, watched: Watched, reason: str, grace_seconds: float) -> None:
         if watched.stopping is None:
-            watched.stopping = reason
-            self.backend.stop(watched.folder, reason, grace_seconds)
+            with self._contained(watched.observer.progress.cells):
+                self.backend.stop(watched.folder, reason, grace_seconds)
+                watched.stopping = reason
 
     def _note_wait(self, event: Event) -> None:
         if isinstance(event, Remedy) and event.wait_seconds:
@@ -389,7 +483,7 @@ class Supervisor:
                 self._wait_until[Cell.parse(text)] = self.monotonic() + event.wait_seconds
 
     def _is_ready(self, cell: Cell) -> bool:
-        return cell not in self._wait_until
+        return cell not in self._wait_until and cell not in self._quarantine
 
     def _next_ready_seconds(self) -> float:
         if not self._wait_until or not self._starved:
@@ -410,13 +504,16 @@ class Supervisor:
     def _kept_steps(self, known: CellState) -> int:
         """The step from which a cell goes on; settles its checkpoints the first time it is asked."""
         if known.cell not in self._kept:
-            readiness = launch.ready_cell(self.opened, known.cell)
-            self.record(*readiness.events)
-            self._kept[known.cell] = readiness.kept_agent_steps
-        return self._kept[known.cell]
+            with self._contained([known.cell]):
+                readiness = launch.ready_cell(self.opened, known.cell)
+                self.record(*readiness.events)
+                self._kept[known.cell] = readiness.kept_agent_steps
+        return self._kept.get(known.cell, 0)
 
     def _start_job(self, job: Job) -> bool:
         """Starts one attempt; False where the disk already proves some of the job, which is then planned again."""
+        if any(cell in self._quarantine for cell in job.cells):
+            return False
         if job.work == "train" and any(self.state.trained(self.state.cells[cell]) for cell in job.cells):
             return False
         if job.work == "evaluate":

@@ -1,14 +1,15 @@
 """Checks chain, files, hashes and proofs of a study, and names what is broken, first things first."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.base.files import file_hash
+from dreamproof.base.files import Unreadable, content_hash, file_fault
 from dreamproof.runs.layout import Cell, CheckpointFolder
 from dreamproof.runs.reader import checkpoint_fault, read_checkpoint
 from dreamproof.study.launch import orphaned_events
-from dreamproof.study.ledger import checked_rows
+from dreamproof.study.ledger import Head, checked_rows, head_fault, read_head
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.state import CellState, EvalState
 
@@ -21,6 +22,8 @@ class Inspection:
     train_proofs: int = 0
     eval_proofs: int = 0
     faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What a person should know and what breaks nothing."""
 
 
 def check_chain(opened: OpenStudy) -> tuple[int, str | None]:
@@ -38,6 +41,9 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     """Checks everything that the ledger claims against the disk."""
     events, broken = check_chain(opened)
     faults = [broken] if broken is not None else []
+    head = read_head(opened.folder.ledger_head)
+    cut = head_fault(opened.folder.ledger, head) if isinstance(head, Head) and broken is None else None
+    faults += [f"{opened.folder.ledger}: {cut}"] if cut is not None else []
     faults += [
         f"attempt {event.attempt} lies on disk but not in the ledger: its last lines were lost or taken out"
         for event in orphaned_events(opened.state, opened.folder)
@@ -52,7 +58,19 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
         fault = eval_fault(opened, known)
         if fault is not None:
             faults.append(f"{known.cell} under {known.condition}: {fault}")
-    return Inspection(events, len(trained), len(evaluated), faults)
+    return Inspection(events, len(trained), len(evaluated), faults, _notes(opened, head))
+
+
+def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
+    notes = list(opened.state.shortened)
+    if isinstance(head, Unreadable) and opened.state.event_count:
+        notes.append(f"{head}, so that lines cut off the end of the ledger would not show")
+    notes += [
+        f"{cell.cell} is quarantined: {cell.quarantined}"
+        for cell in opened.state.known_cells().values()
+        if cell.quarantined
+    ]
+    return notes
 
 
 def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) -> str | None:
@@ -65,7 +83,7 @@ def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) 
     if adapter.name != "native":
         return _file_fault(run.root / proof.checkpoint, proof.parameter_hash, check_content)
     folder = CheckpointFolder(run.checkpoints / proof.checkpoint)
-    if not folder.root.is_dir():
+    if not os.path.isdir(folder.root):
         return f"checkpoint {proof.checkpoint} is gone"
     fault = checkpoint_fault(folder, check_content)
     if fault is not None:
@@ -80,9 +98,12 @@ def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) 
 
 def _file_fault(path: Path, expected: str, check_content: bool) -> str | None:
     """Foreign proofs rest on file times when made; later only the bytes count, since evaluations may write beside."""
-    if not path.is_file():
+    if not os.path.lexists(path):
         return f"checkpoint {path.name} is gone"
-    if check_content and file_hash(path) != expected:
+    found = content_hash(path) if check_content else file_fault(path)
+    if isinstance(found, Unreadable):
+        return f"checkpoint {found}"
+    if check_content and found != expected:
         return f"checkpoint {path.name} is not the one that was proven (hash differs)"
     return None
 

@@ -15,6 +15,7 @@ from dreamproof.base.files import read_json, write_json
 from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
 from dreamproof.envs.registry import make_for
+from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import give_back_memory, memory_in_use
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
@@ -118,7 +119,8 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
     """Trains to the last step, resuming where the newest shared checkpoints are; False where it was asked to stop."""
     stop = StopFlag()
     job = read_job(folders, micro_batches)
-    with Pulse(job.writers) as pulse, progress_bar() as bar:
+    pulse = Pulse(job.writers)
+    with pulse, announce_compiles(pulse.set_compiling, pulse.count_compile), progress_bar() as bar:
         task = bar.add_task(_title(job), total=job.agent_steps, facts="compiling")
         pulse.set("compile", 0, 0)
         state = start(job)

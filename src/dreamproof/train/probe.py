@@ -14,8 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from dreamproof.base.files import write_json
+from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import library_versions
 from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.pulse import Pulse
+from dreamproof.runs.writer import RunWriter
 from dreamproof.train.loop import read_job
 from dreamproof.train.pack import Pack
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
@@ -23,6 +26,12 @@ from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
 def probe(folder: RunFolder, micro_batches: int = 1) -> dict[str, Any]:
     """Does everything a run does, once, and writes probe.json."""
+    pulse = Pulse([RunWriter(folder)])
+    with pulse, announce_compiles(pulse.set_compiling, pulse.count_compile):
+        return _probe(folder, micro_batches, pulse)
+
+
+def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any]:
     phases: dict[str, float] = {}
 
     @contextmanager
@@ -30,6 +39,7 @@ def probe(folder: RunFolder, micro_batches: int = 1) -> dict[str, Any]:
         began = time.monotonic()
         yield
         phases[name] = round(phases.get(name, 0.0) + time.monotonic() - began, 3)
+        pulse.set("start", 0, 0)
 
     with phase("build"):
         job = read_job([folder], micro_batches)

@@ -20,6 +20,8 @@ def money(telling: Telling, pictures: list[str]) -> Document:
         lines = [words("money.bill_line", what=line.what, amount=telling.money(line.amount)) for line in evidence.bill]
         document.add(Paragraph(words("money.bill_note")), Bullets(lines))
     document.add(Paragraph(words("money.price_note", price=telling.money(spending.price_per_hour))))
+    if spending.suspended_seconds or spending.clock_changes:
+        document.add(Paragraph(_clock_note(telling)))
     if "money" in pictures:
         document.add(Picture("money", words("figure.money")))
     document.add(Heading(words("money.causes")), *_causes(telling))
@@ -46,6 +48,18 @@ def in_short(telling: Telling) -> str:
         useful=telling.money(spending.money(spending.useful_seconds)),
         wasted=telling.money(spending.money(spending.wasted_seconds)),
         idle=telling.money(spending.money(spending.idle_seconds)),
+    )
+
+
+def _clock_note(telling: Telling) -> str:
+    """Wall-clock time that nobody is billed for."""
+    spending = telling.analysis.spending
+    return telling.words(
+        "money.clock_note",
+        suspended=telling.hours(spending.suspended_seconds),
+        count=len(spending.clock_changes),
+        forward=telling.hours(sum(seconds for seconds in spending.clock_changes if seconds > 0)),
+        back=telling.hours(-sum(seconds for seconds in spending.clock_changes if seconds < 0)),
     )
 
 

@@ -1,5 +1,6 @@
 """How every figure looks: colours, markers, hatches, fonts, and bytes that do not depend on the hour."""
 
+import io
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ matplotlib.use("Agg")
 from matplotlib import font_manager, rc_context
 from matplotlib.figure import Figure
 
+from dreamproof.base.files import write_bytes
 from dreamproof.report.language import Words, read_words
 
 # The bundled fonts have one weight; that a bold title uses it is no news to the reader of a report.
@@ -113,6 +115,7 @@ def look(words: Words, names: str = "") -> Iterator[None]:
         "hatch.linewidth": 0.7,
         "pdf.fonttype": 42 if len(families) == 1 else 3,
         "svg.hashsalt": "dreamproof",
+        "text.parse_math": False,  # a dollar sign in a name is a dollar sign
         "figure.constrained_layout.use": True,
     }
     with rc_context(settings):  # type: ignore[arg-type]
@@ -156,6 +159,13 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Writes PNG and PDF without dates or program names, so that the same figure is the same bytes."""
     folder.mkdir(parents=True, exist_ok=True)
     png, pdf = folder / f"{name}.png", folder / f"{name}.pdf"
-    figure.savefig(png, dpi=DOTS_PER_INCH, metadata={"Software": None})
-    figure.savefig(pdf, metadata={"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None})
+    without_dates = {"CreationDate": None, "ModDate": None, "Producer": None, "Creator": None}
+    formats: list[tuple[Path, dict[str, Any]]] = [
+        (png, {"dpi": DOTS_PER_INCH, "metadata": {"Software": None}}),
+        (pdf, {"metadata": without_dates}),
+    ]
+    for path, options in formats:
+        content = io.BytesIO()  # written at once, so that a link that lies there is replaced, not followed
+        figure.savefig(content, format=path.suffix[1:], **options)
+        write_bytes(path, content.getvalue(), durable=False)
     return [png, pdf]

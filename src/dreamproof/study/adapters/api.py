@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from dreamproof.base.files import file_hash
+from dreamproof.base.files import MOST, Fault, Unreadable, content_hash, list_folder
+from dreamproof.base.safe_text import printable
 from dreamproof.base.words import duration_text
 from dreamproof.runs.layout import RunFolder
-from dreamproof.runs.reader import EvalProof, TrainProof, prove_evaluation, read_heartbeat
+from dreamproof.runs.reader import EvalProof, TrainProof, load_heartbeat, prove_evaluation
 
 Series = dict[str, list[tuple[int, float]]]
 
@@ -30,6 +31,8 @@ class Reading:
     gradient_steps: int | None = None
     phase: str = "start"
     counters: dict[str, float] = field(default_factory=dict)
+    fault: Unreadable | None = None
+    """A file that is there and whose content cannot be taken."""
 
 
 @dataclass(frozen=True)
@@ -39,10 +42,6 @@ class WeightsFile:
     path: Path
     size_bytes: int
     modified_unix_seconds: float
-
-    def hash(self) -> str:
-        """SHA-256 of the file."""
-        return file_hash(self.path)
 
 
 class Adapter(Protocol):
@@ -66,8 +65,10 @@ class Adapter(Protocol):
         """When that checkpoint was written."""
         ...
 
-    def prove_training(self, run: RunFolder, agent_steps: int, output: Path | None = None) -> TrainProof | str:
-        """The proof that `agent_steps` were trained, or the reason why there is none."""
+    def prove_training(
+        self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None
+    ) -> TrainProof | str:
+        """The proof that `agent_steps` were trained, or the reason why there is none; `task` where records name it."""
         ...
 
     def prove_evaluation(self, run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
@@ -89,32 +90,41 @@ class FolderAdapter:
 
     def read_evaluation(self, run: RunFolder, output: Path | None = None) -> Reading:
         """Files written, beats and printed bytes: nothing else tells how far an evaluation is."""
-        beat = read_heartbeat(run)
+        beat = load_heartbeat(run)
         counters: dict[str, float] = {"evaluation_files": _count(run.evaluations)}
         if output is not None:
             counters["output_bytes"] = size_of(output)
-        if beat is None:
-            return Reading(phase="evaluate", counters=counters)
-        counters["beat"] = beat.beat
-        return Reading(beat.agent_steps, beat.gradient_steps, "evaluate", counters)
+        if isinstance(beat, Unreadable):
+            return Reading(phase="evaluate", counters=counters, fault=worth_naming(beat))
+        counters |= {"beat": beat.beat, "compiles": beat.compiles}
+        phase = "compile" if beat.phase == "compile" else "evaluate"
+        return Reading(beat.agent_steps, beat.gradient_steps, phase, counters)
 
     def prove_evaluation(self, run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
         """The proof that a condition was evaluated on the proven checkpoint, or the reason why there is none."""
         return prove_evaluation(run, condition, episodes, parameter_hash)
 
 
+def worth_naming(fault: Unreadable) -> Unreadable | None:
+    """A fault that a person should know of; a file that is not there yet is none."""
+    return None if fault.fault is Fault.ABSENT else fault
+
+
+def entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What lies in a folder; nothing where it cannot be read."""
+    found = list_folder(folder)
+    return [] if isinstance(found, Unreadable) else found
+
+
 def _count(folder: Path) -> int:
-    try:
-        return sum(entry.name.endswith(".json") for entry in os.scandir(folder))
-    except OSError:
-        return 0
+    return sum(entry.name.endswith(".json") for entry in entries(folder))
 
 
 def size_of(path: Path) -> int:
     """Bytes of a file; 0 where there is none."""
     try:
         return path.stat().st_size
-    except OSError:
+    except (OSError, ValueError):
         return 0
 
 
@@ -122,30 +132,55 @@ def modified(path: Path) -> float | None:
     """When a file was last written, in Unix seconds; None where there is none."""
     try:
         return path.stat().st_mtime
-    except OSError:
+    except (OSError, ValueError):
         return None
 
 
+def newest_file(root: Path, *endings: str) -> Path | None:
+    """The file of a folder whose name ends so and that was written last."""
+    found = [
+        (modified(path) or 0.0, path)
+        for entry in entries(root)
+        if entry.name.endswith(endings) and os.path.isfile(path := Path(entry.path))
+    ]
+    return max(found)[1] if found else None
+
+
 def _files(folder: Path, depth: int) -> Iterator[os.DirEntry[str]]:
-    try:
-        entries = list(os.scandir(folder))
-    except OSError:
-        return
-    for entry in entries:
-        if entry.is_file():
+    for entry in entries(folder):
+        if os.path.isfile(entry.path):
             yield entry
-        elif depth > 1 and entry.is_dir() and entry.name not in NOT_WEIGHTS and not entry.name.startswith("."):
+        elif depth > 1 and os.path.isdir(entry.path) and entry.name not in NOT_WEIGHTS and entry.name[0] != ".":
             yield from _files(Path(entry.path), depth - 1)
 
 
 def newest_weights(root: Path) -> WeightsFile | None:
     """The newest file in a run folder whose name is a checkpoint's."""
     found = [
-        WeightsFile(Path(entry.path), status.st_size, status.st_mtime)
+        WeightsFile(path, size_of(path), modified(path) or 0.0)
         for entry in _files(root, DEEPEST)
-        if entry.name.endswith(WEIGHTS) and (status := entry.stat()).st_size > 0
+        if entry.name.endswith(WEIGHTS) and size_of(path := Path(entry.path)) > 0
     ]
     return max(found, key=lambda weights: weights.modified_unix_seconds, default=None)
+
+
+def prove_by_weights(
+    run: RunFolder, agent_steps: int, gradient_steps: int, span: tuple[float, float]
+) -> TrainProof | str:
+    """The last part of a proof that rests on a file that is never opened: it was written at the end of the run."""
+    weights = newest_weights(run.root)
+    if weights is None:
+        return "no checkpoint file"
+    early = written_at_end(weights, *span)
+    if early is not None:
+        return early
+    name = weights.path.relative_to(run.root).as_posix()
+    if name != printable(name):
+        return f"its checkpoint file has a name that is not UTF-8: {printable(name)}"
+    digest = content_hash(weights.path)
+    if isinstance(digest, Unreadable):
+        return f"its checkpoint file {digest}"
+    return TrainProof(agent_steps, gradient_steps, digest, name)
 
 
 def written_at_end(weights: WeightsFile, started: float, ended: float) -> str | None:
@@ -158,7 +193,7 @@ def written_at_end(weights: WeightsFile, started: float, ended: float) -> str | 
     if fraction >= LEAST_FRACTION:
         return None
     before = duration_text(ended - written)
-    return f"{weights.path.name} was written at {fraction:.0%} of the run, {before} before its end: not the final one"
+    return f"{printable(weights.path.name)} was written at {fraction:.0%} of the run, {before} before its end: not the final one"
 
 
 def steps_when_written(weights: WeightsFile | None, agent_steps: int, started: float, ended: float) -> int:
@@ -172,11 +207,20 @@ def steps_when_written(weights: WeightsFile | None, agent_steps: int, started: f
 
 def oldest_time(folder: Path) -> float | None:
     """The oldest time among a folder's own files: what was written once, when the run began."""
-    try:
-        times = [entry.stat().st_mtime for entry in os.scandir(folder) if entry.is_file()]
-    except OSError:
+    return min(file_times(folder), default=None)
+
+
+def file_times(folder: Path) -> list[float]:
+    """When each of a folder's own files was last written."""
+    paths = [Path(entry.path) for entry in entries(folder) if os.path.isfile(entry.path)]
+    return [time for path in paths if (time := modified(path)) is not None]
+
+
+def step_count(value: object) -> int | None:
+    """A number of a log as a count of steps; None where it is none: a text, NaN, infinite, negative."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return min(times, default=None)
+    return int(value) if 0 <= value <= MOST else None
 
 
 def not_finite(values: dict[str, float]) -> str | None:

@@ -1,6 +1,7 @@
 """`[123/15000] R:…` lines on stdout: the form in which many scripts print how far they are."""
 
 import itertools
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,12 @@ from dreamproof.study.adapters.api import (
     Reading,
     Series,
     modified,
+    newest_file,
     newest_weights,
     not_finite,
     oldest_time,
+    prove_by_weights,
     steps_when_written,
-    written_at_end,
 )
 
 LINE = re.compile(r"\[\s*(\d{1,12})\s*/\s*(\d{1,12})\s*\]([^\[\n\r]{0,400})")
@@ -56,10 +58,9 @@ def reached_end(lines: list[Line]) -> bool:
 
 def output_of(run: RunFolder, output: Path | None) -> Path | None:
     """What the process printed: as told, or the newest *.out or *.log in the run folder."""
-    if output is not None and output.exists():
+    if output is not None and os.path.exists(output):
         return output
-    found = [(modified(path) or 0.0, path) for pattern in ("*.out", "*.log") for path in run.root.glob(pattern)]
-    return max(found)[1] if found else None
+    return newest_file(run.root, ".out", ".log")
 
 
 class BracketLinesAdapter(FolderAdapter):
@@ -84,7 +85,9 @@ class BracketLinesAdapter(FolderAdapter):
             return 0
         return steps_when_written(newest_weights(run.root), self.read(run, output).agent_steps, *_span(run, path))
 
-    def prove_training(self, run: RunFolder, agent_steps: int, output: Path | None = None) -> TrainProof | str:
+    def prove_training(
+        self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None
+    ) -> TrainProof | str:
         """The last line is the last there can be, its values are finite, a checkpoint was written at the end."""
         path = output_of(run, output)
         lines = read_lines(read_tail(path, WHOLE_BYTES)) if path is not None else []
@@ -96,14 +99,7 @@ class BracketLinesAdapter(FolderAdapter):
         fault = not_finite(last.values)
         if fault is not None:
             return fault
-        weights = newest_weights(run.root)
-        if weights is None:
-            return "no checkpoint file"
-        early = written_at_end(weights, *_span(run, path))
-        if early is not None:
-            return early
-        checkpoint = weights.path.relative_to(run.root).as_posix()
-        return TrainProof(max(agent_steps, last.done), last.done, weights.hash(), checkpoint)
+        return prove_by_weights(run, max(agent_steps, last.done), last.done, _span(run, path))
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every value named in the lines over the lines' own count."""

@@ -12,20 +12,25 @@ from typing import Any
 
 import yaml
 
+from dreamproof.base.files import Unreadable, read_file
+from dreamproof.base.lines import last_rows
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import (
     FolderAdapter,
     Reading,
     Series,
+    entries,
     modified,
     newest_weights,
     size_of,
+    step_count,
 )
-from dreamproof.study.adapters.jsonl import WHOLE_BYTES, last_rows, newest, number, prove_by_rows
+from dreamproof.study.adapters.jsonl import TAIL_BYTES, WHOLE_BYTES, newest_step, prove_by_rows
 from dreamproof.study.adapters.native import series_of_rows
 
-CHUNK = re.compile(r"^(\d{8}T\d{6})(?:F\d+)?-.+-(\d+)\.npz$")
+CHUNK = re.compile(r"^([0-9]{8}T[0-9]{6})(?:F[0-9]+)?-.+-([0-9]{1,9})\.npz$")
+CONFIG_BYTES = 1 << 20
 # The chunk being filled is not on disk yet: a finished run may lack so much at its end.
 LARGEST_CHUNK = 1024
 COPIED_FRACTION = 0.1
@@ -45,7 +50,10 @@ class Chunks:
         """Seconds between the first and the last chunk by their names."""
         if not self.count:
             return 0.0
-        first, last = (datetime.strptime(name, "%Y%m%dT%H%M%S") for name in (self.first_name, self.last_name))
+        try:
+            first, last = (datetime.strptime(name, "%Y%m%dT%H%M%S") for name in (self.first_name, self.last_name))
+        except ValueError:  # digits that are no date
+            return 0.0
         return (last.replace(tzinfo=UTC) - first.replace(tzinfo=UTC)).total_seconds()
 
 
@@ -53,13 +61,13 @@ def read_chunks(folder: Path) -> Chunks:
     """Counts the chunks of one replay folder by name alone; none where there is no folder."""
     count, steps, names = 0, 0, []
     try:
-        with os.scandir(folder) as entries:
-            for entry in entries:
+        with os.scandir(folder) as chunks:
+            for entry in chunks:
                 found = CHUNK.match(entry.name)
                 if found:
                     count, steps = count + 1, steps + int(found[2])
                     names.append(found[1])
-    except OSError:
+    except (OSError, ValueError):
         return Chunks()
     return Chunks(count, steps, min(names, default=""), max(names, default=""))
 
@@ -73,12 +81,16 @@ def action_repeat(root: Path) -> int | None:
 @functools.lru_cache(maxsize=1024)
 def _read_repeat(path: Path, written: float | None) -> int | None:
     """Reads a config once for each time it was written: parsing costs more than a whole look at a run."""
-    try:
-        config: Any = yaml.safe_load(path.read_text(encoding="utf-8"))
-        suite = str(config["task"]).split("_", 1)[0]
-        return int(config["env"][suite]["repeat"])
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, KeyError, TypeError, ValueError):
+    content = read_file(path, CONFIG_BYTES)
+    if isinstance(content, Unreadable) or b"<<" in content:  # merged mappings may unfold without end
         return None
+    try:
+        config: Any = yaml.safe_load(content)
+        suite = config["task"].split("_", 1)[0]
+        repeat = step_count(config["env"][suite]["repeat"])
+    except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
+        return None
+    return repeat or None
 
 
 class EmbodiedAdapter(FolderAdapter):
@@ -90,9 +102,9 @@ class EmbodiedAdapter(FolderAdapter):
         """Replay chunks say how far it is; the metrics' step only corroborates."""
         chunks = read_chunks(run.root / "replay")
         seen = read_chunks(run.root / "eval_replay")
-        rows = last_rows(run.metrics)
+        rows = last_rows(run.metrics, TAIL_BYTES)
         repeat = action_repeat(run.root)
-        logged = int(newest(rows, "step")) // (repeat or 1)
+        logged = newest_step(rows, "step") // (repeat or 1)
         # Logged steps count simulator steps: without a known repeat they are taken only where no chunk tells better.
         steps = max(chunks.agent_steps, logged) if repeat or not chunks.count else chunks.agent_steps
         if not steps:
@@ -112,15 +124,17 @@ class EmbodiedAdapter(FolderAdapter):
         if weights is None:
             return 0
         kept = 0
-        for path in (run.root / "replay").glob("*.npz"):
-            found = CHUNK.match(path.name)
-            if found and (modified(path) or math.inf) <= weights.modified_unix_seconds:
+        for entry in entries(run.root / "replay"):
+            found = CHUNK.match(entry.name)
+            if found and (modified(Path(entry.path)) or math.inf) <= weights.modified_unix_seconds:
                 kept += int(found[2])
         return kept
 
-    def prove_training(self, run: RunFolder, agent_steps: int, output: Path | None = None) -> TrainProof | str:
+    def prove_training(
+        self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None
+    ) -> TrainProof | str:
         """Steps by replay and metrics, updates by metrics, and a checkpoint written at the end of the run."""
-        if not run.root.is_dir():
+        if not os.path.isdir(run.root):
             return "the folder is not there"
         rows = last_rows(run.metrics, WHOLE_BYTES)
         reached = self.read(run).agent_steps
@@ -145,13 +159,14 @@ def _logged_at_most(rows: list[dict[str, object]]) -> int:
 
     Replay chunks alone would count twice what a resumed run did again.
     """
-    steps = [int(value) for row in rows if (value := number(row.get("step"))) is not None]
+    steps = [value for row in rows if (value := step_count(row.get("step"))) is not None]
     longest = max((after - before for before, after in itertools.pairwise(steps)), default=0)
-    return int(newest(rows, "step")) + max(0, longest)
+    return newest_step(rows, "step") + max(0, longest)
 
 
 def _span(run: RunFolder) -> tuple[float, float]:
     """When the run began and when it last wrote, by the times of its replay, its metrics and its config."""
-    paths = [run.metrics, run.root / "config.yaml", *(run.root / "replay").glob("*.npz")]
+    chunks = [Path(entry.path) for entry in entries(run.root / "replay") if entry.name.endswith(".npz")]
+    paths = [run.metrics, run.root / "config.yaml", *chunks]
     times = [time for path in paths if (time := modified(path)) is not None]
     return (min(times), max(times)) if times else (0.0, 0.0)

@@ -1,10 +1,11 @@
 """Generic JSON lines with a step in each row, as many trainers write them."""
 
-import json
+import os
 import re
 from pathlib import Path
 
-from dreamproof.base.files import read_tail
+from dreamproof.base.lines import last_rows
+from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import (
@@ -12,12 +13,14 @@ from dreamproof.study.adapters.api import (
     Reading,
     Series,
     modified,
+    newest_file,
     newest_weights,
     not_finite,
     oldest_time,
+    prove_by_weights,
     size_of,
+    step_count,
     steps_when_written,
-    written_at_end,
 )
 from dreamproof.study.adapters.native import series_of_rows
 
@@ -36,23 +39,9 @@ Row = dict[str, object]
 
 def rows_file(run: RunFolder) -> Path | None:
     """metrics.jsonl, or the newest *.jsonl of the folder."""
-    if run.metrics.exists():
+    if os.path.exists(run.metrics):
         return run.metrics
-    found = [(modified(path) or 0.0, path) for path in run.root.glob("*.jsonl")]
-    return max(found)[1] if found else None
-
-
-def last_rows(path: Path, limit_bytes: int = TAIL_BYTES) -> list[Row]:
-    """Whole JSON objects at the end of a file, oldest first."""
-    rows = []
-    for line in read_tail(path, limit_bytes).split("\n"):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(row, dict):
-            rows.append(row)
-    return rows
+    return newest_file(run.root, ".jsonl")
 
 
 def number(value: object) -> float | None:
@@ -62,21 +51,21 @@ def number(value: object) -> float | None:
 
 def step_key(rows: list[Row]) -> str | None:
     """The key that counts steps in these rows."""
-    return next((key for key in STEP_KEYS if any(number(row.get(key)) is not None for row in rows)), None)
+    return next((key for key in STEP_KEYS if any(step_count(row.get(key)) is not None for row in rows)), None)
 
 
-def newest(rows: list[Row], key: str) -> float:
+def newest_step(rows: list[Row], key: str) -> int:
     """The last value of a key; 0 where it never stands. Not the highest: a resumed run counts from lower again."""
-    return next((value for row in reversed(rows) if (value := number(row.get(key))) is not None), 0.0)
+    return next((value for row in reversed(rows) if (value := step_count(row.get(key))) is not None), 0)
 
 
 def updates_seen(rows: list[Row]) -> int:
     """Updates that the rows count; else the rows that hold a loss or a gradient, which is a lower bound."""
     counted = [
-        value for row in rows for key in row if UPDATE_KEY.search(key) and (value := number(row[key])) is not None
+        value for row in rows for key in row if UPDATE_KEY.search(key) and (value := step_count(row[key])) is not None
     ]
     if counted:
-        return int(max(counted))
+        return max(counted)
     return sum(any(TRAINING_KEY.search(key) and number(row[key]) is not None for key in row) for row in rows)
 
 
@@ -98,13 +87,13 @@ class JsonlAdapter(FolderAdapter):
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """The last row's step, and the time of the newest checkpoint."""
         path = rows_file(run)
-        rows = last_rows(path) if path is not None else []
+        rows = last_rows(path, TAIL_BYTES) if path is not None else []
         key = step_key(rows)
         weights = newest_weights(run.root)
         counters: dict[str, float] = {"checkpoint_time": weights.modified_unix_seconds} if weights else {}
         if key is None:
             return Reading(counters=counters)
-        steps = int(newest(rows, key))
+        steps = newest_step(rows, key)
         counters |= {"agent_steps": steps, "rows_bytes": size_of(path) if path is not None else 0}
         return Reading(steps, None, "train", counters)
 
@@ -115,7 +104,9 @@ class JsonlAdapter(FolderAdapter):
             return 0
         return steps_when_written(newest_weights(run.root), self.read(run).agent_steps, *_span(run, path))
 
-    def prove_training(self, run: RunFolder, agent_steps: int, output: Path | None = None) -> TrainProof | str:
+    def prove_training(
+        self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None
+    ) -> TrainProof | str:
         """Steps reached, an update seen, finite values, and a checkpoint written at the end."""
         path = rows_file(run)
         if path is None:
@@ -123,10 +114,10 @@ class JsonlAdapter(FolderAdapter):
         rows = last_rows(path, WHOLE_BYTES)
         key = step_key(rows)
         if key is None:
-            return f"{path.name} holds no row with a step ({', '.join(STEP_KEYS[:4])}, …)"
-        reached = int(newest(rows, key))
+            return f"{printable(path.name)} holds no row with a step ({', '.join(STEP_KEYS[:4])}, …)"
+        reached = newest_step(rows, key)
         if reached < agent_steps:
-            return f"{path.name} ends at {reached:,} of {agent_steps:,} agent steps"
+            return f"{printable(path.name)} ends at {reached:,} of {agent_steps:,} agent steps"
         return prove_by_rows(run, rows, reached, _span(run, path))
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
@@ -151,10 +142,4 @@ def prove_by_rows(run: RunFolder, rows: list[Row], reached: int, span: tuple[flo
     fault = not_finite(last_training_values(rows))
     if fault is not None:
         return fault
-    weights = newest_weights(run.root)
-    if weights is None:
-        return "no checkpoint file"
-    early = written_at_end(weights, *span)
-    if early is not None:
-        return early
-    return TrainProof(reached, updates, weights.hash(), weights.path.relative_to(run.root).as_posix())
+    return prove_by_weights(run, reached, updates, span)

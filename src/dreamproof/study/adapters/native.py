@@ -2,13 +2,14 @@
 
 from pathlib import Path
 
+from dreamproof.base.files import Unreadable
 from dreamproof.base.lines import read_rows
 from dreamproof.runs.layout import RunFolder
-from dreamproof.runs.reader import TrainProof, checkpoint_fault, newest_good_checkpoint, prove_training, read_heartbeat
-from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, modified
+from dreamproof.runs.reader import TrainProof, checkpoint_fault, load_heartbeat, newest_good_checkpoint, prove_training
+from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, modified, step_count, worth_naming
 
 # While these last no step is made: a beat, written by the loop that works, is the only sign.
-BEATING_PHASES = ("evaluate", "save")
+BEATING_PHASES = ("start", "evaluate", "save")
 
 
 class NativeAdapter(FolderAdapter):
@@ -20,13 +21,14 @@ class NativeAdapter(FolderAdapter):
         """How far training is. A beat alone is no progress: a thread may beat for a loop that hangs."""
         folders = run.checkpoint_folders()
         kept = folders[-1].agent_steps if folders else 0
-        beat = read_heartbeat(run)
-        if beat is None:
-            return Reading(agent_steps=kept, counters={"checkpoint": kept})
+        beat = load_heartbeat(run)
+        if isinstance(beat, Unreadable):
+            return Reading(agent_steps=kept, counters={"checkpoint": kept}, fault=worth_naming(beat))
         counters: dict[str, float] = {
             "agent_steps": beat.agent_steps,
             "gradient_steps": beat.gradient_steps,
             "checkpoint": kept,
+            "compiles": beat.compiles,
         }
         if beat.phase in BEATING_PHASES:
             counters["beat"] = beat.beat
@@ -44,9 +46,11 @@ class NativeAdapter(FolderAdapter):
                 return modified(folder.record)
         return None
 
-    def prove_training(self, run: RunFolder, agent_steps: int, output: Path | None = None) -> TrainProof | str:
-        """The proof by the last checkpoint's record and the hash of its files."""
-        return prove_training(run, agent_steps)
+    def prove_training(
+        self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None
+    ) -> TrainProof | str:
+        """The proof by the record of a checkpoint and the hash of its files."""
+        return prove_training(run, agent_steps, task=task)
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number in metrics.jsonl over agent steps."""
@@ -57,8 +61,8 @@ def series_of_rows(rows: list[dict[str, object]], step_key: str, scale: float = 
     """Numbers of JSON rows over `step_key`, multiplied by `scale`; rows without it are left out."""
     series: Series = {}
     for row in rows:
-        step = row.get(step_key)
-        if not isinstance(step, int | float) or isinstance(step, bool):
+        step = step_count(row.get(step_key))
+        if step is None:
             continue
         for name, value in row.items():
             if name != step_key and isinstance(value, int | float) and not isinstance(value, bool):

@@ -6,6 +6,10 @@ from typing import Any, Protocol
 
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.records import ExitRecord
+from dreamproof.study.liveness import Activity
+
+ATTEMPT_VARIABLE = "DREAMPROOF_ATTEMPT"
+"""Set in every process of an attempt, so that what outlives its parents is still known."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,8 @@ class Order:
     """How long its keeper goes on without reading its lease; None where no lease is needed."""
     request_bytes: int | None = None
     """Host memory to ask a cluster for, where it differs from what is declared."""
+    locks: list[str] = field(default_factory=list)
+    """Files that the attempt locks for as long as any of its processes lives: one per cell."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +76,8 @@ class Sighting:
     """The attempt that goes on in the same place, already ordered."""
     facts: dict[str, Any] = field(default_factory=dict)
     """What only this backend knows, e.g. the words of a scheduler."""
+    unseen: str | None = None
+    """Why a running attempt cannot be seen from here, e.g. because another container runs it."""
 
 
 class Backend(Protocol):
@@ -83,6 +91,9 @@ class Backend(Protocol):
 
     def stop(self, folder: AttemptFolder, reason: str, grace_seconds: float) -> None:
         """Asks the attempt to save and end; what has not ended after the grace is killed."""
+
+    def activity(self, folder: AttemptFolder) -> Activity | None:
+        """What all processes of a running attempt use; None where that cannot be known from here."""
 
     def wait(self, seconds: float) -> None:
         """Sleeps, and wakes early when an attempt may have ended."""

@@ -3,25 +3,43 @@
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from dreamproof.base.files import read_json, write_json
+from dreamproof.base.files import open_own_file, read_json, write_json
+from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study.backends.api import Presence, Sighting
-from dreamproof.study.processes import Identity, ProcessFacts, boot_id, is_alive, process_facts, signal_group
-from dreamproof.study.shim import CANNOT_START, claim
+from dreamproof.study import machine, memory_group
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Presence, Sighting
+from dreamproof.study.gpus import VISIBLE
+from dreamproof.study.liveness import Activity
+from dreamproof.study.processes import (
+    Identity,
+    ProcessFacts,
+    boot_id,
+    cpu_and_io,
+    family,
+    is_alive,
+    is_runnable,
+    marked,
+    process_facts,
+    signal_group,
+)
+from dreamproof.study.shim import CANNOT_START, claim, place_of
 
 SHIM_START_SECONDS = 3.0
 OWN_SHIM_START_SECONDS = 60.0
 SILENT_CLAIM_SECONDS = 120.0
+STOPPED_SHIM_SECONDS = 5.0
 PACKAGE_PARENT = Path(__file__).parents[3]
 
 
@@ -37,13 +55,18 @@ class _Known:
     heard: Identity | None = None
     pidfd: int | None = None
     void: bool = False
+    place: int | None = None
+    shim_stopped_since: float | None = None
+    left: list[Identity] = field(default_factory=list)
+    """Processes that outlive both the shim and the command."""
 
 
 class LocalBackend:
     """Starts shims, finds those that an earlier supervisor started, and hears of deaths through pidfds."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic, from_lost_host: bool = False) -> None:
         self._monotonic = monotonic
+        self._from_lost_host = from_lost_host
         self._boot = boot_id()
         self._known: dict[Path, _Known] = {}
         self._ending: list[subprocess.Popen[bytes]] = []
@@ -51,7 +74,7 @@ class LocalBackend:
 
     def start(self, folder: AttemptFolder) -> None:
         """Starts the shim in a session of its own; its own complaints go into the attempt's output."""
-        with folder.output.open("ab") as output:
+        with os.fdopen(open_own_file(folder.output, os.O_WRONLY | os.O_APPEND), "ab") as output:
             self._remember(folder).popen = subprocess.Popen(
                 [sys.executable, "-m", "dreamproof.study.shim", str(folder.root)],
                 stdin=subprocess.DEVNULL,
@@ -67,24 +90,97 @@ class LocalBackend:
         self._identify(folder, known)
         if known.shim is None:
             return self._look_before_shim(folder, known)
-        if known.shim.boot_id != self._boot:
-            return self._look_when_gone(folder, known, machine_restarted=True)
+        if _is_copy(folder, known):
+            return self._look_when_gone(folder, known)  # the processes belong to the study this one is a copy of
+        if not known.shim.is_visible:
+            return self._look_elsewhere(folder, known, known.shim)
         shim, child = self._facts(known.shim), self._facts(known.child)
-        if shim is not None and child is None and known.child is not None:
+        if shim is None or child is None:
             self._identify(folder, known, again=True)  # the next command of the order may have begun
-            child = self._facts(known.child)
-        if folder.exit.exists() or (shim is None and child is None):
+            shim, child = self._facts(known.shim), self._facts(known.child)
+        if folder.exit.exists():
             return self._look_when_gone(folder, known)
+        if shim is None and child is None:
+            return self._look_at_leftovers(folder, known)
         self._listen(known, known.shim if shim is not None else known.child)
-        if shim is None and known.kill_at is not None and self._monotonic() >= known.kill_at and known.child:
-            signal_group(known.child, signal.SIGKILL)
+        self._continue_shim(known, shim, child)
+        if shim is None:
+            self._kill_if_due(folder, known)
         if child is None or known.child is None:
             return Sighting(Presence.RUNNING)
-        return Sighting(
-            Presence.RUNNING,
-            process_state=child.state,
-            cpu_seconds=child.cpu_seconds,
-            process_id=known.child.process_id,
+        return _running(known.child, child)
+
+    def _look_elsewhere(self, folder: AttemptFolder, known: _Known, shim: Identity) -> Sighting:
+        """An attempt of another boot, machine or container: over where that is certain, running as long as it may."""
+        same_boot = shim.boot_id == self._boot
+        another_machine = not same_boot and shim.host not in ("", socket.gethostname())
+        if folder.exit.exists() or self._from_lost_host:
+            return self._look_when_gone(folder, known, machine_restarted=not same_boot)
+        if another_machine:
+            return Sighting(Presence.RUNNING, unseen=f"it was started on {shim.host}, which cannot be seen from here")
+        if same_boot and is_held(folder):
+            return Sighting(Presence.RUNNING, unseen=f"another container ({shim.host}) runs it")
+        return self._look_when_gone(folder, known, machine_restarted=not same_boot)
+
+    def _look_at_leftovers(self, folder: AttemptFolder, known: _Known) -> Sighting:
+        """Shim and command are gone; a wrapper may have left the trainer itself, which still works on the cell."""
+        known.left = [one for pid in self._marked(folder) if (one := Identity.of(pid)) is not None]
+        for process in known.left:
+            facts = self._facts(process)
+            if facts is not None:
+                self._listen(known, process)
+                self._kill_if_due(folder, known)
+                return _running(process, facts)
+        if is_held(folder):
+            return Sighting(Presence.RUNNING, unseen="a process that cannot be seen from here holds its lock")
+        return self._look_when_gone(folder, known)
+
+    def _continue_shim(self, known: _Known, shim: ProcessFacts | None, child: ProcessFacts | None) -> None:
+        """A shim that somebody stopped holds its slot for nothing once its command is over, so it is continued."""
+        if shim is None or shim.state != "T" or known.shim is None or child is not None:
+            known.shim_stopped_since = None
+            return
+        since = known.shim_stopped_since = known.shim_stopped_since or self._monotonic()
+        if self._monotonic() - since >= STOPPED_SHIM_SECONDS:
+            with suppress(ProcessLookupError):
+                os.kill(known.shim.process_id, signal.SIGCONT)
+
+    def _kill_if_due(self, folder: AttemptFolder, known: _Known) -> None:
+        if known.kill_at is not None and self._monotonic() >= known.kill_at:
+            self._signal_all(folder, known, signal.SIGKILL)
+
+    def _signal_all(self, folder: AttemptFolder, known: _Known, number: int) -> None:
+        """Signals a command without a shim: its process group, and what left the group, one by one."""
+        group = known.child.process_id if known.child is not None and self._facts(known.child) is not None else None
+        if group is not None and known.child is not None:
+            signal_group(known.child, number)
+        for process_id in self._marked(folder):
+            with suppress(ProcessLookupError, PermissionError):
+                if os.getpgid(process_id) != group:
+                    os.kill(process_id, number)
+
+    def _marked(self, folder: AttemptFolder) -> list[int]:
+        token = _order(folder).get("environment", {}).get(ATTEMPT_VARIABLE)
+        return marked(ATTEMPT_VARIABLE, token) if isinstance(token, str) else []
+
+    def activity(self, folder: AttemptFolder) -> Activity | None:
+        """What all processes of a running attempt use."""
+        known = self._remember(folder)
+        leader = known.child if self._facts(known.child) is not None else None
+        members = [one.process_id for one in known.left] or ([leader.process_id] if leader is not None else [])
+        if not members:
+            return None
+        members += [below for process_id in members for below in family(process_id)]
+        used = [cpu_and_io(process_id) for process_id in members]
+        visible = _order(folder).get("environment", {}).get(VISIBLE, os.environ.get(VISIBLE))
+        return Activity(
+            sum(cpu for cpu, _ in used),
+            sum(moved for _, moved in used),
+            any(map(is_runnable, members)),
+            machine.any_gpu_is_busy(visible),
+            machine.cpu_seconds_used(),
+            machine.usable_cores(),
+            machine.stalled_share(),
         )
 
     def _look_before_shim(self, folder: AttemptFolder, known: _Known) -> Sighting:
@@ -101,24 +197,29 @@ class LocalBackend:
     def _look_when_gone(self, folder: AttemptFolder, known: _Known, machine_restarted: bool = False) -> Sighting:
         """The exit record appears just before the shim ends, so this look settles it."""
         record = read_exit(folder.exit) or _failure(folder)
+        if known.shim is not None and not folder.exit.exists():
+            memory_group.remove_left(folder.root.name, known.shim.process_id)
         self._forget(folder, known)
         if record is not None:
             return Sighting(Presence.ENDED, record)
         return Sighting(Presence.LOST, machine_restarted=machine_restarted)
 
     def stop(self, folder: AttemptFolder, reason: str, grace_seconds: float) -> None:
-        """Leaves the reason for the shim and signals it; without a shim, signals the child's group itself."""
+        """Leaves the reason for the shim and signals it; without a shim, signals what is left of the attempt itself."""
         known = self._remember(folder)
-        self._identify(folder, known)
+        self._identify(folder, known, again=True)
         if not folder.stop.exists():
             write_json(folder.stop, {"reason": reason, "grace_seconds": grace_seconds}, durable=False)
+        if _is_copy(folder, known):
+            return
         if known.shim is not None and self._facts(known.shim) is not None:
-            with suppress(ProcessLookupError):
-                os.kill(known.shim.process_id, signal.SIGTERM)
-        elif known.child is not None and self._facts(known.child) is not None and known.kill_at is None:
+            for number in (signal.SIGTERM, signal.SIGCONT):
+                with suppress(ProcessLookupError):
+                    os.kill(known.shim.process_id, number)
+        elif known.kill_at is None:
             known.kill_at = self._monotonic() + grace_seconds
-            signal_group(known.child, signal.SIGTERM)
-            signal_group(known.child, signal.SIGCONT)
+            self._signal_all(folder, known, signal.SIGTERM)
+            self._signal_all(folder, known, signal.SIGCONT)
 
     def wait(self, seconds: float) -> None:
         """Sleeps; the death of a shim or of an orphaned child ends the sleep."""
@@ -149,6 +250,7 @@ class LocalBackend:
             known.void = "void" in value
             known.shim = Identity.read(value.get("shim"))
             known.child = Identity.read(value.get("child"))
+            known.place = value["place"] if isinstance(value.get("place"), int) else None
 
     def _listen(self, known: _Known, process: Identity | None) -> None:
         if process is None or known.heard == process:
@@ -176,11 +278,46 @@ class LocalBackend:
 
 
 def is_gone(folder: AttemptFolder) -> bool:
-    """Whether an attempt began here and neither its shim nor its child lives, for readers without a supervisor."""
+    """Whether an attempt began and nothing of it lives, for readers without a supervisor."""
     value = read_json(folder.shim)
     if not isinstance(value, dict):
         return False
+    if value.get("place") not in (None, _inode(folder)):
+        return True  # a copy: whatever lives belongs to the original
+    if is_held(folder):
+        return False
     return not any(is_alive(Identity.read(value.get(who))) for who in ("shim", "child"))
+
+
+def is_held(folder: AttemptFolder) -> bool:
+    """Whether a living process holds the lock of one of the attempt's cells."""
+    return any(is_locked(Path(name)) for name in _order(folder).get("locks", []))
+
+
+def _is_copy(folder: AttemptFolder, known: _Known) -> bool:
+    """Whether the attempt's folder is a copy of the one in which its processes work."""
+    return known.place not in (None, _inode(folder))
+
+
+def _inode(folder: AttemptFolder) -> int | None:
+    try:
+        return place_of(folder)
+    except OSError:
+        return None
+
+
+def _order(folder: AttemptFolder) -> dict[str, Any]:
+    value = read_json(folder.order)
+    return value if isinstance(value, dict) else {}
+
+
+def _running(process: Identity, facts: ProcessFacts) -> Sighting:
+    return Sighting(
+        Presence.RUNNING,
+        process_state=facts.state,
+        cpu_seconds=facts.cpu_seconds,
+        process_id=process.process_id,
+    )
 
 
 def _failure(folder: AttemptFolder) -> ExitRecord | None:

@@ -25,6 +25,7 @@ from dreamproof.study.backends.slurm_node import (
 from dreamproof.study.backends.slurm_queue import WAITING_STATES, JobTable, placement, write_snapshot
 from dreamproof.study.backends.slurm_script import Submission, script_text
 from dreamproof.study.diagnose import SlurmEvidence
+from dreamproof.study.liveness import Activity
 from dreamproof.study.processes import Identity, boot_id, process_facts
 from dreamproof.study.shim import claim
 
@@ -128,6 +129,10 @@ class SlurmBackend:
             self._cancel(known)
         elif known.cancel_at is None:
             known.cancel_at = self._monotonic() + grace_seconds + SETTLING_SECONDS
+
+    def activity(self, folder: AttemptFolder) -> Activity | None:
+        """Unknown: the processes run on another machine."""
+        return None
 
     def wait(self, seconds: float) -> None:
         """Hands in what was started, sends what is to be sent, and sleeps; a shared disk wakes nobody."""

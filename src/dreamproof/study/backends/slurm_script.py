@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from dreamproof.base.errors import BadInput
 from dreamproof.settings.study import Slurm
 
 PACKAGE_PARENT = Path(__file__).parents[3]
@@ -57,6 +58,11 @@ def script_text(settings: Slurm, submission: Submission) -> str:
         "mem": memory_words(submission.memory_bytes),
         "time": submission.time_limit,
     }
+    for name, value in options.items():
+        if value is not None and not value.isprintable():
+            raise BadInput(
+                f"sbatch --{name}={value!r} holds a line break or a control character", "dreamproof plan STUDY"
+            )
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH --{name}={_quoted(value)}" for name, value in options.items() if value is not None]
     if settings.signal_seconds_before_limit:
@@ -78,4 +84,8 @@ def script_text(settings: Slurm, submission: Submission) -> str:
 
 
 def _quoted(value: str) -> str:
-    return value if re.fullmatch(r"[\w./%:@,+=&|*\[\]-]+", value) else '"' + value.replace('"', '\\"') + '"'
+    return (
+        value
+        if re.fullmatch(r"[\w./%:@,+=&|*\[\]-]+", value)
+        else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+    )

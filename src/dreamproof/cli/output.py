@@ -1,0 +1,57 @@
+"""Standard output that may go away (a closed pipe or terminal) without ending the verb or changing its exit code."""
+
+import errno
+import os
+import sys
+from typing import Any, TextIO
+
+GONE = (errno.EPIPE, errno.EIO)
+
+
+class Output:
+    """Passes everything on to a stream; once nobody reads it any more, what is written is dropped."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.gone = False
+
+    def write(self, text: str) -> int:
+        """Writes, or drops what nobody can read."""
+        self._guarded(lambda: self._stream.write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flushes what was written."""
+        self._guarded(self._stream.flush)
+
+    def _guarded(self, act: Any) -> None:
+        if self.gone:
+            return
+        try:
+            act()
+        except UnicodeEncodeError:
+            raise
+        except (OSError, ValueError) as error:  # ValueError: the stream was closed
+            if isinstance(error, OSError) and error.errno not in GONE:
+                raise
+            self.gone = True
+            _discard(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _discard(stream: TextIO) -> None:
+    """Lets what is still buffered go nowhere: the interpreter flushes once more when it ends."""
+    try:
+        target = stream.fileno()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, target)
+        os.close(nowhere)
+    except (OSError, ValueError):
+        return
+
+
+def is_gone() -> bool:
+    """Whether nobody reads the standard output any more."""
+    return isinstance(sys.stdout, Output) and sys.stdout.gone

@@ -1,0 +1,382 @@
+"""One cell is never worked on by two processes: wrappers, killed shims, containers, hosts, copies."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.small_study import declare
+
+from dreamproof.base.files import read_json, write_json
+from dreamproof.base.locks import is_locked
+from dreamproof.runs.layout import AttemptFolder
+from dreamproof.study import memory_group
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sighting
+from dreamproof.study.backends.local import LocalBackend
+from dreamproof.study.lease import Lease, living_holder
+from dreamproof.study.processes import Identity, is_alive, marked
+
+PATIENCE_SECONDS = 120.0
+PATIENT = "import signal, sys, time\nprint('ready', flush=True)\n"
+SAVES = (
+    PATIENT + "def save(*_):\n    time.sleep(1.0)\n    open('saved', 'w').write('x')\n    sys.exit(0)\n"
+    "signal.signal(signal.SIGTERM, save)\ntime.sleep(300)\n"
+)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def backend() -> Iterator[LocalBackend]:
+    made = LocalBackend()
+    yield made
+    made.close()
+
+
+def order(folder: Path, *commands: list[str], name: str = "a000001", **more: Any) -> AttemptFolder:
+    attempt = AttemptFolder(folder / name)
+    attempt.root.mkdir(parents=True)
+    token = {ATTEMPT_VARIABLE: f"{name}-{folder}"}
+    made = Order(
+        name, list(commands), token, str(folder), {}, stop_grace_seconds=60.0, **more, locks=[str(folder / "cell.lock")]
+    )
+    write_json(attempt.order, asdict(made))
+    return attempt
+
+
+def script(folder: Path, text: str) -> str:
+    path = folder / "trainer.py"
+    path.write_text(text)
+    return f"{sys.executable} {path}"
+
+
+def is_ready(attempt: AttemptFolder, times: int = 1) -> bool:
+    return attempt.output.exists() and attempt.output.read_text().count("ready") >= times
+
+
+def end_of(backend: LocalBackend, attempt: AttemptFolder) -> Sighting:
+    until(lambda: backend.look(attempt).presence in (Presence.ENDED, Presence.LOST))
+    return LocalBackend().look(attempt)
+
+
+def shim_of(attempt: AttemptFolder) -> Identity:
+    found = Identity.read((read_json(attempt.shim) or {}).get("shim"))
+    assert found is not None
+    return found
+
+
+def child_of(attempt: AttemptFolder) -> Identity:
+    found = Identity.read((read_json(attempt.shim) or {}).get("child"))
+    assert found is not None
+    return found
+
+
+def kill(process: Identity) -> None:
+    os.kill(process.process_id, signal.SIGKILL)
+    until(lambda: not is_alive(process))
+
+
+WRAPPERS = {
+    "bash": lambda command: ["bash", "-c", f"{command}; exit $?"],
+    "two shells": lambda command: ["bash", "-c", f"bash -c '{command}; true'; exit $?"],
+    "own session": lambda command: ["bash", "-c", f"setsid {command} & wait; exit $?"],
+    "python": lambda command: [
+        sys.executable,
+        "-c",
+        f"import subprocess, sys; sys.exit(subprocess.run({command.split()!r}).returncode)",
+    ],
+}
+
+
+@pytest.mark.parametrize("wrapper", sorted(WRAPPERS))
+def test_a_stop_gives_the_trainer_behind_a_wrapper_time_to_save(
+    wrapper: str, backend: LocalBackend, tmp_path: Path
+) -> None:
+    attempt = order(tmp_path, WRAPPERS[wrapper](script(tmp_path, SAVES)))
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
+    backend.stop(attempt, "stop by a test", 60.0)
+    assert end_of(backend, attempt).presence is Presence.ENDED
+    assert (tmp_path / "saved").exists()
+    assert not is_locked(tmp_path / "cell.lock")
+
+
+def test_what_ignores_a_stop_behind_a_wrapper_is_killed_after_the_grace(backend: LocalBackend, tmp_path: Path) -> None:
+    deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
+    attempt = order(tmp_path, WRAPPERS["bash"](script(tmp_path, deaf + "time.sleep(600)\n")))
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
+    backend.stop(attempt, "stop by a test", 0.5)
+    assert end_of(backend, attempt).presence is Presence.ENDED
+    assert marked(ATTEMPT_VARIABLE, f"a000001-{tmp_path}") == []
+
+
+@pytest.mark.parametrize("wrapper", ["bash", "python", "own session"])
+def test_a_trainer_that_outlives_shim_and_wrapper_keeps_its_cell_and_can_be_stopped(
+    wrapper: str, backend: LocalBackend, tmp_path: Path
+) -> None:
+    attempt = order(tmp_path, WRAPPERS[wrapper](script(tmp_path, SAVES)))
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
+    kill(shim_of(attempt))
+    kill(child_of(attempt))
+    fresh = LocalBackend()
+    sighting = fresh.look(attempt)
+    assert sighting.presence is Presence.RUNNING and sighting.process_id is not None
+    activity = fresh.activity(attempt)
+    assert activity is not None and activity.cpu_seconds >= 0.0
+    fresh.stop(attempt, "stop by a test", 60.0)
+    until(lambda: fresh.look(attempt).presence is Presence.LOST)
+    assert (tmp_path / "saved").exists()
+    fresh.close()
+
+
+def test_a_second_attempt_at_a_cell_that_is_worked_on_does_not_start(backend: LocalBackend, tmp_path: Path) -> None:
+    first = order(tmp_path, WRAPPERS["bash"](script(tmp_path, SAVES)))
+    backend.start(first)
+    until(lambda: backend.look(first).presence is Presence.RUNNING and is_ready(first))
+    kill(shim_of(first))
+    kill(child_of(first))
+    second = order(tmp_path, [sys.executable, "-c", "open('twice', 'w')"], name="a000002")
+    backend.start(second)
+    sighting = end_of(backend, second)
+    assert sighting.exit is not None and "fenced: " in str(sighting.exit.asked_to_stop)
+    assert "another process works on this cell" in str(sighting.exit.asked_to_stop)
+    assert not (tmp_path / "twice").exists()
+    backend.stop(first, "stop", 30.0)
+    until(lambda: backend.look(first).presence is Presence.LOST)
+
+
+def test_the_second_command_of_an_order_is_known_where_the_shim_dies_as_it_starts(tmp_path: Path) -> None:
+    """An evaluation with two conditions: a supervisor that saw only the first command must look again."""
+    backend = LocalBackend()
+    first = [sys.executable, "-c", PATIENT + "import os\nwhile not os.path.exists('go'): time.sleep(0.02)\n"]
+    attempt = order(tmp_path, first, [sys.executable, "-c", PATIENT + "time.sleep(300)"])
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    before = child_of(attempt)
+    (tmp_path / "go").touch()
+    until(lambda: is_ready(attempt, 2) and child_of(attempt) != before)
+    kill(shim_of(attempt))
+    sighting = backend.look(attempt)
+    assert sighting.presence is Presence.RUNNING
+    assert sighting.process_id == child_of(attempt).process_id
+    backend.stop(attempt, "stop", 10.0)
+    until(lambda: backend.look(attempt).presence is Presence.LOST)
+    backend.close()
+
+
+def test_a_stopped_shim_holds_nothing(backend: LocalBackend, tmp_path: Path) -> None:
+    attempt = order(
+        tmp_path, [sys.executable, "-c", PATIENT + "import os\nwhile not os.path.exists('go'): time.sleep(0.02)\n"]
+    )
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    os.kill(shim_of(attempt).process_id, signal.SIGSTOP)
+    (tmp_path / "go").touch()
+    assert end_of(backend, attempt).presence is Presence.ENDED
+
+
+def test_a_killed_shim_leaves_no_memory_group_behind(backend: LocalBackend, tmp_path: Path) -> None:
+    own = memory_group.find_own_group()
+    if memory_group.make_limited_group(own, "dreamproof-try", 1 << 24) is None:
+        pytest.skip("this user may not make a limited memory group")
+    memory_group.remove(Path(str(own)) / "dreamproof-try")
+    attempt = order(tmp_path, [sys.executable, "-c", PATIENT + "time.sleep(600)"], memory_limit_bytes=256 << 20)
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    shim, child = shim_of(attempt), child_of(attempt)
+    group = Path(str(own)) / memory_group.group_name("a000001", shim.process_id)
+    assert group.exists()
+    kill(shim)
+    kill(child)
+    until(lambda: LocalBackend().look(attempt).presence is Presence.LOST)
+    until(lambda: LocalBackend().look(attempt).presence is Presence.LOST and not group.exists())
+
+
+def test_a_stop_reaches_a_stopped_shim(backend: LocalBackend, tmp_path: Path) -> None:
+    attempt = order(tmp_path, [sys.executable, "-c", SAVES])
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    os.kill(shim_of(attempt).process_id, signal.SIGSTOP)
+    backend.stop(attempt, "stop", 30.0)
+    assert end_of(backend, attempt).presence is Presence.ENDED
+    assert (tmp_path / "saved").exists()
+
+
+def test_a_copy_of_an_attempt_never_touches_the_processes_of_the_original(
+    backend: LocalBackend, tmp_path: Path
+) -> None:
+    original = tmp_path / "original"
+    attempt = order(original, [sys.executable, "-c", SAVES])
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    shutil.copytree(original, tmp_path / "copy")
+    copy, other = AttemptFolder(tmp_path / "copy" / "a000001"), LocalBackend()
+    other.stop(copy, "stop of the copy", 1.0)
+    assert other.look(copy).presence is Presence.LOST
+    time.sleep(1.0)
+    assert backend.look(attempt).presence is Presence.RUNNING
+    assert not (original / "saved").exists()
+    backend.stop(attempt, "stop", 30.0)
+    end_of(backend, attempt)
+
+
+def test_a_moved_attempt_is_still_the_same(tmp_path: Path) -> None:
+    backend = LocalBackend()
+    attempt = order(tmp_path / "before", [sys.executable, "-c", PATIENT + "time.sleep(3)"])
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    (tmp_path / "before").rename(tmp_path / "after")
+    moved = AttemptFolder(tmp_path / "after" / "a000001")
+    assert LocalBackend().look(moved).presence is Presence.RUNNING
+    sighting = end_of(LocalBackend(), moved)
+    assert sighting.exit is not None and sighting.exit.exit_code == 0
+    assert not (tmp_path / "before").exists()
+    backend.close()
+
+
+def test_a_copied_lease_is_free_and_a_moved_one_is_not(tmp_path: Path) -> None:
+    lease = Lease(tmp_path / "lease.json")
+    lease.take()
+    assert living_holder(tmp_path / "lease.json") is not None
+    shutil.copy(tmp_path / "lease.json", tmp_path / "copy.json")
+    assert living_holder(tmp_path / "copy.json") is None
+    (tmp_path / "lease.json").rename(tmp_path / "moved.json")
+    assert living_holder(tmp_path / "moved.json") is not None
+    lease.release()
+
+
+def test_a_supervisor_that_leaves_attempts_running_keeps_its_machine_on_the_lease(tmp_path: Path) -> None:
+    lease = Lease(tmp_path / "lease.json")
+    lease.take()
+    lease.release(attempts_run_on=True)
+    value = read_json(tmp_path / "lease.json")
+    assert value["process_id"] == os.getpid()
+    value |= {"host": "another", "boot_id": "another"}
+    write_json(tmp_path / "lease.json", value | {"place": None})
+    assert living_holder(tmp_path / "lease.json") is not None, "it may still run there"
+
+
+def can_make_namespaces() -> bool:
+    words = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "true"]
+    return (
+        shutil.which("unshare") is not None and subprocess.run(words, capture_output=True, check=False).returncode == 0
+    )
+
+
+namespaces = pytest.mark.skipif(not can_make_namespaces(), reason="this user may not make namespaces")
+CLI = [sys.executable, "-m", "dreamproof.cli.main"]
+
+
+def in_container(name: str, *words: str) -> list[str]:
+    """A command in a pid namespace and under a host name of its own, as in a container on the same volume."""
+    command = f"hostname {name} && " + " ".join(map(str, words))
+    return ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "bash", "-c", command]
+
+
+def on_host(name: str, boot: Path, *words: str) -> list[str]:
+    """A command that sees another boot id and another host name, as on a second machine with the same disk."""
+    boot.write_text(f"{name}-boot\n")
+    script = f"hostname {name} && mount --bind {boot} /proc/sys/kernel/random/boot_id && " + " ".join(map(str, words))
+    return ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "bash", "-c", script]
+
+
+def slow_study(folder: Path) -> Path:
+    trainer = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "scripted_trainer.py"), "{run_dir}"]
+    trainer += ["--step-seconds", "0.5", "--save-every", "5"]
+    return declare(
+        folder, trainer={"command": trainer}, arms={"low": {"level": 1}}, seeds=1, conditions=[], agent_steps=2000
+    )
+
+
+def trainers(folder: Path) -> set[str]:
+    """Processes that have worked on the only cell."""
+    log = folder / "results" / "small" / "runs" / "low-seed0" / "steps.log"
+    return {line.split()[0] for line in log.read_text().splitlines()} if log.exists() else set()
+
+
+def steps(folder: Path) -> list[int]:
+    log = folder / "results" / "small" / "runs" / "low-seed0" / "steps.log"
+    return [int(line.split()[1]) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+@namespaces
+def test_two_containers_on_one_volume_never_train_one_cell_twice(tmp_path: Path) -> None:
+    """Container A's supervisor dies, its trainer lives: container B cannot see it, but the lock tells."""
+    file = slow_study(tmp_path)
+    first = subprocess.Popen(
+        in_container("box-a", *CLI, "run", str(file), "--no-check", "--plain", "; sleep 600"), stdout=subprocess.DEVNULL
+    )
+    try:
+        until(lambda: len(steps(tmp_path)) > 3)
+        lease = read_json(tmp_path / "results" / "small" / "lease.json")
+        refused = subprocess.run(
+            in_container("box-b", *CLI, "run", str(file), "--no-check", "--plain"),
+            capture_output=True,
+            timeout=100,
+            check=False,
+        )
+        assert refused.returncode == 5, refused.stderr
+        assert lease["host"] == "box-a"
+        inside = subprocess.run(["pgrep", "-f", f"cli.main run {file}"], capture_output=True, text=True, check=False)
+        for process_id in inside.stdout.split():
+            if Path(f"/proc/{process_id}/comm").read_text().strip().startswith("python"):
+                os.kill(int(process_id), signal.SIGKILL)
+        second = subprocess.Popen(
+            in_container("box-b", *CLI, "run", str(file), "--no-check", "--plain"), stdout=subprocess.PIPE, text=True
+        )
+        before = len(steps(tmp_path))
+        until(lambda: len(steps(tmp_path)) > before + 10)
+        assert len(trainers(tmp_path)) == 1, "the first trainer alone works on"
+        assert steps(tmp_path) == sorted(set(steps(tmp_path)))
+        second.kill()
+        second.wait()
+    finally:
+        first.kill()
+        first.wait()
+
+
+@namespaces
+def test_a_second_host_never_takes_a_study_whose_attempts_live_on_the_first(tmp_path: Path) -> None:
+    """A polite kill of the supervisor leaves its trainer running; the lease still names the first host."""
+    file = slow_study(tmp_path)
+    first = subprocess.Popen(
+        on_host("host-a", tmp_path / "boot-a", *CLI, "run", str(file), "--no-check", "--plain", "; sleep 600"),
+        stdout=subprocess.DEVNULL,
+    )
+    try:
+        until(lambda: len(steps(tmp_path)) > 3)
+        inside = subprocess.run(["pgrep", "-f", f"cli.main run {file}"], capture_output=True, text=True, check=False)
+        for process_id in inside.stdout.split():
+            if Path(f"/proc/{process_id}/comm").read_text().strip().startswith("python"):
+                os.kill(int(process_id), signal.SIGTERM)
+        ledger = tmp_path / "results" / "small" / "ledger.jsonl"
+        until(lambda: "supervisor_ended" in ledger.read_text())
+        refused = subprocess.run(
+            on_host("host-b", tmp_path / "boot-b", *CLI, "run", str(file), "--no-check", "--plain"),
+            capture_output=True,
+            timeout=100,
+            check=False,
+            text=True,
+        )
+        assert refused.returncode == 5, refused.stderr
+        assert "on host-a" in refused.stderr and "--from-lost-host" in refused.stderr
+        before = len(steps(tmp_path))
+        until(lambda: len(steps(tmp_path)) > before + 5)
+        assert len(trainers(tmp_path)) == 1
+    finally:
+        first.kill()
+        first.wait()

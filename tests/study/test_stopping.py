@@ -1,0 +1,128 @@
+"""A stop is acknowledged in every phase, a probe outlives its supervisor safely, a copy never touches its original."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from benchmarks.small_study import declare
+
+from dreamproof.base.files import read_json
+from dreamproof.runs.layout import AttemptFolder
+from dreamproof.study.processes import Identity, is_alive
+
+PATIENCE_SECONDS = 120.0
+SLOW_START = (
+    "import pathlib, sys, time\nrun = pathlib.Path(sys.argv[1])\n"
+    "(run / 'starts.log').open('a').write('x')\n(run.parent / f'starts-{run.name}.log').open('a').write('x')\n"
+    "time.sleep(600)\n"
+)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    end = time.monotonic() + PATIENCE_SECONDS
+    while not holds():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def cli(*words: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+
+
+def study_whose_probe_never_ends(folder: Path) -> Path:
+    script = folder / "trainer.py"
+    script.write_text(SLOW_START)
+    trainer = {"command": [sys.executable, str(script), "{run_dir}"]}
+    return declare(folder, trainer=trainer, conditions=[], arms={"low": {"level": 1}}, seeds=1)
+
+
+def probe_of(folder: Path) -> AttemptFolder:
+    return AttemptFolder(folder / "results" / "small" / "probes" / "low" / "attempt")
+
+
+def probe_process(folder: Path) -> Identity | None:
+    value = read_json(probe_of(folder).shim)
+    return Identity.read(value.get("child")) if isinstance(value, dict) else None
+
+
+def test_a_stop_during_the_preflight_ends_the_probe_and_starts_nothing(tmp_path: Path) -> None:
+    file = study_whose_probe_never_ends(tmp_path)
+    run = cli("run", file, "--plain")
+    until(lambda: probe_process(tmp_path) is not None)
+    probe = probe_process(tmp_path)
+    stop = cli("stop", file)
+    said, errors = stop.communicate(timeout=PATIENCE_SECONDS)
+    assert stop.returncode == 0, errors
+    assert "stopped" in said
+    _, errors = run.communicate(timeout=PATIENCE_SECONDS)
+    assert run.returncode == 130
+    assert "during the preflight; nothing was started" in errors
+    assert not is_alive(probe)
+    ledger = (tmp_path / "results" / "small" / "ledger.jsonl").read_text()
+    assert "stop_requested" in ledger and "attempt_started" not in ledger
+
+
+def test_a_probe_whose_supervisor_was_killed_is_ended_before_the_next_one_starts(tmp_path: Path) -> None:
+    file = study_whose_probe_never_ends(tmp_path)
+    run = cli("run", file, "--plain")
+    until(lambda: probe_process(tmp_path) is not None)
+    first = probe_process(tmp_path)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    assert is_alive(first), "the probe runs under a shim of its own"
+    again = cli("run", file, "--plain")
+    until(lambda: probe_process(tmp_path) not in (None, first))
+    assert not is_alive(first), "never two probes of one arm at a time"
+    os.killpg(again.pid, signal.SIGINT)
+    again.communicate(timeout=PATIENCE_SECONDS)
+    until(lambda: not is_alive(probe_process(tmp_path)))
+
+
+def slow_study(folder: Path) -> Path:
+    trainer = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "scripted_trainer.py"), "{run_dir}"]
+    trainer += ["--step-seconds", "0.2", "--save-every", "5"]
+    arms = {"low": {"level": 1}}
+    return declare(folder, trainer={"command": trainer}, arms=arms, seeds=1, conditions=[], agent_steps=3000)
+
+
+def steps(study: Path) -> int:
+    log = study / "runs" / "low-seed0" / "steps.log"
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def test_a_stop_of_a_copy_never_touches_the_original(tmp_path: Path) -> None:
+    file = slow_study(tmp_path)
+    original, copy = tmp_path / "results" / "small", tmp_path / "copied"
+    run = cli("run", file, "--plain", "--no-check")
+    until(lambda: steps(original) > 3)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    shutil.copytree(original, copy)
+    stop = cli("stop", copy)
+    _, errors = stop.communicate(timeout=PATIENCE_SECONDS)
+    assert stop.returncode == 0, errors
+    before = steps(original)
+    until(lambda: steps(original) > before + 3)
+    end = cli("stop", file)
+    end.communicate(timeout=PATIENCE_SECONDS)
+    assert end.returncode == 0
+
+
+def test_a_study_that_is_moved_while_it_runs_is_not_split_in_two(tmp_path: Path) -> None:
+    file = slow_study(tmp_path)
+    before, after = tmp_path / "results" / "small", tmp_path / "moved"
+    run = cli("run", file, "--plain", "--no-check")
+    until(lambda: steps(before) > 3)
+    before.rename(after)
+    _, errors = run.communicate(timeout=PATIENCE_SECONDS)
+    assert run.returncode == 2 and "was moved or replaced while it was supervised" in errors
+    assert not (before / "ledger.jsonl").exists()
+    stop = cli("stop", after)
+    stop.communicate(timeout=PATIENCE_SECONDS)
+    assert stop.returncode == 0
