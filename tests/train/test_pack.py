@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 import pytest
-from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, tiny_cell, told_otherwise
+from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, merged, tiny_cell, told_otherwise
 
 from dreamproof.envs import registry
 from dreamproof.envs.probes import PROBES, CreditProbe, SurviveProbe
@@ -20,13 +20,15 @@ from dreamproof.train.pack import Pack, PackState, draw_factors
 from dreamproof.train.replay import SCALARS
 
 CHUNK = 2
+# Fresh networks value all candidates alike, and a last bit decides which is best; their mean does not jump.
+MEAN: dict[str, Any] = {"planner": {"execute_best": 0.0}}
 PREFILL = 20
 
 
 @pytest.fixture(scope="module")
 def alone(program_cache: Any) -> Pack:
     """One cell."""
-    return make_pack(registry.make(TASK), [tiny_cell()], [0], AGENT_STEPS)
+    return make_pack(registry.make(TASK), [tiny_cell(MEAN)], [0], AGENT_STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +49,7 @@ def replica(tree: Any, index: int) -> list[np.ndarray]:
 
 def test_a_replica_in_a_pack_of_three_equals_the_same_one_trained_alone(started: Any, pack_of_three: Pack) -> None:
     seeds, changes = zip(*(CELLS[name] for name in ("full", "baseline", "full")), strict=True)
-    three = told_otherwise(pack_of_three, [tiny_cell(change) for change in changes], seeds)
+    three = told_otherwise(pack_of_three, [tiny_cell(merged(change, MEAN)) for change in changes], seeds)
     state, _ = three.prefill(three.init(), PREFILL)
     state, _ = three.chunk(state, CHUNK)
     single = started()
@@ -276,10 +278,11 @@ def test_factors_lie_evenly_around_one_and_delays_are_whole() -> None:
 def test_other_bodies_move_otherwise_within_one_batch() -> None:
     pack = randomised([{}, {"force_spread": 3.0}])
     params = pack._params(pack.told, jnp.zeros((), jnp.int32))
-    keys = jax.random.split(jax.random.key(0), 1).repeat(2 * pack.envs)
+    keys = jax.random.split(jax.random.key(0), 2 * pack.envs)
     state, _ = pack.env.reset(keys, params)
     action = jnp.ones((2 * pack.envs, 2)) * jnp.array([1.0, 0.0])
     for _ in range(3):
         state, _ = pack.env.step(keys, state, action, params)
     speed = np.hypot(np.asarray(state.body.velocity_x), np.asarray(state.body.velocity_y)).reshape(2, -1)
-    assert np.ptp(speed[0]) < 1e-6 < 1e-3 < np.ptp(speed[1])
+    # From rest, whichever way it looks, one body gains one speed.
+    assert np.ptp(speed[0]) < 1e-4 < 1e-2 < np.ptp(speed[1])
