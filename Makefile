@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench faults healthy official parity clean
+.PHONY: help setup demo test lint types format bench faults healthy fuzz official parity clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -16,8 +16,9 @@ $(VENV)/.stamp: pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
 	touch $@
 
-demo: setup  ## run the small study end to end and print where its decision report is
-	$(BIN)/dreamproof run studies/demo.yaml
+# Without the preflight, which would compile once more what the one pack of the demo compiles anyway.
+demo: setup  ## run the small study end to end; prints its answer and where its report is
+	$(BIN)/dreamproof run studies/demo.yaml --no-check
 
 test: setup lint types  ## lint, types and all tests
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS)
@@ -38,6 +39,9 @@ faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print
 
 healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 70 hangs (all must be found), simulated
 	$(BIN)/python -m benchmarks.healthy
+
+fuzz: setup  ## damage the files of a recorded study at random under every verb (about 10 minutes)
+	$(BIN)/python -m benchmarks.fuzz
 
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks

@@ -71,7 +71,12 @@ class OneNodeSlurm:
     """Starts munged, slurmctld and slurmd, and ends exactly those."""
 
     def __init__(
-        self, mode: str, folder: Path | None = None, node_timeout_seconds: int = 15, accounting: bool = False
+        self,
+        mode: str,
+        folder: Path | None = None,
+        node_timeout_seconds: int = 15,
+        accounting: bool = False,
+        enforce_limits: bool = False,
     ) -> None:
         self.mode = mode
         # A socket's path may be 107 characters long, so a test's deep folder will not do.
@@ -82,6 +87,7 @@ class OneNodeSlurm:
         ports = _free_ports(4)
         self.ports = ports[:2]
         self.accounting = Accounting(self.folder, (ports[2], ports[3])) if accounting else None
+        self.enforce_limits = enforce_limits
 
     @property
     def environment(self) -> dict[str, str]:
@@ -155,6 +161,8 @@ class OneNodeSlurm:
         }
         if self.accounting is not None:
             lines |= self.accounting.lines
+        if self.enforce_limits:
+            lines["AccountingStorageEnforce"] = "limits"
         if parameters:
             lines["JobAcctGatherParams"] = parameters
         text = "".join(f"{key}={value}\n" for key, value in lines.items())
@@ -164,6 +172,8 @@ class OneNodeSlurm:
         text += f"PartitionName=cheap {partition} PriorityTier=1 PreemptMode=CANCEL\n"
         text += f"PartitionName=again {partition} PriorityTier=1 PreemptMode=REQUEUE\n"
         text += f"PartitionName=dear {partition} PriorityTier=9 PreemptMode=OFF\n"
+        text += f"PartitionName=short {partition.replace('INFINITE', '00:03:00')} PreemptMode=OFF\n"
+        text += f"PartitionName=wide {partition} MinNodes=2 PreemptMode=OFF\n"
         self.conf.write_text(text)
         (self.folder / "gres.conf").write_text("Name=gpu File=/dev/null\nName=gpu File=/dev/zero\n")
         (self.folder / "cgroup.conf").write_text(

@@ -20,6 +20,7 @@ def small_study(**changes: Any) -> dict[str, Any]:
         "trainer": {
             "command": [*command, "--step-seconds", "0.02", "--save-every", "5"],
             "evaluate": [*command, "--evaluate", "{condition}", "--step-seconds", "0"],
+            "code": [str(TRAINER)],
         },
         "arms": {"low": {"level": 1}, "high": {"level": 2}},
         "seeds": 2,

@@ -31,6 +31,7 @@ SLOW = (
     "study/test_slurm_faults.py",
     "study/test_slurm_causes.py",
     "contracts/test_backends.py",
+    "study/test_slurm_limits.py",
     "study/test_slurm_dreamer.py",
     "envs/test_locomotion.py",
     "train/test_probes_learnt.py",
@@ -104,6 +105,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
         return None
     config.option.loadscopereorder = False
     return ByGroup(config, log)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def register_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Studies of tests register as running in a folder of their own, not in the user's."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")

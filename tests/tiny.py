@@ -1,25 +1,22 @@
-"""Agents and packs small enough to compile in seconds, and several probes as one task."""
+"""Agents and packs small enough to compile in seconds."""
 
 import signal
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
+from benchmarks.many_probes import ManyProbes as ManyProbes
 from benchmarks.small_agent import TRAIN as TRAIN
 from benchmarks.small_agent import merged as merged
 from benchmarks.small_agent import tiny_pwm_settings, tiny_settings
-from jax import Array
 
 from dreamproof.agents.registry import make_agent
 from dreamproof.base.files import write_json
-from dreamproof.envs.api import Env, Params, Spec, State, TimeStep
-from dreamproof.envs.probes import PROBES, Probe, ProbeParams
+from dreamproof.envs.api import Env
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import DreamerCell, PwmCell
@@ -149,45 +146,3 @@ def train_here(folders: dict[str, RunFolder], pack: Pack) -> bool:
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
     return finished
-
-
-@dataclass(frozen=True)
-class ManyProbes(Env):
-    """Several probes side by side: the first share of the envs plays the first probe, and so on.
-
-    A pack of as many replicas then trains one agent a probe in one compile. Observations are filled up with zeros.
-    """
-
-    probes: tuple[Probe, ...] = tuple(make(episode_agent_steps=10) for make in PROBES.values())
-
-    @cached_property
-    def spec(self) -> Spec:
-        """The widest observation; one action."""
-        size = max(probe.spec.observation_size for probe in self.probes)
-        length = self.probes[0].spec.episode_agent_steps
-        return Spec("ManyProbes", size, 1, length, has_cost=True, has_margin=True, terminates=True)
-
-    def default_params(self) -> ProbeParams:
-        """Rewards as they are."""
-        return self.probes[0].default_params()
-
-    def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
-        """Starts every probe in every env; each env shows one of them."""
-        return self._joined([probe.reset(keys, params) for probe in self.probes])
-
-    def step(self, keys: Array, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """One step of every probe in every env."""
-        pairs = zip(self.probes, state, strict=True)
-        return self._joined([probe.step(keys, inner, action, params) for probe, inner in pairs])
-
-    def _joined(self, results: list[tuple[State, TimeStep]]) -> tuple[State, TimeStep]:
-        width, probes = self.spec.observation_size, len(self.probes)
-        shown = [
-            seen._replace(observation=jnp.pad(seen.observation, ((0, 0), (0, width - seen.observation.shape[1]))))
-            for _, seen in results
-        ]
-
-        def shares(*rows: Array) -> Array:
-            return jnp.concatenate([jnp.split(row, probes)[index] for index, row in enumerate(rows)])
-
-        return tuple(state for state, _ in results), jax.tree.map(shares, *shown)

@@ -39,6 +39,10 @@ def test_a_clock_that_is_set_during_a_run_is_marked_and_not_paid(
     assert costs["total_ms"] == costs["useful_ms"] + costs["wasted_ms"] + costs["idle_ms"]
     assert "not billed" in dreamproof("cost", file).output
     assert "not billed" in dreamproof("status", file).output
+    assert dreamproof("report", file).code == 0
+    reports = StudyFolder(tmp_path / "results" / "small").reports
+    assert "the clock was set 1 times" in (reports / "money.md").read_text()
+    assert "clock jump, not billed" in (reports / "record.md").read_text()
 
 
 def test_time_after_the_last_checkpoint_is_wasted_by_the_clock_and_not_by_steps(

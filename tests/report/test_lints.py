@@ -123,6 +123,22 @@ def test_settings_that_differ_within_an_arm_block(made: Path) -> None:
     assert edited(made, change)["different_settings"].arms == ("full",)
 
 
+def test_settings_that_a_changed_default_made_differ_within_an_arm_block(made: Path) -> None:
+    def change(evidence: Evidence) -> None:
+        cells = [facts for cell, facts in evidence.cells.items() if cell.arm == "full"]
+        cells[0].resolved_hash, cells[1].resolved_hash = "one", "other"
+
+    assert edited(made, change)["different_settings"].arms == ("full",)
+
+
+def test_accepted_changes_are_shown(made: Path) -> None:
+    def change(evidence: Evidence) -> None:
+        row = {"t": 0.0, "what": "code", "flag": "--accept-changed-code", "changes": ["changed train.py"]}
+        evidence.accepted = [row]
+
+    assert edited(made, change)["changes_accepted"].facts["changes"] == "changed train.py"
+
+
 def test_the_same_checkpoint_in_two_arms_blocks(made: Path) -> None:
     def change(evidence: Evidence) -> None:
         cells = list(evidence.cells.values())

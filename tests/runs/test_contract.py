@@ -1,5 +1,6 @@
 """A checkpoint file alone is no proof; a whole trained one is."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -103,3 +104,40 @@ def test_cells_are_written_and_read_the_same_way() -> None:
 def test_a_checkpoint_before_the_last_step_is_no_proof(writer: RunWriter) -> None:
     save(writer, 99)
     assert prove_training(writer.run, 100) == "checkpoint at 99 of 100 agent steps"
+
+
+def test_a_checkpoint_of_another_task_is_no_proof(writer: RunWriter) -> None:
+    save(writer, 100)
+    assert "was trained on 't', not on 'other'" in str(prove_training(writer.run, 100, task="other"))
+    assert isinstance(prove_training(writer.run, 100, task="t"), TrainProof)
+
+
+def test_a_name_that_contradicts_the_record_is_no_proof(writer: RunWriter) -> None:
+    save(writer, 100)
+    writer.run.checkpoint(100).root.rename(writer.run.checkpoint(200).root)
+    assert "says 100 agent steps, the folder's name 200" in str(prove_training(writer.run, 100))
+    assert newest_good_checkpoint(writer.run) is None
+
+
+@pytest.mark.parametrize("stale", ["damaged", "empty", "untrained", "renamed"])
+def test_a_stale_checkpoint_with_a_higher_number_hides_no_good_one(writer: RunWriter, stale: str) -> None:
+    save(writer, 100)
+    if stale == "empty":
+        writer.run.checkpoint(900).root.mkdir()
+    elif stale == "renamed":
+        save(writer, 50)
+        writer.run.checkpoint(50).root.rename(writer.run.checkpoint(900).root)
+    else:
+        save(writer, 900, **({"gradient_steps": 0} if stale == "untrained" else {}))
+    if stale == "damaged":
+        (writer.run.checkpoint(900).root / "state.npz").write_bytes(b"other")
+    assert prove_training(writer.run, 100) == TrainProof(100, 50, "h100", "step-000000000100")
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "..", ""])
+def test_a_record_that_names_files_outside_is_no_proof(writer: RunWriter, name: str) -> None:
+    save(writer, 100)
+    record = writer.run.checkpoint(100).record
+    value = json.loads(record.read_text())
+    write_json(record, {**value, "files": {name: "0" * 64}})
+    assert "outside of its folder" in str(prove_training(writer.run, 100))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.study.test_containment import KINDS
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash, write_json
@@ -305,3 +306,34 @@ def test_replay_chunks_and_evaluations_are_not_taken_for_weights(tmp_path: Path)
 def test_an_unknown_adapter_is_named_with_those_there_are() -> None:
     with pytest.raises(BadInput, match="there is no adapter 'tensorboard'"):
         find_adapter("tensorboard")
+
+
+ODD_ROWS = ['{"step": NaN, "loss": 1}', '{"step": Infinity}', '{"step": -5}', '{"step": 1e300}', '{"step": true}']
+
+
+@pytest.mark.parametrize("row", [*ODD_ROWS, '{"step": ' + "9" * 400 + "}", "[" * 5000])
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_steps_that_are_no_count_are_left_out(tmp_path: Path, name: str, row: str) -> None:
+    run = RunFolder(tmp_path)
+    run.metrics.write_text(f'{{"step": 5, "agent_steps": 5, "loss": 1.0}}\n{row}\n')
+    adapter = ADAPTERS[name]
+    assert adapter.read(run).agent_steps in (0, 5)
+    assert isinstance(adapter.prove_training(run, 10), str)
+    assert adapter.kept_agent_steps(run) == 0
+    adapter.results(run)
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+@pytest.mark.parametrize(
+    "file", ["metrics.jsonl", "heartbeat.json", "config.yaml", "a.log", "checkpoint.ckpt", "replay"]
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_odd_file_of_a_folder_stops_an_adapter(tmp_path: Path, name: str, file: str, kind: str) -> None:
+    KINDS[kind](tmp_path / file)
+    run, adapter = RunFolder(tmp_path), ADAPTERS[name]
+    assert adapter.read(run).agent_steps == 0
+    assert adapter.read_evaluation(run).phase == "evaluate"
+    assert isinstance(adapter.prove_training(run, 10), str)
+    assert adapter.kept_agent_steps(run) == 0
+    adapter.kept_unix_seconds(run)
+    adapter.results(run)

@@ -11,6 +11,7 @@ from benchmarks.small_study import small_study
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.settings.study import Study
+from dreamproof.study import commands
 from dreamproof.study.commands import (
     Target,
     can_micro_batch,
@@ -108,6 +109,18 @@ def test_attempts_side_by_side_share_the_memory_of_the_device(monkeypatch: pytes
     assert share not in environment(study(backend={"slots": 4}, trainer={"command": ["x"]}, conditions=[]), [target()])
     monkeypatch.setenv(share, "0.5")
     assert share not in environment(study(backend={"slots": 4}, trainer="pwm"), [target()])
+
+
+def test_quick_compiles_are_for_our_own_trainers_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=/x")
+    monkeypatch.setattr(commands, "gpus_here", list)
+    quick = study(backend={"quick_compiles": True}, trainer="pwm")
+    assert environment(quick, [target()])["XLA_FLAGS"].startswith("--xla_dump_to=/x --xla_backend_optimization_level=1")
+    assert "XLA_FLAGS" not in environment(study(trainer="pwm"), [target()])
+    foreign = study(backend={"quick_compiles": True}, trainer={"command": ["x"]}, conditions=[])
+    assert "XLA_FLAGS" not in environment(foreign, [target()])
+    monkeypatch.setattr(commands, "gpus_here", lambda: ["0"])
+    assert "XLA_FLAGS" not in environment(quick, [target()])
 
 
 def test_settings_are_written_once_and_again_when_they_change(tmp_path: Path) -> None:

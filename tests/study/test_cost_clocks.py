@@ -205,6 +205,19 @@ def test_what_the_next_call_writes_is_no_time_of_a_supervisor_that_was_killed(
     assert count(state, machine.moment()).total_ms == SLOTS * 5_000
 
 
+def test_an_attempt_whose_start_was_recorded_late_is_billed_where_it_ran(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    machine.supervise()
+    machine.live(100_000)
+    machine.start("a/0")  # recorded again after the ledger's last line was torn
+    machine.live(1_000)
+    machine.end("a/0", lived=60_000)
+    machine.live(39_000)
+    machine.leave(politely=True)
+    costs = count(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
+    assert (costs.useful_ms + costs.wasted_ms, costs.total_ms) == (60_000, SLOTS * 140_000)
+
+
 def jumping(folder: Path, jump: str, ms: int) -> Machine:
     """A supervisor that is there for 100 s, with an attempt of 60 s in which the clocks do something."""
     machine = Machine(folder)

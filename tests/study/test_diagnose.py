@@ -378,7 +378,7 @@ def test_a_huge_output_without_lines_is_judged_quickly(tmp_path: Path) -> None:
     assert all(len(line) <= 400 for line in judged.quotes)
 
 
-@settings(max_examples=150, deadline=500)
+@settings(max_examples=150, deadline=None)
 @given(
     tail=st.text(max_size=3000),
     code=st.one_of(st.none(), st.integers(-5, 260)),

@@ -114,6 +114,19 @@ def test_the_file_keep_running_cancels_it(tmp_path: Path) -> None:
     assert not (tmp_path / "switched-off").exists()
 
 
+def test_a_polite_kill_cancels_it_before_the_command_and_confirms_it_afterwards(tmp_path: Path) -> None:
+    clock = Clock()
+    way, events, _ = shutdown(study_that_ends(tmp_path, grace_seconds=300), clock)
+    way.is_asked_to_end = lambda: clock.now > 100
+    assert not way.carry_out("everything is proven", idle=False)
+    assert events[-1].row()["by"] == "a signal to this process"
+    clock = Clock()
+    way, events, _ = shutdown(study_that_ends(tmp_path / "b", grace_seconds=10, confirm_seconds=30), clock)
+    way.is_asked_to_end = lambda: clock.now > 12
+    assert way.carry_out("everything is proven", idle=False)
+    assert events[-1].row()["evidence"] == ["this process was asked to end"]
+
+
 def test_ctrl_c_cancels_it(tmp_path: Path) -> None:
     def press() -> None:
         raise KeyboardInterrupt

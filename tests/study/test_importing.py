@@ -240,3 +240,50 @@ def test_seeds_that_are_not_declared_are_left_alone(opened: OpenStudy, tmp_path:
     dreamer_run(tmp_path / "runs", "v2_full", 9)
     result: ImportResult = import_runs(opened, tmp_path / "runs")
     assert len(result.strangers) == 1 and result.strangers[0].endswith("_9")
+
+
+TABLES = {
+    "huge field": b"arm\tseed\tstatus\nv2_full\t0\t" + b"x" * 200_000 + b"\n",
+    "seed ²": "arm\tseed\tstatus\nv2_full\t²\tdone\n".encode(),
+    "seed of 400 digits": b"arm\tseed\nv2_full\t" + b"9" * 400 + b"\n",
+    "NUL": b"arm\tseed\tlogdir\nv2_full\t0\ta\0b\n",
+    "long folder": b"arm\tseed\tlogdir\nv2_full\t0\t" + b"x" * 5000 + b"\n",
+    "infinite time": b"arm\tseed\tseconds\nv2_full\t0\tinf\n",
+    "open quote": b'arm,seed\n"v2_full,0\n',
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("content", TABLES.values(), ids=TABLES)
+def test_a_table_of_nonsense_is_refused_or_named_without_a_traceback(opened: OpenStudy, content: bytes) -> None:
+    table = opened.file.with_name("status.tsv")
+    table.write_bytes(content)
+    try:
+        result = import_runs(opened, table)
+    except BadInput as error:
+        assert "status.tsv" in error.seen
+    else:
+        assert result.proven == []
+        json.dumps([event.row() for event in result.events], allow_nan=False)
+
+
+def test_a_folder_of_nonsense_is_named_and_the_others_are_proven(opened: OpenStudy, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    dreamer_run(runs, "v2_full", 0)
+    odd = dreamer_run(runs, "v2_full", 1)
+    (odd / "metrics.jsonl").unlink()
+    os.mkfifo(odd / "metrics.jsonl")
+    strange = dreamer_run(runs, "v2_full", 3)
+    (strange / "config.yaml").unlink()
+    (strange / "config.yaml").mkdir()
+    (runs / os.fsdecode(b"v2_full_\xff_4")).mkdir()
+    result = import_runs(opened, runs)
+    assert "v2_full/0" in result.proven
+    assert "v2_full/1" in result.unproven
+    "\n".join(result.lines).encode()
+
+
+def test_a_checkpoint_file_whose_name_is_no_text_is_no_proof(opened: OpenStudy, tmp_path: Path) -> None:
+    root = dreamer_run(tmp_path / "runs", "v2_full", 0)
+    (root / "checkpoint.ckpt").rename(root / os.fsdecode(b"check\xff.ckpt"))
+    assert "not UTF-8" in import_runs(opened, tmp_path / "runs").unproven["v2_full/0"]

@@ -1,14 +1,25 @@
 """The ledger: a chain that shows every edit, and a tail that may be torn."""
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
+from tests.study.test_containment import KINDS
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.study.clock import Moment
 from dreamproof.study.events import CellReopened, StopRequested
-from dreamproof.study.ledger import Ledger, Position, checked_rows, read_ledger
+from dreamproof.study.ledger import (
+    Head,
+    Ledger,
+    LedgerFailure,
+    Position,
+    checked_rows,
+    head_fault,
+    read_head,
+    read_ledger,
+)
 
 
 def filled(path: Path, count: int = 5) -> Path:
@@ -100,3 +111,106 @@ def test_a_write_that_fails_halfway_leaves_the_ledger_whole(tmp_path: Path, monk
     assert path.read_bytes() == before
     ledger.append(StopRequested("later"))
     assert [row["n"] for row in read_ledger(path)] == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_an_event_whose_fsync_fails_is_taken_back_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append(StopRequested("before"))
+    size = path.stat().st_size
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        for _ in range(3):
+            with pytest.raises(LedgerFailure, match=r"ledger\.jsonl"):
+                ledger.append(StopRequested("never"))
+            assert path.stat().st_size == size
+    ledger.append(StopRequested("after"))
+    ledger.close()
+    assert [(row["n"], row["by"]) for row in read_ledger(path)] == [(1, "before"), (2, "after")]
+
+
+def test_what_could_not_be_taken_back_is_taken_back_before_the_next_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+
+    def fail(*_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        patched.setattr(os, "ftruncate", fail)
+        with pytest.raises(LedgerFailure):
+            ledger.append(StopRequested("never"))
+    assert b"never" in path.read_bytes()
+    ledger.append(StopRequested("after"))
+    ledger.close()
+    assert [row["by"] for row in read_ledger(path)] == ["after"]
+
+
+def test_a_text_that_is_no_text_is_written_so_that_it_can_be_read(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    row = ledger.append(StopRequested("half \ud800 a pair"))
+    ledger.close()
+    assert read_ledger(path) == [row]
+
+
+def test_the_head_shows_a_cut_end_and_survives_a_torn_slot(tmp_path: Path) -> None:
+    path, head = tmp_path / "ledger.jsonl", tmp_path / "ledger.head"
+    ledger = Ledger(path)
+    for by in ("a", "b", "c"):
+        ledger.append(StopRequested(by))
+    ledger.close()
+    assert read_head(head) == Head(3, read_ledger(path)[-1]["hash"])
+    assert head_fault(path, Head(3, read_ledger(path)[-1]["hash"])) is None
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]))
+    found = read_head(head)
+    assert isinstance(found, Head)
+    assert head_fault(path, found) == "it ends after event 2, and 3 were recorded: its end was lost or cut off"
+    content = head.read_bytes()
+    for slot in (0, 128):
+        head.write_bytes(content[:slot] + b"\0" * 128 + content[slot + 128 :])
+        torn = read_head(head)
+        assert isinstance(torn, Head) and torn.number in (2, 3)
+
+
+def test_a_head_that_lags_behind_after_a_crash_is_no_fault(tmp_path: Path) -> None:
+    path, head = tmp_path / "ledger.jsonl", tmp_path / "ledger.head"
+    ledger = Ledger(path)
+    ledger.append(StopRequested("a"))
+    before = head.read_bytes()
+    ledger.append(StopRequested("b"))
+    head.write_bytes(before)
+    found = read_head(head)
+    assert isinstance(found, Head) and found.number == 1 and head_fault(path, found) is None
+
+
+def test_a_writer_that_finds_the_end_cut_records_it_and_goes_on(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger.jsonl")
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
+    ledger = Ledger(path)
+    ledger.close()
+    last = read_ledger(path)[-1]
+    assert (last["event"], last["recorded"], last["found"]) == ("ledger_shortened", 5, 2)
+    Ledger(path).close()
+    assert len(read_ledger(path)) == 3
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "socket", "loop", "device"])
+def test_a_ledger_that_is_no_file_is_broken_evidence(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "ledger.jsonl"
+    KINDS[kind](path)
+    with pytest.raises(BrokenEvidence):
+        read_ledger(path)
+    with pytest.raises(BrokenEvidence):
+        Ledger(path)

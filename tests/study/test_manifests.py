@@ -54,7 +54,7 @@ def test_the_tables_are_written_with_a_header_and_dashes_for_what_is_not_known(t
     header, first, second, *_ = opened.folder.train_status.read_text().splitlines()
     assert header.split("\t")[:5] == ["arm", "seed", "status", "agent_steps", "gradient_steps"]
     assert first.split("\t") == [
-        "low", "0", "proven", "20", "11", "0", "-", "runs/low-seed0", HASH, "0.0", "0.0", "0.0",
+        "low", "0", "proven", "20", "11", "0", "-", "runs/low-seed0", HASH, "0.0", "0.0", "0.0", "-",
     ]  # fmt: skip
     assert second.split("\t")[:6] == ["low", "1", "running", "0", "-", "1"]
 

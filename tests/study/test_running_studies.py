@@ -56,6 +56,7 @@ def test_a_supervisor_that_was_killed_is_not_seen(tmp_path: Path, sleeper: "subp
     ):
         write_json(path, {"study": str(tmp_path / "other"), **holder.as_json()})
         assert bool(seen_from(tmp_path, tmp_path / "other")) is seen
+        assert path.exists() is seen  # what is over is cleared away
     sleeper.kill()
     sleeper.wait()
     write_json(path, {"study": str(tmp_path / "other"), **identity.as_json()})
@@ -79,12 +80,14 @@ def test_an_attempt_that_outlived_its_supervisor_is_seen(tmp_path: Path, sleeper
     path = next(register_folders()[0].glob("*.json"))
     own = Identity.of(os.getpid())
     assert own is not None
-    write_json(path, {"study": str(other), **replace(own, start_ticks=1).as_json()})
+    entry = {"study": str(other), **replace(own, start_ticks=1).as_json()}
+    write_json(path, entry)
     assert seen_from(tmp_path, other) == []
     child = Identity.of(sleeper.pid)
     assert child is not None
     attempt = StudyFolder(other).attempt("a000001")
     write_json(attempt.shim, {"shim": replace(own, start_ticks=1).as_json(), "child": child.as_json()})
+    write_json(path, entry)
     assert seen_from(tmp_path, other) == [f"{other} (attempt without supervisor, process {sleeper.pid})"]
 
 

@@ -1,6 +1,8 @@
 """`verify` names the first thing that is broken."""
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,31 @@ def test_a_ledger_that_was_edited_is_refused_before_anything_is_written(proven: 
     proven.folder.ledger.write_bytes(content.replace(b'"gradient_steps":9', b'"gradient_steps":8'))
     with pytest.raises(BrokenEvidence, match="line 2 does not match its own hash"):
         Ledger(proven.folder.ledger)
+
+
+def test_a_ledger_cut_after_its_last_start_is_not_whole(proven: OpenStudy) -> None:
+    """Bug 13: chain and files agree with a shorter ledger; only the head file shows that it was longer."""
+    lines = proven.folder.ledger.read_bytes().splitlines(keepends=True)
+    proven.folder.ledger.write_bytes(b"".join(lines[:-1]))
+    [fault] = verify(open_study(proven.file)).faults
+    assert fault.endswith("it ends after event 2, and 3 were recorded: its end was lost or cut off")
+
+
+def test_a_missing_head_is_noted_and_breaks_nothing(proven: OpenStudy) -> None:
+    proven.folder.ledger_head.unlink()
+    found = verify(open_study(proven.file))
+    assert found.faults == [] and "ledger.head: is missing" in found.notes[0]
+
+
+def test_an_unreadable_checkpoint_is_a_fault_with_its_reason(
+    proven: OpenStudy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, real = proven.run(CELL).checkpoint(20).root / "weights", os.open
+
+    def fail(path: object, *more: int, **others: int) -> int:
+        if str(path) == str(bad):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+        return real(path, *more, **others)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", fail)
+    assert "file weights cannot be read (Input/output error)" in verify(proven).faults[0]

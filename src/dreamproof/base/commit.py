@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 VARIABLE = "DREAMPROOF_CODE_COMMIT"
-GIT_SECONDS = 10.0
+GIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -23,8 +23,8 @@ class Commit:
 
 def commit_of(folder: Path) -> Commit | None:
     """The commit of a folder in a git repository; None outside of one, or without git."""
-    name = _git(folder, "rev-parse", "HEAD")
-    edits = _git(folder, "diff", "HEAD")
+    name = git_output(folder, "rev-parse", "HEAD")
+    edits = git_output(folder, "diff", "HEAD")
     return None if name is None or edits is None else Commit(name.strip(), edits)
 
 
@@ -41,7 +41,8 @@ def code_name() -> str | None:
     return None if commit is None else str(commit)
 
 
-def _git(folder: Path, *words: str) -> str | None:
+def git_output(folder: Path, *words: str) -> str | None:
+    """What git prints, asked in a folder; None where it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, timeout=GIT_SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired):

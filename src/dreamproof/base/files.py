@@ -91,8 +91,8 @@ def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:
-    """Replaces a UTF-8 text file atomically."""
-    write_bytes(path, text.encode(), durable)
+    """Replaces a UTF-8 text file atomically; what is no text (half of a surrogate pair) becomes ?."""
+    write_bytes(path, text.encode("utf-8", "replace"), durable)
 
 
 def write_json(path: Path, value: Any, durable: bool = True) -> None:

@@ -7,16 +7,15 @@ def cost(study: StudyArgument, json: JsonOption = False) -> None:
     """Say what was spent, split into useful, wasted and idle, and what is still to come."""
     from dataclasses import asdict
 
-    from dreamproof.base.files import read_json
     from dreamproof.study.clock import read_moment
     from dreamproof.study.cost import cost_lines, count
     from dreamproof.study.lease import living_holder
+    from dreamproof.study.measured import read_measured
     from dreamproof.study.opening import open_study
 
     opened = open_study(study)
     alive = living_holder(opened.folder.lease) is not None
-    preflight = read_json(opened.folder.preflight) or {}
-    costs = count(opened.state, read_moment(), alive, preflight.get("rates", {}))
+    costs = count(opened.state, read_moment(), alive, read_measured(opened.folder.preflight).rates)
     if not json:
         print_text("\n".join(cost_lines(costs)))
         return

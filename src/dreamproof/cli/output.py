@@ -17,8 +17,15 @@ class Output:
 
     def write(self, text: str) -> int:
         """Writes, or drops what nobody can read."""
-        self._guarded(lambda: self._stream.write(text))
+        try:
+            self._guarded(lambda: self._stream.write(text))
+        except UnicodeEncodeError:  # a name that is no text, or a terminal that knows less than UTF-8
+            self._guarded(lambda: self._stream.write(self._known(text)))
         return len(text)
+
+    def _known(self, text: str) -> str:
+        encoding = getattr(self._stream, "encoding", None) or "utf-8"
+        return text.encode(encoding, "replace").decode(encoding)
 
     def flush(self) -> None:
         """Flushes what was written."""

@@ -51,17 +51,17 @@ def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
 
 def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     """The plan as data; what nothing has measured as yet is None."""
-    from dreamproof.base.files import read_json
     from dreamproof.study.clock import read_moment
     from dreamproof.study.cost import outlook
     from dreamproof.study.lease import living_holder
+    from dreamproof.study.measured import read_measured
     from dreamproof.study.overview import seeds_by_arm
 
     study, state = opened.study, opened.state
     alive = living_holder(opened.folder.lease) is not None
-    preflight = read_json(opened.folder.preflight) or {}
-    needs = preflight.get("needs", {})
-    spent, forecast = outlook(state, read_moment(), alive, preflight.get("rates", {}))
+    measured = read_measured(opened.folder.preflight)
+    needs = measured.needs
+    spent, forecast = outlook(state, read_moment(), alive, measured.rates)
     return {
         "study": study.name,
         "question": study.question,

@@ -26,7 +26,10 @@ def run(
     seeds: SeedsOption = None,
     detach: Annotated[bool, typer.Option("--detach", help="Work in the background; `watch` shows it.")] = False,
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Go on although the declaration changed its meaning.")
+        bool, typer.Option("--accept-changes", help="Go on although settings changed: typed ones, or a default.")
+    ] = False,
+    accept_changed_code: Annotated[
+        bool, typer.Option("--accept-changed-code", help="Go on although other code trained what is there; recorded.")
     ] = False,
     retry_stopped: Annotated[bool, typer.Option("--retry-stopped", help="Try stopped cells again.")] = False,
     retrain_lost: Annotated[
@@ -58,6 +61,7 @@ def run(
         words = _words_again(study, arms, seeds)
         flags = {
             "--accept-changes": accept_changes,
+            "--accept-changed-code": accept_changed_code,
             "--retry-stopped": retry_stopped,
             "--retrain-lost": retrain_lost,
             "--from-lost-host": from_lost_host,
@@ -74,8 +78,8 @@ def run(
     from dreamproof.study.supervisor import Options
 
     with deaf_to_hangup(), View(plain) as view, conduct.held(opened, from_lost_host) as ledger:
-        for change in conduct.prepare_run(opened, ledger, accept_changes):
-            view.say(f"declaration changed: {change}")
+        for change in conduct.prepare_run(opened, ledger, accept_changes, accept_changed_code):
+            view.say(change)
         conduct.settle_lost_proofs(opened, ledger, retrain_lost)
         if retry_stopped:
             conduct.reopen(opened, ledger, "run --retry-stopped")
@@ -106,6 +110,8 @@ def _supervise(opened: "OpenStudy", ledger: "Ledger", options: "Options", view: 
             ending = supervisor.run()
             if after.until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
                 continue
+            if supervisor.refusal is not None:
+                view.say(supervisor.refusal)
             reports = write_reports if after.reports else None
             conduct.finish(opened, supervisor, ending, view.say, reports, after.shutdown_again)
         return ending
@@ -182,15 +188,15 @@ def _hearing_signals(supervisor: "Supervisor") -> Iterator[None]:
 def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     """Says how the study stands and leaves with the exit code of the ending."""
     from dreamproof.cli.status import status_text
+    from dreamproof.study import conduct
     from dreamproof.study.clock import read_moment
     from dreamproof.study.overview import make_overview
     from dreamproof.study.supervisor import Ending
 
     typer.echo(f"\n{ending.value}\n")
     print_text(status_text(opened, make_overview(opened, read_moment()), str(study)))
-    for name in opened.state.reports:
-        if name.endswith("decision.html"):
-            typer.echo(f"report      {opened.folder.root / name}")
+    _tell_answer(opened)
+    conduct.require_proofs(opened)
     if opened.state.shutdown_failed:
         typer.echo(f"shutdown    {opened.state.shutdown}", err=True)
         raise typer.Exit(ExitCode.SHUTDOWN_FAILED)
@@ -202,6 +208,20 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
         Ending.STOPPED: ExitCode.INTERRUPTED,
     }
     raise typer.Exit(codes.get(ending, ExitCode.GAP_REMAINS))
+
+
+def _tell_answer(opened: "OpenStudy") -> None:
+    """The answer to the declared question, then where its report and its pictures lie; nothing without reports."""
+    if not opened.state.reports:
+        return
+    from dreamproof.report import plain_answer
+
+    typer.echo(f"\nquestion    {opened.study.question}")
+    typer.echo(f"answer      {plain_answer(opened.folder.root)}\n")
+    for word, ending in (("report", "decision.html"), ("trails", "trails.png")):
+        for name in opened.state.reports:
+            if name.endswith(ending):
+                typer.echo(f"{word}      {opened.folder.root / name}")
 
 
 def _words_again(study: Path, arms: str | None, seeds: str | None) -> list[str]:

@@ -117,11 +117,8 @@ def _missing_lines(overview: "Overview") -> list[str]:
 def _stopped_lines(overview: "Overview") -> list[str]:
     apart = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
     lines = [f"stopped     {cell}: {reason}" for cell, reason in overview.stopped.items()]
-    return (
-        _shortened(apart)
-        + _shortened(lines)
-        + _shortened([f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()])
-    )
+    unproven = [f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()]
+    return _shortened(apart) + _shortened(lines) + _shortened(unproven)
 
 
 def _shortened(lines: list[str]) -> list[str]:

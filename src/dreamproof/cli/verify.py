@@ -1,5 +1,6 @@
 """`dreamproof verify`: does the disk still hold what the ledger claims?"""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +19,9 @@ def verify(
     from dreamproof.study.verify import Inspection
     from dreamproof.study.verify import verify as inspect
 
+    if is_run_folder(study):
+        _verify_run(study, json)
+        return
     try:
         found = inspect(open_study(study), check_content=not quick)
     except BrokenEvidence as error:
@@ -36,3 +40,27 @@ def verify(
     for note in found.notes:
         typer.echo(f"note        {note}")
     typer.echo(f"whole: {found.events:,} events, {found.train_proofs} trained cells, {found.eval_proofs} evaluations")
+    for note in found.notes:
+        typer.echo(f"note: {note}")
+
+
+def is_run_folder(place: Path) -> bool:
+    """Whether this is the folder of one run, and not of a study."""
+    return (place / "settings.json").is_file() and not (place / "ledger.jsonl").exists()
+
+
+def _verify_run(place: Path, json: bool) -> None:
+    """The same for one run folder, from its files alone."""
+    from dreamproof.runs.layout import RunFolder
+    from dreamproof.runs.resolved import NOT_STORED, read_resolved
+    from dreamproof.study.verify import verify_run
+
+    run = RunFolder(place)
+    faults, record = verify_run(run), read_resolved(run)
+    settings = f"settings {record.hash[:12]}" if record is not None else f"settings {NOT_STORED}"
+    if json:
+        print_json({"faults": faults, "resolved_hash": record.hash if record is not None else None})
+        raise typer.Exit(ExitCode.BROKEN_EVIDENCE if faults else ExitCode.OK)
+    if faults:
+        raise BrokenEvidence(f"first broken: {place}: {faults[0]}", f"put the file back from a copy of {place}")
+    typer.echo(f"whole: {len(run.checkpoint_folders())} checkpoints, {settings}")

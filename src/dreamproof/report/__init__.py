@@ -13,16 +13,16 @@ from dreamproof.report.documents.status import status
 from dreamproof.report.language import read_words
 from dreamproof.report.lints import NOTE, WARN, Lint
 from dreamproof.report.markdown import render_markdown
-from dreamproof.report.numbers import register
+from dreamproof.report.numbers import plain, register
 from dreamproof.report.page import render_page
-from dreamproof.report.prose import Telling
+from dreamproof.report.prose import Telling, answer
 from dreamproof.report.rebind import Rebound, rebind
 from dreamproof.report.slides import slides_available, write_slides
 from dreamproof.report.tables import write_tables
 from dreamproof.settings.study import Study
 from dreamproof.stats.sequential import NextBatch
 
-__all__ = ["next_seeds", "update_markdown", "write_all"]
+__all__ = ["next_seeds", "plain_answer", "update_markdown", "write_all"]
 
 
 def tell(study_folder: Path, language: str, declared: Study | None = None) -> Telling:
@@ -68,6 +68,12 @@ def write_all(
     if slides_available():
         written.append(write_slides(telling, folder.figures, pictures, folder.reports / "slides.pptx"))
     return written
+
+
+def plain_answer(study_folder: Path) -> str:
+    """The answer to the declared question as a terminal shows it: no marks, no links."""
+    telling = tell(study_folder, "en")
+    return plain(answer(telling), telling.numbers).replace("**", "").replace("`", "")
 
 
 def _note_what_is_missing_here(telling: Telling, figures: bool) -> None:

@@ -1,5 +1,6 @@
 """Learning curves as the runs logged them, thinned to what a figure can show."""
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -46,7 +47,7 @@ def read_curves(evidence: Evidence, metric: str) -> dict[Cell, Curve]:
 def _read(evidence: Evidence, cell: Cell, metric: str) -> Curve | None:
     facts = evidence.cells[cell]
     run = evidence.kept_run(cell)
-    if not run.root.is_dir():
+    if not os.path.isdir(run.root):
         return None
     output = evidence.folder.root / facts.output if facts.output is not None else None
     series = find_adapter(facts.adapter).results(run, output)

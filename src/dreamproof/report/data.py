@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.files import Fault, Unreadable
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
-from dreamproof.runs.reader import read_checkpoint, read_collapses, read_evaluation, read_summary, selected_agent_steps
+from dreamproof.runs.reader import load_record, read_checkpoint, read_collapses, read_summary, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study, read_study
 from dreamproof.study.events import Row
@@ -49,6 +50,7 @@ class TrainFacts:
     checkpoint: str = ""
     commit: str = ""
     settings_hash: str = ""
+    resolved_hash: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     run_folder: str = ""
     wall_seconds: float | None = None
@@ -132,6 +134,7 @@ class Evidence:
     attempts: list[AttemptFacts] = field(default_factory=list)
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
+    accepted: list[Row] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     sources: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
     bill: list[BillLine] = field(default_factory=list)
@@ -222,6 +225,7 @@ def _matrix(evidence: Evidence) -> None:
 
 def _from_state(evidence: Evidence, state: StudyState, rows: list[Row]) -> None:
     evidence.remedies, evidence.changes = state.remedies, state.changes
+    evidence.accepted = state.accepted
     newest = next((row for row in reversed(rows) if row["event"] != "report_written"), rows[-1])
     evidence.last_event, evidence.ledger_hash = newest["t"], newest["hash"]
     first = next((row for row in rows if row["event"] == "study_declared"), None)
@@ -239,10 +243,12 @@ def _train_facts(evidence: Evidence, state: StudyState, cell: Cell, known: CellS
     facts = evidence.cells[cell]
     facts.trained = state.trained(known)
     facts.state = _cell_state(facts.trained, known)
-    facts.reason = known.stopped or known.frozen or known.unproven or ""
+    facts.reason = known.quarantined or known.stopped or known.frozen or known.unproven or ""
     facts.agent_steps = known.proof.agent_steps if known.proof else known.reached_agent_steps
     facts.wall_seconds = known.wall_seconds or None
     facts.frozen, facts.cause, facts.evidence = known.frozen, known.last_cause, known.last_evidence
+    if known.quarantined is not None:
+        facts.cause, facts.evidence = "quarantined", [known.quarantined]
     facts.attempts, facts.imported = len(known.attempts), known.source is not None
     trainer = evidence.study.trainer
     facts.adapter = trainer.adapter if isinstance(trainer, CommandTrainer) else "native"
@@ -264,7 +270,7 @@ def _cell_state(trained: bool, known: CellState) -> str:
         return "proven"
     if known.running is not None:
         return "running"
-    if known.stopped is not None or known.frozen is not None:
+    if known.quarantined is not None or known.stopped is not None or known.frozen is not None:
         return "stopped"
     return "unfinished" if known.reached_agent_steps > 0 or known.attempts else "missing"
 
@@ -276,6 +282,7 @@ def _checkpoint_facts(evidence: Evidence, facts: TrainFacts) -> None:
     if record is not None:
         facts.commit = record.code_commit or record.code_version
         facts.settings_hash, facts.versions = record.settings_hash, record.versions
+        facts.resolved_hash = record.resolved_hash
 
 
 def _note_line(evidence: Evidence, row: Row) -> None:
@@ -291,14 +298,15 @@ def _note_line(evidence: Evidence, row: Row) -> None:
 
 def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: EvalState) -> None:
     facts.evaluated = state.evaluated(known)
-    facts.reason = known.unproven or ""
+    facts.reason = known.unproven or state.known_cell(str(known.cell)).quarantined or ""
     if known.proof is None:
         return
     facts.episodes, facts.parameter_hash = known.proof.episodes, known.proof.parameter_hash
     facts.imported = evidence.cells[facts.cell].imported
-    record = read_evaluation(evidence.kept_run(facts.cell), facts.condition)
-    if record is None:
-        facts.evaluated, facts.reason = False, "the evaluation file is gone"
+    record = load_record(evidence.kept_run(facts.cell).evaluation(facts.condition), EvaluationRecord)
+    if isinstance(record, Unreadable):
+        is_gone = record.fault is Fault.ABSENT
+        facts.evaluated, facts.reason = False, "the evaluation file is gone" if is_gone else str(record)
         return
     facts.layouts = record.layouts
     evidence.kinds.setdefault(facts.condition, record.kind)

@@ -6,14 +6,17 @@ bill.csv: what, amount.
 """
 
 import csv
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.files import MOST, Fault, Unreadable, read_file
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Study
 
 STATES = ("proven", "running", "stopped", "unfinished", "missing")
+TABLE_BYTES = 256 << 20
 VALUE_COLUMNS = ("arm", "seed", "condition", "checkpoint", "metric", "value")
 
 
@@ -68,7 +71,7 @@ class ImportedRuns:
 
 def read_imported(folder: Path, study: Study) -> ImportedRuns | None:
     """What lies in the folder, or None where there is none."""
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return None
     found = ImportedRuns()
     _read_values(folder / "results.csv", study, found)
@@ -80,16 +83,24 @@ def read_imported(folder: Path, study: Study) -> ImportedRuns | None:
 
 def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, dict[str, str]]]:
     """(1-based line, row) of every line that is neither empty nor a comment."""
-    if not path.exists():
-        return []
+    content = read_file(path, TABLE_BYTES)
+    if isinstance(content, Unreadable):
+        if content.fault is Fault.ABSENT:
+            return []
+        raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
     try:
-        text = path.read_text(encoding="utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: is not UTF-8 text (byte {error.start})", f"file {path}") from None
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if _counts(line)]
     if not lines:
         return []
-    table = list(csv.reader(line for _, line in lines))
+    try:
+        table = list(csv.reader(line for _, line in lines))
+    except csv.Error as error:
+        raise BadInput(f"{path}: is not a table: {error}", f"head {path}") from None
+    if len(table) != len(lines):
+        raise BadInput(f"{path}: a quotation mark is opened and not closed on its line", f"grep -n '\"' {path}")
     header = [name.strip() for name in table[0]]
     missing = [name for name in needed if name not in header]
     if missing:
@@ -115,13 +126,13 @@ def _number(text: str, path: Path, line: int) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadInput(f"{path}:{line}: '{text}' is not a number", f"sed -n {line}p {path}") from None
+        raise BadInput(f"{path}:{line}: '{text[:80]}' is not a number", f"sed -n {line}p {path}") from None
 
 
 def _whole(text: str, path: Path, line: int) -> int:
     number = _number(text, path, line)
-    if number != int(number):
-        raise BadInput(f"{path}:{line}: '{text}' is not a whole number", f"sed -n {line}p {path}")
+    if not abs(number) < MOST or number != int(number):
+        raise BadInput(f"{path}:{line}: '{text[:80]}' is not a whole number", f"sed -n {line}p {path}")
     return int(number)
 
 

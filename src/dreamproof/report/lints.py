@@ -54,6 +54,7 @@ def find_lints(evidence: Evidence) -> list[Lint]:
         _frozen,
         _remedies,
         _changed_declaration,
+        _accepted_changes,
         _selection_layouts,
         _proxies,
         _floors,
@@ -257,7 +258,10 @@ def _different_steps(evidence: Evidence) -> Iterable[Lint]:
 
 
 def _different_settings(evidence: Evidence) -> Iterable[Lint]:
-    mixed = [arm for arm, hashes in _by_arm(evidence, lambda facts: facts.settings_hash).items() if len(hashes) > 1]
+    typed = _by_arm(evidence, lambda facts: facts.settings_hash)
+    resolved = _by_arm(evidence, lambda facts: facts.resolved_hash)
+    mixed = [arm for arm in typed if len(typed[arm]) > 1 or len(resolved.get(arm, ())) > 1]
+    mixed += [arm for arm in resolved if arm not in typed and len(resolved[arm]) > 1]
     if mixed:
         yield Lint("different_settings", BLOCK, {"arms": names(mixed)}, _judged(evidence, tuple(mixed)))
 
@@ -305,6 +309,13 @@ def _changed_declaration(evidence: Evidence) -> Iterable[Lint]:
         changes = [change for change in changes if not change.startswith("seeds")]  # planned batches
     if changes:
         yield Lint("declaration_changed", WARN, {"times": len(evidence.changes), "changes": names(changes)})
+
+
+def _accepted_changes(evidence: Evidence) -> Iterable[Lint]:
+    """Work that went on with other settings or other code because somebody asked for it."""
+    for row in evidence.accepted:
+        facts = {"what": row["what"], "flag": row["flag"], "changes": names(row["changes"])}
+        yield Lint("changes_accepted", WARN, facts)
 
 
 def _selection_layouts(evidence: Evidence) -> Iterable[Lint]:

@@ -3,6 +3,7 @@
 import re
 from functools import lru_cache
 
+from dreamproof.base.safe_text import one_line, printable
 from dreamproof.report.document import (
     Block,
     Bullets,
@@ -27,7 +28,7 @@ def render_markdown(document: Document, numbers: Numbers, figures: str = "../fig
     index = index_evidence(document, numbers)
     linked = any(isinstance(block, EvidenceList) for block in document.blocks)
     writer = _Writer(numbers, index, figures, linked)
-    parts = [f"# {document.title}", *(writer.block(block) for block in document.blocks)]
+    parts = [f"# {harmless(document.title)}", *(writer.block(block) for block in document.blocks)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -49,36 +50,37 @@ class _Writer:
 
     def inline(self, text: str) -> str:
         marks = self.marks([text])
-        return plain(text, self.numbers) + (f" {marks}" if marks else "")
+        return harmless(plain(text, self.numbers)) + (f" {marks}" if marks else "")
 
     def block(self, block: Block) -> str:
         if isinstance(block, Heading):
-            return f"{'#' * block.level} {plain(block.text, self.numbers)}"
+            return f"{'#' * block.level} {harmless(plain(block.text, self.numbers))}"
         if isinstance(block, Paragraph):
             return self.inline(block.text)
         if isinstance(block, Stamp):
-            first = f"{STAMPS[block.kind]} **{block.label}** {self.inline(block.text)}".rstrip()
+            first = f"{STAMPS[block.kind]} **{harmless(block.label)}** {self.inline(block.text)}".rstrip()
             lines = [first, *(f"- {self.inline(point)}" for point in block.points)]
             return "\n".join(f"> {line}" for line in "\n".join(lines).split("\n"))
         if isinstance(block, Bullets):
             return "\n".join(f"- {self.inline(item)}" for item in block.items)
         if isinstance(block, Picture):
-            caption = plain(block.caption, self.numbers)
+            caption = harmless(plain(block.caption, self.numbers))
             return f"![{caption}]({self.figures}/{block.name}.png)"
         if isinstance(block, Code):
-            return "\n".join(["```", *block.lines, "```"])
+            return _fenced(block.lines)
         if isinstance(block, Table):
             return self.table(block)
         return self.evidence(block)
 
     def table(self, table: Table) -> str:
-        header, rows = list(table.header), [list(row) for row in table.rows]
-        marks = [self.marks(row) for row in rows] if table.evidence else []
+        header = [escape(name) for name in table.header]
+        rows = [[escape(plain(cell, self.numbers)) for cell in row] for row in table.rows]
+        marks = [self.marks(row) for row in table.rows] if table.evidence else []
         if any(marks):
             header.append("")
             rows = [[*row, mark] for row, mark in zip(rows, marks, strict=True)]
         rule = ["---" if place in table.left or place >= len(table.header) else "---:" for place in range(len(header))]
-        lines = [header, rule, *([escape(plain(cell, self.numbers)) for cell in row] for row in rows)]
+        lines = [header, rule, *rows]
         return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
     def evidence(self, block: EvidenceList) -> str:
@@ -89,9 +91,29 @@ class _Writer:
         return "\n".join(lines)
 
 
+def harmless(text: str) -> str:
+    """A text in which no tag, link or picture of others is obeyed; `code` and **strong** keep their meaning."""
+    text = printable(text)
+    parts = text.split("`")
+    # Only spans between single marks are certain to be code; in it a tag is shown, not obeyed.
+    certain = "``" not in text and len(parts) % 2 == 1
+    return "`".join(part if certain and place % 2 else _without_tags(part) for place, part in enumerate(parts))
+
+
+def _without_tags(text: str) -> str:
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text).replace("](", "]\\(")
+
+
+def _fenced(lines: list[str]) -> str:
+    """Lines as code, within a fence that is longer than any in them."""
+    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([fence, *map(one_line, lines), fence])
+
+
 def escape(text: str) -> str:
-    """A text that cannot break out of its table cell."""
-    return re.sub(r"(?<!\\)\|", r"\\|", text).replace("\n", " ")
+    """A harmless text that cannot break out of its table cell."""
+    return re.sub(r"(?<!\\)\|", r"\\|", harmless(text)).replace("\n", " ")
 
 
 @lru_cache(maxsize=50_000)

@@ -11,7 +11,7 @@ from dreamproof.report.validation import PARTS, fallen_cells, validation_part
 from dreamproof.stats.describe import Interval
 
 OPEN, CLOSE = "\ue000", "\ue001"
-TOKEN = re.compile(f"{OPEN}(\\d+){CLOSE}")
+TOKEN = re.compile(f"{OPEN}([0-9]{{1,9}}){CLOSE}")
 DASH = "–"
 
 
@@ -53,7 +53,9 @@ class Numbers:
         return DASH if place is None else f"{OPEN}{place}{CLOSE}"
 
     def at(self, place: str) -> Number:
-        return self.order[int(place)]
+        """The number behind a mark; a dash for a mark that only looks like one of ours."""
+        known = int(place) < len(self.order)
+        return self.order[int(place)] if known else Number("", None, DASH, ())
 
 
 def plain(text: str, numbers: Numbers) -> str:

@@ -20,7 +20,7 @@ from dreamproof.base.words import nearest_word
 from dreamproof.report.numbers import Number, Numbers
 from dreamproof.settings.strict import Settings
 
-NUMBER = r"[-+−]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?:[eE][-+]?\d+)?"
+NUMBER = r"[-+−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 ANCHOR = re.compile(rf"<!--\s*dp:(?P<key>[^\s<>`]+?)\s*-->(?P<gap>[ \t]*[*_`]*)(?P<number>{NUMBER})?")
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from dreamproof.base.files import write_text
+from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.document import Table
 from dreamproof.report.documents.tables import key_table
@@ -54,7 +55,7 @@ def write_tables(telling: Telling, folder: Path) -> list[Path]:
     return written
 
 
-def _csv(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+def _csv(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(header)
@@ -68,7 +69,7 @@ def _field(value: object) -> object:
         return ""
     if isinstance(value, float):
         return f"{value:.10g}" if math.isfinite(value) else "nan"
-    return value
+    return spreadsheet_text(value) if isinstance(value, str) else value
 
 
 def _main_rows(analysis: Analysis) -> Iterable[list[object]]:
@@ -194,10 +195,9 @@ def _episodes(analysis: Analysis) -> str:
     for group, seeds in evidence.episodes.items():
         for seed, values in seeds.items():
             tables.setdefault((group.arm, group.condition, group.checkpoint, seed), {})[group.metric] = values.tolist()
-    parts = ["arm,seed,condition,checkpoint,episode," + ",".join(metrics) + "\n"] if metrics else []
-    parts = parts or ["arm,seed,condition,checkpoint,episode\n"]
+    parts = [_csv(["arm", "seed", "condition", "checkpoint", "episode", *map(_field, metrics)], [])]
     for (arm, condition, checkpoint, seed), table in sorted(tables.items()):
-        start = f"{arm},{seed},{condition},{checkpoint},"
+        start = _csv([arm, seed, condition, _field(checkpoint)], []).rstrip("\n") + ","
         count = max(map(len, table.values()))
         empty: list[object] = [""] * count
         columns = [table.get(metric, empty) for metric in metrics]
@@ -209,7 +209,8 @@ def _episodes(analysis: Analysis) -> str:
 
 def _markdown(table: Table, numbers: Numbers) -> str:
     rule = ["---" if place in table.left else "---:" for place in range(len(table.header))]
-    lines = [table.header, rule, *([escape(plain(cell, numbers)) for cell in row] for row in table.rows)]
+    header = [escape(name) for name in table.header]
+    lines = [header, rule, *([escape(plain(cell, numbers)) for cell in row] for row in table.rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
 
 

@@ -17,6 +17,9 @@ def named_agent_steps(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
+ATTEMPT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,100}\Z")
+
+
 @dataclass(frozen=True, order=True)
 class Cell:
     """One thing to train: an arm with a seed."""
@@ -46,6 +49,11 @@ class RunFolder:
     def settings(self) -> Path:
         """What the trainer is told; written before the first attempt."""
         return self.root / "settings.json"
+
+    @property
+    def resolved(self) -> Path:
+        """Every setting after defaults, with its hash and the code; written before every attempt that trains."""
+        return self.root / "resolved.json"
 
     @property
     def heartbeat(self) -> Path:
@@ -264,6 +272,10 @@ class StudyFolder:
         """Scratch run folders of the preflight, one an arm."""
         return self.root / "probes"
 
+    def code_manifest(self, code_hash: str) -> Path:
+        """The files of the code that this hash names, each with its own hash."""
+        return self.manifests / "code" / f"{code_hash[:16]}.json"
+
     @property
     def tables(self) -> Path:
         return self.root / "tables"
@@ -316,6 +328,11 @@ class StudyFolder:
     def attempt_name(number: int) -> str:
         """The name of the attempt with this number."""
         return f"a{number:06d}"
+
+    @staticmethod
+    def is_attempt_name(name: object) -> bool:
+        """Whether a name from a ledger or a folder is a plain one, and so no path to elsewhere."""
+        return isinstance(name, str) and ATTEMPT_NAME.match(name) is not None
 
     def attempt(self, name: str) -> AttemptFolder:
         return AttemptFolder(self.attempts / name)

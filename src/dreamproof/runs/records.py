@@ -1,14 +1,35 @@
 """What the files of a run folder say. Records are plain data; readers refuse what does not fit."""
 
+from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from dreamproof.base.files import MOST
 
 CONTRACT_VERSION = 1
 Count = Annotated[int, Field(ge=0, le=MOST)]
 Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
+LONGEST_METRIC_NAME = 200
+
+
+def _file_inside(name: str) -> str:
+    """A file of the folder itself or below it, and nowhere else."""
+    path = PurePosixPath(name)
+    if not name or not name.isprintable() or path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError(f"{name!r} is not the name of a file inside the folder")
+    return name
+
+
+def _metric_name(name: str) -> str:
+    """One printable line; it becomes a column of tables and a label of figures."""
+    if not name.isprintable() or len(name) > LONGEST_METRIC_NAME:
+        raise ValueError(f"{name[:40]!r} is not the name of a metric")
+    return name
+
+
+FileInside = Annotated[str, AfterValidator(_file_inside)]
+MetricName = Annotated[str, AfterValidator(_metric_name)]
 
 Phase = Literal["start", "compile", "train", "evaluate", "save", "done"]
 
@@ -34,6 +55,14 @@ class RunSettings(Record):
     evaluation_episodes: int = 50
 
 
+class ResolvedRecord(Record):
+    """resolved.json: every setting after defaults, the hash that names them, and the code that trains."""
+
+    hash: str
+    resolved: dict[str, Any]
+    code: dict[str, Any] = Field(default_factory=dict)
+
+
 class Heartbeat(Record):
     """heartbeat.json: counters that only grow; `beat` grows with every writing."""
 
@@ -56,9 +85,11 @@ class CheckpointRecord(Record):
     gradient_steps: Count
     parameter_hash: str
     finite: bool
-    files: dict[str, str]
+    files: dict[FileInside, str]
     task: str
-    settings_hash: str = ""
+    settings_hash: str = Field("", description="of the settings as they were typed; a default may mean another agent")
+    resolved_hash: str = Field("", description="of every setting after defaults; empty before they were stored")
+    code_hash: str = Field("", description="of the content of the code that trained it")
     code_version: str = ""
     code_commit: str | None = None
     pack: list[str] = Field(default_factory=list)
@@ -74,8 +105,8 @@ class EvaluatedCheckpoint(Record):
     agent_steps: Count
     gradient_steps: Count
     parameter_hash: str
-    episodes: dict[str, list[float]]
-    scalars: dict[str, float] = Field(default_factory=dict)
+    episodes: dict[MetricName, list[float]]
+    scalars: dict[MetricName, float] = Field(default_factory=dict)
 
     @property
     def episode_count(self) -> int:
@@ -107,7 +138,7 @@ class EvaluationRecord(Record):
     kind: Literal["in_distribution", "proxy", "genuine"]
     task: str
     layouts: str = "test"
-    checkpoints: dict[str, EvaluatedCheckpoint]
+    checkpoints: dict[MetricName, EvaluatedCheckpoint]
     floors: dict[str, dict[str, float]] = Field(default_factory=dict)
     trail: Trail | None = None
     code_version: str = ""

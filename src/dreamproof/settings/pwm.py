@@ -34,6 +34,11 @@ class Dynamics(Settings):
     kind: Literal["mlp", "flow"] = "mlp"
     integrator: Literal["euler", "heun"] = Field("heun", description="flow: Heun evaluates twice a substep")
     substeps: int = Field(4, ge=1, description="flow: equal parts of one agent step")
+    predicts: Literal["velocity", "end"] = Field(
+        "velocity",
+        description="flow: whether the network predicts the velocity or the end of the straight line, as a latent; "
+        "the velocity is then (end - x) / (1 - time)",
+    )
     space: Literal["simplex", "logits", "broken"] = Field(
         "simplex",
         description="flow: tangent to simplexes and projected once a step; between logits; or the users' broken head",
@@ -41,6 +46,12 @@ class Dynamics(Settings):
     source_noise: float = Field(
         0.0, ge=0, description="flow: standard deviation of tangent noise on where a flow starts"
     )
+
+    @model_validator(mode="after")
+    def _ends_are_latents(self) -> Self:
+        if self.predicts == "end" and self.space != "simplex":
+            raise ValueError("predicts: end needs space: simplex; or write predicts: velocity")
+        return self
 
     @property
     def evaluations(self) -> int:
@@ -81,7 +92,7 @@ class WorldModel(Settings):
         gt=0,
         description="scalar rewards: errors count in their standard deviations, but never in less than this",
     )
-    termination_scale: Traced = Field(1.0, ge=0)
+    termination_scale: Traced = Field(1.0, ge=0, description="0: no imagined step is taken for the last")
     decoder: bool = Field(
         False,
         description="latents have to tell what is observed, or they may forget what is hard to foresee",

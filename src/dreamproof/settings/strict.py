@@ -7,11 +7,13 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.files import Fault, Unreadable, encodable, read_file
 from dreamproof.base.words import nearest_word
-from dreamproof.settings.yaml_guard import check_yaml, read_small_text
+from dreamproof.settings.yaml_guard import check_yaml
 
 Model = TypeVar("Model", bound="Settings")
 Place = tuple[str | int, ...]
+YAML_BYTES = 4 << 20
 
 
 class Settings(BaseModel):
@@ -58,23 +60,23 @@ def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
 
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     """The mapping in a YAML file, and the line of every key."""
+    content = read_file(path, YAML_BYTES)
+    if isinstance(content, Unreadable):
+        if content.fault is Fault.ABSENT:
+            raise BadInput(f"{path}: there is no such file", "ls studies/")
+        raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
     try:
-        text = read_small_text(path)
-    except FileNotFoundError:
-        raise BadInput(f"{path}: there is no such file", "ls studies/") from None
-    except IsADirectoryError:
-        raise BadInput(f"{path}: is a folder, not a YAML file", f"ls {path}") from None
+        text = content.decode("utf-8")
     except UnicodeDecodeError as error:
         raise BadInput(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {path}") from None
-    except PermissionError:
-        raise BadInput(f"{path}: may not be read by this user", f"ls -l {path}") from None
-    except OSError as error:
-        raise BadInput(f"{path}: cannot be read: {error.strerror}", f"ls -l {path}") from None
     try:
         check_yaml(text, path)
         node = yaml.compose(text, Loader=yaml.SafeLoader)
         _refuse_duplicates(node, path)
         value = yaml.safe_load(text)
+    except (RecursionError, ValueError) as error:  # ValueError: a date or a number that there is not
+        reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
+        raise BadInput(f"{path}: not valid YAML: {reason}", f"head {path}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
@@ -82,11 +84,13 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         raise BadInput(
             f"{path}:{line}: not valid YAML: {problem}", f"sed -n {max(1, line - 2)},{line + 2}p {path}"
         ) from None
-    except (ValueError, RecursionError) as error:  # a date or a number in a form that no calendar or computer has
-        raise BadInput(f"{path}: not valid YAML: {error}", f"less {path}") from None
     if not isinstance(value, dict):
         kind = "empty" if value is None else f"a {type(value).__name__}"
         raise BadInput(f"{path}:1: a mapping of keys was expected, the file is {kind}", "dreamproof schema")
+    if "\\" in text and encodable(value) != value:
+        raise BadInput(
+            f"{path}: holds half of a surrogate pair (a \\ud800 or the like), which is no text", f"head {path}"
+        )
     found: dict[Place, int] = {}
     _lines(node, (), found)
     return value, found

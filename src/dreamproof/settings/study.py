@@ -35,13 +35,13 @@ Line = Annotated[str, AfterValidator(_plain_line)]
 
 
 def _no_hidden_characters(text: str) -> str:
-    """Shell lines may hold line breaks and tabs, and no other control character."""
+    """Line breaks and tabs are allowed, and no other control character."""
     if not re.sub(r"[\n\t]", " ", text).isprintable():
         raise ValueError(f"{text[:40]!r} holds a control character")
     return text
 
 
-ShellLine = Annotated[str, AfterValidator(_no_hidden_characters)]
+FreeText = Annotated[str, AfterValidator(_no_hidden_characters)]
 
 
 def _variable(name: str) -> str:
@@ -128,6 +128,11 @@ class CommandTrainer(Settings):
         default_factory=list,
         description="variables it needs from the environment of `run`, e.g. WANDB_API_KEY; never recorded",
     )
+    code: list[str] | None = Field(
+        None,
+        description="files, folders or patterns that make up its code, seen from where it runs; if left out, the git "
+        "repository of the script, or the source files beside it",
+    )
 
 
 MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
@@ -163,7 +168,7 @@ class Slurm(Settings):
     memory_cap: str | None = Field(None, pattern=r"^\d+[KMGT]?$", description="no more than this after out-of-memory")
     time_limit: Line = Field("04:00:00", description="as sbatch --time takes it")
     signal_seconds_before_limit: int = Field(120, ge=0)
-    setup: list[ShellLine] = Field(default_factory=list, description="shell lines before the trainer, e.g. module load")
+    setup: list[FreeText] = Field(default_factory=list, description="shell lines before the trainer, e.g. module load")
     extra: list[Line] = Field(default_factory=list, description="extra #SBATCH lines")
     array_throttle: int = Field(20, ge=1, description="array elements running at a time")
     requeue: bool = Field(True, description="let a job go back into the queue: at its time limit, preempted, node lost")
@@ -179,6 +184,11 @@ class Backend(Settings):
     slots: int = Field(1, ge=1, le=10_000, description="attempts running at a time")
     memory_limit_bytes: int | None = Field(
         None, ge=1 << 20, description="host memory of one attempt, where enforceable"
+    )
+    quick_compiles: bool = Field(
+        False,
+        description="without a GPU, compile our own trainers without XLA's optimisers: for networks so small that they "
+        "take longer to compile than to train",
     )
     slurm: Slurm | None = None
 
@@ -305,7 +315,7 @@ class Study(Settings):
     """One declared study."""
 
     name: str
-    question: str = Field(min_length=1)
+    question: FreeText = Field(min_length=1)
     metric: Metric
     constraint: Constraint | None = None
     task: Line = Field(min_length=1)
@@ -407,7 +417,10 @@ class Study(Settings):
 
     def hash(self) -> str:
         """Names the declaration: the same meaning gives the same hash."""
-        return text_hash(canonical_json(self.model_dump(mode="json")))
+        value = self.model_dump(mode="json")
+        if isinstance(value["trainer"], dict) and not value["trainer"]["from_env"]:
+            del value["trainer"]["from_env"]  # studies that were declared before there was this key keep their name
+        return text_hash(canonical_json(value))
 
 
 def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:

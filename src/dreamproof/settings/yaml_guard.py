@@ -1,34 +1,16 @@
 """Refuses YAML that would take for ever or too much memory: huge files, deep nesting, aliases that multiply."""
 
-import os
-import stat
 from pathlib import Path
 
 import yaml
 
 from dreamproof.base.errors import BadInput
 
-MOST_BYTES = 4 << 20
 DEEPEST = 50
 MOST_NODES = 200_000
 """Nodes of a file with its aliases written out."""
 # The parser in C reads the same language about ten times faster.
 PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
-def read_small_text(path: Path) -> str:
-    """The text of a plain file of a size that a person could have written; UTF-8."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if stat.S_ISDIR(status.st_mode):
-            raise IsADirectoryError(path)
-        if not stat.S_ISREG(status.st_mode):
-            raise BadInput(f"{path}: is not a plain file", f"ls -l {path}")
-        content = file.read(MOST_BYTES + 1)
-    if len(content) > MOST_BYTES:
-        raise BadInput(f"{path}: is larger than {MOST_BYTES >> 20} MiB, too large for a YAML file", f"ls -lh {path}")
-    return content.decode("utf-8")
 
 
 def check_yaml(text: str, path: Path) -> None:

@@ -126,9 +126,10 @@ class Timeline:
 
     def take(self, moment: Moment) -> None:
         """Takes the moment of one more event in."""
-        if moment.monotonic_seconds is not None and moment.boot not in self.offsets:
-            self.offsets[moment.boot] = moment.unix_seconds - moment.monotonic_seconds
-        self.last[moment.boot] = moment
+        boot = moment.boot
+        if boot not in self.offsets and moment.monotonic_seconds is not None:
+            self.offsets[boot] = moment.unix_seconds - moment.monotonic_seconds
+        self.last[boot] = moment
 
     def seconds(self, moment: Moment) -> float:
         """Where a moment stands on the line of its boot."""

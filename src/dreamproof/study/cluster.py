@@ -10,6 +10,7 @@ from dreamproof.settings.study import memory_bytes
 from dreamproof.study.backends.api import Placement
 from dreamproof.study.backends.slurm import job_name
 from dreamproof.study.backends.slurm_commands import OVER, SlurmCommands, SlurmError
+from dreamproof.study.backends.slurm_limits import find_stuck
 from dreamproof.study.backends.slurm_queue import WAITING_STATES, JobTable, placement, read_snapshot
 from dreamproof.study.backends.slurm_script import Submission, script_text
 from dreamproof.study.launch import attempt_number
@@ -45,8 +46,11 @@ def _placement(folder: AttemptFolder, table: JobTable) -> Placement:
     told = read_json(folder.job)
     if not isinstance(told, dict):
         return Placement("", state=UNSEEN, reason="not handed in as far as its folder tells")
-    number = f"{told['array_job']}_{told['element']}"
-    job = table.find(str(told["array_job"]), int(told["element"]))
+    array, element = str(told.get("array_job")), told.get("element")
+    if not isinstance(element, int):
+        return Placement("", state=UNSEEN, reason=f"{folder.job.name} of its folder is damaged")
+    number = f"{array}_{element}"
+    job = table.find(array, element)
     if job is None:
         return Placement(number, state=UNSEEN, reason="Slurm does not speak of it")
     return placement(job, number)
@@ -80,7 +84,9 @@ def place_words(place: Placement) -> str:
     words = place.job or "–"
     if place.state in WAITING_STATES:
         start = time.strftime(", expected %d %b %H:%M", time.localtime(place.expected_start or 0))
-        return f"{words} queued: {place.reason or place.state}{start if place.expected_start else ''}"
+        stuck = find_stuck(place.reason)
+        hint = f" ({stuck.remedy})" if stuck is not None else ""
+        return f"{words} queued: {place.reason or place.state}{hint}{start if place.expected_start else ''}"
     if place.state == UNSEEN:
         return f"{words} {place.reason}"
     return f"{words} on {place.nodes}" if place.nodes else words
@@ -107,7 +113,9 @@ def script_of(opened: OpenStudy, gap: Gap) -> str:
     made = len(list(folder.submissions.glob("s*"))) if folder.submissions.is_dir() else 0
     name = f"s{made + 1:06d}"
     told = read_json(folder.cluster)
-    known = str(told["job_name"]) if isinstance(told, dict) else f"{opened.study.name[:40]}-XXXXXXXX"
+    known = (
+        str(told["job_name"]) if isinstance(told, dict) and "job_name" in told else f"{opened.study.name[:40]}-XXXXXXXX"
+    )
     submission = Submission(
         name,
         known,

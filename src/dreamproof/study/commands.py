@@ -6,6 +6,7 @@ import shutil
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,7 @@ def environment(study: Study, targets: list[Target], taken: Iterable[str] = ()) 
         **_module_places(),
         **least_taken(study, gpus, taken),
         **_memory_share(study, len(gpus)),
+        **_quick_compiles(study, len(gpus)),
         **own,
     }
 
@@ -150,6 +152,17 @@ def _memory_share(study: Study, gpus: int) -> dict[str, str]:
     if sharing == 1 or MEMORY_SHARE in os.environ:
         return {}
     return {MEMORY_SHARE: f"{0.9 / sharing:.3f}"}
+
+
+def _quick_compiles(study: Study, gpus: int) -> dict[str, str]:
+    """XLA's flags where a study asks for quick compiles; kernels of a GPU are never left without optimisers."""
+    if not study.backend.quick_compiles or gpus or not isinstance(study.trainer, str):
+        return {}
+    flags = [os.environ.get("XLA_FLAGS", ""), "--xla_backend_optimization_level=1"]
+    major, minor = metadata.version("jax").split(".")[:2]
+    if (int(major), int(minor)) < (0, 11):  # later versions have no such option, and XLA ends at one it does not know
+        flags.append("--xla_cpu_use_fusion_emitters=false")
+    return {"XLA_FLAGS": " ".join(flags).strip()}
 
 
 def _module_places() -> dict[str, str]:

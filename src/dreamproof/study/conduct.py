@@ -9,8 +9,9 @@ from pathlib import Path
 from dreamproof import __version__
 from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
-from dreamproof.base.files import read_json, unless_full, write_bytes, write_text
+from dreamproof.base.files import Unreadable, read_json, unless_full, write_bytes, write_text
 from dreamproof.runs.layout import Cell
+from dreamproof.study import identity
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm import SlurmBackend
@@ -18,6 +19,7 @@ from dreamproof.study.backends.slurm_commands import SlurmCommands
 from dreamproof.study.commands import check_commands, check_material
 from dreamproof.study.events import (
     CellReopened,
+    ChangesAccepted,
     DeclarationChanged,
     Event,
     PreflightFailed,
@@ -30,15 +32,16 @@ from dreamproof.study.events import (
     SupervisorLost,
     SupervisorStarted,
 )
-from dreamproof.study.finish import Shutdown, shutdown_reason, signs_of_stopping
+from dreamproof.study.finish import Shutdown, shutdown_reason
 from dreamproof.study.lease import Lease
 from dreamproof.study.ledger import Ledger, collector_paused
 from dreamproof.study.manifests import ManifestWriter
-from dreamproof.study.opening import OpenStudy, beside_text, check_place
+from dreamproof.study.opening import OpenStudy, beside_text, check_links, check_place
 from dreamproof.study.packs import pack_groups
 from dreamproof.study.plan import changes_of_meaning, declaration_changes
 from dreamproof.study.preflight import Preflight, check_arms, fingerprint
 from dreamproof.study.processes import Identity
+from dreamproof.study.quarantine import lost_proof, quarantined
 from dreamproof.study.running_studies import other_studies, registered
 from dreamproof.study.state import StudyState
 from dreamproof.study.supervisor import Ending, Options, Supervisor
@@ -100,7 +103,7 @@ def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> 
         _keep_copy(opened)
         return []
     changes = declaration_changes(state.study, study)
-    if state.declaration_hash != study.hash():
+    if state.understood_hash != study.hash():
         _refuse_new_meaning(opened, accept_changes)
         old = state.declaration_hash
         record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, beside))
@@ -130,34 +133,31 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
         )
 
 
-def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, str]]:
-    """Proven cells whose checkpoint is no longer on disk; a quick look, `verify` reads every byte."""
-    lost: list[tuple[Cell, str]] = []
-    for cell, known in opened.state.cells.items():
-        if known.proof is None:
-            continue
-        run = opened.run(cell)
-        if opened.adapter(cell).name == "native":
-            place = run.checkpoints / known.proof.checkpoint
-        else:
-            place = run.root / known.proof.checkpoint
-        if not os.path.lexists(place):
-            lost.append((cell, f"{place} is gone"))
-    return lost
+def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, Unreadable]]:
+    """Proven cells whose checkpoint is no longer on disk."""
+    found = [(cell, lost_proof(opened, cell)) for cell in opened.state.cells]
+    return [(cell, fault) for cell, fault in found if fault is not None]
 
 
 def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> None:
-    """Refuses to go on where proofs are gone from disk, unless they are to be trained again."""
+    """Quarantines cells whose proof is gone from disk, or lets them be trained again; the others are not concerned."""
     lost = missing_proofs(opened)
-    if not lost:
+    if retrain:
+        record(opened, ledger, *(ProofLost(str(cell), f"{fault.path} is gone") for cell, fault in lost))
         return
-    if not retrain:
-        cell, reason = lost[0]
+    new = [one for one in lost if opened.state.cells[one[0]].quarantined is None]
+    record(opened, ledger, *(quarantined(opened, cell, fault) for cell, fault in new))
+
+
+def require_proofs(opened: OpenStudy) -> None:
+    """Raises BrokenEvidence where proofs are gone from disk: such a study is not complete, whatever the ledger says."""
+    lost = missing_proofs(opened)
+    if lost:
+        cell, fault = lost[0]
         raise BrokenEvidence(
-            f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {reason}",
+            f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {fault.path} {fault.reason}",
             f"put the files back, or dreamproof run {opened.file} --retrain-lost",
         )
-    record(opened, ledger, *(ProofLost(str(cell), reason) for cell, reason in lost))
 
 
 def reopen(opened: OpenStudy, ledger: Ledger, reason: str) -> int:
@@ -171,13 +171,11 @@ def reopen(opened: OpenStudy, ledger: Ledger, reason: str) -> int:
 
 def supervisor_started() -> SupervisorStarted:
     """This process as an event."""
-    identity = Identity.of(os.getpid())
-    assert identity is not None
+    own = Identity.of(os.getpid())
+    assert own is not None
     commit = code_commit()
     known = (None, None) if commit is None else (commit.name, bool(commit.edits))
-    return SupervisorStarted(
-        identity.boot_id, identity.process_id, identity.start_ticks, identity.host, __version__, *known
-    )
+    return SupervisorStarted(own.boot_id, own.process_id, own.start_ticks, own.host, __version__, *known)
 
 
 def make_backend(opened: OpenStudy, from_lost_host: bool = False) -> Backend:
@@ -212,14 +210,19 @@ def supervising(opened: OpenStudy, ledger: Ledger, options: Options) -> Iterator
         backend.close()
 
 
-def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool) -> list[str]:
-    """Everything that can be refused before a supervisor starts; returns the changes of the declaration."""
+def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_code: bool = False) -> list[str]:
+    """Everything that can be refused before a supervisor starts; returns what a person should know of changes."""
     check_place(opened)
+    check_links(opened)
     check_commands(opened.study, opened.beside)
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
     check_material(opened.study, opened.beside)
     _check_writable(opened)
-    return declare(opened, ledger, accept_changes)
+    said = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
+    events, more = identity.settle(opened, identity.Accepted(accept_changes, accept_code))
+    record(opened, ledger, *events)
+    accepted = [event for event in events if isinstance(event, ChangesAccepted)]
+    return said + more + [f"accepted: {change}" for event in accepted for change in event.changes]
 
 
 def _check_writable(opened: OpenStudy) -> None:
@@ -260,12 +263,9 @@ def finish(
     if opened.state.shutdown_done and not shutdown_again:
         say("no shutdown: there was one since the newest work; run --shutdown-again does it once more")
         return
-
-    def signs() -> set[str]:
-        return signs_of_stopping() | ({"this process was asked to end"} if supervisor.leave else set())
-
     idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
-    Shutdown(opened, supervisor.record, say, others=other_studies, signs=signs).carry_out(reason, idle)
+    way = Shutdown(opened, supervisor.record, say, others=other_studies, is_asked_to_end=lambda: supervisor.leave)
+    way.carry_out(reason, idle)
 
 
 def write_manifests(opened: OpenStudy) -> None:

@@ -118,7 +118,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
     """The cause of an attempt's end, by the strongest evidence there is."""
     log = read_log(evidence.output_tail)
     finding = _find(evidence, log)
-    last = [] if evidence.proven else log.last_lines()
+    last = [] if evidence.proven else log.last_lines(besides=finding.quotes)
     quotes = list(dict.fromkeys([*finding.quotes, *last, *_where_it_stood(evidence)]))
     return Diagnosis(finding.cause, quotes, is_transient(finding.cause))
 

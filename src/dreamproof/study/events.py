@@ -1,7 +1,11 @@
 """What may stand in a ledger: one small typed class an event. `study/state.py` replays them."""
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Literal
+import functools
+import math
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 
 Row = dict[str, Any]
 Work = Literal["train", "evaluate"]
@@ -107,6 +111,42 @@ class AttemptStarted(Event):
     from_agent_steps: dict[str, int]
     pack_cells: int = 1
     micro_batches: int = 1
+    resolved: dict[str, str] | None = None
+    """By arm: hash of every setting after defaults."""
+    code: str | None = None
+    """Hash of the code that the attempt starts."""
+
+
+@dataclass(frozen=True)
+class SettingsResolved(Event):
+    """Every setting of an arm after defaults, where they are first seen or other than before."""
+
+    name: ClassVar[str] = "settings_resolved"
+    arm: str
+    resolved_hash: str
+    resolved: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CodeRecorded(Event):
+    """The trainer's code, where it is first seen or other than before; its files are listed in a manifest."""
+
+    name: ClassVar[str] = "code_recorded"
+    code_hash: str
+    facts: dict[str, Any]
+    """Kind, folder, number of files, commit, hash of the edits since, hash of untracked files."""
+    same_as: str | None = None
+    """The code before it, where only comments or layout changed."""
+
+
+@dataclass(frozen=True)
+class ChangesAccepted(Event):
+    """Work goes on with other settings or other code because somebody asked for it."""
+
+    name: ClassVar[str] = "changes_accepted"
+    what: Literal["settings", "code"]
+    changes: list[str]
+    flag: str
 
 
 @dataclass(frozen=True)
@@ -366,3 +406,33 @@ class ShutdownFailed(Event):
 class ReportWritten(Event):
     name: ClassVar[str] = "report_written"
     files: list[str]
+
+
+LATEST_UNIX_SECONDS = 1e11
+
+
+@functools.cache
+def _form(name: str) -> type[BaseModel] | None:
+    """The fields of an event as rows must hold them: no text for a number, no number for a text."""
+    kind = next((kind for kind in Event.__subclasses__() if kind.name == name), None)
+    if kind is None:
+        return None
+    known = {one.name: (one.type, ... if one.default is MISSING else one.default) for one in fields(kind)}
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **cast(dict[str, Any], known))
+
+
+def row_fault(row: Row) -> str | None:
+    """Why a row of a ledger is not the event that it is named after; a name that is not known here is no fault."""
+    moment, name = row.get("t"), row.get("event")
+    if not isinstance(name, str) or isinstance(moment, bool) or not isinstance(moment, int | float):
+        return "has no name or no time"
+    if not math.isfinite(moment) or abs(moment) > LATEST_UNIX_SECONDS:
+        return f"has the time {moment}"
+    form = _form(name)
+    try:
+        if form is not None:
+            form.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+    return None

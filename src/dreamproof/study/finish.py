@@ -65,6 +65,8 @@ class Shutdown:
     pause: Callable[[float], None] = time.sleep
     others: Callable[[Path], list[str]] = other_studies
     signs: Callable[[], set[str]] = signs_of_stopping
+    is_asked_to_end: Callable[[], bool] = lambda: False
+    """Whether somebody, or a machine that stops, has sent this process SIGTERM."""
 
     def carry_out(self, reason: str, idle: bool) -> bool:
         """Waits and runs the commands; False where it was refused or cancelled, or where every command failed."""
@@ -101,6 +103,8 @@ class Shutdown:
         while True:
             if self.opened.folder.keep_running.exists():
                 return f"the file {self.opened.folder.keep_running.name}"
+            if self.is_asked_to_end():
+                return "a signal to this process"
             left = until - self.monotonic()
             if left <= 0:
                 return None
@@ -126,7 +130,7 @@ class Shutdown:
     def _confirm(self, command: list[str], confirm_seconds: float, before: set[str]) -> None:
         """Looks for signs that the machine stops; one that shows none is said to be still on."""
         until = self.monotonic() + confirm_seconds
-        while not (seen := self.signs() - before) and self.monotonic() < until:
+        while not (seen := self._seen(before)) and self.monotonic() < until:
             self.pause(min(SIGNS_EVERY_SECONDS, confirm_seconds))
         self.record(ShutdownDone(command, 0, sorted(seen)))
         if seen:
@@ -136,6 +140,10 @@ class Shutdown:
                 f"shutdown: {' '.join(command)} returned 0, but nothing shows after {confirm_seconds:g} s that this "
                 "machine stops; check that it does"
             )
+
+    def _seen(self, before: set[str]) -> set[str]:
+        """Signs of stopping that were not there before."""
+        return (self.signs() - before) | ({"this process was asked to end"} if self.is_asked_to_end() else set())
 
 
 def run_command(command: list[str], timeout_seconds: float) -> str | None:

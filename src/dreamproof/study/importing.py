@@ -1,18 +1,22 @@
 """Takes runs made outside a study into it: copies nothing, proves what can be proven, names the rest unproven."""
 
 import csv
+import math
+import os
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.files import Unreadable, list_folder, read_file
+from dreamproof.base.safe_text import printable
 from dreamproof.base.words import nearest_word
-from dreamproof.runs.layout import Cell, RunFolder
+from dreamproof.runs.layout import SEED, Cell, RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.study.adapters import find_adapter
-from dreamproof.study.adapters.api import Adapter, oldest_time
+from dreamproof.study.adapters.api import Adapter, file_times, newest_file
 from dreamproof.study.adapters.embodied import read_chunks
 from dreamproof.study.events import EvalProven, Event, Imported, TrainProven, Unproven
 from dreamproof.study.opening import OpenStudy
@@ -25,6 +29,7 @@ COLUMNS = {
     "condition": ("condition", "mode", "eval", "eval_mode", "split", "setting"),
     "seconds": ("wall_seconds", "duration_sec", "duration_seconds", "duration_s", "elapsed_sec", "elapsed", "seconds"),
 }
+TABLE_BYTES = 64 << 20
 GOOD_WORDS = ("success", "succeeded", "done", "ok", "completed", "finished", "proven")
 
 
@@ -63,10 +68,10 @@ class Options:
 def import_runs(opened: OpenStudy, source: Path, options: Options | None = None) -> ImportResult:
     """Looks at run folders below a folder, or at those that a status table names; returns what to record."""
     options = options or Options()
-    if not source.exists():
+    if not os.path.lexists(source):
         raise BadInput(f"{source}: there is no such folder or table", f"ls {source.parent}")
     result = ImportResult()
-    if source.is_dir():
+    if os.path.isdir(source):
         found = list(_find_in_folder(opened.study, source, options.pattern, result))
     else:
         found = list(_find_in_table(opened.study, source, result))
@@ -92,36 +97,43 @@ def make_pattern(study: Study, pattern: str | None) -> re.Pattern[str]:
     """A regular expression over folder names; `{arm}` is a declared arm, `{seed}` a number, `*` anything."""
     arms = "|".join(re.escape(arm) for arm in sorted(study.arms, key=len, reverse=True))
     if pattern is None:
-        return re.compile(rf"^(?:.*[^A-Za-z0-9])?(?P<arm>{arms})(?:[^A-Za-z0-9].*)?[-_.](?:seed[-_=]?)?(?P<seed>\d+)$")
+        return re.compile(
+            rf"^(?:.*[^A-Za-z0-9])?(?P<arm>{arms})(?:[^A-Za-z0-9].*)?[-_.](?:seed[-_=]?)?(?P<seed>[0-9]{{1,18}})$"
+        )
     missing = [name for name in ("{arm}", "{seed}") if pattern.count(name) != 1]
     if missing:
         raise BadInput(f"--pattern '{pattern}': {missing[0]} must stand in it once", "--pattern '*_{arm}_*_{seed}'")
     parts = re.split(r"(\{arm\}|\{seed\}|\*)", pattern)
-    groups = {"{arm}": rf"(?P<arm>{arms})", "{seed}": r"(?P<seed>\d+)", "*": ".*"}
+    groups = {"{arm}": rf"(?P<arm>{arms})", "{seed}": r"(?P<seed>[0-9]{1,18})", "*": ".*"}
     return re.compile("^" + "".join(groups.get(part, re.escape(part)) for part in parts) + "$")
 
 
 def _find_in_folder(study: Study, source: Path, pattern: str | None, result: ImportResult) -> Iterator[Found]:
     expression = make_pattern(study, pattern)
-    folders = sorted(path for path in source.iterdir() if path.is_dir())
+    folders = [Path(entry.path) for entry in _listed(source) if os.path.isdir(entry.path)]
     if not any(expression.match(path.name) for path in folders) and expression.match(source.name):
         folders = [source]
     for path in folders:
         match = expression.match(path.name)
         cell = Cell(match["arm"], int(match["seed"])) if match else None
         if cell is None or cell.seed not in study.seeds:
-            result.strangers.append(path.name)
+            result.strangers.append(printable(path.name))
         else:
             yield Found(cell, path, wall_seconds=_folder_seconds(path))
 
 
+def _listed(source: Path) -> list[os.DirEntry[str]]:
+    found = list_folder(source)
+    if isinstance(found, Unreadable):
+        raise BadInput(f"{source}: {found.reason}", f"ls -ld {source}")
+    return found
+
+
 def _folder_seconds(root: Path) -> float | None:
     """Time between the oldest and the newest file of a run folder; None where copying left no time between them."""
-    oldest = oldest_time(root)
-    newest = max((path.stat().st_mtime for path in root.iterdir() if path.is_file()), default=None)
-    if oldest is None or newest is None or newest - oldest < 1.0:
-        return None
-    return round(newest - oldest, 3)
+    times = file_times(root)
+    seconds = max(times) - min(times) if times else 0.0
+    return round(seconds, 3) if seconds >= 1.0 else None
 
 
 def _find_in_table(study: Study, source: Path, result: ImportResult) -> Iterator[Found]:
@@ -129,12 +141,12 @@ def _find_in_table(study: Study, source: Path, result: ImportResult) -> Iterator
     for line, row in enumerate(rows, start=2):
         arm = _declared(row["arm"], study.arms)
         seed = row["seed"].strip()
-        if arm is None or not seed.isdigit() or int(seed) not in study.seeds:
-            result.strangers.append(f"line {line}: {row['arm']} seed {seed}")
+        if arm is None or not SEED.fullmatch(seed) or int(seed) not in study.seeds:
+            result.strangers.append(f"line {line}: {row['arm'][:80]} seed {seed[:80]}")
             continue
         condition = _declared(row["condition"], [one.name for one in study.conditions]) if "condition" in row else None
         if "condition" in row and condition is None:
-            result.strangers.append(f"line {line}: condition {row['condition']}")
+            result.strangers.append(f"line {line}: condition {row['condition'][:80]}")
             continue
         root = _table_folder(source, row.get("folder", ""))
         yield Found(Cell(arm, int(seed)), root, row.get("status", ""), condition, _number(row.get("seconds")))
@@ -142,20 +154,27 @@ def _find_in_table(study: Study, source: Path, result: ImportResult) -> Iterator
 
 def _read_table(source: Path) -> list[dict[str, str]]:
     """Rows under our own column names; tabs or commas separate."""
+    content = read_file(source, TABLE_BYTES)
+    if isinstance(content, Unreadable):
+        raise BadInput(f"{source}: {content.reason}", f"ls -ld {source}")
     try:
-        text = source.read_text(encoding="utf-8-sig")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(
             f"{source}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {source}"
         ) from None
     first = text.split("\n", 1)[0]
-    rows = list(csv.DictReader(text.splitlines(), delimiter="\t" if "\t" in first else ","))
-    header = [name.strip() for name in first.split("\t" if "\t" in first else ",")]
+    delimiter = "\t" if "\t" in first else ","
+    try:
+        rows = list(csv.DictReader(text.splitlines(), delimiter=delimiter))
+    except csv.Error as error:
+        raise BadInput(f"{source}: is not a table: {error}", f"head {source}") from None
+    header = [name.strip() for name in first.split(delimiter)]
     names = _column_names(header)
     for needed in ("arm", "seed"):
         if needed not in names:
             raise BadInput(
-                f"{source}:1: no column says the {needed} (there are {', '.join(header)})",
+                f"{source}:1: no column says the {needed} (there are {', '.join(header)[:200]})",
                 f"name one of its columns {' or '.join(COLUMNS[needed][:2])}",
             )
     return [{ours: (row.get(theirs) or "") for ours, theirs in names.items()} for row in rows]
@@ -187,24 +206,25 @@ def _table_folder(source: Path, text: str) -> Path | None:
     beside = source.parent / text.strip()
     # Tables of a study lie in its manifests/ and name folders as the study folder sees them.
     above = source.parent.parent / text.strip()
-    return above if above.is_dir() and not beside.is_dir() else beside
+    return above if os.path.isdir(above) and not os.path.isdir(beside) else beside
 
 
 def _number(text: str | None) -> float | None:
     try:
-        return float(text) if text else None
+        seconds = float(text) if text else math.nan
     except ValueError:
         return None
+    return seconds if 0.0 <= seconds < math.inf else None
 
 
 def guess_adapter(root: Path) -> str:
     """The adapter that a run folder looks made for."""
     run = RunFolder(root)
-    if run.heartbeat.exists() or run.checkpoints.is_dir():
+    if os.path.lexists(run.heartbeat) or os.path.lexists(run.checkpoints):
         return "native"
-    if read_chunks(root / "replay").count or (root / "checkpoint.ckpt").exists():
+    if read_chunks(root / "replay").count or os.path.exists(root / "checkpoint.ckpt"):
         return "embodied"
-    return "jsonl" if any(root.glob("*.jsonl")) else "bracket_lines"
+    return "jsonl" if newest_file(root, ".jsonl") is not None else "bracket_lines"
 
 
 def _choose_adapter(opened: OpenStudy, root: Path, name: str | None) -> Adapter:
@@ -226,20 +246,22 @@ class _Judged:
 
 def _judge(opened: OpenStudy, found: Found, options: Options) -> _Judged:
     if found.root is None:
-        return _Judged(found, "", 0, f"a table says '{found.said}' and names no run folder")
-    if not found.root.is_dir():
-        return _Judged(found, "", 0, f"its run folder {found.root} is not there" + _said(found))
+        return _Judged(found, "", 0, f"a table says '{found.said[:80]}' and names no run folder")
+    if not os.path.isdir(found.root):
+        return _Judged(found, "", 0, f"its run folder {printable(str(found.root))[:300]} is not there" + _said(found))
+    if str(found.root) != printable(str(found.root)):
+        return _Judged(found, "", 0, f"its run folder has a name that is not UTF-8: {printable(str(found.root))}")
     adapter = _choose_adapter(opened, found.root, options.adapter)
     run = RunFolder(found.root)
     if found.said and found.said.strip().lower() not in GOOD_WORDS:
-        return _Judged(found, adapter.name, adapter.read(run).agent_steps, f"its table says '{found.said}'")
-    proof = adapter.prove_training(run, opened.study.agent_steps)
+        return _Judged(found, adapter.name, adapter.read(run).agent_steps, f"its table says '{found.said[:80]}'")
+    proof = adapter.prove_training(run, opened.study.agent_steps, None, opened.study.task)
     reached = proof.agent_steps if isinstance(proof, TrainProof) else adapter.read(run).agent_steps
     return _Judged(found, adapter.name, reached, proof)
 
 
 def _said(found: Found) -> str:
-    return f"; its table says '{found.said}'" if found.said else ""
+    return f"; its table says '{found.said[:80]}'" if found.said else ""
 
 
 def _import_training(opened: OpenStudy, found: list[Found], options: Options, result: ImportResult) -> None:
@@ -266,7 +288,7 @@ def _record_training(opened: OpenStudy, cell: Cell, judged: _Judged, result: Imp
     text, found, proof = str(cell), judged.found, judged.proof
     source = _source(opened, found.root)
     known = opened.state.known_cell(text)
-    if found.root is not None and found.root.is_dir() and known.source != source:
+    if found.root is not None and os.path.isdir(found.root) and known.source != source:
         steps = judged.agent_steps
         result.events.append(Imported(text, source, judged.adapter or None, steps, found.wall_seconds))
     if isinstance(proof, str):
@@ -300,7 +322,10 @@ def _evaluations_beside(opened: OpenStudy, text: str, judged: _Judged, proof: Tr
 
 
 def _source(opened: OpenStudy, root: Path | None) -> str:
-    return opened.folder.relative(root.resolve()) if root is not None else "a table"
+    if root is None:
+        return "a table"
+    # A folder that is not there has nothing to resolve, and its name may be anything.
+    return printable(opened.folder.relative(root.resolve() if os.path.isdir(root) else root))[:300]
 
 
 def _import_evaluations(opened: OpenStudy, found: list[Found], result: ImportResult) -> None:
@@ -327,7 +352,7 @@ def _evaluation_event(opened: OpenStudy, found: Found, condition: str) -> EvalPr
     source = _source(opened, found.root)
     if known.proof is None:
         return Unproven(text, source, "its training is not proven" + _said(found), condition)
-    run = RunFolder(found.root) if found.root is not None and found.root.is_dir() else opened.run(found.cell)
+    run = RunFolder(found.root) if found.root is not None and os.path.isdir(found.root) else opened.run(found.cell)
     proof = opened.adapter(found.cell).prove_evaluation(
         run, condition, opened.study.evaluation_episodes, known.proof.parameter_hash
     )

@@ -25,6 +25,7 @@ WORTH_EVENTS = 20_000
 INDEX_BYTES = 1 << 30
 PLAIN = (
     "declaration_hash",
+    "understood_hash",
     "beside",
     "preflight_fingerprint",
     "preflight_failure",
@@ -39,6 +40,10 @@ PLAIN = (
     "shutdown_boot",
     "shutdown_done",
     "shutdown_failed",
+    "resolved",
+    "codes",
+    "code",
+    "accepted",
     "event_count",
     "first_event",
     "last_event",
@@ -137,6 +142,8 @@ def _restore(value: dict[str, Any]) -> StudyState:
         _set(known, unusual, TrainProof)
     for text, condition, unusual in value["eval_cells"]:
         _set(state.known_eval(text, condition), unusual, EvalProof)
+    if not all(StudyFolder.is_attempt_name(row[0]) for row in value["open_attempts"]):
+        raise ValueError("an attempt's name is a path")
     state.open_attempts = {row[0]: _with_moments(AttemptState(*row)) for row in value["open_attempts"]}
     state.attempts = dict(state.open_attempts)
     state.tally = Tally(*value["tally"])

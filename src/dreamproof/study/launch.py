@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Fault, Unreadable, list_folder, read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
+from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
 from dreamproof.study.commands import (
     Target,
@@ -25,6 +26,7 @@ from dreamproof.study.commands import (
 from dreamproof.study.events import AttemptStarted, Event, Remedy
 from dreamproof.study.evidence import faulty_newest, kept_agent_steps, prove_evaluations, prove_training
 from dreamproof.study.gpus import VISIBLE
+from dreamproof.study.identity import identify
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.plan import Job
 from dreamproof.study.quarantine import CellUnreadable, require_readable
@@ -109,6 +111,7 @@ def next_attempt_name(state: StudyState, folder: StudyFolder) -> str:
 def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -> tuple[AttemptFolder, AttemptStarted]:
     """Writes settings and order of an attempt; after this only its event and its start are missing."""
     study = opened.study
+    identity = opened.identity = opened.identity or identify(opened)
     targets = [Target(cell, opened.run(cell), study.agent_steps, None, job.micro_batches) for cell in job.cells]
     if job.work == "train":
         commands = train_commands(study, targets)
@@ -123,6 +126,8 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
         job.from_agent_steps,
         len(job.cells),
         job.micro_batches,
+        {cell.arm: identity.hash(cell.arm) for cell in job.cells},
+        identity.code.hash,
     )
     order = Order(
         name,
@@ -141,6 +146,8 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
         own = target.run == opened.folder.run(target.cell)
         if own or not os.path.lexists(target.run.settings):  # a run made outside keeps its own files
             write_settings(study, target.cell, target.run)
+        if own and job.work == "train":
+            write_resolved(target.run, identity.resolved[target.cell.arm], identity.code.facts())
     try:
         folder.root.mkdir(parents=True)
         write_json(folder.order, asdict(order))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from dreamproof.base.safe_text import mask_secrets, one_line, printable
 
-LONGEST_LINE = 2000
+LONGEST_LINE = 800
 KEPT_OF_EACH_END = LONGEST_LINE // 2
 LONGEST_QUOTE = 300
 QUOTED_LAST_LINES = 3
@@ -59,7 +59,9 @@ SURVIVED = re.compile(
     r"\bwill be slow|\bslow path\b|\boptional\b|\bnon-?fatal\b|\bnot fatal\b|\bworking around\b",
     re.IGNORECASE,
 )
-ECHO = re.compile(r"^\s*(?:- |--)?[\w.\-/]+\s*[:=]\s*\S+$|^[\w.]+=\S+(?: [\w.]+=\S+)+$")
+ECHO = re.compile(
+    r"^\s*[\w.\-/ ]+[:=]\s*[\[{(].*[\]})],?$|^\s*(?:- |--)?[\w.\-/]+\s*[:=]\s*\S+$|^[\w.]+=\S+(?: [\w.]+=\S+)+$"
+)
 ERROR_NAME = re.compile(r"(?:Error|Exception|Interrupt|Exit)\b|\b(?:error|fatal|panic)\b")
 
 
@@ -71,12 +73,12 @@ class Log:
     lines: Sequence[str]
     ranks: Sequence[str]
 
-    def last_lines(self) -> list[str]:
-        """The last lines as quotes, the very last one named so."""
+    def last_lines(self, besides: list[str]) -> list[str]:
+        """The last lines as quotes, the very last one named so; earlier ones only where they are not quoted already."""
         if not self.printed:
             return ["its output is empty"]
         *before, last = [quote(line) for line in self.printed[-QUOTED_LAST_LINES:]]
-        return [*(f"before it: {line}" for line in before), f"last line: {last}"]
+        return [*(f"before it: {line}" for line in before if line not in besides), f"last line: {last}"]
 
 
 def quote(line: str) -> str:

@@ -176,12 +176,13 @@ EXCEPTION_RULES = _rules(
 WORKER_SIGNAL = re.compile(r"\bSignal \d+ \(SIG(\w+)\) received by PID \d+")
 
 # How a line begins in which a program reports its own failure.
-FAILED = (
+REPORTED = (
     r"^(?:(?:[\w.]+:)?\[?(?:ERROR|FATAL|CRITICAL|E|F)\b\]?.*?|(?:[\w.]+\.)?[A-Z]\w*(?:Error|Exception): .*?"
-    r"|[\w./ -]+: (?:\S+: )*.*?"
     r"|\s*what\(\):.*?|.*\bCheck failed: .*?|(?:Warp )?(?:CUDA|HIP) error.*?|Error\b.*?|thread '[^']*' panicked.*?"
     r"|called `Result::unwrap\(\)`.*?)"
 )
+# As above, or in the form of a shell tool: `cp: error writing 'x': No space left on device`.
+FAILED = rf"(?:{REPORTED}|^[\w./ -]+: .*?)"
 STOPS = (
     r"\b(?:stop(?:ping|ped)?|abort(?:ing|ed)?|exit(?:ing)?|giv(?:ing|en|e) up|terminat\w+|halt\w*|quit\w*"
     r"|fatal|diverged)\b"
@@ -189,7 +190,7 @@ STOPS = (
 SHELL = r"^\S+: line \d+: +\d+ "
 
 FATAL_RULES = _rules(
-    (Cause.DEVICE_OOM, f"{FAILED}(?:{DEVICE_MEMORY})"),
+    (Cause.DEVICE_OOM, f"{REPORTED}(?:{DEVICE_MEMORY})"),
     (Cause.DEVICE_OOM, r"^\s*what\(\):.*\bout of memory\b"),
     (Cause.DISK_FULL, f"{FAILED}(?:{DISK})"),
     (Cause.HOST_OOM, r"^\s*what\(\):\s+std::bad_alloc|^terminate called .*'std::bad_alloc'"),
@@ -320,6 +321,8 @@ LAST_WORD = re.compile(
     r"^(?:[\w.]+: ?|\[?(?:ERROR|CRITICAL|FATAL)\]?:? ?(?:[\w.]+: ?)?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
 )
 LAST_WORD_LINES = 3
+USAGE_ERROR = re.compile(r"^\S+(?: \S+){0,2}: error: ")
+USAGE_LINES = 30
 
 SETTINGS_WORD = re.compile(
     r"\b(?:cfg|conf|config|configs|settings|options|opts|args|hparams|hyperparams|flags|argparse)\b|_(?:cfg|config)\b",
@@ -409,7 +412,15 @@ def read_fatal_line(log: Log) -> Finding | None:
     last = significant(log.lines)
     spoken = [line for line in last[-FATAL_LINES:] if not is_quiet(line)]
     found = _last_match([line for line in spoken if _is_last(log, line)], FATAL_RULES)
-    return found or _stopped_for_nan(last) or _abort(log, last) or _last_word(spoken)
+    return found or _usage_error(last) or _stopped_for_nan(last) or _abort(log, last) or _last_word(spoken)
+
+
+def _usage_error(last: list[str]) -> Finding | None:
+    """A command line that was refused: the usage, then the error as the last line."""
+    shown = any(line.startswith("usage: ") for line in last[-USAGE_LINES:])
+    if not shown or not USAGE_ERROR.match(last[-1]):
+        return None
+    return Finding(Cause.BAD_CONFIG, [quote(last[-1])])
 
 
 def _is_last(log: Log, line: str) -> bool:

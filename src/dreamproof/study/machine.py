@@ -107,9 +107,8 @@ def host_memory_bytes() -> tuple[int, int]:
 
 def disk_free_bytes(folder: Path) -> int:
     """Free bytes where a folder lies or will lie."""
-    while not folder.exists():
-        folder = folder.parent
-    status = os.statvfs(folder)
+    present = next((place for place in (folder, *folder.parents) if os.path.exists(place)), folder)
+    status = os.statvfs(present)
     return status.f_bavail * status.f_frsize
 
 

@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from dreamproof.base.files import unless_full, write_text
+from dreamproof.base.safe_text import one_line, spreadsheet_text
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.settings.study import Study
 from dreamproof.study.opening import OpenStudy
@@ -120,8 +121,9 @@ def table_text(columns: tuple[str, ...], rows: list[Fields]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _field(value: object) -> str:
-    return " ".join(str(value).split()) if isinstance(value, str) else str(value)
+def _field(value: Any) -> str:
+    """One field of a row: no tab, no line break, no formula."""
+    return spreadsheet_text(one_line(value)) if isinstance(value, str) else str(value)
 
 
 class ManifestWriter:

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
@@ -12,6 +13,9 @@ from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.index import read_index
 from dreamproof.study.ledger import checked_rows, collector_paused
 from dreamproof.study.state import StudyState
+
+if TYPE_CHECKING:
+    from dreamproof.study.identity import Identity
 
 
 @dataclass
@@ -23,6 +27,8 @@ class OpenStudy:
     file: Path
     """The study file; commands run beside it."""
     state: StudyState
+    identity: "Identity | None" = None
+    """Settings after defaults and code that attempts are started with; known once a run was prepared."""
 
     @property
     def beside(self) -> Path:
@@ -32,7 +38,7 @@ class OpenStudy:
         """The run folder of a cell: its own, or the one outside the study that proved it."""
         known = self.state.known_cell(str(cell))
         if known.source is not None and known.proof is not None:
-            return RunFolder((self.folder.root / known.source).resolve())
+            return RunFolder(Path(os.path.abspath(self.folder.root / known.source)))
         return self.folder.run(cell)
 
     def adapter(self, cell: Cell) -> Adapter:
@@ -67,16 +73,17 @@ def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
 
 
 def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
-    handed_over = folder.declaration.exists() and folder.imported.is_dir()
-    if not folder.ledger.exists() and not handed_over:
+    declared = os.path.exists(folder.declaration)
+    handed_over = declared and os.path.isdir(folder.imported)
+    if not os.path.lexists(folder.ledger) and not handed_over:
         raise BadInput(f"{folder.root}: is not a study folder (it holds no {folder.ledger.name})", "ls studies/")
     state = read_state(folder, numbers_only)
-    study = read_study(folder.declaration) if folder.declaration.exists() else state.study
+    study = read_study(folder.declaration) if declared else state.study
     if study is None:
         raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {folder.root}")
     study = with_added_seeds(study, state)
     state.redeclare(study)
-    file = (folder.root / (state.beside or folder.declaration.name)).resolve()
+    file = Path(os.path.abspath(folder.root / (state.beside or folder.declaration.name)))
     return OpenStudy(folder, study, file, state)
 
 
@@ -104,6 +111,14 @@ def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
 def beside_text(folder: StudyFolder, file: Path) -> str:
     """The study file as the ledger writes it: seen from the study folder."""
     return os.path.relpath(file, folder.root)
+
+
+def check_links(opened: OpenStudy) -> None:
+    """Refuses a study folder in which scratch folders, which are emptied without asking, are links to elsewhere."""
+    probes = opened.folder.probes
+    for place in (probes, *(probes / arm for arm in opened.study.arms)):
+        if place.is_symlink():
+            raise BadInput(f"{place}: is a link to {os.readlink(place)}; it would be emptied", f"rm {place}")
 
 
 def check_place(opened: OpenStudy) -> None:

@@ -17,6 +17,7 @@ from dreamproof.study.manifests import eval_status, train_status
 from dreamproof.study.opening import OpenStudy
 from dreamproof.study.quarantine import cell_fault
 from dreamproof.study.state import AttemptState
+from dreamproof.study.verify import identity_notes
 
 
 @dataclass(frozen=True)
@@ -156,7 +157,7 @@ def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str
 def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     state = opened.state
     notices: list[str] = []
-    if state.declaration_hash is not None and state.declaration_hash != opened.study.hash():
+    if state.understood_hash is not None and state.understood_hash != opened.study.hash():
         notices.append("the study file changed since the ledger last saw it; the next run records the change")
     if state.open_attempts and not supervised:
         notices.append("attempts have no supervisor; run adopts those that live")
@@ -166,6 +167,7 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         notices.append(f"breaker: {state.breaker}")
     if state.budget_reached is not None:
         notices.append(f"budget reached with {state.budget_reached:g} spent")
+    notices += identity_notes(state)
     if state.shutdown is not None:
         notices.append(f"shutdown {state.shutdown}")
     if state.clock_jumps:

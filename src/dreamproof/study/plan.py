@@ -188,4 +188,5 @@ def changes_of_meaning(old: Study, new: Study) -> list[str]:
     before = old.model_copy(update={"arms": {name: old.arms[name] for name in kept_arms}})
     after = new.model_copy(update={"arms": kept_arms})
     guarded = ("task", "trainer", "settings", "arms", "agent_steps", "evaluation_episodes", "metric", "constraint")
-    return [change for change in declaration_changes(before, after) if change.startswith(guarded)]
+    changes = [change for change in declaration_changes(before, after) if change.startswith(guarded)]
+    return [change for change in changes if not change.startswith("trainer.code:")]  # names files, changes none

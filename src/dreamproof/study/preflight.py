@@ -290,6 +290,8 @@ class LocalProbe:
     def _failure(self, record: ExitRecord | None, asked: str | None) -> ArmCheck:
         found = diagnose(Evidence(exit=record, output_tail=read_tail(self.folder.output), asked_to_stop=asked))
         telling = found.quotes[1] if len(found.quotes) > 1 else found.quotes[0]
+        if record is not None and record.spawn_error is not None:
+            telling = record.spawn_error
         reason = telling.removeprefix("asked to stop: timeout: ")
         return self._check(record, False, found.cause.value, reason, found.quotes)
 

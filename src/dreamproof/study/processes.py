@@ -64,7 +64,7 @@ class Identity:
                 str(value.get("host", "")),
                 str(value.get("pid_namespace", "")),
             )
-        except (TypeError, KeyError, ValueError, AttributeError):
+        except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
             return None
 
     def as_json(self) -> dict[str, Any]:

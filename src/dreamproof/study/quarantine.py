@@ -1,11 +1,12 @@
 """Cells that cannot be worked on because of what lies in their folders: who they are, why, and when to look again."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.base.files import Unreadable, is_full
+from dreamproof.base.files import Fault, Unreadable, is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import run_fault
@@ -31,8 +32,19 @@ class CellUnreadable(Exception):
 
 
 def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
-    """The first file of a cell's run folder that cannot be read; None where all can."""
-    return run_fault(opened.run(cell), [condition.name for condition in opened.study.conditions])
+    """The first file of a cell's run folder that cannot be read or is gone; None where there is none."""
+    names = [condition.name for condition in opened.study.conditions]
+    return run_fault(opened.run(cell), names) or lost_proof(opened, cell)
+
+
+def lost_proof(opened: OpenStudy, cell: Cell) -> Unreadable | None:
+    """The checkpoint that proved a cell, where it is no longer on disk; a quick look, `verify` reads every byte."""
+    proof = opened.state.known_cell(str(cell)).proof
+    if proof is None:
+        return None
+    run = opened.run(cell)
+    place = (run.checkpoints if opened.adapter(cell).name == "native" else run.root) / proof.checkpoint
+    return None if os.path.lexists(place) else Unreadable(place, "is gone", Fault.ABSENT)
 
 
 def require_readable(opened: OpenStudy, cell: Cell) -> None:
@@ -50,12 +62,14 @@ def quarantined(opened: OpenStudy, cell: Cell, fault: Unreadable) -> CellQuarant
 def quarantined_by(opened: OpenStudy, cells: list[Cell], error: Exception) -> list[CellQuarantined]:
     """Which of some cells are quarantined after an error: those with a file that shows it, or all of them."""
     if isinstance(error, CellUnreadable):
-        return [quarantined(opened, cell, error.fault) for cell in cells]
-    faults = {cell: fault for cell in cells if (fault := cell_fault(opened, cell)) is not None}
+        fault = error.fault
+        owners = [cell for cell in cells if fault.path.is_relative_to(opened.run(cell).root)]
+        return [quarantined(opened, cell, fault) for cell in owners or cells]
+    faults = {cell: found for cell in cells if (found := cell_fault(opened, cell)) is not None}
     if faults:
-        return [quarantined(opened, cell, fault) for cell, fault in faults.items()]
-    is_system = isinstance(error, OSError) and error.strerror is not None
-    reason = printable(str(error.strerror) if is_system else f"{type(error).__name__}: {error}")[:500]
+        return [quarantined(opened, cell, found) for cell, found in faults.items()]
+    system = error.strerror if isinstance(error, OSError) else None
+    reason = printable(system or f"{type(error).__name__}: {error}")[:500]
     return [CellQuarantined(str(cell), _place(opened, cell, error), reason) for cell in cells]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
+from dreamproof.study.lease import is_elsewhere
 from dreamproof.study.processes import Identity, boot_id, is_alive
 
 SHIMS = ("dreamproof.study.shim", "dreamproof.study.backends.slurm_node")
@@ -58,7 +59,7 @@ def other_studies(root: Path) -> list[str]:
     own = root.resolve()
     found: dict[Path, str] = {}
     for study, words in [*_registered_studies(), *_studies_of_shims()]:
-        if study != own and study not in found:
+        if own not in (study, *study.parents) and study not in found:
             found[study] = words
     return [f"{study} ({words})" for study, words in sorted(found.items())]
 
@@ -68,11 +69,15 @@ def _registered_studies() -> Iterator[tuple[Path, str]]:
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
             entry = _content(path)
             holder = Identity.read(entry)
-            if not isinstance(entry, dict) or holder is None or holder.boot_id != boot_id():
+            if not isinstance(entry, dict) or holder is None or is_elsewhere(holder):
                 continue
-            words = _use(Path(str(entry.get("study"))), holder)
+            study = Path(str(entry.get("study")))
+            words = _use(study, holder) if holder.boot_id == boot_id() else None
             if words is not None:
-                yield Path(str(entry["study"])), words
+                yield study, words
+            elif _content(path) == entry:  # not one that another supervisor has just written
+                with suppress(OSError):
+                    path.unlink()
 
 
 def _content(path: Path) -> Any:
@@ -112,7 +117,7 @@ def _studies_of_shims() -> Iterator[tuple[Path, str]]:
             if module in words[:-1]:
                 place = Path(words[words.index(module) + 1])
                 attempts = place.parent if module == SHIMS[0] else place
-                yield attempts.parent, f"attempt, process {name}"
+                yield Path(os.path.realpath(attempts.parent)), f"attempt, process {name}"
 
 
 def _command_line(process: str) -> list[str]:

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.runs.layout import Cell
+from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
 from dreamproof.study.clock import BOOT_DIGITS, NOT_KNOWN, Moment, Timeline, moment_of
+from dreamproof.study.events import row_fault
 from dreamproof.study.tally import Tally
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ MOST_DOUBLINGS = 6
 MOST_DOUBLINGS_OF_STUDY = 3
 NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")
 """Events that do not show that the supervisor before them was still there."""
-
-
-def _short(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0][:200]
 
 
 @dataclass(slots=True)
@@ -67,6 +64,9 @@ class CellState:
     """By work: attempts that were killed because they stalled; every one lengthens the limits of the next."""
     killed_for_silence: dict[str, str] = field(default_factory=dict)
     """By work: the attempt that was killed for silence last, until its successor shows whether that was right."""
+    resolved_hash: str | None = None
+    """Of the settings after defaults in its last training; None before they were recorded."""
+    code_hash: str | None = None
 
 
 @dataclass(slots=True)
@@ -121,6 +121,8 @@ class AttemptState:
     placed_at: Moment | None = None
     """`placed` by all clocks."""
     ended_at: Moment | None = None
+    resolved: dict[str, str] = field(default_factory=dict)
+    code: str | None = None
 
     @property
     def open(self) -> bool:
@@ -171,6 +173,8 @@ class StudyState:
 
     study: Study | None = None
     declaration_hash: str | None = None
+    understood_hash: str | None = None
+    """Of the recorded declaration as this version reads it: a setting that is new since changes nothing."""
     beside: str | None = None
     cells: dict[Cell, CellState] = field(default_factory=dict)
     eval_cells: dict[EvalCell, EvalState] = field(default_factory=dict)
@@ -185,6 +189,14 @@ class StudyState:
     budget_reached: float | None = None
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
+    resolved: dict[str, Row] = field(default_factory=dict)
+    """By arm: its newest settings after defaults, as recorded."""
+    codes: dict[str, Row] = field(default_factory=dict)
+    """By hash: every code that was recorded, oldest first."""
+    code: str | None = None
+    """Hash of the code that was recorded last."""
+    accepted: list[Row] = field(default_factory=list)
+    """Changes of settings or code that somebody asked to go on with."""
     reports: list[str] = field(default_factory=list)
     false_alarms: dict[str, str] = field(default_factory=dict)
     """Attempts that were killed for silence although they were healthy, with the reason to think so."""
@@ -221,24 +233,37 @@ class StudyState:
 
     def apply(self, row: Row) -> None:
         """Takes one more event in; names it does not know change nothing."""
+        fault = row_fault(row)
+        if fault is None:
+            fault = self._take_in(row)
+        if fault is not None:
+            raise BrokenEvidence(
+                f"event {row.get('n')} of the ledger ({str(row.get('event'))[:40]}) does not fit: {fault}",
+                "dreamproof verify STUDY; then restore the ledger from a copy",
+            )
+
+    def _take_in(self, row: Row) -> str | None:
+        """Applies an event; why it does not fit, where it does not."""
+        try:
+            self._take_time(row)
+            applier = self._appliers.get(row["event"])
+            if applier is not None:
+                applier(row)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+            return f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        return None
+
+    def _take_time(self, row: Row) -> None:
         now = row["t"]
         self.event_count += 1
         if self.first_event is None:
             self.first_event = now
         self.last_event = now
-        self.last_moment = moment_of(row, self._boot(row))
+        boot = row.get("boot")
+        self.last_moment = moment_of(row, self._boot(row) if boot is None else boot)
         self.timeline.take(self.last_moment)
         if self.supervisors and self.supervisors[-1].ended is None and row["event"] not in NOT_OF_THE_SUPERVISOR:
             self.supervisors[-1].last_event, self.supervisors[-1].last_seen = now, self.last_moment
-        applier = self._appliers.get(row["event"])
-        if applier is not None:
-            try:
-                applier(row)
-            except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
-                raise BrokenEvidence(
-                    f"event {row.get('n')} of the ledger ({row['event']}) does not fit: {_short(error)}",
-                    "dreamproof verify STUDY; then restore the ledger from a copy",
-                ) from None
 
     def _boot(self, row: Row) -> str:
         """The boot of a row that does not say it: its supervisor's."""
@@ -318,14 +343,29 @@ class StudyState:
 
     def _on_study_declared(self, row: Row) -> None:
         self.declaration_hash = row["declaration_hash"]
-        self.beside = row.get("beside", self.beside)
-        self.redeclare(Study.model_validate(row["declaration"]))
+        self._take_declaration(row)
 
     def _on_declaration_changed(self, row: Row) -> None:
         self.declaration_hash = row["new_hash"]
-        self.beside = row.get("beside", self.beside)
         self.changes.append(row)
-        self.redeclare(Study.model_validate(row["declaration"]))
+        self._take_declaration(row)
+
+    def _take_declaration(self, row: Row) -> None:
+        study = Study.model_validate(row["declaration"])
+        self.beside = row.get("beside", self.beside)
+        self.understood_hash = study.hash()
+        self.redeclare(study)
+
+    def _on_settings_resolved(self, row: Row) -> None:
+        self.resolved[row["arm"]] = {key: row[key] for key in ("arm", "resolved_hash", "resolved")}
+
+    def _on_code_recorded(self, row: Row) -> None:
+        self.code = row["code_hash"]
+        # Code that comes back is what it was: it must not follow what once followed it.
+        self.codes.setdefault(row["code_hash"], {key: row.get(key) for key in ("code_hash", "facts", "same_as")})
+
+    def _on_changes_accepted(self, row: Row) -> None:
+        self.accepted.append({key: row[key] for key in ("t", "what", "changes", "flag")})
 
     def _on_supervisor_lost(self, row: Row) -> None:
         if self.supervisors and self.supervisors[-1].ended is None:
@@ -357,6 +397,11 @@ class StudyState:
 
     def _on_attempt_started(self, row: Row) -> None:
         name, work = row["attempt"], row["work"]
+        if not StudyFolder.is_attempt_name(name):
+            raise BrokenEvidence(
+                f"line {row.get('n')} of the ledger starts an attempt named {name!r}, which is not a plain name",
+                "dreamproof verify STUDY; do not trust this ledger",
+            )
         attempt = AttemptState(
             name,
             work,
@@ -367,6 +412,8 @@ class StudyState:
             row["from_agent_steps"],
             row.get("pack_cells", 1),
             row.get("micro_batches", 1),
+            resolved=row.get("resolved") or {},
+            code=row.get("code"),
         )
         attempt.began = self.last_moment or moment_of(row)
         self.shutdown_boot, self.shutdown_done, self.shutdown_failed = None, False, False
@@ -377,6 +424,7 @@ class StudyState:
                 cell.running = name
                 cell.source = cell.source_adapter = None
                 cell.attempts.append(name)
+                cell.resolved_hash, cell.code_hash = attempt.resolved.get(cell.cell.arm), attempt.code
                 cell.kept_agent_steps = attempt.from_agent_steps.get(text, cell.kept_agent_steps)
             else:
                 cell.eval_running = name

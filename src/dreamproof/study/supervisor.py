@@ -4,14 +4,14 @@ import errno
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Fault, is_full, read_json, unless_full
 from dreamproof.runs.layout import AttemptFolder, Cell
-from dreamproof.study import launch, remedy
+from dreamproof.study import launch, remedy, stalls
 from dreamproof.study.backends.api import Backend, Presence, Sighting
 from dreamproof.study.budget import Budget
 from dreamproof.study.clock import Moment, read_moment
@@ -23,13 +23,12 @@ from dreamproof.study.events import (
     CellReleased,
     EvalProven,
     Event,
-    FalseAlarm,
-    LivenessChanged,
     Remedy,
     Row,
     StopRequested,
 )
 from dreamproof.study.evidence import settle
+from dreamproof.study.identity import settle_code, trainer_code
 from dreamproof.study.index import WORTH_EVENTS, write_index
 from dreamproof.study.ledger import Ledger
 from dreamproof.study.liveness import Judgement, State, Watch
@@ -50,13 +49,13 @@ from dreamproof.study.quarantine import (
     quarantined,
     quarantined_by,
 )
-from dreamproof.study.stacks import dump_stacks
 from dreamproof.study.state import AttemptState, CellState
 
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
 LEAST_FREE_BYTES = 1 << 20
+CODE_LOOK_SECONDS = 10.0
 
 
 def _inode(folder: Path) -> int | None:
@@ -75,6 +74,7 @@ class Ending(StrEnum):
     STOPPED = "stopped"
     BUDGET = "the budget is reached"
     BREAKER = "the breaker tripped"
+    CODE_CHANGED = "the trainer's code changed; nothing more was started"
     LEFT = "the supervisor left; attempts run on"
 
 
@@ -138,6 +138,9 @@ class Supervisor:
         self._groups = pack_groups(opened.study)
         self._starved = False
         self._place = _inode(opened.folder.root)
+        self.refusal: str | None = None
+        """Why nothing more is started, where the trainer's code changed under this supervisor."""
+        self._next_code_look = self.monotonic() + CODE_LOOK_SECONDS
 
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
@@ -229,7 +232,7 @@ class Supervisor:
         if not self._may_start():
             return
         free = self.study.backend.slots - len(self.watched)
-        if free <= 0:
+        if free <= 0 or self._code_changed():
             return
         self._require_room()
         now = self.monotonic()
@@ -278,13 +281,17 @@ class Supervisor:
             return Ending.SELECTION_DONE if find_gap(self.state) else Ending.COMPLETE
         if self.state.breaker is not None:
             return Ending.BREAKER
+        if self.refusal is not None:
+            return Ending.CODE_CHANGED
         if self._starved and not self._wait_until and not self._quarantine.is_fresh(self.monotonic()):
             return Ending.NOTHING_CAN_RUN
         return None
 
     def record(self, *events: Event) -> None:
         """Writes events and takes them into the state."""
-        for row in self.ledger.append_all(list(events)) if events else ():
+        if not events:
+            return
+        for row in self.ledger.append_all(list(events)):
             self.state.apply(row)
             if self.options.on_event is not None:
                 self.options.on_event(row)
@@ -352,7 +359,8 @@ class Supervisor:
         with self._contained(watched.observer.progress.cells):
             events = settle(self.opened, watched.attempt, watched.sighting, others)
         self.record(*(events or [bare_end(watched.attempt, watched.sighting)]))
-        self._note_false_alarms_of_evaluation(watched.attempt, events)
+        proven = {event.cell for event in events if isinstance(event, EvalProven)}
+        self.record(*stalls.false_alarms(self.state, watched.attempt, sorted(proven)))
         del self.watched[watched.attempt.name]
         self._over.append(watched)
         if watched.sighting.successor is not None:
@@ -362,13 +370,6 @@ class Supervisor:
         if watched.attempt.cause != Cause.STALLED.value:
             for phase, gap in watched.observer.watch.gaps.items():
                 self._known_gaps[phase] = max(gap, self._known_gaps.get(phase, 0.0))
-
-    def _note_false_alarms_of_evaluation(self, attempt: AttemptState, events: list[Event]) -> None:
-        """An evaluation that ends well after one of the same cell was killed for silence."""
-        for text in {event.cell for event in events if isinstance(event, EvalProven)}:
-            killed = self.state.killed_before(attempt, text)
-            if killed is not None:
-                self._record_false_alarm(killed, attempt)
 
     def _others_killed_for_memory(self, watched: Watched) -> int:
         """Kills that the shared counter saw and that are already told as another attempt's end."""
@@ -384,7 +385,7 @@ class Supervisor:
 
     def _judge_liveness(self, watched: Watched) -> None:
         if watched.sighting.unseen is not None:
-            self._note_unseen(watched, watched.sighting.unseen)
+            self.record(*stalls.unseen(self.opened, watched.attempt, watched.sighting.unseen))
             return
         other_rates = [
             other.judgement.agent_steps_per_second
@@ -399,40 +400,9 @@ class Supervisor:
         before = watched.judgement.state if watched.judgement is not None else State.RUNNING
         watched.judgement = judgement
         if judgement.state is not before:
-            self._note_liveness(watched, judgement)
-        self._note_false_alarm(watched)
-
-    def _note_unseen(self, watched: Watched, reason: str) -> None:
-        """Says once that an attempt runs where it cannot be seen; its lock keeps anybody else off its cells."""
-        text = f"{reason}; if it is gone: dreamproof run {self.opened.file} --from-lost-host"
-        if watched.attempt.liveness_reason != text:
-            self.record(LivenessChanged(watched.attempt.name, State.RUNNING.value, text))
-
-    def _note_liveness(self, watched: Watched, judgement: Judgement) -> None:
-        stacks = None
-        if judgement.state is State.STALLED and watched.sighting.process_id is not None:
-            native = self.opened.adapter(Cell.parse(watched.attempt.cells[0])).name == "native"
-            output = watched.folder.output if native else None
-            dump_stacks(watched.sighting.process_id, watched.folder.stacks, output)
-            stacks = self.opened.folder.relative(watched.folder.stacks)
-        name = watched.attempt.name
-        self.record(LivenessChanged(name, judgement.state.value, judgement.reason, stacks))
-
-    def _note_false_alarm(self, watched: Watched) -> None:
-        """A kill for silence was wrong where the next attempt gets beyond the place at which the first was killed."""
-        if watched.attempt.work != "train":
-            return
-        for cell, progress in watched.observer.progress.cells.items():
-            killed = self.state.killed_before(watched.attempt, str(cell))
-            if killed is not None and progress.reading.agent_steps > killed.reached_agent_steps.get(str(cell), 0):
-                self._record_false_alarm(killed, watched.attempt)
-
-    def _record_false_alarm(self, killed: AttemptState, successor: AttemptState) -> None:
-        reason = (
-            f"{successor.name} got beyond the place at which {killed.name} was killed for silence; "
-            "all limits for killing in this study are longer from here on"
-        )
-        self.record(FalseAlarm(killed.name, successor.name, reason))
+            self.record(stalls.changed(self.opened, watched.attempt, watched.sighting, judgement))
+        cells = watched.observer.progress.cells
+        self.record(*stalls.false_alarms_in_training(self.state, watched.attempt, cells))
 
     def _stop_needless(self) -> None:
         """Stops attempts that a scheduler began again although their cells are proven or given up."""
@@ -450,10 +420,9 @@ class Supervisor:
             judgement = watched.judgement
             if judgement is None or judgement.kill is None or watched.stopping is not None:
                 continue
-            reason = f"stalled: {judgement.reason}"
-            evidence = judgement.kill.value
-            self.record(Remedy(watched.attempt.cells, "stop_stalled", reason, watched.attempt.name, evidence=evidence))
-            self._stop(watched, reason, self.options.stop_grace_seconds)
+            kill = stalls.kill(watched.attempt, judgement)
+            self.record(kill)
+            self._stop(watched, kill.reason, self.options.stop_grace_seconds)
 
     def _guard_budget(self) -> None:
         """Stops everything while the money still covers the stopping."""
@@ -500,6 +469,18 @@ class Supervisor:
         free_bytes = disk_free_bytes(root)
         if free_bytes < LEAST_FREE_BYTES:
             raise OSError(errno.ENOSPC, "no room to start an attempt", str(root))
+
+    def _code_changed(self) -> bool:
+        """Looks now and then whether attempts would still start the code that this run was prepared with."""
+        if self.refusal is None and self.opened.identity is not None and self.monotonic() >= self._next_code_look:
+            self._next_code_look = self.monotonic() + CODE_LOOK_SECONDS
+            code = trainer_code(self.opened)
+            try:
+                self.record(*settle_code(self.opened, code, accepted=False)[0])
+                self.opened.identity = replace(self.opened.identity, code=code)
+            except BadInput as error:
+                self.refusal = str(error)
+        return self.refusal is not None
 
     def _kept_steps(self, known: CellState) -> int:
         """The step from which a cell goes on; settles its checkpoints the first time it is asked."""

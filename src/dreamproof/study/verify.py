@@ -6,12 +6,15 @@ from pathlib import Path
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import Unreadable, content_hash, file_fault
-from dreamproof.runs.layout import Cell, CheckpointFolder
-from dreamproof.runs.reader import checkpoint_fault, read_checkpoint
+from dreamproof.base.words import count_text
+from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder
+from dreamproof.runs.reader import checkpoint_fault, read_checkpoint, read_settings
+from dreamproof.runs.resolved import NOT_STORED, read_resolved, resolved_fault
+from dreamproof.study.events import Row
 from dreamproof.study.launch import orphaned_events
 from dreamproof.study.ledger import Head, checked_rows, head_fault, read_head
 from dreamproof.study.opening import OpenStudy
-from dreamproof.study.state import CellState, EvalState
+from dreamproof.study.state import CellState, EvalState, StudyState
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     ]
     trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
     for cell in trained:
-        fault = train_fault(opened, cell, check_content)
+        fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell)
         if fault is not None:
             faults.append(f"{cell.cell}: {fault}")
     evaluated = [known for known in opened.state.eval_cells.values() if known.proof is not None]
@@ -58,7 +61,9 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
         fault = eval_fault(opened, known)
         if fault is not None:
             faults.append(f"{known.cell} under {known.condition}: {fault}")
-    return Inspection(events, len(trained), len(evaluated), faults, _notes(opened, head))
+    return Inspection(
+        events, len(trained), len(evaluated), faults, [*_notes(opened, head), *identity_notes(opened.state)]
+    )
 
 
 def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
@@ -71,6 +76,64 @@ def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
         if cell.quarantined
     ]
     return notes
+
+
+def identity_fault(opened: OpenStudy, cell: CellState) -> str | None:
+    """Why settings and code of a proven cell are not those on record; None where they are or none are recorded."""
+    if cell.resolved_hash is None or cell.source is not None:
+        return None
+    run = opened.run(cell.cell)
+    record = read_resolved(run)
+    if record is None:
+        return f"{run.resolved.name} is gone or cannot be read; the ledger names settings {cell.resolved_hash[:12]}"
+    fault = resolved_fault(run)
+    if fault is not None:
+        return fault
+    if record.hash != cell.resolved_hash:
+        return f"{run.resolved.name} is not the one that was recorded (hash differs)"
+    return _code_fault(opened, cell)
+
+
+def _code_fault(opened: OpenStudy, cell: CellState) -> str | None:
+    """Our own trainers write the hash of their code into every checkpoint."""
+    proof, codes = cell.proof, opened.state.codes
+    if proof is None or opened.adapter(cell.cell).name != "native":
+        return None
+    record = read_checkpoint(CheckpointFolder(opened.run(cell.cell).checkpoints / proof.checkpoint))
+    if record is None or not record.code_hash or cell.code_hash is None:
+        return None
+    if first_of(codes, record.code_hash) == first_of(codes, cell.code_hash):
+        return None
+    return f"checkpoint {proof.checkpoint} was trained by other code ({record.code_hash[:12]}) than the ledger records"
+
+
+def first_of(codes: dict[str, Row], code_hash: str) -> str:
+    """The first code that this one equals but for comments and layout."""
+    seen = {code_hash}
+    while (before := codes.get(code_hash, {}).get("same_as")) is not None and before not in seen:
+        seen.add(before)
+        code_hash = before
+    return code_hash
+
+
+def identity_notes(state: StudyState) -> list[str]:
+    """Accepted changes of settings or code, and how many cells are older than their record."""
+    notes = [
+        f"changed {row['what']} accepted ({row['flag']}): {'; '.join(row['changes'][:3])}"
+        + (f"; and {len(row['changes']) - 3} more" if len(row["changes"]) > 3 else "")
+        for row in state.accepted
+    ]
+    old = [cell for cell in state.cells.values() if cell.proof and cell.attempts and cell.resolved_hash is None]
+    return notes + ([f"{count_text(len(old), 'cell')} {NOT_STORED}"] if old else [])
+
+
+def verify_run(run: RunFolder) -> list[str]:
+    """What does not hold in a run folder, from its files alone: settings, and every checkpoint."""
+    faults = [] if read_settings(run) is not None else [f"{run.settings.name} is missing or cannot be read"]
+    fault = resolved_fault(run)
+    faults += [fault] if fault is not None else []
+    found = [(folder.root.name, checkpoint_fault(folder)) for folder in run.checkpoint_folders()]
+    return faults + [f"checkpoint {name}: {fault}" for name, fault in found if fault is not None]
 
 
 def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) -> str | None:

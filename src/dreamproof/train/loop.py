@@ -21,8 +21,10 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.reader import read_checkpoint, read_settings, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, RunSettings
+from dreamproof.runs.resolved import read_resolved
 from dreamproof.runs.writer import RunWriter
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
+from dreamproof.settings.resolved import resolved_changes, resolved_hash
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
 from dreamproof.settings.train import Collecting, OfflineTrain, Train
@@ -31,7 +33,15 @@ from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
 from dreamproof.train.offline_pack import make_offline_pack
 from dreamproof.train.pack import Pack, PackState
-from dreamproof.train.saving import checkpoint_facts, restore, save_cell, shared_checkpoints, with_networks_of
+from dreamproof.train.saving import (
+    checkpoint_facts,
+    resolved_run,
+    restore,
+    running_code,
+    save_cell,
+    shared_checkpoints,
+    with_networks_of,
+)
 
 
 @dataclass
@@ -73,6 +83,8 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
                 "task, steps or a setting that shapes the compile differs",
                 "set pack_cells: 1 in the study, or make the arms differ in traced settings only",
             )
+    for run, folder in zip(runs, folders, strict=True):
+        _check_resolved(run, folder)
     pack = _make_pack(runs, cells)
     writers = [RunWriter(folder) for folder in folders]
     settled = [cell.settled_fraction for cell in cells]
@@ -104,6 +116,18 @@ def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env) -> dict
             "remove train.randomise from the study file",
         )
     return traced_values(cell.train)
+
+
+def _check_resolved(run: RunSettings, folder: RunFolder) -> None:
+    """Refuses to train with other settings after defaults than resolved.json holds."""
+    running_code(run.task)  # hashed now: the files may change while the process runs
+    told, own = read_resolved(folder), resolved_run(run)
+    if told is not None and told.hash != resolved_hash(own):
+        changes = "\n    ".join(resolved_changes(told.resolved, own)[:8])
+        raise BadInput(
+            f"{folder.resolved}: this program resolves the settings otherwise:\n    {changes}",
+            "install the version that the run began with, or dreamproof run STUDY --accept-changes",
+        )
 
 
 def _settings(folder: RunFolder) -> RunSettings:

@@ -1,5 +1,6 @@
 """Cells of a pack on disk: one checkpoint a cell, and a pack put together again from them."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dreamproof.base.code import own_code
 from dreamproof.base.commit import code_name
 from dreamproof.base.files import canonical_json, text_hash
 from dreamproof.jaxcore.checkpoints import (
@@ -24,6 +26,7 @@ from dreamproof.runs.layout import CheckpointFolder
 from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.runs.records import RunSettings
 from dreamproof.runs.writer import RunWriter
+from dreamproof.settings.resolved import Resolved, resolve, resolved_hash
 from dreamproof.train.pack import Pack, PackState, own_part, with_agent
 from dreamproof.version import __version__
 
@@ -72,11 +75,25 @@ def checkpoint_facts(settings: RunSettings, agent_steps: int, gradient_steps: in
         "gradient_steps": gradient_steps,
         "task": settings.task,
         "settings_hash": text_hash(canonical_json([settings.task, settings.trainer, settings.settings])),
+        "resolved_hash": resolved_hash(resolved_run(settings)),
+        "code_hash": running_code(settings.task),
         "code_version": __version__,
         "code_commit": code_name(),
         "pack": pack,
         "versions": library_versions(),
     }
+
+
+def resolved_run(settings: RunSettings) -> Resolved:
+    """Every setting of a run after defaults, as this program knows them."""
+    place = f"settings of {settings.arm}/{settings.seed}"
+    return resolve(settings.trainer, settings.task, settings.agent_steps, settings.settings, place)
+
+
+@functools.cache
+def running_code(task: str) -> str:
+    """The hash of the code that this process trains with, as it was when first asked."""
+    return own_code(task, Path.cwd()).hash
 
 
 def shared_checkpoints(writers: list[RunWriter]) -> list[CheckpointFolder] | None:

@@ -119,6 +119,17 @@ def test_what_comes_after_an_imagined_termination_is_worth_nothing() -> None:
     np.testing.assert_allclose(worth, [1 + 1.5, 2 + 2 + 0.25 * (1.5 + 20 / 8)])
 
 
+@pytest.mark.parametrize(("scale", "expected"), [(0.0, 1.0), (1.0, 1.0 / (1.0 + np.exp(-4.0)))])
+def test_without_a_weight_of_terminations_no_imagined_step_is_the_last(scale: float, expected: float) -> None:
+    agent = toy.make_agent(toy.SPEC._replace(terminates=True))
+    state, scalars = toy.fresh(agent), jax.tree.map(jnp.asarray, traced_values(agent.settings))
+    scalars["world_model"]["termination_scale"] = jnp.asarray(scale)
+    _, metrics = eqx.filter_jit(agent.update_behavior)(
+        state, jnp.ones((STARTS, 2)), jax.random.key(0), scalars, jnp.zeros(())
+    )
+    assert float(metrics["dream/proceed"]) == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.parametrize("mixing", [0.0, 0.6, 1.0])
 def test_critic_targets_are_the_explicit_mixture_of_n_step_returns(mixing: float) -> None:
     discount, proceed = 0.9, np.array([[1.0, 1.0], [0.3, 1.0], [1.0, 0.0]])
@@ -193,7 +204,7 @@ def test_where_nothing_else_is_paid_entropy_opens_the_policy() -> None:
     # A fresh reward head says 0 already.
     narrow = eqx.tree_at(lambda made: made.log_sigma, toy.lively(agent, 1.0).actor, jnp.full(1, -1.2))
     state = first._replace(actor=narrow, critics=jax.tree.map(lambda part: 0 * part, first.critics))
-    start, told = Start(jnp.full((8, 16), 0.125), jnp.ones(8)), (jnp.asarray(1e-2), jnp.asarray(1.0))
+    start, told = Start(jnp.full((8, 16), 0.125), jnp.ones(8)), (jnp.asarray(1e-2), jnp.asarray(1.0), False)
     before, learn, entropies = float(state.actor.sigma.mean()), eqx.filter_jit(agent._learn_actor), []
     for seed in range(12):
         state, dreamt, _ = learn(state, start, jax.random.key(seed), told)

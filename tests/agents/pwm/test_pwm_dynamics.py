@@ -22,6 +22,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "v1": {"kind": "flow", "integrator": "heun", "substeps": 2},
     "v2": {"kind": "flow", "integrator": "heun", "substeps": 4},
     "v3": {"kind": "flow", "integrator": "euler", "substeps": 8},
+    "ends": {"kind": "flow", "integrator": "heun", "substeps": 2, "predicts": "end"},
+    "euler ends": {"kind": "flow", "integrator": "euler", "substeps": 3, "predicts": "end"},
     "logits": {"kind": "flow", "integrator": "euler", "substeps": 2, "space": "logits"},
     "noisy": {"kind": "flow", "integrator": "euler", "substeps": 2, "source_noise": 0.1},
 }
@@ -47,7 +49,7 @@ def some_step(key: int = 1) -> tuple[jax.Array, jax.Array]:
     return simnorm(3 * jax.random.normal(z_key, (5, LATENT)), GROUP), jax.random.normal(given_key, (5, GIVEN))
 
 
-@pytest.mark.parametrize(("variant", "expected"), [("mlp", 1), ("v1", 4), ("v2", 8), ("v3", 8)])
+@pytest.mark.parametrize(("variant", "expected"), [("mlp", 1), ("v1", 4), ("v2", 8), ("v3", 8), ("ends", 4)])
 def test_an_imagined_step_evaluates_the_network_so_often(
     variant: str, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,7 +99,7 @@ def test_dynamics_that_is_ready_steps_as_before(variant: str) -> None:
 def test_a_velocity_has_no_mean_in_any_group_and_so_keeps_the_sums() -> None:
     dynamics = far("v1")
     z, given = some_step()
-    velocity = dynamics.velocity(z, given, jnp.full((5, 1), 0.3))
+    velocity = dynamics.predicted(z, given, jnp.full((5, 1), 0.3))
     np.testing.assert_allclose(grouped(velocity, GROUP).mean(-1), 0.0, atol=1e-5)
     assert float(jnp.abs(velocity).max()) > 0.1
 
@@ -110,14 +112,20 @@ def test_a_fresh_flow_stands_still(variant: str) -> None:
     np.testing.assert_allclose(made(variant).next(z, given), z, atol=tolerance)
 
 
+@pytest.mark.parametrize("predicts", ["velocity", "end"])
 @pytest.mark.parametrize(("integrator", "order"), [("euler", 1), ("heun", 2)])
-def test_integrators_have_the_order_of_their_rule(integrator: str, order: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    # dx/dτ = x·(1 − τ) from x = 1 ends in exp(1/2).
-    monkeypatch.setattr(FlowDynamics, "velocity", lambda self, x, given, time, tape: x * (1 - time))
+def test_integrators_have_the_order_of_their_rule(
+    integrator: str, order: int, predicts: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # dx/dτ = x·(1 − τ) from x = 1 ends in exp(1/2); its straight line through x ends in x + x·(1 − τ)².
+    fields = {"velocity": lambda x, time: x * (1 - time), "end": lambda x, time: x + x * (1 - time) ** 2}
+    monkeypatch.setattr(FlowDynamics, "predicted", lambda self, x, given, time, tape: fields[predicts](x, time))
     monkeypatch.setattr(FlowDynamics, "_latent", lambda self, x, known: x)
     errors = []
     for substeps in (4, 8):
-        settings = Dynamics(kind="flow", integrator=integrator, substeps=substeps)  # type: ignore[arg-type]
+        settings = Dynamics.model_validate(
+            {"kind": "flow", "integrator": integrator, "substeps": substeps, "predicts": predicts}
+        )
         flow = FlowDynamics(jax.random.key(0), (8, 1), (4,), 8, settings, jnp.float32)
         errors.append(abs(float(flow.next(jnp.ones((1, 8)), jnp.zeros((1, 1)))[0, 0]) - np.exp(0.5)))
     assert errors[0] / errors[1] == pytest.approx(2.0**order, rel=0.35)
@@ -129,7 +137,7 @@ def test_the_target_of_a_flow_is_the_straight_way_and_is_matched_where_the_veloc
     flow = made("v1")
     z, given = some_step(1)
     target, _ = some_step(2)
-    monkeypatch.setattr(FlowDynamics, "velocity", lambda self, x, given, time: target - z)
+    monkeypatch.setattr(FlowDynamics, "predicted", lambda self, x, given, time: target - z)
     losses = flow.losses(jnp.stack([z, z]), given[None], target[None], 1.0, jax.random.key(3))
     np.testing.assert_allclose(losses["dynamics"][0], 0.0, atol=1e-12)
     np.testing.assert_allclose(losses["endpoint"][0], jnp.square(target - z).mean(-1), rtol=1e-6)
@@ -143,7 +151,7 @@ def test_without_a_pull_only_the_velocity_tells_the_encoder_something(
     flow = made("v1")
     z, given = some_step(1)
     target, _ = some_step(2)
-    monkeypatch.setattr(FlowDynamics, "velocity", lambda self, x, given, time, tape=None: jnp.zeros_like(x))
+    monkeypatch.setattr(FlowDynamics, "predicted", lambda self, x, given, time, tape=None: jnp.zeros_like(x))
 
     def error(x: jax.Array, pull: float) -> jax.Array:
         steps = jnp.stack([x, flow.next(x, given)]), given[None], target[None]
@@ -156,6 +164,37 @@ def test_without_a_pull_only_the_velocity_tells_the_encoder_something(
     np.testing.assert_allclose(slope(1.0), 2 * (z - target) / z.shape[-1], rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(slope(0.5), slope(1.0) / 2, rtol=1e-4, atol=1e-7)
     np.testing.assert_allclose(error(z, 0.0), error(z, 1.0), rtol=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["ends", "euler ends"])
+def test_a_flow_of_ends_arrives_where_its_network_always_points(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow = made(variant)
+    z, given = some_step(1)
+    target, _ = some_step(2)
+    monkeypatch.setattr(FlowDynamics, "predicted", lambda self, x, given, time, tape=None: target)
+    np.testing.assert_allclose(flow.next(z, given), target, atol=1e-6)
+
+    def error(x: jax.Array) -> jax.Array:
+        steps = jnp.stack([x, flow.next(x, given)]), given[None], some_step(3)[0][None]
+        return sum(loss.sum() for loss in flow.losses(*steps, 1.0, jax.random.key(3)).values())
+
+    # Where it starts is no part of its errors: nothing draws latents towards what follows.
+    np.testing.assert_allclose(jax.grad(error)(z), 0.0, atol=1e-7)
+    assert float(error(z)) > 0.01
+
+
+def test_one_euler_step_to_a_predicted_end_is_a_plain_network() -> None:
+    settings = Dynamics(kind="flow", integrator="euler", substeps=1, predicts="end")
+    flow = make_dynamics(jax.random.key(0), (LATENT, GIVEN), (24, 24), GROUP, settings, jnp.float32)
+    assert isinstance(flow, FlowDynamics)
+    z, given = some_step()
+    np.testing.assert_allclose(flow.next(z, given), flow.predicted(z, given, jnp.zeros((5, 1))), atol=1e-6)
+
+
+@pytest.mark.parametrize("space", ["logits", "broken"])
+def test_ends_are_predicted_on_the_simplex_alone(space: str) -> None:
+    with pytest.raises(ValueError, match="predicts: end needs space: simplex"):
+        Dynamics.model_validate({"kind": "flow", "predicts": "end", "space": space})
 
 
 def test_a_flow_that_starts_in_noise_gives_other_latents_for_other_keys() -> None:

@@ -17,6 +17,7 @@ from dreamproof.settings.traced import traced_values
 KINDS: dict[str, dict[str, Any]] = {
     "mlp": {"kind": "mlp"},
     "flow": {"kind": "flow", "integrator": "heun", "substeps": 2},
+    "ends": {"kind": "flow", "integrator": "heun", "substeps": 2, "predicts": "end"},
     "logits": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "logits", "source_noise": 0.1},
     "broken": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "broken"},
 }
@@ -62,7 +63,9 @@ def test_kernels_of_a_gpu_lead_to_the_same(kind: str, monkeypatch: pytest.Monkey
             np.testing.assert_allclose(one, expected[name], atol=3e-5 * np.abs(one).max(), rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize(("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("logits", 1), ("broken", 1)])
+@pytest.mark.parametrize(
+    ("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("ends", 3), ("logits", 1), ("broken", 1)]
+)
 def test_deferred_gradients_reach_weights_start_and_what_is_given(
     kind: str, steps: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,13 +196,15 @@ class PwmAgent:
         `start` holds the starts of every round.
         """
         settings, price = self.settings.behavior, scalars["behavior"]["entropy_price"]
+        # A head that does not learn says what it said first, which would be a discount of its own.
+        terminates = self.spec.terminates and scalars["world_model"]["termination_scale"] > 0
         learning, fixed = eqx.partition(state, eqx.is_array)
 
         def one(learning: Any, told: tuple[Array, Array, Array]) -> tuple[Any, dict[str, Array]]:
             key, z, counts = told
             keys, own = jax.random.split(key), start._replace(z=z, counts=counts)
             state = eqx.combine(learning, fixed)
-            state, dreamt, acted = self._learn_actor(state, own, keys[0], (rates["actor"], price))
+            state, dreamt, acted = self._learn_actor(state, own, keys[0], (rates["actor"], price, terminates))
             state, judged = self._learn_critics(state, dreamt.paid(price), own, keys[1], rates["critics"])
             return eqx.filter(state, eqx.is_array), acted | judged
 
@@ -214,13 +216,13 @@ class PwmAgent:
         return state._replace(gradient_steps=state.gradient_steps + steps), means
 
     def _learn_actor(
-        self, state: PwmState, start: Start, key: Array, told: tuple[Array, Array]
+        self, state: PwmState, start: Start, key: Array, told: tuple[Array, Array, bool | Array]
     ) -> tuple[PwmState, Dream, dict[str, Array]]:
-        """One step at the told rate, with entropies at the told price."""
-        settings, (rate, price) = self.settings.behavior, told
+        """One step; `told` is its rate, the price of entropies, and whether imagined steps can be the last."""
+        settings, (rate, price, terminates) = self.settings.behavior, told
 
         def loss(actor: Actor) -> tuple[Array, tuple[Dream, Array]]:
-            dreamt = dream(state.model, actor, start, settings, key, self.spec.terminates)
+            dreamt = dream(state.model, actor, start, settings, key, terminates)
             gained = dream_return(dreamt.paid(price), state.critics(dreamt.z[-1]), settings.discount)
             scale = update_moments(state.returns, jax.lax.stop_gradient(gained), start.counts).deviation
             return -(start.counts * gained).mean() / scale, (dreamt, gained)

@@ -141,8 +141,13 @@ class Start(NamedTuple):
     usable: Array | None = None
 
 
-def dream(model: WorldModel, actor: Actor, start: Start, settings: Settings, key: Array, terminates: bool) -> Dream:
-    """Follows the actor through the model; gradients reach the actor through what it does."""
+def dream(
+    model: WorldModel, actor: Actor, start: Start, settings: Settings, key: Array, terminates: bool | Array
+) -> Dream:
+    """Follows the actor through the model; gradients reach the actor through what it does.
+
+    Without `terminates` every imagined step goes on, whatever the termination head says.
+    """
     noise_key, model_key = jax.random.split(key)
     actions = actor.log_sigma.shape[0]
     noise = jax.random.normal(noise_key, (settings.horizon, start.z.shape[0], actions))
@@ -162,8 +167,14 @@ def dream(model: WorldModel, actor: Actor, start: Start, settings: Settings, key
     )
     z = jnp.concatenate([start.z[None], later])
     reward = model.reward(z[:-1], joined(action, start.task))
-    proceed = jax.nn.sigmoid(-model.termination_logit(later)) if terminates else jnp.ones_like(reward)
-    return Dream(z, action, reward, proceed, left_open)
+    return Dream(z, action, reward, chance_to_go_on(model, later, terminates), left_open)
+
+
+def chance_to_go_on(model: WorldModel, z: Array, terminates: bool | Array) -> Array:
+    """Of latents (..., L): 1 where nothing terminates, otherwise what the termination head says."""
+    if isinstance(terminates, bool) and not terminates:
+        return jnp.ones(z.shape[:-1])
+    return jnp.where(terminates, jax.nn.sigmoid(-model.termination_logit(z)), 1.0)
 
 
 def dream_return(dreamt: Dream, last_value: Array, discount: float) -> Array:

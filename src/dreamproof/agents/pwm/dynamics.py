@@ -1,7 +1,7 @@
 """From one latent to the next: a plain network, or a velocity field that is integrated over one agent step.
 
-A latent is groups of probabilities. A velocity without mean in any group keeps their sums, so a flow along it ends near
-the simplex; the projection at its end mends signs and what rounding left.
+A latent is groups of probabilities. A flow whose network predicts ends stays between them; a predicted velocity without
+mean in any group keeps their sums, and the projection at the end of a step corrects signs and rounding.
 """
 
 from typing import Any, Protocol
@@ -116,9 +116,9 @@ class FlowDynamics(eqx.Module):
         """`sizes` are those of the latent and of what is given."""
         latent, given = sizes
         self.group, self.settings = group, settings
-        # A fresh flow stands still. Small weights would throw it far, farther the wider the network, and latents would
+        # A fresh velocity is 0. Small weights would make it large, the more so the wider the network, and latents would
         # first of all learn to be alike.
-        last = None if settings.space == "broken" else silent
+        last = None if self._is_normed else silent
         inputs = (latent + given + 1, *units)
         self.network = NormedMLP(key, inputs, latent, "norm_then_mish", (small_normal, last), dtype)
 
@@ -127,47 +127,64 @@ class FlowDynamics(eqx.Module):
         """Those of all substeps."""
         return self.settings.evaluations
 
-    def velocity(self, x: Array, given: Array, time: Array, tape: Tape | None = None) -> Array:
-        """v(x, a, τ): one evaluation at times (..., 1)."""
+    def predicted(self, x: Array, given: Array, time: Array, tape: Tape | None = None) -> Array:
+        """One evaluation at times (..., 1): the velocity v(x, a, τ), or the end of the straight line through x."""
         return self._moving(self.network(filled([x, time, given], self.network), tape))
 
     def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """Integrates from the latent, in equal substeps."""
         x = self._source(z, key)
-        width = 1.0 / self.settings.substeps
+        substeps = self.settings.substeps
+        width = 1.0 / substeps
 
-        def velocity(x: Array, time: float) -> Array:
-            return self.velocity(x, given, jnp.full((*x.shape[:-1], 1), time), tape)
+        def velocity(at: Array, index: int, start: Array) -> Array:
+            made = self.predicted(at, given, jnp.full((*at.shape[:-1], 1), index * width), tape)
+            if not self._predicts_end:
+                return made
+            # At the last time nothing is left to divide by: there, the line from the start of the last substep counts.
+            return (made - at) / (1.0 - index * width) if index < substeps else (made - start) / width
 
-        for index in range(self.settings.substeps):
-            slope = velocity(x, index * width)
+        for index in range(substeps):
+            slope = velocity(x, index, x)
             if self.settings.integrator == "heun":
-                slope = 0.5 * (slope + velocity(x + width * slope, (index + 1) * width))
+                slope = 0.5 * (slope + velocity(x + width * slope, index + 1, x))
             x = x + width * slope
         return self._latent(x, None if tape is None else tape.reached)
 
     def ready(self) -> "FlowDynamics":
         """The same, with the means of groups taken out of the last weights once instead of out of every velocity."""
-        if self.settings.space == "broken":
+        if self._is_normed:
             return self
         return eqx.tree_at(lambda made: made.network.last, self, CentredLinear(self.network.last, self.group))
 
     def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
-        """The velocity's error at a random time of each straight line, and that of the latent which was reached."""
+        """The error of what is predicted at a random time of each straight line, and of the latent that was reached."""
         time_key, noise_key = jax.random.split(key)
         source, end = self._source(z[:-1], noise_key), self._coordinates(target)
         time = jax.random.uniform(time_key, (*source.shape[:-1], 1))
-        velocity = self.velocity((1 - time) * source + time * end, given, time)
+        predicted = self.predicted((1 - time) * source + time * end, given, time)
+        if self._predicts_end:
+            # Of the velocity this is the error times 1 − τ. Where a flow starts is no part of it.
+            return {"dynamics": squared_error(predicted, end), "endpoint": squared_error(z[1:], target)}
         # The way to the end is what the velocity should be; by it latents also learn to lie close to their successors,
         # as the first one does by every latent that is reached from it.
         way = end - source + (1 - pull) * moved(source)
         return {
-            "dynamics": squared_error(velocity, way),
+            "dynamics": squared_error(predicted, way),
             "endpoint": squared_error(z[1:] - (1 - pull) * moved(z[0]), target),
         }
 
+    @property
+    def _predicts_end(self) -> bool:
+        return self.settings.predicts == "end"
+
+    @property
+    def _is_normed(self) -> bool:
+        """Whether the network ends in LayerNorm and SimNorm: right for a latent, wrong for a velocity."""
+        return self._predicts_end or self.settings.space == "broken"
+
     def _moving(self, raw: Array) -> Array:
-        if self.settings.space == "broken":
+        if self._is_normed:
             return simnorm(raw, self.group)
         return raw if isinstance(self.network.last, CentredLinear) else centred(raw, self.group)
 
@@ -175,7 +192,9 @@ class FlowDynamics(eqx.Module):
         return centred_logits(z, self.group, LEAST_PROBABILITY) if self.settings.space == "logits" else z
 
     def _latent(self, x: Array, known: Array | None) -> Array:
-        """Back from the flow's coordinates to the latent's."""
+        """Back from the flow's coordinates to the latent's. Between predicted ends nothing leaves the simplex."""
+        if self._predicts_end:
+            return x
         if self.settings.space == "simplex":
             return on_simplex(x, self.group, known)
         return simnorm(x, self.group, known) if self.settings.space == "logits" else x

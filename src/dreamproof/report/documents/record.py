@@ -10,7 +10,7 @@ from dreamproof.study.events import Row
 
 TOLD_EVENTS = 300
 QUOTE_LENGTH = 200
-SILENT = ("attempt_started", "report_written", "eval_proven")
+SILENT = ("attempt_started", "report_written", "eval_proven", "settings_resolved", "code_recorded")
 
 
 def record(telling: Telling) -> Document:

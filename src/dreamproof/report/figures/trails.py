@@ -16,6 +16,7 @@ from dreamproof.runs.records import Trail
 
 MOST_PANELS = 8
 PANELS_A_ROW = 4
+FARTHEST = 1e6
 PANEL_INCHES = 2.4
 HAZARD = "#c9ced6"
 HIT = "#c0392b"
@@ -46,9 +47,15 @@ def first_trails(evidence: Evidence) -> dict[str, tuple[int, Trail]]:
         if name != condition or not facts.evaluated or facts.imported or cell.arm in found:
             continue
         record = read_evaluation(RunFolder(evidence.folder.root / evidence.cells[cell].run_folder), name)
-        if record is not None and record.trail is not None:
+        if record is not None and record.trail is not None and _is_drawable(record.trail):
             found[cell.arm] = (cell.seed, record.trail)
     return {arm: found[arm] for arm in evidence.arms if arm in found}
+
+
+def _is_drawable(trail: Trail) -> bool:
+    """Whether there is a way, and every place on the picture is one."""
+    places = [*trail.agent, *trail.goal, *trail.hazards, (trail.goal_radius, trail.hazard_radius)]
+    return bool(trail.agent) and all(abs(x) < FARTHEST and abs(y) < FARTHEST for x, y in places)
 
 
 def _draw(axes: Any, trail: Trail, colour: str) -> None:

@@ -192,8 +192,8 @@ def written_at_end(weights: WeightsFile, started: float, ended: float) -> str | 
     fraction = max(0.0, (written - started) / whole)
     if fraction >= LEAST_FRACTION:
         return None
-    before = duration_text(ended - written)
-    return f"{printable(weights.path.name)} was written at {fraction:.0%} of the run, {before} before its end: not the final one"
+    name, before = printable(weights.path.name), duration_text(ended - written)
+    return f"{name} was written at {fraction:.0%} of the run, {before} before its end: not the final one"
 
 
 def steps_when_written(weights: WeightsFile | None, agent_steps: int, started: float, ended: float) -> int:

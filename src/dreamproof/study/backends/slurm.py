@@ -11,9 +11,10 @@ from pathlib import Path
 from dreamproof.base.files import read_json, read_tail, write_json, write_text
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.runs.reader import read_exit
-from dreamproof.settings.study import Slurm, memory_bytes
+from dreamproof.settings.study import Slurm, gpus_of, memory_bytes
 from dreamproof.study.backends.api import Placement, Presence, Sighting
 from dreamproof.study.backends.slurm_commands import Job, SlurmBusy, SlurmCommands, SlurmError
+from dreamproof.study.backends.slurm_limits import Request, Site, find_stuck, never_starts
 from dreamproof.study.backends.slurm_node import (
     LEASE_MARGIN_SECONDS,
     fence,
@@ -35,9 +36,6 @@ LEAST_WAIT_SECONDS = 1.0
 SETTLING_SECONDS = 5.0
 SILENT_CONTROLLER_SECONDS = 120.0
 ABSENT_POLLS = 3
-NEVER_STARTS = re.compile(
-    r"DependencyNeverSatisfied|launch.failed.requeued.held|BadConstraints|InvalidQOS|InvalidAccount"
-)
 LOST_STATES = ("NODE_FAIL", "BOOT_FAIL")
 SLURM_WORDS_BYTES = 65536
 
@@ -89,6 +87,7 @@ class SlurmBackend:
         self._to_account: list[str] = []
         self._to_signal: list[str] = []
         self._to_cancel: list[str] = []
+        self._site: Site | None = None
 
     def start(self, folder: AttemptFolder) -> None:
         """Puts the attempt on the list; all that stands there goes to sbatch together at the next wait."""
@@ -322,10 +321,23 @@ class SlurmBackend:
     def _look_at_waiting(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
         if known.cancel_at is not None:
             self._cancel(known)
-        if NEVER_STARTS.search(job.reason):
+        remedy = self._never_starts(folder, job)
+        if remedy is not None:
             self._cancel(known)
-            return self._give_up(folder, known, _evidence(job))
+            return self._give_up(folder, known, _evidence(replace(job, reason=f"{job.reason}: {remedy}")))
         return Sighting(Presence.WAITING, placement=placement(job, known.job))
+
+    def _never_starts(self, folder: AttemptFolder, job: Job) -> str | None:
+        """The remedy where a job waits for something that never comes."""
+        if find_stuck(job.reason) is None:
+            return None
+        if self._site is None:
+            groups = self.commands.group_limits(self.settings.account, self.settings.qos)
+            self._site = Site(self.commands.partition_limits(), groups)
+        request_bytes, time_limit = self._request(folder)
+        gpus = gpus_of(self.settings.gres) or 0
+        request = Request(time_limit, self.settings.cpus_per_task, request_bytes >> 20, gpus)
+        return never_starts(job.reason, self.settings, request, self._site)
 
     def _running(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
         """A job that Slurm runs; its process is looked at where it runs on this machine."""

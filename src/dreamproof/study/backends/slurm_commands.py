@@ -3,6 +3,7 @@
 Leaves it to the backend what to do about the answers.
 """
 
+import getpass
 import json
 import os
 import re
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.errors import DreamproofError, ExitCode
+from dreamproof.base.errors import BadInput, DreamproofError, ExitCode
+from dreamproof.study.backends.slurm_limits import Partition, group_limits_from_text, partitions_from_text
 
 LEAST_GAP_SECONDS = 1.0
 CALL_SECONDS = 60.0
@@ -48,6 +50,8 @@ COLUMNS = (
     "Comment",
 )
 ACCOUNTED = "JobID,State,ExitCode,DerivedExitCode,Reason,NodeList,Submit,Start,End,AllocTRES"
+# 12, 12_3, 12_[0-3], 12+1, 12.batch; never an option.
+JOB = re.compile(r"[0-9][\w\[\],%+.-]*\Z")
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled", re.IGNORECASE)
 OVER = frozenset(
     {
@@ -165,7 +169,7 @@ class SlurmCommands:
 
     def requeue(self, job: str) -> None:
         """Puts a job back into the queue; its process is ended for it."""
-        self._call(["scontrol", "requeue", job])
+        self._call(["scontrol", "requeue", *_job_words([job])])
 
     def accounted(self, jobs: list[str]) -> dict[str, Job]:
         """What the accounting remembers of elements, steps included, in one call; nothing where there is none."""
@@ -188,13 +192,13 @@ class SlurmCommands:
 
     def cancel(self, name: str, jobs: list[str]) -> None:
         """Cancels these jobs where they bear this name; those that are over already are none to complain of."""
-        done = self._run(["scancel", "--quiet", f"--name={name}", *jobs])
+        done = self._run(["scancel", "--quiet", f"--name={name}", *_job_words(jobs)])
         if done.returncode != 0 and BUSY.search(done.stderr):
             raise _failure("scancel", _one_line(done.stderr))
 
     def signal(self, name: str, jobs: list[str], number: str = "TERM") -> None:
         """Sends a signal to the batch process of these jobs where they bear this name."""
-        done = self._run(["scancel", "--quiet", "--batch", f"--signal={number}", f"--name={name}", *jobs])
+        done = self._run(["scancel", "--quiet", "--batch", f"--signal={number}", f"--name={name}", *_job_words(jobs)])
         if done.returncode != 0 and BUSY.search(done.stderr):
             raise _failure("scancel --signal", _one_line(done.stderr))
 
@@ -203,6 +207,23 @@ class SlurmCommands:
         lines = self._call(["sinfo", "--noheader", "--format=%P|%a|%D|%m|%G|%l"]).splitlines()
         names = ("name", "available", "nodes", "memory_mb", "gres", "time_limit")
         return [dict(zip(names, line.split("|"), strict=False)) for line in lines if line.strip()]
+
+    def partition_limits(self) -> list[Partition]:
+        """What each partition allows; nothing where the controller does not tell."""
+        try:
+            return partitions_from_text(self._call(["scontrol", "show", "partition", "--oneliner"]))
+        except SlurmError:
+            return []
+
+    def group_limits(self, account: str | None, qos: str | None) -> dict[str, float]:
+        """What jobs of this account and QOS may use together; nothing where neither is named or nobody tells."""
+        filters = [["flags=assoc", f"accounts={account}", f"users={getpass.getuser()}"]] if account else []
+        filters += [["flags=qos", f"qos={qos}"]] if qos else []
+        try:
+            told = [self._call(["scontrol", "show", "assoc_mgr", *words]) for words in filters]
+        except SlurmError:
+            return {}
+        return group_limits_from_text("\n".join(told))
 
     def version(self) -> tuple[int, int]:
         """(year, month) of this Slurm; asks no controller."""
@@ -285,6 +306,14 @@ def wait_status(raw: int) -> str:
 
 def _seconds(text: str) -> float | None:
     return float(text) if text.isdigit() and int(text) > 0 else None
+
+
+def _job_words(jobs: list[str]) -> list[str]:
+    """Job numbers as words of a command; anything else, which a received folder may hold, would be an option."""
+    for job in jobs:
+        if not JOB.match(job):
+            raise BadInput(f"{job!r} is not the number of a Slurm job", "squeue --me")
+    return jobs
 
 
 def jobs_from_table(text: str) -> list[Job]:

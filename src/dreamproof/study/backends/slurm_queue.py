@@ -2,13 +2,17 @@
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from dreamproof.base.files import read_json, unless_full, write_json
 from dreamproof.study.backends.api import Placement
 from dreamproof.study.backends.slurm_commands import Job, SlurmBusy, SlurmCommands, listed_elements
 
+PLACEMENT = TypeAdapter(Placement)
 WAITING_STATES = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
@@ -93,5 +97,9 @@ def write_snapshot(path: Path, placements: dict[str, Placement]) -> None:
 def read_snapshot(path: Path) -> dict[str, Placement]:
     """How the jobs stood when they were last asked about, by attempt."""
     told: Any = read_json(path)
-    rows = told.get("jobs", {}) if isinstance(told, dict) else {}
-    return {name: Placement(**row) for name, row in rows.items()}
+    rows = told.get("jobs") if isinstance(told, dict) else None
+    found: dict[str, Placement] = {}
+    for name, row in rows.items() if isinstance(rows, dict) else ():
+        with suppress(ValueError):  # a row of another form is left out
+            found[name] = PLACEMENT.validate_python(row)
+    return found

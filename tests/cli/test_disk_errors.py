@@ -1,0 +1,82 @@
+"""A failing disk is never exit code 0; only an output that nobody reads is quiet."""
+
+import errno
+import io
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.small_study import declare
+from tests.cli.conftest import Verb
+
+from dreamproof.cli.main import main
+from dreamproof.cli.output import Output
+from dreamproof.study import conduct
+from dreamproof.study.opening import open_study
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    opened = open_study(declare(tmp_path))
+    with conduct.held(opened) as ledger:
+        conduct.declare(opened, ledger)
+    return opened.file
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENOSPC, errno.EACCES])
+def test_any_error_of_the_system_is_a_failure_with_its_reason(
+    study: Path, dreamproof: Verb, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(number, os.strerror(number), "some/file")
+
+    monkeypatch.setattr("dreamproof.study.opening.open_study", fail)
+    said = dreamproof("verify", study)
+    assert said.code != 0 and "some/file" in said.errors and "next:" in said.errors
+    assert "Traceback" not in said.errors
+
+
+def test_a_ledger_that_cannot_be_written_is_a_failure(
+    study: Path, dreamproof: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = os.fsync
+
+    def fail(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("ledger.jsonl"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fail)
+    said = dreamproof("run", study, "--no-check", "--plain")
+    assert said.code == 1 and "ledger.jsonl: Input/output error (EIO)" in said.errors
+
+
+class _Closed(io.StringIO):
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self._number = number
+
+    def write(self, text: str) -> int:
+        raise OSError(self._number, os.strerror(self._number))
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.EIO])
+def test_a_closed_output_changes_neither_work_nor_exit_code(
+    study: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(sys, "stdout", _Closed(number))
+    for words, code in ((["status", str(study)], 0), (["why", str(study), "nobody/0"], 2)):
+        monkeypatch.setattr(sys, "argv", ["dreamproof", *words])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert (ended.value.code or 0) == code
+
+
+def test_text_that_the_terminal_cannot_show_is_replaced() -> None:
+    raw = io.BytesIO()
+    output = Output(io.TextIOWrapper(raw, encoding="utf-8"))
+    output.write("a\ud800b")
+    output.flush()
+    assert raw.getvalue() == b"a?b"

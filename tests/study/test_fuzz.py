@@ -1,0 +1,35 @@
+"""Whatever one file of a study folder holds, and whichever call of the system fails: no traceback, no hang."""
+
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from benchmarks.fuzz import DAMAGES, FAILURES, VERBS, Damage, record_study, survive, survive_failure
+from hypothesis import HealthCheck, given, settings
+
+REPEATABLE = settings(
+    max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
+)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return record_study(tmp_path_factory.mktemp("recorded") / "place")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_survives_a_damaged_file(recorded: Path, verb: str) -> None:
+    @REPEATABLE
+    @given(DAMAGES)
+    def survives(damage: Damage) -> None:
+        survive(recorded, damage, verb)
+
+    survives()
+
+
+@REPEATABLE
+@given(FAILURES, st.sampled_from(sorted(set(VERBS) - {"report"})))
+def test_a_verb_survives_a_call_of_the_system_that_fails(
+    recorded: Path, failure: tuple[str, int, int, bool], verb: str
+) -> None:
+    survive_failure(recorded, failure, verb)
