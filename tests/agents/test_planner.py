@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.agents.dreamer.planner import Networks, Scores, rank
+from dreamproof.agents.dreamer.planner import Candidates, Facts, Networks, Scores, choose, episode_cost, is_safe, rank
+from dreamproof.nn.heads import TwoHot
 from dreamproof.settings.dreamer import Planner
 
 PRICES: dict[str, Any] = {
     "risk": {"uncertainty_weight": 0.0, "certificate_weight": 0.0, "price": 0.5, "certified_only": 0.0, "slack": 0.0},
-    "planner": {"cost_limit": 1.0, "cost_price": 0.0},
+    "planner": {"cost_limit": 1.0, "cost_price": 0.0, "execute_best": 1.0},
 }
 SETTINGS = Planner(elites=2, samples=4, proposals=0)
 
@@ -24,10 +25,14 @@ def scores(**columns: list[float]) -> Scores:
     return Scores(**{name: jnp.asarray(values)[:, None] for name, values in (zero | columns).items()})
 
 
+def networks(scale: float = 1.0) -> Networks:
+    """Nothing but the spread of returns: ranking looks at no network."""
+    return Networks(*[None] * 6, jnp.asarray(scale), None)  # type: ignore[arg-type]
+
+
 def best(found: Scores, prices: dict[str, Any] = PRICES, settings: Planner = SETTINGS, scale: float = 1.0) -> list[int]:
     """Candidates from best to worst, as the planner's top-k orders them."""
-    networks = Networks(*[None] * 6, jnp.asarray(scale))  # type: ignore[arg-type]
-    ranked = rank(found, networks, prices, settings)
+    ranked = rank(found, networks(scale), prices, settings, settings.elites)
     return jax.lax.top_k(ranked[:, 0], ranked.shape[0])[1].tolist()
 
 
@@ -55,9 +60,9 @@ def test_equal_costs_of_unsafe_candidates_are_told_apart_by_worth() -> None:
 def test_the_limit_is_a_traced_price() -> None:
     found = scores(reward=[1.0, 9.0, 3.0, 2.0], cost=[3.0, 7.0, 0.9, 2.0])
     assert best(found, priced(cost_limit=10.0)) == [1, 2, 3, 0]
-    moved = jax.vmap(
-        lambda limit: rank(found, Networks(*[None] * 6, jnp.asarray(1.0)), priced(cost_limit=limit), SETTINGS)  # type: ignore[arg-type]
-    )(jnp.array([1.0, 10.0]))
+    moved = jax.vmap(lambda limit: rank(found, networks(), priced(cost_limit=limit), SETTINGS, SETTINGS.elites))(
+        jnp.array([1.0, 10.0])
+    )
     assert jnp.argmax(moved[:, :, 0], axis=1).tolist() == [2, 1]
 
 
@@ -97,7 +102,7 @@ def test_the_price_of_cost_orders_safe_candidates() -> None:
 def test_every_env_is_ranked_by_itself() -> None:
     one, other = scores(reward=[1.0, 2.0], cost=[0.0, 0.0]), scores(reward=[1.0, 2.0], cost=[3.0, 9.0])
     both = jax.tree.map(lambda a, b: jnp.concatenate([a, b], axis=1), one, other)
-    ranked = rank(both, Networks(*[None] * 6, jnp.asarray(1.0)), PRICES, SETTINGS)  # type: ignore[arg-type]
+    ranked = rank(both, networks(), PRICES, SETTINGS, SETTINGS.elites)
     np.testing.assert_array_equal(jnp.argmax(ranked, axis=0), [1, 0])
 
 
@@ -106,3 +111,63 @@ def test_slack_lets_a_young_certificate_be_broken() -> None:
     assert best(found, priced(certified_only=1.0))[:2] == [2, 0]
     assert best(found, priced(certified_only=1.0, slack=0.5))[:3] == [1, 2, 0]
     assert best(found, priced(certified_only=1.0, slack=1.0)) == [1, 2, 3, 0]
+
+
+def candidates(found: Scores) -> Candidates:
+    """Candidates of one step and one env whose action is their number."""
+    count = found.reward.shape[0]
+    return Candidates(jnp.arange(float(count))[None, :, None, None], found)
+
+
+def executed(found: Scores, prices: dict[str, Any] = PRICES) -> int:
+    """The number of the candidate that is executed; the first is the elite mean."""
+    return int(choose(candidates(found), networks(), prices, SETTINGS).actions[0, 0, 0, 0])
+
+
+def test_an_unsafe_mean_is_not_executed() -> None:
+    # Two elites pass a hazard left and right; their mean runs into it and promises most.
+    found = scores(reward=[9.0, 2.0, 3.0], cost=[4.0, 0.1, 0.1])
+    assert executed(found) == 2
+    assert executed(found, priced(execute_best=0.0)) == 0
+
+
+def test_where_no_candidate_is_safe_the_least_unsafe_one_is_executed() -> None:
+    assert executed(scores(reward=[9.0, 2.0, 3.0], cost=[4.0, 2.0, 6.0])) == 1
+
+
+def test_a_single_safe_candidate_is_enough_to_execute_it() -> None:
+    # As an elite set one is too few, so all would be ordered by cost alone.
+    found = scores(reward=[1.0, 5.0, 5.0], cost=[0.2, 0.9, 3.0])
+    assert executed(found) == 1
+
+
+def test_a_limit_of_zero_can_be_met() -> None:
+    found = scores(reward=[1.0, 5.0], cost=[0.0, 0.01])
+    assert is_safe(found, priced(cost_limit=0.0))[:, 0].tolist() == [True, False]
+    assert executed(found, priced(cost_limit=0.0)) == 0
+
+
+def test_the_worst_draw_counts_where_asked_for_and_only_for_what_may_go_wrong() -> None:
+    one, other = scores(reward=[1.0], cost=[0.0], least_barrier=[0.3]), scores(reward=[3.0], cost=[4.0])
+    both = jax.tree.map(lambda a, b: jnp.stack([a, b]), one, other)
+    mean, worst = both.over_draws(jnp.zeros(())), both.over_draws(jnp.ones(()))
+    assert [float(x[0, 0]) for x in (mean.reward, mean.cost, mean.least_barrier)] == pytest.approx([2.0, 2.0, 0.65])
+    assert [float(x[0, 0]) for x in (worst.reward, worst.cost, worst.least_barrier)] == pytest.approx([2.0, 4.0, 0.3])
+
+
+def test_the_cost_critic_is_converted_to_the_cost_of_an_episode() -> None:
+    facts = Facts(0.99, 200, 0.2, 5.0, TwoHot.make(21, 5.0))
+    cost = jnp.full((10, 1, 1), 0.03)
+    # A cost of 0.03 a step for ever is worth 0.03 / (1 − γ) = 3 to the critic, and 200 · 0.03 = 6 in an episode.
+    for share in (0.0, 0.3, 1.0):
+        assert float(episode_cost(cost, jnp.full((1, 1), 3.0), jnp.asarray(share), facts)[0, 0]) == pytest.approx(6.0)
+    # Without any cost ahead of the horizon the critic alone speaks, for the 190 steps that are left.
+    found = episode_cost(jnp.zeros((10, 1, 1)), jnp.full((1, 1), 3.0), jnp.ones(()), facts)
+    assert float(found[0, 0]) == pytest.approx(0.03 * 190)
+
+
+def test_evaluation_may_plan_with_more_effort_than_training() -> None:
+    asked = Planner(samples=64, iterations=2, evaluation_samples=256, evaluation_draws=4)
+    found = asked.at_evaluation()
+    assert (found.samples, found.iterations, found.draws) == (256, 2, 4)
+    assert (asked.samples, asked.draws) == (64, 1)

@@ -10,7 +10,10 @@ from dreamproof.agents.dreamer.risk import (
     RiskModel,
     barrier_target,
     barrier_violation,
+    certificate_pairs,
+    certificate_scores,
     conformal_offset,
+    least_ahead,
     uncertainty,
 )
 from dreamproof.settings.dreamer import Risk
@@ -60,7 +63,8 @@ def test_members_that_agree_are_certain(risk: RiskModel) -> None:
     )
     feature, action = jnp.ones((5, 4)), jnp.zeros((5, 1))
     residual = jnp.ones(3)
-    np.testing.assert_allclose(uncertainty(same, feature, action, residual).epistemic, 0.0, atol=1e-6)
+    agreed = uncertainty(same, feature, action, residual)
+    assert float(agreed.epistemic.max()) == float(agreed.margin_sigma.max()) == 0.0
     doubt = uncertainty(risk, feature, action, residual)
     assert float(doubt.epistemic.min()) > 0
     assert float(doubt.margin_sigma.min()) > 0
@@ -85,3 +89,26 @@ def test_the_prior_of_a_member_is_never_trained(risk: RiskModel) -> None:
 def test_barrier_values_stay_within_half_a_metre(risk: RiskModel) -> None:
     values = risk.value(1e3 * jax.random.normal(jax.random.key(2), (50, 4)))
     assert float(jnp.abs(values).max()) <= 0.5
+
+
+def test_the_least_margin_ahead_by_hand() -> None:
+    margins = jnp.array([[0.4], [0.1], [0.3], [0.2], [0.5]])
+    np.testing.assert_allclose(least_ahead(margins, 0), margins)
+    np.testing.assert_allclose(least_ahead(margins, 2)[:, 0], [0.1, 0.1, 0.2, 0.2, 0.5])
+
+
+def test_a_decision_is_judged_by_the_margins_from_its_own_moment_on() -> None:
+    values = jnp.arange(6.0)[:, None]
+    margins = jnp.array([[9.0], [8.0], [3.0], [7.0], [5.0], [6.0]])
+    value, least = certificate_pairs(values, margins, 2)
+    # Decision 1 is made where margin 0 was measured and sees the margins 0, 1 and 2.
+    np.testing.assert_allclose(value[:, 0], [1.0, 2.0, 3.0])
+    np.testing.assert_allclose(least[:, 0], [3.0, 3.0, 3.0])
+    assert float(certificate_scores(values, margins, 2)[0]) in (-2.0, -1.0, 0.0)
+
+
+def test_scores_come_from_other_decisions_in_other_episodes() -> None:
+    values = jnp.broadcast_to(jnp.arange(60.0)[:, None], (60, 400))
+    scores = np.asarray(certificate_scores(values, jnp.zeros((60, 400)), 40))
+    assert scores.min() == 1.0 and scores.max() == 19.0
+    assert len(np.unique(scores)) == 19

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.tiny import tiny_cell, tiny_pwm_cell
 
-from dreamproof.agents.api import Lesson, Reflective
+from dreamproof.agents.api import Calibrated, Lesson, Reflective
 from dreamproof.agents.dreamer.world_model import Batch
 from dreamproof.agents.registry import AGENTS, make_agent
 from dreamproof.base.errors import BadInput
@@ -27,6 +27,7 @@ SPEC = Spec(
 )
 SETTINGS: dict[str, Any] = {"dreamer": tiny_cell().agent, "pwm": tiny_pwm_cell().agent}
 REFLECTIVE = [name for name in AGENTS if isinstance(make_agent(name, SPEC, SETTINGS[name]), Reflective)]
+CALIBRATED = [name for name in AGENTS if isinstance(make_agent(name, SPEC, SETTINGS[name]), Calibrated)]
 # One step a part and update; or one of the actor, two passes over two minibatches of the critics, two of the model.
 GRADIENT_STEPS = {"dreamer": 1, "pwm": 1 + 2 * 2 + 2}
 
@@ -192,19 +193,35 @@ def test_what_happens_in_one_env_does_not_reach_another(subject: Subject) -> Non
 
 
 def test_the_agents_that_reflect_are_found() -> None:
-    assert REFLECTIVE == ["dreamer"]
+    assert REFLECTIVE == CALIBRATED == ["dreamer"]
 
 
 @pytest.mark.parametrize("subject", REFLECTIVE, indirect=True)
-def test_an_agent_that_reflects_moves_its_promise_with_the_misses(subject: Subject) -> None:
+def test_an_agent_that_reflects_learns_which_surprise_is_usual(subject: Subject) -> None:
     assert isinstance(subject.agent, Reflective)
     decided = subject.act(
         subject.one, subject.agent.init_memory(ENVS), some_sight(jax.random.key(8)), jax.random.key(9), True
     )
     shown = decided.metrics | {"episode/done": jnp.zeros(()), "episode/cost": jnp.zeros(())}
-    raised = subject.agent.reflect(subject.one, shown | {"risk/missed": jnp.ones(ENVS)}, subject.scalars)
-    lowered = subject.agent.reflect(raised, shown | {"risk/missed": jnp.zeros(ENVS)}, subject.scalars)
-    assert float(raised.offset) > float(lowered.offset) >= 0.0
+    after = subject.agent.reflect(subject.one, shown | {"risk/surprise": jnp.full(ENVS, 50.0)}, subject.scalars)
+    assert float(after.feedback.surprise_mean) > float(subject.one.feedback.surprise_mean)
+
+
+@pytest.mark.parametrize("subject", CALIBRATED, indirect=True)
+def test_an_agent_is_calibrated_on_held_out_episodes_whatever_the_sign(subject: Subject) -> None:
+    assert isinstance(subject.agent, Calibrated)
+    values, margins = jnp.full((10, 20), 0.1), jnp.full((10, 20), 0.3)
+    # Values 0.2 below what came true: the promise may be raised by as much.
+    assert float(subject.agent.calibrate(subject.one, values, margins).offset) == pytest.approx(-0.2)
+    assert float(subject.agent.calibrate(subject.one, margins, values).offset) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("subject", CALIBRATED, indirect=True)
+def test_too_few_episodes_leave_the_promise_as_it_was(subject: Subject) -> None:
+    assert isinstance(subject.agent, Calibrated)
+    before = subject.one._replace(offset=jnp.asarray(0.07))
+    after = subject.agent.calibrate(before, jnp.zeros((10, 8)), jnp.ones((10, 8)))
+    assert float(after.offset) == pytest.approx(0.07)
 
 
 def test_an_agent_that_does_not_exist_is_refused_with_those_that_do() -> None:

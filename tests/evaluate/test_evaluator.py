@@ -84,7 +84,23 @@ def test_coverage_and_its_claim_are_facts_of_a_checkpoint(trained: Trained) -> N
     assert facts["certificate/claimed"] == pytest.approx(0.9)
     assert np.isfinite(facts["certificate/offset"])
     assert 0.0 <= facts["certificate/coverage"] <= 1.0
+    # The margin of this task is always 0 and so never below: nothing certified can be violated.
+    assert 0.0 < facts["certificate/certified"] <= 1.0
+    assert facts["certificate/violated_given_certified"] == facts["certificate/certified_and_violated"] == 0.0
     assert 0.0 <= facts["auroc/uncertainty"] <= 1.0
+
+
+def test_the_offset_that_is_reported_is_the_one_that_acts(trained: Trained) -> None:
+    evaluator = Evaluator([{"final": loaded(trained, "full")}], {}, 10)
+    (made,) = evaluator.evaluate("id")
+    (acting,) = evaluator.runs
+    offset = made.checkpoints["final"].scalars["certificate/offset"]
+    assert offset == float(acting["final"].state.offset) != float(loaded(trained, "full").state.offset)
+    calibration, test = (
+        run_episodes([loaded(trained, "full")], find_condition(acting["final"].env, "id"), split, 10)[0]
+        for split in ("calibration", "test")
+    )
+    assert not np.array_equal(calibration.returns, test.returns)
 
 
 def test_too_few_episodes_promise_nothing(record: EvaluationRecord) -> None:

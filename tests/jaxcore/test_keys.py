@@ -20,7 +20,7 @@ def test_layouts_of_different_splits_seeds_envs_and_episodes_never_share_a_key()
         for episode in range(10)
         for key in bits(layout_keys(seed, split, 20, episode))
     ]
-    assert len(set(seen)) == len(seen) == 3 * 5 * 10 * 20
+    assert len(set(seen)) == len(seen) == len(SPLITS) * 5 * 10 * 20
 
 
 def test_noise_keys_are_not_layout_keys() -> None:

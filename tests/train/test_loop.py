@@ -106,8 +106,11 @@ def test_every_evaluation_is_logged_and_saved(trained: Trained, name: str) -> No
 def test_the_newest_checkpoints_and_the_selected_one_are_kept(trained: Trained, name: str) -> None:
     selected = read_json(trained[name].selected)
     validated = {row["agent_steps"]: row for row in rows_of(trained[name]) if "validation/return" in row}
-    # No cost in this task, so all are feasible and the return decides; the earlier of equals stays.
-    best = max(validated.values(), key=lambda row: (row["validation/return"], -row["agent_steps"]))
+    # No cost in this task, so all are feasible and the return decides; the earlier of equals stays. What was validated
+    # before risk counted in full, at 40 % of training, is no candidate.
+    settled = [row for row in validated.values() if row["agent_steps"] >= 0.4 * AGENT_STEPS]
+    assert len(settled) < len(validated)
+    best = max(settled, key=lambda row: (row["validation/return"], -row["agent_steps"]))
     assert selected["agent_steps"] == best["agent_steps"]
     kept = {folder.agent_steps for folder in trained[name].checkpoint_folders()}
     assert kept == {560, 600, selected["agent_steps"]}
@@ -121,6 +124,34 @@ def test_the_last_heartbeat_says_done(trained: Trained, name: str) -> None:
     assert beat.gradient_steps == (AGENT_STEPS - TRAIN["prefill_agent_steps"]) // 4
     assert beat.beat > 10 and beat.process_id > 0 and beat.unix_seconds > 1e9
     assert beat.agent_steps_per_second is not None and beat.agent_steps_per_second > 0
+
+
+def changed(folder: RunFolder, settings: dict[str, Any]) -> None:
+    """Lays `settings` over those of a run folder."""
+    told = read_settings(folder)
+    assert told is not None
+    both = merged(told.settings, settings)
+    write_json(folder.settings, told.model_copy(update={"settings": both}).model_dump(mode="json"))
+
+
+def test_selection_waits_for_the_slowest_ramp_of_an_arm(tmp_path: Any) -> None:
+    folders = write_cells(tmp_path, ("baseline", "full"))
+    changed(folders["full"], {"agent": {"behavior": {"multiplier_to": 0.7}}})
+    assert read_job(list(folders.values())).settled == [0.4, 0.7]
+
+
+def test_an_arm_that_its_task_cannot_serve_is_refused_wherever_it_stands_in_the_pack(tmp_path: Any) -> None:
+    folders = write_cells(tmp_path, ("baseline", "full"))
+    changed(folders["full"], {"agent": {"planner": {"margin": 0.03}}})
+    with pytest.raises(BadInput, match="has no margin"):
+        read_job(list(folders.values()))
+
+
+def test_a_task_without_physics_is_not_randomised(tmp_path: Any) -> None:
+    folders = write_cells(tmp_path, ("baseline", "full"))
+    changed(folders["full"], {"train": {"randomise": {"mass_spread": 2.0}}})
+    with pytest.raises(BadInput, match="cannot randomise"):
+        read_job(list(folders.values()))
 
 
 def test_cells_that_cannot_share_a_compile_are_refused(tmp_path: Any) -> None:

@@ -8,24 +8,27 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 import pytest
-from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, tiny_cell, told_otherwise
+from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, merged, tiny_cell, told_otherwise
 
 from dreamproof.envs import registry
 from dreamproof.envs.probes import PROBES, CreditProbe, SurviveProbe
 from dreamproof.envs.wrappers import AutoReset
+from dreamproof.settings.traced import static_key, traced_values
 from dreamproof.settings.train import EpochTrain
 from dreamproof.train.log import MetricSums
-from dreamproof.train.pack import Pack, PackState
+from dreamproof.train.pack import Pack, PackState, draw_factors
 from dreamproof.train.replay import SCALARS
 
 CHUNK = 2
+# Fresh networks value all candidates alike, and a last bit decides which is best; their mean does not jump.
+MEAN: dict[str, Any] = {"planner": {"execute_best": 0.0}}
 PREFILL = 20
 
 
 @pytest.fixture(scope="module")
 def alone(program_cache: Any) -> Pack:
     """One cell."""
-    return make_pack(registry.make(TASK), [tiny_cell()], [0], AGENT_STEPS)
+    return make_pack(registry.make(TASK), [tiny_cell(MEAN)], [0], AGENT_STEPS)
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +49,7 @@ def replica(tree: Any, index: int) -> list[np.ndarray]:
 
 def test_a_replica_in_a_pack_of_three_equals_the_same_one_trained_alone(started: Any, pack_of_three: Pack) -> None:
     seeds, changes = zip(*(CELLS[name] for name in ("full", "baseline", "full")), strict=True)
-    three = told_otherwise(pack_of_three, [tiny_cell(change) for change in changes], seeds)
+    three = told_otherwise(pack_of_three, [tiny_cell(merged(change, MEAN)) for change in changes], seeds)
     state, _ = three.prefill(three.init(), PREFILL)
     state, _ = three.chunk(state, CHUNK)
     single = started()
@@ -216,3 +219,70 @@ def test_a_task_that_says_it_never_terminates_never_does(name: str) -> None:
 def test_a_wrapped_task_says_the_same_of_itself() -> None:
     assert AutoReset(SurviveProbe()).spec.terminates
     assert not AutoReset(CreditProbe()).spec.terminates
+
+
+def test_validation_calibrates_the_certificate_on_layouts_of_its_own(started: Any, alone: Pack) -> None:
+    agent = started().agent
+    episodes, calibrated = alone.validate(agent, 10)
+    assert episodes.returns.shape == (1, 10)
+    # The margin of this task is always 0, so the offset is a high value of the barrier, whatever its sign.
+    assert float(calibrated.offset[0]) != 0.0
+    assert abs(float(calibrated.offset[0])) < 0.5
+    for before, after in zip(replica(agent.model, 0), replica(calibrated.model, 0), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_a_frozen_replica_is_not_calibrated(started: Any, alone: Pack) -> None:
+    agent = started().agent
+    frozen = agent._replace(finite=jnp.zeros_like(agent.finite))
+    assert float(alone.validate(frozen, 10)[1].offset[0]) == 0.0
+
+
+def randomised(spreads: list[dict[str, float]]) -> Pack:
+    """A pack on the point robot whose replicas differ in how widely their episodes differ."""
+    cells = [tiny_cell(train={"randomise": spread}) for spread in spreads]
+    pack = make_pack(registry.make("SafetyPointGoal1"), cells, list(range(len(cells))), AGENT_STEPS)
+    values = [traced_values(cell.train)["randomise"] for cell in cells]
+    stacked = {name: jnp.asarray([value[name] for value in values]) for name in values[0]}
+    pack.told = pack.told._replace(scalars=pack.told.scalars | {"randomise": stacked})
+    return pack
+
+
+def test_randomised_cells_train_beside_plain_ones_in_one_compile() -> None:
+    plain, wide = tiny_cell(), tiny_cell(train={"randomise": {"mass_spread": 2.0, "most_delay": 2}})
+    assert static_key(plain) == static_key(wide)
+
+
+def test_every_randomised_episode_has_a_body_of_its_own() -> None:
+    pack = randomised([{}, {"mass_spread": 2.0, "damping_spread": 3.0, "most_delay": 2}])
+    default = pack.env.default_params()
+    first, second = (pack._params(pack.told, jnp.asarray(episode)) for episode in (0, 1))
+    mass = np.asarray(first.physics.mass / default.physics.mass).reshape(2, pack.envs)
+    np.testing.assert_array_equal(mass[0], 1.0)
+    assert len(np.unique(mass[1])) == pack.envs
+    assert mass[1].min() >= 0.5 and mass[1].max() <= 2.0
+    assert not np.array_equal(first.physics.mass, second.physics.mass)
+    np.testing.assert_array_equal(np.asarray(first.physics.force_gain), np.asarray(default.physics.force_gain))
+    assert set(np.asarray(first.actuators.delay).reshape(2, -1)[0].tolist()) == {0}
+
+
+def test_factors_lie_evenly_around_one_and_delays_are_whole() -> None:
+    spreads = {name: jnp.asarray(2.0) for name in ("mass_spread", "damping_spread", "force_spread", "most_delay")}
+    drawn = draw_factors(jax.random.key(0), spreads, 3000)
+    logs = np.log2(np.asarray(drawn["mass"]))
+    assert abs(logs.mean()) < 0.05 and logs.min() < -0.98 and logs.max() > 0.98
+    counts = np.bincount(np.asarray(drawn["delay"]))
+    assert len(counts) == 3 and counts.min() > 900
+
+
+def test_other_bodies_move_otherwise_within_one_batch() -> None:
+    pack = randomised([{}, {"force_spread": 3.0}])
+    params = pack._params(pack.told, jnp.zeros((), jnp.int32))
+    keys = jax.random.split(jax.random.key(0), 2 * pack.envs)
+    state, _ = pack.env.reset(keys, params)
+    action = jnp.ones((2 * pack.envs, 2)) * jnp.array([1.0, 0.0])
+    for _ in range(3):
+        state, _ = pack.env.step(keys, state, action, params)
+    speed = np.hypot(np.asarray(state.body.velocity_x), np.asarray(state.body.velocity_y)).reshape(2, -1)
+    # From rest, whichever way it looks, one body gains one speed.
+    assert np.ptp(speed[0]) < 1e-4 < 1e-2 < np.ptp(speed[1])

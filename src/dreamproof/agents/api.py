@@ -63,3 +63,11 @@ class Reflective(Agent, Protocol):
 
     def reflect(self, state: Any, shown: dict[str, Array], scalars: dict[str, Any]) -> Any:
         """Takes in what a decision logged (N,), how many episodes ended in its step and what they cost on average."""
+
+
+@runtime_checkable
+class Calibrated(Agent, Protocol):
+    """An agent that acts on a certificate; its memory holds the certificate's value as `barrier`."""
+
+    def calibrate(self, state: Any, values: Array, margins: Array) -> Any:
+        """The state after held-out episodes: values (T, E) at each decision, true margins (T, E) after it."""

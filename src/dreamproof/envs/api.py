@@ -64,6 +64,14 @@ class Env(ABC):
         del params, shift
         raise BadInput(f"the task '{self.spec.name}' takes no settings for a condition", "dreamproof schema")
 
+    varies = False
+    """Whether `vary` can draw other bodies for training episodes."""
+
+    def vary(self, params: Params, drawn: dict[str, Array]) -> Params:
+        """Parameters whose mass, damping, force and delay differ between envs: factors (N,) and whole steps (N,)."""
+        del params, drawn
+        raise BadInput(f"the task '{self.spec.name}' has no physics that may vary", "remove train.randomise")
+
     def render_state(self, state: State, params: Params) -> dict[str, Array]:
         """Plain arrays (N, ...) that a drawing needs; empty where nothing can be drawn."""
         del state, params

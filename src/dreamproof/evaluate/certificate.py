@@ -1,36 +1,27 @@
-"""What the certificate promises, checked: calibration on validation episodes, coverage on fresh ones."""
+"""What the certificate promises, checked on fresh episodes; and how well signals detect shifted episodes."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from dreamproof.agents.returns import discounted_least
 
-LEAST_STEPS_LEFT = 40
-# Compiled once: a bare scan would be compiled anew at every call, which took longer than the episodes themselves.
-_discounted_least = jax.jit(discounted_least)
-
-
-def scores(values: np.ndarray, margins: np.ndarray, discount: float, seed: int) -> np.ndarray:
-    """V(f_t) minus the realised discounted least margin at one random time of each episode; both are (T, E)."""
-    realised = np.asarray(_discounted_least(jnp.asarray(margins), discount))
-    steps, episodes = margins.shape
-    latest = max(1, steps - LEAST_STEPS_LEFT)
-    times = np.random.default_rng(seed).integers(0, latest, episodes)
-    picked = np.arange(episodes)
-    return values[times, picked] - realised[times, picked]
+def coverage(fresh: np.ndarray, offset: float) -> float:
+    """Share of fresh scores that the promise V − offset ≤ realised least margin holds for."""
+    return float(np.mean(fresh <= offset))
 
 
-def offset(calibration: np.ndarray, miscoverage: float) -> float:
-    """The ⌈(n+1)(1−δ)⌉-th smallest score; infinite where n is too small to promise anything."""
-    count = len(calibration)
-    rank = int(np.ceil((count + 1) * (1 - miscoverage)))
-    return float(np.sort(calibration)[rank - 1]) if rank <= count else float("inf")
+def kept(values: np.ndarray, least: np.ndarray, offset: float) -> dict[str, float]:
+    """How often decisions were certified (V ≥ offset), and how often the margin then fell below 0 all the same.
 
-
-def coverage(fresh: np.ndarray, calibrated_offset: float) -> float:
-    """Share of fresh scores that the promise V − offset ≤ realised margin holds for."""
-    return float(np.mean(fresh <= calibrated_offset))
+    values and realised least margins are (T, E). Without a certified decision there is no rate given certified.
+    """
+    certified, violated = values - offset >= 0, least < 0
+    found = {
+        "certified": float(np.mean(certified)),
+        "violated": float(np.mean(violated)),
+        "certified_and_violated": float(np.mean(certified & violated)),
+    }
+    if certified.any():
+        found["violated_given_certified"] = float(np.mean(violated[certified]))
+    return found
 
 
 def auroc(nominal: np.ndarray, shifted: np.ndarray) -> float:

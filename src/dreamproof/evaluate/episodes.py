@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -10,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dreamproof.agents.api import Calibrated
+from dreamproof.agents.dreamer.risk import certificate_pairs, certificate_scores, conformal_offset
 from dreamproof.base.commit import code_name
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env
@@ -164,7 +167,7 @@ class Evaluator:
     """Evaluates runs of one make together; calibration and nominal signals are made once and reused.
 
     runs: the checkpoints of each run by `final` and `selected`; told: the study's conditions by name; progress: called
-    whenever some more steps are over.
+    whenever some more steps are over; split: what is tuned is tuned on validation layouts, never on those of the test.
     """
 
     def __init__(
@@ -173,8 +176,9 @@ class Evaluator:
         told: dict[str, dict[str, Any]],
         episodes: int,
         progress: Progress = lambda: None,
+        split: Split = "test",
     ) -> None:
-        self.runs, self.told, self.episodes, self.progress = runs, told, episodes, progress
+        self.runs, self.told, self.episodes, self.progress, self.split = runs, told, episodes, progress, split
         self._nominal: list[dict[str, Episodes]] = []
 
     def evaluate(self, name: str) -> list[EvaluationRecord]:
@@ -191,17 +195,18 @@ class Evaluator:
         }
         if not self._nominal:
             self._nominal = self._nominal_episodes(first)
-        found = self._all_episodes(condition, "test")
+            self.runs = [_calibrated(*each) for each in zip(self.runs, self._nominal, strict=True)]
+        found = self._all_episodes(condition, self.split)
         return [self._record(*each, facts) for each in zip(self.runs, found, self._nominal, strict=True)]
 
     def _nominal_episodes(self, first: Loaded) -> list[dict[str, Episodes]]:
-        """Validation episodes without any shift, which calibrate and are what others are told from.
+        """Episodes without any shift on layouts of their own, which calibrate and which shifted ones are compared with.
 
-        None for agents without signals of risk.
+        None for agents without a certificate.
         """
-        if getattr(first.agent.settings, "risk", None) is None:
+        if not isinstance(first.agent, Calibrated):
             return [{} for _ in self.runs]
-        return self._all_episodes(find_condition(first.env, "id"), "validation")
+        return self._all_episodes(find_condition(first.env, "id"), "calibration")
 
     def _all_episodes(self, condition: Condition, split: Split) -> list[dict[str, Episodes]]:
         """Of every checkpoint of every run: the final ones together, then those that were selected."""
@@ -230,31 +235,44 @@ class Evaluator:
         return EvaluationRecord(**facts, checkpoints=made, trail=as_trail(found["final"].trace["places"]))
 
 
-def judged(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> dict[str, float]:
-    """Coverage of the certificate on these episodes, and how well each signal tells them from nominal ones.
+@eqx.filter_jit
+def _recalibrated(agent: Calibrated, state: Any, values: Array, margins: Array) -> Any:
+    return agent.calibrate(state, values, margins)
 
-    The nominal ones also calibrate; too few of them promise nothing.
+
+def _calibrated(checkpoints: Checkpoints, nominal: dict[str, Episodes]) -> Checkpoints:
+    """The checkpoints as they act from here on: with an offset from episodes in which they acted on their own one."""
+    if not nominal:
+        return checkpoints
+    found = {}
+    for which, loaded in checkpoints.items():
+        assert isinstance(loaded.agent, Calibrated)
+        played = nominal[which]
+        state = _recalibrated(loaded.agent, loaded.state, jnp.asarray(played.trace["barrier"]), played.margins)
+        found[which] = replace(loaded, state=state)
+    return found
+
+
+def judged(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> dict[str, float]:
+    """What the acting certificate kept on these episodes, and how well each signal tells them from nominal ones.
+
+    The nominal ones calibrated; too few of them promise nothing.
     """
     risk = loaded.agent.settings.risk
     facts = {}
-    offset = certificate.offset(_scores(nominal, risk.barrier_discount), risk.miscoverage)
-    if np.isfinite(offset):
+    if np.isfinite(conformal_offset(jnp.zeros(len(nominal.returns)), risk.miscoverage)):
+        offset, barrier, margins = float(loaded.state.offset), jnp.asarray(episodes.trace["barrier"]), episodes.margins
+        values, least = map(np.asarray, certificate_pairs(barrier, jnp.asarray(margins), risk.certificate_steps))
+        scores = np.asarray(certificate_scores(barrier, jnp.asarray(margins), risk.certificate_steps))
+        facts = {"offset": offset, "claimed": 1 - risk.miscoverage, "coverage": certificate.coverage(scores, offset)}
         facts = {
-            "certificate/offset": offset,
-            "certificate/claimed": 1 - risk.miscoverage,
-            "certificate/coverage": certificate.coverage(_scores(episodes, risk.barrier_discount), offset),
+            f"certificate/{name}": value for name, value in (facts | certificate.kept(values, least, offset)).items()
         }
     for signal in SIGNALS:
         if signal in episodes.metrics:
             told = certificate.auroc(*(np.asarray(each.metrics[signal]) for each in (nominal, episodes)))
             facts[f"auroc/{signal.removeprefix('shadow/')}"] = told
     return facts
-
-
-def _scores(episodes: Episodes, discount: float) -> np.ndarray:
-    # A value is noted before its step, a margin after it.
-    margins = np.asarray(episodes.margins)
-    return certificate.scores(episodes.trace["barrier"][1:], margins[:-1], discount, seed=LAYOUT_SEED)
 
 
 def _batches(wanted: list[int], size: int) -> list[list[int]]:

@@ -25,6 +25,7 @@ from dreamproof.runs.reader import (
 from dreamproof.runs.records import CheckpointRecord, RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.strict import validate
+from dreamproof.settings.study import merge
 from dreamproof.settings.traced import static_key, traced_values
 
 
@@ -40,11 +41,15 @@ class Loaded:
     scalars: Any
 
 
-def load(run: RunFolder, which: str) -> Loaded | None:
-    """The `final` or the `selected` agent of a run; None where nothing else than the final one was selected."""
+def load(run: RunFolder, which: str, changes: dict[str, Any] | None = None) -> Loaded | None:
+    """The `final` or the `selected` agent of a run; None where nothing else than the final one was selected.
+
+    changes: settings of the cell laid over those it was trained with, as far as networks of the same shapes can act.
+    """
     settings = read_settings(run)
     if settings is None:
         raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
+    settings = settings.model_copy(update={"settings": merge(settings.settings, changes or {})})
     final = newest_good_checkpoint(run, AGENT_FILE)
     if final is None:
         newest = run.checkpoint_folders()[-1:]

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-Split = Literal["train", "validation", "test"]
-SPLITS: tuple[Split, ...] = ("train", "validation", "test")
+Split = Literal["train", "validation", "calibration", "test"]
+SPLITS: tuple[Split, ...] = ("train", "validation", "calibration", "test")
 
 
 def stream_key(seed: Array | int, stream: str) -> Array:

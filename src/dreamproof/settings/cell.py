@@ -25,6 +25,11 @@ class CellSettings(Settings):
     train: Loop
 
     @property
+    def settled_fraction(self) -> float:
+        """The trained fraction from which everything the arm is named for is in full force."""
+        return 0.0
+
+    @property
     def needed_paths(self) -> tuple[str, ...]:
         """Files and folders, seen from the study file's folder, without which training cannot start."""
         return ()
@@ -43,6 +48,11 @@ class DreamerCell(CellSettings):
 
     agent: Dreamer = Dreamer()
     train: Train = Train()
+
+    @property
+    def settled_fraction(self) -> float:
+        """Where risk and the price of cost are whole; the same for every arm whose ramps are the same."""
+        return max(self.agent.risk.ramp_end, self.agent.behavior.multiplier_to)
 
 
 class AnyPwmCell(CellSettings):

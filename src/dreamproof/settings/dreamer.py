@@ -57,6 +57,9 @@ class Behavior(Settings):
     slow_fraction: float = Field(0.02, gt=0, le=1)
     slow_scale: float = Field(1.0, ge=0, description="weight of the pull towards the slow critic")
     replay_value_scale: Traced = Field(0.3, ge=0, description="weight of the critics' loss on replayed returns")
+    imagined_cost_scale: Traced = Field(
+        0.0, ge=0, description="weight of imagined returns for the cost critic; 0 learns from executed steps alone"
+    )
     multiplier_start: Traced = Field(0.0, ge=0, description="price of one unit of cost")
     multiplier_from: Traced = Field(0.0, ge=0, description="trained fraction at which the price begins to rise from 0")
     multiplier_to: Traced = Field(0.0, ge=0, description="trained fraction at which the price is whole")
@@ -78,14 +81,42 @@ class Planner(Settings):
     momentum: float = Field(0.1, ge=0, lt=1)
     first_sigma: float = Field(0.3, gt=0)
     least_sigma: float = Field(0.05, ge=0)
+    draws: int = Field(1, ge=1, description="latent draws that every candidate is scored on")
+    worst_draw: Traced = Field(0.0, ge=0, le=1, description="0: mean cost over the draws, 1: their worst")
+    evaluation_samples: int | None = Field(None, ge=1, description="samples without exploration; None: as in training")
+    evaluation_iterations: int | None = Field(None, ge=1)
+    evaluation_draws: int | None = Field(None, ge=1)
+    execute_best: Traced = Field(
+        1.0, ge=0, le=1, description="1: execute the best of elite mean, elites and actor, each scored; 0: the mean"
+    )
     explore_sigma: Traced = Field(0.1, ge=0, description="noise on the executed action while training")
-    cost_limit: Traced = Field(5.0, ge=0, description="J_C an episode below which a candidate is safe")
-    terminal_cost: Traced = Field(0.0, ge=0, description="weight of the cost critic at the end of the horizon")
+    cost_limit: Traced = Field(5.0, ge=0, description="cost of an episode up to which a candidate is safe; 0 works")
+    margin: Traced = Field(0.0, ge=0, lt=1, description="metres by which every hazard counts as larger")
+    terminal_cost: Traced = Field(
+        0.0, ge=0, le=1, description="share of the cost critic in what is predicted beyond the horizon"
+    )
     cost_price: Traced = Field(0.0, ge=0, description="price of predicted cost among safe candidates")
     proportional_gain: Traced = Field(0.0, ge=0, description="of a PID controller on that price (OSRP-Lag)")
     integral_gain: Traced = Field(0.0, ge=0)
     derivative_gain: Traced = Field(0.0, ge=0)
     price_most: Traced = Field(0.1, ge=0)
+
+    def at_evaluation(self) -> "Planner":
+        """The same planner with the effort of evaluation."""
+        asked = {name: getattr(self, f"evaluation_{name}") for name in ("samples", "iterations", "draws")}
+        return self.model_copy(update={name: value for name, value in asked.items() if value is not None})
+
+
+class Filter(Settings):
+    """How observations become a belief. The defaults trust every observation and assume no delay."""
+
+    hypotheses: Literal[1, 2, 3] = Field(1, description="filters side by side, the k-th for actions k - 1 steps late")
+    longest_delay: Traced = Field(2.0, ge=0, le=2, description="agent steps; hypotheses of a longer delay never win")
+    patience: Traced = Field(
+        0.0, ge=0, description="steps of evidence that an entity which jumps or vanishes keeps its predicted place by"
+    )
+    gate: Traced = Field(0.2, gt=0, description="relative distance from the predicted place that counts as a jump")
+    gain: Traced = Field(1.0, gt=0, le=1, description="share of the observation in where an entity is; 1: all of it")
 
 
 class Risk(Settings):
@@ -96,8 +127,12 @@ class Risk(Settings):
     price: Traced = Field(0.1, ge=0, description="beta: price of one unit of risk penalty")
     price_rate: Traced = Field(0.0, ge=0, description="how fast beta follows the cost of training episodes")
     price_most: Traced = Field(2.0, ge=0)
-    tube: Traced = Field(0.0, ge=0, description="kappa: how much position uncertainty lowers the predicted margin")
+    tube: Traced = Field(0.0, ge=0, description="kappa: metres of margin per metre of disagreement about the margin")
+    innovation_margin: Traced = Field(
+        0.0, ge=0, lt=1, description="metres of margin while observations are far from what was predicted"
+    )
     certified_only: Traced = Field(0.0, ge=0, le=1, description="1: candidates must keep the lower barrier above 0")
+    certificate_steps: int = Field(12, ge=1, description="agent steps for which the certificate promises a margin >= 0")
     members: int = Field(5, ge=2)
     units: int = Field(64, ge=1)
     prior_scale: float = Field(0.5, ge=0)
@@ -117,6 +152,7 @@ class Dreamer(Settings):
     world_model: WorldModel = WorldModel()
     behavior: Behavior = Behavior()
     planner: Planner = Planner()
+    filter: Filter = Filter()
     risk: Risk = Risk()
     latent_swaps: Traced = Field(0.0, ge=0, description="evaluation only: parts of the latent replaced by prior draws")
     precision: Literal["float32", "bfloat16"] = "float32"

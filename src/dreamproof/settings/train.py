@@ -1,10 +1,11 @@
 """Settings of the training loop. Every cadence counts agent steps."""
 
-from typing import Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from dreamproof.settings.strict import Settings
+from dreamproof.settings.traced import TRACED
 
 
 class Collapse(Settings):
@@ -37,10 +38,28 @@ class Collecting(Loop):
     replay_agent_steps: int | None = Field(None, ge=1, description="steps kept for replay; all if left out")
 
 
+class Randomise(Settings):
+    """Domain randomisation: every training episode of every env draws its own body and timing. Off by default.
+
+    Validation and evaluation never see it. A factor lies between 1 / spread and spread, evenly in its logarithm.
+    """
+
+    mass_spread: Annotated[float, TRACED] = Field(1.0, ge=1)
+    damping_spread: Annotated[float, TRACED] = Field(1.0, ge=1)
+    force_spread: Annotated[float, TRACED] = Field(1.0, ge=1)
+    most_delay: Annotated[float, TRACED] = Field(0.0, ge=0, le=2, description="agent steps that actions come late")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether anything differs between episodes."""
+        return self != Randomise()
+
+
 class Train(Collecting):
     """An agent that updates after every step."""
 
     updates_per_agent_step: float = Field(0.5, gt=0)
+    randomise: Randomise = Randomise()
 
     @model_validator(mode="after")
     def _whole_updates(self) -> Self:

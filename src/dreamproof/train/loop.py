@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from jax import Array
 from dreamproof.agents.registry import make_agent
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
+from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
 from dreamproof.envs.registry import make_for
 from dreamproof.jaxcore.compile_events import announce_compiles
@@ -25,7 +27,7 @@ from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.resolved import resolved_changes, resolved_hash
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
-from dreamproof.settings.train import Collecting, OfflineTrain
+from dreamproof.settings.train import Collecting, OfflineTrain, Train
 from dreamproof.train.collapse import find_collapse, past_collapses, summarise, validation_curve
 from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
@@ -44,7 +46,10 @@ from dreamproof.train.saving import (
 
 @dataclass
 class Job:
-    """Several cells of equal shapes, trained together."""
+    """Several cells of equal shapes, trained together.
+
+    settled: of each cell the trained fraction before which no checkpoint is selected.
+    """
 
     runs: list[RunSettings]
     writers: list[RunWriter]
@@ -52,6 +57,7 @@ class Job:
     pack: Pack
     frozen: Frozen
     sums: MetricSums
+    settled: list[float]
 
     @property
     def names(self) -> list[str]:
@@ -81,20 +87,35 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
         _check_resolved(run, folder)
     pack = _make_pack(runs, cells)
     writers = [RunWriter(folder) for folder in folders]
-    return Job(runs, writers, cells[0], pack, Frozen(len(runs)), MetricSums(len(runs)))
+    settled = [cell.settled_fraction for cell in cells]
+    return Job(runs, writers, cells[0], pack, Frozen(len(runs)), MetricSums(len(runs)), settled)
 
 
 def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> Pack:
     """The pack of cells that share everything but seeds and traced settings."""
     cell, steps, seeds = cells[0], runs[0].agent_steps, [run.seed for run in runs]
     env = make_for(runs[0].task, cell)
-    agent = make_agent(cell.agent_name, env.spec, cell.agent)
-    rows = [traced_values(each.agent) for each in cells]
+    # Each is made once: what a task cannot do is refused for every arm, not only for the first.
+    agent, *_ = [make_agent(each.agent_name, env.spec, each.agent) for each in cells]
+    rows = [traced_values(each.agent) | _randomised(cells, each, env) for each in cells]
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
     if isinstance(cell.train, OfflineTrain):
         return make_offline_pack(agent, env, cell, seeds, scalars, steps)
     assert isinstance(cell.train, Collecting)
     return Pack(agent, env, cell.train, seeds, scalars, steps)
+
+
+def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env) -> dict[str, Any]:
+    """How widely a cell's training episodes differ; nothing where no cell of its pack asks for it."""
+    if not any(isinstance(each.train, Train) and each.train.randomise.is_on for each in cells):
+        return {}
+    if not env.varies or env.spec.terminates:
+        raise BadInput(
+            f"the task '{env.spec.name}' cannot randomise its episodes: "
+            f"{'they do not end together' if env.varies else 'it has no physics that may vary'}",
+            "remove train.randomise from the study file",
+        )
+    return traced_values(cell.train)
 
 
 def _check_resolved(run: RunSettings, folder: RunFolder) -> None:
@@ -193,14 +214,14 @@ def _fell_due(span: tuple[int, int], every: int) -> bool:
 
 
 def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> PackState:
-    """Validates every replica, commits its checkpoint, and keeps the one that validates best of the candidates.
+    """Validates and calibrates every replica, commits its checkpoint, and keeps the best of the candidates.
 
     What goes on is the given state, with the networks of replicas that collapsed rolled back.
     """
     updates = np.asarray(state.agent.gradient_steps)
     pulse.set("evaluate", done, int(updates.max()))
-    params = job.pack.env.default_params()
-    episodes = job.pack.evaluate(state.agent, params, "validation", job.cell.train.validation_episodes)
+    episodes, calibrated = job.pack.validate(state.agent, job.cell.train.validation_episodes)
+    state = state._replace(agent=calibrated) if is_candidate else state
     means = {name: np.asarray(values).mean(1) for name, values in _validation(episodes).items()}
     pulse.set("save", done, int(updates.max()))
     for index, writer in enumerate(job.writers):
@@ -208,7 +229,8 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
         writer.log({"agent_steps": done, "gradient_steps": int(updates[index]), **row})
         if is_candidate:
             # Before the commit: killed in between, the run comes by here again; after it, it would not.
-            _select(writer, done, row, job.cell.train.feasible_cost)
+            if done >= job.settled[index] * job.agent_steps:
+                _select(writer, done, row, job.cell.train.feasible_cost)
             state = _guard(job, state, index, done)
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
         facts |= {"frozen": index in job.frozen.replicas, "sources": job.pack.sources}
@@ -230,7 +252,9 @@ def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
     used = sum(record.rolled_back_to is not None for record in past)
     chosen = selected_agent_steps(writer.run)
     chosen = best if chosen is None else chosen
-    if done >= job.agent_steps:
+    if not writer.run.checkpoint(chosen).root.is_dir():
+        target, deed = None, "left as it is: nothing is selected yet and the best checkpoint is no longer kept"
+    elif done >= job.agent_steps:
         target, deed = None, "left as it is: training is over, and the final agent is the one that counts"
     elif used >= settings.rollbacks:
         target, deed = None, f"left as it is: all {settings.rollbacks} rollbacks are used up"

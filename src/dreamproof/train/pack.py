@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Agent, Lesson, Reflective
+from dreamproof.agents.api import Agent, Calibrated, Lesson, Reflective
 from dreamproof.envs.api import Env, Params
 from dreamproof.envs.episodes import Episodes, episode_keys, shared_episodes
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
@@ -65,6 +65,7 @@ class Pack:
         self._compiled_chunk = eqx.filter_jit(self._chunk, donate="all-except-first")
         self._compiled_epoch = eqx.filter_jit(self._epoch, donate="all-except-first")
         self._compiled_evaluate = eqx.filter_jit(self._evaluate)
+        self._compiled_calibrate = eqx.filter_jit(self._calibrate)
 
     def init(self) -> PackState:
         """Fresh agents, envs at the start of their first episode, one row in the replay."""
@@ -98,7 +99,22 @@ class Pack:
 
     def evaluate(self, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
         """Complete deterministic episodes of every replica on layouts shared by all of them; leaves (R, E)."""
-        return self._compiled_evaluate(self.told, agent, params, split, episodes)
+        return self._compiled_evaluate(self.told, agent, params, episode_keys(0, split, episodes))
+
+    def validate(self, agent: Any, episodes: int) -> tuple[Episodes, Any]:
+        """So many episodes on validation layouts, and the agents (R, ...) calibrated on as many other layouts.
+
+        Both kinds are played side by side: on a GPU twice the episodes take little longer.
+        """
+        params = self.env.default_params()
+        if not isinstance(self.agent, Calibrated):
+            return self.evaluate(agent, params, "validation", episodes), agent
+        splits: tuple[Split, ...] = ("validation", "calibration")
+        keys = jax.tree.map(
+            lambda *parts: jnp.concatenate(parts), *(episode_keys(0, each, episodes) for each in splits)
+        )
+        both = self._compiled_evaluate(self.told, agent, params, keys)
+        return first_episodes(both, episodes), self._compiled_calibrate(agent, both, episodes)
 
     def flat(self, tree: Any) -> Any:
         """(R, N, ...) → (R·N, ...)."""
@@ -138,12 +154,22 @@ class Pack:
 
     def _reset(self, told: Told, episode: Array) -> tuple[Any, TimeStep]:
         keys = jax.vmap(lambda seed: layout_keys(seed, "train", self.envs, episode))(told.seeds)
-        return self.env.reset(self.flat(keys), self.env.default_params())
+        return self.env.reset(self.flat(keys), self._params(told, episode))
+
+    def _params(self, told: Told, episode: Array) -> Params:
+        """What training episodes are played with: the task's own parameters, or others for every env and episode."""
+        params = self.env.default_params()
+        if "randomise" not in told.scalars:
+            return params
+        keys = self._keys(told, "randomise", episode)
+        drawn = jax.vmap(lambda key, spreads: draw_factors(key, spreads, self.envs))(keys, told.scalars["randomise"])
+        return self.env.vary(params, self.flat(drawn))
 
     def _advance(self, told: Told, state: PackState, action: Array) -> tuple[PackState, dict[str, Array]]:
         """One env step of every env with `action` (R, N, A); ended episodes start anew."""
         keys = jax.vmap(lambda seed: noise_keys(seed, "train", self.envs, state.env_steps))(told.seeds)
-        env, seen = self.env.step(self.flat(keys), state.env, self.flat(action), self.env.default_params())
+        params = self._params(told, state.episode)
+        env, seen = self.env.step(self.flat(keys), state.env, self.flat(action), params)
         separate = self.env.spec.terminates or self.staggered
         cut = self._cut(state.env_steps + 1)
         if separate:
@@ -272,15 +298,44 @@ class Pack:
         keys = jax.random.split(key, self.settings.batches)
         return Lesson(jax.vmap(lambda at: sample(rows, written, at, shape, spec))(keys), now)
 
-    def _evaluate(self, told: Told, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
+    def _calibrate(self, agent: Any, played: Episodes, skipped: int) -> Any:
+        """Agents calibrated on all but the first so many episodes; a frozen replica stays as it is."""
+        assert isinstance(self.agent, Calibrated)
+        values, margins = jnp.moveaxis(played.trace, 1, 0)[..., skipped:], played.margins[..., skipped:]
+        changed = eqx.filter_vmap(self.agent.calibrate)(agent, values, margins)
+        return eqx.filter_vmap(lambda new, old: held(new, old, old.finite))(changed, agent)
+
+    def _evaluate(self, told: Told, agent: Any, params: Params, keys: tuple[Array, Array]) -> Episodes:
         def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
             def act(agent: Any, memory: Any, seen: TimeStep, scalars: dict) -> Any:
                 return self.agent.act(agent, memory, seen, step_key(0, "evaluate", index), scalars, explore=False)
 
             return tuple(eqx.filter_vmap(act)(agent, memory, seen, told.scalars))
 
-        memory = eqx.filter_vmap(lambda _: self.agent.init_memory(episodes))(told.seeds)
-        return shared_episodes(self.env, policy, memory, episode_keys(0, split, episodes), params)
+        memory = eqx.filter_vmap(lambda _: self.agent.init_memory(len(keys[0])))(told.seeds)
+        trace = _barrier if isinstance(self.agent, Calibrated) else None
+        return shared_episodes(self.env, policy, memory, keys, params, trace)
+
+
+def _barrier(state: Any, seen: TimeStep, memory: Any) -> Array:
+    """What the certificate says at a decision, (R, E)."""
+    del state, seen
+    barrier: Array = memory.barrier
+    return barrier
+
+
+def first_episodes(played: Episodes, count: int) -> Episodes:
+    """The first so many episodes of every replica, without a trace."""
+    return Episodes._make([*jax.tree.map(lambda x: x[:, :count], played[:5]), played.margins[..., :count], None])
+
+
+def draw_factors(key: Array, spreads: dict[str, Array], envs: int) -> dict[str, Array]:
+    """Factors (N,) between 1/spread and spread, evenly in their logarithm, and a delay in whole agent steps."""
+    names = ("mass", "damping", "force")
+    luck = jax.random.uniform(key, (len(names) + 1, envs))
+    factors = {name: spreads[f"{name}_spread"] ** (2 * luck[row] - 1) for row, name in enumerate(names)}
+    delay = jnp.floor(luck[-1] * (spreads["most_delay"] + 1)).astype(jnp.int32)
+    return factors | {"delay": delay}
 
 
 def own_part(state: PackState, index: Any) -> PackState:

@@ -75,9 +75,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
             raise RuntimeError("the restored state is not the saved one")
     with phase("evaluate"):
         # As many episodes as in training, so that this program too is found again there.
-        episodes = job.pack.evaluate(
-            state.agent, job.pack.env.default_params(), "validation", settings.validation_episodes
-        )
+        episodes, _ = job.pack.validate(state.agent, settings.validation_episodes)
         jax.block_until_ready(episodes.returns)
     device = jax.devices()[0].memory_stats() or {}
     now = sum(leaf.nbytes for leaf in jax.tree.leaves(_arrays(state)))

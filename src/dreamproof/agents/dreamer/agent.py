@@ -8,6 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.agents.api import Decision
+from dreamproof.agents.dreamer import belief as believing
 from dreamproof.agents.dreamer.behavior import (
     Actor,
     Critics,
@@ -16,6 +17,7 @@ from dreamproof.agents.dreamer.behavior import (
     actor_loss,
     clip_action,
     critic_loss,
+    critic_weights,
     dream,
     dream_returns,
     replay_returns,
@@ -30,7 +32,14 @@ from dreamproof.agents.dreamer.feedback import (
     planner_price,
 )
 from dreamproof.agents.dreamer.planner import Facts, Networks, plan
-from dreamproof.agents.dreamer.risk import RiskModel, barrier_violation, risk_loss, uncertainty
+from dreamproof.agents.dreamer.risk import (
+    RiskModel,
+    barrier_violation,
+    certificate_scores,
+    conformal_offset,
+    risk_loss,
+    uncertainty,
+)
 from dreamproof.agents.dreamer.world_model import (
     Batch,
     Latent,
@@ -40,18 +49,34 @@ from dreamproof.agents.dreamer.world_model import (
     world_model_loss,
 )
 from dreamproof.agents.normalisation import Spread, init_spread, update_spread
+from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.heads import TwoHot, symlog
 from dreamproof.nn.optimiser import AdamState, adam_step, follow, init_adam
 from dreamproof.settings.dreamer import Dreamer as Settings
 
-OFFSET_RATE = 0.005
 RESIDUAL_RATE = 0.01
 
 
 def ramped(progress: Array, begin: Array | float, end: Array | float) -> Array:
     """0 before `begin`, 1 from `end` on, straight between."""
     return jnp.clip((progress - begin) / jnp.maximum(end - begin, 1e-6), 0.0, 1.0)
+
+
+def refuse_without_margin(spec: Spec, settings: Settings) -> None:
+    """Margins in metres mean nothing where a task does not say how far away a violation is."""
+    asked = {
+        "planner.margin": settings.planner.margin,
+        "risk.tube": settings.risk.tube,
+        "risk.innovation_margin": settings.risk.innovation_margin,
+        "risk.certified_only": settings.risk.certified_only,
+    }
+    used = [name for name, value in asked.items() if value > 0]
+    if used and not spec.has_margin:
+        raise BadInput(
+            f"the task '{spec.name}' has no margin, so agent.{used[0]} cannot work there",
+            f"set agent.{used[0]}: 0 in the study file",
+        )
 
 
 class DreamerState(NamedTuple):
@@ -75,10 +100,9 @@ class DreamerState(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What acting remembers of each env (N, ...)."""
+    """What acting remembers of N envs: a belief, the plan (H, N, A) and the barrier's value (N,)."""
 
-    latent: Latent
-    action: Array
+    belief: believing.Belief
     mean: Array
     barrier: Array
 
@@ -87,6 +111,7 @@ class DreamerAgent:
     """Static facts of one agent; all changing things live in DreamerState and Memory."""
 
     def __init__(self, spec: Spec, settings: Settings) -> None:
+        refuse_without_margin(spec, settings)
         self.spec, self.settings = spec, settings
         self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
         model = settings.world_model
@@ -131,58 +156,83 @@ class DreamerAgent:
 
     def init_memory(self, envs: int) -> Memory:
         """Nothing seen, nothing planned."""
-        sizes = self.settings.world_model
+        sizes, hypotheses = self.settings.world_model, self.settings.filter.hypotheses
         count, width = entity_shape(self.spec, sizes)
         shapes = ((sizes.deterministic,), (sizes.latent_size,), (count, width))
-        state = Latent(*(jnp.zeros((envs, *shape)) for shape in shapes))
-        actions = self.spec.action_size
-        horizon = self.settings.planner.horizon
-        return Memory(state, jnp.zeros((envs, actions)), jnp.zeros((horizon, envs, actions)), jnp.zeros(envs))
+        latent = Latent(*(jnp.zeros((hypotheses, envs, *shape)) for shape in shapes))
+        horizon, actions = self.settings.planner.horizon, self.spec.action_size
+        belief = believing.init_belief(latent, actions)
+        return Memory(belief, jnp.zeros((horizon, envs, actions)), jnp.zeros(envs))
 
     def act(
         self, state: DreamerState, memory: Memory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
     ) -> Decision:
         """Observes, plans (or follows the actor where planning is off) and remembers."""
         observe_key, plan_key, noise_key, swap_key = jax.random.split(key, 4)
-        model = state.model
-        shown = (model.encode(seen.observation), model.seen_entities(seen.observation))
-        noise = model.noise(observe_key, seen.first.shape)
-        latent, posterior = model.observe(memory.latent, memory.action, shown, seen.first, noise)
-        surprise = model.surprise(memory.latent, latent, posterior) * (1 - seen.first)
-        latent = swap_latents(model, latent, scalars["latent_swaps"], swap_key)
-        feature = model.feature(latent)
+        belief, latent, metrics = self._observe(state, memory, seen, (observe_key, swap_key), scalars)
+        feature = state.model.feature(latent)
         mean = jnp.concatenate([memory.mean[1:], memory.mean[-1:]]) * (1 - seen.first)[None, :, None]
-        metrics: dict[str, Array] = {}
         if self.settings.planner.mode == "off":
             policy = state.actor(feature)
             action = policy.sample(noise_key) if explore else policy.mean
         else:
-            prices = self.prices(state, scalars)
-            found = plan(self.networks(state), latent, mean, plan_key, prices, (self.settings.planner, self.facts))
-            mean, metrics = found.mean, found.metrics
+            settings = self.settings.planner if explore else self.settings.planner.at_evaluation()
+            networks = self.networks(state, believing.alarm(belief))
+            found = plan(networks, latent, mean, plan_key, self.prices(state, scalars), (settings, self.facts))
+            mean, metrics = found.mean, metrics | found.metrics
             strayed = scalars["planner"]["explore_sigma"] * jax.random.normal(noise_key, mean[0].shape)
-            action = mean[0] + strayed if explore else mean[0]
+            action = found.action + strayed if explore else found.action
         action = clip_action(action)
         barrier = state.risk.value(feature)
-        metrics |= {
-            "risk/barrier_value": barrier,
-            "risk/missed": self.missed(state, memory, seen),
-            "risk/surprise": surprise,
-            "shadow/innovation": innovation(state.feedback, surprise),
+        metrics |= {"risk/barrier_value": barrier, "risk/missed": self.missed(state, memory, seen)}
+        return Decision(action, Memory(believing.with_action(belief, action), mean, barrier), metrics)
+
+    def _observe(
+        self,
+        state: DreamerState,
+        memory: Memory,
+        seen: TimeStep,
+        keys: tuple[Array, Array],
+        scalars: dict[str, Any],
+    ) -> tuple[believing.Belief, Latent, dict[str, Array]]:
+        """The belief after this observation, the state (N, ...) in which the next action will act, and metrics."""
+        model, count = state.model, self.settings.filter.hypotheses
+        shown = (model.encode(seen.observation), model.seen_entities(seen.observation))
+        noises = model.noise(keys[0], (count, *seen.first.shape))
+        found = believing.observe(model, memory.belief, shown, seen.first, noises[0], scalars["filter"])
+        swapped = jax.vmap(lambda latent: swap_latents(model, latent, scalars["latent_swaps"], keys[1]))
+        belief = found.belief._replace(latent=swapped(found.belief.latent))
+        surprising = innovation(state.feedback, found.surprise)
+        belief = believing.with_innovation(belief, surprising * (1 - seen.first))
+        now = believing.of_winner(belief.latent, found.delay)
+        ahead = believing.through_pending(model, now, found.delay, belief.actions, noises[1:])
+        metrics = {
+            "risk/surprise": found.surprise,
+            "shadow/innovation": surprising,
+            "shadow/alarm": believing.alarm(belief),
+            "belief/delay": found.delay.astype(jnp.float32),
         }
-        return Decision(action, Memory(latent, action, mean, barrier), metrics)
+        return belief, ahead, metrics
 
     def missed(self, state: DreamerState, memory: Memory, seen: TimeStep) -> Array:
         """1 where the margin fell below what the calibrated barrier promised one step ago, (N,)."""
         return ((seen.margin < memory.barrier - state.offset) & (seen.first < 1)).astype(jnp.float32)
 
     def reflect(self, state: DreamerState, shown: dict[str, Array], scalars: dict[str, Any]) -> DreamerState:
-        """Adaptive conformal inference (Gibbs & Candès, 2021) on the barrier, and prices after finished episodes."""
-        moved = state.offset + OFFSET_RATE * (shown["risk/missed"].mean() - self.settings.risk.miscoverage)
+        """Moments of the surprise, and prices after finished episodes."""
         feedback = after_surprise(state.feedback, shown["risk/surprise"])
         later, ended = after_episodes(feedback, shown["episode/cost"], scalars), shown["episode/done"] > 0
-        feedback = jax.tree.map(lambda new, old: jnp.where(ended, new, old), later, feedback)
-        return state._replace(offset=jnp.clip(moved, 0.0, 0.5), feedback=feedback)
+        return state._replace(feedback=jax.tree.map(lambda new, old: jnp.where(ended, new, old), later, feedback))
+
+    def calibrate(self, state: DreamerState, values: Array, margins: Array) -> DreamerState:
+        """The state whose certificate has the split-conformal offset of held-out episodes (T, E); may be negative.
+
+        values: of the barrier at each decision; margins: after it. Too few episodes leave the state as it is.
+        """
+        risk = self.settings.risk
+        scores = certificate_scores(values, margins, risk.certificate_steps)
+        offset = conformal_offset(scores, risk.miscoverage)
+        return state._replace(offset=jnp.where(jnp.isfinite(offset), offset, state.offset))
 
     def prices(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
         """The scalars as they hold now: risk counts by the share reached so far, prices follow the feedback."""
@@ -190,6 +240,7 @@ class DreamerAgent:
         now = {
             "price": share * (risk["price"] + state.feedback.risk_price_raised),
             "tube": share * risk["tube"],
+            "innovation_margin": share * risk["innovation_margin"],
             "slack": 1.0 - share,
         }
         return scalars | {
@@ -197,11 +248,10 @@ class DreamerAgent:
             "planner": planner | {"cost_price": planner_price(state.feedback, planner)},
         }
 
-    def networks(self, state: DreamerState) -> Networks:
+    def networks(self, state: DreamerState, alarm: Array) -> Networks:
         """What the planner looks through."""
-        return Networks(
-            state.model, state.actor, state.critics, state.risk, state.residual, state.offset, state.spread.scale
-        )
+        parts = (state.model, state.actor, state.critics, state.risk, state.residual, state.offset)
+        return Networks(*parts, state.spread.scale, alarm)
 
     def update(
         self, state: DreamerState, batch: Batch, key: Array, scalars: dict[str, Any], progress: Array
@@ -214,7 +264,7 @@ class DreamerAgent:
         feature = jax.lax.stop_gradient(state.model.feature(states))
         dreamt = self._dream(state, states, keys[1])
         state, risk_metrics = self._learn_risk(state, feature, batch, scalars, keys[2])
-        penalty, penalty_metrics = self._penalty(state, dreamt, scalars)
+        penalty, penalty_metrics = self._penalty(state, dreamt.feature, clip_action(dreamt.actions), scalars)
         returns = dream_returns(state.model, state.critics, dreamt, penalty, self.settings.behavior, self.two_hot)
         state, behavior_metrics = self._learn_behavior(state, feature, batch, dreamt, returns, scalars, progress)
         state = state._replace(
@@ -259,11 +309,12 @@ class DreamerAgent:
         residual = state.residual + RESIDUAL_RATE * seen * (aux.residual - state.residual)
         return state._replace(residual=residual), aux.metrics
 
-    def _penalty(self, state: DreamerState, dreamt: Dream, scalars: dict[str, Any]) -> tuple[Array, dict[str, Array]]:
-        """Priced risk of imagined steps (H, S), and its unpriced shadow."""
+    def _penalty(
+        self, state: DreamerState, feature: Array, actions: Array, scalars: dict[str, Any]
+    ) -> tuple[Array, dict[str, Array]]:
+        """Priced risk (T, S) of steps through features (T + 1, S, F), imagined or replayed, and its unpriced shadow."""
         settings, prices = self.settings.risk, self.prices(state, scalars)["risk"]
-        feature = dreamt.feature
-        doubt = uncertainty(state.risk, feature[:-1], clip_action(dreamt.actions), state.residual).epistemic
+        doubt = uncertainty(state.risk, feature[:-1], actions, state.residual).epistemic
         violation = barrier_violation(state.risk.value(feature) - state.offset, settings.barrier_decay)
         weighted = prices["uncertainty_weight"] * doubt + prices["certificate_weight"] * violation
         metrics = {"shadow/dream_uncertainty": doubt.mean(), "shadow/dream_violation": violation.mean()}
@@ -295,17 +346,18 @@ class DreamerAgent:
         dreamt_places, seen_places = (x.reshape(-1, x.shape[-1]) for x in (dreamt.feature[:-1], feature))
         slow = self.two_hot.decode(state.slow_critics(jnp.concatenate([dreamt_places, seen_places])))
         dreams, ahead = len(dreamt_places), feature[:-1].shape[0] * feature.shape[1]
-        replayed, valid = replay_returns(slow[:, dreams:].reshape(2, *feature.shape[:2]), batch, settings)
+        # The same objective as in imagination: one critic cannot learn reward with and without the price of risk.
+        penalty, _ = self._penalty(state, feature, batch.action[1:], scalars)
+        replayed, valid = replay_returns(slow[:, dreams:].reshape(2, *feature.shape[:2]), batch, penalty, settings)
         imagined = jnp.stack([returns.reward, returns.cost])
         # One pass over all places; each kind counts as its own mean.
-        weights = jnp.concatenate(
-            [returns.weights.reshape(-1) / dreams, rates["replay_value_scale"] * valid.reshape(-1) / ahead]
-        )
+        weights = critic_weights(returns.weights.reshape(-1) / dreams, valid.reshape(-1) / ahead, rates)
         targets = jnp.concatenate([imagined.reshape(2, -1), replayed.reshape(2, -1)], axis=1)
         places = jnp.concatenate([dreamt_places, seen_places[:ahead]])
 
         def loss(critics: Critics) -> Array:
-            return critic_loss(critics, places, targets, slow[:, : dreams + ahead], weights, self.two_hot)
+            calm = slow[:, : dreams + ahead]
+            return critic_loss(critics, places, (targets, calm), weights, (self.two_hot, settings.slow_scale))
 
         value, gradients = eqx.filter_value_and_grad(loss)(state.critics)
         step = adam_step(

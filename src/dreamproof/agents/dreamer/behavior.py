@@ -124,26 +124,38 @@ def actor_loss(
     }
 
 
+def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array]) -> Array:
+    """How much each place counts, (2, M): imagined ones first, then replayed ones; for reward, then for cost.
+
+    The actor proposes and the planner disposes, so imagined costs are not those of what is executed: the cost critic
+    learns from replay in full, and from imagination as far as `imagined_cost_scale` says.
+    """
+    reward = jnp.concatenate([imagined, rates["replay_value_scale"] * replayed])
+    cost = jnp.concatenate([rates["imagined_cost_scale"] * imagined, replayed])
+    return jnp.stack([reward, cost])
+
+
 def critic_loss(
-    critics: Critics, feature: Array, targets: Array, calm: Array, weights: Array, two_hot: TwoHot
+    critics: Critics, feature: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]
 ) -> Array:
     """Cross-entropy at M places (M, F) to returns (2, M) and to the slow critics' values there, for reward and cost."""
+    (targets, calm), (two_hot, slow_scale) = goals, fixed
     logits = critics(feature)
-    return (weights * (two_hot.loss(logits, targets) + two_hot.loss(logits, calm))).sum()
+    return (weights * (two_hot.loss(logits, targets) + slow_scale * two_hot.loss(logits, calm))).sum()
 
 
-def replay_returns(values: Array, batch: Batch, settings: Settings) -> tuple[Array, Array]:
-    """λ-returns of replayed reward and cost (2, T−1, B) on values (2, T, B), and where they hold (T−1, B).
+def replay_returns(values: Array, batch: Batch, penalty: Array, settings: Settings) -> tuple[Array, Array]:
+    """λ-returns of replayed reward minus `penalty` (T−1, B) and of cost, (2, T−1, B), on values (2, T, B).
 
-    Episode ends inside a window cut them.
+    Also where they hold (T−1, B): episode ends inside a window cut them.
     """
     cut = batch.first[1:]
     discounts = settings.discount * (1 - batch.terminated[1:]) * (1 - cut)
 
     def returns(gained: Array, value: Array) -> Array:
-        return lambda_returns(jnp.where(cut > 0, value[:-1], gained[1:]), value, discounts, settings.mixing)
+        return lambda_returns(jnp.where(cut > 0, value[:-1], gained), value, discounts, settings.mixing)
 
-    return jax.vmap(returns)(jnp.stack([batch.reward, batch.cost]), values), 1 - cut
+    return jax.vmap(returns)(jnp.stack([batch.reward[1:] - penalty, batch.cost[1:]]), values), 1 - cut
 
 
 def update_multiplier(

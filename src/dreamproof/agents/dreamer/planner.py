@@ -1,4 +1,4 @@
-"""Constrained cross-entropy planning in latent space (SafeDreamer, 2024, alg. 2, with its defects mended).
+"""Constrained cross-entropy planning in latent space (SafeDreamer, 2024, alg. 2, with its errors fixed).
 
 `filter` ranks by predicted cost alone, ties going to the actor's own rollouts: what the released agent really does.
 """
@@ -18,11 +18,12 @@ from dreamproof.nn.layers import lowered
 from dreamproof.settings.dreamer import Planner as Settings
 
 FAR = 1e4
-COST_SOFTNESS = 0.02
+NEGLIGIBLE = 1e-3
+"""Chance of cost in a step below which it counts as none: a sigmoid is never 0, and a limit of 0 has to be met."""
 
 
 class Networks(NamedTuple):
-    """What the planner looks through."""
+    """What the planner looks through; `alarm` (N,) in [0, 1] says how far observations are from what was predicted."""
 
     model: WorldModel
     actor: Actor
@@ -31,6 +32,7 @@ class Networks(NamedTuple):
     residual: Array
     offset: Array
     scale: Array
+    alarm: Array
 
 
 class Scores(NamedTuple):
@@ -42,8 +44,16 @@ class Scores(NamedTuple):
     violation: Array
     least_barrier: Array
 
-    def join(self, other: "Scores") -> "Scores":
-        return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), self, other)
+    def join(self, *others: "Scores") -> "Scores":
+        return jax.tree.map(lambda *parts: jnp.concatenate(parts), self, *others)
+
+    def over_draws(self, worst: Array) -> "Scores":
+        """(D, K, N) → (K, N): means, or for what may go wrong the worst of the draws where `worst` is 1."""
+        mean = jax.tree.map(lambda x: x.mean(0), self)
+        return mean._replace(
+            cost=mean.cost + worst * (self.cost.max(0) - mean.cost),
+            least_barrier=mean.least_barrier + worst * (self.least_barrier.min(0) - mean.least_barrier),
+        )
 
 
 class Facts(NamedTuple):
@@ -57,11 +67,32 @@ class Facts(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The chosen mean sequence (H, N, A) and what the last elites looked like (N,)."""
+    """What to do now (N, A), the sequence (H, N, A) the next plan starts from, and what is logged of it (N,)."""
 
+    action: Array
     mean: Array
     sigma: Array
     metrics: dict[str, Array]
+
+
+class Candidates(NamedTuple):
+    """Action sequences (H, K, N, A) and their scores (K, N)."""
+
+    actions: Array
+    scores: Scores
+
+    def join(self, *others: "Candidates") -> "Candidates":
+        actions = jnp.concatenate([self.actions, *(other.actions for other in others)], axis=1)
+        return Candidates(actions, self.scores.join(*(other.scores for other in others)))
+
+    def first(self) -> "Candidates":
+        """The first alone, where there is any: of the actor's rollouts the one that follows its mean."""
+        return Candidates(self.actions[:, :1], jax.tree.map(lambda x: x[:1], self.scores))
+
+    def pick(self, chosen: Array) -> "Candidates":
+        """Those numbered by `chosen` (C, N)."""
+        actions = jnp.take_along_axis(self.actions, chosen[None, :, :, None], axis=1)
+        return Candidates(actions, jax.tree.map(lambda x: jnp.take_along_axis(x, chosen, axis=0), self.scores))
 
 
 def widen(start: Latent, candidates: int) -> Latent:
@@ -86,43 +117,64 @@ def roll_out(model: WorldModel, start: Latent, actions: Array, noises: Array) ->
 
 def score(networks: Networks, start: Latent, states: Latent, actions: Array, prices: dict, facts: Facts) -> Scores:
     """What trajectories of states (H, K, N, ...) that followed `actions` from `start` (N, ...) are worth."""
-    horizon = actions.shape[0]
     feature, two_hot = networks.model.feature(states), facts.two_hot
     first = jnp.broadcast_to(networks.model.feature(start), (1, *feature.shape[1:]))
     before = jnp.concatenate([first, feature[:-1]])
-    powers = (facts.discount ** jnp.arange(horizon))[:, None, None]
+    powers = (facts.discount ** jnp.arange(len(actions)))[:, None, None]
     reward = two_hot.decode(networks.model.reward(feature))
     final, final_cost = two_hot.decode(networks.critics(feature[-1]))
-    cost = networks.model.step_cost(states, feature)
     doubt = uncertainty(networks.risk, before, actions, networks.residual)
-    margin = networks.model.step_margin(states, feature)
-    tube = prices["risk"]["tube"] * doubt.margin_sigma
-    soft_hit = facts.most_step_cost * jax.nn.sigmoid((tube - margin) / COST_SOFTNESS)
-    cost = jnp.where(prices["risk"]["tube"] > 0, jnp.maximum(cost, soft_hit), cost)
-    later_cost = final_cost * prices["planner"]["terminal_cost"]
+    metres = metres_kept(doubt.margin_sigma, networks.alarm, prices)
+    cost = networks.model.step_cost(states, feature, metres)
+    cost = jnp.where(cost < NEGLIGIBLE * facts.most_step_cost, 0.0, cost)
     barrier = networks.risk.value(jnp.concatenate([first, feature])) - networks.offset
     violation = barrier_violation(barrier, facts.barrier_decay)
     return Scores(
-        (powers * reward).sum(0) + facts.discount**horizon * final,
-        (cost.sum(0) + jnp.maximum(0.0, later_cost)) * (facts.episode_steps / horizon),
+        (powers * reward).sum(0) + facts.discount ** len(actions) * final,
+        episode_cost(cost, final_cost, prices["planner"]["terminal_cost"], facts),
         (powers * doubt.epistemic).sum(0),
         (powers * violation).sum(0),
         barrier[1:].min(0),
     )
 
 
-def rank(scores: Scores, networks: Networks, prices: dict, settings: Settings) -> Array:
-    """Higher is better, (K, N): safe candidates by worth; where too few are safe, all by how unsafe they are."""
+def metres_kept(margin_sigma: Array, alarm: Array, prices: dict) -> Array:
+    """By how much hazards count as larger: what is set, and what disagreement (...) and innovation (N,) add to it."""
+    widened = prices["risk"]["tube"] * margin_sigma + prices["risk"]["innovation_margin"] * alarm
+    return prices["planner"]["margin"] + widened
+
+
+def episode_cost(cost: Array, critic: Array, share: Array, facts: Facts) -> Array:
+    """Cost of a whole episode (...) from that of H steps (H, ...) and what the cost critic says of the last of them.
+
+    The critic's value is a sum over 1 / (1 − γ) steps, so (1 − γ) of it is a cost per step.
+    """
+    planned, left = cost.sum(0), facts.episode_steps - len(cost)
+    as_here = planned * (facts.episode_steps / len(cost))
+    as_valued = planned + jnp.maximum(0.0, critic) * (1 - facts.discount) * left
+    return (1 - share) * as_here + share * as_valued
+
+
+def rank(scores: Scores, networks: Networks, prices: dict, settings: Settings, needed: int) -> Array:
+    """Higher is better, (K, N): safe candidates by worth; where fewer than `needed` are safe, all by how unsafe."""
     risk, planner = prices["risk"], prices["planner"]
     if settings.mode == "filter":
         return -scores.cost
     penalty = risk["uncertainty_weight"] * scores.uncertainty + risk["certificate_weight"] * scores.violation
     worth = scores.reward / networks.scale - risk["price"] * penalty - planner["cost_price"] * scores.cost
-    uncertified = risk["certified_only"] * jax.nn.relu(-scores.least_barrier - risk["slack"])
-    safe = (scores.cost <= planner["cost_limit"]) & (uncertified <= 0)
-    enough = safe.sum(0) >= settings.elites
-    least_bad = -FAR / 2 - scores.cost - 1e2 * uncertified + 1e-3 * worth
-    return jnp.where(enough, jnp.where(safe, worth, -FAR), least_bad)
+    safe = is_safe(scores, prices)
+    least_bad = -FAR / 2 - scores.cost - 1e2 * uncertified(scores, risk) + 1e-3 * worth
+    return jnp.where(safe.sum(0) >= needed, jnp.where(safe, worth, -FAR), least_bad)
+
+
+def is_safe(scores: Scores, prices: dict) -> Array:
+    """Whether a candidate keeps the limit and, where that is asked for, the certificate, (K, N)."""
+    return (scores.cost <= prices["planner"]["cost_limit"]) & (uncertified(scores, prices["risk"]) <= 0)
+
+
+def uncertified(scores: Scores, risk: dict) -> Array:
+    """How far a candidate leaves the certified set, (K, N); 0 where no certificate is asked for."""
+    return risk["certified_only"] * jax.nn.relu(-scores.least_barrier - risk["slack"])
 
 
 def propose(networks: Networks, start: Latent, settings: Settings, key: Array, noises: Array) -> tuple[Latent, Array]:
@@ -144,36 +196,56 @@ def propose(networks: Networks, start: Latent, settings: Settings, key: Array, n
 def plan(
     networks: Networks, start: Latent, mean: Array, key: Array, prices: dict, fixed: tuple[Settings, Facts]
 ) -> Plan:
-    """Improves `mean` (H, N, A) from the latent states `start` (N, ...)."""
+    """Improves `mean` (H, N, A) from the latent states `start` (N, ...) and chooses what to do now."""
     settings, facts = fixed
     networks = lowered(networks)
     act_key, latent_key, sample_key = jax.random.split(key, 3)
-    latent_noises = networks.model.noise(latent_key, (settings.horizon, *start.h.shape[:-1]))
-    states, proposals = propose(networks, start, settings, act_key, latent_noises)
-    known = score(networks, start, states, proposals, prices, facts)
+    noises = networks.model.noise(latent_key, (settings.draws, settings.horizon, *start.h.shape[:-1]))
 
-    def improve(carry: tuple[Array, Array], step_key: Array) -> tuple[tuple[Array, Array], tuple[Scores, Array]]:
+    def scored(actions: Array) -> Candidates:
+        def on_draw(noise: Array) -> Scores:
+            return score(networks, start, roll_out(networks.model, start, actions, noise), actions, prices, facts)
+
+        return Candidates(actions, jax.vmap(on_draw)(noises).over_draws(prices["planner"]["worst_draw"]))
+
+    states, followed = propose(networks, start, settings, act_key, noises[0])
+    one_draw = settings.draws == 1
+    proposals = (
+        Candidates(followed, score(networks, start, states, followed, prices, facts)) if one_draw else scored(followed)
+    )
+
+    def improve(carry: tuple[Array, Array], step_key: Array) -> tuple[tuple[Array, Array], tuple[Candidates, Array]]:
         centre, sigma = carry
         shape = (settings.horizon, settings.samples, *centre.shape[1:])
         sampled = clip_action(centre[:, None] + sigma[:, None] * jax.random.normal(step_key, shape))
-        rolled = roll_out(networks.model, start, sampled, latent_noises)
-        scores = known.join(score(networks, start, rolled, sampled, prices, facts))
-        _, chosen = jax.lax.top_k(rank(scores, networks, prices, settings).T, settings.elites)
-        candidates = jnp.concatenate([proposals, sampled], axis=1)
-        elite = jnp.take_along_axis(candidates, chosen.T[None, :, :, None], axis=1)
-        centre = settings.momentum * centre + (1 - settings.momentum) * elite.mean(1)
-        sigma = jnp.maximum(elite.std(1), settings.least_sigma)
-        elites = jax.tree.map(lambda x: jnp.take_along_axis(x, chosen.T, axis=0).mean(0), scores)
-        return (centre, sigma), (elites, (scores.cost <= prices["planner"]["cost_limit"]).mean(0))
+        candidates = proposals.join(scored(sampled))
+        ranked = rank(candidates.scores, networks, prices, settings, settings.elites)
+        elites = candidates.pick(jax.lax.top_k(ranked.T, settings.elites)[1].T)
+        centre = settings.momentum * centre + (1 - settings.momentum) * elites.actions.mean(1)
+        sigma = jnp.maximum(elites.actions.std(1), settings.least_sigma)
+        return (centre, sigma), (elites, is_safe(candidates.scores, prices).mean(0))
 
     spread = jnp.full_like(mean, settings.first_sigma)
     keys = jax.random.split(sample_key, settings.iterations)
-    (mean, spread), (elites, safe) = jax.lax.scan(improve, (mean, spread), keys)
-    return Plan(mean, spread, plan_metrics(jax.tree.map(lambda x: x[-1], elites), safe[-1], prices["risk"]))
+    (mean, spread), found = jax.lax.scan(improve, (mean, spread), keys)
+    elites, safe = jax.tree.map(lambda x: x[-1], found)
+    # The mean of safe sequences need not be safe (left and right around a hazard), so it is scored itself.
+    executed = choose(scored(mean[:, None]).join(elites, proposals.first()), networks, prices, settings)
+    sequence = executed.actions[:, 0]
+    metrics = plan_metrics(elites.scores, safe, prices["risk"])
+    metrics["plan/executed_safe"] = is_safe(executed.scores, prices)[0].astype(jnp.float32)
+    return Plan(sequence[0], sequence, spread, metrics)
+
+
+def choose(candidates: Candidates, networks: Networks, prices: dict, settings: Settings) -> Candidates:
+    """The best candidate where `execute_best` is 1, else the first (the elite mean)."""
+    best = jnp.argmax(rank(candidates.scores, networks, prices, settings, needed=1), axis=0)
+    return candidates.pick(jnp.where(prices["planner"]["execute_best"] > 0, best, 0)[None])
 
 
 def plan_metrics(elites: Scores, safe: Array, risk: dict[str, Array]) -> dict[str, Array]:
     """What is logged of a decision, (N,) each; shadow values are not weighted by the arm."""
+    elites = jax.tree.map(lambda x: x.mean(0), elites)
     weighted = risk["uncertainty_weight"] * elites.uncertainty + risk["certificate_weight"] * elites.violation
     return {
         "plan/reward": elites.reward,

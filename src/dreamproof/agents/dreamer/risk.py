@@ -3,6 +3,7 @@
 The ensemble predicts the next symlog observation and the next margin; only what its members disagree on counts.
 """
 
+import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -70,7 +71,9 @@ class Uncertainty(NamedTuple):
 
 def uncertainty(risk: RiskModel, feature: Array, action: Array, residual: Array) -> Uncertainty:
     """u = ½·ln(1 + mean_d Var_k / s_d²), s² the residual on windows the ensemble never trained on (ActSafe, 2024)."""
-    variance = risk.predict(feature, action).var(axis=0)
+    predicted = risk.predict(feature, action)
+    # Measured from the first member, members that agree have a variance of exactly 0: a mean of equal numbers rounds.
+    variance = (predicted - predicted[:1]).var(axis=0)
     ratio = (variance / (residual + RESIDUAL_FLOOR)).mean(-1)
     return Uncertainty(0.5 * jnp.log1p(ratio), jnp.sqrt(variance[..., -1]))
 
@@ -123,10 +126,35 @@ def barrier_violation(values: Array, decay: float) -> Array:
     return outside + too_fast
 
 
+def least_ahead(margins: Array, steps: int) -> Array:
+    """(T, ...): the least margin from each step to the one `steps` later, as far as the sequence goes."""
+    far = jnp.full_like(margins[:1], jnp.inf)
+    padded = jnp.concatenate([margins, jnp.repeat(far, steps, axis=0)])
+    return jax.lax.reduce_window(
+        padded, jnp.inf, jax.lax.min, (steps + 1, *[1] * (margins.ndim - 1)), (1,) * margins.ndim, "valid"
+    )
+
+
+def certificate_pairs(values: Array, margins: Array, steps: int) -> tuple[Array, Array]:
+    """Barrier values and realised least margins (T', E) of all decisions that have `steps` more steps ahead of them.
+
+    values (T, E) are noted before a step, margins (T, E) after it: margins[t − 1] is where decision t starts.
+    """
+    last = max(1, len(margins) - 1 - steps)
+    return values[1 : 1 + last], least_ahead(margins, steps)[:last]
+
+
+def certificate_scores(values: Array, margins: Array, steps: int) -> Array:
+    """V minus the realised least margin at one random decision of each episode, (E,): exchangeable over layouts."""
+    value, least = certificate_pairs(values, margins, steps)
+    times = jax.random.randint(jax.random.key(0), (value.shape[1],), 0, len(value))
+    return (value - least)[times, jnp.arange(value.shape[1])]
+
+
 def conformal_offset(scores: Array, miscoverage: float) -> Array:
     """The ⌈(n+1)(1−δ)⌉-th smallest score: V − offset holds with probability ≥ 1−δ for exchangeable data."""
     count = scores.shape[0]
-    rank = int(jnp.ceil((count + 1) * (1 - miscoverage)))
+    rank = math.ceil((count + 1) * (1 - miscoverage) - 1e-9)
     if rank > count:
         return jnp.asarray(jnp.inf)
     return jnp.sort(scores)[rank - 1]

@@ -58,6 +58,13 @@ def placed(entities: Array) -> Array:
     return jnp.concatenate([near, jnp.sqrt(narrow_product(near, near[..., None]) + 1e-6)], axis=-1)
 
 
+def nearer(entities: Array, metres: Array | float) -> Array:
+    """Entities (..., J, W) that much closer, but no closer than here; 0 metres changes no bit."""
+    distance = jnp.sqrt(narrow_product(entities, entities[..., None])) + 1e-6
+    kept = jnp.maximum(0.0, 1.0 - jnp.asarray(metres)[..., None, None] / distance)
+    return entities * kept
+
+
 def entity_shape(spec: Spec, settings: Settings) -> tuple[int, int]:
     """How many entities a model of these settings carries, and how many numbers each; (0, 0) for none."""
     if spec.entities is None or not settings.entities:
@@ -193,11 +200,14 @@ class WorldModel(eqx.Module):
         parts = [state.h, state.z] + ([self.entities.pool(state.e)] if self.entities is not None else [])
         return jnp.concatenate(parts, axis=-1).astype(self.gates.dtype)
 
-    def step_cost(self, state: Latent, feature: Array) -> Array:
-        """Expected cost of the step that led to a state, (...)."""
+    def step_cost(self, state: Latent, feature: Array, metres: Array | float = 0.0) -> Array:
+        """Expected cost of the step that led to a state, (...), with every hazard larger by `metres` (...)."""
         if self.entities is None:
-            return jnp.maximum(0.0, self.two_hot.decode(self.cost(feature)))
-        return self.spec.most_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, state.e))
+            cost = jnp.maximum(0.0, self.two_hot.decode(self.cost(feature)))
+            inside = (metres > 0) & (self.step_margin(state, feature) < metres)
+            return jnp.where(inside, self.spec.most_step_cost, cost)
+        entities = nearer(state.e, metres)
+        return self.spec.most_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, entities))
 
     def step_margin(self, state: Latent, feature: Array) -> Array:
         """Expected margin in a state, (...)."""

@@ -69,6 +69,7 @@ class PointGoal(Env):
     action_repeat: int = 5
     episode_agent_steps: int = 200
     vase_is_pushed: bool = False
+    varies = True
 
     @classmethod
     def from_settings(cls, task: str, settings: EnvSettings) -> "PointGoal":
@@ -125,6 +126,20 @@ class PointGoal(Env):
     def apply_shift(self, params: PointParams, shift: Shift) -> PointParams:
         """The parameters with the shift in them."""
         return apply_shift(params, shift)
+
+    def vary(self, params: PointParams, drawn: dict[str, Array]) -> PointParams:
+        """The task with another body and delay in every env."""
+        physics = params.physics
+        return params._replace(
+            physics=physics._replace(
+                mass=physics.mass * drawn["mass"],
+                first_moment=physics.first_moment * drawn["mass"],
+                inertia=physics.inertia * drawn["mass"],
+                damping=physics.damping * drawn["damping"],
+                force_gain=physics.force_gain * drawn["force"],
+            ),
+            actuators=params.actuators._replace(delay=drawn["delay"]),
+        )
 
     def reset(self, keys: Array, params: PointParams) -> tuple[PointState, TimeStep]:
         """Lays out N episodes."""
