@@ -154,3 +154,14 @@ def test_whatever_surrounds_an_anchor_stays(tmp_path: Path, before: str, behind:
     found.write()
     expected = f"{before}<!--dp:main.a.id.mean-->2.3{behind}".encode("utf-8", "surrogatepass")
     assert found.path.read_bytes() == expected
+
+
+def test_a_mapping_that_unfolds_without_end_or_is_no_text_is_refused(tmp_path: Path) -> None:
+    bomb = "- &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"- &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 9)
+    )
+    for name, content in (("bomb.yaml", bomb.encode()), ("bytes.yaml", b"\xff\xfe\x00")):
+        mapping = tmp_path / name
+        mapping.write_bytes(content)
+        with pytest.raises(BadInput, match=name):
+            rebind(document(tmp_path, TABLE), numbers(), mapping)

@@ -157,3 +157,16 @@ def test_disks_without_hard_links_have_one_claimant_too(tmp_path: Path, monkeypa
     assert claim(attempt, {"shim": {"process_id": 1}})
     assert not claim(attempt, {"void": "too late"})
     assert read_json(attempt.shim) == {"shim": {"process_id": 1}}
+
+
+def test_planted_links_are_not_followed_when_an_attempt_is_claimed_or_ends(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("mine")
+    folder = AttemptFolder(tmp_path / "attempt")
+    folder.root.mkdir()
+    folder.shim.symlink_to(precious)
+    assert claim(folder, {"void": "x"}) is False  # whoever planted it holds the attempt; nothing is overwritten
+    with pytest.raises(OSError, match="symbolic link"):
+        rewrite_claim(folder, {"void": "x"})
+    assert precious.read_text() == "mine"
+    assert sorted(path.name for path in folder.root.iterdir()) == [folder.shim.name]

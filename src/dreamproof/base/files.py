@@ -66,7 +66,7 @@ def open_own_file(path: Path, flags: int) -> int:
     return descriptor
 
 
-def _new_file_beside(path: Path) -> tuple[int, Path]:
+def new_file_beside(path: Path) -> tuple[int, Path]:
     """A file that nobody else has, in the same folder."""
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), name
@@ -75,7 +75,7 @@ def _new_file_beside(path: Path) -> tuple[int, Path]:
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     """Replaces `path` atomically; a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = _new_file_beside(path)
+    descriptor, name = new_file_beside(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -12,13 +12,14 @@ from itertools import pairwise
 from pathlib import Path
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import write_bytes
+from dreamproof.base.files import Unreadable, read_file, write_bytes
 from dreamproof.base.words import nearest_word
 from dreamproof.report.numbers import Number, Numbers
-from dreamproof.settings.strict import Settings
+from dreamproof.settings.strict import YAML_BYTES, Settings
+from dreamproof.settings.yaml_guard import check_yaml
 
 NUMBER = r"[-+−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 ANCHOR = re.compile(rf"<!--\s*dp:(?P<key>[^\s<>`]+?)\s*-->(?P<gap>[ \t]*[*_`]*)(?P<number>{NUMBER})?")
@@ -126,12 +127,14 @@ def _new_text(old: str, number: Number, result: Rebound) -> str:
 
 
 def _read_mapping(path: Path) -> list[Binding]:
+    content = read_file(path, YAML_BYTES)
+    if isinstance(content, Unreadable):
+        raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        return [Binding.model_validate(item) for item in content or []]
-    except FileNotFoundError:
-        raise BadInput(f"{path}: there is no such file", f"ls {path.parent}") from None
-    except (yaml.YAMLError, ValidationError, TypeError) as error:
+        text = content.decode("utf-8-sig")
+        check_yaml(text, path)
+        return [Binding.model_validate(item) for item in yaml.safe_load(text) or []]
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
         raise BadInput(f"{path}: is not a list of bindings: {error}", f"cat {path}") from None
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import is_full, open_own_file, read_json
+from dreamproof.base.files import is_full, new_file_beside, open_own_file, read_json
 from dreamproof.base.lines import append_rows
 from dreamproof.base.locks import try_lock
 from dreamproof.runs.layout import AttemptFolder
@@ -270,7 +270,7 @@ class Shim:
             "spawn_error": child.spawn_error,
         }
         reserve = self.folder.exit_reserve
-        with reserve.open("r+b") as file:
+        with os.fdopen(open_own_file(reserve, os.O_WRONLY), "wb") as file:
             file.write(json.dumps(record).encode())
             file.truncate()
             file.flush()
@@ -292,9 +292,10 @@ def place_of(folder: AttemptFolder) -> int:
 
 def claim(folder: AttemptFolder, value: dict[str, Any]) -> bool:
     """Takes the attempt: exactly one claimant, shim or supervisor, wins; the others see False."""
-    draft = folder.root / f".claim-{os.getpid()}"
+    descriptor, draft = new_file_beside(folder.shim)
     try:
-        draft.write_bytes(_claim_content(value))
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(_claim_content(value))
         os.link(draft, folder.shim)
     except FileExistsError:
         return False
@@ -320,7 +321,7 @@ def _claim_without_links(folder: AttemptFolder, value: dict[str, Any]) -> bool:
 
 def rewrite_claim(folder: AttemptFolder, value: dict[str, Any]) -> None:
     """Replaces what the claim says by one write of the same size: a full disk has no room for a second file."""
-    with folder.shim.open("r+b", buffering=0) as file:
+    with os.fdopen(open_own_file(folder.shim, os.O_WRONLY), "wb", buffering=0) as file:
         file.write(_claim_content(value))
 
 
