@@ -81,6 +81,15 @@ TABLE: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
     ("stopped_by_user-saved", {"exit_code": 0, "asked_to_stop": "user"}, {}, "asked to stop: user"),
     ("stopped_by_user-saved", {"exit_code": 1, "asked_to_stop": "budget"}, {}, "asked to stop: budget"),
     ("vanished-silent", None, {}, "nobody recorded how it ended"),
+    (
+        "locked-never-began",
+        {
+            "exit_code": 127,
+            "asked_to_stop": "locked: runs/a-seed0/.dreamproof.lock is locked: another process works on it",
+        },
+        {},
+        "another process works on it",
+    ),
     ("completed-plain", {"exit_code": 0}, {"proven": True}, "the proof of every cell is there"),
     (
         "unknown-early-end",

@@ -152,11 +152,31 @@ def test_a_second_attempt_at_a_cell_that_is_worked_on_does_not_start(backend: Lo
     second = order(tmp_path, [sys.executable, "-c", "open('twice', 'w')"], name="a000002")
     backend.start(second)
     sighting = end_of(backend, second)
-    assert sighting.exit is not None and "fenced: " in str(sighting.exit.asked_to_stop)
+    assert sighting.exit is not None and "locked: " in str(sighting.exit.asked_to_stop)
     assert "another process works on this cell" in str(sighting.exit.asked_to_stop)
     assert not (tmp_path / "twice").exists()
     backend.stop(first, "stop", 30.0)
     until(lambda: backend.look(first).presence is Presence.LOST)
+
+
+def test_an_attempt_whose_claim_cannot_be_read_runs_on_while_its_lock_is_held(
+    backend: LocalBackend, tmp_path: Path
+) -> None:
+    attempt = order(tmp_path, [sys.executable, "-c", PATIENT + "time.sleep(600)"])
+    backend.start(attempt)
+    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    claimed = attempt.shim.read_bytes()
+    attempt.shim.write_bytes(b"")  # what a failing disk may show
+    clock = [0.0]
+    fresh = LocalBackend(lambda: clock[0])
+    assert fresh.look(attempt).presence is Presence.WAITING
+    clock[0] = 10_000.0
+    sighting = fresh.look(attempt)
+    assert sighting.presence is Presence.RUNNING and "holds its lock" in str(sighting.unseen)
+    attempt.shim.write_bytes(claimed)
+    backend.stop(attempt, "stop", 10.0)
+    end_of(backend, attempt)
+    fresh.close()
 
 
 def test_the_second_command_of_an_order_is_known_where_the_shim_dies_as_it_starts(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """One supervisor a study, whatever happens to process ids."""
 
+import dataclasses
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +11,7 @@ import pytest
 
 from dreamproof.base.errors import BadInput, Busy
 from dreamproof.study.lease import Lease, living_holder
-from dreamproof.study.processes import Identity, boot_id, is_alive
+from dreamproof.study.processes import Identity, is_alive
 
 TAKE = """
 import sys, time
@@ -52,7 +52,9 @@ def test_a_second_supervisor_is_refused_and_told_who_holds_the_study(tmp_path: P
 
 def test_a_lease_of_a_dead_process_whose_id_was_reused_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lease.json"
-    reused = Identity(boot_id(), os.getppid(), own().start_ticks - 1, socket.gethostname())
+    parent = Identity.of(os.getppid())
+    assert parent is not None
+    reused = dataclasses.replace(parent, start_ticks=parent.start_ticks - 1)
     path.write_text(json.dumps(reused.as_json()))
     assert living_holder(path) is None
     Lease(path).take()

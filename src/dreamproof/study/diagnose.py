@@ -29,6 +29,7 @@ TRANSIENT = frozenset(
         Cause.TIMEOUT,
         Cause.PREEMPTED,
         Cause.NODE_LOST,
+        Cause.LOCKED,
         Cause.STALLED,
         Cause.STOPPED_BY_USER,
         Cause.VANISHED,
@@ -42,6 +43,7 @@ ASKED = {
     "preempted": Cause.PREEMPTED,
     "memory": Cause.HOST_OOM,
     "fenced": Cause.NODE_LOST,
+    "locked": Cause.LOCKED,
 }
 
 FAULT_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}

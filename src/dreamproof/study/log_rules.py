@@ -31,6 +31,7 @@ class Cause(StrEnum):
     TIMEOUT = "timeout"
     PREEMPTED = "preempted"
     NODE_LOST = "node_lost"
+    LOCKED = "locked"
     STALLED = "stalled"
     STOPPED_BY_USER = "stopped_by_user"
     VANISHED = "vanished"

@@ -93,7 +93,7 @@ class Shim:
             if child.status != 0 or self.asked_to_stop is not None:
                 break
         if held is not None:
-            self.asked_to_stop = f"fenced: {held}"
+            self.asked_to_stop = f"locked: {held}"
         for descriptor in self.locks:
             os.close(descriptor)  # nothing of the attempt lives: whoever reads its end finds its cells free
         self.status = child.status if child.status is not None else self.status

@@ -191,6 +191,8 @@ class LocalBackend:
         silent = self._monotonic() - known.first_seen > SILENT_CLAIM_SECONDS
         if not known.void and not claim(folder, {"void": "the shim never came"}) and not silent:
             return Sighting(Presence.WAITING)
+        if not known.void and is_held(folder):
+            return Sighting(Presence.RUNNING, unseen=f"{folder.shim} cannot be read, but a process holds its lock")
         self._forget(folder, known)
         return Sighting(Presence.LOST, never_began=True)
 
