@@ -143,6 +143,9 @@ def _find(evidence: Evidence, log: Log) -> Finding:
     code, number = told
     if evidence.exit is not None and evidence.exit.spawn_error is not None:
         return _spawn_failure(evidence.exit.spawn_error)
+    asked = _asked(evidence, log)
+    if asked is not None and asked.cause is Cause.LOCKED:
+        return Finding(Cause.LOCKED, ["its command was never started", *asked.quotes])
     if number is None and code == 0:
         return _find_after_exit_zero(evidence, log)
     if number is None:
