@@ -35,13 +35,13 @@ format: setup  ## let ruff mend what it can
 	$(BIN)/ruff format src tests benchmarks examples
 
 faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print what came of them (about half an hour)
-	$(BIN)/python -m benchmarks.faults
+	$(BIN)/python -m dreamproof.testing.faults
 
 healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 70 hangs (all must be found), simulated
-	$(BIN)/python -m benchmarks.healthy
+	$(BIN)/python -m dreamproof.testing.healthy
 
 fuzz: setup  ## damage the files of a recorded study at random under every verb, 4,000 examples
-	$(BIN)/python -m benchmarks.fuzz
+	$(BIN)/python -m dreamproof.testing.fuzz
 
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks

@@ -19,7 +19,7 @@ import yaml
 
 from dreamproof.report import plain_answer, tell
 from dreamproof.runs.layout import StudyFolder
-from dreamproof.study.opening import open_study
+from dreamproof.study.plan.open_study import open_study
 
 DEMO = Path(__file__).parents[1] / "studies" / "demo.yaml"
 SEEDS = 5

@@ -14,12 +14,12 @@ from pathlib import Path
 import yaml
 
 from dreamproof.settings.study import Study
-from dreamproof.study.events import AttemptEnded, AttemptStarted, Event, StudyDeclared, TrainProven
-from dreamproof.study.index import write_index
-from dreamproof.study.ledger import Ledger, checked_rows
-from dreamproof.study.opening import open_study
-from dreamproof.study.processes import Identity, process_facts
-from dreamproof.study.state import StudyState
+from dreamproof.study.ledger.chain import Ledger, checked_rows
+from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted, Event, StudyDeclared, TrainProven
+from dreamproof.study.ledger.index import write_index
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan.open_study import open_study
+from dreamproof.study.process.processes import Identity, process_facts
 
 TRAINER = Path(__file__).with_name("scripted_trainer.py")
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]

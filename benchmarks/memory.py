@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import psutil
 
-from benchmarks.small_agent import tiny_pwm_settings, tiny_settings
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_heartbeat
 from dreamproof.runs.records import RunSettings
+from dreamproof.testing.small_agent import tiny_pwm_settings, tiny_settings
 
 ALLOWED_MEGABYTES = 1.0
 WARM_UP_SAVES = 2

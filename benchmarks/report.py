@@ -4,9 +4,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.report.made_study import Plan, make_study
-
 from dreamproof.report import write_all
+from dreamproof.testing.made_study import Plan, make_study
 
 CONDITIONS = (("id", "in_distribution"), *((f"shift{number}", "genuine") for number in range(1, 8)))
 STUDIES = {

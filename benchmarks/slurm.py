@@ -18,8 +18,8 @@ from pathlib import Path
 
 import yaml
 
-from benchmarks.one_node_slurm import OneNodeSlurm, start_or_say_why
-from dreamproof.study.opening import open_study
+from dreamproof.study.plan.open_study import open_study
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
 
 TRAINER = Path(__file__).with_name("scripted_trainer.py")
 WRAPPED = ("sbatch", "squeue", "scontrol", "sacct", "sstat", "scancel", "sinfo")

@@ -25,6 +25,7 @@ ALLOWED = {
     "report": {"base", "settings", "runs", "study", "stats"},
     "web": {"base", "settings", "runs", "study", "stats", "report"},
     "cli": {"base", "settings", "runs", "study", "stats", "report", "web"},
+    "testing": {"base", "settings", "runs", "jaxcore", "envs", "agents", "train", "study", "stats", "report", "cli"},
 }
 CAMPAIGN = ("base", "settings", "runs", "study", "stats", "report", "web", "cli")
 COMPUTE_LIBRARIES = {"jax", "jaxlib", "equinox", "optax", "orbax", "flax", "mujoco", "gymnasium"}

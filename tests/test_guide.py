@@ -6,8 +6,8 @@ from pathlib import Path
 from dreamproof.base.errors import ExitCode
 from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.adapters import ADAPTERS
-from dreamproof.study.diagnose import Cause
-from dreamproof.study.liveness import State
+from dreamproof.study.diagnosis.diagnose import Cause
+from dreamproof.study.diagnosis.liveness import State
 
 ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "docs" / "guide.md").read_text()

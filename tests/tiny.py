@@ -9,10 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
-from benchmarks.many_probes import ManyProbes as ManyProbes
-from benchmarks.small_agent import TRAIN as TRAIN
-from benchmarks.small_agent import merged as merged
-from benchmarks.small_agent import tiny_pwm_settings, tiny_settings
 
 from dreamproof.agents.registry import make_agent
 from dreamproof.base.files import write_json
@@ -21,6 +17,10 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import DreamerCell, PwmCell
 from dreamproof.settings.traced import traced_values
+from dreamproof.testing.many_probes import ManyProbes as ManyProbes
+from dreamproof.testing.small_agent import TRAIN as TRAIN
+from dreamproof.testing.small_agent import merged as merged
+from dreamproof.testing.small_agent import tiny_pwm_settings, tiny_settings
 from dreamproof.train import loop
 from dreamproof.train.pack import Pack, Told
 

@@ -5,10 +5,10 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmarks.small_study import TRAINER, declare, small_study
 from tests.cli.conftest import Verb
 
 from dreamproof.base.errors import ExitCode
+from dreamproof.testing.small_study import TRAINER, declare, small_study
 
 QUICK = ("--no-check", "--plain")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import declare
 from tests.cli.conftest import Verb
 
 from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.testing.small_study import declare
 
 DAY = 86_400.0
 PRICE = {"price_per_gpu_hour": 3600.0, "budget": 4000.0}

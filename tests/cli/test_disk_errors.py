@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.fuzz import call, record_study
-from benchmarks.small_study import declare
 from tests.cli.conftest import Verb
 
 from dreamproof.cli.main import main
 from dreamproof.cli.output import Output
-from dreamproof.study import conduct
-from dreamproof.study.opening import open_study
+from dreamproof.study import session
+from dreamproof.study.plan.open_study import open_study
+from dreamproof.testing.fuzz import call, record_study
+from dreamproof.testing.small_study import declare
 
 
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     opened = open_study(declare(tmp_path))
-    with conduct.held(opened) as ledger:
-        conduct.declare(opened, ledger)
+    with session.held(opened) as ledger:
+        session.declare(opened, ledger)
     return opened.file
 
 
@@ -33,7 +33,7 @@ def test_any_error_of_the_system_is_a_failure_with_its_reason(
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(number, os.strerror(number), "some/file")
 
-    monkeypatch.setattr("dreamproof.study.opening.open_study", fail)
+    monkeypatch.setattr("dreamproof.study.plan.open_study.open_study", fail)
     said = dreamproof("verify", study)
     assert said.code != 0 and "some/file" in said.errors and "next:" in said.errors
     assert "Traceback" not in said.errors

@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import declare
 from rich.console import Console
 
 from dreamproof.cli.live import View, event_line
-from dreamproof.study import conduct
+from dreamproof.study import session
 from dreamproof.study.backends.local import LocalBackend
-from dreamproof.study.events import AttemptStarted
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.opening import open_study
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.events import AttemptStarted
+from dreamproof.study.plan.open_study import open_study
 from dreamproof.study.supervisor import Options, Supervisor
+from dreamproof.testing.small_study import declare
 
 ROWS: list[tuple[dict[str, Any], str | None]] = [
     ({"event": "attempt_started", "attempt": "a1", "work": "train", "cells": ["low/0"]}, "a1 started: train low/0"),
@@ -66,7 +66,7 @@ def test_lines_carry_the_time(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_picture_shows_every_running_cell_and_text_with_brackets_as_it_is(tmp_path: Path) -> None:
     opened = open_study(declare(tmp_path, conditions=[]))
     ledger = Ledger(opened.folder.ledger)
-    conduct.declare(opened, ledger)
+    session.declare(opened, ledger)
     supervisor = Supervisor(opened, ledger, LocalBackend(), Options())
     supervisor.record(AttemptStarted("a000001", "train", ["low/0"], [], ["x"], {"low/0": 0}))
     supervisor.recover()

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import TRAINER, declare
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import StudyFolder
-from dreamproof.study.lease import living_holder
+from dreamproof.study.ledger.lease import living_holder
+from dreamproof.testing.small_study import TRAINER, declare
 
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
 QUICK = ("--no-check", "--no-report", "--plain")

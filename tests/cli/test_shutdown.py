@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import TRAINER, declare
 from tests.cli.conftest import Verb
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import StudyFolder
+from dreamproof.testing.small_study import TRAINER, declare
 
 PATIENCE_SECONDS = 120.0
 QUICK = ("--no-check", "--plain")
@@ -38,7 +38,7 @@ def ending_study(folder: Path, *commands: list[str]) -> Path:
 def test_a_failed_shutdown_is_an_exit_code_and_stands_in_status(
     tmp_path: Path, dreamproof: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dreamproof.study.conduct.other_studies", lambda root: [])
+    monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
     file = ending_study(tmp_path, ["false"], ["no-such-program-here"])
     said = dreamproof("run", file, *QUICK)
     assert said.code == ExitCode.SHUTDOWN_FAILED
@@ -54,7 +54,7 @@ def test_a_failed_shutdown_is_an_exit_code_and_stands_in_status(
 def test_a_shutdown_runs_once_and_again_when_asked(
     tmp_path: Path, dreamproof: Verb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dreamproof.study.conduct.other_studies", lambda root: [])
+    monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
     file = ending_study(tmp_path, ["sh", "-c", f"echo off >> {tmp_path}/switched"])
     assert dreamproof("run", file, *QUICK).code == 0
     said = dreamproof("run", file, *QUICK)

@@ -4,9 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from benchmarks.small_study import declare
-
-from dreamproof.study.opening import open_study
+from dreamproof.study.plan.open_study import open_study
+from dreamproof.testing.small_study import declare
 
 
 def seeds_on_record(file: Path) -> list[list[int]]:

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmarks.small_study import declare, small_study
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.testing.small_study import declare, small_study
 from dreamproof.version import __version__
 
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]

@@ -9,16 +9,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
-from benchmarks.one_node_slurm import OneNodeSlurm, start_or_say_why
 
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.settings.study import Slurm
 from dreamproof.study.backends.api import Backend, Order, Presence, Sighting
 from dreamproof.study.backends.local import LocalBackend
-from dreamproof.study.backends.slurm import SlurmBackend
-from dreamproof.study.backends.slurm_commands import SlurmCommands
-from dreamproof.study.processes import Identity, is_alive
+from dreamproof.study.backends.slurm.backend import SlurmBackend
+from dreamproof.study.backends.slurm.commands import SlurmCommands
+from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
 
 Make = Callable[[], Backend]
 PATIENCE_SECONDS = 90.0

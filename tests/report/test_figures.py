@@ -4,7 +4,6 @@ from pathlib import Path
 
 import matplotlib
 import pytest
-from made_study import Plan, make_study
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -15,6 +14,7 @@ from dreamproof.report.figures.theme import COLOURS, arm_styles, look
 from dreamproof.report.language import LANGUAGES
 from dreamproof.report.prose import Telling
 from dreamproof.runs.layout import Cell
+from dreamproof.testing.made_study import Plan, make_study
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from dreamproof.report.language import read_words
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import CLOSE, OPEN, Numbers, plain
 from dreamproof.report.tables import _csv, _field
-from dreamproof.study.manifests import table_text
+from dreamproof.study.views.manifests import table_text
 
 EVIL = "<img src=x onerror=alert(1)> [click](javascript:alert(1)) ![x](http://spy)"
 

@@ -12,7 +12,7 @@ from dreamproof.report.figures.theme import BUNDLED, FONTS
 from dreamproof.report.fonts.subset import characters_of
 from dreamproof.report.language import LANGUAGES, read_words
 from dreamproof.stats.verdict import Kind, Why
-from dreamproof.study.diagnose import Cause
+from dreamproof.study.diagnosis.diagnose import Cause
 
 SOURCE = Path(lints.__file__).parent
 

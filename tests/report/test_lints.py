@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_study import Plan, make_study
 
 from dreamproof.report import tell
 from dreamproof.report.data import Evidence
 from dreamproof.report.lints import BLOCK, Lint, find_lints
 from dreamproof.stats.verdict import Kind
+from dreamproof.testing.made_study import Plan, make_study
 
 
 def codes(root: Path) -> dict[str, Lint]:

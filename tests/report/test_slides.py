@@ -4,11 +4,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_study import Plan, make_study
 from pptx import Presentation
 
 from dreamproof.report import write_all
 from dreamproof.report.language import LANGUAGES
+from dreamproof.testing.made_study import Plan, make_study
 
 
 def texts(path: Path) -> list[str]:

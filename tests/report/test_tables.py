@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_study import Plan, make_study
 
 from dreamproof.base.errors import BadInput
 from dreamproof.report import tell, write_all
@@ -13,6 +12,7 @@ from dreamproof.report.document import Table
 from dreamproof.report.documents.tables import key_table, motion_table, signals_table
 from dreamproof.report.numbers import Numbers, number_text
 from dreamproof.report.tables import latex
+from dreamproof.testing.made_study import Plan, make_study
 
 
 def rows(path: Path) -> list[dict[str, str]]:

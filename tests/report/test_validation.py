@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 
 import pytest
-from made_study import Plan, make_study
 
 from dreamproof.report import tell, write_all
 from dreamproof.report.documents.validation import validation_blocks, validation_table
 from dreamproof.report.language import LANGUAGES
 from dreamproof.report.numbers import plain
 from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.testing.made_study import Plan, make_study
 
 TWO_ARMS = ("baseline", "full")
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from made_study import Plan, make_study
 
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import read_json, write_json
@@ -14,6 +13,7 @@ from dreamproof.report import next_seeds, tell, write_all
 from dreamproof.report.data import Group
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.stats.verdict import Kind
+from dreamproof.testing.made_study import Plan, make_study
 
 TABLES = (
     "main_results.csv ablation_results.csv main_results.md main_results.tex "

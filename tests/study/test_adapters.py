@@ -20,7 +20,7 @@ from dreamproof.settings.study import Liveness
 from dreamproof.study.adapters import ADAPTERS, find_adapter
 from dreamproof.study.adapters.api import Adapter, newest_weights
 from dreamproof.study.adapters.bracket_lines import read_lines
-from dreamproof.study.liveness import Sample, State, Watch
+from dreamproof.study.diagnosis.liveness import Sample, State, Watch
 
 BEGAN = 1_771_727_440.0
 HOUR = 3600.0

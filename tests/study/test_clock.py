@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from dreamproof.study.clock import (
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.clock import (
     CLOCK_SET,
     SUSPENDED,
     Jump,
@@ -19,10 +20,9 @@ from dreamproof.study.clock import (
     moment_of,
     read_moment,
 )
-from dreamproof.study.events import StopRequested
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.processes import boot_id
-from dreamproof.study.state import StudyState
+from dreamproof.study.ledger.events import StopRequested
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.process.processes import boot_id
 
 BEFORE = Moment(1000.0, "b1", 50.0, 0.0)
 

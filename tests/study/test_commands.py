@@ -6,13 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import small_study
 
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.settings.study import Study
-from dreamproof.study import commands
-from dreamproof.study.commands import (
+from dreamproof.study.plan import commands
+from dreamproof.study.plan.commands import (
     Target,
     can_micro_batch,
     environment,
@@ -23,6 +22,7 @@ from dreamproof.study.commands import (
     working_folder,
     write_settings,
 )
+from dreamproof.testing.small_study import small_study
 
 
 def study(**changes: Any) -> Study:

@@ -17,12 +17,13 @@ from dreamproof.cli.why import cell_facts, cell_text
 from dreamproof.report.data import load
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study import conduct, evidence
+from dreamproof.study import session
+from dreamproof.study.attempts import settle
 from dreamproof.study.backends.api import Presence, Sighting
-from dreamproof.study.opening import open_study
-from dreamproof.study.overview import make_overview
-from dreamproof.study.state import StudyState
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan.open_study import open_study
 from dreamproof.study.supervisor import Ending, Options
+from dreamproof.study.views.overview import make_overview
 
 BAD, OTHERS = "low/0", {"low/1", "high/0", "high/1"}
 
@@ -209,7 +210,7 @@ def test_an_error_while_an_attempt_is_settled_ends_that_attempt_alone(
 ) -> None:
     stage = Stage(tmp_path)
     succeed_at_once(stage)
-    real = evidence.prove_cells
+    real = settle.prove_cells
     broken = [True]
 
     def prove(opened: Any, attempt: Any) -> Any:
@@ -217,7 +218,7 @@ def test_an_error_while_an_attempt_is_settled_ends_that_attempt_alone(
             raise RuntimeError("what nobody thought of")
         return real(opened, attempt)
 
-    monkeypatch.setattr(evidence, "prove_cells", prove)
+    monkeypatch.setattr(settle, "prove_cells", prove)
     assert stage.supervisor.run() is Ending.COMPLETE
     assert proven(stage) == OTHERS | {BAD}
     assert [row["reason"] for row in stage.events("cell_quarantined")] == ["RuntimeError: what nobody thought of"]
@@ -267,18 +268,18 @@ def test_an_exit_record_that_is_nonsense_is_no_record(tmp_path: Path) -> None:
 def test_a_lost_checkpoint_keeps_no_other_cell_from_being_trained(tmp_path: Path) -> None:
     stage = Stage(tmp_path)
     stage.train(BAD)
-    proof = evidence.prove_training(stage.opened, Cell.parse(BAD), None, None)
+    proof = settle.prove_training(stage.opened, Cell.parse(BAD), None, None)
     assert not isinstance(proof, str)
     stage.supervisor.record(proof)
     run_folder(stage).checkpoints.rename(tmp_path / "away")
-    conduct.settle_lost_proofs(stage.opened, stage.ledger, retrain=False)
+    session.settle_lost_proofs(stage.opened, stage.ledger, retrain=False)
     succeed_at_once(stage)
     assert stage.supervisor.run() is Ending.COMPLETE
     assert proven(stage) == OTHERS | {BAD}
     [event] = stage.events("cell_quarantined")
     assert (event["file"], event["reason"]) == ("runs/low-seed0/checkpoints/step-000000000020", "is gone")
     with pytest.raises(BrokenEvidence, match="first low/0"):
-        conduct.require_proofs(stage.opened)
+        session.require_proofs(stage.opened)
 
 
 def test_a_report_names_a_quarantined_cell_with_its_file(tmp_path: Path) -> None:

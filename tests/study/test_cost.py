@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamproof.settings.study import Study
-from dreamproof.study.clock import Moment
-from dreamproof.study.cost import Costs, cost_lines, count, share, union_seconds
-from dreamproof.study.events import Row
-from dreamproof.study.state import StudyState
+from dreamproof.study.ledger.clock import Moment
+from dreamproof.study.ledger.events import Row
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.money.spending import Costs, cost_lines, count, share, union_seconds
 
 
 def study(**more: Any) -> Study:

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamproof.settings.study import Study
-from dreamproof.study.budget import Budget
-from dreamproof.study.clock import SUSPENDED, Moment
-from dreamproof.study.cost import cost_lines, count, outlook
-from dreamproof.study.events import (
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.clock import SUSPENDED, Moment
+from dreamproof.study.ledger.events import (
     AttemptEnded,
     AttemptStarted,
     Event,
@@ -24,8 +23,9 @@ from dreamproof.study.events import (
     SupervisorLost,
     SupervisorStarted,
 )
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.state import StudyState
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.money.budget import Budget
+from dreamproof.study.money.spending import cost_lines, count, outlook
 
 HOUR = 3_600_000
 CELLS = ("a/0", "a/1", "b/0", "b/1")

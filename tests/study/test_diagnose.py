@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dreamproof.base.files import read_tail
 from dreamproof.runs.records import ExitRecord, FrozenRecord, Heartbeat
-from dreamproof.study.diagnose import Cause, Diagnosis, Evidence, SlurmEvidence, diagnose
+from dreamproof.study.diagnosis.diagnose import Cause, Diagnosis, Evidence, SlurmEvidence, diagnose
 
 TAILS = Path(__file__).parent / "log_tails"
 CODE = {"exit_code": 1}

@@ -13,8 +13,8 @@ from dreamproof.base.files import write_json
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
 from dreamproof.runs.writer import RunWriter
-from dreamproof.study.exporting import export_study
-from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.study.views.exporting import export_study
 
 STUDY = """\
 name: tiny

@@ -16,8 +16,8 @@ from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, prove_evaluation, prove_training, read_heartbeat
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.study import read_study
-from dreamproof.study.commands import check_commands, run_settings
-from dreamproof.study.diagnose import Cause, Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import Cause, Evidence, diagnose
+from dreamproof.study.plan.commands import check_commands, run_settings
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "line_trainer.py"

@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from benchmarks.faults import campaign, check_steps, table
-from benchmarks.small_study import declare
 
-from dreamproof.study.events import AttemptStarted
-from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study.ledger.events import AttemptStarted
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.testing.faults import campaign, check_steps, table
+from dreamproof.testing.small_study import declare
 
 
 def test_a_short_fault_campaign_loses_repeats_and_misnames_nothing(tmp_path: Path) -> None:

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import declare
 
 from dreamproof.base.files import read_json, write_json
 from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
-from dreamproof.study import memory_group
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sighting
 from dreamproof.study.backends.local import LocalBackend
-from dreamproof.study.lease import Lease, living_holder
-from dreamproof.study.processes import Identity, is_alive, marked
+from dreamproof.study.ledger.lease import Lease, living_holder
+from dreamproof.study.process import cgroup
+from dreamproof.study.process.processes import Identity, is_alive, marked
+from dreamproof.testing.small_study import declare
 
 PATIENCE_SECONDS = 120.0
 PATIENT = "import signal, sys, time\nprint('ready', flush=True)\n"
@@ -210,15 +210,15 @@ def test_a_stopped_shim_holds_nothing(backend: LocalBackend, tmp_path: Path) -> 
 
 
 def test_a_killed_shim_leaves_no_memory_group_behind(backend: LocalBackend, tmp_path: Path) -> None:
-    own = memory_group.find_own_group()
-    if memory_group.make_limited_group(own, "dreamproof-try", 1 << 24) is None:
+    own = cgroup.find_own_group()
+    if cgroup.make_limited_group(own, "dreamproof-try", 1 << 24) is None:
         pytest.skip("this user may not make a limited memory group")
-    memory_group.remove(Path(str(own)) / "dreamproof-try")
+    cgroup.remove(Path(str(own)) / "dreamproof-try")
     attempt = order(tmp_path, [sys.executable, "-c", PATIENT + "time.sleep(600)"], memory_limit_bytes=256 << 20)
     backend.start(attempt)
     until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
     shim, child = shim_of(attempt), child_of(attempt)
-    group = Path(str(own)) / memory_group.group_name("a000001", shim.process_id)
+    group = Path(str(own)) / cgroup.group_name("a000001", shim.process_id)
     assert group.exists()
     kill(shim)
     kill(child)

@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import declare
 
 from dreamproof.settings.study import AtEnd
-from dreamproof.study import conduct
-from dreamproof.study.events import (
+from dreamproof.study import session
+from dreamproof.study.finish import Shutdown, run_command, shutdown_reason
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.events import (
     AttemptStarted,
     Event,
     ShutdownDone,
@@ -21,18 +22,17 @@ from dreamproof.study.events import (
     ShutdownStarted,
     SupervisorStarted,
 )
-from dreamproof.study.finish import Shutdown, run_command, shutdown_reason
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.opening import OpenStudy, open_study
-from dreamproof.study.state import StudyState
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Ending, Options
+from dreamproof.testing.small_study import declare
 
 
 def study_that_ends(folder: Path, **at_end: Any) -> OpenStudy:
     """A study whose shutdown leaves a file; `at_end` may name other commands."""
     chosen = {} if "commands" in at_end else {"command": leaves(folder / "switched-off")}
     opened = open_study(declare(folder, at_end={"action": "shutdown", "confirm_seconds": 0, **chosen, **at_end}))
-    conduct.declare(opened, Ledger(opened.folder.ledger))
+    session.declare(opened, Ledger(opened.folder.ledger))
     return opened
 
 
@@ -285,9 +285,9 @@ def test_a_machine_that_was_started_again_did_stop() -> None:
 def finish_again(opened: OpenStudy, monkeypatch: pytest.MonkeyPatch, again: bool = False) -> list[str]:
     """The end of one more `run` of a complete study, as `run` has it; returns what it said."""
     words: list[str] = []
-    monkeypatch.setattr("dreamproof.study.conduct.other_studies", lambda root: [])
-    with conduct.held(opened) as ledger, conduct.supervising(opened, ledger, Options()) as supervisor:
-        conduct.finish(opened, supervisor, Ending.COMPLETE, words.append, lambda opened: [], again)
+    monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
+    with session.held(opened) as ledger, session.supervising(opened, ledger, Options()) as supervisor:
+        session.finish(opened, supervisor, Ending.COMPLETE, words.append, lambda opened: [], again)
     return words
 
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from benchmarks.fuzz import DAMAGES, FAILURES, VERBS, Damage, record_study, survive, survive_failure
 from hypothesis import HealthCheck, given, settings
+
+from dreamproof.testing.fuzz import DAMAGES, FAILURES, VERBS, Damage, record_study, survive, survive_failure
 
 REPEATABLE = settings(
     max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)

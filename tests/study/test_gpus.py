@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from benchmarks.small_study import small_study
 
 from dreamproof.settings.study import Study
-from dreamproof.study import gpus
-from dreamproof.study.gpus import attempts_on_one, gpus_here, least_taken
-from dreamproof.study.preflight import money_warnings
+from dreamproof.study.preflight.local import money_warnings
+from dreamproof.study.process import gpus
+from dreamproof.study.process.gpus import attempts_on_one, gpus_here, least_taken
+from dreamproof.testing.small_study import small_study
 
 
 def study(slots: int, **money: Any) -> Study:

@@ -8,14 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.healthy import suite
-from benchmarks.small_study import declare
 
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import Cell
-from dreamproof.study import conduct
-from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study import session
+from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.testing.healthy import suite
+from dreamproof.testing.small_study import declare
 
 HANGS = {
     "pause": "stopped",
@@ -41,9 +41,9 @@ def test_healthy_runs_are_left_alone_and_hangs_are_found_in_the_documented_time(
 
 
 def supervise(opened: OpenStudy, options: Options) -> Ending:
-    with conduct.held(opened) as ledger:
-        conduct.prepare_run(opened, ledger, accept_changes=False)
-        with conduct.supervising(opened, ledger, options) as supervisor:
+    with session.held(opened) as ledger:
+        session.prepare_run(opened, ledger, accept_changes=False)
+        with session.supervising(opened, ledger, options) as supervisor:
             return supervisor.run()
 
 

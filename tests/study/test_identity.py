@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import TRAINER, declare, small_study
 from tests.settings.test_resolved import ChangedCell
 
 from dreamproof.base.errors import BadInput
@@ -15,15 +14,17 @@ from dreamproof.runs.records import RunSettings
 from dreamproof.runs.resolved import read_resolved, resolved_fault
 from dreamproof.runs.writer import RunWriter
 from dreamproof.settings import cell as cell_settings
-from dreamproof.study import conduct, identity
+from dreamproof.study import session
+from dreamproof.study.attempts.launch import prepare
 from dreamproof.study.backends.local import LocalBackend
-from dreamproof.study.launch import prepare
-from dreamproof.study.opening import OpenStudy, open_study
-from dreamproof.study.overview import make_overview
-from dreamproof.study.plan import Job
-from dreamproof.study.state import StudyState
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan import provenance
+from dreamproof.study.plan.gap import Job
+from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Ending, Options, Supervisor
-from dreamproof.study.verify import first_of, identity_fault, identity_notes, verify, verify_run
+from dreamproof.study.views.overview import make_overview
+from dreamproof.study.views.verify import first_of, identity_fault, identity_notes, verify, verify_run
+from dreamproof.testing.small_study import TRAINER, declare, small_study
 
 CELL = Cell("low", 0)
 OWN: dict[str, Any] = {
@@ -45,11 +46,11 @@ def foreign(folder: Path) -> Path:
 def begin(file: Path, **flags: bool) -> tuple[OpenStudy, list[str]]:
     """Prepares a run, and records the start of one cell with something kept."""
     opened = open_study(file)
-    with conduct.held(opened) as ledger:
-        said = conduct.prepare_run(opened, ledger, flags.get("settings", False), flags.get("code", False))
+    with session.held(opened) as ledger:
+        said = session.prepare_run(opened, ledger, flags.get("settings", False), flags.get("code", False))
         name = opened.folder.attempt_name(len(opened.state.attempts) + 1)
         _, event = prepare(opened, Job("train", [CELL], [], {str(CELL): 5}), name, 1.0)
-        conduct.record(opened, ledger, event)
+        session.record(opened, ledger, event)
     return open_study(file), said
 
 
@@ -60,8 +61,8 @@ def edit(file: Path, old: str = "import", new: str = "import os\nimport") -> Non
 def test_every_attempt_and_every_run_folder_name_settings_and_code(tmp_path: Path) -> None:
     opened, _ = begin(foreign(tmp_path))
     attempt = opened.state.attempts["a000001"]
-    assert attempt.resolved == {"low": identity.identify(opened).hash("low")}
-    assert attempt.code == opened.state.code == identity.trainer_code(opened).hash
+    assert attempt.resolved == {"low": provenance.identify(opened).hash("low")}
+    assert attempt.code == opened.state.code == provenance.trainer_code(opened).hash
     record = read_resolved(opened.folder.run(CELL))
     assert record is not None and record.hash == attempt.resolved["low"] and record.code["hash"] == attempt.code
     assert opened.folder.code_manifest(attempt.code).exists()
@@ -75,7 +76,7 @@ def test_other_code_is_refused_with_the_files_and_the_next_command(tmp_path: Pat
     with pytest.raises(BadInput, match="1 cell of this study were trained by other code") as refused:
         begin(file)
     assert "changed train.py\n    added more.py" in refused.value.seen
-    assert "trainer.code" in refused.value.next_command and identity.ACCEPT_CODE in refused.value.next_command
+    assert "trainer.code" in refused.value.next_command and provenance.ACCEPT_CODE in refused.value.next_command
     assert len(open_study(file).state.attempts) == 1
 
 
@@ -86,7 +87,7 @@ def test_an_accepted_change_of_code_is_recorded_and_shown(tmp_path: Path) -> Non
     opened, said = begin(file, code=True)
     assert said == ["accepted: changed train.py"]
     assert opened.state.code != first.state.code and len(opened.state.codes) == 2
-    assert opened.state.accepted[0]["what"] == "code" and opened.state.accepted[0]["flag"] == identity.ACCEPT_CODE
+    assert opened.state.accepted[0]["what"] == "code" and opened.state.accepted[0]["flag"] == provenance.ACCEPT_CODE
     notes = identity_notes(opened.state)
     assert notes == ["changed code accepted (--accept-changed-code): changed train.py"]
     assert notes[0] in make_overview(opened, 0.0).notices and verify(opened).notes == notes
@@ -111,7 +112,7 @@ def test_what_changes_nothing_is_not_refused(tmp_path: Path, what: str) -> None:
         edit(tmp_path / "train.py")
         opened = open_study(file)
         opened.state = state
-        assert identity.settle(opened, identity.Accepted())[0]
+        assert provenance.settle(opened, provenance.Accepted())[0]
         return
     begin(file)
 
@@ -161,7 +162,7 @@ def test_the_script_is_found_behind_wrappers(tmp_path: Path, words: list[str], f
     opened = open_study(foreign(tmp_path))
     trainer = opened.study.trainer
     assert not isinstance(trainer, str)
-    script = identity.find_script(trainer.model_copy(update={"command": words}), tmp_path)
+    script = provenance.find_script(trainer.model_copy(update={"command": words}), tmp_path)
     assert (script.name if script is not None else None) == found
 
 
@@ -187,7 +188,7 @@ def test_a_study_from_before_goes_on_and_says_so(tmp_path: Path) -> None:
         row.pop("resolved", None), row.pop("code", None)
     opened.state = StudyState.replay(older)
     opened.state.redeclare(opened.study)
-    events, said = identity.settle(opened, identity.Accepted())
+    events, said = provenance.settle(opened, provenance.Accepted())
     assert said == ["1 cell recorded before resolved settings were stored"]
     assert {event.name for event in events} == {"settings_resolved", "code_recorded"}
 
@@ -207,8 +208,8 @@ def test_a_finished_study_records_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     file = foreign(tmp_path)
     opened, _ = begin(file)
     edit(tmp_path / "train.py")
-    monkeypatch.setattr(identity, "find_gap", lambda state: None)
-    assert identity.settle(opened, identity.Accepted()) == ([], [])
+    monkeypatch.setattr(provenance, "find_gap", lambda state: None)
+    assert provenance.settle(opened, provenance.Accepted()) == ([], [])
 
 
 def saved_run(opened: OpenStudy) -> Any:
@@ -257,8 +258,8 @@ def test_code_that_changes_while_a_study_runs_starts_nothing_more(tmp_path: Path
     file = foreign(tmp_path)
     begin(file)
     opened = open_study(file)
-    with conduct.held(opened) as ledger:
-        conduct.prepare_run(opened, ledger, False)
+    with session.held(opened) as ledger:
+        session.prepare_run(opened, ledger, False)
         supervisor = Supervisor(opened, ledger, LocalBackend(), Options())
         supervisor._next_code_look = 0.0
         edit(tmp_path / "train.py")

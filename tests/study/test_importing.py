@@ -8,10 +8,10 @@ import pytest
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
-from dreamproof.study.events import Event, Imported, TrainProven, Unproven
-from dreamproof.study.importing import ImportResult, Options, import_runs, make_pattern
-from dreamproof.study.opening import OpenStudy, open_study
-from dreamproof.study.plan import find_gap
+from dreamproof.study.ledger.events import Event, Imported, TrainProven, Unproven
+from dreamproof.study.plan.gap import find_gap
+from dreamproof.study.plan.importing import ImportResult, Options, import_runs, make_pattern
+from dreamproof.study.plan.open_study import OpenStudy, open_study
 
 STUDY = """\
 name: paper

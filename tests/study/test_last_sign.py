@@ -5,18 +5,19 @@ import time
 from pathlib import Path
 
 import pytest
-from benchmarks.small_study import declare
 
 from dreamproof.base.files import write_json
 from dreamproof.base.lines import append_rows
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.runs.writer import RunWriter
-from dreamproof.study import conduct, evidence
+from dreamproof.study import session
+from dreamproof.study.attempts import settle
 from dreamproof.study.backends.api import Presence, Sighting
-from dreamproof.study.clock import read_moment
-from dreamproof.study.events import AttemptEnded, AttemptStarted
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.clock import read_moment
+from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.testing.small_study import declare
 
 DAY = 86_400.0
 LOST = Sighting(Presence.LOST)
@@ -31,8 +32,8 @@ def begun(folder: Path, seconds_ago: float, boot: str | None = None) -> tuple[Op
         unix_seconds=now.unix_seconds - seconds_ago, monotonic_seconds=now.monotonic_seconds - seconds_ago
     )
     ledger = Ledger(opened.folder.ledger, lambda: past._replace(boot=boot or past.boot))
-    conduct.declare(opened, ledger)
-    conduct.record(opened, ledger, AttemptStarted("a000001", "train", ["low/0"], [], ["x"], {"low/0": 0}))
+    session.declare(opened, ledger)
+    session.record(opened, ledger, AttemptStarted("a000001", "train", ["low/0"], [], ["x"], {"low/0": 0}))
     attempt = opened.folder.attempt("a000001")
     write_json(attempt.order, {})
     attempt.output.write_text("step 1\n")
@@ -42,7 +43,7 @@ def begun(folder: Path, seconds_ago: float, boot: str | None = None) -> tuple[Op
 def end_of(opened: OpenStudy) -> AttemptEnded:
     [ended] = [
         event
-        for event in evidence.settle(opened, opened.state.attempts["a000001"], LOST)
+        for event in settle.settle(opened, opened.state.attempts["a000001"], LOST)
         if event.name == "attempt_ended"
     ]
     assert isinstance(ended, AttemptEnded)

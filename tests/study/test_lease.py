@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from dreamproof.base.errors import BadInput, Busy
-from dreamproof.study.lease import Lease, living_holder
-from dreamproof.study.processes import Identity, is_alive
+from dreamproof.study.ledger.lease import Lease, living_holder
+from dreamproof.study.process.processes import Identity, is_alive
 
 TAKE = """
 import sys, time
 from pathlib import Path
-from dreamproof.study.lease import Lease
+from dreamproof.study.ledger.lease import Lease
 Lease(Path(sys.argv[1])).take()
 print("taken", flush=True)
 time.sleep(60)

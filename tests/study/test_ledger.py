@@ -8,9 +8,7 @@ import pytest
 from tests.study.test_containment import KINDS
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.study.clock import Moment
-from dreamproof.study.events import CellReopened, StopRequested
-from dreamproof.study.ledger import (
+from dreamproof.study.ledger.chain import (
     Head,
     Ledger,
     LedgerFailure,
@@ -20,6 +18,8 @@ from dreamproof.study.ledger import (
     read_head,
     read_ledger,
 )
+from dreamproof.study.ledger.clock import Moment
+from dreamproof.study.ledger.events import CellReopened, StopRequested
 
 
 def filled(path: Path, count: int = 5) -> Path:

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dreamproof.settings.study import Liveness
-from dreamproof.study.liveness import Activity, Judgement, KillReason, Sample, State, Watch, pressure_of
+from dreamproof.study.diagnosis.liveness import Activity, Judgement, KillReason, Sample, State, Watch, pressure_of
 
 SETTINGS = Liveness(
     stalled_after_seconds=60,

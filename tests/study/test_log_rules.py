@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study.diagnose import Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import Evidence, diagnose
 
 CASES: list[tuple[str, str, dict[str, Any]]] = []
 

@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import declare
 
 from dreamproof.cli.status import status_text
 from dreamproof.runs.layout import Cell
-from dreamproof.study import manifests, overview
-from dreamproof.study.clock import Moment
-from dreamproof.study.events import AttemptStarted, CellStopped, EvalProven, TrainProven, Unproven
-from dreamproof.study.manifests import ManifestWriter, eval_rows, train_rows
-from dreamproof.study.opening import OpenStudy, open_study
-from dreamproof.study.overview import make_overview, seeds_text
+from dreamproof.study.ledger.clock import Moment
+from dreamproof.study.ledger.events import AttemptStarted, CellStopped, EvalProven, TrainProven, Unproven
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.study.views import manifests, overview
+from dreamproof.study.views.manifests import ManifestWriter, eval_rows, train_rows
+from dreamproof.study.views.overview import make_overview, seeds_text
+from dreamproof.testing.small_study import declare
 
 HASH = "c" * 64
 

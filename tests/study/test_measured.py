@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dreamproof.study.backends.slurm_queue import read_snapshot
-from dreamproof.study.measured import Measured, read_measured
+from dreamproof.study.backends.slurm.queue import read_snapshot
+from dreamproof.study.preflight.measured import Measured, read_measured
 
 ODD: list[Any] = [None, [], 3, "x", {"rates": []}, {"rates": {"low": "fast", "high": float("nan")}}, {"needs": [1]}]
 

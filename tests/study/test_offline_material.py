@@ -8,8 +8,8 @@ from typer.testing import CliRunner
 from dreamproof.base.errors import BadInput
 from dreamproof.cli.main import app
 from dreamproof.settings.study import Study, read_study
-from dreamproof.study.commands import can_micro_batch, check_material
-from dreamproof.study.packs import pack_groups
+from dreamproof.study.plan.commands import can_micro_batch, check_material
+from dreamproof.study.plan.packs import pack_groups
 
 STUDY = Path(__file__).parent.parent.parent / "studies" / "pwm_multitask.yaml"
 

@@ -3,19 +3,19 @@
 from pathlib import Path
 
 import pytest
-from benchmarks.small_study import declare
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
-from dreamproof.study import conduct
-from dreamproof.study.events import Imported, TrainProven
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.opening import OpenStudy, check_place, open_study
+from dreamproof.study import session
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.events import Imported, TrainProven
+from dreamproof.study.plan.open_study import OpenStudy, check_place, open_study
+from dreamproof.testing.small_study import declare
 
 
 def declared(folder: Path) -> OpenStudy:
     opened = open_study(declare(folder))
-    conduct.declare(opened, Ledger(opened.folder.ledger))
+    session.declare(opened, Ledger(opened.folder.ledger))
     return opened
 
 
@@ -57,9 +57,9 @@ def test_what_is_no_study_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_run_made_outside_is_read_where_it_lies(tmp_path: Path) -> None:
     opened = declared(tmp_path)
-    with conduct.held(opened) as ledger:
+    with session.held(opened) as ledger:
         proof = TrainProven("low/0", 20, 9, "a" * 64, "model.pt")
-        conduct.record(opened, ledger, Imported("low/0", "../../old/run", "jsonl"), proof)
+        session.record(opened, ledger, Imported("low/0", "../../old/run", "jsonl"), proof)
     assert opened.run(Cell("low", 0)).root == tmp_path / "old" / "run"
     assert opened.adapter(Cell("low", 0)).name == "jsonl"
     assert opened.run(Cell("low", 1)).root == opened.folder.runs / "low-seed1"

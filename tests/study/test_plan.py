@@ -1,14 +1,13 @@
 """The gap is declared minus proven; a selection narrows one call and nothing else."""
 
 import pytest
-from benchmarks.small_study import small_study
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Study
-from dreamproof.study.events import CellStopped, EvalProven, Remedy, TrainProven
-from dreamproof.study.packs import pack_groups
-from dreamproof.study.plan import (
+from dreamproof.study.ledger.events import CellStopped, EvalProven, Remedy, TrainProven
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan.gap import (
     EVERYTHING,
     Job,
     Looks,
@@ -18,7 +17,8 @@ from dreamproof.study.plan import (
     find_gap,
     jobs,
 )
-from dreamproof.study.state import StudyState
+from dreamproof.study.plan.packs import pack_groups
+from dreamproof.testing.small_study import small_study
 
 HASH = "a" * 64
 

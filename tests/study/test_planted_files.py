@@ -10,8 +10,8 @@ import pytest
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import open_own_file, write_bytes, write_json
 from dreamproof.base.lines import append_rows, mend_torn_tail
-from dreamproof.study.lease import Lease
-from dreamproof.study.ledger import Ledger
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.lease import Lease
 
 
 @pytest.fixture(params=[0o077, 0o027, 0o002])

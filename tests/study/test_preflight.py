@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dreamproof.base.errors import ExitCode
-from dreamproof.study import machine, preflight
-from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.study.preflight import local
+from dreamproof.study.process import machine
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "line_trainer.py"
 
@@ -50,19 +51,19 @@ def script(folder: Path, text: str) -> Path:
 def test_the_example_passes_and_what_it_showed_is_kept(tmp_path: Path) -> None:
     opened = study(tmp_path)
     said: list[str] = []
-    result = preflight.check_arms(opened, say=said.append)
+    result = local.check_arms(opened, say=said.append)
     assert result.passed and [check.arm for check in result.arms] == ["a", "b"]
     assert all(line.endswith("(build, train, save, restore, evaluate)") for line in said)
     kept = json.loads(opened.folder.preflight.read_text())
     assert kept["passed"] and kept["needs"]["host_bytes"] > 1 << 20
     assert kept["machine"]["versions"]["numpy"]
-    assert set(preflight.read_rates(opened)) == {"a", "b"}
+    assert set(local.read_rates(opened)) == {"a", "b"}
     assert opened.folder.preflight_text.read_text().startswith("preflight passed: 2 arms\n")
 
 
 def test_one_arm_with_a_wrong_setting_stops_the_launch_by_name(tmp_path: Path) -> None:
     opened = study(tmp_path, setting="prize: 5.0")
-    result = preflight.check_arms(opened)
+    result = local.check_arms(opened)
     assert [check.passed for check in result.arms] == [True, False]
     error = result.error(opened.file)
     assert error.exit_code is ExitCode.PREFLIGHT_FAILED
@@ -72,49 +73,49 @@ def test_one_arm_with_a_wrong_setting_stops_the_launch_by_name(tmp_path: Path) -
 
 def test_a_missing_module_is_found_before_any_money(tmp_path: Path) -> None:
     opened = study(tmp_path, script(tmp_path, "import sys\nif 'b' in sys.argv[1][-1]:\n    from envs import make\n"))
-    result = preflight.check_arms(opened)
+    result = local.check_arms(opened)
     assert result.faults == ["arm b: import_error: ModuleNotFoundError: No module named 'envs'"]
 
 
 def test_a_trainer_that_knows_no_probe_passes_with_its_first_progress_and_is_ended(tmp_path: Path) -> None:
     text = "import time\nfor n in range(1, 9999):\n    print(f'[{n}/9999] R:1.0', flush=True)\n    time.sleep(0.1)\n"
     opened = study(tmp_path, script(tmp_path, text), adapter="bracket_lines")
-    result = preflight.check_arms(opened, ["a"])
+    result = local.check_arms(opened, ["a"])
     assert result.passed and result.arms[0].wall_seconds < 10
     assert result.warnings == ["memory is not forecast: the trainer writes no probe.json"]
 
 
 def test_a_trainer_that_never_makes_a_step_fails_by_time(tmp_path: Path) -> None:
     opened = study(tmp_path, script(tmp_path, "import time\ntime.sleep(60)\n"), patience=0.5)
-    result = preflight.check_arms(opened, ["a"])
+    result = local.check_arms(opened, ["a"])
     assert result.faults[0].startswith("arm a: timeout: no first step: no counter grew for")
 
 
 def test_a_command_that_is_not_there_fails_with_its_name(tmp_path: Path) -> None:
     opened = study(tmp_path, python="./no-such-python")
-    assert "No such file or directory: './no-such-python'" in preflight.check_arms(opened, ["a"]).faults[0]
+    assert "No such file or directory: './no-such-python'" in local.check_arms(opened, ["a"]).faults[0]
 
 
 def test_needs_beyond_the_machine_stop_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = study(tmp_path)
     monkeypatch.setattr(machine, "host_memory_bytes", lambda: (1000, 900))
     monkeypatch.setattr(machine, "disk_free_bytes", lambda folder: 5)
-    faults = preflight.check_arms(opened, ["a"]).faults
+    faults = local.check_arms(opened, ["a"]).faults
     assert [fault.split(" needs ")[0] for fault in faults] == ["host memory", "disk"]
     assert faults[0].endswith("this machine has 1000 B")
 
 
 def test_an_unchanged_preflight_need_not_be_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = study(tmp_path, script(tmp_path, "print('x')\n"))
-    first = preflight.fingerprint(opened)
-    assert preflight.fingerprint(study(tmp_path, tmp_path / "train.py")) == first
-    assert preflight.fingerprint(opened, ["a"]) != first
-    assert preflight.fingerprint(study(tmp_path, tmp_path / "train.py", "price: 6.0")) != first
+    first = local.fingerprint(opened)
+    assert local.fingerprint(study(tmp_path, tmp_path / "train.py")) == first
+    assert local.fingerprint(opened, ["a"]) != first
+    assert local.fingerprint(study(tmp_path, tmp_path / "train.py", "price: 6.0")) != first
     monkeypatch.setenv("MUJOCO_GL", "egl")
-    assert preflight.fingerprint(opened) != first
+    assert local.fingerprint(opened) != first
     monkeypatch.delenv("MUJOCO_GL")
     script(tmp_path, "print('y')\n")
-    assert preflight.fingerprint(opened) != first
+    assert local.fingerprint(opened) != first
 
 
 class FakeNvml(types.ModuleType):

@@ -6,7 +6,7 @@ from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.writer import RunWriter
 from dreamproof.study.adapters import find_adapter
 from dreamproof.study.adapters.api import Reading
-from dreamproof.study.progress import AttemptProgress, CellProgress
+from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
 
 
 class CountingAdapter:

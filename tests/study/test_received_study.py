@@ -15,11 +15,11 @@ from dreamproof.cli.words import print_json, print_text
 from dreamproof.runs.layout import CheckpointFolder, StudyFolder
 from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.settings.study import Slurm
-from dreamproof.study.backends.slurm_commands import SlurmCommands
-from dreamproof.study.backends.slurm_script import Submission, script_text
-from dreamproof.study.launch import orphaned_events
-from dreamproof.study.opening import check_links, open_study
-from dreamproof.study.state import StudyState
+from dreamproof.study.attempts.launch import orphaned_events
+from dreamproof.study.backends.slurm.commands import SlurmCommands
+from dreamproof.study.backends.slurm.script import Submission, script_text
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan.open_study import check_links, open_study
 
 SECRET = "s3cr3t-0123456789abcdef"
 TRAINER = """\

@@ -2,12 +2,11 @@
 
 from typing import Any
 
-from benchmarks.small_study import small_study
-
 from dreamproof.settings.study import Retries, Study
-from dreamproof.study.events import AttemptEnded, AttemptStarted, BreakerTripped, CellStopped, Event, Remedy
-from dreamproof.study.remedy import decide, overdue_stops, wait_seconds
-from dreamproof.study.state import StudyState
+from dreamproof.study.attempts.remedy import decide, overdue_stops, wait_seconds
+from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted, BreakerTripped, CellStopped, Event, Remedy
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.testing.small_study import small_study
 
 
 class Story:

@@ -12,8 +12,8 @@ import pytest
 
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import StudyFolder
-from dreamproof.study.processes import Identity
-from dreamproof.study.running_studies import other_studies, register_folders, registered
+from dreamproof.study.ledger.running_studies import other_studies, register_folders, registered
+from dreamproof.study.process.processes import Identity
 
 PATIENCE_SECONDS = 60.0
 
@@ -104,7 +104,9 @@ def test_a_shim_is_seen_whoever_started_it(tmp_path: Path) -> None:
     attempt = StudyFolder(tmp_path / "other").attempt("a000001")
     order = {"attempt": "a000001", "commands": [["sleep", "600"]], "environment": {}, "working_folder": str(tmp_path)}
     write_json(attempt.order, {**order, "stop_grace_seconds": 1.0})
-    shim = subprocess.Popen([sys.executable, "-m", "dreamproof.study.shim", str(attempt.root)], start_new_session=True)
+    shim = subprocess.Popen(
+        [sys.executable, "-m", "dreamproof.study.process.shim", str(attempt.root)], start_new_session=True
+    )
     try:
         until = time.monotonic() + PATIENCE_SECONDS
         while not seen_from(tmp_path, tmp_path / "other"):

@@ -15,8 +15,8 @@ from dreamproof.base.files import read_json
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study import memory_group
-from dreamproof.study.shim import claim, rewrite_claim
+from dreamproof.study.process import cgroup
+from dreamproof.study.process.shim import claim, rewrite_claim
 
 HOG = "hoard = []\nwhile True: hoard.append(bytearray(4_000_000))"
 
@@ -35,7 +35,9 @@ def prepared(folder: Path, script: str, **more: object) -> AttemptFolder:
 
 
 def start(attempt: AttemptFolder) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([sys.executable, "-m", "dreamproof.study.shim", str(attempt.root)], start_new_session=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "dreamproof.study.process.shim", str(attempt.root)], start_new_session=True
+    )
 
 
 def run(attempt: AttemptFolder) -> ExitRecord:
@@ -54,9 +56,9 @@ def test_wall_seconds_cpu_and_peak_memory_are_measured(tmp_path: Path) -> None:
 
 
 def test_a_memory_hog_under_a_limit_dies_by_the_memory_controller_and_says_so(tmp_path: Path) -> None:
-    if memory_group.make_limited_group(memory_group.find_own_group(), "dreamproof-try", 1 << 24) is None:
+    if cgroup.make_limited_group(cgroup.find_own_group(), "dreamproof-try", 1 << 24) is None:
         pytest.skip("this user may not make a limited memory group")
-    memory_group.remove(Path(str(memory_group.find_own_group())) / "dreamproof-try")
+    cgroup.remove(Path(str(cgroup.find_own_group())) / "dreamproof-try")
     record = run(prepared(tmp_path, HOG, memory_limit_bytes=48 << 20))
     assert record.signal == signal.SIGKILL
     assert record.oom_kills == 1
@@ -65,9 +67,7 @@ def test_a_memory_hog_under_a_limit_dies_by_the_memory_controller_and_says_so(tm
 def test_without_a_memory_controller_a_hog_is_stopped_by_what_it_holds(tmp_path: Path) -> None:
     script = "import time\nroom = b'x' * 80_000_000\ntime.sleep(60)"
     attempt = prepared(tmp_path, script, memory_limit_bytes=40 << 20)
-    no_controller = (
-        "from dreamproof.study import memory_group, shim; memory_group.find_own_group = lambda: None; shim.main()"
-    )
+    no_controller = "from dreamproof.study.process import cgroup, shim; cgroup.find_own_group = lambda: None; shim.main()"
     subprocess.run([sys.executable, "-c", no_controller, str(attempt.root)], check=True, timeout=30)
     record = read_exit(attempt.exit)
     assert record is not None and record.asked_to_stop is not None
@@ -107,7 +107,7 @@ def test_a_child_whose_shim_dies_before_it_is_on_record_never_runs(tmp_path: Pat
     attempt = prepared(tmp_path, "open('ran', 'w')")
     dies_before_record = (
         "import os, signal\n"
-        "from dreamproof.study import shim\n"
+        "from dreamproof.study.process import shim\n"
         "shim.rewrite_claim = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "shim.main()"
     )
@@ -138,14 +138,14 @@ def test_counters_of_both_kinds_of_controller_are_read(tmp_path: Path) -> None:
     first = tmp_path / "memory" / "box"
     first.mkdir(parents=True)
     (first / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 3\n")
-    found = memory_group.own_group("4:memory:/box\n0::/\n", tmp_path)
-    assert (found, memory_group.kill_count(found)) == (first, 3)
+    found = cgroup.own_group("4:memory:/box\n0::/\n", tmp_path)
+    assert (found, cgroup.kill_count(found)) == (first, 3)
     second = tmp_path / "slice"
     second.mkdir()
     (second / "memory.events").write_text("low 0\nhigh 0\nmax 9\noom 2\noom_kill 1\n")
-    found = memory_group.own_group("0::/slice\n", tmp_path)
-    assert (found, memory_group.kill_count(found)) == (second, 1)
-    assert memory_group.kill_count(None) is None
+    found = cgroup.own_group("0::/slice\n", tmp_path)
+    assert (found, cgroup.kill_count(found)) == (second, 1)
+    assert cgroup.kill_count(None) is None
 
 
 def test_disks_without_hard_links_have_one_claimant_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,17 +12,17 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmarks import slurm_accounting
-from benchmarks.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import Cell
-from dreamproof.study import conduct
-from dreamproof.study.backends.slurm import SlurmBackend
-from dreamproof.study.backends.slurm_commands import SlurmCommands
-from dreamproof.study.opening import OpenStudy, open_study
-from dreamproof.study.state import AttemptState
+from dreamproof.study import session
+from dreamproof.study.backends.slurm.backend import SlurmBackend
+from dreamproof.study.backends.slurm.commands import SlurmCommands
+from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Options, Supervisor
+from dreamproof.testing import slurm_accounting
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
 TRAINER = Path(__file__).parent / "slurm" / "dying_trainer.py"
 FOREVER_SECONDS = 400.0
@@ -82,8 +82,8 @@ class Running(threading.Thread):
             self.failure = failure
 
     def _supervise(self) -> None:
-        with conduct.held(self.opened) as ledger:
-            conduct.prepare_run(self.opened, ledger, False)
+        with session.held(self.opened) as ledger:
+            session.prepare_run(self.opened, ledger, False)
             slurm = self.opened.study.backend.slurm
             assert slurm is not None
             commands = SlurmCommands(self.slurm.environment)

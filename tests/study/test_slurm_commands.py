@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dreamproof.settings.study import Slurm, Study, gpus_of, memory_bytes
-from dreamproof.study.backends.slurm_commands import (
+from dreamproof.study.backends.slurm.commands import (
     COLUMNS,
     Job,
     SlurmBusy,
@@ -20,9 +20,9 @@ from dreamproof.study.backends.slurm_commands import (
     jobs_from_table,
     listed_elements,
 )
-from dreamproof.study.backends.slurm_queue import JobTable
-from dreamproof.study.backends.slurm_script import Submission, script_text
-from dreamproof.study.memory_trend import judge_trend
+from dreamproof.study.backends.slurm.queue import JobTable
+from dreamproof.study.backends.slurm.script import Submission, script_text
+from dreamproof.study.diagnosis.memory_trend import judge_trend
 
 
 def line(**told: str) -> str:

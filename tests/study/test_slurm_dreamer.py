@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from benchmarks.one_node_slurm import OneNodeSlurm, start_or_say_why
-from benchmarks.small_agent import tiny_settings
 
-from dreamproof.study.opening import open_study
+from dreamproof.study.plan.open_study import open_study
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
+from dreamproof.testing.small_agent import tiny_settings
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmarks.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import Cell
-from dreamproof.study.backends.slurm_commands import SlurmCommands, jobs_from_json
-from dreamproof.study.opening import OpenStudy, open_study
-from dreamproof.study.processes import Identity, is_alive
+from dreamproof.study.backends.slurm.commands import SlurmCommands, jobs_from_json
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
 TRAINER = Path(__file__).parent / "slurm" / "dying_trainer.py"
 PATIENCE_SECONDS = 100.0

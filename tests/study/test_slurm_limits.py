@@ -10,20 +10,16 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmarks import slurm_accounting
-from benchmarks.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
-from benchmarks.small_study import TRAINER
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import RunFolder, StudyFolder
 from dreamproof.settings.study import Slurm
-from dreamproof.study import cluster_preflight
 from dreamproof.study.adapters.native import NativeAdapter
 from dreamproof.study.backends.api import Placement, Presence, Sighting
-from dreamproof.study.backends.slurm import SlurmBackend
-from dreamproof.study.backends.slurm_commands import COLUMNS, SlurmCommands, SlurmError
-from dreamproof.study.backends.slurm_limits import (
+from dreamproof.study.backends.slurm.backend import SlurmBackend
+from dreamproof.study.backends.slurm.commands import COLUMNS, SlurmCommands, SlurmError
+from dreamproof.study.backends.slurm.limits import (
     UNLIMITED,
     Partition,
     Request,
@@ -35,8 +31,12 @@ from dreamproof.study.backends.slurm_limits import (
     partitions_from_text,
     probe_time_limit,
 )
-from dreamproof.study.cluster import place_words
-from dreamproof.study.cluster_preflight import ClusterPreflight, Probe
+from dreamproof.study.preflight import slurm as cluster_preflight
+from dreamproof.study.preflight.slurm import ClusterPreflight, Probe
+from dreamproof.study.views.slurm_jobs import place_words
+from dreamproof.testing import slurm_accounting
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
+from dreamproof.testing.small_study import TRAINER
 
 # Words of Slurm 22.05.8, of two partitions; what does not matter here is left out.
 TOLD = (
@@ -288,7 +288,7 @@ def test_a_time_limit_beyond_the_partitions_is_refused_before_anything_queues(tm
 
 def test_the_keeper_of_a_job_stays_small() -> None:
     """Its memory counts as the job's, so it does without the libraries of the supervisor."""
-    script = "import sys; import dreamproof.study.backends.slurm_node; sys.exit('pydantic' in sys.modules)"
+    script = "import sys; import dreamproof.study.backends.slurm.node; sys.exit('pydantic' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 

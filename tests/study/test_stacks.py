@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dreamproof.study.stacks import catches, dump_stacks
+from dreamproof.study.process.stacks import catches, dump_stacks
 
 HANGS = """
 import faulthandler, signal, sys, time

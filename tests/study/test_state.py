@@ -2,12 +2,11 @@
 
 from pathlib import Path
 
-from benchmarks.small_study import small_study
-
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.settings.study import Study
-from dreamproof.study.clock import Moment
-from dreamproof.study.events import (
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.clock import Moment
+from dreamproof.study.ledger.events import (
     AttemptEnded,
     AttemptStarted,
     CellReopened,
@@ -22,9 +21,9 @@ from dreamproof.study.events import (
     TrainProven,
     Unproven,
 )
-from dreamproof.study.index import read_index, write_index
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.state import StudyState
+from dreamproof.study.ledger.index import read_index, write_index
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.testing.small_study import small_study
 
 HASH = "a" * 64
 

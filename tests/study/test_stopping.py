@@ -9,11 +9,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.small_study import declare
-
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import AttemptFolder
-from dreamproof.study.processes import Identity, is_alive
+from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.testing.small_study import declare
 
 PATIENCE_SECONDS = 120.0
 SLOW_START = (

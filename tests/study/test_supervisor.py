@@ -5,21 +5,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from benchmarks.small_study import declare
 
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.runs.records import ExitRecord
 from dreamproof.runs.writer import RunWriter
-from dreamproof.study import conduct
+from dreamproof.study import session
 from dreamproof.study.backends.api import Presence, Sighting
-from dreamproof.study.budget import REPORT_SECONDS
-from dreamproof.study.clock import Moment
-from dreamproof.study.events import AttemptEnded, AttemptStarted
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.opening import OpenStudy, open_study
-from dreamproof.study.plan import Selection
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.clock import Moment
+from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted
+from dreamproof.study.money.budget import REPORT_SECONDS
+from dreamproof.study.plan.gap import Selection
+from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.testing.small_study import declare
 
 TASK = "counting"
 
@@ -71,7 +71,7 @@ class Stage:
     def __init__(self, folder: Path, options: Options | None = None, **changes: Any) -> None:
         self.opened: OpenStudy = open_study(declare(folder, **{"conditions": [], **changes}))
         self.ledger = Ledger(self.opened.folder.ledger)
-        conduct.declare(self.opened, self.ledger)
+        session.declare(self.opened, self.ledger)
         self.backend = ScriptedBackend()
         self.supervisor = Supervisor(self.opened, self.ledger, self.backend, options or Options())
         self.supervisor.monotonic = lambda: self.backend.now

@@ -2,8 +2,8 @@
 
 import random
 
-from dreamproof.study.cost import union_seconds
-from dreamproof.study.tally import Tally
+from dreamproof.study.ledger.totals import Tally
+from dreamproof.study.money.spending import union_seconds
 
 
 def test_spans_that_overlap_or_touch_become_one() -> None:

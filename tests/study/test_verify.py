@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 
 import pytest
-from benchmarks.small_study import declare
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import EvaluationRecord
 from dreamproof.runs.writer import RunWriter
-from dreamproof.study import conduct
-from dreamproof.study.evidence import prove_evaluations, prove_training
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.opening import OpenStudy, open_study
-from dreamproof.study.verify import verify
+from dreamproof.study import session
+from dreamproof.study.attempts.settle import prove_evaluations, prove_training
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.study.views.verify import verify
+from dreamproof.testing.small_study import declare
 
 CELL = Cell("low", 0)
 
@@ -32,12 +32,12 @@ def proven(tmp_path: Path) -> OpenStudy:
     final = {**kept, "episodes": {"return": [1.0, 2.0, 3.0]}}
     record = {"condition": "id", "kind": "proxy", "task": "counting", "checkpoints": {"final": final}}
     writer.write_evaluation(EvaluationRecord.model_validate(record))
-    with conduct.held(opened) as ledger:
-        conduct.declare(opened, ledger)
+    with session.held(opened) as ledger:
+        session.declare(opened, ledger)
         trained = prove_training(opened, CELL, None, None)
         assert not isinstance(trained, str)
-        conduct.record(opened, ledger, trained)
-        conduct.record(opened, ledger, *prove_evaluations(opened, CELL, ["id"], None)[0])
+        session.record(opened, ledger, trained)
+        session.record(opened, ledger, *prove_evaluations(opened, CELL, ["id"], None)[0])
     return open_study(opened.file)
 
 

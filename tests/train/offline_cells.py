@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import pytest
-from benchmarks.small_agent import merged, tiny_pwm_settings
 from jax import Array
 from tests.tiny import StopAfter
 
@@ -24,6 +23,7 @@ from dreamproof.record.episodes import record
 from dreamproof.record.players import find_players
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
+from dreamproof.testing.small_agent import merged, tiny_pwm_settings
 from dreamproof.train import loop
 from dreamproof.train.offline_pack import OfflinePack
 from dreamproof.train.pack import Told

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from benchmarks.small_agent import merged
 from tests.train.offline_cells import (
     MODEL_UPDATES,
     OWN_TASK,
@@ -37,6 +36,7 @@ from dreamproof.record.players import find_players
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_evaluation
 from dreamproof.settings.cell import PwmCell, PwmOfflineCell
+from dreamproof.testing.small_agent import merged
 from dreamproof.train import loop
 from dreamproof.train.collapse import validation_curve
 from dreamproof.train.offline import read_world_model, sample_windows, share_of

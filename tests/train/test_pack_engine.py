@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 import yaml
-from benchmarks.small_study import TRAINER
 from tests.tiny import AGENT_STEPS, CELLS, TASK, TRAIN, tiny_settings
 
 from dreamproof.base.files import read_json
 from dreamproof.cli.main import main
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_heartbeat
-from dreamproof.study import launch
-from dreamproof.study.commands import Target
-from dreamproof.study.opening import OpenStudy, open_study
+from dreamproof.study.attempts import launch
+from dreamproof.study.plan.commands import Target
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.testing.small_study import TRAINER
 
 # Three arms of one seed: as many cells as in the pack whose compiled programs the other tests use.
 ARMS = {"baseline": {}, "full": CELLS["full"][1], "u_only": {"risk": {"uncertainty_weight": 1.0}}}

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from benchmarks.many_probes import way_from_random
 from tests.tiny import ManyProbes, make_pack, merged, tiny_cell
 
 from dreamproof.envs.probes import PROBES
+from dreamproof.testing.many_probes import way_from_random
 
 AGENT: dict[str, Any] = {
     "world_model": {

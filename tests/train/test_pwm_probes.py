@@ -1,14 +1,15 @@
 """A flow model with a flow policy learns what it can: five seeds of four probes with known answers, in one pack.
 
 Judged at a fixed end, never at a first success, and with room for one seed of five: what a seed does differs with the
-last bits of a processor's sums. `python -m benchmarks.pwm_probes` does the same with more seeds and other dynamics.
+last bits of a processor's sums. `python -m dreamproof.testing.pwm_probes` tries more seeds and other dynamics.
 """
 
 from typing import Any
 
 import pytest
-from benchmarks.pwm_probes import AGENT, END, FLOW_POLICY, PROBES, TRAIN, Plan, Result, results
 from tests.tiny import merged
+
+from dreamproof.testing.pwm_probes import AGENT, END, FLOW_POLICY, PROBES, TRAIN, Plan, Result, results
 
 PLAN = Plan(seeds=range(5), epochs=60, looks=1, train=merged(TRAIN, {"batch": 16}))
 LEAST_SOLVED = 4

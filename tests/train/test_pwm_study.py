@@ -11,7 +11,7 @@ import yaml
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.runs.reader import prove_training, read_evaluation
 from dreamproof.settings.study import read_study
-from dreamproof.study.packs import pack_groups
+from dreamproof.study.plan.packs import pack_groups
 
 STUDIES = Path(__file__).parent.parent.parent / "studies"
 

@@ -9,9 +9,9 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
     """Start every arm once in its real environment, before anything is spent."""
     from dreamproof.base.errors import ExitCode, PreflightFailed
     from dreamproof.base.files import read_json
-    from dreamproof.study import conduct
-    from dreamproof.study.opening import open_study
-    from dreamproof.study.preflight import preflight_lines
+    from dreamproof.study import session
+    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.preflight.local import preflight_lines
 
     opened = open_study(study)
 
@@ -19,10 +19,10 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
         if not json:
             print_text(text)
 
-    with conduct.held(opened) as ledger:
-        conduct.prepare_run(opened, ledger, accept_changes=False)
+    with session.held(opened) as ledger:
+        session.prepare_run(opened, ledger, accept_changes=False)
         try:
-            result = conduct.preflight(opened, ledger, say, again=True)
+            result = session.preflight(opened, ledger, say, again=True)
         except PreflightFailed:
             if not json:
                 raise

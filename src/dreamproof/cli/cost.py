@@ -7,11 +7,11 @@ def cost(study: StudyArgument, json: JsonOption = False) -> None:
     """Say what was spent, split into useful, wasted and idle, and what is still to come."""
     from dataclasses import asdict
 
-    from dreamproof.study.clock import read_moment
-    from dreamproof.study.cost import cost_lines, count
-    from dreamproof.study.lease import living_holder
-    from dreamproof.study.measured import read_measured
-    from dreamproof.study.opening import open_study
+    from dreamproof.study.ledger.clock import read_moment
+    from dreamproof.study.ledger.lease import living_holder
+    from dreamproof.study.money.spending import cost_lines, count
+    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.preflight.measured import read_measured
 
     opened = open_study(study)
     alive = living_holder(opened.folder.lease) is not None

@@ -21,8 +21,8 @@ def export(
     """Write ledger, tables, episodes, costs and reports to a folder or an archive."""
     import time
 
-    from dreamproof.study.exporting import export_study
-    from dreamproof.study.opening import open_study
+    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.views.exporting import export_study
 
     places = tuple(outside or ())
     names = export_study(open_study(study), target, time.time(), checkpoints or bool(places), places)

@@ -19,21 +19,21 @@ def import_runs(
     json: JsonOption = False,
 ) -> None:
     """Take finished runs into the study: copy nothing, prove what can be proven, name the rest."""
-    from dreamproof.study import conduct
-    from dreamproof.study.importing import Options
-    from dreamproof.study.importing import import_runs as find_runs
-    from dreamproof.study.opening import open_study
+    from dreamproof.study import session
+    from dreamproof.study.plan.importing import Options
+    from dreamproof.study.plan.importing import import_runs as find_runs
+    from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study)
     options = Options(pattern, adapter)
     if dry_run:
         result = find_runs(opened, source, options)
     else:
-        with conduct.held(opened) as ledger:
-            conduct.declare(opened, ledger)
+        with session.held(opened) as ledger:
+            session.declare(opened, ledger)
             result = find_runs(opened, source, options)
-            conduct.record(opened, ledger, *result.events)
-            conduct.write_manifests(opened)
+            session.record(opened, ledger, *result.events)
+            session.write_manifests(opened)
     if json:
         found = {"proven": result.proven, "unproven": result.unproven, "missing": result.missing}
         print_json({**found, "strangers": result.strangers, "recorded": not dry_run})

@@ -9,7 +9,7 @@ from dreamproof.base.safe_text import one_line
 if TYPE_CHECKING:
     from rich.live import Live
 
-    from dreamproof.study.events import Row
+    from dreamproof.study.ledger.events import Row
     from dreamproof.study.supervisor import Supervisor
 
 KEPT_LINES = 6

@@ -7,8 +7,8 @@ import typer
 from dreamproof.cli.words import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
-    from dreamproof.study.opening import OpenStudy
-    from dreamproof.study.plan import Gap
+    from dreamproof.study.plan.gap import Gap
+    from dreamproof.study.plan.open_study import OpenStudy
 
 
 def plan(
@@ -21,9 +21,9 @@ def plan(
     ] = False,
 ) -> None:
     """Show the matrix, the gap, and the hours, memory, disk and money that closing it takes."""
-    from dreamproof.study.commands import check_material
-    from dreamproof.study.opening import open_study
-    from dreamproof.study.plan import Selection, find_gap
+    from dreamproof.study.plan.commands import check_material
+    from dreamproof.study.plan.gap import Selection, find_gap
+    from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study, numbers_only=True)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
@@ -42,7 +42,7 @@ def plan(
 def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
     """The sbatch script of a study on a cluster."""
     from dreamproof.base.errors import BadInput
-    from dreamproof.study.cluster import script_of
+    from dreamproof.study.views.slurm_jobs import script_of
 
     if opened.study.backend.kind != "slurm":
         raise BadInput(f"{study}: --show-script needs 'backend: {{kind: slurm}}'", f"dreamproof plan {study}")
@@ -51,11 +51,11 @@ def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
 
 def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     """The plan as data; what nothing has measured as yet is None."""
-    from dreamproof.study.clock import read_moment
-    from dreamproof.study.cost import outlook
-    from dreamproof.study.lease import living_holder
-    from dreamproof.study.measured import read_measured
-    from dreamproof.study.overview import seeds_by_arm
+    from dreamproof.study.ledger.clock import read_moment
+    from dreamproof.study.ledger.lease import living_holder
+    from dreamproof.study.money.spending import outlook
+    from dreamproof.study.preflight.measured import read_measured
+    from dreamproof.study.views.overview import seeds_by_arm
 
     study, state = opened.study, opened.state
     alive = living_holder(opened.folder.lease) is not None
@@ -94,7 +94,7 @@ def _gpu_hours(busy_seconds: float | None, gpus: float) -> float | None:
 def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
     """The plan as a person reads it."""
     from dreamproof.base.words import bytes_text, count_text, duration_text, money_text
-    from dreamproof.study.overview import seeds_text
+    from dreamproof.study.views.overview import seeds_text
 
     currency = facts["currency"]
     evaluations = count_text(facts["gap_eval_cells"], "eval cell")

@@ -9,7 +9,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.cli.words import JsonOption, StudyArgument, print_json
 
 if TYPE_CHECKING:
-    from dreamproof.study.opening import OpenStudy
+    from dreamproof.study.plan.open_study import OpenStudy
 
 
 def report(
@@ -29,7 +29,7 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write tables, figures and the decision report from what is proven."""
-    from dreamproof.study.opening import open_study
+    from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study)
     if update is not None:

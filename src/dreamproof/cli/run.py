@@ -13,8 +13,8 @@ from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument, print_t
 
 if TYPE_CHECKING:
     from dreamproof.cli.live import View
-    from dreamproof.study.ledger import Ledger
-    from dreamproof.study.opening import OpenStudy
+    from dreamproof.study.ledger.chain import Ledger
+    from dreamproof.study.plan.open_study import OpenStudy
     from dreamproof.study.supervisor import Ending, Options, Supervisor
 
 DETACH_SECONDS = 30.0
@@ -51,8 +51,8 @@ def run(
     """Train and evaluate what is missing; adopt what already runs."""
     import gc
 
-    from dreamproof.study.opening import open_study
-    from dreamproof.study.plan import Selection
+    from dreamproof.study.plan.gap import Selection
+    from dreamproof.study.plan.open_study import open_study
 
     gc.enable()
     opened = open_study(study)
@@ -74,17 +74,17 @@ def run(
         return
 
     from dreamproof.cli.live import View
-    from dreamproof.study import conduct
+    from dreamproof.study import session
     from dreamproof.study.supervisor import Options
 
-    with deaf_to_hangup(), View(plain) as view, conduct.held(opened, from_lost_host) as ledger:
-        for change in conduct.prepare_run(opened, ledger, accept_changes, accept_changed_code):
+    with deaf_to_hangup(), View(plain) as view, session.held(opened, from_lost_host) as ledger:
+        for change in session.prepare_run(opened, ledger, accept_changes, accept_changed_code):
             view.say(change)
-        conduct.settle_lost_proofs(opened, ledger, retrain_lost)
+        session.settle_lost_proofs(opened, ledger, retrain_lost)
         if retry_stopped:
-            conduct.reopen(opened, ledger, "run --retry-stopped")
+            session.reopen(opened, ledger, "run --retry-stopped")
         if not no_check:
-            conduct.preflight(opened, ledger, view.say)
+            session.preflight(opened, ledger, view.say)
         options = Options(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
         ending = _supervise(opened, ledger, options, view, _After(not no_report, until_decided, shutdown_again))
     _tell_end(opened, ending, study)
@@ -102,18 +102,18 @@ class _After:
 def _supervise(opened: "OpenStudy", ledger: "Ledger", options: "Options", view: "View", after: _After) -> "Ending":
     """Works on the gap, batch after batch where seeds may be added; reports and shutdown follow the last one."""
     from dreamproof.cli.report import write_reports
-    from dreamproof.study import conduct
+    from dreamproof.study import session
     from dreamproof.study.supervisor import Ending
 
     while True:
-        with conduct.supervising(opened, ledger, options) as supervisor, _hearing_signals(supervisor):
+        with session.supervising(opened, ledger, options) as supervisor, _hearing_signals(supervisor):
             ending = supervisor.run()
             if after.until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
                 continue
             if supervisor.refusal is not None:
                 view.say(supervisor.refusal)
             reports = write_reports if after.reports else None
-            conduct.finish(opened, supervisor, ending, view.say, reports, after.shutdown_again)
+            session.finish(opened, supervisor, ending, view.say, reports, after.shutdown_again)
         return ending
 
 
@@ -129,14 +129,14 @@ NO_MORE_SEEDS = {
 def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View") -> bool:
     """Declares the next planned batch of seeds; False where no more are needed or allowed, and says why."""
     from dreamproof.report import next_seeds
-    from dreamproof.study import conduct
+    from dreamproof.study import session
 
     answer = next_seeds(opened.folder.root)
     if not answer.go_on:
         view.say(f"no seeds are added: {NO_MORE_SEEDS[answer.reason]}")
         return False
     opened.study = opened.study.model_copy(update={"seeds": answer.seeds(opened.study.seeds)})
-    conduct.declare(opened, ledger)
+    session.declare(opened, ledger)
     view.say(f"not decided: going on to {answer.seeds_per_arm} seeds an arm")
     return True
 
@@ -188,15 +188,15 @@ def _hearing_signals(supervisor: "Supervisor") -> Iterator[None]:
 def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     """Says how the study stands and leaves with the exit code of the ending."""
     from dreamproof.cli.status import status_text
-    from dreamproof.study import conduct
-    from dreamproof.study.clock import read_moment
-    from dreamproof.study.overview import make_overview
+    from dreamproof.study import session
+    from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.supervisor import Ending
+    from dreamproof.study.views.overview import make_overview
 
     typer.echo(f"\n{ending.value}\n")
     print_text(status_text(opened, make_overview(opened, read_moment()), str(study)))
     _tell_answer(opened)
-    conduct.require_proofs(opened)
+    session.require_proofs(opened)
     if opened.state.shutdown_failed:
         typer.echo(f"shutdown    {opened.state.shutdown}", err=True)
         raise typer.Exit(ExitCode.SHUTDOWN_FAILED)
@@ -239,7 +239,7 @@ def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
 
     from dreamproof.base.errors import Busy
     from dreamproof.base.files import open_own_file, read_tail
-    from dreamproof.study.lease import living_holder
+    from dreamproof.study.ledger.lease import living_holder
 
     holder = living_holder(opened.folder.lease)
     if holder is not None:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text, table
 
 if TYPE_CHECKING:
-    from dreamproof.study.opening import OpenStudy
-    from dreamproof.study.overview import Overview
+    from dreamproof.study.plan.open_study import OpenStudy
+    from dreamproof.study.views.overview import Overview
 
 MOST_LISTED = 12
 MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
@@ -17,14 +17,14 @@ MOST_ROWS = 40
 
 def status(study: StudyArgument, json: JsonOption = False) -> None:
     """Show the whole declared matrix: proven, running, missing."""
-    from dreamproof.study.clock import read_moment
-    from dreamproof.study.opening import open_study
-    from dreamproof.study.overview import make_overview
+    from dreamproof.study.ledger.clock import read_moment
+    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.views.overview import make_overview
 
     opened = open_study(study, numbers_only=True)
     overview = make_overview(opened, read_moment())
     if json:
-        from dreamproof.study.manifests import eval_rows, train_rows
+        from dreamproof.study.views.manifests import eval_rows, train_rows
 
         cells = {"cells": train_rows(opened.state, opened.study), "eval_cells": eval_rows(opened.state)}
         print_json({**overview.as_json(), **cells})
@@ -65,8 +65,8 @@ def _counts(counts: dict[str, int]) -> str:
 def _grid(opened: "OpenStudy", overview: "Overview") -> str:
     """One mark a cell, arms down, seeds across; left out where it would not fit."""
     from dreamproof.runs.layout import Cell
-    from dreamproof.study.manifests import train_status
-    from dreamproof.study.overview import as_seen, dead_cells
+    from dreamproof.study.views.manifests import train_status
+    from dreamproof.study.views.overview import as_seen, dead_cells
 
     state, study, dead = opened.state, opened.study, dead_cells(overview.running)
     if len(study.seeds) > MOST_COLUMNS or len(study.arms) > MOST_ROWS:
@@ -106,7 +106,7 @@ def running_table(overview: "Overview") -> str:
 
 
 def _missing_lines(overview: "Overview") -> list[str]:
-    from dreamproof.study.overview import seeds_text
+    from dreamproof.study.views.overview import seeds_text
 
     lines = [f"missing     train {arm}: seeds {seeds_text(seeds)}" for arm, seeds in overview.missing_train.items()]
     for condition, arms in overview.missing_evaluate.items():

@@ -7,7 +7,7 @@ import typer
 from dreamproof.cli.words import StudyArgument
 
 if TYPE_CHECKING:
-    from dreamproof.study.opening import OpenStudy
+    from dreamproof.study.plan.open_study import OpenStudy
 
 POLL_SECONDS = 0.2
 
@@ -22,8 +22,8 @@ def stop(
 
     from dreamproof.base.errors import Busy
     from dreamproof.base.files import write_json
-    from dreamproof.study.lease import living_holder
-    from dreamproof.study.opening import open_study
+    from dreamproof.study.ledger.lease import living_holder
+    from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study)
     if living_holder(opened.folder.lease) is None:
@@ -42,12 +42,12 @@ def stop(
 
 def _stop_alone(opened: "OpenStudy") -> None:
     """Without a living supervisor: takes the lease and stops the attempts that live."""
-    from dreamproof.study import conduct
+    from dreamproof.study import session
     from dreamproof.study.supervisor import Options
 
     if not opened.state.open_attempts:
         typer.echo("nothing runs")
         return
-    with conduct.held(opened) as ledger, conduct.supervising(opened, ledger, Options(drain=True)) as supervisor:
+    with session.held(opened) as ledger, session.supervising(opened, ledger, Options(drain=True)) as supervisor:
         supervisor.run()
     typer.echo("stopped what an earlier supervisor had left running")

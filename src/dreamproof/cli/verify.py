@@ -15,9 +15,9 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Check chain, files, hashes and proofs, and name the first thing that is broken."""
-    from dreamproof.study.opening import open_study
-    from dreamproof.study.verify import Inspection
-    from dreamproof.study.verify import verify as inspect
+    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.views.verify import Inspection
+    from dreamproof.study.views.verify import verify as inspect
 
     if is_run_folder(study):
         _verify_run(study, json)
@@ -53,7 +53,7 @@ def _verify_run(place: Path, json: bool) -> None:
     """The same for one run folder, from its files alone."""
     from dreamproof.runs.layout import RunFolder
     from dreamproof.runs.resolved import NOT_STORED, read_resolved
-    from dreamproof.study.verify import verify_run
+    from dreamproof.study.views.verify import verify_run
 
     run = RunFolder(place)
     faults, record = verify_run(run), read_resolved(run)

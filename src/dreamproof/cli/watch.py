@@ -20,9 +20,9 @@ def watch(
 
     from dreamproof.cli.output import is_gone
     from dreamproof.cli.status import status_text
-    from dreamproof.study.clock import read_moment
-    from dreamproof.study.opening import open_study
-    from dreamproof.study.overview import make_overview
+    from dreamproof.study.ledger.clock import read_moment
+    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.views.overview import make_overview
 
     gc.enable()
     while True:

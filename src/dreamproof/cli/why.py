@@ -8,7 +8,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
-    from dreamproof.study.opening import OpenStudy
+    from dreamproof.study.plan.open_study import OpenStudy
 
 
 def why(
@@ -19,7 +19,7 @@ def why(
     """Say what happened to a cell: every attempt, its cause of death and the lines that show it."""
     from dreamproof.base.words import nearest_word
     from dreamproof.runs.layout import Cell
-    from dreamproof.study.opening import open_study
+    from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study)
     try:
@@ -41,8 +41,8 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
     """Everything the ledger knows of a cell, as data."""
     from dataclasses import asdict
 
-    from dreamproof.study.manifests import eval_status, train_status
-    from dreamproof.study.quarantine import cell_fault
+    from dreamproof.study.attempts.quarantine import cell_fault
+    from dreamproof.study.views.manifests import eval_status, train_status
 
     state = opened.state
     known, fault = state.cells[cell], cell_fault(opened, cell)
@@ -69,7 +69,7 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
 
 
 def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
-    from dreamproof.study.cluster import live_evidence
+    from dreamproof.study.views.slurm_jobs import live_evidence
 
     attempt = opened.state.attempts[name]
     return {

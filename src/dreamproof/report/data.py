@@ -14,9 +14,9 @@ from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.runs.reader import load_record, read_checkpoint, read_collapses, read_summary, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study, read_study
-from dreamproof.study.events import Row
-from dreamproof.study.ledger import read_ledger
-from dreamproof.study.state import CellState, EvalState, StudyState
+from dreamproof.study.ledger.chain import read_ledger
+from dreamproof.study.ledger.events import Row
+from dreamproof.study.ledger.state import CellState, EvalState, StudyState
 
 Floats = NDArray[np.float64]
 FINAL = "final"

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 
 from dreamproof.report.data import Evidence
 from dreamproof.runs.layout import Cell
-from dreamproof.study.clock import SUSPENDED
-from dreamproof.study.cost import count
+from dreamproof.study.ledger.clock import SUSPENDED
+from dreamproof.study.money.spending import count
 
 
 @dataclass

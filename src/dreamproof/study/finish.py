@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamproof.settings.study import AtEnd
-from dreamproof.study.events import (
+from dreamproof.study.ledger.events import (
     Event,
     ShutdownCancelled,
     ShutdownDone,
@@ -20,10 +20,10 @@ from dreamproof.study.events import (
     ShutdownRefused,
     ShutdownStarted,
 )
-from dreamproof.study.opening import OpenStudy
-from dreamproof.study.running_studies import other_studies
+from dreamproof.study.ledger.running_studies import other_studies
+from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.supervisor import Ending
-from dreamproof.study.verify import verify
+from dreamproof.study.views.verify import verify
 
 LOOK_EVERY_SECONDS = 0.2
 SIGNS_EVERY_SECONDS = 1.0

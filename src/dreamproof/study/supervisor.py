@@ -11,12 +11,25 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Fault, is_full, read_json, unless_full
 from dreamproof.runs.layout import AttemptFolder, Cell
-from dreamproof.study import launch, remedy, stalls
+from dreamproof.study.attempts import launch, remedy, stalls
+from dreamproof.study.attempts.observer import Observer
+from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
+from dreamproof.study.attempts.quarantine import (
+    FIRST_LOOK_SECONDS,
+    Quarantine,
+    bare_end,
+    cell_fault,
+    contained,
+    quarantined,
+    quarantined_by,
+)
+from dreamproof.study.attempts.settle import settle
 from dreamproof.study.backends.api import Backend, Presence, Sighting
-from dreamproof.study.budget import Budget
-from dreamproof.study.clock import Moment, read_moment
-from dreamproof.study.diagnose import Cause
-from dreamproof.study.events import (
+from dreamproof.study.diagnosis.diagnose import Cause
+from dreamproof.study.diagnosis.liveness import Judgement, State, Watch
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.ledger.clock import Moment, read_moment
+from dreamproof.study.ledger.events import (
     AttemptPlaced,
     BudgetReached,
     CellQuarantined,
@@ -27,29 +40,16 @@ from dreamproof.study.events import (
     Row,
     StopRequested,
 )
-from dreamproof.study.evidence import settle
-from dreamproof.study.identity import settle_code, trainer_code
-from dreamproof.study.index import WORTH_EVENTS, write_index
-from dreamproof.study.ledger import Ledger
-from dreamproof.study.liveness import Judgement, State, Watch
-from dreamproof.study.machine import disk_free_bytes
-from dreamproof.study.manifests import ManifestWriter
-from dreamproof.study.observer import Observer
-from dreamproof.study.opening import OpenStudy
-from dreamproof.study.overview import RunningCell, running_cell
-from dreamproof.study.packs import pack_groups
-from dreamproof.study.plan import EVERYTHING, Job, Looks, Selection, find_gap, jobs
-from dreamproof.study.progress import AttemptProgress, CellProgress
-from dreamproof.study.quarantine import (
-    FIRST_LOOK_SECONDS,
-    Quarantine,
-    bare_end,
-    cell_fault,
-    contained,
-    quarantined,
-    quarantined_by,
-)
-from dreamproof.study.state import AttemptState, CellState
+from dreamproof.study.ledger.index import WORTH_EVENTS, write_index
+from dreamproof.study.ledger.state import AttemptState, CellState
+from dreamproof.study.money.budget import Budget
+from dreamproof.study.plan.gap import EVERYTHING, Job, Looks, Selection, find_gap, jobs
+from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.plan.packs import pack_groups
+from dreamproof.study.plan.provenance import settle_code, trainer_code
+from dreamproof.study.process.machine import disk_free_bytes
+from dreamproof.study.views.manifests import ManifestWriter
+from dreamproof.study.views.overview import RunningCell, running_cell
 
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1

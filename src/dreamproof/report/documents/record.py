@@ -6,7 +6,7 @@ from dreamproof.report.lints import eval_names
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import Telling, answer_stamp, header, moment_text
 from dreamproof.settings.study import CommandTrainer
-from dreamproof.study.events import Row
+from dreamproof.study.ledger.events import Row
 
 TOLD_EVENTS = 300
 QUOTE_LENGTH = 200

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study.liveness import Activity
+from dreamproof.study.diagnosis.liveness import Activity
 
 ATTEMPT_VARIABLE = "DREAMPROOF_ATTEMPT"
 """Set in every process of an attempt, so that what outlives its parents is still known."""

@@ -18,11 +18,11 @@ from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study import machine, memory_group
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Presence, Sighting
-from dreamproof.study.gpus import VISIBLE
-from dreamproof.study.liveness import Activity
-from dreamproof.study.processes import (
+from dreamproof.study.diagnosis.liveness import Activity
+from dreamproof.study.process import cgroup, machine
+from dreamproof.study.process.gpus import VISIBLE
+from dreamproof.study.process.processes import (
     Identity,
     ProcessFacts,
     boot_id,
@@ -34,7 +34,7 @@ from dreamproof.study.processes import (
     process_facts,
     signal_group,
 )
-from dreamproof.study.shim import CANNOT_START, claim, place_of
+from dreamproof.study.process.shim import CANNOT_START, claim, place_of
 
 SHIM_START_SECONDS = 3.0
 OWN_SHIM_START_SECONDS = 60.0
@@ -76,7 +76,7 @@ class LocalBackend:
         """Starts the shim in a session of its own; its own complaints go into the attempt's output."""
         with os.fdopen(open_own_file(folder.output, os.O_WRONLY | os.O_APPEND), "ab") as output:
             self._remember(folder).popen = subprocess.Popen(
-                [sys.executable, "-m", "dreamproof.study.shim", str(folder.root)],
+                [sys.executable, "-m", "dreamproof.study.process.shim", str(folder.root)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=output,
@@ -200,7 +200,7 @@ class LocalBackend:
         """The exit record appears just before the shim ends, so this look settles it."""
         record = read_exit(folder.exit) or _failure(folder)
         if known.shim is not None and not folder.exit.exists():
-            memory_group.remove_left(folder.root.name, known.shim.process_id)
+            cgroup.remove_left(folder.root.name, known.shim.process_id)
         self._forget(folder, known)
         if record is not None:
             return Sighting(Presence.ENDED, record)

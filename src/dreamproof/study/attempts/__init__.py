@@ -1,0 +1,1 @@
+"""One attempt from its launch to its proof or its remedy."""

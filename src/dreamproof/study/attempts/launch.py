@@ -1,0 +1,225 @@
+"""Turns a job into a started attempt: good checkpoints, settings, order, ledger, process; in this sequence."""
+
+import os
+import re
+import secrets
+import sys
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import Fault, Unreadable, list_folder, read_json, write_json
+from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
+from dreamproof.runs.resolved import write_resolved
+from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
+from dreamproof.study.attempts.settle import faulty_newest, kept_agent_steps, prove_evaluations, prove_training
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
+from dreamproof.study.ledger.events import AttemptStarted, Event, Remedy
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan.commands import (
+    Target,
+    environment,
+    evaluate_commands,
+    train_commands,
+    working_folder,
+    write_settings,
+)
+from dreamproof.study.plan.gap import Job
+from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.plan.provenance import identify
+from dreamproof.study.process.gpus import VISIBLE
+
+ATTEMPT_NAME = re.compile(r"a([0-9]{6,12})(?:r[1-9][0-9]{0,5})?", re.ASCII)
+STARTED = TypeAdapter(AttemptStarted)
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """What the disk says about a cell that is to be trained."""
+
+    kept_agent_steps: int
+    events: list[Event]
+    """Proofs that were already there and checkpoints that were moved aside; to be written before anything else."""
+
+
+def ready_cell(opened: OpenStudy, cell: Cell) -> Readiness:
+    """Looks for a proof that already stands, then for the checkpoint to go on from."""
+    require_readable(opened, cell)
+    proof = prove_training(opened, cell, None, None)
+    if not isinstance(proof, str):
+        return Readiness(proof.agent_steps, [proof])
+    adapter = opened.adapter(cell)
+    events: list[Event] = list(_fall_back(opened, cell)) if adapter.name == "native" else []
+    _clear_frozen(opened, cell)
+    return Readiness(kept_agent_steps(opened, adapter, cell), events)
+
+
+def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
+    """Moves checkpoints that are not what was saved out of the way, newest first; deletes nothing."""
+    events: list[Event] = []
+    while (found := faulty_newest(opened, cell)) is not None:
+        checkpoint, fault = found
+        if fault.fault is Fault.BLOCKED:  # a disk that fails now proves nothing about what was saved
+            raise CellUnreadable(fault)
+        aside = _free_name(checkpoint.aside)
+        checkpoint.root.rename(aside)
+        moved = opened.folder.relative(aside)
+        reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault.reason}; the one before it is"
+        events.append(Remedy([str(cell)], "fall_back", reason, moved=moved))
+    return events
+
+
+def _clear_frozen(opened: OpenStudy, cell: Cell) -> None:
+    """Puts the record of an earlier death aside, so that the next one is told apart from it."""
+    run = opened.run(cell)
+    if os.path.exists(run.frozen):
+        run.frozen.rename(_free_name(run.frozen_before))
+
+
+def _free_name(path: Path) -> Path:
+    found, number = path, 1
+    while os.path.lexists(found):
+        number += 1
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return found
+
+
+def ready_evaluations(opened: OpenStudy, job: Job) -> list[Event]:
+    """Proofs of a job's eval cells that already stand."""
+    for cell in job.cells:
+        require_readable(opened, cell)
+    return [event for cell in job.cells for event in prove_evaluations(opened, cell, job.conditions, None)[0]]
+
+
+def attempt_number(name: str) -> int:
+    """The number in an attempt's name; 0 for a name that is not ours."""
+    found = ATTEMPT_NAME.fullmatch(name)
+    return int(found[1]) if found else 0
+
+
+def next_attempt_name(state: StudyState, folder: StudyFolder) -> str:
+    """A name that neither the ledger nor the disk has seen."""
+    last = max(map(attempt_number, state.attempts), default=0)
+    while os.path.lexists(folder.attempt(folder.attempt_name(last + 1)).root):
+        last += 1
+    return folder.attempt_name(last + 1)
+
+
+def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -> tuple[AttemptFolder, AttemptStarted]:
+    """Writes settings and order of an attempt; after this only its event and its start are missing."""
+    study = opened.study
+    identity = opened.identity = opened.identity or identify(opened)
+    targets = [Target(cell, opened.run(cell), study.agent_steps, None, job.micro_batches) for cell in job.cells]
+    if job.work == "train":
+        commands = train_commands(study, targets)
+    else:
+        commands = evaluate_commands(study, targets, job.conditions)
+    event = AttemptStarted(
+        name,
+        job.work,
+        [str(cell) for cell in job.cells],
+        job.conditions,
+        seen_from(opened.folder.root, commands[0]),
+        job.from_agent_steps,
+        len(job.cells),
+        job.micro_batches,
+        {cell.arm: identity.hash(cell.arm) for cell in job.cells},
+        identity.code.hash,
+    )
+    order = Order(
+        name,
+        commands,
+        environment(study, targets, _taken_gpus(opened)) | {ATTEMPT_VARIABLE: new_token(name)},
+        str(working_folder(study, opened.beside)),
+        event.row(),
+        study.backend.memory_limit_bytes,
+        stop_grace_seconds,
+        study.backend.slurm.lease_seconds if study.backend.slurm is not None else None,
+        max((opened.state.known_cell(str(cell)).memory_bytes or 0 for cell in job.cells), default=0) or None,
+        [str(target.run.lock) for target in targets] if study.backend.slurm is None else [],
+    )
+    folder = opened.folder.attempt(name)
+    for target in targets:
+        own = target.run == opened.folder.run(target.cell)
+        if own or not os.path.lexists(target.run.settings):  # a run made outside keeps its own files
+            write_settings(study, target.cell, target.run)
+        if own and job.work == "train":
+            write_resolved(target.run, identity.resolved[target.cell.arm], identity.code.facts())
+    try:
+        folder.root.mkdir(parents=True)
+        write_json(folder.order, asdict(order))
+    except (PermissionError, NotADirectoryError) as error:
+        raise BadInput(
+            f"{error.filename or folder.root}: cannot be written: {error.strerror}", f"ls -ld {opened.folder.root}"
+        ) from None
+    return folder, event
+
+
+def _taken_gpus(opened: OpenStudy) -> list[str]:
+    """What attempts that run were given, as their orders tell."""
+    orders = [read_json(opened.folder.attempt(name).order) for name in opened.state.open_attempts]
+    environments = [order.get("environment") for order in orders if isinstance(order, dict)]
+    given = [one.get(VISIBLE) for one in environments if isinstance(one, dict)]
+    return [value for value in given if isinstance(value, str)]
+
+
+def new_token(name: str) -> str:
+    """A mark for the processes of one attempt that no other attempt of any study bears."""
+    return f"{name}-{secrets.token_hex(8)}"
+
+
+def seen_from(root: Path, words: list[str]) -> list[str]:
+    """A command for the record: paths as the study folder sees them, so that it may be moved and shown to others."""
+    return [Path(word).name if word == sys.executable else word.replace(f"{root}{os.sep}", "") for word in words]
+
+
+def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStarted]:
+    """Attempts on disk that the ledger lost (a torn last line), as their orders tell of them."""
+    entries = list_folder(folder.attempts)
+    names = [] if isinstance(entries, Unreadable) else [entry.name for entry in entries]
+    events: list[AttemptStarted] = []
+    for name in names:
+        if name in state.attempts or not ATTEMPT_NAME.fullmatch(name) or _goes_on_from_open(state, name):
+            continue  # a further turn is recorded when the one before has its end, and so the step it goes on from
+        order = read_json(folder.attempt(name).order)
+        event = ordered_event(state, name, order.get("event") if isinstance(order, dict) else None)
+        if event is not None:
+            events.append(event)
+    return events
+
+
+def _goes_on_from_open(state: StudyState, name: str) -> bool:
+    """Whether an attempt is a further turn of a job whose turn before has no end on record."""
+    first, again, restarts = name.partition("r")
+    if not again:
+        return False
+    before = first if restarts == "1" else f"{first}r{int(restarts) - 1}"
+    return before not in state.attempts or state.attempts[before].open
+
+
+def ordered_event(state: StudyState, name: str, row: Any) -> AttemptStarted | None:
+    """The start that an order describes; a job that ran again goes on from what its cells have kept since.
+
+    None where the order was damaged: its words are not taken into the ledger.
+    """
+    try:
+        event = STARTED.validate_python({key: value for key, value in dict(row).items() if key != "event"})
+        known = [state.known_cell(text) for text in event.cells]
+    except (TypeError, ValueError):
+        return None
+    if event.attempt != name or not event.cells:
+        return None
+    if "r" in name and event.work == "train":
+        return replace(event, from_agent_steps={str(one.cell): one.kept_agent_steps for one in known})
+    return event
+
+
+def forgotten_proofs(opened: OpenStudy) -> list[Event]:
+    """Proofs of cells that are being evaluated, so that they were proven once, and that the ledger lost since."""
+    evaluated = {text for one in opened.state.open_attempts.values() if one.work == "evaluate" for text in one.cells}
+    unproven = [text for text in sorted(evaluated) if opened.state.known_cell(text).proof is None]
+    found = [prove_training(opened, Cell.parse(text), None, None) for text in unproven]
+    return [event for event in found if not isinstance(event, str)]

@@ -1,0 +1,56 @@
+"""How far the cells of one attempt are, read cheaply enough to be asked every second."""
+
+from pathlib import Path
+
+from dreamproof.runs.layout import Cell, RunFolder
+from dreamproof.study.adapters.api import Adapter, Reading
+from dreamproof.study.ledger.events import Work
+
+
+class CellProgress:
+    """The newest reading of one cell; a native folder is read again only when its heartbeat was replaced."""
+
+    def __init__(self, run: RunFolder, adapter: Adapter, work: Work, output: Path) -> None:
+        self.run = run
+        self.reading = Reading()
+        self._adapter = adapter
+        self._work = work
+        self._output = output
+        self._stamp: tuple[int, int] | None = None
+
+    def refresh(self) -> Reading:
+        """Reads again where something may have changed."""
+        if self._adapter.name == "native" and self._work == "train":
+            stamp = self._heartbeat_stamp()
+            if stamp is not None and stamp == self._stamp:
+                return self.reading
+            self._stamp = stamp
+        read = self._adapter.read if self._work == "train" else self._adapter.read_evaluation
+        self.reading = read(self.run, self._output)
+        return self.reading
+
+    def _heartbeat_stamp(self) -> tuple[int, int] | None:
+        try:
+            status = self.run.heartbeat.stat()
+        except (OSError, ValueError):
+            return None
+        return status.st_mtime_ns, status.st_ino
+
+
+class AttemptProgress:
+    """All cells of an attempt: counters with the cell's name, and the phase of the first."""
+
+    def __init__(self, cells: dict[Cell, CellProgress]) -> None:
+        self.cells = cells
+
+    def refresh(self) -> tuple[dict[str, float], str]:
+        """Counters of all cells, and the phase that the attempt is in."""
+        readings = {cell: progress.refresh() for cell, progress in self.cells.items()}
+        first = next(iter(readings.values()))
+        if len(readings) == 1:
+            return first.counters, first.phase
+        counters = {
+            f"{name} of {cell}": value for cell, read in readings.items() for name, value in read.counters.items()
+        }
+        counters["agent_steps"] = sum(read.agent_steps for read in readings.values())
+        return counters, first.phase

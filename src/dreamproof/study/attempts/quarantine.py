@@ -1,0 +1,135 @@
+"""Cells that cannot be worked on because of what lies in their folders: who they are, why, and when to look again."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dreamproof.base.errors import DreamproofError
+from dreamproof.base.files import Fault, Unreadable, is_full
+from dreamproof.base.safe_text import printable
+from dreamproof.runs.layout import Cell
+from dreamproof.runs.reader import run_fault
+from dreamproof.study.backends.api import Sighting
+from dreamproof.study.diagnosis.diagnose import Cause
+from dreamproof.study.ledger.chain import LedgerFailure
+from dreamproof.study.ledger.events import AttemptEnded, CellQuarantined
+from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.plan.open_study import OpenStudy
+
+FIRST_LOOK_SECONDS = 2.0
+LONGEST_LOOK_SECONDS = 600.0
+PASSING_SECONDS = 15.0
+"""A network disk that was lost for a moment is back by then."""
+
+
+class CellUnreadable(Exception):
+    """A file of a cell cannot be read, so that nothing may be concluded from it and nothing started on it."""
+
+    def __init__(self, fault: Unreadable) -> None:
+        super().__init__(str(fault))
+        self.fault = fault
+
+
+def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
+    """The first file of a cell's run folder that cannot be read or is gone; None where there is none."""
+    names = [condition.name for condition in opened.study.conditions]
+    return run_fault(opened.run(cell), names) or lost_proof(opened, cell)
+
+
+def lost_proof(opened: OpenStudy, cell: Cell) -> Unreadable | None:
+    """The checkpoint that proved a cell, where it is no longer on disk; a quick look, `verify` reads every byte."""
+    proof = opened.state.known_cell(str(cell)).proof
+    if proof is None:
+        return None
+    run = opened.run(cell)
+    place = (run.checkpoints if opened.adapter(cell).name == "native" else run.root) / proof.checkpoint
+    return None if os.path.lexists(place) else Unreadable(place, "is gone", Fault.ABSENT)
+
+
+def require_readable(opened: OpenStudy, cell: Cell) -> None:
+    """Raises CellUnreadable where a file of the cell's run folder cannot be read."""
+    fault = cell_fault(opened, cell)
+    if fault is not None:
+        raise CellUnreadable(fault)
+
+
+def quarantined(opened: OpenStudy, cell: Cell, fault: Unreadable) -> CellQuarantined:
+    """The event that a cell is quarantined for a file."""
+    return CellQuarantined(str(cell), printable(opened.folder.relative(fault.path)), printable(fault.reason))
+
+
+def quarantined_by(opened: OpenStudy, cells: list[Cell], error: Exception) -> list[CellQuarantined]:
+    """Which of some cells are quarantined after an error: those with a file that shows it, or all of them."""
+    if isinstance(error, CellUnreadable):
+        fault = error.fault
+        owners = [cell for cell in cells if fault.path.is_relative_to(opened.run(cell).root)]
+        return [quarantined(opened, cell, fault) for cell in owners or cells]
+    faults = {cell: found for cell in cells if (found := cell_fault(opened, cell)) is not None}
+    if faults:
+        return [quarantined(opened, cell, found) for cell, found in faults.items()]
+    system = error.strerror if isinstance(error, OSError) else None
+    reason = printable(system or f"{type(error).__name__}: {error}")[:500]
+    return [CellQuarantined(str(cell), _place(opened, cell, error), reason) for cell in cells]
+
+
+def _place(opened: OpenStudy, cell: Cell, error: Exception) -> str:
+    named = error.filename if isinstance(error, OSError) and isinstance(error.filename, str) else None
+    return printable(opened.folder.relative(Path(named) if named else opened.run(cell).root))
+
+
+def bare_end(attempt: AttemptState, sighting: Sighting) -> AttemptEnded:
+    """The end of an attempt whose files cannot be read: what the backend saw, and nothing else."""
+    seconds = sighting.exit.wall_seconds if sighting.exit is not None else 0.0
+    kept = {text: attempt.from_agent_steps.get(text, 0) for text in attempt.cells}
+    quotes = ["its files could not be read when it ended; its cells are quarantined"]
+    return AttemptEnded(attempt.name, Cause.UNKNOWN.value, quotes, seconds, dict(kept), kept, transient=True)
+
+
+@contextmanager
+def contained(on_error: Callable[[Exception], None]) -> Iterator[None]:
+    """Hands an error to whom it concerns; a ledger that cannot be written and a full disk concern the whole study."""
+    try:
+        yield
+    except (LedgerFailure, DreamproofError):
+        raise
+    except Exception as error:
+        if isinstance(error, OSError) and is_full(error):
+            raise
+        on_error(error)
+
+
+class Quarantine:
+    """When each quarantined cell is looked at again; the wait doubles each time it comes back."""
+
+    def __init__(self) -> None:
+        self._look_at: dict[Cell, float] = {}
+        self._waits: dict[Cell, float] = {}
+        self._newest: float | None = None
+
+    def __contains__(self, cell: Cell) -> bool:
+        return cell in self._look_at
+
+    def add(self, cell: Cell, now: float) -> bool:
+        """Takes a cell in; False where it is in already."""
+        if cell in self._look_at:
+            return False
+        wait = self._waits.get(cell, FIRST_LOOK_SECONDS)
+        self._waits[cell] = min(2 * wait, LONGEST_LOOK_SECONDS)
+        self._look_at[cell] = now + wait
+        self._newest = now
+        return True
+
+    def due(self, now: float) -> list[Cell]:
+        """Cells to look at; each is due again after its wait."""
+        found = [cell for cell, look_at in self._look_at.items() if now >= look_at]
+        self._look_at |= dict.fromkeys(found, now + FIRST_LOOK_SECONDS)
+        return found
+
+    def is_fresh(self, now: float) -> bool:
+        """Whether a cell came in so recently that what keeps it may pass by itself."""
+        return bool(self._look_at) and self._newest is not None and now - self._newest < PASSING_SECONDS
+
+    def release(self, cell: Cell) -> None:
+        """Lets a cell go."""
+        self._look_at.pop(cell, None)

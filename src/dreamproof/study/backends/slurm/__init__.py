@@ -1,0 +1,1 @@
+"""The Slurm backend: jobs through sbatch, squeue, scontrol and sacct."""

@@ -1,0 +1,433 @@
+"""Names the cause of an attempt's end from evidence alone, and quotes it. Pure: the caller gathers the evidence."""
+
+import errno
+import re
+import signal
+from dataclasses import dataclass, field
+
+from dreamproof.base.words import bytes_text
+from dreamproof.runs.records import ExitRecord, FrozenRecord, Heartbeat
+from dreamproof.study.diagnosis.log_lines import Log, quote, read_log, significant
+from dreamproof.study.diagnosis.log_rules import (
+    Cause,
+    Finding,
+    ends_with_exception,
+    read_exception,
+    read_fatal_line,
+    read_system_line,
+)
+
+__all__ = ["Cause", "Diagnosis", "Evidence", "SlurmEvidence", "TRANSIENT", "diagnose", "is_transient"]
+
+# Starting again from the last checkpoint may well succeed: what ended the attempt lay outside the program.
+TRANSIENT = frozenset(
+    {
+        Cause.DISK_FULL,
+        Cause.NETWORK,
+        Cause.KILLED,
+        Cause.HANGUP,
+        Cause.TIMEOUT,
+        Cause.PREEMPTED,
+        Cause.NODE_LOST,
+        Cause.LOCKED,
+        Cause.STALLED,
+        Cause.STOPPED_BY_USER,
+        Cause.VANISHED,
+    }
+)
+
+# First word of the reason with which the supervisor asked an attempt to stop; any other reason is a person's wish.
+ASKED = {
+    "stalled": Cause.STALLED,
+    "timeout": Cause.TIMEOUT,
+    "preempted": Cause.PREEMPTED,
+    "memory": Cause.HOST_OOM,
+    "fenced": Cause.NODE_LOST,
+    "locked": Cause.LOCKED,
+}
+
+FAULT_SIGNALS = {signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGSYS}
+SPECIFIC = {
+    Cause.IMPORT_ERROR,
+    Cause.BAD_CONFIG,
+    Cause.NAN,
+    Cause.DEVICE_OOM,
+    Cause.DISK_FULL,
+    Cause.HOST_OOM,
+    Cause.NETWORK,
+}
+# In its last lines a program reports that it was asked to end.
+STOPPED_BY_SIGNAL = re.compile(
+    r"\b(?:stopped|ended|terminated|interrupted|asked) by (?:signal 15|SIGTERM)\b"
+    r"|\b(?:caught|received|got|handling|on) (?:signal )?(?:15\b|SIGTERM\b|signal 15\b)|\bSIGTERM (?:received"
+    r"|caught)\b",
+    re.IGNORECASE,
+)
+STOP_LINES = 5
+LITTLE_DISK_BYTES = 16 << 20
+SIGNAL_TO_KEEPER = "a signal to the shim"
+# Signal 53 is Slurm's own word for a batch job that its node could not begin.
+LAUNCH_FAILED = 53
+# States in which a job's exit code says nothing about the process: it never ran, or ran out of sight.
+NO_EXIT_TOLD = frozenset({"CANCELLED", "REFUSED", "PENDING", "UNKNOWN", "REQUEUED", "NODE_FAIL", "BOOT_FAIL"})
+NEARLY_ALL = 0.97
+
+
+@dataclass(frozen=True)
+class SlurmEvidence:
+    """What the scheduler says about a job: scontrol or sacct words, exit codes as `code:signal`."""
+
+    job_state: str
+    exit_code: str = "0:0"
+    derived_exit_code: str = "0:0"
+    reason: str = ""
+    step_states: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything known about the end of one attempt; what is not known keeps its default."""
+
+    exit: ExitRecord | None = None
+    output_tail: str = ""
+    proven: bool = False
+    unproven_reason: str = ""
+    asked_to_stop: str | None = None
+    machine_restarted: bool = False
+    heartbeat: Heartbeat | None = None
+    frozen: FrozenRecord | None = None
+    disk_free_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    others_killed_for_memory: int = 0
+    slurm: SlurmEvidence | None = None
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """A cause, the lines that show it, and whether trying again may help."""
+
+    cause: Cause
+    quotes: list[str]
+    transient: bool
+    telling: str = ""
+    """The one quote that says most."""
+
+
+def is_transient(cause: Cause) -> bool:
+    """Whether the same start may succeed where this one ended."""
+    return cause in TRANSIENT
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """The cause of an attempt's end, by the strongest evidence there is."""
+    log = read_log(evidence.output_tail)
+    finding = _find(evidence, log)
+    last = [] if evidence.proven else log.last_lines(besides=finding.quotes)
+    quotes = list(dict.fromkeys([*finding.quotes, *last, *_where_it_stood(evidence)]))
+    return Diagnosis(finding.cause, quotes, is_transient(finding.cause), _telling(finding, log))
+
+
+def _telling(finding: Finding, log: Log) -> str:
+    """What follows the words about the exit; without it the last line, or those words."""
+    if len(finding.quotes) > 1:
+        return finding.quotes[1]
+    return quote(log.printed[-1]) if log.printed else finding.quotes[0]
+
+
+def _find(evidence: Evidence, log: Log) -> Finding:
+    if evidence.proven:
+        return _completed(evidence)
+    told = _exit_told(evidence)
+    if told is None:
+        return _find_without_exit(evidence, log)
+    code, number = told
+    if evidence.exit is not None and evidence.exit.spawn_error is not None:
+        return _spawn_failure(evidence.exit.spawn_error)
+    asked = _asked(evidence, log)
+    if asked is not None and asked.cause is Cause.LOCKED:
+        return Finding(Cause.LOCKED, ["its command was never started", *asked.quotes])
+    if number is None and code == 0:
+        return _find_after_exit_zero(evidence, log)
+    if number is None:
+        return _find_after_exit_code(evidence, log, code)
+    return _find_after_signal(evidence, log, number)
+
+
+def _completed(evidence: Evidence) -> Finding:
+    quotes = ["the proof of every cell is there"]
+    if evidence.exit is None and evidence.slurm is None:
+        quotes.append("how the process ended was not recorded")
+    if _memory_kills(evidence) > 0:
+        quotes.append(f"meanwhile {_memory_words(evidence)}")
+    return Finding(Cause.COMPLETED, quotes)
+
+
+def _exit_told(evidence: Evidence) -> tuple[int, int | None] | None:
+    """(exit code, signal) of the process, from its parent or else from the scheduler; a shell's 128 + n is signal n."""
+    record = evidence.exit
+    if record is not None:
+        if record.signal is not None:
+            return 0, record.signal
+        return _unfold(record.exit_code if record.exit_code is not None else -1)
+    if evidence.slurm is None:
+        return None
+    if _state(evidence.slurm.job_state) in NO_EXIT_TOLD:
+        return None
+    code, number = _slurm_code(evidence.slurm.exit_code)
+    return (0, number) if number else _unfold(code)
+
+
+def _unfold(code: int) -> tuple[int, int | None]:
+    return (code, code - 128) if 128 < code < 160 else (code, None)
+
+
+def _slurm_code(text: str) -> tuple[int, int]:
+    found = re.fullmatch(r"\s*(\d+):(\d+)\s*", text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def _where_it_stood(evidence: Evidence) -> list[str]:
+    beat = evidence.heartbeat
+    if beat is None or evidence.proven:
+        return []
+    return [f"last heartbeat: {beat.agent_steps:,} agent steps, {beat.gradient_steps:,} updates, phase {beat.phase}"]
+
+
+def _exit_words(evidence: Evidence, code: int, number: int | None) -> str:
+    after = f" after {evidence.exit.wall_seconds:.1f} s" if evidence.exit is not None else " (said by Slurm)"
+    if number is None:
+        return f"exit code {code}{after}"
+    through = f" (exit code {code} of a shell)" if code else ""
+    return f"signal {number} ({_signal_name(number)}){through}{after}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return "unnamed"
+
+
+def _memory_kills(evidence: Evidence) -> int:
+    if evidence.exit is None or evidence.exit.oom_kills is None:
+        return 0
+    return max(0, evidence.exit.oom_kills - evidence.others_killed_for_memory)
+
+
+def _memory_words(evidence: Evidence) -> str:
+    count = _memory_kills(evidence)
+    return f"the memory controller killed {count} process{'es' if count > 1 else ''} (oom_kill counter rose by {count})"
+
+
+def _memory_finding(evidence: Evidence, log: Log) -> Finding | None:
+    """Host memory as proven by counter, kernel, scheduler state or scheduler line; None where nothing proves it."""
+    quotes = []
+    if _memory_kills(evidence) > 0:
+        quotes.append(_memory_words(evidence))
+    kernel = [] if evidence.exit is None else evidence.exit.kernel_lines
+    quotes += [quote(line) for line in kernel if re.search(r"oom|out of memory", line, re.IGNORECASE)]
+    quotes += _slurm_memory(evidence.slurm)
+    said = read_system_line(log)
+    if said is not None and said.cause is Cause.HOST_OOM:
+        quotes += said.quotes
+    if not quotes:
+        return None
+    return Finding(Cause.HOST_OOM, quotes + _peak_words(evidence))
+
+
+def _slurm_memory(slurm: SlurmEvidence | None) -> list[str]:
+    if slurm is None:
+        return []
+    quotes = []
+    if _state(slurm.job_state) == "OUT_OF_MEMORY":
+        quotes.append(f"Slurm: job state {slurm.job_state}, exit {slurm.exit_code}")
+    quotes += [f"Slurm: step {name} {state}" for name, state in slurm.step_states.items() if "OUT_OF_ME" in state]
+    if "0:125" in (slurm.derived_exit_code, slurm.exit_code) and not quotes:
+        quotes.append(f"Slurm: exit {slurm.exit_code}, derived exit {slurm.derived_exit_code} (125 is out of memory)")
+    return quotes
+
+
+def _peak_words(evidence: Evidence) -> list[str]:
+    peak = evidence.exit.peak_bytes if evidence.exit is not None else None
+    limit = evidence.memory_limit_bytes
+    if peak is None:
+        return []
+    return [f"peak memory {bytes_text(peak)}" + (f" of {bytes_text(limit)} allowed" if limit else "")]
+
+
+def _state(words: str) -> str:
+    """`CANCELLED by 0` and `CANCELLED+` as CANCELLED."""
+    return words.split()[0].rstrip("+") if words.split() else ""
+
+
+def _slurm_finding(evidence: Evidence) -> Finding | None:
+    """States of the scheduler that name a cause by themselves."""
+    slurm = evidence.slurm
+    if slurm is None:
+        return None
+    if evidence.asked_to_stop is not None and _state(slurm.job_state) == "CANCELLED":
+        return None  # it was we who cancelled it
+    told = "" if _state(slurm.job_state) in NO_EXIT_TOLD else f", exit {slurm.exit_code}"
+    said = f"Slurm: job state {slurm.job_state}{told}" + (f", {slurm.reason}" if slurm.reason else "")
+    causes = {
+        "TIMEOUT": Cause.TIMEOUT,
+        "DEADLINE": Cause.TIMEOUT,
+        "PREEMPTED": Cause.PREEMPTED,
+        "NODE_FAIL": Cause.NODE_LOST,
+        "BOOT_FAIL": Cause.NODE_LOST,
+        "CANCELLED": Cause.STOPPED_BY_USER,
+        "REFUSED": Cause.BAD_CONFIG,
+        "PENDING": Cause.BAD_CONFIG,
+        "UNKNOWN": Cause.VANISHED,
+    }
+    cause = causes.get(_state(slurm.job_state))
+    if "launch" in slurm.reason.lower() and "requeued" in slurm.reason.lower():
+        cause = Cause.NODE_LOST
+    elif _slurm_code(slurm.exit_code)[1] == LAUNCH_FAILED and evidence.exit is None:
+        said += " (the node could not begin it: its folder or its output file cannot be seen or written from there)"
+        cause = Cause.BAD_CONFIG
+    return Finding(cause, [said]) if cause is not None else None
+
+
+def _asked(evidence: Evidence, log: Log) -> Finding | None:
+    reason = evidence.asked_to_stop
+    if reason is None and evidence.exit is not None:
+        reason = evidence.exit.asked_to_stop
+    if reason == SIGNAL_TO_KEEPER and evidence.slurm is not None:
+        return _scheduler_signal(evidence.slurm, log)
+    if reason is None:
+        return None
+    first = re.split(r"[\s:,;]+", reason.strip().lower(), maxsplit=1)[0]
+    return Finding(ASKED.get(first, Cause.STOPPED_BY_USER), [f"asked to stop: {quote(reason)}"])
+
+
+def _scheduler_signal(slurm: SlurmEvidence, log: Log) -> Finding:
+    """A stop that came from outside on a cluster: the scheduler's own line tells why, if anything does."""
+    said = read_system_line(log) or _requeued(slurm)
+    return said if said is not None else Finding(Cause.KILLED, ["a signal to its keeper, sender unknown"])
+
+
+def _requeued(slurm: SlurmEvidence | None) -> Finding | None:
+    if slurm is None or _state(slurm.job_state) != "REQUEUED":
+        return None
+    return Finding(Cause.PREEMPTED, [f"Slurm put the job back into the queue ({slurm.reason})"])
+
+
+def _spawn_failure(error: str) -> Finding:
+    if f"Errno {errno.ENOMEM}]" in error:
+        cause = Cause.HOST_OOM
+    elif f"Errno {errno.ENOSPC}]" in error:
+        cause = Cause.DISK_FULL
+    else:
+        cause = Cause.BAD_CONFIG
+    return Finding(cause, [f"the command could not be started: {quote(error)}"])
+
+
+def _frozen(evidence: Evidence) -> Finding | None:
+    if evidence.frozen is None:
+        return None
+    where = f"{evidence.frozen.agent_steps:,} agent steps, {evidence.frozen.gradient_steps:,} updates"
+    return Finding(Cause.NAN, [f"frozen at {where}: {quote(evidence.frozen.reason)}"])
+
+
+def _with_exit(finding: Finding, words: str) -> Finding:
+    return Finding(finding.cause, [words, *finding.quotes])
+
+
+def _find_without_exit(evidence: Evidence, log: Log) -> Finding:
+    if evidence.machine_restarted:
+        return Finding(Cause.NODE_LOST, ["the machine was restarted (its boot id changed); no exit was recorded"])
+    gone = "the process is gone and nobody recorded how it ended"
+    said = _memory_finding(evidence, log) or read_system_line(log)
+    said = said or _slurm_finding(evidence) or _requeued(evidence.slurm)
+    if said is not None:
+        return said if evidence.slurm is not None else _with_exit(said, gone)
+    told = read_exception(log)
+    if told is not None and told.cause in SPECIFIC:
+        return _with_exit(told, gone)
+    asked = _asked(evidence, log)
+    if asked is not None:
+        return _with_exit(asked, gone)
+    return Finding(Cause.VANISHED, [gone, *([*told.quotes] if told is not None else [])])
+
+
+def _find_after_exit_zero(evidence: Evidence, log: Log) -> Finding:
+    words = _exit_words(evidence, 0, None)
+    strong = _frozen(evidence) or _memory_finding(evidence, log) or _slurm_finding(evidence)
+    if strong is not None:
+        return _with_exit(strong, words)
+    asked = _asked(evidence, log) or _requeued(evidence.slurm)
+    if asked is not None:
+        return _with_exit(asked, words)
+    stopped = [line for line in significant(log.lines)[-STOP_LINES:] if STOPPED_BY_SIGNAL.search(line)]
+    if stopped:
+        return Finding(Cause.KILLED, [words, quote(stopped[-1]), "sender unknown"])
+    missing = f"but the proof is missing: {evidence.unproven_reason or 'the last step was not reached'}"
+    told = read_exception(log) if ends_with_exception(log) else None
+    if told is not None:
+        return Finding(told.cause, [words, missing, *told.quotes])
+    return Finding(Cause.UNKNOWN, [words, missing])
+
+
+def _find_after_exit_code(evidence: Evidence, log: Log, code: int) -> Finding:
+    words = _exit_words(evidence, code, None)
+    told = read_exception(log)
+    if told is not None and told.cause in SPECIFIC:
+        return _with_exit(told, words)
+    strong = _memory_finding(evidence, log) or _slurm_finding(evidence) or read_system_line(log)
+    if strong is None:
+        strong = _frozen(evidence) or (told if told is not None else read_fatal_line(log))
+    if strong is None and code in (126, 127):
+        strong = Finding(Cause.BAD_CONFIG, ["a shell found no such command to run"])
+    asked = _asked(evidence, log)
+    if asked is not None and (strong is None or strong.cause in (Cause.BUG, Cause.KILLED, Cause.STOPPED_BY_USER)):
+        return _with_exit(asked, words)
+    strong = strong or _requeued(evidence.slurm)
+    if strong is not None:
+        return _with_exit(strong, words)
+    return Finding(Cause.UNKNOWN, [words, "no traceback and no fatal line in its output"])
+
+
+def _find_after_signal(evidence: Evidence, log: Log, number: int) -> Finding:
+    code = evidence.exit.exit_code if evidence.exit is not None and evidence.exit.signal is None else 0
+    words = _exit_words(evidence, code or 0, number)
+    asked = _asked(evidence, log)
+    strong = _memory_finding(evidence, log) or (asked if evidence.asked_to_stop is not None else None)
+    strong = strong or _slurm_finding(evidence) or asked or read_system_line(log)
+    if strong is None and number not in FAULT_SIGNALS:
+        strong = _requeued(evidence.slurm)
+    if strong is not None:
+        return _with_exit(strong, words)
+    if number == signal.SIGHUP:
+        return Finding(Cause.HANGUP, [words, "its terminal was closed"])
+    if number == signal.SIGXCPU:
+        return Finding(Cause.TIMEOUT, [words, "its limit of CPU seconds was reached"])
+    if number == signal.SIGXFSZ:
+        return Finding(Cause.DISK_FULL, [words, "a file reached the largest size allowed"])
+    if number in FAULT_SIGNALS:
+        return _with_exit(_fault(evidence, log, number), words)
+    return Finding(Cause.KILLED, [words, *_killed_words(evidence, number)])
+
+
+def _fault(evidence: Evidence, log: Log, number: int) -> Finding:
+    """A fault inside the program; memory or disk may stand behind an abort or a bus error."""
+    told = read_exception(log) or read_fatal_line(log)
+    if told is not None:
+        return Finding(told.cause, told.quotes)
+    free = evidence.disk_free_bytes
+    if number == signal.SIGBUS and free is not None and free < LITTLE_DISK_BYTES:
+        return Finding(Cause.DISK_FULL, [f"{bytes_text(free)} free on the disk when a mapped file was written"])
+    return Finding(Cause.BUG, [])
+
+
+def _killed_words(evidence: Evidence, number: int) -> list[str]:
+    """What can be said where no evidence names the sender; nearness to a limit is a hint, not a proof."""
+    words = ["sender unknown"]
+    record = evidence.exit
+    if number == signal.SIGKILL and record is not None:
+        counter = "not readable" if record.oom_kills is None else "did not rise"
+        words = [f"sender unknown (oom_kill counter {counter}, no kernel line)"]
+        limit = evidence.memory_limit_bytes
+        if record.oom_kills is None and limit and record.peak_bytes and record.peak_bytes > NEARLY_ALL * limit:
+            words.append(f"hint, no proof: {_peak_words(evidence)[0]}")
+    return words

@@ -1,0 +1,1 @@
+"""The append-only record of a study, and the state that its replay gives."""

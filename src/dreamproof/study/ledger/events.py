@@ -1,0 +1,438 @@
+"""What may stand in a ledger: one small typed class an event. `study/ledger/state.py` replays them."""
+
+import functools
+import math
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar, Literal, cast
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+
+Row = dict[str, Any]
+Work = Literal["train", "evaluate"]
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened; fields that are None are left out of the row."""
+
+    name: ClassVar[str] = ""
+
+    def row(self) -> Row:
+        """The event as the ledger writes it, without number, time and hashes."""
+        row: Row = {"event": self.name}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is not None:
+                row[field.name] = value
+        return row
+
+
+@dataclass(frozen=True)
+class StudyDeclared(Event):
+    """The first event: what was declared, before anything is spent."""
+
+    name: ClassVar[str] = "study_declared"
+    declaration_hash: str
+    declaration: dict[str, Any]
+    beside: str | None = None
+    """Folder of the study file, seen from the study folder; commands run there."""
+
+
+@dataclass(frozen=True)
+class DeclarationChanged(Event):
+    """The study file means something else than before."""
+
+    name: ClassVar[str] = "declaration_changed"
+    old_hash: str
+    new_hash: str
+    changes: list[str]
+    declaration: dict[str, Any]
+    beside: str | None = None
+
+
+@dataclass(frozen=True)
+class SupervisorStarted(Event):
+    name: ClassVar[str] = "supervisor_started"
+    boot_id: str
+    process_id: int
+    start_ticks: int
+    host: str
+    version: str
+    commit: str | None = None
+    dirty: bool | None = None
+
+
+@dataclass(frozen=True)
+class SupervisorEnded(Event):
+    name: ClassVar[str] = "supervisor_ended"
+    reason: str
+
+
+@dataclass(frozen=True)
+class SupervisorLost(Event):
+    """The newest supervisor left no end on record, and its lease was free; its time ends with its own last event."""
+
+    name: ClassVar[str] = "supervisor_lost"
+
+
+@dataclass(frozen=True)
+class ClockJumped(Event):
+    """The wall clock moved otherwise than time passed: `suspended`, or `clock_set` (negative: set back). Not billed."""
+
+    name: ClassVar[str] = "clock_jumped"
+    kind: str
+    seconds: float
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
+class PreflightPassed(Event):
+    name: ClassVar[str] = "preflight_passed"
+    fingerprint: str
+
+
+@dataclass(frozen=True)
+class PreflightFailed(Event):
+    name: ClassVar[str] = "preflight_failed"
+    fingerprint: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class AttemptStarted(Event):
+    """One start of one process; cells are written arm/seed."""
+
+    name: ClassVar[str] = "attempt_started"
+    attempt: str
+    work: Work
+    cells: list[str]
+    conditions: list[str]
+    command: list[str]
+    from_agent_steps: dict[str, int]
+    pack_cells: int = 1
+    micro_batches: int = 1
+    resolved: dict[str, str] | None = None
+    """By arm: hash of every setting after defaults."""
+    code: str | None = None
+    """Hash of the code that the attempt starts."""
+
+
+@dataclass(frozen=True)
+class SettingsResolved(Event):
+    """Every setting of an arm after defaults, where they are first seen or other than before."""
+
+    name: ClassVar[str] = "settings_resolved"
+    arm: str
+    resolved_hash: str
+    resolved: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CodeRecorded(Event):
+    """The trainer's code, where it is first seen or other than before; its files are listed in a manifest."""
+
+    name: ClassVar[str] = "code_recorded"
+    code_hash: str
+    facts: dict[str, Any]
+    """Kind, folder, number of files, commit, hash of the edits since, hash of untracked files."""
+    same_as: str | None = None
+    """The code before it, where only comments or layout changed."""
+
+
+@dataclass(frozen=True)
+class ChangesAccepted(Event):
+    """Work goes on with other settings or other code because somebody asked for it."""
+
+    name: ClassVar[str] = "changes_accepted"
+    what: Literal["settings", "code"]
+    changes: list[str]
+    flag: str
+
+
+@dataclass(frozen=True)
+class AttemptPlaced(Event):
+    """A scheduler gave an attempt its place; from here on it is paid for."""
+
+    name: ClassVar[str] = "attempt_placed"
+    attempt: str
+    job: str
+    nodes: str
+    queue_seconds: float | None = None
+    restarts: int | None = None
+
+
+@dataclass(frozen=True)
+class AttemptEnded(Event):
+    """How an attempt ended; `kept_agent_steps` is each cell's last good checkpoint."""
+
+    name: ClassVar[str] = "attempt_ended"
+    attempt: str
+    cause: str
+    evidence: list[str]
+    wall_seconds: float
+    reached_agent_steps: dict[str, int]
+    kept_agent_steps: dict[str, int]
+    transient: bool = False
+    exit: dict[str, Any] | None = None
+    cell_causes: dict[str, str] | None = None
+    """Cells of a pack that ended otherwise than the attempt, e.g. one that stopped being finite."""
+    kept_wall_seconds: dict[str, float] | None = None
+    """Seconds of the attempt after which each cell's last good checkpoint was written."""
+    placement: dict[str, Any] | None = None
+    """The scheduler's words: job, nodes, state, reason, queue and allocated seconds, restarts."""
+    memory_trend: str | None = None
+    """`grows` or `level`, where the memory trace tells and memory was the cause."""
+    cancelled_outside: bool | None = None
+    """Whether somebody cancelled the job with the scheduler's own command."""
+
+
+@dataclass(frozen=True)
+class LivenessChanged(Event):
+    name: ClassVar[str] = "liveness_changed"
+    attempt: str
+    state: str
+    reason: str
+    stacks: str | None = None
+
+
+@dataclass(frozen=True)
+class FalseAlarm(Event):
+    """An attempt was killed for silence, and its successor went on where it had been silent."""
+
+    name: ClassVar[str] = "false_alarm"
+    attempt: str
+    successor: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class TrainProven(Event):
+    name: ClassVar[str] = "train_proven"
+    cell: str
+    agent_steps: int
+    gradient_steps: int
+    parameter_hash: str
+    checkpoint: str
+    attempt: str | None = None
+
+
+@dataclass(frozen=True)
+class EvalProven(Event):
+    name: ClassVar[str] = "eval_proven"
+    cell: str
+    condition: str
+    episodes: int
+    parameter_hash: str
+    attempt: str | None = None
+
+
+@dataclass(frozen=True)
+class ProofLost(Event):
+    """What was proven is no longer on disk; without a condition it is the training's proof."""
+
+    name: ClassVar[str] = "proof_lost"
+    cell: str
+    reason: str
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class Remedy(Event):
+    """What is done about a death, and why."""
+
+    name: ClassVar[str] = "remedy"
+    cells: list[str]
+    action: str
+    reason: str
+    attempt: str | None = None
+    wait_seconds: float | None = None
+    pack_cells: int | None = None
+    micro_batches: int | None = None
+    moved: str | None = None
+    memory_bytes: int | None = None
+    evidence: str | None = None
+    """Why a stalled attempt is killed: stopped, deadlock or silent."""
+
+
+@dataclass(frozen=True)
+class CellStopped(Event):
+    """This cell is not tried again until it is reopened."""
+
+    name: ClassVar[str] = "cell_stopped"
+    cell: str
+    reason: str
+    cause: str
+    work: Work = "train"
+
+
+@dataclass(frozen=True)
+class CellReopened(Event):
+    name: ClassVar[str] = "cell_reopened"
+    cell: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CellQuarantined(Event):
+    """A file of this cell cannot be read: nothing starts on it until it can, and nothing else waits for it."""
+
+    name: ClassVar[str] = "cell_quarantined"
+    cell: str
+    file: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class CellReleased(Event):
+    """The files of a quarantined cell can be read again."""
+
+    name: ClassVar[str] = "cell_released"
+    cell: str
+
+
+@dataclass(frozen=True)
+class LedgerShortened(Event):
+    """The ledger was found with fewer events than its head file recorded: its end was lost or cut off."""
+
+    name: ClassVar[str] = "ledger_shortened"
+    recorded: int
+    found: int
+
+
+@dataclass(frozen=True)
+class ReplicaFrozen(Event):
+    """One cell of a pack stopped being finite; the others go on."""
+
+    name: ClassVar[str] = "replica_frozen"
+    cell: str
+    agent_steps: int
+    gradient_steps: int
+    reason: str
+    attempt: str | None = None
+
+
+@dataclass(frozen=True)
+class Imported(Event):
+    """A finished run made outside the study; `source` is its folder, nothing was copied."""
+
+    name: ClassVar[str] = "imported"
+    cell: str
+    source: str
+    adapter: str | None = None
+    agent_steps: int | None = None
+    wall_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Unproven(Event):
+    """A run made outside the study that does not prove its cell."""
+
+    name: ClassVar[str] = "unproven"
+    cell: str
+    source: str
+    reason: str
+    condition: str | None = None
+
+
+@dataclass(frozen=True)
+class StopRequested(Event):
+    name: ClassVar[str] = "stop_requested"
+    by: str
+
+
+@dataclass(frozen=True)
+class BudgetReached(Event):
+    name: ClassVar[str] = "budget_reached"
+    spent: float
+    budget: float
+
+
+@dataclass(frozen=True)
+class BreakerTripped(Event):
+    name: ClassVar[str] = "breaker_tripped"
+    reason: str
+
+
+@dataclass(frozen=True)
+class ShutdownPlanned(Event):
+    name: ClassVar[str] = "shutdown_planned"
+    reason: str
+    grace_seconds: float
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class ShutdownCancelled(Event):
+    name: ClassVar[str] = "shutdown_cancelled"
+    by: str
+
+
+@dataclass(frozen=True)
+class ShutdownRefused(Event):
+    """The machine is still needed, or the evidence is broken."""
+
+    name: ClassVar[str] = "shutdown_refused"
+    reason: str
+
+
+@dataclass(frozen=True)
+class ShutdownStarted(Event):
+    """Stands before the command runs, which may end everything at once."""
+
+    name: ClassVar[str] = "shutdown_started"
+    command: list[str]
+
+
+@dataclass(frozen=True)
+class ShutdownDone(Event):
+    """The command returned 0; `evidence` is what showed that the machine stops, where anything did."""
+
+    name: ClassVar[str] = "shutdown_done"
+    command: list[str]
+    exit_code: int | None = None
+    evidence: list[str] | None = None
+
+
+@dataclass(frozen=True)
+class ShutdownFailed(Event):
+    """No command of the chain succeeded: the machine is still on."""
+
+    name: ClassVar[str] = "shutdown_failed"
+    evidence: list[str]
+    """By command: why it failed."""
+
+
+@dataclass(frozen=True)
+class ReportWritten(Event):
+    name: ClassVar[str] = "report_written"
+    files: list[str]
+
+
+LATEST_UNIX_SECONDS = 1e11
+
+
+@functools.cache
+def _form(name: str) -> type[BaseModel] | None:
+    """The fields of an event as rows must hold them: no text for a number, no number for a text."""
+    kind = next((kind for kind in Event.__subclasses__() if kind.name == name), None)
+    if kind is None:
+        return None
+    known = {one.name: (one.type, ... if one.default is MISSING else one.default) for one in fields(kind)}
+    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **cast(dict[str, Any], known))
+
+
+def row_fault(row: Row) -> str | None:
+    """Why a row of a ledger is not the event that it is named after; a name that is not known here is no fault."""
+    moment, name = row.get("t"), row.get("event")
+    if not isinstance(name, str) or isinstance(moment, bool) or not isinstance(moment, int | float):
+        return "has no name or no time"
+    if not math.isfinite(moment) or abs(moment) > LATEST_UNIX_SECONDS:
+        return f"has the time {moment}"
+    form = _form(name)
+    try:
+        if form is not None:
+            form.model_validate(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        return f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
+    return None

@@ -1,0 +1,1 @@
+"""What the study has paid for, and its budget."""

@@ -1,0 +1,57 @@
+"""The hard stop of money: reached while what is left still pays for saving, stopping and the reports."""
+
+from dreamproof.settings.study import Study
+from dreamproof.study.ledger.clock import Moment
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.money.spending import count, money_per_ms
+
+RESERVED_SHARE = 0.1
+LOOP_SECONDS = 2.0
+REPORT_SECONDS = 20.0
+MOST_REPORT_SHARE = 0.4
+"""Of a budget so small that the reports would eat it up."""
+
+
+class Budget:
+    """What is spent: counted once from the ledger, then by a clock that cannot jump, as the machine's meter runs."""
+
+    def __init__(self, study: Study) -> None:
+        self.study = study
+        self.grace_seconds = 0.0
+        self._report_seconds = 0.0
+        self._spent_before = 0.0
+        self._began = 0.0
+        self._running = 0
+        slots = study.backend.slots if study.backend.kind == "local" else study.backend.side_by_side
+        self._money_per_second = 1000 * money_per_ms(study.money) * slots
+
+    def begin(self, state: StudyState, now: Moment, monotonic: float, longest_grace_seconds: float) -> None:
+        """Counts what earlier supervisors spent; from here on the meter runs."""
+        self._began = monotonic
+        if self.study.money.budget is None or self._money_per_second == 0:
+            return
+        self._spent_before = count(state, now).total_money
+        whole_seconds = self.study.money.budget / self._money_per_second
+        self.grace_seconds = min(longest_grace_seconds, RESERVED_SHARE * whole_seconds)
+        if self.study.backend.kind == "local":
+            self._report_seconds = min(REPORT_SECONDS, MOST_REPORT_SHARE * whole_seconds)
+
+    def meter(self, monotonic: float, running: int) -> None:
+        """On a cluster only what runs is paid for: counts the time since the last call for so many attempts."""
+        if self.study.backend.kind != "local":
+            share = self._running / self.study.backend.side_by_side
+            self._spent_before += (monotonic - self._began) * self._money_per_second * share
+            self._began, self._running = monotonic, running
+
+    def spent(self, monotonic: float) -> float:
+        """Money up to now."""
+        return self._spent_before + (monotonic - self._began) * self._money_per_second
+
+    def is_reached(self, monotonic: float) -> bool:
+        """Whether everything must stop now, so that the rest pays for stopping and for reports made on this machine."""
+        budget = self.study.money.budget
+        if budget is None or self._money_per_second == 0:
+            return False
+        loop = min(LOOP_SECONDS, RESERVED_SHARE * budget / self._money_per_second)
+        reserve = (self.grace_seconds + loop + self._report_seconds) * self._money_per_second
+        return self.spent(monotonic) + reserve >= budget

@@ -1,0 +1,398 @@
+"""What a study cost: time on the machine as useful, wasted and idle; in whole milliseconds, so that sums are exact.
+
+Time is what the monotonic clock of each boot measured: a set clock or a suspended machine is shown and never billed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from dreamproof.base.words import count_text, duration_text, money_text
+from dreamproof.settings.study import Money, Study
+from dreamproof.study.ledger.clock import SUSPENDED, Moment, machine_seconds
+from dreamproof.study.ledger.state import AttemptState, CellState, ClockJump, StudyState, SupervisorSpan
+from dreamproof.study.plan.gap import find_gap
+
+LOST_CHECKPOINT = "checkpoint_lost"
+UNFINISHED = "unknown"
+
+
+@dataclass(slots=True)
+class CellCost:
+    """Milliseconds of one cell; a pack's are shared by its cells."""
+
+    useful_ms: int = 0
+    wasted_ms: int = 0
+    running_ms: int = 0
+    """Part of the useful ones that no checkpoint covers as yet, because the attempt still runs."""
+
+    @property
+    def seconds(self) -> float:
+        return (self.useful_ms + self.wasted_ms) / 1000
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What is still to come; None where nothing is known about the speed."""
+
+    busy_seconds: float | None
+    wall_seconds: float | None
+    money: float | None
+    cells: int
+    eval_cells: int
+
+
+@dataclass
+class Costs:
+    """useful + wasted + idle = total; cells and causes are other cuts through the same time."""
+
+    study: Study
+    useful_ms: int = 0
+    wasted_ms: int = 0
+    idle_ms: int = 0
+    running_ms: int = 0
+    queue_seconds: float = 0.0
+    """Time that attempts waited in a scheduler's queue; not paid for, not part of the total."""
+    imported_seconds: float = 0.0
+    """Runs made outside the study; not part of the total."""
+    clock_jumps: list[ClockJump] = field(default_factory=list)
+    """Suspensions and set clocks on record; not part of the total."""
+    cells: dict[str, CellCost] = field(default_factory=dict)
+    wasted_by_cause: dict[str, int] = field(default_factory=dict)
+    forecast: Forecast = field(default_factory=lambda: Forecast(None, None, None, 0, 0))
+    proven_cells: int = 0
+    proven_eval_cells: int = 0
+
+    @property
+    def total_ms(self) -> int:
+        return self.useful_ms + self.wasted_ms + self.idle_ms
+
+    def money(self, milliseconds: float) -> float:
+        """The price of time of one attempt's share of the machine."""
+        return milliseconds * money_per_ms(self.study.money)
+
+    @property
+    def total_money(self) -> float:
+        return self.money(self.total_ms)
+
+
+def money_per_ms(money: Money) -> float:
+    """Price of a millisecond of one attempt."""
+    return money.price_per_gpu_hour * money.gpus_per_attempt / 3_600_000
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
+
+
+def share(milliseconds: int, count: int) -> list[int]:
+    """Whole parts of a time that differ by at most one and add up to it exactly."""
+    whole, rest = divmod(milliseconds, max(1, count))
+    return [whole + (place < rest) for place in range(count)]
+
+
+@dataclass(slots=True)
+class _Segment:
+    """Training that a checkpoint covered when its attempt ended."""
+
+    start: int
+    end: int
+    ms: int
+
+
+class _Counter:
+    """Walks through the attempts of a study in order."""
+
+    def __init__(self, state: StudyState, study: Study, now: Moment) -> None:
+        self.state, self.now = state, now
+        self.costs = Costs(study)
+        self._segments: dict[str, list[_Segment]] = {}
+
+    def attempt(self, attempt: AttemptState) -> int:
+        """Takes one attempt in; returns its milliseconds."""
+        wall = attempt.wall_seconds
+        whole = _ms(wall if wall is not None else open_seconds(self.state, attempt, self.now))
+        texts = attempt.cells
+        take = self._running if attempt.open else self._trained if attempt.work == "train" else self._evaluated
+        for text, part in zip(texts, [whole] if len(texts) == 1 else share(whole, len(texts)), strict=True):
+            cell = self.costs.cells.get(text)
+            if cell is None:
+                cell = self.costs.cells[text] = CellCost()
+            take(attempt, text, part, cell)
+        return whole if texts else 0
+
+    def add_up(self) -> None:
+        """The sums over all cells."""
+        parts = self.costs.cells.values()
+        self.costs.useful_ms = sum([part.useful_ms for part in parts])
+        self.costs.wasted_ms = sum([part.wasted_ms for part in parts])
+        self.costs.running_ms = sum([part.running_ms for part in parts])
+
+    def _waste(self, cell: CellCost, ms: int, cause: str) -> None:
+        if ms:
+            cell.wasted_ms += ms
+            self.costs.wasted_by_cause[cause] = self.costs.wasted_by_cause.get(cause, 0) + ms
+
+    def _running(self, attempt: AttemptState, text: str, ms: int, cell: CellCost) -> None:
+        if attempt.work == "train":
+            self._fall_back(text, attempt.from_agent_steps.get(text, 0), cell)
+        cell.useful_ms += ms
+        cell.running_ms += ms
+
+    def _trained(self, attempt: AttemptState, text: str, ms: int, cell: CellCost) -> None:
+        """Time up to the last checkpoint is useful; what lies beyond it must be done again."""
+        first = attempt.from_agent_steps.get(text, 0)
+        if text in self._segments:
+            self._fall_back(text, first, cell)
+        kept = max(first, attempt.kept_agent_steps.get(text, first))
+        reached = max(kept, attempt.reached_agent_steps.get(text, kept))
+        useful = self._kept_ms(attempt, text, ms, (first, kept, reached))
+        cell.useful_ms += useful
+        self._waste(cell, ms - useful, attempt.cause_for(text))
+        if kept > first:
+            self._segments.setdefault(text, []).append(_Segment(first, kept, useful))
+
+    def _kept_ms(self, attempt: AttemptState, text: str, ms: int, steps: tuple[int, int, int]) -> int:
+        """Time until the last checkpoint was written; by its share of the steps where that time is not on record."""
+        first, kept, reached = steps
+        if kept <= first:
+            return 0
+        if kept >= self.costs.study.agent_steps:
+            return ms
+        seconds = attempt.kept_wall_seconds.get(text)
+        if seconds is not None and attempt.wall_seconds:
+            return min(ms, int(ms * seconds / attempt.wall_seconds))
+        return ms * (kept - first) // (reached - first)
+
+    def _fall_back(self, text: str, start: int, cell: CellCost) -> None:
+        """Turns time into waste whose checkpoint is lost: the cell begins again before it."""
+        segments = self._segments.get(text, [])
+        while segments and segments[-1].end > start:
+            last = segments[-1]
+            lost = last.ms * (last.end - max(start, last.start)) // (last.end - last.start)
+            cell.useful_ms -= lost
+            self._waste(cell, lost, LOST_CHECKPOINT)
+            if last.start >= start:
+                segments.pop()
+            else:
+                last.end, last.ms = start, last.ms - lost
+
+    def _evaluated(self, attempt: AttemptState, text: str, ms: int, cell: CellCost) -> None:
+        """The part of the conditions that this attempt proved."""
+        count = len(attempt.conditions)
+        useful = ms * self.state.proven_by(attempt, text) // count if count else 0
+        cell.useful_ms += useful
+        self._waste(cell, ms - useful, attempt.cause or UNFINISHED)
+
+    def give_up(self, cell: CellState) -> None:
+        """A cell that was stopped for good has bought nothing so far."""
+        known = self.costs.cells.get(str(cell.cell))
+        if known is not None and cell.proof is None:
+            lost = known.useful_ms - known.running_ms
+            known.useful_ms -= lost
+            self._waste(known, lost, cell.stopped_cause or UNFINISHED)
+
+
+def open_seconds(state: StudyState, attempt: AttemptState, now: Moment) -> float:
+    """How long an open attempt has had its place; none while it waits in a queue."""
+    assert state.study is not None
+    if state.study.backend.kind == "local":
+        start, end = state.attempt_span(attempt, now)
+        return end - start
+    return machine_seconds(attempt.placed_at, now) if attempt.placed_at is not None else 0.0
+
+
+def _queue_seconds(state: StudyState, study: Study, now: Moment) -> float:
+    """Time in the queue, by the scheduler's clock where it is known."""
+    if study.backend.kind == "local":
+        return 0.0
+    waiting = [machine_seconds(one.began, now) for one in state.open_attempts.values() if one.placed is None]
+    return sum(waiting) + sum([one.queue_seconds for one in state.attempts.values()])
+
+
+def count(
+    state: StudyState, now: Moment, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
+) -> Costs:
+    """Counts a study up to `now`; `probed_rates` are agent steps a second by arm, from the preflight."""
+    assert state.study is not None
+    counter = _Counter(state, state.study, now)
+    busy = sum([counter.attempt(attempt) for attempt in state.attempts.values()])
+    costs = counter.costs
+    costs.imported_seconds = _imported_seconds(state)
+    costs.queue_seconds = _queue_seconds(state, state.study, now)
+    costs.clock_jumps = list(state.clock_jumps)
+    for cell in state.cells.values():
+        if cell.stopped is not None:
+            counter.give_up(cell)
+    counter.add_up()
+    if state.study.backend.kind == "local":
+        costs.idle_ms = max(0, state.study.backend.slots * _machine_ms(state, now, supervisor_alive) - busy)
+    costs.proven_cells = sum(state.trained(cell) for cell in state.cells.values())
+    costs.proven_eval_cells = sum(state.evaluated(one) for one in state.eval_cells.values())
+    costs.forecast = _forecast(state, state.study, costs, probed_rates or {})
+    return costs
+
+
+def outlook(
+    state: StudyState, now: Moment, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
+) -> tuple[float, Forecast]:
+    """Money spent up to `now` and what is still to come: `count` without its cuts, by running totals, for any size."""
+    assert state.study is not None
+    costs = Costs(state.study)
+    opened = state.open_attempts.values()
+    total_ms = state.tally.busy_ms + sum(_ms(open_seconds(state, attempt, now)) for attempt in opened)
+    if state.study.backend.kind == "local":
+        running = [(attempt.began.boot, *state.attempt_span(attempt, now)) for attempt in opened]
+        covered_ms = state.tally.covered_ms([*running, *_supervised(state, now, supervisor_alive)])
+        total_ms = max(total_ms, state.study.backend.slots * covered_ms)
+    return costs.money(total_ms), _forecast(state, state.study, costs, probed_rates or {})
+
+
+def _imported_seconds(state: StudyState) -> float:
+    """Time that cells spent outside the study: what the state counts beyond our own attempts."""
+    outside = 0.0
+    for known in state.cells.values():
+        own = [state.attempts[name] for name in known.attempts]
+        inside = sum([(one.wall_seconds or 0.0) / len(one.cells) for one in own if one.ended is not None])
+        extra = known.wall_seconds - inside
+        outside += extra if extra > 0.001 else 0.0
+    return outside
+
+
+Span = tuple[str, float, float]
+"""Boot, and start and end on its timeline."""
+
+
+def _machine_ms(state: StudyState, now: Moment, supervisor_alive: bool) -> int:
+    """Time in which a supervisor or an attempt was there: the time that a rented machine is paid for."""
+    by_boot: dict[str, list[tuple[float, float]]] = {}
+    attempts = [(one.began.boot, *state.attempt_span(one, now)) for one in state.attempts.values()]
+    for boot, start, end in [*attempts, *_supervised(state, now, supervisor_alive)]:
+        by_boot.setdefault(boot, []).append((start, end))
+    return sum(_ms(union_seconds(spans)) for spans in by_boot.values())
+
+
+def _supervised(state: StudyState, now: Moment, supervisor_alive: bool) -> Iterable[Span]:
+    """Spans in which a supervisor was there."""
+    for supervisor in state.supervisors:
+        end = state.timeline.seconds(supervisor.last_seen)
+        if supervisor.ended is None and supervisor_alive and supervisor is state.supervisors[-1]:
+            end = _alive_until(state, supervisor, now)
+        yield supervisor.boot, state.timeline.seconds(supervisor.began), end
+
+
+def _alive_until(state: StudyState, supervisor: SupervisorSpan, now: Moment) -> float:
+    """Where `now` is on a supervisor's timeline; on another host's, by the time since its last event."""
+    if supervisor.boot == now.boot:
+        return state.timeline.seconds(now)
+    return state.timeline.seconds(supervisor.last_seen) + machine_seconds(supervisor.last_seen, now)
+
+
+def union_seconds(spans: Iterable[tuple[float, float]]) -> float:
+    """Length of what the spans cover together; spans that end before they start cover nothing."""
+    covered, reach = 0.0, float("-inf")
+    for start, end in sorted(spans):
+        if end > max(start, reach):
+            covered += end - max(start, reach)
+            reach = end
+    return covered
+
+
+def _forecast(state: StudyState, study: Study, costs: Costs, probed: Mapping[str, float]) -> Forecast:
+    gap = find_gap(state)
+    counts = (len(gap.train), len(gap.evaluate))
+    rates = _rates(state)
+    each_evaluation = state.tally.seconds_per_evaluation()
+    if not any(counts):
+        return Forecast(0.0, 0.0, 0.0, 0, 0)
+    busy = 0.0
+    for cell in gap.train:
+        rate = rates.get(cell.cell.arm) or probed.get(cell.cell.arm) or rates.get("")
+        if rate is None:
+            return Forecast(None, None, None, *counts)
+        busy += max(0, study.agent_steps - cell.kept_agent_steps) / rate
+    if gap.evaluate and each_evaluation is None and gap.train == []:
+        return Forecast(None, None, None, *counts)
+    busy += len(gap.evaluate) * (each_evaluation or 0.0)
+    side_by_side = max(1, min(study.backend.side_by_side, max(counts)))
+    wall = busy / side_by_side
+    billed = wall * study.backend.slots if study.backend.kind == "local" else busy
+    return Forecast(busy, wall, costs.money(billed * 1000), *counts)
+
+
+def _rates(state: StudyState) -> dict[str, float]:
+    """Agent steps a second by arm, and under '' for all, over attempts that got somewhere and runs made outside."""
+    steps: dict[str, float] = dict(state.tally.agent_steps)
+    seconds = dict(state.tally.training_seconds)
+    for cell in state.cells.values():
+        if cell.proof is not None and not cell.attempts and cell.wall_seconds > 0:
+            arm = cell.cell.arm
+            steps[arm] = steps.get(arm, 0.0) + cell.proof.agent_steps
+            seconds[arm] = seconds.get(arm, 0.0) + cell.wall_seconds
+    rates = {arm: steps[arm] / seconds[arm] for arm in steps}
+    return {**rates, "": sum(steps.values()) / sum(seconds.values())} if steps else {}
+
+
+def cost_lines(costs: Costs) -> list[str]:
+    """What the money bought, in words."""
+    study = costs.study
+    currency = study.money.currency
+
+    def line(words: str, ms: float) -> str:
+        percent = f"{ms / costs.total_ms:6.1%}" if costs.total_ms else "     –"
+        return f"{words:<24}{duration_text(ms / 1000):>14}{money_text(costs.money(ms), currency):>12}  {percent}"
+
+    cells, evals = len(study.arms) * len(study.seeds), len(study.arms) * len(study.seeds) * len(study.conditions)
+    lines = [line("total", costs.total_ms), line("  useful", costs.useful_ms), line("  wasted", costs.wasted_ms)]
+    lines += [line(f"    {cause}", ms) for cause, ms in sorted(costs.wasted_by_cause.items(), key=_largest_first)]
+    if study.backend.kind == "local":
+        lines.append(line("  idle", costs.idle_ms))
+    else:
+        lines.append(f"in the queue            {duration_text(costs.queue_seconds):>14}    not paid for")
+    bought = f"{costs.proven_cells} of {count_text(cells, 'cell')} trained"
+    if evals:
+        bought += f", {costs.proven_eval_cells} of {count_text(evals, 'evaluation')} done"
+    lines.append(f"{money_text(costs.total_money, currency)} bought: {bought}")
+    if costs.proven_cells and costs.total_money:
+        each = costs.total_money / costs.proven_cells
+        lines.append(f"a trained cell cost {money_text(each, currency)}, waste and idle time included")
+    lines += _outside_lines(costs) + _jump_lines(costs.clock_jumps)
+    lines.append(_forecast_line(costs))
+    if study.money.budget is not None:
+        left = study.money.budget - costs.total_money
+        lines.append(f"budget {money_text(study.money.budget, currency)}, {money_text(left, currency)} left")
+    return lines
+
+
+def _largest_first(pair: tuple[str, int]) -> int:
+    return -pair[1]
+
+
+def _outside_lines(costs: Costs) -> list[str]:
+    if not costs.imported_seconds:
+        return []
+    worth = money_text(costs.money(costs.imported_seconds * 1000), costs.study.money.currency)
+    return [f"runs made outside the study: {duration_text(costs.imported_seconds)}, {worth} at this price, not counted"]
+
+
+def _jump_lines(jumps: list[ClockJump]) -> list[str]:
+    """What the wall clock shows and nobody pays for."""
+    suspended = [jump.seconds for jump in jumps if jump.kind == SUSPENDED]
+    forward = [jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds > 0]
+    back = [-jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds < 0]
+    words = (("the machine was suspended", suspended), ("the clock was set forward", forward))
+    return [
+        f"{what} {count_text(len(found), 'time')}, {duration_text(sum(found))} in all: not billed"
+        for what, found in (*words, ("the clock was set back", back))
+        if found
+    ]
+
+
+def _forecast_line(costs: Costs) -> str:
+    forecast = costs.forecast
+    if not forecast.cells and not forecast.eval_cells:
+        return "nothing is left to do"
+    left = f"{count_text(forecast.cells, 'cell')} and {count_text(forecast.eval_cells, 'evaluation')} left"
+    if forecast.wall_seconds is None:
+        return f"{left}: how long is not known before something has run"
+    money = money_text(forecast.money, costs.study.money.currency)
+    return f"{left}: about {duration_text(forecast.wall_seconds)}, {money}"

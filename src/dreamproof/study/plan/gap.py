@@ -1,0 +1,192 @@
+"""The gap (declared − proven) and the next work that fits into free slots. Pure."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.words import nearest_word
+from dreamproof.runs.layout import Cell
+from dreamproof.settings.study import CommandTrainer, Study, parse_seeds
+from dreamproof.study.ledger.events import Work
+from dreamproof.study.ledger.state import CellState, EvalState, StudyState
+
+
+@dataclass(frozen=True)
+class Selection:
+    """What one call works on; the study declares the same as ever. None means all."""
+
+    arms: frozenset[str] | None = None
+    seeds: frozenset[int] | None = None
+
+    def holds(self, cell: Cell) -> bool:
+        """Whether this call works on the cell."""
+        return (self.arms is None or cell.arm in self.arms) and (self.seeds is None or cell.seed in self.seeds)
+
+    @classmethod
+    def parse(cls, study: Study, arms: str | None, seeds: str | None) -> "Selection":
+        """The selection that `--arms a,b --seeds 0-2,4` asks for; names that are not declared are refused."""
+        chosen_arms = frozenset(arms.split(",")) if arms else None
+        for arm in sorted(chosen_arms or ()):
+            if arm not in study.arms:
+                hint = nearest_word(arm, study.arms)
+                meant = f"; did you mean '{hint}'?" if hint else ""
+                raise BadInput(
+                    f"--arms {arms}: the study declares no arm '{arm}'{meant}",
+                    f"choose from --arms {','.join(study.arms)}",
+                )
+        try:
+            chosen_seeds = frozenset(parse_seeds(seeds)) if seeds else None
+        except ValueError as error:
+            raise BadInput(f"--seeds {seeds}: {error}", "write e.g. --seeds 0-2,4") from None
+        strange = sorted((chosen_seeds or frozenset()) - set(study.seeds))
+        if strange:
+            raise BadInput(
+                f"--seeds {seeds}: the study declares no seed {strange[0]}",
+                "add it to 'seeds' in the study file, or leave it out of --seeds",
+            )
+        return cls(chosen_arms, chosen_seeds)
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True)
+class Gap:
+    """What is declared and not proven, in the order of the matrix."""
+
+    train: list[CellState] = field(default_factory=list)
+    evaluate: list[EvalState] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.train or self.evaluate)
+
+
+def find_gap(state: StudyState, selection: Selection = EVERYTHING) -> Gap:
+    """Declared minus proven, within the selection."""
+    train = [known for cell, known in state.cells.items() if selection.holds(cell) and not state.trained(known)]
+    evaluate = [
+        known for (cell, _), known in state.eval_cells.items() if selection.holds(cell) and not state.evaluated(known)
+    ]
+    return Gap(train, evaluate)
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one attempt is to do."""
+
+    work: Work
+    cells: list[Cell]
+    conditions: list[str]
+    from_agent_steps: dict[str, int]
+    micro_batches: int = 1
+
+
+@dataclass(frozen=True)
+class Looks:
+    """What planning must ask about a cell beyond the ledger."""
+
+    ready: Callable[[Cell], bool]
+    """Whether its waiting time is over."""
+    kept: Callable[[CellState], int]
+    """The step of its last good checkpoint."""
+    groups: Mapping[str, str]
+    """By arm: arms of one group may train in one pack."""
+
+
+def jobs(state: StudyState, gap: Gap, looks: Looks) -> Iterator[Job]:
+    """Jobs that may start, best first: evaluations, then cells that have begun, then seed by seed over the arms."""
+    assert state.study is not None
+    yield from _evaluation_jobs(state, state.study, gap, looks)
+    yield from _training_jobs(state.study, gap, looks)
+
+
+def open_for_training(cell: CellState) -> bool:
+    """Whether nothing works on the cell and nothing forbids it."""
+    return cell.running is None and cell.stopped is None
+
+
+def open_for_evaluation(state: StudyState, cell: CellState) -> bool:
+    """Whether the cell is trained, and nothing evaluates or forbids it."""
+    return state.trained(cell) and cell.eval_running is None and cell.eval_stopped is None
+
+
+def _pack_size(study: Study) -> int:
+    return 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
+
+
+def _evaluation_jobs(state: StudyState, study: Study, gap: Gap, looks: Looks) -> Iterator[Job]:
+    missing: dict[Cell, list[str]] = {}
+    for eval_cell in gap.evaluate:
+        if open_for_evaluation(state, state.cells[eval_cell.cell]) and looks.ready(eval_cell.cell):
+            missing.setdefault(eval_cell.cell, []).append(eval_cell.condition)
+    groups: dict[tuple[str, tuple[str, ...]], list[Cell]] = {}
+    for cell, conditions in missing.items():
+        groups.setdefault((looks.groups[cell.arm], tuple(conditions)), []).append(cell)
+    for (_, shared), cells in groups.items():
+        for pack in _chunks(cells, _pack_size(study)):
+            steps = {str(cell): known.proof.agent_steps for cell in pack if (known := state.cells[cell]).proof}
+            yield Job("evaluate", pack, list(shared), steps)
+
+
+def _training_jobs(study: Study, gap: Gap, looks: Looks) -> Iterator[Job]:
+    """Cells of one pack share group, step and micro-batches: a pack resumes from a step that all its cells have."""
+    seed_order = {seed: place for place, seed in enumerate(study.seeds)}
+    waiting = [cell for cell in gap.train if open_for_training(cell) and looks.ready(cell.cell)]
+    waiting.sort(key=lambda cell: (cell.kept_agent_steps == 0, seed_order[cell.cell.seed]))
+    taken: set[Cell] = set()
+    for first in waiting:
+        if first.cell in taken:
+            continue
+        size = min(_pack_size(study), first.pack_limit or study.pack_cells)
+        step = looks.kept(first)
+        pack = [first]
+        for other in waiting if size > 1 else ():
+            if len(pack) == size:
+                break
+            group = looks.groups[other.cell.arm] == looks.groups[first.cell.arm]
+            alike = group and other.micro_batches == first.micro_batches and other.pack_limit == first.pack_limit
+            if other is not first and other.cell not in taken and alike and looks.kept(other) == step:
+                pack.append(other)
+        taken |= {cell.cell for cell in pack}
+        steps = {str(cell.cell): step for cell in pack}
+        yield Job("train", [cell.cell for cell in pack], [], steps, first.micro_batches)
+
+
+def _chunks(cells: list[Cell], size: int) -> Iterable[list[Cell]]:
+    return (cells[start : start + size] for start in range(0, len(cells), size))
+
+
+def declaration_changes(old: Study, new: Study) -> list[str]:
+    """Every key that differs, in words: `agent_steps: 1000 → 2000`."""
+    changes: list[str] = []
+    _differences(old.model_dump(mode="json"), new.model_dump(mode="json"), "", changes)
+    return changes
+
+
+def _differences(old: object, new: object, place: str, changes: list[str]) -> None:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in [*old, *(key for key in new if key not in old)]:
+            inner = f"{place}.{key}" if place else str(key)
+            if key not in old:
+                changes.append(f"{inner}: added {_short(new[key])}")
+            elif key not in new:
+                changes.append(f"{inner}: taken out (was {_short(old[key])})")
+            else:
+                _differences(old[key], new[key], inner, changes)
+    elif old != new:
+        changes.append(f"{place}: {_short(old)} → {_short(new)}")
+
+
+def _short(value: object) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def changes_of_meaning(old: Study, new: Study) -> list[str]:
+    """Changes that make what is proven and what is to come different things; additions to the matrix are none."""
+    kept_arms = {name: settings for name, settings in new.arms.items() if name in old.arms}
+    before = old.model_copy(update={"arms": {name: old.arms[name] for name in kept_arms}})
+    after = new.model_copy(update={"arms": kept_arms})
+    guarded = ("task", "trainer", "settings", "arms", "agent_steps", "evaluation_episodes", "metric", "constraint")
+    changes = [change for change in declaration_changes(before, after) if change.startswith(guarded)]
+    return [change for change in changes if not change.startswith("trainer.code:")]  # names files, changes none

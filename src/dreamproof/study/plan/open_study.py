@@ -1,0 +1,130 @@
+"""Finds a study by its YAML file or its folder, and reads what the ledger knows of it."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dreamproof.base.errors import BadInput
+from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
+from dreamproof.settings.study import CommandTrainer, Study, read_study
+from dreamproof.study.adapters import find_adapter
+from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.ledger.chain import checked_rows, collector_paused
+from dreamproof.study.ledger.index import read_index
+from dreamproof.study.ledger.state import StudyState
+
+if TYPE_CHECKING:
+    from dreamproof.study.plan.provenance import Identity
+
+
+@dataclass
+class OpenStudy:
+    """A study, where it lies, and its state with the declaration of the file laid over it."""
+
+    folder: StudyFolder
+    study: Study
+    file: Path
+    """The study file; commands run beside it."""
+    state: StudyState
+    identity: "Identity | None" = None
+    """Settings after defaults and code that attempts are started with; known once a run was prepared."""
+
+    @property
+    def beside(self) -> Path:
+        return self.file.parent
+
+    def run(self, cell: Cell) -> RunFolder:
+        """The run folder of a cell: its own, or the one outside the study that proved it."""
+        known = self.state.known_cell(str(cell))
+        if known.source is not None and known.proof is not None:
+            return RunFolder(Path(os.path.abspath(self.folder.root / known.source)))
+        return self.folder.run(cell)
+
+    def adapter(self, cell: Cell) -> Adapter:
+        """What reads the run folder of a cell."""
+        known = self.state.known_cell(str(cell))
+        if known.source is not None and known.proof is not None and known.source_adapter is not None:
+            return find_adapter(known.source_adapter)
+        return find_adapter(self.study.trainer.adapter if isinstance(self.study.trainer, CommandTrainer) else "native")
+
+
+def results_folder(study: Study, file: Path) -> StudyFolder:
+    """Where the results of a study file go."""
+    return StudyFolder((file.parent / (study.folder or f"results/{study.name}")).resolve())
+
+
+def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
+    """The study that a person names by its file or its folder; `numbers_only` as in `read_state`."""
+    if not place.exists():
+        raise BadInput(f"{place}: there is no such study file or folder", "ls studies/ results/")
+    if place.is_dir():
+        return _open_folder(StudyFolder(place.resolve()), numbers_only)
+    return _open_file(place.resolve(), numbers_only)
+
+
+def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
+    study = read_study(file)
+    folder = results_folder(study, file)
+    state = read_state(folder, numbers_only)
+    study = with_added_seeds(study, state)
+    state.redeclare(study)
+    return OpenStudy(folder, study, file, state)
+
+
+def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
+    declared = os.path.exists(folder.declaration)
+    handed_over = declared and os.path.isdir(folder.imported)
+    if not os.path.lexists(folder.ledger) and not handed_over:
+        raise BadInput(f"{folder.root}: is not a study folder (it holds no {folder.ledger.name})", "ls studies/")
+    state = read_state(folder, numbers_only)
+    study = read_study(folder.declaration) if declared else state.study
+    if study is None:
+        raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {folder.root}")
+    study = with_added_seeds(study, state)
+    state.redeclare(study)
+    file = Path(os.path.abspath(folder.root / (state.beside or folder.declaration.name)))
+    return OpenStudy(folder, study, file, state)
+
+
+def with_added_seeds(study: Study, state: StudyState) -> Study:
+    """The study with the seeds that `run --until-decided` added: those of the ledger, within the declared maximum."""
+    known = state.study.seeds if state.study is not None else []
+    added = study.maximum_seeds is not None and len(study.seeds) < len(known) <= study.maximum_seeds
+    if not added or known[: len(study.seeds)] != study.seeds:
+        return study
+    return study.model_copy(update={"seeds": known})
+
+
+def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
+    """The replay of a study folder's ledger; `numbers_only` may come without ended attempts."""
+    with collector_paused():
+        cached = read_index(folder) if numbers_only else None
+        if cached is None:
+            return StudyState.replay(checked_rows(folder.ledger))
+        state, position = cached
+        for row in checked_rows(folder.ledger, position):
+            state.apply(row)
+        return state
+
+
+def beside_text(folder: StudyFolder, file: Path) -> str:
+    """The study file as the ledger writes it: seen from the study folder."""
+    return os.path.relpath(file, folder.root)
+
+
+def check_links(opened: OpenStudy) -> None:
+    """Refuses a study folder in which scratch folders, which are emptied without asking, are links to elsewhere."""
+    probes = opened.folder.probes
+    for place in (probes, *(probes / arm for arm in opened.study.arms)):
+        if place.is_symlink():
+            raise BadInput(f"{place}: is a link to {os.readlink(place)}; it would be emptied", f"rm {place}")
+
+
+def check_place(opened: OpenStudy) -> None:
+    """Refuses to run commands in a place that is not the study file's own, e.g. after the folder was moved alone."""
+    if isinstance(opened.study.trainer, CommandTrainer) and not opened.file.exists():
+        raise BadInput(
+            f"{opened.folder.root}: its study file is no longer at {opened.file}, so its commands have no place to run",
+            f"dreamproof run FILE.yaml, with 'folder: {opened.folder.root}' in it",
+        )

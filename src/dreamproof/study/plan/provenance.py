@@ -1,0 +1,202 @@
+"""Which settings and which code a study works with now, held against what its ledger recorded.
+
+Cells made with other settings or by other code do not answer one question: going on is refused, or asked for and
+recorded.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from dreamproof.base.code import SOURCE_SUFFIXES, Code, Difference, compare, named_code, own_code, script_code
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import read_json, text_hash, write_json
+from dreamproof.base.words import count_text
+from dreamproof.runs.resolved import NOT_STORED
+from dreamproof.settings.resolved import Resolved, resolve, resolved_changes, resolved_hash
+from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.study.ledger.events import ChangesAccepted, CodeRecorded, Event, SettingsResolved
+from dreamproof.study.ledger.state import CellState
+from dreamproof.study.plan.commands import working_folder
+from dreamproof.study.plan.gap import find_gap
+from dreamproof.study.plan.open_study import OpenStudy
+
+ACCEPT_SETTINGS = "--accept-changes"
+ACCEPT_CODE = "--accept-changed-code"
+MOST_SHOWN = 8
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Every setting after defaults, by arm, and the code that trains."""
+
+    resolved: dict[str, Resolved]
+    code: Code
+
+    def hash(self, arm: str) -> str:
+        """The hash of an arm's settings after defaults."""
+        return resolved_hash(self.resolved[arm])
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """What a person asked to go on with although it changed."""
+
+    settings: bool = False
+    code: bool = False
+
+
+def identify(opened: OpenStudy) -> Identity:
+    """What would work on the study now."""
+    resolved = {arm: resolved_arm(opened.study, arm) for arm in opened.study.arms}
+    return Identity(resolved, trainer_code(opened))
+
+
+def resolved_arm(study: Study, arm: str) -> Resolved:
+    """Every setting of an arm after defaults; of a foreign trainer, what it is given and how it is started."""
+    settings = study.merged_settings(arm)
+    if isinstance(study.trainer, str):
+        return resolve(study.trainer, study.task, study.agent_steps, settings, f"{study.name}, arm {arm}")
+    trainer = study.trainer
+    return {
+        "task": study.task,
+        "trainer": "command",
+        "agent_steps": study.agent_steps,
+        "settings": settings,
+        "command": trainer.command,
+        "evaluate": trainer.evaluate,
+        # A value may be a secret; its hash says whether it changed.
+        "environment": {name: text_hash(value) for name, value in trainer.environment.items()},
+    }
+
+
+def trainer_code(opened: OpenStudy) -> Code:
+    """The code of the trainer: our own packages, what `trainer.code` names, or the repository of the script."""
+    trainer, folder = opened.study.trainer, working_folder(opened.study, opened.beside)
+    if isinstance(trainer, str):
+        return own_code(opened.study.task, folder)
+    excluded = [opened.folder.root, opened.file]
+    if trainer.code is None:
+        return script_code(find_script(trainer, folder), folder, excluded)
+    code, empty = named_code(folder, trainer.code, excluded)
+    if empty:
+        raise BadInput(
+            f"{opened.file}: trainer.code names '{empty[0]}', where there is no file (seen from {folder})",
+            f"ls {folder}; then correct trainer.code",
+        )
+    return code
+
+
+def find_script(trainer: CommandTrainer, folder: Path) -> Path | None:
+    """The first file of source code that the training command names; None for a module or a program of the system."""
+    for word in trainer.command:
+        for part in word.split():
+            place = folder / part.strip("'\";")
+            relative = "/" in part and not Path(part).is_absolute()
+            if (place.suffix in SOURCE_SUFFIXES or relative) and place.is_file():
+                return place.resolve()
+    return None
+
+
+def settle(opened: OpenStudy, accepted: Accepted) -> tuple[list[Event], list[str]]:
+    """Events that record what works on the study from here on, and what to say of it; refuses what is not accepted.
+
+    Where nothing is missing nothing is recorded: reading or reporting a finished study changes nothing.
+    """
+    if not find_gap(opened.state):
+        return [], []
+    now = identify(opened)
+    settings, said = _settle_settings(opened, now, accepted.settings)
+    code, more = settle_code(opened, now.code, accepted.code)
+    opened.identity = now
+    return settings + code, said + more
+
+
+def _settle_settings(opened: OpenStudy, now: Identity, accepted: bool) -> tuple[list[Event], list[str]]:
+    state = opened.state
+    events: list[Event] = []
+    changes: list[str] = []
+    for arm, resolved in now.resolved.items():
+        known = state.resolved.get(arm)
+        if known is None or known["resolved_hash"] != now.hash(arm):
+            events.append(SettingsResolved(arm, now.hash(arm), resolved))
+        if known is not None and known["resolved_hash"] != now.hash(arm) and _kept(opened, arm):
+            changes += [f"arm {arm}: {change}" for change in resolved_changes(known["resolved"], resolved)]
+    if changes and not accepted:
+        raise BadInput(
+            f"{opened.file}: settings are not what they were when cells were trained; nobody typed this, so a default "
+            f"changed:\n    {_listed(changes)}",
+            f"write the old values into the study file, or dreamproof run {opened.file} {ACCEPT_SETTINGS}",
+        )
+    if changes:
+        events.append(ChangesAccepted("settings", changes, ACCEPT_SETTINGS))
+    old = [cell for cell in _all_kept(opened) if cell.resolved_hash is None and cell.attempts]
+    return events, [f"{count_text(len(old), 'cell')} {NOT_STORED}"] if old and not state.resolved else []
+
+
+def settle_code(opened: OpenStudy, code: Code, accepted: bool) -> tuple[list[Event], list[str]]:
+    """The same for the code alone; also called while a study runs."""
+    known = opened.state.code
+    if known == code.hash:
+        return [], []
+    manifest = code.manifest()
+    found = _difference(opened, known, manifest) if known is not None else None
+    equal = found is not None and not found.matters
+    worked_on = [cell for cell in _all_kept(opened) if cell.code_hash is not None]
+    lines = found.lines(MOST_SHOWN) if found is not None else ["which files changed is not known: no manifest of them"]
+    changed = known is not None and bool(worked_on) and not equal
+    if changed and not accepted:
+        raise BadInput(_code_refusal(opened, code, len(worked_on), lines), _code_hint(opened))
+    write_json(opened.folder.code_manifest(code.hash), manifest)
+    recorded = CodeRecorded(code.hash, code.facts(), known if equal else None)
+    said = [f"code: only comments or layout changed in {_names(found)}"] if equal and found and found.layout else []
+    return [recorded, *([ChangesAccepted("code", lines, ACCEPT_CODE)] if changed else [])], said
+
+
+def _names(found: Difference) -> str:
+    return ", ".join(found.layout[:MOST_SHOWN])
+
+
+def _difference(opened: OpenStudy, known: str, manifest: dict[str, Any]) -> Difference | None:
+    old = read_json(opened.folder.code_manifest(known))
+    return compare(old, manifest) if isinstance(old, dict) else None
+
+
+def _code_refusal(opened: OpenStudy, code: Code, cells: int, lines: list[str]) -> str:
+    old = opened.state.codes[opened.state.code or ""]["facts"]
+    listed = "\n    ".join(lines)
+    return (
+        f"{opened.file}: {count_text(cells, 'cell')} of this study were trained by other code ({_name(old)}) than "
+        f"would go on now ({_name(code.facts())}):\n    {listed}"
+    )
+
+
+def _name(facts: dict[str, Any]) -> str:
+    """`1f2e3d4c5b6a, commit 0a1b2c3d4e5f and edits`."""
+    words = str(facts["hash"])[:12]
+    if facts.get("commit"):
+        words += f", commit {facts['commit'][:12]}"
+        words += " and edits" if facts.get("diff_hash") or facts.get("untracked_hash") else ""
+    return words
+
+
+def _code_hint(opened: OpenStudy) -> str:
+    again = f"dreamproof run {opened.file} {ACCEPT_CODE}"
+    if isinstance(opened.study.trainer, str):
+        return f"install the version that trained them, or {again}"
+    return f"undo the change, list the files that the trainer uses under trainer.code, or {again}"
+
+
+def _kept(opened: OpenStudy, arm: str) -> bool:
+    """Whether a cell of the arm has anything that was trained under recorded settings."""
+    return any(cell.cell.arm == arm and cell.resolved_hash is not None for cell in _all_kept(opened))
+
+
+def _all_kept(opened: OpenStudy) -> list[CellState]:
+    """Cells of which something is kept; a trainer that failed at once may be repaired freely."""
+    return [cell for cell in opened.state.cells.values() if cell.proof is not None or cell.kept_agent_steps > 0]
+
+
+def _listed(changes: list[str]) -> str:
+    more = [f"and {len(changes) - MOST_SHOWN} more"] if len(changes) > MOST_SHOWN else []
+    return "\n    ".join([*changes[:MOST_SHOWN], *more])

@@ -1,0 +1,1 @@
+"""Short trials of every arm before anything is spent."""

@@ -1,0 +1,422 @@
+"""Starts every arm once in its real environment before anything is spent, and says which cannot work and why."""
+
+import shutil
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from dreamproof.base.errors import Busy, PreflightFailed, Stopped
+from dreamproof.base.files import canonical_json, file_hash, read_json, read_tail, text_hash, write_json, write_text
+from dreamproof.base.words import bytes_text, count_text, duration_text
+from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
+from dreamproof.runs.reader import read_exit
+from dreamproof.runs.records import ExitRecord
+from dreamproof.settings.study import CommandTrainer, Slurm, Study, memory_bytes
+from dreamproof.study.adapters import find_adapter
+from dreamproof.study.attempts.launch import new_token
+from dreamproof.study.attempts.observer import Observer
+from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence
+from dreamproof.study.backends.local import LocalBackend
+from dreamproof.study.backends.slurm.commands import SlurmCommands
+from dreamproof.study.diagnosis.diagnose import Evidence, diagnose
+from dreamproof.study.diagnosis.liveness import Watch
+from dreamproof.study.plan.commands import Target, environment, run_settings, train_commands, working_folder
+from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.preflight.slurm import ClusterPreflight, Probe, ask_and_run
+from dreamproof.study.process import machine
+from dreamproof.study.process.gpus import attempts_on_one, gpus_here
+
+PROBE_AGENT_STEPS = 1000
+PROBE_EPISODES = 2
+LOOK_SECONDS = 0.2
+STOP_SECONDS = 10.0
+KILL_SECONDS = 5.0
+KEPT_CHECKPOINTS = 3
+LOG_BYTES_PER_CELL = 4 << 20
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ArmCheck:
+    """What one arm showed when it was started."""
+
+    arm: str
+    passed: bool
+    cause: str | None = None
+    reason: str = ""
+    evidence: list[str] = field(default_factory=list)
+    wall_seconds: float = 0.0
+    probe: dict[str, Any] = field(default_factory=dict)
+    """probe.json of the trainer, where it writes one: phases, memory now and at full settings, rate, versions."""
+    host_bytes: int | None = None
+    """Peak resident memory as seen from outside."""
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """The result of a preflight."""
+
+    fingerprint: str
+    arms: list[ArmCheck]
+    machine: dict[str, Any]
+    needs: dict[str, Any]
+    faults: list[str]
+    """What stops the launch, each with its arm."""
+    warnings: list[str]
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Agent steps a second by arm, where a probe measured them."""
+        found = {check.arm: check.probe.get("agent_steps_per_second") for check in self.arms}
+        return {arm: float(rate) for arm, rate in found.items() if isinstance(rate, int | float) and rate > 0}
+
+    def as_json(self) -> dict[str, Any]:
+        """The result as manifests/preflight.json holds it."""
+        return {"passed": self.passed, **asdict(self), "rates": self.rates}
+
+    def error(self, study_file: Path) -> PreflightFailed:
+        """The refusal to launch, naming every arm that failed."""
+        return PreflightFailed("\n".join(self.faults), f"mend it, then dreamproof check {study_file}")
+
+
+def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dict[str, Any] | None = None) -> str:
+    """Names what a preflight of these arms depends on: the same name means that it need not be repeated."""
+    study = opened.study
+    parts = study.model_dump(mode="json", include={"task", "trainer", "settings", "arms", "conditions", "pack_cells"})
+    facts = facts if facts is not None else _machine(opened)
+    stable = {key: value for key, value in facts.items() if key != "gpu"}
+    gpu = facts["gpu"]
+    stable["gpu"] = [gpu.get("driver"), [device["name"] for device in gpu["devices"]]]
+    checked = sorted(arms if arms is not None else study.arms)
+    if study.backend.slurm is not None:
+        stable["slurm"] = study.backend.slurm.model_dump(mode="json", exclude={"array_throttle", "poll_seconds"})
+    return text_hash(canonical_json([parts, study.agent_steps, study.backend.slots, stable, checked]))
+
+
+def _machine(opened: OpenStudy) -> dict[str, Any]:
+    trainer = opened.study.trainer
+    folder = working_folder(opened.study, opened.beside)
+    own = trainer.environment if isinstance(trainer, CommandTrainer) else {}
+    facts = machine.describe_machine(folder, own)
+    if isinstance(trainer, CommandTrainer):
+        words = [folder / word for word in (*trainer.command, *(trainer.evaluate or []))]
+        facts["scripts"] = {str(path): file_hash(path) for path in words if path.is_file()}
+    return facts
+
+
+def read_rates(opened: OpenStudy) -> dict[str, float]:
+    """Agent steps a second by arm, as the last preflight measured them; empty where there was none."""
+    value = read_json(opened.folder.preflight)
+    return dict(value.get("rates", {})) if isinstance(value, dict) else {}
+
+
+def check_arms(
+    opened: OpenStudy,
+    arms: Sequence[str] | None = None,
+    say: Say | None = None,
+    stop_asked_by: Callable[[], str | None] | None = None,
+) -> Preflight:
+    """Probes every arm (or those named), judges memory and disk, and writes both manifests."""
+    facts = _machine(opened)
+    chosen = list(arms if arms is not None else opened.study.arms)
+    checks: list[ArmCheck] = []
+    refused: list[str] = []
+    if opened.study.backend.slurm is not None:
+        checks, refused = _probe_on_cluster(opened, opened.study.backend.slurm, chosen, say or _silent)
+    for arm in chosen if opened.study.backend.slurm is None else ():
+        check = _probe(opened, arm, stop_asked_by or _nobody)
+        checks.append(check)
+        if say is not None:
+            say(_arm_line(check))
+    needs, faults, warnings = _judge_needs(opened, checks, facts)
+    faults = refused + faults
+    failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
+    result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
+    write_json(opened.folder.preflight, result.as_json())
+    write_text(opened.folder.preflight_text, "\n".join(preflight_lines(result)) + "\n")
+    return result
+
+
+def _silent(text: str) -> None:
+    """Prints nothing."""
+
+
+def _nobody() -> str | None:
+    """Nobody asks for a stop."""
+    return None
+
+
+def _probe_on_cluster(
+    opened: OpenStudy, slurm: Slurm, arms: Sequence[str], say: Say
+) -> tuple[list[ArmCheck], list[str]]:
+    """One probe job an arm, after the scheduler accepted the script; what it refuses stops the launch."""
+    study = opened.study
+    trainer = study.trainer
+    adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
+    folder = str(working_folder(study, opened.beside))
+    probes = []
+    for arm in arms:
+        target, words = _prepare_probe(opened, arm)
+        foreign = isinstance(trainer, CommandTrainer)
+        probes.append(Probe(arm, target.run, words, environment(study, [target]), folder, foreign, adapter))
+    cluster = ClusterPreflight(slurm, opened.folder, study.name, SlurmCommands())
+    refused, _ = ask_and_run(cluster, probes, study.liveness.kill_silent_after_seconds.of("compile"), say)
+    if refused:
+        return [], refused
+    checks = [
+        ArmCheck(one.arm, one.passed, one.cause, one.reason, one.evidence, one.wall_seconds, one.told, one.host_bytes)
+        for one in probes
+    ]
+    for check in checks:
+        say(_arm_line(check))
+    return checks, []
+
+
+def _probe(opened: OpenStudy, arm: str, stop_asked_by: Callable[[], str | None]) -> ArmCheck:
+    with closing(LocalBackend()) as backend:
+        return LocalProbe(opened, arm, backend).watch(stop_asked_by)
+
+
+def _prepare_probe(opened: OpenStudy, arm: str) -> tuple[Target, list[str]]:
+    """A scratch run folder for an arm's probe, and the words that start it."""
+    study = opened.study
+    cell = Cell(arm, study.seeds[0])
+    run = RunFolder(opened.folder.probes / arm)
+    shutil.rmtree(run.root, ignore_errors=True)
+    told = run_settings(study, cell)
+    foreign = isinstance(study.trainer, CommandTrainer)
+    if foreign:
+        steps = min(PROBE_AGENT_STEPS, study.agent_steps)
+        told = told.model_copy(update={"agent_steps": steps, "evaluation_episodes": PROBE_EPISODES})
+    write_json(run.settings, told.model_dump(mode="json"), durable=False)
+    target = Target(cell, run, told.agent_steps)
+    return target, train_commands(study, [target])[0] if foreign else _native_probe(run)
+
+
+def _native_probe(run: RunFolder) -> list[str]:
+    return [sys.executable, "-m", "dreamproof.train", "--probe", str(run.root)]
+
+
+class LocalProbe:
+    """One probe under a shim, like any attempt; it ends by itself where the supervisor is killed meanwhile."""
+
+    def __init__(self, opened: OpenStudy, arm: str, backend: LocalBackend) -> None:
+        self.opened = opened
+        self.arm = arm
+        self.backend = backend
+        self.run = RunFolder(opened.folder.probes / arm)
+        self.folder = AttemptFolder(self.run.root / "attempt")
+        self._end_earlier()
+        target, command = _prepare_probe(opened, arm)
+        write_json(self.folder.order, asdict(self._order(target, command)))
+        trainer = opened.study.trainer
+        self.is_foreign = isinstance(trainer, CommandTrainer)
+        self.adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
+        self.began = time.monotonic()
+        backend.start(self.folder)
+
+    def _order(self, target: Target, command: list[str]) -> Order:
+        study = self.opened.study
+        name = f"probe-{self.arm}"
+        variables = environment(study, [target]) | {"DREAMPROOF_PROBE": "1", ATTEMPT_VARIABLE: new_token(name)}
+        return Order(
+            name,
+            [command],
+            variables,
+            str(working_folder(study, self.opened.beside)),
+            {},
+            study.backend.memory_limit_bytes,
+            STOP_SECONDS,
+            locks=[str(target.run.lock)],
+        )
+
+    def _end_earlier(self) -> None:
+        """Ends the probe that a killed supervisor left running, before its folder is made anew."""
+        if not self.folder.order.exists():
+            return
+        self._stop("stop: another preflight begins")
+        if self.backend.look(self.folder).presence is Presence.RUNNING:
+            raise Busy(
+                f"{self.folder.root}: an earlier probe of arm {self.arm} still runs and does not end",
+                f"cat {self.folder.shim}; end that process, then dreamproof check {self.opened.file}",
+            )
+
+    def watch(self, stop_asked_by: Callable[[], str | None]) -> ArmCheck:
+        """Waits for the end, for the first progress of a trainer that knows no probe, or for evidence of a hang."""
+        cell = Cell(self.arm, self.opened.study.seeds[0])
+        progress = AttemptProgress({cell: CellProgress(self.run, self.adapter, "train", self.folder.output)})
+        observer = Observer(self.backend, self.folder, progress, Watch(self.opened.study.liveness))
+        asked: str | None = None
+        has_progressed = False
+        try:
+            while (sighting := self.backend.look(self.folder)).presence in (Presence.RUNNING, Presence.WAITING):
+                judgement = observer.observe(time.monotonic(), sighting)
+                has_progressed = progress.cells[cell].reading.agent_steps > 0
+                if self.is_foreign and has_progressed and not self.run.probe.exists():
+                    break
+                if judgement.kill is not None:
+                    asked = f"timeout: no first step: {judgement.reason}"
+                    break
+                if (by := stop_asked_by()) is not None:
+                    raise Stopped(by, str(self.opened.file))
+                self.backend.wait(LOOK_SECONDS)
+        finally:
+            self._stop(asked or "stop: the probe has shown enough")
+        record = read_exit(self.folder.exit)
+        passed_early = self.is_foreign and has_progressed and asked is None
+        if passed_early or (record is not None and record.exit_code == 0):
+            return self._check(record, True)
+        return self._failure(record, asked)
+
+    def _stop(self, reason: str) -> None:
+        """Ends what still runs and waits for it."""
+        until = time.monotonic() + STOP_SECONDS + KILL_SECONDS
+        while self.backend.look(self.folder).presence in (Presence.RUNNING, Presence.WAITING):
+            self.backend.stop(self.folder, reason, STOP_SECONDS)
+            if time.monotonic() >= until:
+                return
+            self.backend.wait(LOOK_SECONDS)
+
+    def _failure(self, record: ExitRecord | None, asked: str | None) -> ArmCheck:
+        found = diagnose(Evidence(exit=record, output_tail=read_tail(self.folder.output), asked_to_stop=asked))
+        reason = found.telling.removeprefix("asked to stop: timeout: ")
+        return self._check(record, False, found.cause.value, reason, found.quotes)
+
+    def _check(
+        self,
+        record: ExitRecord | None,
+        passed: bool,
+        cause: str | None = None,
+        reason: str = "",
+        evidence: Sequence[str] = (),
+    ) -> ArmCheck:
+        value = read_json(self.run.probe)
+        probe = value if isinstance(value, dict) else {}
+        peak = record.peak_bytes if record is not None else None
+        seconds = round(time.monotonic() - self.began, 3)
+        return ArmCheck(self.arm, passed, cause, reason, list(evidence), seconds, probe, peak or None)
+
+
+def _judge_needs(
+    opened: OpenStudy, checks: list[ArmCheck], facts: dict[str, Any]
+) -> tuple[dict[str, Any], list[str], list[str]]:
+    """What all slots together will need, against what this machine has."""
+    study = opened.study
+    total, available = machine.host_memory_bytes()
+    side_by_side = min(study.backend.slots, len(study.arms) * len(study.seeds))
+    if study.backend.slurm is not None:  # every attempt has what its job asks for, on whatever node
+        total = available = memory_bytes(study.backend.slurm.memory)
+        side_by_side = 1
+    host = _largest(checks, "forecast_host_bytes", "host_bytes")
+    device = _largest(checks, "forecast_device_bytes", "device_bytes")
+    checkpoint = _largest(checks, "checkpoint_bytes")
+    missing = sum(not opened.state.trained(cell) for cell in opened.state.cells.values())
+    needs: dict[str, Any] = {
+        "host_bytes": host * side_by_side if host else None,
+        "host_total_bytes": total,
+        "host_available_bytes": available,
+        "device_bytes": _device_need(study, device, len(gpus_here())),
+        "device_total_bytes": _device_total(study, facts),
+        "disk_bytes": missing * (KEPT_CHECKPOINTS * checkpoint + LOG_BYTES_PER_CELL) if checkpoint else None,
+        "disk_free_bytes": machine.disk_free_bytes(opened.folder.root),
+    }
+    faults = [
+        f"{name} needs {bytes_text(needs[need])}, this machine has {bytes_text(needs[has])}"
+        for name, need, has in (
+            ("host memory", "host_bytes", "host_total_bytes"),
+            ("device memory", "device_bytes", "device_total_bytes"),
+            ("disk", "disk_bytes", "disk_free_bytes"),
+        )
+        if needs[need] is not None and needs[has] is not None and needs[need] > needs[has]
+    ]
+    warnings = money_warnings(study, len(gpus_here()))
+    if needs["host_bytes"] is not None and available < needs["host_bytes"] <= total:
+        warnings.append(
+            f"host memory needs {bytes_text(needs['host_bytes'])}, only {bytes_text(available)} are free at present"
+        )
+    if needs["host_bytes"] is None:
+        warnings.append("memory is not forecast: the trainer writes no probe.json")
+    return needs, faults, warnings
+
+
+def _device_total(study: Study, facts: dict[str, Any]) -> int | None:
+    """Memory of the smallest device here; what a login node has says nothing about a cluster's nodes."""
+    if study.backend.kind != "local":
+        return None
+    return min((one["total_bytes"] for one in facts["gpu"]["devices"]), default=None)
+
+
+def _largest(checks: list[ArmCheck], *keys: str) -> int:
+    """The largest value of the first key that a probe tells, over all arms; 0 where none tells."""
+    found = [0]
+    for check in checks:
+        value = next((check.probe[key] for key in keys if isinstance(check.probe.get(key), int | float)), None)
+        if value is not None:
+            found.append(int(value))
+    return max(found)
+
+
+def _device_need(study: Study, device: int, gpus: int) -> int | None:
+    """Bytes on one device: a pack multiplies what one cell takes, and attempts may share a device."""
+    if not device:
+        return None
+    packed = 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
+    return device * packed * attempts_on_one(study, gpus)
+
+
+def money_warnings(study: Study, gpus: int) -> list[str]:
+    """A warning where more GPUs are paid for than this machine has."""
+    counted = study.backend.slots * study.money.gpus_per_attempt
+    if study.backend.kind != "local" or not gpus or not study.money.price_per_gpu_hour or counted <= gpus:
+        return []
+    share = gpus / study.backend.slots
+    return [f"money counts {counted:g} GPUs, this machine has {gpus}: say gpus_per_attempt: {share:g} under 'money'"]
+
+
+def _arm_line(check: ArmCheck) -> str:
+    took = duration_text(check.wall_seconds)
+    if not check.passed:
+        return f"arm {check.arm}: FAILED after {took}: {check.cause}: {check.reason}"
+    phases = ", ".join(check.probe.get("phases", {})) or "started and made its first steps"
+    return f"arm {check.arm}: passed in {took} ({phases})"
+
+
+def _arm_lines(check: ArmCheck) -> list[str]:
+    return [_arm_line(check), *(f"    | {words}" for words in check.evidence)]
+
+
+def preflight_lines(result: Preflight) -> list[str]:
+    """The result as manifests/preflight.txt holds it."""
+    facts, needs = result.machine, result.needs
+    gpu = facts["gpu"]
+    devices = ", ".join(f"{one['name']} ({bytes_text(one['total_bytes'])})" for one in gpu["devices"])
+    code = facts["code"]
+    edited = f", edited (diff {code['diff_hash'][:12]})" if code.get("dirty") else ""
+    lines = [
+        f"preflight {'passed' if result.passed else 'FAILED'}: {count_text(len(result.arms), 'arm')}",
+        *(
+            line
+            for check in result.arms
+            for line in (_arm_line(check), *(f"    | {words}" for words in check.evidence))
+        ),
+        f"devices: {devices or 'no GPU (' + gpu.get('reason', 'none found') + ')'}",
+        f"driver: {gpu.get('driver', '–')}",
+        f"versions: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",
+        f"environment: {', '.join(f'{name}={value}' for name, value in facts['environment'].items()) or 'none set'}",
+        f"code: {code.get('commit', code.get('reason'))}{edited}",
+        f"host memory: needs {bytes_text(needs['host_bytes'])} of {bytes_text(needs['host_total_bytes'])}",
+        f"device memory: needs {bytes_text(needs['device_bytes'])} of {bytes_text(needs['device_total_bytes'])}",
+        f"disk: needs {bytes_text(needs['disk_bytes'])} of {bytes_text(needs['disk_free_bytes'])} free",
+    ]
+    lines += [f"stops the launch: {fault}" for fault in result.faults]
+    return lines + [f"warning: {warning}" for warning in result.warnings]

@@ -1,0 +1,1 @@
+"""Processes on this machine: the shim, identities, memory groups, stacks, GPUs."""

@@ -1,0 +1,289 @@
+"""One call of `run`, `stop` or `check` from lease to last event: declare, preflight, supervise, finish."""
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from dreamproof import __version__
+from dreamproof.base.commit import code_commit
+from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
+from dreamproof.base.files import Unreadable, read_json, unless_full, write_bytes, write_text
+from dreamproof.runs.layout import Cell
+from dreamproof.study.attempts.quarantine import lost_proof, quarantined
+from dreamproof.study.backends.api import Backend
+from dreamproof.study.backends.local import LocalBackend
+from dreamproof.study.backends.slurm.backend import SlurmBackend
+from dreamproof.study.backends.slurm.commands import SlurmCommands
+from dreamproof.study.finish import Shutdown, shutdown_reason
+from dreamproof.study.ledger.chain import Ledger, collector_paused
+from dreamproof.study.ledger.events import (
+    CellReopened,
+    ChangesAccepted,
+    DeclarationChanged,
+    Event,
+    PreflightFailed,
+    PreflightPassed,
+    ProofLost,
+    ReportWritten,
+    StopRequested,
+    StudyDeclared,
+    SupervisorEnded,
+    SupervisorLost,
+    SupervisorStarted,
+)
+from dreamproof.study.ledger.lease import Lease
+from dreamproof.study.ledger.running_studies import other_studies, registered
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan import provenance
+from dreamproof.study.plan.commands import check_commands, check_material
+from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
+from dreamproof.study.plan.open_study import OpenStudy, beside_text, check_links, check_place
+from dreamproof.study.plan.packs import pack_groups
+from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
+from dreamproof.study.process.processes import Identity
+from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.study.views.manifests import ManifestWriter
+
+
+@contextmanager
+def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
+    """Holds the lease and the open ledger; the state of `opened` is the ledger's own while it is held."""
+    lease = Lease(opened.folder.lease)
+    began = time.time()
+    lease.take(from_lost_host)
+    _drop_old_stop_request(opened, began)
+    try:
+        with collector_paused():
+            ledger = Ledger(opened.folder.ledger)
+            state = StudyState.replay(ledger.rows)
+        ledger.rows.clear()
+        opened.state = state
+        if state.supervisor is not None and state.supervisor.ended is None:
+            with unless_full():
+                record(opened, ledger, SupervisorLost())
+        try:
+            with registered(opened.folder.root, lambda: bool(opened.state.open_attempts)):
+                yield ledger
+        finally:
+            ledger.close()
+    finally:
+        lease.release(attempts_run_on=bool(opened.state.open_attempts))
+
+
+def stop_asked_by(opened: OpenStudy) -> str | None:
+    """Who asked the holder of the study to stop; None where nobody did."""
+    request = read_json(opened.folder.stop_request)
+    return str(request.get("by", "somebody")) if isinstance(request, dict) else None
+
+
+def _drop_old_stop_request(opened: OpenStudy, before: float) -> None:
+    """Forgets what an earlier supervisor was asked; a request made since is meant for this one."""
+    request = read_json(opened.folder.stop_request)
+    asked = request.get("unix_seconds") if isinstance(request, dict) else None
+    if not isinstance(asked, int | float) or asked < before:
+        opened.folder.stop_request.unlink(missing_ok=True)
+
+
+def record(opened: OpenStudy, ledger: Ledger, *events: Event) -> None:
+    """Writes events and takes them into the state."""
+    if events:
+        for row in ledger.append_all(list(events)):
+            opened.state.apply(row)
+
+
+def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> list[str]:
+    """Puts the declaration on record before anything is started; returns what changed since the last one."""
+    state, study = opened.state, opened.study
+    declaration = study.model_dump(mode="json")
+    beside = beside_text(opened.folder, opened.file)
+    if state.study is None or state.declaration_hash is None:
+        record(opened, ledger, StudyDeclared(study.hash(), declaration, beside))
+        _keep_copy(opened)
+        return []
+    changes = declaration_changes(state.study, study)
+    if state.understood_hash != study.hash():
+        _refuse_new_meaning(opened, accept_changes)
+        old = state.declaration_hash
+        record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, beside))
+        _keep_copy(opened)
+    state.redeclare(study)
+    return changes
+
+
+def _keep_copy(opened: OpenStudy) -> None:
+    """Keeps the study file's own text, comments included, in the study folder."""
+    if opened.file != opened.folder.declaration and opened.file.exists():
+        write_bytes(opened.folder.declaration, opened.file.read_bytes())
+
+
+def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
+    old = opened.state.study
+    worked_on = bool(opened.state.attempts) or any(cell.proof is not None for cell in opened.state.cells.values())
+    if old is None or accept_changes or not worked_on:
+        return
+    changes = changes_of_meaning(old, opened.study)
+    if changes:
+        listed = "\n    ".join(changes)
+        raise BadInput(
+            f"{opened.file}: the declaration changed after work was done, so old and new cells would not mean "
+            f"the same:\n    {listed}",
+            f"undo the change, give the study another name, or dreamproof run {opened.file} --accept-changes",
+        )
+
+
+def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, Unreadable]]:
+    """Proven cells whose checkpoint is no longer on disk."""
+    found = [(cell, lost_proof(opened, cell)) for cell in opened.state.cells]
+    return [(cell, fault) for cell, fault in found if fault is not None]
+
+
+def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> None:
+    """Quarantines cells whose proof is gone from disk, or lets them be trained again; the others are not concerned."""
+    lost = missing_proofs(opened)
+    if retrain:
+        record(opened, ledger, *(ProofLost(str(cell), f"{fault.path} is gone") for cell, fault in lost))
+        return
+    new = [one for one in lost if opened.state.cells[one[0]].quarantined is None]
+    record(opened, ledger, *(quarantined(opened, cell, fault) for cell, fault in new))
+
+
+def require_proofs(opened: OpenStudy) -> None:
+    """Raises BrokenEvidence where proofs are gone from disk: such a study is not complete, whatever the ledger says."""
+    lost = missing_proofs(opened)
+    if lost:
+        cell, fault = lost[0]
+        raise BrokenEvidence(
+            f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {fault.path} {fault.reason}",
+            f"put the files back, or dreamproof run {opened.file} --retrain-lost",
+        )
+
+
+def reopen(opened: OpenStudy, ledger: Ledger, reason: str) -> int:
+    """Lets every stopped cell be tried again; returns how many there were."""
+    stopped = [
+        cell for cell in opened.state.cells.values() if cell.stopped is not None or cell.eval_stopped is not None
+    ]
+    record(opened, ledger, *(CellReopened(str(cell.cell), reason) for cell in stopped))
+    return len(stopped)
+
+
+def supervisor_started() -> SupervisorStarted:
+    """This process as an event."""
+    own = Identity.of(os.getpid())
+    assert own is not None
+    commit = code_commit()
+    known = (None, None) if commit is None else (commit.name, bool(commit.edits))
+    return SupervisorStarted(own.boot_id, own.process_id, own.start_ticks, own.host, __version__, *known)
+
+
+def make_backend(opened: OpenStudy, from_lost_host: bool = False) -> Backend:
+    """The backend that the study names."""
+    slurm = opened.study.backend.slurm
+    if slurm is None:
+        return LocalBackend(from_lost_host=from_lost_host)
+    commands = SlurmCommands()
+    if not commands.available:
+        raise BadInput(
+            f"{opened.file}: backend kind 'slurm' needs sbatch, which is not on this machine",
+            "run it on a login node of the cluster, or use 'backend: {kind: local}'",
+        )
+    return SlurmBackend(slurm, opened.folder, opened.study.name, commands)
+
+
+@contextmanager
+def supervising(opened: OpenStudy, ledger: Ledger, options: Options) -> Iterator[Supervisor]:
+    """A supervisor whose start and end stand in the ledger."""
+    backend = make_backend(opened, options.from_lost_host)
+    supervisor = Supervisor(opened, ledger, backend, options)
+    record(opened, ledger, supervisor_started())
+    reason = "an error"
+    try:
+        yield supervisor
+        reason = "its work is done"
+    finally:
+        if supervisor.leave:
+            reason = Ending.LEFT.value
+        with suppress(OSError):
+            record(opened, ledger, SupervisorEnded(reason))
+        backend.close()
+
+
+def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_code: bool = False) -> list[str]:
+    """Everything that can be refused before a supervisor starts; returns what a person should know of changes."""
+    check_place(opened)
+    check_links(opened)
+    check_commands(opened.study, opened.beside)
+    pack_groups(opened.study)  # refuses settings that our own trainers do not know
+    check_material(opened.study, opened.beside)
+    _check_writable(opened)
+    said = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
+    events, more = provenance.settle(opened, provenance.Accepted(accept_changes, accept_code))
+    record(opened, ledger, *events)
+    accepted = [event for event in events if isinstance(event, ChangesAccepted)]
+    return said + more + [f"accepted: {change}" for event in accepted for change in event.changes]
+
+
+def _check_writable(opened: OpenStudy) -> None:
+    for folder in (opened.folder.runs, opened.folder.attempts, opened.folder.manifests):
+        probe = folder / ".writable"
+        try:
+            write_text(probe, "", durable=False)
+            probe.unlink()
+        except OSError as error:
+            raise BadInput(
+                f"{folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
+            ) from None
+
+
+Say = Callable[[str], None]
+WriteReports = Callable[[OpenStudy], list[Path]]
+
+
+def finish(
+    opened: OpenStudy,
+    supervisor: Supervisor,
+    ending: Ending,
+    say: Say,
+    write_reports: WriteReports | None,
+    shutdown_again: bool = False,
+) -> None:
+    """Reports, then the shutdown that the study may ask for: once after the newest work, and not without reports."""
+    supervisor.finishing = True
+    if ending is Ending.LEFT:
+        return
+    if write_reports is not None and any(cell.proof is not None for cell in opened.state.cells.values()):
+        files = write_reports(opened)
+        supervisor.record(ReportWritten([opened.folder.relative(path) for path in files]))
+        say(f"reports: {opened.folder.reports}")
+    reason = shutdown_reason(opened, ending) if write_reports is not None else None
+    if reason is None:
+        return
+    if opened.state.shutdown_done and not shutdown_again:
+        say("no shutdown: there was one since the newest work; run --shutdown-again does it once more")
+        return
+    idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
+    way = Shutdown(opened, supervisor.record, say, others=other_studies, is_asked_to_end=lambda: supervisor.leave)
+    way.carry_out(reason, idle)
+
+
+def write_manifests(opened: OpenStudy) -> None:
+    """Rewrites both status tables."""
+    ManifestWriter(opened).write(opened.state, force=True)
+
+
+def preflight(opened: OpenStudy, ledger: Ledger, say: Callable[[str], None], again: bool = False) -> Preflight | None:
+    """Starts every arm once for real, unless an unchanged preflight is on record; a failure stops the launch."""
+    if not again and opened.state.preflight_fingerprint == fingerprint(opened):
+        return None
+    try:
+        result = check_arms(opened, None, say, lambda: stop_asked_by(opened))
+    except Stopped as stopped:
+        record(opened, ledger, StopRequested(stopped.by))
+        raise
+    if result.passed:
+        record(opened, ledger, PreflightPassed(result.fingerprint))
+        return result
+    record(opened, ledger, PreflightFailed(result.fingerprint, result.faults[0]))
+    raise result.error(opened.file)

@@ -1,0 +1,148 @@
+"""The whole declared matrix as two tables a person can read, rewritten from the state."""
+
+import time
+from typing import Any
+
+from dreamproof.base.files import unless_full, write_text
+from dreamproof.base.safe_text import one_line, spreadsheet_text
+from dreamproof.runs.layout import StudyFolder
+from dreamproof.settings.study import Study
+from dreamproof.study.ledger.state import CellState, EvalState, StudyState
+from dreamproof.study.plan.open_study import OpenStudy
+
+LEAST_GAP_SECONDS = 2.0
+COST_SHARE = 0.02
+
+TRAIN_COLUMNS = (
+    "arm",
+    "seed",
+    "status",
+    "agent_steps",
+    "gradient_steps",
+    "attempts",
+    "last_cause",
+    "run_folder",
+    "checkpoint_hash",
+    "wall_seconds",
+    "gpu_hours",
+    "money",
+    "quarantine",
+)
+EVAL_COLUMNS = ("arm", "seed", "condition", "status", "episodes", "attempts", "checkpoint_hash", "file")
+
+Fields = dict[str, Any]
+
+
+def train_status(state: StudyState, cell: CellState) -> str:
+    """One word: proven, running, quarantined, stopped, unproven, waiting (begun or queued) or missing."""
+    if state.trained(cell):
+        return "proven"
+    if cell.running is not None:
+        return _open_word(state, cell.running)
+    if cell.quarantined is not None:
+        return "quarantined"
+    if cell.stopped is not None:
+        return "stopped"
+    if cell.unproven is not None:
+        return "unproven"
+    return "waiting" if cell.attempts else "missing"
+
+
+def _open_word(state: StudyState, attempt: str) -> str:
+    """An attempt that is not over runs, or waits for its place on a cluster."""
+    on_cluster = state.study is not None and state.study.backend.kind == "slurm"
+    return "waiting" if on_cluster and state.attempts[attempt].placed is None else "running"
+
+
+def eval_status(state: StudyState, eval_cell: EvalState) -> str:
+    """One word: proven, running, waiting (in a queue), quarantined, stopped, unproven or missing."""
+    if state.evaluated(eval_cell):
+        return "proven"
+    cell = state.known_cell(str(eval_cell.cell))
+    if cell.eval_running is not None and eval_cell.condition in state.attempts[cell.eval_running].conditions:
+        return _open_word(state, cell.eval_running)
+    if cell.quarantined is not None:
+        return "quarantined"
+    if cell.eval_stopped is not None:
+        return "stopped"
+    return "unproven" if eval_cell.unproven is not None else "missing"
+
+
+def train_rows(state: StudyState, study: Study) -> list[Fields]:
+    """One row a declared cell, missing ones included."""
+    return [_train_row(state, study, cell) for cell in state.cells.values()]
+
+
+def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
+    gpu_hours = cell.wall_seconds * study.money.gpus_per_attempt / 3600.0
+    proof = cell.proof
+    outside = cell.source if proof is not None else None
+    return {
+        "arm": cell.cell.arm,
+        "seed": cell.cell.seed,
+        "status": train_status(state, cell),
+        "agent_steps": proof.agent_steps if proof is not None else cell.kept_agent_steps,
+        "gradient_steps": proof.gradient_steps if proof is not None else None,
+        "attempts": len(cell.attempts),
+        "last_cause": cell.last_cause,
+        "run_folder": outside or StudyFolder.run_name(cell.cell),
+        "checkpoint_hash": proof.parameter_hash if proof is not None else None,
+        "wall_seconds": round(cell.wall_seconds, 1),
+        "gpu_hours": round(gpu_hours, 4),
+        "money": round(gpu_hours * study.money.price_per_gpu_hour, 4),
+        "quarantine": cell.quarantined,
+    }
+
+
+def eval_rows(state: StudyState) -> list[Fields]:
+    """One row a declared eval cell, missing ones included."""
+    return [_eval_row(state, eval_cell) for eval_cell in state.eval_cells.values()]
+
+
+def _eval_row(state: StudyState, eval_cell: EvalState) -> Fields:
+    proof = eval_cell.proof
+    cell = eval_cell.cell
+    return {
+        "arm": cell.arm,
+        "seed": cell.seed,
+        "condition": eval_cell.condition,
+        "status": eval_status(state, eval_cell),
+        "episodes": proof.episodes if proof is not None else 0,
+        "attempts": len(eval_cell.attempts),
+        "checkpoint_hash": proof.parameter_hash if proof is not None else None,
+        "file": f"{StudyFolder.run_name(cell)}/evaluations/{eval_cell.condition}.json",
+    }
+
+
+def table_text(columns: tuple[str, ...], rows: list[Fields]) -> str:
+    """Rows as tab-separated text; what is not known is a dash."""
+    lines = ["\t".join(columns)]
+    lines += ["\t".join("-" if row[name] is None else _field(row[name]) for name in columns) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def _field(value: Any) -> str:
+    """One field of a row: no tab, no line break, no formula."""
+    return spreadsheet_text(one_line(value)) if isinstance(value, str) else str(value)
+
+
+class ManifestWriter:
+    """Rewrites the tables when something changed, but never spends more than a small share of the time on it."""
+
+    def __init__(self, opened: OpenStudy) -> None:
+        self._opened = opened
+        self._next = 0.0
+        self.dirty = True
+
+    def write(self, state: StudyState, force: bool = False) -> None:
+        """Writes both tables where it is due."""
+        started = time.monotonic()
+        if not force and (not self.dirty or started < self._next):
+            return
+        folder, study = self._opened.folder, self._opened.study
+        with unless_full():
+            write_text(folder.train_status, table_text(TRAIN_COLUMNS, train_rows(state, study)), durable=False)
+            write_text(folder.eval_status, table_text(EVAL_COLUMNS, eval_rows(state)), durable=False)
+            self.dirty = False
+        spent = time.monotonic() - started
+        self._next = started + max(LEAST_GAP_SECONDS, spent / COST_SHARE)

@@ -1,0 +1,242 @@
+"""How a study stands, as data: counts, what runs and how fast, what is missing and why."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from dreamproof.runs.layout import Cell
+from dreamproof.study.adapters.api import Reading
+from dreamproof.study.attempts.quarantine import cell_fault
+from dreamproof.study.backends.api import Placement
+from dreamproof.study.backends.local import is_gone
+from dreamproof.study.ledger.clock import Moment, jump_text
+from dreamproof.study.ledger.lease import living_holder
+from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.money.spending import open_seconds
+from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.views import slurm_jobs
+from dreamproof.study.views.manifests import eval_status, train_status
+from dreamproof.study.views.verify import identity_notes
+
+
+@dataclass(frozen=True)
+class RunningCell:
+    """One cell that an attempt works on."""
+
+    cell: str
+    attempt: str
+    work: str
+    agent_steps: int
+    declared_agent_steps: int
+    phase: str
+    agent_steps_per_second: float | None
+    seconds_left: float | None
+    wall_seconds: float
+    money: float
+    liveness: str
+    reason: str
+    place: str = ""
+    """Job and node on a cluster, or why it waits."""
+    fault: str = ""
+    """A file of the cell that cannot be read, and why."""
+
+
+@dataclass(frozen=True)
+class Overview:
+    """Everything `status` says."""
+
+    name: str
+    question: str
+    folder: str
+    supervisor: dict[str, Any] | None
+    train: dict[str, int]
+    evaluate: dict[str, int]
+    running: list[RunningCell] = field(default_factory=list)
+    missing_train: dict[str, list[int]] = field(default_factory=dict)
+    missing_evaluate: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+    stopped: dict[str, str] = field(default_factory=dict)
+    unproven: dict[str, str] = field(default_factory=dict)
+    quarantined: dict[str, str] = field(default_factory=dict)
+    """By cell: the file that cannot be read, and why."""
+    notices: list[str] = field(default_factory=list)
+    complete: bool = False
+
+    def as_json(self) -> dict[str, Any]:
+        """The overview as a JSON value."""
+        return asdict(self)
+
+
+def make_overview(opened: OpenStudy, now: Moment) -> Overview:
+    """How the study stands at this time."""
+    state, study = opened.state, opened.study
+    holder = living_holder(opened.folder.lease)
+    running = running_cells(opened, now, holder is not None)
+    dead = dead_cells(running)
+    train = Counter(
+        as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in state.cells.values()
+    )
+    evaluate = Counter(
+        as_seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead) for known in state.eval_cells.values()
+    )
+    missing = [cell.cell for cell in state.cells.values() if not state.trained(cell)]
+    missing_evaluate: dict[str, dict[str, list[int]]] = {}
+    for known in state.eval_cells.values():
+        if not state.evaluated(known):
+            seeds = missing_evaluate.setdefault(known.condition, {}).setdefault(known.cell.arm, [])
+            seeds.append(known.cell.seed)
+    return Overview(
+        study.name,
+        study.question,
+        str(opened.folder.root),
+        holder.as_json() if holder is not None else None,
+        {"declared": len(state.cells), **train},
+        {"declared": len(state.eval_cells), **evaluate},
+        running,
+        seeds_by_arm(missing),
+        missing_evaluate,
+        _stopped(opened),
+        {str(cell.cell): cell.unproven for cell in state.cells.values() if cell.unproven and not cell.proof},
+        _quarantined(opened, running),
+        _notices(opened, holder is not None),
+        not missing and not missing_evaluate,
+    )
+
+
+def dead_cells(running: Iterable[RunningCell]) -> set[tuple[str, str]]:
+    """(work, cell) of what the ledger has as running while its process is gone."""
+    return {(cell.work, cell.cell) for cell in running if cell.liveness == "dead"}
+
+
+def as_seen(status: str, is_dead: bool) -> str:
+    """The word for a cell, of whose attempt the ledger does not know yet whether it lives."""
+    return "dead" if is_dead and status == "running" else status
+
+
+def seeds_by_arm(cells: Iterable[Cell]) -> dict[str, list[int]]:
+    """Cells as arm: seeds."""
+    found: dict[str, list[int]] = {}
+    for cell in cells:
+        found.setdefault(cell.arm, []).append(cell.seed)
+    return found
+
+
+def seeds_text(seeds: list[int]) -> str:
+    """[0, 1, 2, 5] as 0-2,5."""
+    parts: list[str] = []
+    ordered = sorted(seeds)
+    start = 0
+    for place in range(1, len(ordered) + 1):
+        if place == len(ordered) or ordered[place] != ordered[place - 1] + 1:
+            first, last = ordered[start], ordered[place - 1]
+            parts.append(str(first) if first == last else f"{first}-{last}")
+            start = place
+    return ",".join(parts)
+
+
+def _stopped(opened: OpenStudy) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for cell in opened.state.cells.values():
+        if cell.stopped is not None:
+            found[str(cell.cell)] = cell.stopped
+        elif cell.eval_stopped is not None:
+            found[str(cell.cell)] = f"evaluation: {cell.eval_stopped}"
+    return found
+
+
+def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str]:
+    """What the ledger says and the disk still shows, and what cannot be read of the cells that run."""
+    found: dict[str, str] = {}
+    for cell in opened.state.cells.values():
+        if cell.quarantined is not None:
+            again = "" if cell_fault(opened, cell.cell) else " (it can be read again; the next run goes on with it)"
+            found[str(cell.cell)] = f"{cell.quarantined}{again}"
+    return {one.cell: one.fault for one in running if one.fault} | found
+
+
+def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
+    state = opened.state
+    notices: list[str] = []
+    if state.understood_hash is not None and state.understood_hash != opened.study.hash():
+        notices.append("the study file changed since the ledger last saw it; the next run records the change")
+    if state.open_attempts and not supervised:
+        notices.append("attempts have no supervisor; run adopts those that live")
+    if state.preflight_failure is not None:
+        notices.append(f"preflight failed: {state.preflight_failure}")
+    if state.breaker is not None:
+        notices.append(f"breaker: {state.breaker}")
+    if state.budget_reached is not None:
+        notices.append(f"budget reached with {state.budget_reached:g} spent")
+    notices += identity_notes(state)
+    if state.shutdown is not None:
+        notices.append(f"shutdown {state.shutdown}")
+    if state.clock_jumps:
+        last = state.clock_jumps[-1]
+        notices.append(f"{jump_text(last.kind, last.seconds)}; not billed")
+    return notices
+
+
+def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
+    """Every cell of every open attempt, read from its run folder; what nobody watches is looked at here."""
+    found: list[RunningCell] = []
+    if opened.study.backend.kind == "slurm":
+        return _running_on_cluster(opened, now, supervised)
+    for attempt in opened.state.open_attempts.values():
+        dead = not supervised and is_gone(opened.folder.attempt(attempt.name))
+        for text in attempt.cells:
+            running = _running_cell(opened, attempt, Cell.parse(text), now)
+            found.append(_gone(running) if dead else running)
+    return found
+
+
+def _gone(running: RunningCell) -> RunningCell:
+    """The same of a process that is no more: it has neither rate nor time left."""
+    reason = "its process is gone; the next run records how it ended"
+    return replace(running, liveness="dead", reason=reason, agent_steps_per_second=None, seconds_left=None)
+
+
+def _running_on_cluster(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
+    """The same on a cluster: the scheduler says where each attempt is, whoever asks."""
+    places = slurm_jobs.placements(opened, supervised)
+    found: list[RunningCell] = []
+    for attempt in opened.state.open_attempts.values():
+        place = places.get(attempt.name, Placement(attempt.job or "", attempt.nodes))
+        state = slurm_jobs.liveness(place)
+        for text in attempt.cells:
+            running = replace(
+                _running_cell(opened, attempt, Cell.parse(text), now), place=slurm_jobs.place_words(place)
+            )
+            found.append(replace(running, liveness=state[0], reason=state[1]) if state is not None else running)
+    return found
+
+
+def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: Moment) -> RunningCell:
+    adapter = opened.adapter(cell)
+    output = opened.folder.attempt(attempt.name).output
+    read = adapter.read if attempt.work == "train" else adapter.read_evaluation
+    return running_cell(opened, attempt, cell, read(opened.run(cell), output), now)
+
+
+def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: Moment) -> RunningCell:
+    """One cell of an open attempt from a reading of its run folder."""
+    study = opened.study
+    wall = open_seconds(opened.state, attempt, now)
+    done = reading.agent_steps - attempt.from_agent_steps.get(str(cell), 0)
+    rate = done / wall if attempt.work == "train" and done > 0 and wall > 0 else None
+    left = (study.agent_steps - reading.agent_steps) / rate if rate else None
+    share = wall * study.money.gpus_per_attempt / 3600.0 / max(1, len(attempt.cells))
+    return RunningCell(
+        str(cell),
+        attempt.name,
+        attempt.work,
+        reading.agent_steps,
+        study.agent_steps,
+        reading.phase if attempt.work == "train" else f"evaluate {','.join(attempt.conditions)}",
+        rate,
+        max(0.0, left) if left is not None else None,
+        wall,
+        share * study.money.price_per_gpu_hour,
+        attempt.liveness or "running",
+        attempt.liveness_reason or "",
+        fault=str(reading.fault) if reading.fault is not None else "",
+    )

@@ -1,0 +1,182 @@
+"""Checks chain, files, hashes and proofs of a study, and names what is broken, first things first."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dreamproof.base.errors import BrokenEvidence
+from dreamproof.base.files import Unreadable, content_hash, file_fault
+from dreamproof.base.words import count_text
+from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder
+from dreamproof.runs.reader import checkpoint_fault, read_checkpoint, read_settings
+from dreamproof.runs.resolved import NOT_STORED, read_resolved, resolved_fault
+from dreamproof.study.attempts.launch import orphaned_events
+from dreamproof.study.ledger.chain import Head, checked_rows, head_fault, read_head
+from dreamproof.study.ledger.events import Row
+from dreamproof.study.ledger.state import CellState, EvalState, StudyState
+from dreamproof.study.plan.open_study import OpenStudy
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was checked and what does not hold, in the order in which it was found."""
+
+    events: int = 0
+    train_proofs: int = 0
+    eval_proofs: int = 0
+    faults: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    """What a person should know and what breaks nothing."""
+
+
+def check_chain(opened: OpenStudy) -> tuple[int, str | None]:
+    """How many events the chain holds, and the first line that breaks it."""
+    count = 0
+    try:
+        for _ in checked_rows(opened.folder.ledger):
+            count += 1
+    except BrokenEvidence as error:
+        return count, error.seen
+    return count, None
+
+
+def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
+    """Checks everything that the ledger claims against the disk."""
+    events, broken = check_chain(opened)
+    faults = [broken] if broken is not None else []
+    head = read_head(opened.folder.ledger_head)
+    cut = head_fault(opened.folder.ledger, head) if isinstance(head, Head) and broken is None else None
+    faults += [f"{opened.folder.ledger}: {cut}"] if cut is not None else []
+    faults += [
+        f"attempt {event.attempt} lies on disk but not in the ledger: its last lines were lost or taken out"
+        for event in orphaned_events(opened.state, opened.folder)
+    ]
+    trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
+    for cell in trained:
+        fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell)
+        if fault is not None:
+            faults.append(f"{cell.cell}: {fault}")
+    evaluated = [known for known in opened.state.eval_cells.values() if known.proof is not None]
+    for known in evaluated:
+        fault = eval_fault(opened, known)
+        if fault is not None:
+            faults.append(f"{known.cell} under {known.condition}: {fault}")
+    return Inspection(
+        events, len(trained), len(evaluated), faults, [*_notes(opened, head), *identity_notes(opened.state)]
+    )
+
+
+def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
+    notes = list(opened.state.shortened)
+    if isinstance(head, Unreadable) and opened.state.event_count:
+        notes.append(f"{head}, so that lines cut off the end of the ledger would not show")
+    notes += [
+        f"{cell.cell} is quarantined: {cell.quarantined}"
+        for cell in opened.state.known_cells().values()
+        if cell.quarantined
+    ]
+    return notes
+
+
+def identity_fault(opened: OpenStudy, cell: CellState) -> str | None:
+    """Why settings and code of a proven cell are not those on record; None where they are or none are recorded."""
+    if cell.resolved_hash is None or cell.source is not None:
+        return None
+    run = opened.run(cell.cell)
+    record = read_resolved(run)
+    if record is None:
+        return f"{run.resolved.name} is gone or cannot be read; the ledger names settings {cell.resolved_hash[:12]}"
+    fault = resolved_fault(run)
+    if fault is not None:
+        return fault
+    if record.hash != cell.resolved_hash:
+        return f"{run.resolved.name} is not the one that was recorded (hash differs)"
+    return _code_fault(opened, cell)
+
+
+def _code_fault(opened: OpenStudy, cell: CellState) -> str | None:
+    """Our own trainers write the hash of their code into every checkpoint."""
+    proof, codes = cell.proof, opened.state.codes
+    if proof is None or opened.adapter(cell.cell).name != "native":
+        return None
+    record = read_checkpoint(CheckpointFolder(opened.run(cell.cell).checkpoints / proof.checkpoint))
+    if record is None or not record.code_hash or cell.code_hash is None:
+        return None
+    if first_of(codes, record.code_hash) == first_of(codes, cell.code_hash):
+        return None
+    return f"checkpoint {proof.checkpoint} was trained by other code ({record.code_hash[:12]}) than the ledger records"
+
+
+def first_of(codes: dict[str, Row], code_hash: str) -> str:
+    """The first code that this one equals but for comments and layout."""
+    seen = {code_hash}
+    while (before := codes.get(code_hash, {}).get("same_as")) is not None and before not in seen:
+        seen.add(before)
+        code_hash = before
+    return code_hash
+
+
+def identity_notes(state: StudyState) -> list[str]:
+    """Accepted changes of settings or code, and how many cells are older than their record."""
+    notes = [
+        f"changed {row['what']} accepted ({row['flag']}): {'; '.join(row['changes'][:3])}"
+        + (f"; and {len(row['changes']) - 3} more" if len(row["changes"]) > 3 else "")
+        for row in state.accepted
+    ]
+    old = [cell for cell in state.cells.values() if cell.proof and cell.attempts and cell.resolved_hash is None]
+    return notes + ([f"{count_text(len(old), 'cell')} {NOT_STORED}"] if old else [])
+
+
+def verify_run(run: RunFolder) -> list[str]:
+    """What does not hold in a run folder, from its files alone: settings, and every checkpoint."""
+    faults = [] if read_settings(run) is not None else [f"{run.settings.name} is missing or cannot be read"]
+    fault = resolved_fault(run)
+    faults += [fault] if fault is not None else []
+    found = [(folder.root.name, checkpoint_fault(folder)) for folder in run.checkpoint_folders()]
+    return faults + [f"checkpoint {name}: {fault}" for name, fault in found if fault is not None]
+
+
+def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) -> str | None:
+    """Why a cell's proof does not hold on disk; None where it does."""
+    proof = cell.proof
+    if proof is None:
+        return "no proof is on record"
+    adapter = opened.adapter(cell.cell)
+    run = opened.run(cell.cell)
+    if adapter.name != "native":
+        return _file_fault(run.root / proof.checkpoint, proof.parameter_hash, check_content)
+    folder = CheckpointFolder(run.checkpoints / proof.checkpoint)
+    if not os.path.isdir(folder.root):
+        return f"checkpoint {proof.checkpoint} is gone"
+    fault = checkpoint_fault(folder, check_content)
+    if fault is not None:
+        return f"checkpoint {proof.checkpoint}: {fault}"
+    record = read_checkpoint(folder)
+    if record is None or record.parameter_hash != proof.parameter_hash:
+        return f"checkpoint {proof.checkpoint} is not the one that was proven (hash differs)"
+    if record.agent_steps < proof.agent_steps or record.gradient_steps != proof.gradient_steps:
+        return f"checkpoint {proof.checkpoint} says other steps than the ledger"
+    return None
+
+
+def _file_fault(path: Path, expected: str, check_content: bool) -> str | None:
+    """Foreign proofs rest on file times when made; later only the bytes count, since evaluations may write beside."""
+    if not os.path.lexists(path):
+        return f"checkpoint {path.name} is gone"
+    found = content_hash(path) if check_content else file_fault(path)
+    if isinstance(found, Unreadable):
+        return f"checkpoint {found}"
+    if check_content and found != expected:
+        return f"checkpoint {path.name} is not the one that was proven (hash differs)"
+    return None
+
+
+def eval_fault(opened: OpenStudy, known: EvalState) -> str | None:
+    """Why an eval cell's proof does not hold on disk; None where it does."""
+    if known.proof is None:
+        return "no proof is on record"
+    cell: Cell = known.cell
+    found = opened.adapter(cell).prove_evaluation(
+        opened.run(cell), known.condition, known.proof.episodes, known.proof.parameter_hash
+    )
+    return found if isinstance(found, str) else None

@@ -1,0 +1,1 @@
+"""Small studies, agents and machines that tests and benchmarks share."""

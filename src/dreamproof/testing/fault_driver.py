@@ -1,0 +1,517 @@
+"""Small studies under fire: keeps a supervisor running and injects one fault at a time."""
+
+import json
+import os
+import random
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from dreamproof.base.errors import ExitCode
+from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.study.process.processes import Identity, is_alive
+
+TRAINER = Path(__file__).with_name("scripted_trainer.py")
+COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
+RUN = [*COMMAND, "run"]
+SAVE_EVERY = 5
+AGENT_STEPS = 50
+STEP_SECONDS = 0.03
+SLOTS = 6
+STUDY_SECONDS = 300.0
+QUIET_SECONDS = 0.12
+STRIKE_SECONDS = 30.0
+"""So long a scripted fault is waited for; on a busy machine a step takes its time."""
+
+# What each fault must be called; a trainer that reached its end just before it was hit is `completed`.
+EXPECTED = {
+    "kill -9 trainer": {"killed"},
+    "kill -9 shim": {"completed", "vanished"},
+    "kill -9 shim and trainer": {"vanished"},
+    "kill -9 supervisor": set[str](),
+    "kill -9 supervisor as it starts": set[str](),
+    "SIGSTOP": {"stalled"},
+    "spinning hang": {"stalled"},
+    "deaf spinning hang": {"stalled"},
+    "exception": {"bug"},
+    "not a number": {"nan"},
+    "quiet exit": {"unknown"},
+    "torn checkpoint": {"killed"},
+    "corrupted checkpoint": {"killed"},
+    "torn ledger": set[str](),
+    "lost ledger line": set[str](),
+    "edited ledger": set[str](),
+    "two supervisors": set[str](),
+    "supervisor in a second container": set[str](),
+    "SIGTERM supervisor": set[str](),
+    "Ctrl-C": {"stopped_by_user"},
+    "stop": {"stopped_by_user"},
+    "stop of a copy": set[str](),
+    "SIGHUP shim": set[str](),
+    "SIGSTOP shim": set[str](),
+    "kill -9 wrapper": {"killed"},
+    "kill -9 shim and wrapper": {"completed", "vanished"},
+    "SIGSTOP and SIGCONT": set[str](),
+    "odd checkpoint names": set[str](),
+    "heartbeat is a pipe": set[str](),
+    "heartbeat is a link loop": set[str](),
+    "heartbeat of garbage": set[str](),
+    "survived warning, then an exception": {"bug"},
+    "Rust panic": {"bug"},
+    "abort": {"crashed", "bug"},
+    "memory hog": {"host_oom"},
+    "full disk": {"disk_full"},
+}
+SCRIPTED = {
+    "spinning hang": "spin",
+    "deaf spinning hang": "deaf_spin",
+    "exception": "exception",
+    "not a number": "nan",
+    "quiet exit": "quiet_exit",
+    "survived warning, then an exception": "survived",
+    "Rust panic": "rust",
+    "abort": "abort",
+    "memory hog": "hog",
+    "full disk": "disk",
+}
+# The same deterministic cause twice stops a cell by design, so that a cell gets each of these once.
+ONCE_A_CELL = {"not a number", "quiet exit", "memory hog"}
+ONCE_A_CELL_TOGETHER = {"exception", "survived warning, then an exception", "Rust panic", "abort"}
+"""All of these may be called a bug, of which a cell may have one."""
+WRAPPED_KINDS = {"kill -9 wrapper", "kill -9 shim and wrapper"}
+SPECIAL_KINDS = {"memory hog", "full disk"}
+MAIN_KINDS = [kind for kind in EXPECTED if kind not in SPECIAL_KINDS | WRAPPED_KINDS]
+# Behind a shell the command is the shell: what hits the trainer itself is told by its shell's exit.
+WRAPPED_STUDY_KINDS = [
+    kind
+    for kind in EXPECTED
+    if kind not in SPECIAL_KINDS | set(SCRIPTED) | {"kill -9 trainer", "SIGSTOP", "SIGSTOP and SIGCONT"}
+    and "checkpoint" not in kind.replace("odd checkpoint", "")
+]
+# Hangs cost seconds of patience each; faults of the supervisor always find it, those of attempts need one that runs.
+RARE = {
+    "SIGSTOP": 0.6,
+    "spinning hang": 0.5,
+    "deaf spinning hang": 0.4,
+    "kill -9 supervisor": 0.5,
+    "kill -9 supervisor as it starts": 0.4,
+    "torn ledger": 0.4,
+    "lost ledger line": 0.4,
+    "edited ledger": 0.2,
+    "two supervisors": 0.3,
+    "supervisor in a second container": 0.2,
+    "SIGTERM supervisor": 0.4,
+    "Ctrl-C": 0.2,
+    "stop": 0.2,
+    "stop of a copy": 0.3,
+}
+ODD_BEATS = ['{"agent_steps": ' + "9" * 400 + "}", "[" * 5000, "\ud800", '{"agent_steps": NaN}', "", "null"]
+
+
+@dataclass
+class Fault:
+    """One injected fault; `attempt` is whom it hit, where it hit one."""
+
+    kind: str
+    attempt: str | None = None
+    note: str = ""
+    wrong: str | None = None
+
+
+def declare(
+    folder: Path, name: str, cells: int, memory_limit_bytes: int | None = None, is_wrapped: bool = False
+) -> Path:
+    """Writes the study file of one small study; a wrapped one starts its trainer through a shell, as many do."""
+    command = [sys.executable, str(TRAINER), "{run_dir}"]
+    train = [*command, "--step-seconds", str(STEP_SECONDS), "--save-every", str(SAVE_EVERY)]
+    study: dict[str, Any] = {
+        "name": name,
+        "question": "Does it end as declared?",
+        "metric": {"name": "return", "smallest_difference": 0.5},
+        "task": "counting",
+        "trainer": {
+            "command": ["bash", "-c", f"{shlex.join(train)}; exit $?"] if is_wrapped else train,
+            "evaluate": [*command, "--evaluate", "{condition}"],
+        },
+        "arms": {"low": {"level": 1}, "high": {"level": 2}},
+        "seeds": max(1, cells // 2),
+        "agent_steps": AGENT_STEPS,
+        "conditions": ["id"],
+        "evaluation_episodes": 3,
+        "backend": {"slots": SLOTS},
+        "retries": {
+            "transient_at_most": 60,
+            "stalled_at_most": 60,
+            "first_wait_seconds": 0.05,
+            "longest_wait_seconds": 0.2,
+            "breaker_failures": 1000,
+        },
+        "liveness": {
+            "stalled_after_seconds": 2.0,
+            "compile_stalled_after_seconds": 6.0,
+            "gap_factor": 2.0,
+            "kill_stopped_after_seconds": 2.0,
+            "kill_idle_after_seconds": 6.0,
+            "kill_silent_after_seconds": 6.0,
+        },
+    }
+    if memory_limit_bytes is not None:
+        study["backend"]["memory_limit_bytes"] = memory_limit_bytes
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(yaml.safe_dump(study))
+    return path
+
+
+class Driver:
+    """One study under fire: keeps a supervisor running, injects faults, and looks at what came of it."""
+
+    def __init__(self, file: Path, chance: random.Random) -> None:
+        self.file = file
+        self.chance = chance
+        self.faults: list[Fault] = []
+        self.hit: set[str] = set()
+        self.struck_cells: Counter[tuple[str, str]] = Counter()
+        self.damaged_cells: set[str] = set()
+        self.wrong: list[str] = []
+        self.supervisor = self.start_supervisor()
+
+    def start_supervisor(self) -> subprocess.Popen[bytes]:
+        """Runs the study in a process of its own, as a person would."""
+        words = [
+            sys.executable,
+            "-m",
+            "dreamproof.cli.main",
+            "run",
+            str(self.file),
+            "--no-check",
+            "--no-report",
+            "--plain",
+        ]
+        log = self.file.with_suffix(".log").open("ab")
+        with log:
+            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+
+    def kill_supervisor(self) -> bool:
+        """Kills it, whatever it was doing; False where it had ended by itself."""
+        if self.supervisor.poll() is not None:
+            return False
+        self.supervisor.kill()
+        self.supervisor.wait()
+        return True
+
+    def opened(self) -> OpenStudy:
+        """The study as its ledger stands."""
+        return open_study(self.file)
+
+    def targets(self, opened: OpenStudy, work: str = "train") -> list[AttemptState]:
+        """Open attempts that were not hit as yet."""
+        return [one for one in opened.state.open_attempts.values() if one.name not in self.hit and one.work == work]
+
+    def identities(self, opened: OpenStudy, attempt: AttemptState) -> tuple[Identity | None, Identity | None]:
+        """Shim and child of an attempt, as its folder names them."""
+        try:
+            value = json.loads(opened.folder.attempt(attempt.name).shim.read_bytes())
+        except (OSError, ValueError):
+            return None, None
+        return Identity.read(value.get("shim")), Identity.read(value.get("child"))
+
+    def inject(self, kind: str) -> bool:
+        """Injects one fault; False where nothing was there to be hit."""
+        fault = getattr(self, INJECTORS[kind])(kind)
+        if fault is None:
+            return False
+        self.faults.append(fault)
+        if fault.attempt is not None:
+            self.hit.add(fault.attempt)
+        return True
+
+    def _running_target(self, kind: str) -> tuple[OpenStudy, AttemptState, Identity, Identity] | None:
+        opened = self.opened()
+        for attempt in self.chance.sample(found := self.targets(opened), len(found)):
+            shim, child = self.identities(opened, attempt)
+            if kind in ONCE_A_CELL and self.struck_cells[attempt.cells[0], kind]:
+                continue
+            struck = sum(self.struck_cells[attempt.cells[0], other] for other in ONCE_A_CELL_TOGETHER)
+            if kind in ONCE_A_CELL_TOGETHER and struck:
+                continue
+            if shim is not None and child is not None and is_alive(child) and is_alive(shim):
+                return opened, attempt, shim, child
+        return None
+
+    def kill_attempt(self, kind: str) -> Fault | None:
+        found = self._running_target(kind)
+        if found is None:
+            return None
+        _, attempt, shim, child = found
+        alone = {"kill -9 trainer": [child], "kill -9 wrapper": [child], "kill -9 shim": [shim]}
+        for process in alone.get(kind, [shim, child]):
+            try:
+                os.kill(process.process_id, signal.SIGKILL)
+            except ProcessLookupError:
+                return None
+        return Fault(kind, attempt.name)
+
+    def stop_attempt(self, kind: str) -> Fault | None:
+        found = self._running_target(kind)
+        if found is None:
+            return None
+        try:
+            os.kill(found[3].process_id, signal.SIGSTOP)
+        except ProcessLookupError:
+            return None
+        return Fault(kind, found[1].name)
+
+    def signal_attempt(self, kind: str) -> Fault | None:
+        """Signals that must harm nothing: a hangup or a stop of the shim, a pause of the trainer."""
+        found = self._running_target(kind)
+        if found is None:
+            return None
+        _, attempt, shim, child = found
+        process = child if kind == "SIGSTOP and SIGCONT" else shim
+        try:
+            os.kill(process.process_id, signal.SIGHUP if kind == "SIGHUP shim" else signal.SIGSTOP)
+            if kind == "SIGSTOP and SIGCONT":
+                time.sleep(0.3)
+                os.kill(process.process_id, signal.SIGCONT)
+        except ProcessLookupError:
+            return None
+        return Fault(kind, attempt.name)
+
+    def put_odd_file(self, kind: str) -> Fault | None:
+        """Puts something into a run folder that no reader may stumble over; the next beat replaces it."""
+        found = self._running_target(kind)
+        if found is None:
+            return None
+        run = found[0].folder.runs / found[1].cells[0].replace("/", "-seed")
+        draft = run / f".odd-{len(self.faults)}"
+        if kind == "odd checkpoint names":
+            for name in ("step-latest", "step-000000000010.tmp", "step-" + "9" * 200):
+                (run / "checkpoints" / name).mkdir(parents=True, exist_ok=True)
+            return Fault(kind)
+        if kind == "heartbeat is a pipe":
+            os.mkfifo(draft)
+        elif kind == "heartbeat is a link loop":
+            draft.symlink_to("heartbeat.json")
+        else:
+            draft.write_text(self.chance.choice(ODD_BEATS), errors="surrogatepass")
+        heartbeat = run / "heartbeat.json"
+        os.replace(draft, heartbeat)
+        until = time.monotonic() + 3.0
+        while time.monotonic() < until and not (heartbeat.is_file() and not heartbeat.is_symlink()):
+            time.sleep(0.01)
+        if heartbeat.is_symlink() or not heartbeat.is_file():  # its trainer died meanwhile: a person repairs it
+            heartbeat.unlink(missing_ok=True)
+        return Fault(kind)
+
+    def stop_by_person(self, kind: str) -> Fault | None:
+        """Somebody stops the study, politely, and starts it again."""
+        if self.supervisor.poll() is not None:
+            return None
+        fault = Fault(kind)
+        if kind == "stop":
+            done = subprocess.run([*COMMAND, "stop", str(self.file)], capture_output=True, check=False)
+            if done.returncode != ExitCode.OK:
+                fault.wrong = f"stop ended with {done.returncode}: {done.stderr.decode()[:200]}"
+        else:
+            self.supervisor.send_signal(signal.SIGTERM if kind == "SIGTERM supervisor" else signal.SIGINT)
+        try:
+            self.supervisor.wait(STUDY_SECONDS)
+        except subprocess.TimeoutExpired:
+            fault.wrong = f"the supervisor did not end after '{kind}'"
+            self.kill_supervisor()
+        self.supervisor = self.start_supervisor()
+        return fault
+
+    def stop_copy(self, kind: str) -> Fault | None:
+        """A stop of a copy must end nothing here."""
+        opened = self.opened()
+        copy = self.file.parent / f"copy-{len(self.faults)}"
+        if not opened.folder.ledger.exists():
+            return None
+        subprocess.run(["cp", "-a", str(opened.folder.root), str(copy)], capture_output=True, check=False)
+        done = subprocess.run([*COMMAND, "stop", str(copy)], capture_output=True, check=False)
+        shutil.rmtree(copy, ignore_errors=True)
+        fault = Fault(kind)
+        if done.returncode not in (ExitCode.OK, ExitCode.BROKEN_EVIDENCE):
+            fault.wrong = f"stop of a copy ended with {done.returncode}: {done.stderr.decode()[:200]}"
+        return fault
+
+    def script_misfortune(self, kind: str) -> Fault | None:
+        """Tells the trainer to suffer at its next step, and waits until it does."""
+        found = self._running_target(kind)
+        if found is None:
+            return None
+        opened, attempt, _, child = found
+        run = opened.folder.runs / attempt.cells[0].replace("/", "-seed")
+        struck = run / "struck"
+        before = len(struck.read_text()) if struck.exists() else 0
+        draft = run / ".misfortune"
+        draft.write_text(json.dumps({"at": 0, "kind": SCRIPTED[kind], "times": before + 1}))
+        os.replace(draft, run / "misfortune.json")
+        until = time.monotonic() + STRIKE_SECONDS
+        while time.monotonic() < until and is_alive(child):
+            if struck.exists() and len(struck.read_text()) > before:
+                break
+            time.sleep(0.01)
+        (run / "misfortune.json").unlink(missing_ok=True)
+        hit = struck.exists() and len(struck.read_text()) > before
+        if not hit:
+            return None
+        self.struck_cells[attempt.cells[0], kind] += 1
+        if kind == "full disk":
+            time.sleep(0.5)
+            (run / "fill").unlink(missing_ok=True)
+        return Fault(kind, attempt.name)
+
+    def damage_checkpoint(self, kind: str) -> Fault | None:
+        """Harms the newest checkpoint and kills the trainer before it writes another."""
+        found = self._running_target(kind)
+        if found is None:
+            return None
+        opened, attempt, _, child = found
+        try:
+            os.kill(child.process_id, signal.SIGKILL)
+        except ProcessLookupError:
+            return None
+        run = opened.folder.runs / attempt.cells[0].replace("/", "-seed")
+        checkpoints = sorted((run / "checkpoints").glob("step-" + "[0-9]" * 12))
+        if not checkpoints or int(checkpoints[-1].name.removeprefix("step-")) >= AGENT_STEPS:
+            return Fault("kill -9 trainer", attempt.name, "no checkpoint to harm")
+        weights = checkpoints[-1] / "weights.json"
+        content = weights.read_bytes()
+        half = content[: len(content) // 2]
+        weights.write_bytes(half if kind == "torn checkpoint" else half + b"?" + content[len(half) + 1 :])
+        self.damaged_cells.add(attempt.cells[0])
+        return Fault(kind, attempt.name)
+
+    def restart_supervisor(self, kind: str) -> Fault | None:
+        if not self.kill_supervisor():
+            return None
+        self.supervisor = self.start_supervisor()
+        return Fault(kind)
+
+    def kill_starting_supervisor(self, kind: str) -> Fault | None:
+        if not self.kill_supervisor():
+            return None
+        self.supervisor = self.start_supervisor()
+        time.sleep(self.chance.uniform(0.1, 0.9))
+        killed = self.kill_supervisor()
+        self.supervisor = self.start_supervisor()
+        return Fault(kind if killed else "kill -9 supervisor")
+
+    def tear_ledger(self, kind: str) -> Fault | None:
+        """Cuts into the last line, or takes it away whole, as a crash between two disks may."""
+        ledger = self.opened().folder.ledger
+        if not ledger.exists() or not self.kill_supervisor():
+            return None
+        lines = ledger.read_bytes().splitlines(keepends=True)
+        if len(lines) > 3:
+            kept = b"".join(lines[:-1])
+            rest = lines[-1][: self.chance.randrange(1, len(lines[-1]))] if kind == "torn ledger" else b""
+            ledger.write_bytes(kept + rest)
+        self.supervisor = self.start_supervisor()
+        return Fault(kind)
+
+    def edit_ledger(self, kind: str) -> Fault | None:
+        """Changes a line in the middle: run must refuse, verify must name the line; then the copy is put back."""
+        ledger = self.opened().folder.ledger
+        if not ledger.exists() or not self.kill_supervisor():
+            return None
+        whole = ledger.read_bytes()
+        lines = whole.splitlines(keepends=True)
+        place = self.chance.randrange(len(lines))
+        lines[place] = lines[place].replace(b'"t":1', b'"t":2', 1)
+        ledger.write_bytes(b"".join(lines))
+        fault = Fault(kind)
+        for verb in ("run", "verify"):
+            done = subprocess.run([*COMMAND, verb, str(self.file)], capture_output=True, check=False)
+            named = f"line {place + 1} ".encode() in done.stderr
+            if done.returncode != ExitCode.BROKEN_EVIDENCE or not named:
+                fault.wrong = f"{verb} ended with {done.returncode}: {done.stderr.decode()[:200]}"
+        ledger.write_bytes(whole)
+        self.supervisor = self.start_supervisor()
+        return fault
+
+    def second_supervisor(self, kind: str) -> Fault | None:
+        """A second run beside the first must be refused and start nothing."""
+        if self.supervisor.poll() is not None:
+            return None
+        words = [
+            sys.executable,
+            "-m",
+            "dreamproof.cli.main",
+            "run",
+            str(self.file),
+            "--no-check",
+            "--no-report",
+            "--plain",
+        ]
+        if kind == "supervisor in a second container":
+            words = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", *words]
+        done = subprocess.run(words, capture_output=True, check=False)
+        if self.supervisor.poll() is not None or b"Operation not permitted" in done.stderr:
+            return None
+        fault = Fault(kind)
+        if done.returncode != ExitCode.BUSY:
+            fault.wrong = f"a second run ended with {done.returncode}: {done.stderr.decode()[:200]}"
+        return fault
+
+    def finish(self) -> None:
+        """Lets the study end by itself."""
+        until = time.monotonic() + STUDY_SECONDS
+        while time.monotonic() < until:
+            if self.supervisor.poll() is None:
+                time.sleep(0.1)
+            elif self.supervisor.returncode == ExitCode.OK:
+                return
+            else:
+                self.wrong.append(f"{self.file.name}: run ended with {self.supervisor.returncode}: {self.last_words()}")
+                return
+        self.kill_supervisor()
+        self.wrong.append(f"{self.file.name}: not over after {STUDY_SECONDS:g} s")
+
+    def last_words(self) -> str:
+        """The end of what the supervisors printed."""
+        return self.file.with_suffix(".log").read_text(errors="replace")[-400:]
+
+
+INJECTORS = {
+    "kill -9 trainer": "kill_attempt",
+    "kill -9 shim": "kill_attempt",
+    "kill -9 shim and trainer": "kill_attempt",
+    "kill -9 supervisor": "restart_supervisor",
+    "kill -9 supervisor as it starts": "kill_starting_supervisor",
+    "SIGSTOP": "stop_attempt",
+    "torn checkpoint": "damage_checkpoint",
+    "corrupted checkpoint": "damage_checkpoint",
+    "torn ledger": "tear_ledger",
+    "lost ledger line": "tear_ledger",
+    "edited ledger": "edit_ledger",
+    "two supervisors": "second_supervisor",
+    "supervisor in a second container": "second_supervisor",
+    "SIGTERM supervisor": "stop_by_person",
+    "Ctrl-C": "stop_by_person",
+    "stop": "stop_by_person",
+    "stop of a copy": "stop_copy",
+    "SIGHUP shim": "signal_attempt",
+    "SIGSTOP shim": "signal_attempt",
+    "SIGSTOP and SIGCONT": "signal_attempt",
+    "kill -9 wrapper": "kill_attempt",
+    "kill -9 shim and wrapper": "kill_attempt",
+    "odd checkpoint names": "put_odd_file",
+    "heartbeat is a pipe": "put_odd_file",
+    "heartbeat is a link loop": "put_odd_file",
+    "heartbeat of garbage": "put_odd_file",
+    **dict.fromkeys(SCRIPTED, "script_misfortune"),
+}
