@@ -17,6 +17,7 @@ from dreamproof.settings import cell as cell_settings
 from dreamproof.study import session
 from dreamproof.study.attempts.launch import prepare
 from dreamproof.study.backends.local import LocalBackend
+from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
 from dreamproof.study.plan.gap import Job
@@ -90,7 +91,7 @@ def test_an_accepted_change_of_code_is_recorded_and_shown(tmp_path: Path) -> Non
     assert opened.state.accepted[0]["what"] == "code" and opened.state.accepted[0]["flag"] == provenance.ACCEPT_CODE
     notes = identity_notes(opened.state)
     assert notes == ["changed code accepted (--accept-changed-code): changed train.py"]
-    assert notes[0] in make_overview(opened, 0.0).notices and verify(opened).notes == notes
+    assert notes[0] in make_overview(opened, Moment(0.0)).notices and verify(opened).notes == notes
     begin(file)  # and from here on it is the study's code
 
 
@@ -201,7 +202,7 @@ def test_a_setting_that_is_new_in_this_version_changes_no_declaration(tmp_path: 
     rows[0]["declaration_hash"] = "0" * 64  # as a version named it that did not know the setting
     opened.state = StudyState.replay(rows)
     opened.state.redeclare(opened.study)
-    assert make_overview(opened, 0.0).notices == ["attempts have no supervisor; run adopts those that live"]
+    assert make_overview(opened, Moment(0.0)).notices == []
 
 
 def test_a_finished_study_records_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
