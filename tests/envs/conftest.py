@@ -1,7 +1,7 @@
 """Compiled tasks that the tests of this folder share, so that each is compiled once."""
 
 import pytest
-from courses import Course, compiled
+from tests.envs.courses import Course, compiled
 
 from dreamproof.envs import registry
 

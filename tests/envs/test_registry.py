@@ -10,7 +10,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.envs import registry
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
-EXAMPLE = Path(__file__).parent.parent.parent / "docs" / "environments.md"
+EXAMPLE = Path(__file__).parents[2] / "docs" / "environments.md"
 
 
 def documented_file() -> str:

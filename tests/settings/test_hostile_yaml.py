@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.settings.test_study import GOOD, complaint, study_file
 
 from dreamproof.base.errors import BadInput
 from dreamproof.settings.study import read_study
-from settings.test_study import GOOD, complaint, study_file
 
 QUICK_SECONDS = 30.0
 

@@ -21,7 +21,7 @@ from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.lease import Lease, living_holder
 from dreamproof.study.process import cgroup
 from dreamproof.study.process.processes import Identity, is_alive, marked
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import TRAINER, declare
 
 PATIENCE_SECONDS = 120.0
 PATIENT = "import signal, sys, time\nprint('ready', flush=True)\n"
@@ -315,7 +315,7 @@ def on_host(name: str, boot: Path, *words: str) -> list[str]:
 
 
 def slow_study(folder: Path) -> Path:
-    trainer = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "scripted_trainer.py"), "{run_dir}"]
+    trainer = [sys.executable, str(TRAINER), "{run_dir}"]
     trainer += ["--step-seconds", "0.5", "--save-every", "5"]
     return declare(
         folder, trainer={"command": trainer}, arms={"low": {"level": 1}}, seeds=1, conditions=[], agent_steps=2000

@@ -12,7 +12,7 @@ from pathlib import Path
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study.process.processes import Identity, is_alive
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import TRAINER, declare
 
 PATIENCE_SECONDS = 120.0
 SLOW_START = (
@@ -84,7 +84,7 @@ def test_a_probe_whose_supervisor_was_killed_is_ended_before_the_next_one_starts
 
 
 def slow_study(folder: Path) -> Path:
-    trainer = [sys.executable, str(Path(__file__).parents[2] / "benchmarks" / "scripted_trainer.py"), "{run_dir}"]
+    trainer = [sys.executable, str(TRAINER), "{run_dir}"]
     trainer += ["--step-seconds", "0.2", "--save-every", "5"]
     arms = {"low": {"level": 1}}
     return declare(folder, trainer={"command": trainer}, arms=arms, seeds=1, conditions=[], agent_steps=3000)

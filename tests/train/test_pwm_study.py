@@ -13,7 +13,7 @@ from dreamproof.runs.reader import prove_training, read_evaluation
 from dreamproof.settings.study import read_study
 from dreamproof.study.plan.packs import pack_groups
 
-STUDIES = Path(__file__).parent.parent.parent / "studies"
+STUDIES = Path(__file__).parents[2] / "studies"
 
 
 def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path: Path, program_cache: Path) -> None:

@@ -13,7 +13,7 @@ from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.preflight import local
 from dreamproof.study.process import machine
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "line_trainer.py"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "line_trainer.py"
 
 STUDY = """\
 name: tiny

@@ -24,7 +24,7 @@ from dreamproof.study.supervisor import Options, Supervisor
 from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
-TRAINER = Path(__file__).parent / "slurm" / "dying_trainer.py"
+TRAINER = Path(__file__).parent / "dying_trainer.py"
 FOREVER_SECONDS = 400.0
 Act = Callable[[Supervisor], None]
 

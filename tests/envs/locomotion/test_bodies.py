@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 import pytest
 from jax import Array
-from locomotion_rides import COUNT, EPISODE_STEPS, Ride, c_steps, ride, wild_states
+from tests.envs.locomotion.rollouts import COUNT, EPISODE_STEPS, Ride, c_steps, ride, wild_states
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs import registry

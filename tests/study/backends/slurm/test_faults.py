@@ -20,7 +20,7 @@ from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.process.processes import Identity, is_alive
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
-TRAINER = Path(__file__).parent / "slurm" / "dying_trainer.py"
+TRAINER = Path(__file__).parent / "dying_trainer.py"
 PATIENCE_SECONDS = 100.0
 pytestmark = pytest.mark.xdist_group("slurm_faults")
 

@@ -67,7 +67,9 @@ def test_a_memory_hog_under_a_limit_dies_by_the_memory_controller_and_says_so(tm
 def test_without_a_memory_controller_a_hog_is_stopped_by_what_it_holds(tmp_path: Path) -> None:
     script = "import time\nroom = b'x' * 80_000_000\ntime.sleep(60)"
     attempt = prepared(tmp_path, script, memory_limit_bytes=40 << 20)
-    no_controller = "from dreamproof.study.process import cgroup, shim; cgroup.find_own_group = lambda: None; shim.main()"
+    no_controller = (
+        "from dreamproof.study.process import cgroup, shim; cgroup.find_own_group = lambda: None; shim.main()"
+    )
     subprocess.run([sys.executable, "-c", no_controller, str(attempt.root)], check=True, timeout=30)
     record = read_exit(attempt.exit)
     assert record is not None and record.asked_to_stop is not None

@@ -11,7 +11,7 @@ from dreamproof.settings.study import Study, read_study
 from dreamproof.study.plan.commands import can_micro_batch, check_material
 from dreamproof.study.plan.packs import pack_groups
 
-STUDY = Path(__file__).parent.parent.parent / "studies" / "pwm_multitask.yaml"
+STUDY = Path(__file__).parents[3] / "studies" / "pwm_multitask.yaml"
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from dreamproof.settings.study import read_study
 from dreamproof.study.diagnosis.diagnose import Cause, Evidence, diagnose
 from dreamproof.study.plan.commands import check_commands, run_settings
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "line_trainer.py"
 STEPS = 230_400
 

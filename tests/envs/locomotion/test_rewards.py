@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from locomotion_rides import motion_of, wild_states
+from tests.envs.locomotion.rollouts import motion_of, wild_states
 
 from dreamproof.envs import registry
 from dreamproof.envs.locomotion.physics import Motion

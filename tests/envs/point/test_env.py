@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from courses import COUNT, Course, compiled
+from tests.envs.courses import COUNT, Course, compiled
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs import registry
