@@ -56,7 +56,7 @@ def test_json_that_is_nonsense_gives_a_value_or_a_reason(tmp_path: Path, content
 
 
 def test_halves_of_surrogate_pairs_become_text_that_can_be_written() -> None:
-    assert parse_json('{"a\\ud800": ["\\udc00", "\\ud83d\\ude00"]}') == {"a���": ["���", "😀"]}
+    assert parse_json('{"a\\ud800": ["\\udc00", "\\ud83d\\ude00"]}') == {"a�": ["�", "😀"]}
 
 
 def test_a_file_larger_than_all_memory_is_read_in_part_only(tmp_path: Path) -> None:
