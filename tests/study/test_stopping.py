@@ -14,7 +14,7 @@ from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study.process.processes import Identity, is_alive
 from dreamproof.testing.small_study import TRAINER, declare
 
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS = 600.0
 SLOW_START = (
     "import pathlib, sys, time\nrun = pathlib.Path(sys.argv[1])\n"
     "(run / 'starts.log').open('a').write('x')\n(run.parent / f'starts-{run.name}.log').open('a').write('x')\n"
@@ -30,7 +30,9 @@ def until(holds: Callable[[], bool]) -> None:
 
 
 def cli(*words: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
+    """Starts a verb as a script does in the background: with SIGINT ignored."""
+    ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
+    command = [*ignoring, sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 

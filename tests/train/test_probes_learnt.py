@@ -28,7 +28,8 @@ AGENT: dict[str, Any] = {
         "multiplier_start": 2.0,
         "multiplier_most": 2.0,
     },
-    "planner": {"samples": 16, "proposals": 8},
+    # The planner may spend what the test allows.
+    "planner": {"samples": 16, "proposals": 8, "cost_limit": 1.0},
     "risk": {"learning_rate": 1e-2},
 }
 TRAIN = {"batch": 8, "window": 10, "updates_per_agent_step": 1.0, "prefill_agent_steps": 160}

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -143,19 +143,22 @@ def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View") -> bool:
 
 @contextmanager
 def deaf_to_hangup() -> Iterator[None]:
-    """A closed terminal or a dropped connection ends nothing; a polite kill ends this process and what it probes."""
+    """A closed terminal or a dropped connection ends nothing; SIGINT and SIGTERM end this process and its probes.
+
+    SIGINT is handled even if it was ignored at the start, as a shell script does for commands in the background.
+    """
     import signal
 
     def leave(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    terminate = signal.signal(signal.SIGTERM, leave)
+    handlers: dict[int, Any] = {signal.SIGHUP: signal.SIG_IGN, signal.SIGINT: leave, signal.SIGTERM: leave}
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        signal.signal(signal.SIGHUP, hangup)
-        signal.signal(signal.SIGTERM, terminate)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextmanager

@@ -193,9 +193,18 @@ def campaign(folder: Path, count: int, seed: int, say: Say = print) -> Result:
         file = declare(folder / f"study{number}", f"study{number}", max(4, wanted // 3), is_wrapped=is_wrapped)
         driver = run_study(file, WRAPPED_STUDY_KINDS if is_wrapped else MAIN_KINDS, wanted, chance)
         check_study(driver, result)
-        say(f"{file.stem}: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
+        say(_progress_line(driver, result))
     result.seconds = time.monotonic() - started
     return result
+
+
+def _progress_line(driver: Driver, result: Result) -> str:
+    """Counts so far; what was wrong in this study, with the order of its faults."""
+    name = driver.file.stem
+    line = f"{name}: {len(driver.faults)} faults, {len(result.faults)} in all, {len(result.faults_found)} wrong so far"
+    wrong = [fault for fault in result.faults_found if fault.startswith(f"{name}: ")]
+    order = ", ".join(fault.kind for fault in driver.faults)
+    return "\n".join([line, *wrong, *([f"order: {order}"] if wrong else [])])
 
 
 def _memory_study(folder: Path, count: int, chance: random.Random, result: Result, say: Say) -> None:
@@ -205,7 +214,7 @@ def _memory_study(folder: Path, count: int, chance: random.Random, result: Resul
     file = declare(folder / "memory", "memory", 2 * count, MEMORY_LIMIT_BYTES)
     driver = run_study(file, ["memory hog"], count, chance)
     check_study(driver, result)
-    say(f"memory: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
+    say(_progress_line(driver, result))
 
 
 def _disk_study(folder: Path, count: int, chance: random.Random, result: Result, say: Say) -> None:
@@ -216,7 +225,7 @@ def _disk_study(folder: Path, count: int, chance: random.Random, result: Result,
         file = declare(disk.folder, "disk", max(4, count))
         driver = run_study(file, ["full disk"], count, chance)
         check_study(driver, result)
-    say(f"disk: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
+    say(_progress_line(driver, result))
 
 
 def table(result: Result) -> str:

@@ -70,7 +70,8 @@ def evaluate(opened: OpenStudy, text: str, condition: str = "id") -> None:
 class QuickBackend:
     """Attempts that do their work the moment they start; those of an earlier supervisor are gone."""
 
-    def __init__(self, opened: OpenStudy) -> None:
+    def __init__(self, opened: OpenStudy, from_lost_host: bool = False) -> None:
+        del from_lost_host
         self.opened = opened
         self.done: set[str] = set()
 
