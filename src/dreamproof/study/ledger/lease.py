@@ -13,7 +13,7 @@ from dreamproof.base.locks import is_locked
 from dreamproof.study.process.processes import Identity, boot_id, is_alive
 
 DYING_SECONDS = 60.0
-"""So long a lock is waited for whose recorded holder is dead: on a busy machine its last child may take seconds to end."""
+"""Wait for a lock whose recorded holder is dead: on a busy machine its last child may take seconds to end."""
 
 
 def read_holder(path: Path) -> Identity | None:
