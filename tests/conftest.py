@@ -20,6 +20,7 @@ COMPILED = (TESTS / "nn", TESTS / "agents", TESTS / "train", TESTS / "evaluate",
 TRAINED = (
     "evaluate/test_evaluator.py",
     "evaluate/test_loading.py",
+    "evaluate/test_policy.py",
     "train/test_loop.py",
     "train/test_pack.py",
     "train/test_pack_engine.py",

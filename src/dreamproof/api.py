@@ -1,0 +1,173 @@
+"""The results of a study as pandas DataFrames, and its trained policies: `dreamproof.load("results/NAME")`."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dreamproof.base.errors import BadInput
+from dreamproof.report.analysis import Analysis, analyse
+from dreamproof.report.data import Evidence, Group
+from dreamproof.report.data import load as load_evidence
+from dreamproof.runs.layout import Cell
+from dreamproof.study.adapters import find_adapter
+from dreamproof.study.plan.open_study import open_study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from dreamproof.evaluate.policy import Policy
+
+CELL_COLUMNS = ["arm", "seed", "state", "agent_steps", "gradient_steps", "attempts", "wall_seconds", "run_folder"]
+SCORE_COLUMNS = ["arm", "seed", "condition", "checkpoint"]
+EPISODE_COLUMNS = [*SCORE_COLUMNS, "episode"]
+CURVE_COLUMNS = ["arm", "seed", "agent_steps", "metric", "value"]
+VERDICT_COLUMNS = [
+    "arm",
+    "reference",
+    "metric",
+    "condition",
+    "verdict",
+    "why",
+    "difference",
+    "low",
+    "high",
+    "p",
+    "seeds",
+    "keeps_limit",
+]
+
+
+def load(place: str | Path) -> "StudyResults":
+    """The results of the study that a folder or a study file names."""
+    return StudyResults(Path(place))
+
+
+class StudyResults:
+    """What is proven of one study at the moment it is loaded. Every table is a new pandas DataFrame."""
+
+    def __init__(self, place: Path) -> None:
+        opened = open_study(place)
+        self.folder: Path = opened.folder.root
+        self.name: str = opened.study.name
+        self.question: str = opened.study.question
+        self._declared = opened.study
+
+    def __repr__(self) -> str:
+        return f"StudyResults({self.name!r}, {self.folder})"
+
+    @property
+    def cells(self) -> "pd.DataFrame":
+        """One row per (arm, seed): state, steps, attempts, wall seconds and the run folder."""
+        rows = [
+            (
+                cell.arm,
+                cell.seed,
+                facts.state,
+                facts.agent_steps,
+                facts.gradient_steps,
+                facts.attempts,
+                facts.wall_seconds,
+                str(self._evidence.kept_run(cell).root),
+            )
+            for cell, facts in self._evidence.cells.items()
+        ]
+        return _frame(rows, CELL_COLUMNS)
+
+    @property
+    def scores(self) -> "pd.DataFrame":
+        """One row per (arm, seed, condition, checkpoint); one column per metric, the mean over episodes."""
+        rows = [
+            (group.arm, seed, group.condition, group.checkpoint, group.metric, value)
+            for group, values in self._evidence.values.items()
+            for seed, value in values.items()
+        ]
+        return _wide(rows, SCORE_COLUMNS)
+
+    @property
+    def episodes(self) -> "pd.DataFrame":
+        """One row per evaluation episode; one column per metric."""
+        rows = [
+            (group.arm, seed, group.condition, group.checkpoint, number, group.metric, float(value))
+            for group, by_seed in self._evidence.episodes.items()
+            for seed, values in by_seed.items()
+            for number, value in enumerate(values)
+        ]
+        return _wide(rows, EPISODE_COLUMNS)
+
+    @property
+    def curves(self) -> "pd.DataFrame":
+        """Everything the runs logged, in long form: one row per (arm, seed, agent_steps, metric)."""
+        return _frame(list(self._logged()), CURVE_COLUMNS)
+
+    @property
+    def verdicts(self) -> "pd.DataFrame":
+        """One row per arm other than the reference: the verdict on the declared metric, with its evidence."""
+        analysis = self._analysis
+        return _frame([self._verdict(analysis, arm) for arm in analysis.verdicts], VERDICT_COLUMNS)
+
+    def policy(self, arm: str, seed: int, checkpoint: str = "final") -> "Policy":
+        """The trained policy of one cell, `final` or `selected`; needs the extra `train`."""
+        cell = Cell(arm, seed)
+        if cell not in self._evidence.cells:
+            known = ", ".join(map(str, self._evidence.cells))
+            raise BadInput(f"{self.name} has no cell {cell}; it has {known}", f"dreamproof status {self.folder}")
+        from dreamproof.evaluate.policy import load_policy  # imports JAX, which the tables do not need
+
+        return load_policy(self._evidence.kept_run(cell), checkpoint)
+
+    @cached_property
+    def _evidence(self) -> Evidence:
+        return load_evidence(self.folder, self._declared)
+
+    @cached_property
+    def _analysis(self) -> Analysis:
+        return analyse(self._evidence)
+
+    def _logged(self) -> Iterator[tuple[Any, ...]]:
+        for cell, facts in self._evidence.cells.items():
+            run = self._evidence.kept_run(cell)
+            if not run.root.is_dir():
+                continue
+            output = self.folder / facts.output if facts.output is not None else None
+            for metric, points in find_adapter(facts.adapter).results(run, output).items():
+                last = {int(steps): float(value) for steps, value in points}  # a resumed run logs some steps again
+                yield from ((cell.arm, cell.seed, steps, metric, last[steps]) for steps in sorted(last))
+
+    def _verdict(self, analysis: Analysis, arm: str) -> tuple[Any, ...]:
+        verdict = analysis.verdicts[arm]
+        group: Group = analysis.primary(arm)
+        compared = analysis.comparisons.get(group)
+        interval = verdict.interval or (compared.interval if compared is not None else None)
+        limit = analysis.constrained.get(arm)
+        return (
+            arm,
+            analysis.evidence.study.reference,
+            group.metric,
+            group.condition,
+            verdict.kind.value,
+            verdict.why.value,
+            compared.difference if compared is not None else None,
+            interval.low if interval is not None else None,
+            interval.high if interval is not None else None,
+            verdict.p,
+            verdict.seeds,
+            limit.kept if limit is not None else None,
+        )
+
+
+def _frame(rows: list[tuple[Any, ...]], columns: list[str]) -> "pd.DataFrame":
+    try:
+        import pandas as pd
+    except ModuleNotFoundError:
+        raise BadInput("the tables need pandas, which is not installed", "pip install 'dreamproof[api]'") from None
+    return pd.DataFrame(rows, columns=columns)
+
+
+def _wide(rows: list[tuple[Any, ...]], index: list[str]) -> "pd.DataFrame":
+    """From one row per value, `(*index, metric, value)`, to one row per index with a column per metric."""
+    long = _frame(rows, [*index, "metric", "value"])
+    if long.empty:
+        return long[index]
+    table = long.pivot_table(index=index, columns="metric", values="value", sort=False, dropna=False, observed=True)
+    return table.dropna(how="all").reset_index().rename_axis(columns=None)

@@ -1,0 +1,84 @@
+"""A trained agent as a policy for any simulator: observations in, actions out."""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dreamproof.base.errors import BadInput
+from dreamproof.envs.api import Env
+from dreamproof.evaluate.loading import Loaded, load
+from dreamproof.jaxcore.types import Spec, TimeStep
+from dreamproof.runs.layout import RunFolder
+
+
+class Policy:
+    """Acts as in evaluation, without exploration noise. It remembers an episode, so `reset` begins every new one."""
+
+    def __init__(self, loaded: Loaded, seed: int = 0) -> None:
+        self._loaded = loaded
+        self._key = jax.random.key(seed)
+        self._scalars = loaded.scalars | {"latent_swaps": jnp.zeros(())}
+        self._act = eqx.filter_jit(self._decide)
+        self.reset()
+
+    @property
+    def env(self) -> Env:
+        """The environment the agent was trained on."""
+        return self._loaded.env
+
+    @property
+    def spec(self) -> Spec:
+        """Sizes and names of observations and actions."""
+        return self._loaded.env.spec
+
+    @property
+    def agent_steps(self) -> int:
+        """Agent steps of training behind the checkpoint."""
+        return self._loaded.record.agent_steps
+
+    def reset(self) -> None:
+        """Forgets the episode; the next observation is a first one."""
+        self._memory: Any = None
+        self._steps = 0
+
+    def act(self, observation: ArrayLike) -> NDArray[np.float32]:
+        """Actions in [-1, 1] for observations (O,) or (N, O); the shape must not change within an episode."""
+        seen = np.asarray(observation, np.float32)
+        if seen.ndim not in (1, 2) or seen.shape[-1] != self.spec.observation_size:
+            raise BadInput(
+                f"an observation has the shape {seen.shape}; ({self.spec.observation_size},) or "
+                f"(N, {self.spec.observation_size}) is expected",
+                "check the task: policy.spec",
+            )
+        batch = np.atleast_2d(seen)
+        if self._memory is None:
+            self._memory = self._loaded.agent.init_memory(len(batch))
+        key = jax.random.fold_in(self._key, self._steps)
+        action, self._memory = self._act(
+            self._loaded.state, self._memory, jnp.asarray(batch), jnp.asarray(self._steps == 0), key
+        )
+        self._steps += 1
+        actions = np.asarray(action, np.float32)
+        return actions[0] if seen.ndim == 1 else actions
+
+    def _decide(
+        self, state: Any, memory: Any, observation: jax.Array, is_first: jax.Array, key: jax.Array
+    ) -> tuple[Any, Any]:
+        zeros = jnp.zeros(len(observation))
+        first = jnp.full(len(observation), is_first, jnp.float32)
+        seen = TimeStep(observation, zeros, zeros, zeros, zeros, first, zeros, zeros)
+        decided = self._loaded.agent.act(state, memory, seen, key, self._scalars, explore=False)
+        return decided.action, decided.memory
+
+
+def load_policy(run: RunFolder, checkpoint: str = "final") -> Policy:
+    """The policy of a run's `final` or `selected` checkpoint; without a selected one the final one is both."""
+    if checkpoint not in ("final", "selected"):
+        raise BadInput(f"there is no checkpoint '{checkpoint}'", "use 'final' or 'selected'")
+    loaded = load(run, checkpoint) or load(run, "final")
+    assert loaded is not None
+    return Policy(loaded)

@@ -1,0 +1,84 @@
+"""The tables and policies of `dreamproof.load`."""
+
+import builtins
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import dreamproof
+from dreamproof.base.errors import BadInput
+from dreamproof.testing.made_study import Plan, make_study
+
+pd = pytest.importorskip("pandas")
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> "dreamproof.api.StudyResults":
+    return dreamproof.load(make_study(tmp_path_factory.mktemp("study"), Plan(missing=("full/4",))))
+
+
+def test_cells_have_one_row_per_arm_and_seed(results: Any) -> None:
+    cells = results.cells
+    assert len(cells) == 20 and not cells.duplicated(["arm", "seed"]).any()
+    states = cells.set_index(["arm", "seed"]).state
+    assert states["full", 4] != "proven" and states["baseline", 0] == "proven"
+
+
+def test_scores_are_the_means_of_the_episodes(results: Any) -> None:
+    keys = ["arm", "seed", "condition", "checkpoint"]
+    means = results.episodes.groupby(keys)["return"].mean()
+    scores = results.scores.set_index(keys)["return"]
+    assert len(scores) > 0 and scores.index.isin(means.index).all()
+    np.testing.assert_allclose(scores.sort_index(), means.loc[scores.index].sort_index())
+
+
+def test_curves_are_in_long_form_and_in_order(results: Any) -> None:
+    curves = results.curves
+    assert list(curves.columns) == ["arm", "seed", "agent_steps", "metric", "value"] and len(curves) > 0
+    one = curves[(curves.arm == "baseline") & (curves.seed == 0)]
+    assert all(steps.is_monotonic_increasing for _, steps in one.groupby("metric").agent_steps)
+
+
+def test_verdicts_compare_every_other_arm_with_the_reference(results: Any) -> None:
+    verdicts = results.verdicts.set_index("arm")
+    assert set(verdicts.index) == {"u_only", "cert_only", "full"} and set(verdicts.reference) == {"baseline"}
+    assert verdicts.verdict["full"] in ("better", "cannot_decide")
+    assert verdicts.low["u_only"] < verdicts.difference["u_only"] < verdicts.high["u_only"]
+
+
+def test_tables_are_the_callers_own(results: Any) -> None:
+    changed = results.cells
+    changed["arm"] = "x"
+    assert set(results.cells.arm) != {"x"}
+
+
+@pytest.mark.parametrize("place", sorted((ROOT / "gallery").glob("*/ledger.jsonl")), ids=lambda path: path.parent.name)
+def test_recorded_studies_load(place: Path) -> None:
+    loaded = dreamproof.load(place.parent)
+    assert (loaded.cells.state == "proven").any()
+    assert len(loaded.scores) and len(loaded.verdicts) == loaded.cells.arm.nunique() - 1
+
+
+def test_an_unknown_cell_and_an_unknown_place_are_refused(results: Any, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="has no cell other/7; it has baseline/0"):
+        results.policy("other", 7)
+    with pytest.raises(BadInput, match="no such study"):
+        dreamproof.load(tmp_path / "none")
+
+
+def test_without_pandas_the_error_names_the_extra(results: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    imported = builtins.__import__
+
+    def without_pandas(name: str, *more: Any, **others: Any) -> Any:
+        if name == "pandas":
+            raise ModuleNotFoundError(name)
+        return imported(name, *more, **others)
+
+    monkeypatch.delitem(sys.modules, "pandas", raising=False)
+    monkeypatch.setattr(builtins, "__import__", without_pandas)
+    with pytest.raises(BadInput, match="pandas"):
+        results.cells  # noqa: B018
