@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench faults healthy fuzz official parity clean
+.PHONY: help setup demo test lint types format bench faults healthy fuzz gallery official parity clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -42,6 +42,9 @@ healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 
 
 fuzz: setup  ## damage the files of a recorded study at random under every verb, 4,000 examples
 	$(BIN)/python -m dreamproof.testing.fuzz
+
+gallery: setup  ## write the documents of the gallery again from its records
+	$(BIN)/python -m dreamproof.testing.gallery
 
 bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks

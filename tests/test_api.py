@@ -13,7 +13,6 @@ from dreamproof.base.errors import BadInput
 from dreamproof.testing.made_study import Plan, make_study
 
 pd = pytest.importorskip("pandas")
-ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -54,13 +53,6 @@ def test_tables_are_the_callers_own(results: Any) -> None:
     changed = results.cells
     changed["arm"] = "x"
     assert set(results.cells.arm) != {"x"}
-
-
-@pytest.mark.parametrize("place", sorted((ROOT / "gallery").glob("*/ledger.jsonl")), ids=lambda path: path.parent.name)
-def test_recorded_studies_load(place: Path) -> None:
-    loaded = dreamproof.load(place.parent)
-    assert (loaded.cells.state == "proven").any()
-    assert len(loaded.scores) and len(loaded.verdicts) == loaded.cells.arm.nunique() - 1
 
 
 def test_an_unknown_cell_and_an_unknown_place_are_refused(results: Any, tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""The gallery: studies that were run on a GPU, each kept as its ledger and one compressed file of records.
+
+`python -m dreamproof.testing.gallery` writes the documents of every study again; `--add FOLDER` takes a new study in.
+"""
+
+import argparse
+import shutil
+import tempfile
+import zipfile
+from pathlib import Path
+
+from dreamproof.report import tell
+from dreamproof.report.documents.decision import decision
+from dreamproof.report.figures.draw import draw_all
+from dreamproof.report.markdown import render_markdown
+from dreamproof.report.tables import write_tables
+from dreamproof.runs.layout import StudyFolder
+
+FIGURES = ("conditions", "conditions_cost", "curves_primary", "trails")
+TABLE = "main_results.md"
+RECORDS = ("*.json", "*.jsonl", "checkpoints/*/record.json", "evaluations/*.json")
+ZIP_TIME = (1980, 1, 1, 0, 0, 0)
+"""A fixed date makes the same records the same bytes."""
+
+
+def unpack(entry: Path, target: Path) -> Path:
+    """Lays a study of the gallery out as a study folder."""
+    target.mkdir(parents=True)
+    for name in ("study.yaml", "ledger.jsonl"):
+        shutil.copy(entry / name, target / name)
+    with zipfile.ZipFile(entry / "runs.zip") as archive:
+        archive.extractall(target / "runs")
+    return target
+
+
+def pack(runs: Path, archive: Path) -> None:
+    """Compresses what documents are made from: settings, curves, checkpoint records and evaluations."""
+    found = sorted(path for run in runs.iterdir() for pattern in RECORDS for path in run.glob(pattern))
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as packed:
+        for path in found:
+            entry = zipfile.ZipInfo(path.relative_to(runs).as_posix(), ZIP_TIME)
+            packed.writestr(entry, path.read_bytes(), zipfile.ZIP_LZMA)
+
+
+def write_documents(study: Path, target: Path, with_figures: bool = True) -> list[Path]:
+    """Writes the decision, the main table and a few figures of an unpacked study."""
+    context = tell(study, "en")
+    folder, kept = StudyFolder(study), StudyFolder(target)
+    kept.reports.mkdir(parents=True, exist_ok=True)
+    write_tables(context, folder.tables)
+    if with_figures:
+        draw_all(context, folder.figures)
+        shutil.rmtree(kept.figures, ignore_errors=True)
+        kept.figures.mkdir()
+        for name in FIGURES:
+            if (folder.figures / f"{name}.png").exists():
+                shutil.copy(folder.figures / f"{name}.png", kept.figures)
+    pictures = [name for name in FIGURES if (kept.figures / f"{name}.png").exists()]
+    document = kept.reports / "decision.md"
+    document.write_text(render_markdown(decision(context, pictures), context.numbers), encoding="utf-8")
+    kept.tables.mkdir(exist_ok=True)
+    shutil.copy(folder.tables / TABLE, kept.tables)
+    return [document, kept.tables / TABLE, *kept.figures.glob("*.png")]
+
+
+def add(study: Path, entry: Path) -> None:
+    """Takes a finished study folder into the gallery, without its documents."""
+    entry.mkdir(parents=True, exist_ok=True)
+    for name in ("study.yaml", "ledger.jsonl"):
+        shutil.copy(study / name, entry / name)
+    pack(study / "runs", entry / "runs.zip")
+
+
+def main() -> None:
+    """Regenerates the documents of every study in the gallery."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("gallery", type=Path, nargs="?", default=Path("gallery"))
+    parser.add_argument("--add", type=Path, metavar="FOLDER", help="a finished study folder to take in first")
+    options = parser.parse_args()
+    if options.add is not None:
+        add(options.add, options.gallery / options.add.name)
+    for ledger in sorted(options.gallery.glob("*/ledger.jsonl")):
+        with tempfile.TemporaryDirectory() as scratch:
+            study = unpack(ledger.parent, Path(scratch) / ledger.parent.name)
+            for path in write_documents(study, ledger.parent):
+                print(path)
+
+
+if __name__ == "__main__":
+    main()
