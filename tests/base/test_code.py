@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from dreamproof.base.code import Code, compare, named_code, own_code, script_code
+from dreamproof.base.code import SourceCode, compare, named_code, own_code, script_code
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
 
@@ -26,7 +26,7 @@ def repository(folder: Path) -> Path:
     return script
 
 
-def code(script: Path, *excluded: Path) -> Code:
+def code(script: Path, *excluded: Path) -> SourceCode:
     return script_code(script, script.parent, excluded)
 
 

@@ -21,7 +21,7 @@ from dreamproof.testing.small_study import declare
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     opened = open_study(declare(tmp_path))
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         session.declare(opened, ledger)
     return opened.file
 

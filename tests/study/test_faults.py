@@ -11,7 +11,7 @@ from dreamproof.testing.small_study import declare
 
 
 def test_a_short_fault_campaign_loses_repeats_and_misnames_nothing(tmp_path: Path) -> None:
-    result = campaign(tmp_path, 20, seed=5, say=lambda text: None)
+    result = campaign(tmp_path, 20, seed=5, show=lambda text: None)
     assert result.faults_found == [], table(result)
     assert len(result.faults) >= 20
     assert len({fault.kind for fault in result.faults}) >= 6

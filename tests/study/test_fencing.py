@@ -20,7 +20,7 @@ from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sig
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.lease import Lease, living_holder
 from dreamproof.study.process import cgroup
-from dreamproof.study.process.processes import Identity, is_alive, marked
+from dreamproof.study.process.processes import ProcessIdentity, is_alive, marked
 from dreamproof.testing.small_study import TRAINER, declare
 
 PATIENCE_SECONDS = 120.0
@@ -71,19 +71,19 @@ def end_of(backend: LocalBackend, attempt: AttemptFolder) -> Sighting:
     return LocalBackend().look(attempt)
 
 
-def shim_of(attempt: AttemptFolder) -> Identity:
-    found = Identity.read((read_json(attempt.shim) or {}).get("shim"))
+def shim_of(attempt: AttemptFolder) -> ProcessIdentity:
+    found = ProcessIdentity.read((read_json(attempt.shim) or {}).get("shim"))
     assert found is not None
     return found
 
 
-def child_of(attempt: AttemptFolder) -> Identity:
-    found = Identity.read((read_json(attempt.shim) or {}).get("child"))
+def child_of(attempt: AttemptFolder) -> ProcessIdentity:
+    found = ProcessIdentity.read((read_json(attempt.shim) or {}).get("child"))
     assert found is not None
     return found
 
 
-def kill(process: Identity) -> None:
+def kill(process: ProcessIdentity) -> None:
     os.kill(process.process_id, signal.SIGKILL)
     until(lambda: not is_alive(process))
 

@@ -24,7 +24,7 @@ from dreamproof.study.ledger.events import (
 )
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.supervisor import Ending, Options
+from dreamproof.study.supervisor import Ending, SupervisorOptions
 from dreamproof.testing.small_study import declare
 
 
@@ -286,7 +286,7 @@ def finish_again(opened: OpenStudy, monkeypatch: pytest.MonkeyPatch, again: bool
     """The end of one more `run` of a complete study, as `run` has it; returns what it said."""
     words: list[str] = []
     monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
-    with session.held(opened) as ledger, session.supervising(opened, ledger, Options()) as supervisor:
+    with session.open_ledger(opened) as ledger, session.supervising(opened, ledger, SupervisorOptions()) as supervisor:
         session.finish(opened, supervisor, Ending.COMPLETE, words.append, lambda opened: [], again)
     return words
 

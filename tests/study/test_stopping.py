@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import AttemptFolder
-from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, is_alive
 from dreamproof.testing.small_study import TRAINER, declare
 
 PATIENCE_SECONDS = 120.0
@@ -45,9 +45,9 @@ def probe_of(folder: Path) -> AttemptFolder:
     return AttemptFolder(folder / "results" / "small" / "probes" / "low" / "attempt")
 
 
-def probe_process(folder: Path) -> Identity | None:
+def probe_process(folder: Path) -> ProcessIdentity | None:
     value = read_json(probe_of(folder).shim)
-    return Identity.read(value.get("child")) if isinstance(value, dict) else None
+    return ProcessIdentity.read(value.get("child")) if isinstance(value, dict) else None
 
 
 def test_a_stop_during_the_preflight_ends_the_probe_and_starts_nothing(tmp_path: Path) -> None:

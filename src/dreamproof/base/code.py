@@ -79,14 +79,14 @@ OUTPUT_FOLDERS = frozenset(
 LEDGER = "ledger.jsonl"
 STUDY_KEYS = [re.compile(rf"^{key}:".encode(), re.MULTILINE) for key in ("arms", "metric", "trainer")]
 LARGE_BYTES = 16 << 20
-MOST_FILES = 20_000
-MOST_BESIDE = 2_000
-MOST_DEPTH = 4
-MOST_PARSED_BYTES = 4 << 20
+MAX_FILES = 20_000
+MAX_SCRIPT_FILES = 2_000
+MAX_DEPTH = 4
+MAX_PARSED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Code:
+class SourceCode:
     """The files that count, each by the hash of its content, and what git says of them."""
 
     kind: str
@@ -126,7 +126,7 @@ class Code:
 
     def _syntax(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        left = MOST_PARSED_BYTES
+        left = MAX_PARSED_BYTES
         for name, place in self.places.items():
             if name.endswith(".py") and (left := left - place.stat().st_size) >= 0:
                 digest = syntax_hash(place)
@@ -184,7 +184,7 @@ def syntax_hash(path: Path) -> str | None:
         return None
 
 
-def own_code(task: str, folder: Path) -> Code:
+def own_code(task: str, folder: Path) -> SourceCode:
     """What our own trainers compute with: the compute packages, and the file of a task that is not ours.
 
     `folder` is where the trainer runs. What plans, reports or prints does not count.
@@ -202,7 +202,7 @@ def own_code(task: str, folder: Path) -> Code:
     return replace(code, commit=told, diff_hash=None, untracked_hash=None) if told else code
 
 
-def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> Code:
+def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> SourceCode:
     """The repository that holds a script (or a folder, where the script is not known); without git, files beside it."""
     start = (script.parent if script is not None else folder).resolve()
     top = git_output(start, "rev-parse", "--show-toplevel")
@@ -212,7 +212,7 @@ def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> 
     return _repository(root, [path.resolve() for path in excluded])
 
 
-def named_code(folder: Path, patterns: Iterable[str], excluded: Iterable[Path]) -> tuple[Code, list[str]]:
+def named_code(folder: Path, patterns: Iterable[str], excluded: Iterable[Path]) -> tuple[SourceCode, list[str]]:
     """The files that these paths or patterns name, seen from a folder, and the patterns that name none."""
     shut = [path.resolve() for path in excluded]
     places: dict[str, Path] = {}
@@ -234,7 +234,7 @@ def _named(folder: Path, pattern: str) -> Iterator[Path]:
         yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
 
 
-def _repository(root: Path, excluded: list[Path]) -> Code:
+def _repository(root: Path, excluded: list[Path]) -> SourceCode:
     tracked = _listed(root, "ls-files", "-z", "--cached", "--recurse-submodules")
     untracked = _listed(root, "ls-files", "-z", "--others", "--exclude-standard")
     studies = _study_folders([*tracked, *untracked])
@@ -248,13 +248,13 @@ def _repository(root: Path, excluded: list[Path]) -> Code:
     return _code("repository", root, places, root, frozenset(new))
 
 
-def _beside(folder: Path, script: Path | None, excluded: list[Path]) -> Code:
+def _beside(folder: Path, script: Path | None, excluded: list[Path]) -> SourceCode:
     """The script and the source files beside and below it, so many at most."""
     places = {} if script is None else {script.name: script}
     note = None
     for path in _walk(folder, excluded):
-        if len(places) >= MOST_BESIDE:
-            note = f"the first {MOST_BESIDE} files only; name what counts under trainer.code"
+        if len(places) >= MAX_SCRIPT_FILES:
+            note = f"the first {MAX_SCRIPT_FILES} files only; name what counts under trainer.code"
             break
         places[path.relative_to(folder).as_posix()] = path
     return _code("beside", folder, dict(sorted(places.items())), None, note=note)
@@ -266,7 +266,7 @@ def _walk(folder: Path, excluded: list[Path]) -> Iterator[Path]:
         if LEDGER in names or _inside(place, excluded):
             folders.clear()
             continue
-        deep = len(place.relative_to(folder).parts) >= MOST_DEPTH
+        deep = len(place.relative_to(folder).parts) >= MAX_DEPTH
         folders[:] = [] if deep else sorted(name for name in folders if not _is_output_folder(name))
         yield from (
             place / name
@@ -282,10 +282,10 @@ def _code(
     repository: Path | None,
     untracked: frozenset[str] = frozenset(),
     note: str | None = None,
-) -> Code:
-    if len(places) > MOST_FILES:
-        note = f"the first {MOST_FILES} files only; name what counts under trainer.code"
-        places = dict(sorted(places.items())[:MOST_FILES])
+) -> SourceCode:
+    if len(places) > MAX_FILES:
+        note = f"the first {MAX_FILES} files only; name what counts under trainer.code"
+        places = dict(sorted(places.items())[:MAX_FILES])
     hashed = {name: _content_hash(path) for name, path in places.items() if not _is_study_file(path)}
     files = {name: digest for name, digest in hashed.items() if digest is not None}
     places = {name: places[name] for name in files}
@@ -297,7 +297,7 @@ def _code(
         text = git_output(repository, "diff", "HEAD", "--", *counted) if counted else None
         diff = text_hash(text) if text else None
     new = {name: files[name] for name in sorted(untracked) if name in files}
-    return Code(kind, files, folder, commit, diff, text_hash(canonical_json(new)) if new else None, note, places)
+    return SourceCode(kind, files, folder, commit, diff, text_hash(canonical_json(new)) if new else None, note, places)
 
 
 _HASHED: dict[Path, tuple[tuple[int, int, int], str]] = {}

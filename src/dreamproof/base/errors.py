@@ -19,17 +19,17 @@ class ExitCode(IntEnum):
 
 
 class DreamproofError(Exception):
-    """Something a person can mend; `seen` says what and where, `next_command` what to try."""
+    """Something a person can mend; `seen` says what and where, `hint` what to try."""
 
     exit_code = ExitCode.UNEXPECTED
 
-    def __init__(self, seen: str, next_command: str) -> None:
+    def __init__(self, seen: str, hint: str) -> None:
         super().__init__(seen)
         self.seen = seen
-        self.next_command = next_command
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.seen}\n  next: {self.next_command}"
+        return f"{self.seen}\n  next: {self.hint}"
 
 
 class BadInput(DreamproofError):
@@ -50,7 +50,7 @@ class BrokenEvidence(DreamproofError):
     exit_code = ExitCode.BROKEN_EVIDENCE
 
 
-class PreflightFailed(DreamproofError):
+class PreflightError(DreamproofError):
     """An arm cannot do one step in its real environment."""
 
     exit_code = ExitCode.PREFLIGHT_FAILED

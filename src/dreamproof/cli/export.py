@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
 def export(

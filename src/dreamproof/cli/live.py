@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dreamproof.study.supervisor import Supervisor
 
 KEPT_LINES = 6
-MOST_ROWS = 30
+MAX_ROWS = 30
 
 
 def event_line(row: "Row") -> str | None:
@@ -69,7 +69,7 @@ class View:
         if self._live is not None:
             self._guarded(self._live.stop)
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Shows one line."""
         line = f"{time.strftime('%H:%M:%S')} {one_line(text)}"
         self._lines = [*self._lines, line][-KEPT_LINES:]
@@ -80,7 +80,7 @@ class View:
         """Shows an event."""
         line = event_line(row)
         if line is not None:
-            self.say(line)
+            self.show(line)
 
     def tick(self, supervisor: "Supervisor") -> None:
         """Redraws the table."""
@@ -101,13 +101,13 @@ class View:
         from rich.table import Table
         from rich.text import Text
 
-        from dreamproof.base.words import duration_text, money_text
+        from dreamproof.base.text import duration_text, money_text
 
         opened = supervisor.opened
         table = Table(title=Text(self._title(supervisor)), title_justify="left", box=None)
         for column in ("cell", "attempt", "agent steps", "rate", "left", "money", "state"):
             table.add_column(column)
-        for running in supervisor.running_cells()[:MOST_ROWS]:
+        for running in supervisor.running_cells()[:MAX_ROWS]:
             steps = f"{running.agent_steps:,}/{running.declared_agent_steps:,}"
             rate = running.agent_steps_per_second
             table.add_row(

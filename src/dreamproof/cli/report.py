@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamproof.base.errors import BadInput
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy

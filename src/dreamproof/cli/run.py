@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamproof.base.errors import BadInput, ExitCode
-from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument, print_text
+from dreamproof.cli.printing import ArmsOption, SeedsOption, StudyArgument, print_text
 
 if TYPE_CHECKING:
     from dreamproof.cli.live import View
     from dreamproof.study.ledger.chain import Ledger
     from dreamproof.study.plan.open_study import OpenStudy
-    from dreamproof.study.supervisor import Ending, Options, Supervisor
+    from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 
 DETACH_SECONDS = 30.0
 
@@ -75,17 +75,17 @@ def run(
 
     from dreamproof.cli.live import View
     from dreamproof.study import session
-    from dreamproof.study.supervisor import Options
+    from dreamproof.study.supervisor import SupervisorOptions
 
-    with deaf_to_hangup(), View(plain) as view, session.held(opened, from_lost_host) as ledger:
+    with ignore_sighup(), View(plain) as view, session.open_ledger(opened, from_lost_host) as ledger:
         for change in session.prepare_run(opened, ledger, accept_changes, accept_changed_code):
-            view.say(change)
+            view.show(change)
         session.settle_lost_proofs(opened, ledger, retrain_lost)
         if retry_stopped:
             session.reopen(opened, ledger, "run --retry-stopped")
         if not no_check:
-            session.preflight(opened, ledger, view.say)
-        options = Options(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
+            session.preflight(opened, ledger, view.show)
+        options = SupervisorOptions(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
         ending = _supervise(opened, ledger, options, view, _After(not no_report, until_decided, shutdown_again))
     _tell_end(opened, ending, study)
 
@@ -99,7 +99,9 @@ class _After:
     shutdown_again: bool
 
 
-def _supervise(opened: "OpenStudy", ledger: "Ledger", options: "Options", view: "View", after: _After) -> "Ending":
+def _supervise(
+    opened: "OpenStudy", ledger: "Ledger", options: "SupervisorOptions", view: "View", after: _After
+) -> "Ending":
     """Works on the gap, batch after batch where seeds may be added; reports and shutdown follow the last one."""
     from dreamproof.cli.report import write_reports
     from dreamproof.study import session
@@ -111,9 +113,9 @@ def _supervise(opened: "OpenStudy", ledger: "Ledger", options: "Options", view: 
             if after.until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
                 continue
             if supervisor.refusal is not None:
-                view.say(supervisor.refusal)
+                view.show(supervisor.refusal)
             reports = write_reports if after.reports else None
-            session.finish(opened, supervisor, ending, view.say, reports, after.shutdown_again)
+            session.finish(opened, supervisor, ending, view.show, reports, after.shutdown_again)
         return ending
 
 
@@ -133,16 +135,16 @@ def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View") -> bool:
 
     answer = next_seeds(opened.folder.root)
     if not answer.go_on:
-        view.say(f"no seeds are added: {NO_MORE_SEEDS[answer.reason]}")
+        view.show(f"no seeds are added: {NO_MORE_SEEDS[answer.reason]}")
         return False
     opened.study = opened.study.model_copy(update={"seeds": answer.seeds(opened.study.seeds)})
     session.declare(opened, ledger)
-    view.say(f"not decided: going on to {answer.seeds_per_arm} seeds an arm")
+    view.show(f"not decided: going on to {answer.seeds_per_arm} seeds an arm")
     return True
 
 
 @contextmanager
-def deaf_to_hangup() -> Iterator[None]:
+def ignore_sighup() -> Iterator[None]:
     """A closed terminal or a dropped connection ends nothing; a polite kill ends this process and what it probes."""
     import signal
 

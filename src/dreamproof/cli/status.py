@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text, table
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text, table
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
     from dreamproof.study.views.overview import Overview
 
-MOST_LISTED = 12
+MAX_LISTED = 12
 MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
 MARKS["quarantined"] = "q"
-MOST_COLUMNS = 40
-MOST_ROWS = 40
+MAX_COLUMNS = 40
+MAX_ROWS = 40
 
 
 def status(study: StudyArgument, json: JsonOption = False) -> None:
@@ -69,7 +69,7 @@ def _grid(opened: "OpenStudy", overview: "Overview") -> str:
     from dreamproof.study.views.overview import as_seen, dead_cells
 
     state, study, dead = opened.state, opened.study, dead_cells(overview.running)
-    if len(study.seeds) > MOST_COLUMNS or len(study.arms) > MOST_ROWS:
+    if len(study.seeds) > MAX_COLUMNS or len(study.arms) > MAX_ROWS:
         return ""
     width = max(2, max(len(str(seed)) for seed in study.seeds))
     name_width = max(10, *(len(arm) for arm in study.arms))
@@ -84,7 +84,7 @@ def _grid(opened: "OpenStudy", overview: "Overview") -> str:
 
 def running_table(overview: "Overview") -> str:
     """What runs: steps, rate, time left, money, state."""
-    from dreamproof.base.words import duration_text
+    from dreamproof.base.text import duration_text
 
     rows = [
         [
@@ -96,7 +96,7 @@ def running_table(overview: "Overview") -> str:
             f"{running.money:.2f}",
             running.liveness,
         ]
-        for running in overview.running[:MOST_ROWS]
+        for running in overview.running[:MAX_ROWS]
     ]
     heads = ["cell", "attempt", "agent steps", "rate", "left", "money", "state"]
     if any(running.place for running in overview.running):
@@ -122,9 +122,9 @@ def _stopped_lines(overview: "Overview") -> list[str]:
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    if len(lines) <= MOST_LISTED:
+    if len(lines) <= MAX_LISTED:
         return lines
-    return [*lines[:MOST_LISTED], f"            and {len(lines) - MOST_LISTED} more (--json names all)"]
+    return [*lines[:MAX_LISTED], f"            and {len(lines) - MAX_LISTED} more (--json names all)"]
 
 
 def _next_command(overview: "Overview", study: str) -> str:

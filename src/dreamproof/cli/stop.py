@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamproof.cli.words import StudyArgument
+from dreamproof.cli.printing import StudyArgument
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -43,11 +43,14 @@ def stop(
 def _stop_alone(opened: "OpenStudy") -> None:
     """Without a living supervisor: takes the lease and stops the attempts that live."""
     from dreamproof.study import session
-    from dreamproof.study.supervisor import Options
+    from dreamproof.study.supervisor import SupervisorOptions
 
     if not opened.state.open_attempts:
         typer.echo("nothing runs")
         return
-    with session.held(opened) as ledger, session.supervising(opened, ledger, Options(drain=True)) as supervisor:
+    with (
+        session.open_ledger(opened) as ledger,
+        session.supervising(opened, ledger, SupervisorOptions(drain=True)) as supervisor,
+    ):
         supervisor.run()
     typer.echo("stopped what an earlier supervisor had left running")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dreamproof.base.errors import BrokenEvidence, ExitCode
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json
 
 
 def verify(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamproof.base.errors import BadInput
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -16,8 +16,8 @@ def why(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")],
     json: JsonOption = False,
 ) -> None:
-    """Say what happened to a cell: every attempt, its cause of death and the lines that show it."""
-    from dreamproof.base.words import nearest_word
+    """Show what happened to a cell: every attempt, its cause of death and the lines that show it."""
+    from dreamproof.base.text import nearest_word
     from dreamproof.runs.layout import Cell
     from dreamproof.study.plan.open_study import open_study
 
@@ -97,7 +97,7 @@ def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
 
 def _job_words(attempt: dict[str, Any]) -> str:
     """What the scheduler said of an attempt's job, in one line."""
-    from dreamproof.base.words import duration_text
+    from dreamproof.base.text import duration_text
 
     place = attempt["placement"]
     words = [f"Slurm job {attempt['job']}"]
@@ -114,7 +114,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     """The story of a cell as a person reads it."""
     import time
 
-    from dreamproof.base.words import duration_text
+    from dreamproof.base.text import duration_text
 
     cell = facts["cell"]
     lines = [f"{cell}: {facts['status']}, {facts['agent_steps']:,} of {facts['declared_agent_steps']:,} agent steps"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.envs.api import Env
 from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal

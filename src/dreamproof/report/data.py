@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Fault, Unreadable
+from dreamproof.base.files import FaultKind, Unreadable
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.runs.reader import load_record, read_checkpoint, read_collapses, read_summary, selected_agent_steps
@@ -305,7 +305,7 @@ def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: 
     facts.imported = evidence.cells[facts.cell].imported
     record = load_record(evidence.kept_run(facts.cell).evaluation(facts.condition), EvaluationRecord)
     if isinstance(record, Unreadable):
-        is_gone = record.fault is Fault.ABSENT
+        is_gone = record.fault is FaultKind.ABSENT
         facts.evaluated, facts.reason = False, "the evaluation file is gone" if is_gone else str(record)
         return
     facts.layouts = record.layouts

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from dreamproof.base.files import MOST
+from dreamproof.base.files import MAX_INT
 
 CONTRACT_VERSION = 1
-Count = Annotated[int, Field(ge=0, le=MOST)]
+Count = Annotated[int, Field(ge=0, le=MAX_INT)]
 Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 LONGEST_METRIC_NAME = 200
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.files import file_hash, sync_folder, write_json
-from dreamproof.base.lines import append_rows, mend_torn_tail
+from dreamproof.base.lines import append_rows, truncate_partial_line
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.records import (
     CheckpointRecord,
@@ -29,8 +29,8 @@ class RunWriter:
         self.run = run
         self._beat = 0
         run.root.mkdir(parents=True, exist_ok=True)
-        mend_torn_tail(run.metrics)
-        mend_torn_tail(run.collapses)
+        truncate_partial_line(run.metrics)
+        truncate_partial_line(run.collapses)
 
     def beat(self, agent_steps: int, gradient_steps: int, phase: Phase, **more: Any) -> None:
         """Replaces the heartbeat after some work was done."""
@@ -93,7 +93,7 @@ class RunWriter:
         """Replaces the evaluation of one condition."""
         write_json(self.run.evaluation(record.condition), record.model_dump())
 
-    def note_collapse(self, record: CollapseRecord) -> None:
+    def record_collapse(self, record: CollapseRecord) -> None:
         """Appends a fall of the validation return; it reaches the disk at once."""
         append_rows(self.run.collapses, [record.model_dump()])
 

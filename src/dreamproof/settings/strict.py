@@ -7,8 +7,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Fault, Unreadable, encodable, read_file
-from dreamproof.base.words import nearest_word
+from dreamproof.base.files import FaultKind, Unreadable, encodable, read_file
+from dreamproof.base.text import nearest_word
 from dreamproof.settings.yaml_guard import check_yaml
 
 Model = TypeVar("Model", bound="Settings")
@@ -62,7 +62,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     """The mapping in a YAML file, and the line of every key."""
     content = read_file(path, YAML_BYTES)
     if isinstance(content, Unreadable):
-        if content.fault is Fault.ABSENT:
+        if content.fault is FaultKind.ABSENT:
             raise BadInput(f"{path}: there is no such file", "ls studies/")
         raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
     try:

@@ -14,7 +14,7 @@ from dreamproof.settings.strict import Settings, read_yaml, validate
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 MAXIMUM_SEEDS = 1_000_000
 
 
@@ -26,8 +26,8 @@ def _plain_name(name: str) -> str:
 
 def _plain_line(text: str) -> str:
     """One line of printable text: what stands in tables, file names of others and scheduler scripts."""
-    if not text.isprintable() or len(text) > MOST_CHARACTERS:
-        raise ValueError(f"{text[:40]!r} holds a line break or a control character, or is over {MOST_CHARACTERS} long")
+    if not text.isprintable() or len(text) > MAX_CHARACTERS:
+        raise ValueError(f"{text[:40]!r} holds a line break or a control character, or is over {MAX_CHARACTERS} long")
     return text
 
 
@@ -97,7 +97,7 @@ class Constraint(Settings):
     at_most: float
 
 
-class Condition(Settings):
+class StudyCondition(Settings):
     """One evaluation setting."""
 
     name: str
@@ -177,7 +177,7 @@ class Slurm(Settings):
     lease_seconds: float = Field(15.0, ge=2.0, description="how long a job works on that cannot read its lease")
 
 
-class Backend(Settings):
+class BackendSettings(Settings):
     """Where attempts run, and how many at a time."""
 
     kind: Literal["local", "slurm"] = "local"
@@ -201,7 +201,7 @@ class Backend(Settings):
         return value
 
     @property
-    def side_by_side(self) -> int:
+    def max_parallel(self) -> int:
         """Attempts that run at a time."""
         return self.slots if self.slurm is None else min(self.slots, self.slurm.array_throttle)
 
@@ -326,9 +326,9 @@ class Study(Settings):
     seeds: Annotated[list[int], BeforeValidator(_seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
     maximum_seeds: int | None = Field(None, ge=1, description="no sequential plan goes beyond this")
     agent_steps: int = Field(ge=1)
-    conditions: list[Annotated[Condition, BeforeValidator(_condition)]] = Field(default_factory=list)
+    conditions: list[Annotated[StudyCondition, BeforeValidator(_condition)]] = Field(default_factory=list)
     evaluation_episodes: int = Field(50, ge=1)
-    backend: Backend = Backend()
+    backend: BackendSettings = BackendSettings()
     pack_cells: int = Field(1, ge=1, description="cells trained by one process")
     money: Money = Money()
     retries: Retries = Retries()
@@ -381,7 +381,7 @@ class Study(Settings):
 
     @field_validator("conditions")
     @classmethod
-    def _conditions_differ(cls, conditions: list[Condition]) -> list[Condition]:
+    def _conditions_differ(cls, conditions: list[StudyCondition]) -> list[StudyCondition]:
         names = [condition.name for condition in conditions]
         for name in names:
             if names.count(name) > 1:

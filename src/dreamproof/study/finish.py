@@ -60,7 +60,7 @@ class Shutdown:
 
     opened: OpenStudy
     record: Callable[[Event], None]
-    say: Callable[[str], None]
+    show: Callable[[str], None]
     monotonic: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     others: Callable[[Path], list[str]] = other_studies
@@ -77,7 +77,7 @@ class Shutdown:
         self.record(ShutdownPlanned(reason, grace, at_end.commands[0]))
         keep = self.opened.folder.keep_running
         first = " ".join(at_end.commands[0])
-        self.say(f"{first} in {grace:g} s ({reason}); to cancel: Ctrl-C, or touch {keep}")
+        self.show(f"{first} in {grace:g} s ({reason}); to cancel: Ctrl-C, or touch {keep}")
         try:
             cancelled = self._wait(grace)
             if cancelled is None:
@@ -85,7 +85,7 @@ class Shutdown:
         except KeyboardInterrupt:
             cancelled = "Ctrl-C"
         self.record(ShutdownCancelled(cancelled))
-        self.say(f"shutdown cancelled by {cancelled}")
+        self.show(f"shutdown cancelled by {cancelled}")
         return False
 
     def _is_refused(self, faults: list[str]) -> bool:
@@ -94,7 +94,7 @@ class Shutdown:
         reasons = [*(f"broken evidence: {fault}" for fault in faults), *others]
         if reasons:
             self.record(ShutdownRefused(reasons[0]))
-            self.say(f"no shutdown: {reasons[0]}")
+            self.show(f"no shutdown: {reasons[0]}")
         return bool(reasons)
 
     def _wait(self, grace_seconds: float) -> str | None:
@@ -122,9 +122,9 @@ class Shutdown:
                 self._confirm(command, at_end.confirm_seconds, before)
                 return True
             failures.append(f"{' '.join(command)}: {failure}")
-            self.say(f"shutdown command failed: {failures[-1]}")
+            self.show(f"shutdown command failed: {failures[-1]}")
         self.record(ShutdownFailed(failures))
-        self.say(f"SHUTDOWN FAILED, this machine stays on: {'; '.join(failures)}")
+        self.show(f"SHUTDOWN FAILED, this machine stays on: {'; '.join(failures)}")
         return False
 
     def _confirm(self, command: list[str], confirm_seconds: float, before: set[str]) -> None:
@@ -134,9 +134,9 @@ class Shutdown:
             self.pause(min(SIGNS_EVERY_SECONDS, confirm_seconds))
         self.record(ShutdownDone(command, 0, sorted(seen)))
         if seen:
-            self.say(f"shutdown: {' '.join(command)} succeeded; seen: {', '.join(sorted(seen))}")
+            self.show(f"shutdown: {' '.join(command)} succeeded; seen: {', '.join(sorted(seen))}")
         else:
-            self.say(
+            self.show(
                 f"shutdown: {' '.join(command)} returned 0, but nothing shows after {confirm_seconds:g} s that this "
                 "machine stops; check that it does"
             )

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Fault, is_full, read_json, unless_full
+from dreamproof.base.files import FaultKind, is_full, read_json, unless_full
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study.attempts import launch, remedy, stalls
 from dreamproof.study.attempts.observer import Observer
@@ -43,7 +43,7 @@ from dreamproof.study.ledger.events import (
 from dreamproof.study.ledger.index import WORTH_EVENTS, write_index
 from dreamproof.study.ledger.state import AttemptState, CellState
 from dreamproof.study.money.budget import Budget
-from dreamproof.study.plan.gap import EVERYTHING, Job, Looks, Selection, find_gap, jobs
+from dreamproof.study.plan.gap import EVERYTHING, PlannedAttempt, PlanQueries, Selection, find_gap, jobs
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.plan.provenance import settle_code, trainer_code
@@ -54,7 +54,7 @@ from dreamproof.study.views.overview import RunningCell, running_cell
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
-LEAST_FREE_BYTES = 1 << 20
+MIN_FREE_BYTES = 1 << 20
 CODE_LOOK_SECONDS = 10.0
 
 
@@ -79,7 +79,7 @@ class Ending(StrEnum):
 
 
 @dataclass
-class Options:
+class SupervisorOptions:
     """How one call of `run` differs from another."""
 
     selection: Selection = EVERYTHING
@@ -108,7 +108,7 @@ class Watched:
 class Supervisor:
     """Works on the gap of one study. Whoever builds it holds the lease."""
 
-    def __init__(self, opened: OpenStudy, ledger: Ledger, backend: Backend, options: Options) -> None:
+    def __init__(self, opened: OpenStudy, ledger: Ledger, backend: Backend, options: SupervisorOptions) -> None:
         self.opened = opened
         self.state = opened.state
         self.study = opened.study
@@ -239,7 +239,7 @@ class Supervisor:
         self._wait_until = {cell: until for cell, until in self._wait_until.items() if until > now}
         gap = find_gap(self.state, self.options.selection)
         self._starved = True
-        for job in jobs(self.state, gap, Looks(self._is_ready, self._kept_steps, self._groups)):
+        for job in jobs(self.state, gap, PlanQueries(self._is_ready, self._kept_steps, self._groups)):
             self._starved = False
             with self._contained(job.cells):
                 free -= self._start_job(job)
@@ -395,7 +395,7 @@ class Supervisor:
         judgement = watched.observer.observe(self.monotonic(), watched.sighting, other_rates)
         for cell, progress in watched.observer.progress.cells.items():
             fault = progress.reading.fault
-            if fault is not None and fault.fault is Fault.BLOCKED:
+            if fault is not None and fault.fault is FaultKind.BLOCKED:
                 self._set_apart([quarantined(self.opened, cell, fault)])
         before = watched.judgement.state if watched.judgement is not None else State.RUNNING
         watched.judgement = judgement
@@ -467,7 +467,7 @@ class Supervisor:
         """An attempt that begins on a full disk can leave no evidence, so it does not begin."""
         root = self.opened.folder.root
         free_bytes = disk_free_bytes(root)
-        if free_bytes < LEAST_FREE_BYTES:
+        if free_bytes < MIN_FREE_BYTES:
             raise OSError(errno.ENOSPC, "no room to start an attempt", str(root))
 
     def _code_changed(self) -> bool:
@@ -491,7 +491,7 @@ class Supervisor:
                 self._kept[known.cell] = readiness.kept_agent_steps
         return self._kept.get(known.cell, 0)
 
-    def _start_job(self, job: Job) -> bool:
+    def _start_job(self, job: PlannedAttempt) -> bool:
         """Starts one attempt; False where the disk already proves some of the job, which is then planned again."""
         if any(cell in self._quarantine for cell in job.cells):
             return False

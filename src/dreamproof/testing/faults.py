@@ -32,7 +32,7 @@ from dreamproof.testing.fault_driver import (
 MEMORY_LIMIT_BYTES = 96 << 20
 TMPFS_BYTES = 24 << 20
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 
 @dataclass
@@ -177,14 +177,14 @@ class SmallDisk:
             subprocess.run(["umount", "-l", str(self.folder)], check=False)
 
 
-def campaign(folder: Path, count: int, seed: int, say: Say = print) -> Result:
+def campaign(folder: Path, count: int, seed: int, show: Show = print) -> Result:
     """Runs studies until `count` faults were injected, and checks each of them."""
     started = time.monotonic()
     chance = random.Random(seed)
     result = Result()
     special = max(2, count // 20)
-    _memory_study(folder, special, chance, result, say)
-    _disk_study(folder, special, chance, result, say)
+    _memory_study(folder, special, chance, result, show)
+    _disk_study(folder, special, chance, result, show)
     number = 0
     while len(result.faults) < count:
         number += 1
@@ -193,22 +193,22 @@ def campaign(folder: Path, count: int, seed: int, say: Say = print) -> Result:
         file = declare(folder / f"study{number}", f"study{number}", max(4, wanted // 3), is_wrapped=is_wrapped)
         driver = run_study(file, WRAPPED_STUDY_KINDS if is_wrapped else MAIN_KINDS, wanted, chance)
         check_study(driver, result)
-        say(f"{file.stem}: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
+        show(f"{file.stem}: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
     result.seconds = time.monotonic() - started
     return result
 
 
-def _memory_study(folder: Path, count: int, chance: random.Random, result: Result, say: Say) -> None:
+def _memory_study(folder: Path, count: int, chance: random.Random, result: Result, show: Show) -> None:
     if not memory_limits_are_possible():
         result.impossible["memory hog"] = "this user may not make a limited memory group"
         return
     file = declare(folder / "memory", "memory", 2 * count, MEMORY_LIMIT_BYTES)
     driver = run_study(file, ["memory hog"], count, chance)
     check_study(driver, result)
-    say(f"memory: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
+    show(f"memory: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
 
 
-def _disk_study(folder: Path, count: int, chance: random.Random, result: Result, say: Say) -> None:
+def _disk_study(folder: Path, count: int, chance: random.Random, result: Result, show: Show) -> None:
     with SmallDisk(folder / "disk") as disk:
         if disk.why_not:
             result.impossible["full disk"] = disk.why_not
@@ -216,7 +216,7 @@ def _disk_study(folder: Path, count: int, chance: random.Random, result: Result,
         file = declare(disk.folder, "disk", max(4, count))
         driver = run_study(file, ["full disk"], count, chance)
         check_study(driver, result)
-    say(f"disk: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
+    show(f"disk: {len(driver.faults)} faults, {len(result.faults_found)} wrong so far")
 
 
 def table(result: Result) -> str:

@@ -16,7 +16,7 @@ from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, prove_evaluation, prove_training, read_heartbeat
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.study import read_study
-from dreamproof.study.diagnosis.diagnose import Cause, Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
 from dreamproof.study.plan.commands import check_commands, run_settings
 
 ROOT = Path(__file__).parents[3]
@@ -133,7 +133,7 @@ def test_a_misspelt_setting_is_a_bad_config(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", STEPS, prize=1.0)
     done = start(EXAMPLE, str(run.root))
     record = ExitRecord(exit_code=done.returncode, wall_seconds=1.0)
-    assert diagnose(Evidence(exit=record, output_tail=done.stderr)).cause is Cause.BAD_CONFIG
+    assert diagnose(AttemptEvidence(exit=record, output_tail=done.stderr)).cause is Cause.BAD_CONFIG
 
 
 def test_a_probe_leaves_the_run_folder_as_it_was_but_for_its_record(tmp_path: Path) -> None:

@@ -146,7 +146,7 @@ def test_the_index_gives_the_same_state_as_a_replay(tmp_path: Path) -> None:
     assert state.cells == replayed.cells
     assert state.eval_cells == replayed.eval_cells
     assert state.event_count == replayed.event_count
-    assert state.tally == replayed.tally
+    assert state.totals == replayed.totals
     assert list(state.open_attempts) == list(replayed.open_attempts) == ["a3"]
 
 

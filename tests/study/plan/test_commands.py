@@ -17,7 +17,7 @@ from dreamproof.study.plan.commands import (
     environment,
     evaluate_commands,
     fill,
-    flag_words,
+    flag_arguments,
     train_commands,
     working_folder,
     write_settings,
@@ -51,7 +51,7 @@ def test_flags_name_every_merged_setting() -> None:
     declared = study(settings={"world": {"size": 8, "deep": True}, "level": 0, "sizes": [1, 2]})
     words = fill(["python", "{flags}"], declared, target())
     assert words == ["python", "--world.size", "8", "--world.deep", "true", "--level", "2", "--sizes", "1,2"]
-    assert flag_words({}) == []
+    assert flag_arguments({}) == []
 
 
 def test_braces_that_are_no_placeholders_stay() -> None:

@@ -10,7 +10,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.events import Event, Imported, TrainProven, Unproven
 from dreamproof.study.plan.gap import find_gap
-from dreamproof.study.plan.importing import ImportResult, Options, import_runs, make_pattern
+from dreamproof.study.plan.importing import ImportOptions, ImportResult, import_runs, make_pattern
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 
 STUDY = """\
@@ -149,7 +149,7 @@ def test_a_status_table_leads_to_the_runs_it_names(opened: OpenStudy, tmp_path: 
         "v2_full/1": f"its run folder {tmp_path}/runs/gone is not there; its table says 'success'",
         "v2_u_only/0": "its table says 'failed'",
     }
-    assert result.strangers == ["line 5: v2_other seed 0"]
+    assert result.unmatched == ["line 5: v2_other seed 0"]
     first = result.events[0]
     assert isinstance(first, Imported) and first.wall_seconds == 6048
 
@@ -182,7 +182,7 @@ def test_an_evaluation_table_says_nothing_about_the_checkpoint_it_came_from(open
         "v2_full/0 id": "no evaluation file; its table says 'success'",
         "v2_full/1 id": "its training is not proven; its table says 'success'",
     }
-    assert result.strangers == ["line 4: condition ood"]
+    assert result.unmatched == ["line 4: condition ood"]
 
 
 def test_an_evaluation_beside_a_proven_run_is_taken_with_it(opened: OpenStudy, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ def test_folder_names_are_read_by_a_pattern(
     assert (found and (found["arm"], found["seed"])) == expected
 
 
-def refusal(opened: OpenStudy, source: Path, options: Options | None = None) -> str:
+def refusal(opened: OpenStudy, source: Path, options: ImportOptions | None = None) -> str:
     with pytest.raises(BadInput) as caught:
         import_runs(opened, source, options)
     return str(caught.value)
@@ -227,19 +227,19 @@ def test_what_cannot_be_imported_says_why_and_what_to_try(opened: OpenStudy, tmp
     (tmp_path / "runs" / "experiment7").mkdir(parents=True)
     told = refusal(opened, tmp_path / "runs")
     assert "e.g. 'experiment7'" in told and "--pattern '*_{arm}_*_{seed}'" in told
-    assert "{seed} must stand in it once" in refusal(opened, tmp_path / "runs", Options("{arm}"))
+    assert "{seed} must stand in it once" in refusal(opened, tmp_path / "runs", ImportOptions("{arm}"))
     assert "no column says the seed" in refusal(opened, table(tmp_path / "a.tsv", [("config", "status")]))
     (tmp_path / "b.tsv").write_bytes(b"config\tseed\n\xff\xfe")
     assert "is not UTF-8 text" in refusal(opened, tmp_path / "b.tsv")
     dreamer_run(tmp_path / "good", "v2_full", 0)
-    assert "there is no adapter 'x'" in refusal(opened, tmp_path / "good", Options(adapter="x"))
+    assert "there is no adapter 'x'" in refusal(opened, tmp_path / "good", ImportOptions(adapter="x"))
 
 
 def test_seeds_that_are_not_declared_are_left_alone(opened: OpenStudy, tmp_path: Path) -> None:
     dreamer_run(tmp_path / "runs", "v2_full", 0)
     dreamer_run(tmp_path / "runs", "v2_full", 9)
     result: ImportResult = import_runs(opened, tmp_path / "runs")
-    assert len(result.strangers) == 1 and result.strangers[0].endswith("_9")
+    assert len(result.unmatched) == 1 and result.unmatched[0].endswith("_9")
 
 
 TABLES = {

@@ -57,7 +57,7 @@ def test_what_is_no_study_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_run_made_outside_is_read_where_it_lies(tmp_path: Path) -> None:
     opened = declared(tmp_path)
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         proof = TrainProven("low/0", 20, 9, "a" * 64, "model.pt")
         session.record(opened, ledger, Imported("low/0", "../../old/run", "jsonl"), proof)
     assert opened.run(Cell("low", 0)).root == tmp_path / "old" / "run"

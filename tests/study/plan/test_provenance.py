@@ -20,9 +20,8 @@ from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
-from dreamproof.study.plan.gap import Job
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.study.views.overview import make_overview
 from dreamproof.study.views.verify import first_of, identity_fault, identity_notes, verify, verify_run
 from dreamproof.testing.small_study import TRAINER, declare, small_study
@@ -47,10 +46,10 @@ def foreign(folder: Path) -> Path:
 def begin(file: Path, **flags: bool) -> tuple[OpenStudy, list[str]]:
     """Prepares a run, and records the start of one cell with something kept."""
     opened = open_study(file)
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         said = session.prepare_run(opened, ledger, flags.get("settings", False), flags.get("code", False))
         name = opened.folder.attempt_name(len(opened.state.attempts) + 1)
-        _, event = prepare(opened, Job("train", [CELL], [], {str(CELL): 5}), name, 1.0)
+        _, event = prepare(opened, PlannedAttempt("train", [CELL], [], {str(CELL): 5}), name, 1.0)
         session.record(opened, ledger, event)
     return open_study(file), said
 
@@ -77,7 +76,7 @@ def test_other_code_is_refused_with_the_files_and_the_next_command(tmp_path: Pat
     with pytest.raises(BadInput, match="1 cell of this study were trained by other code") as refused:
         begin(file)
     assert "changed train.py\n    added more.py" in refused.value.seen
-    assert "trainer.code" in refused.value.next_command and provenance.ACCEPT_CODE in refused.value.next_command
+    assert "trainer.code" in refused.value.hint and provenance.ACCEPT_CODE in refused.value.hint
     assert len(open_study(file).state.attempts) == 1
 
 
@@ -259,9 +258,9 @@ def test_code_that_changes_while_a_study_runs_starts_nothing_more(tmp_path: Path
     file = foreign(tmp_path)
     begin(file)
     opened = open_study(file)
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         session.prepare_run(opened, ledger, False)
-        supervisor = Supervisor(opened, ledger, LocalBackend(), Options())
+        supervisor = Supervisor(opened, ledger, LocalBackend(), SupervisorOptions())
         supervisor._next_code_look = 0.0
         edit(tmp_path / "train.py")
         supervisor.start()

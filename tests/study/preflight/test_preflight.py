@@ -51,7 +51,7 @@ def script(folder: Path, text: str) -> Path:
 def test_the_example_passes_and_what_it_showed_is_kept(tmp_path: Path) -> None:
     opened = study(tmp_path)
     said: list[str] = []
-    result = local.check_arms(opened, say=said.append)
+    result = local.check_arms(opened, show=said.append)
     assert result.passed and [check.arm for check in result.arms] == ["a", "b"]
     assert all(line.endswith("(build, train, save, restore, evaluate)") for line in said)
     kept = json.loads(opened.folder.preflight.read_text())

@@ -11,7 +11,7 @@ import pytest
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import write_json
 from dreamproof.cli.live import View
-from dreamproof.cli.words import print_json, print_text
+from dreamproof.cli.printing import print_json, print_text
 from dreamproof.runs.layout import CheckpointFolder, StudyFolder
 from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.settings.study import Slurm
@@ -141,6 +141,6 @@ def test_what_a_ledger_holds_is_printed_without_control_characters(capsys: pytes
     evil = "\x9b31m\u202eabc\x1b[2J"
     print_json({"evidence": evil})
     print_text(f"    | {evil}\n")
-    View(plain=True).say(evil)
+    View(plain=True).show(evil)
     printed = capsys.readouterr().out
     assert printed.replace("\n", "").isprintable() and printed.count("abc") == 3

@@ -32,7 +32,7 @@ def proven(tmp_path: Path) -> OpenStudy:
     final = {**kept, "episodes": {"return": [1.0, 2.0, 3.0]}}
     record = {"condition": "id", "kind": "proxy", "task": "counting", "checkpoints": {"final": final}}
     writer.write_evaluation(EvaluationRecord.model_validate(record))
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         session.declare(opened, ledger)
         trained = prove_training(opened, CELL, None, None)
         assert not isinstance(trained, str)

@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from dreamproof.base.files import MOST, Fault, Unreadable, content_hash, list_folder
+from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, content_hash, list_folder
 from dreamproof.base.safe_text import printable
-from dreamproof.base.words import duration_text
+from dreamproof.base.text import duration_text
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, load_heartbeat, prove_evaluation
 
 Series = dict[str, list[tuple[int, float]]]
 
 # A checkpoint counts as the final one if it was written in this last part of the run.
-LEAST_FRACTION = 0.98
+MIN_FRACTION = 0.98
 LAST_SECONDS = 60.0
 WEIGHTS = (".ckpt", ".pt", ".pth", ".npz", ".safetensors", ".msgpack", ".pkl", ".h5", ".eqx", ".zip")
 NOT_WEIGHTS = ("replay", "eval_replay", "episodes", "evaluations", "buffer")
-DEEPEST = 3
+MAX_DEPTH = 3
 
 
 @dataclass(frozen=True)
@@ -107,7 +107,7 @@ class FolderAdapter:
 
 def worth_naming(fault: Unreadable) -> Unreadable | None:
     """A fault that a person should know of; a file that is not there yet is none."""
-    return None if fault.fault is Fault.ABSENT else fault
+    return None if fault.fault is FaultKind.ABSENT else fault
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -158,7 +158,7 @@ def newest_weights(root: Path) -> WeightsFile | None:
     """The newest file in a run folder whose name is a checkpoint's."""
     found = [
         WeightsFile(path, size_of(path), modified(path) or 0.0)
-        for entry in _files(root, DEEPEST)
+        for entry in _files(root, MAX_DEPTH)
         if entry.name.endswith(WEIGHTS) and size_of(path := Path(entry.path)) > 0
     ]
     return max(found, key=lambda weights: weights.modified_unix_seconds, default=None)
@@ -190,7 +190,7 @@ def written_at_end(weights: WeightsFile, started: float, ended: float) -> str | 
     if ended - written <= LAST_SECONDS * min(1.0, max(0.0, whole) / 600) or whole <= 0:
         return None
     fraction = max(0.0, (written - started) / whole)
-    if fraction >= LEAST_FRACTION:
+    if fraction >= MIN_FRACTION:
         return None
     name, before = printable(weights.path.name), duration_text(ended - written)
     return f"{name} was written at {fraction:.0%} of the run, {before} before its end: not the final one"
@@ -220,7 +220,7 @@ def step_count(value: object) -> int | None:
     """A number of a log as a count of steps; None where it is none: a text, NaN, infinite, negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return int(value) if 0 <= value <= MOST else None
+    return int(value) if 0 <= value <= MAX_INT else None
 
 
 def not_finite(values: dict[str, float]) -> str | None:

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Fault, Unreadable, list_folder, read_json, write_json
+from dreamproof.base.files import FaultKind, Unreadable, list_folder, read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
 from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
@@ -27,7 +27,7 @@ from dreamproof.study.plan.commands import (
     working_folder,
     write_settings,
 )
-from dreamproof.study.plan.gap import Job
+from dreamproof.study.plan.gap import PlannedAttempt
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.provenance import identify
 from dreamproof.study.process.gpus import VISIBLE
@@ -62,7 +62,7 @@ def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
     events: list[Event] = []
     while (found := faulty_newest(opened, cell)) is not None:
         checkpoint, fault = found
-        if fault.fault is Fault.BLOCKED:  # a disk that fails now proves nothing about what was saved
+        if fault.fault is FaultKind.BLOCKED:  # a disk that fails now proves nothing about what was saved
             raise CellUnreadable(fault)
         aside = _free_name(checkpoint.aside)
         checkpoint.root.rename(aside)
@@ -87,7 +87,7 @@ def _free_name(path: Path) -> Path:
     return found
 
 
-def ready_evaluations(opened: OpenStudy, job: Job) -> list[Event]:
+def ready_evaluations(opened: OpenStudy, job: PlannedAttempt) -> list[Event]:
     """Proofs of a job's eval cells that already stand."""
     for cell in job.cells:
         require_readable(opened, cell)
@@ -108,7 +108,9 @@ def next_attempt_name(state: StudyState, folder: StudyFolder) -> str:
     return folder.attempt_name(last + 1)
 
 
-def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -> tuple[AttemptFolder, AttemptStarted]:
+def prepare(
+    opened: OpenStudy, job: PlannedAttempt, name: str, stop_grace_seconds: float
+) -> tuple[AttemptFolder, AttemptStarted]:
     """Writes settings and order of an attempt; after this only its event and its start are missing."""
     study = opened.study
     identity = opened.identity = opened.identity or identify(opened)
@@ -133,7 +135,7 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
         name,
         commands,
         environment(study, targets, _taken_gpus(opened)) | {ATTEMPT_VARIABLE: new_token(name)},
-        str(working_folder(study, opened.beside)),
+        str(working_folder(study, opened.base_folder)),
         event.row(),
         study.backend.memory_limit_bytes,
         stop_grace_seconds,

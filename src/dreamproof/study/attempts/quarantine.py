@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.base.files import Fault, Unreadable, is_full
+from dreamproof.base.files import FaultKind, Unreadable, is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import run_fault
@@ -44,7 +44,7 @@ def lost_proof(opened: OpenStudy, cell: Cell) -> Unreadable | None:
         return None
     run = opened.run(cell)
     place = (run.checkpoints if opened.adapter(cell).name == "native" else run.root) / proof.checkpoint
-    return None if os.path.lexists(place) else Unreadable(place, "is gone", Fault.ABSENT)
+    return None if os.path.lexists(place) else Unreadable(place, "is gone", FaultKind.ABSENT)
 
 
 def require_readable(opened: OpenStudy, cell: Cell) -> None:

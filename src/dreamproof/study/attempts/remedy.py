@@ -1,12 +1,12 @@
 """What is done about a death: resume, halve, or stop the cell and say so. Pure: returns events, touches nothing."""
 
-from dreamproof.base.words import bytes_text
+from dreamproof.base.text import bytes_text
 from dreamproof.settings.study import Retries, Study, memory_bytes
 from dreamproof.study.ledger.events import BreakerTripped, CellStopped, Event, Remedy
 from dreamproof.study.ledger.state import AttemptState, CellState, StudyState
 from dreamproof.study.plan.commands import can_micro_batch
 
-MOST_MICRO_BATCHES = 64
+MAX_MICRO_BATCHES = 64
 NO_DEATH = ("completed", "stopped_by_user")
 
 
@@ -94,7 +94,7 @@ def _halve(state: StudyState, study: Study, attempt: AttemptState) -> Remedy | N
         reason = f"{attempt.name} ran out of device memory with {size} cells in its pack"
         return Remedy(cells, "halve_pack", reason, attempt.name, 0.0, pack_cells=size // 2)
     count = attempt.micro_batches * 2
-    if not can_micro_batch(study) or count > MOST_MICRO_BATCHES:
+    if not can_micro_batch(study) or count > MAX_MICRO_BATCHES:
         return None
     reason = (
         f"{attempt.name} ran out of device memory; batches are cut into {count} micro-batches, "

@@ -20,7 +20,7 @@ from dreamproof.runs.reader import (
 from dreamproof.runs.records import FrozenRecord
 from dreamproof.study.adapters.api import Adapter, modified
 from dreamproof.study.backends.api import Sighting
-from dreamproof.study.diagnosis.diagnose import Cause, Diagnosis, Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, Diagnosis, diagnose
 from dreamproof.study.diagnosis.memory_trend import read_trend
 from dreamproof.study.ledger.clock import Life, read_moment
 from dreamproof.study.ledger.events import AttemptEnded, EvalProven, Event, ReplicaFrozen, TrainProven
@@ -105,7 +105,7 @@ def _diagnose(
     run = opened.run(Cell.parse(attempt.cells[0]))
     stop = read_json(folder.stop)
     return diagnose(
-        Evidence(
+        AttemptEvidence(
             exit=sighting.exit,
             output_tail=output,
             proven=not findings.unproven,

@@ -34,7 +34,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Placement:
+class JobPlacement:
     """Where a scheduler put an attempt, and for how long."""
 
     job: str
@@ -71,7 +71,7 @@ class Sighting:
     process_id: int | None = None
     machine_restarted: bool = False
     never_began: bool = False
-    placement: Placement | None = None
+    placement: JobPlacement | None = None
     successor: str | None = None
     """The attempt that goes on in the same place, already ordered."""
     facts: dict[str, Any] = field(default_factory=dict)

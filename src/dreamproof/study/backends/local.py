@@ -23,8 +23,8 @@ from dreamproof.study.diagnosis.liveness import Activity
 from dreamproof.study.process import cgroup, machine
 from dreamproof.study.process.gpus import VISIBLE
 from dreamproof.study.process.processes import (
-    Identity,
     ProcessFacts,
+    ProcessIdentity,
     boot_id,
     cpu_and_io,
     family,
@@ -48,16 +48,16 @@ class _Known:
     """What this process remembers of one attempt."""
 
     first_seen: float
-    shim: Identity | None = None
-    child: Identity | None = None
+    shim: ProcessIdentity | None = None
+    child: ProcessIdentity | None = None
     popen: subprocess.Popen[bytes] | None = None
     kill_at: float | None = None
-    heard: Identity | None = None
+    heard: ProcessIdentity | None = None
     pidfd: int | None = None
     void: bool = False
     place: int | None = None
     shim_stopped_since: float | None = None
-    left: list[Identity] = field(default_factory=list)
+    left: list[ProcessIdentity] = field(default_factory=list)
     """Processes that outlive both the shim and the command."""
 
 
@@ -110,7 +110,7 @@ class LocalBackend:
             return Sighting(Presence.RUNNING)
         return _running(known.child, child)
 
-    def _look_elsewhere(self, folder: AttemptFolder, known: _Known, shim: Identity) -> Sighting:
+    def _look_elsewhere(self, folder: AttemptFolder, known: _Known, shim: ProcessIdentity) -> Sighting:
         """An attempt of another boot, machine or container: over where that is certain, running as long as it may."""
         same_boot = shim.boot_id == self._boot
         another_machine = not same_boot and shim.host not in ("", socket.gethostname())
@@ -124,7 +124,7 @@ class LocalBackend:
 
     def _look_at_leftovers(self, folder: AttemptFolder, known: _Known) -> Sighting:
         """Shim and command are gone; a wrapper may have left the trainer itself, which still works on the cell."""
-        known.left = [one for pid in self._marked(folder) if (one := Identity.of(pid)) is not None]
+        known.left = [one for pid in self._marked(folder) if (one := ProcessIdentity.of(pid)) is not None]
         for process in known.left:
             facts = self._facts(process)
             if facts is not None:
@@ -234,7 +234,7 @@ class LocalBackend:
             self._stop_listening(known)
         self._known.clear()
 
-    def _facts(self, process: Identity | None) -> ProcessFacts | None:
+    def _facts(self, process: ProcessIdentity | None) -> ProcessFacts | None:
         return None if process is None else process_facts(process, self._boot)
 
     def _remember(self, folder: AttemptFolder) -> _Known:
@@ -250,11 +250,11 @@ class LocalBackend:
         value = read_json(folder.shim)
         if isinstance(value, dict):
             known.void = "void" in value
-            known.shim = Identity.read(value.get("shim"))
-            known.child = Identity.read(value.get("child"))
+            known.shim = ProcessIdentity.read(value.get("shim"))
+            known.child = ProcessIdentity.read(value.get("child"))
             known.place = value["place"] if isinstance(value.get("place"), int) else None
 
-    def _listen(self, known: _Known, process: Identity | None) -> None:
+    def _listen(self, known: _Known, process: ProcessIdentity | None) -> None:
         if process is None or known.heard == process:
             return
         self._stop_listening(known)
@@ -288,7 +288,7 @@ def is_gone(folder: AttemptFolder) -> bool:
         return True  # a copy: whatever lives belongs to the original
     if is_held(folder):
         return False
-    return not any(is_alive(Identity.read(value.get(who))) for who in ("shim", "child"))
+    return not any(is_alive(ProcessIdentity.read(value.get(who))) for who in ("shim", "child"))
 
 
 def is_held(folder: AttemptFolder) -> bool:
@@ -313,7 +313,7 @@ def _order(folder: AttemptFolder) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _running(process: Identity, facts: ProcessFacts) -> Sighting:
+def _running(process: ProcessIdentity, facts: ProcessFacts) -> Sighting:
     return Sighting(
         Presence.RUNNING,
         process_state=facts.state,

@@ -5,7 +5,7 @@ import re
 import signal
 from dataclasses import dataclass, field
 
-from dreamproof.base.words import bytes_text
+from dreamproof.base.text import bytes_text
 from dreamproof.runs.records import ExitRecord, FrozenRecord, Heartbeat
 from dreamproof.study.diagnosis.log_lines import Log, quote, read_log, significant
 from dreamproof.study.diagnosis.log_rules import (
@@ -17,7 +17,7 @@ from dreamproof.study.diagnosis.log_rules import (
     read_system_line,
 )
 
-__all__ = ["Cause", "Diagnosis", "Evidence", "SlurmEvidence", "TRANSIENT", "diagnose", "is_transient"]
+__all__ = ["Cause", "Diagnosis", "AttemptEvidence", "SlurmEvidence", "TRANSIENT", "diagnose", "is_transient"]
 
 # Starting again from the last checkpoint may well succeed: what ended the attempt lay outside the program.
 TRANSIENT = frozenset(
@@ -85,7 +85,7 @@ class SlurmEvidence:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class AttemptEvidence:
     """Everything known about the end of one attempt; what is not known keeps its default."""
 
     exit: ExitRecord | None = None
@@ -118,7 +118,7 @@ def is_transient(cause: Cause) -> bool:
     return cause in TRANSIENT
 
 
-def diagnose(evidence: Evidence) -> Diagnosis:
+def diagnose(evidence: AttemptEvidence) -> Diagnosis:
     """The cause of an attempt's end, by the strongest evidence there is."""
     log = read_log(evidence.output_tail)
     finding = _find(evidence, log)
@@ -134,7 +134,7 @@ def _telling(finding: Finding, log: Log) -> str:
     return quote(log.printed[-1]) if log.printed else finding.quotes[0]
 
 
-def _find(evidence: Evidence, log: Log) -> Finding:
+def _find(evidence: AttemptEvidence, log: Log) -> Finding:
     if evidence.proven:
         return _completed(evidence)
     told = _exit_told(evidence)
@@ -153,7 +153,7 @@ def _find(evidence: Evidence, log: Log) -> Finding:
     return _find_after_signal(evidence, log, number)
 
 
-def _completed(evidence: Evidence) -> Finding:
+def _completed(evidence: AttemptEvidence) -> Finding:
     quotes = ["the proof of every cell is there"]
     if evidence.exit is None and evidence.slurm is None:
         quotes.append("how the process ended was not recorded")
@@ -162,7 +162,7 @@ def _completed(evidence: Evidence) -> Finding:
     return Finding(Cause.COMPLETED, quotes)
 
 
-def _exit_told(evidence: Evidence) -> tuple[int, int | None] | None:
+def _exit_told(evidence: AttemptEvidence) -> tuple[int, int | None] | None:
     """(exit code, signal) of the process, from its parent or else from the scheduler; a shell's 128 + n is signal n."""
     record = evidence.exit
     if record is not None:
@@ -186,14 +186,14 @@ def _slurm_code(text: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def _where_it_stood(evidence: Evidence) -> list[str]:
+def _where_it_stood(evidence: AttemptEvidence) -> list[str]:
     beat = evidence.heartbeat
     if beat is None or evidence.proven:
         return []
     return [f"last heartbeat: {beat.agent_steps:,} agent steps, {beat.gradient_steps:,} updates, phase {beat.phase}"]
 
 
-def _exit_words(evidence: Evidence, code: int, number: int | None) -> str:
+def _exit_words(evidence: AttemptEvidence, code: int, number: int | None) -> str:
     after = f" after {evidence.exit.wall_seconds:.1f} s" if evidence.exit is not None else " (said by Slurm)"
     if number is None:
         return f"exit code {code}{after}"
@@ -208,18 +208,18 @@ def _signal_name(number: int) -> str:
         return "unnamed"
 
 
-def _memory_kills(evidence: Evidence) -> int:
+def _memory_kills(evidence: AttemptEvidence) -> int:
     if evidence.exit is None or evidence.exit.oom_kills is None:
         return 0
     return max(0, evidence.exit.oom_kills - evidence.others_killed_for_memory)
 
 
-def _memory_words(evidence: Evidence) -> str:
+def _memory_words(evidence: AttemptEvidence) -> str:
     count = _memory_kills(evidence)
     return f"the memory controller killed {count} process{'es' if count > 1 else ''} (oom_kill counter rose by {count})"
 
 
-def _memory_finding(evidence: Evidence, log: Log) -> Finding | None:
+def _memory_finding(evidence: AttemptEvidence, log: Log) -> Finding | None:
     """Host memory as proven by counter, kernel, scheduler state or scheduler line; None where nothing proves it."""
     quotes = []
     if _memory_kills(evidence) > 0:
@@ -247,7 +247,7 @@ def _slurm_memory(slurm: SlurmEvidence | None) -> list[str]:
     return quotes
 
 
-def _peak_words(evidence: Evidence) -> list[str]:
+def _peak_words(evidence: AttemptEvidence) -> list[str]:
     peak = evidence.exit.peak_bytes if evidence.exit is not None else None
     limit = evidence.memory_limit_bytes
     if peak is None:
@@ -260,7 +260,7 @@ def _state(words: str) -> str:
     return words.split()[0].rstrip("+") if words.split() else ""
 
 
-def _slurm_finding(evidence: Evidence) -> Finding | None:
+def _slurm_finding(evidence: AttemptEvidence) -> Finding | None:
     """States of the scheduler that name a cause by themselves."""
     slurm = evidence.slurm
     if slurm is None:
@@ -289,7 +289,7 @@ def _slurm_finding(evidence: Evidence) -> Finding | None:
     return Finding(cause, [said]) if cause is not None else None
 
 
-def _asked(evidence: Evidence, log: Log) -> Finding | None:
+def _asked(evidence: AttemptEvidence, log: Log) -> Finding | None:
     reason = evidence.asked_to_stop
     if reason is None and evidence.exit is not None:
         reason = evidence.exit.asked_to_stop
@@ -323,7 +323,7 @@ def _spawn_failure(error: str) -> Finding:
     return Finding(cause, [f"the command could not be started: {quote(error)}"])
 
 
-def _frozen(evidence: Evidence) -> Finding | None:
+def _frozen(evidence: AttemptEvidence) -> Finding | None:
     if evidence.frozen is None:
         return None
     where = f"{evidence.frozen.agent_steps:,} agent steps, {evidence.frozen.gradient_steps:,} updates"
@@ -334,7 +334,7 @@ def _with_exit(finding: Finding, words: str) -> Finding:
     return Finding(finding.cause, [words, *finding.quotes])
 
 
-def _find_without_exit(evidence: Evidence, log: Log) -> Finding:
+def _find_without_exit(evidence: AttemptEvidence, log: Log) -> Finding:
     if evidence.machine_restarted:
         return Finding(Cause.NODE_LOST, ["the machine was restarted (its boot id changed); no exit was recorded"])
     gone = "the process is gone and nobody recorded how it ended"
@@ -351,7 +351,7 @@ def _find_without_exit(evidence: Evidence, log: Log) -> Finding:
     return Finding(Cause.VANISHED, [gone, *([*told.quotes] if told is not None else [])])
 
 
-def _find_after_exit_zero(evidence: Evidence, log: Log) -> Finding:
+def _find_after_exit_zero(evidence: AttemptEvidence, log: Log) -> Finding:
     words = _exit_words(evidence, 0, None)
     strong = _frozen(evidence) or _memory_finding(evidence, log) or _slurm_finding(evidence)
     if strong is not None:
@@ -369,7 +369,7 @@ def _find_after_exit_zero(evidence: Evidence, log: Log) -> Finding:
     return Finding(Cause.UNKNOWN, [words, missing])
 
 
-def _find_after_exit_code(evidence: Evidence, log: Log, code: int) -> Finding:
+def _find_after_exit_code(evidence: AttemptEvidence, log: Log, code: int) -> Finding:
     words = _exit_words(evidence, code, None)
     told = read_exception(log)
     if told is not None and told.cause in SPECIFIC:
@@ -388,7 +388,7 @@ def _find_after_exit_code(evidence: Evidence, log: Log, code: int) -> Finding:
     return Finding(Cause.UNKNOWN, [words, "no traceback and no fatal line in its output"])
 
 
-def _find_after_signal(evidence: Evidence, log: Log, number: int) -> Finding:
+def _find_after_signal(evidence: AttemptEvidence, log: Log, number: int) -> Finding:
     code = evidence.exit.exit_code if evidence.exit is not None and evidence.exit.signal is None else 0
     words = _exit_words(evidence, code or 0, number)
     asked = _asked(evidence, log)
@@ -409,7 +409,7 @@ def _find_after_signal(evidence: Evidence, log: Log, number: int) -> Finding:
     return Finding(Cause.KILLED, [words, *_killed_words(evidence, number)])
 
 
-def _fault(evidence: Evidence, log: Log, number: int) -> Finding:
+def _fault(evidence: AttemptEvidence, log: Log, number: int) -> Finding:
     """A fault inside the program; memory or disk may stand behind an abort or a bus error."""
     told = read_exception(log) or read_fatal_line(log)
     if told is not None:
@@ -420,7 +420,7 @@ def _fault(evidence: Evidence, log: Log, number: int) -> Finding:
     return Finding(Cause.BUG, [])
 
 
-def _killed_words(evidence: Evidence, number: int) -> list[str]:
+def _killed_words(evidence: AttemptEvidence, number: int) -> list[str]:
     """What can be said where no evidence names the sender; nearness to a limit is a hint, not a proof."""
     words = ["sender unknown"]
     record = evidence.exit

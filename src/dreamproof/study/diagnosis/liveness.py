@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dreamproof.base.words import duration_text
+from dreamproof.base.text import duration_text
 from dreamproof.settings.study import Liveness
 
 SLOW_BELOW = 0.5
-LEAST_WINDOWS = 3
+MIN_WINDOWS = 3
 KEPT_WINDOWS = 64
 RATE_WINDOW_SECONDS = 60.0
 BUSY_CPU = 0.5
@@ -114,7 +114,7 @@ class _Rate:
 
     @property
     def usual(self) -> float | None:
-        return statistics.median(self.past) if len(self.past) >= LEAST_WINDOWS else None
+        return statistics.median(self.past) if len(self.past) >= MIN_WINDOWS else None
 
 
 class _HighWater:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from dreamproof.study.diagnosis.log_lines import ERROR_NAME, Log, is_quiet, quote, significant, went_on
-from dreamproof.study.diagnosis.tracebacks import Chain, Raised, ending_chain, without_tracebacks
+from dreamproof.study.diagnosis.tracebacks import ExceptionChain, Raised, ending_chain, without_tracebacks
 
 # A fatal line stands among the last lines that say anything; an abort prints more after its first line.
 FATAL_LINES = 6
@@ -343,7 +343,7 @@ def _cause_of(found: Raised) -> Cause:
     return Cause.BUG
 
 
-def _telling(chain: Chain) -> tuple[Raised, Cause]:
+def _telling(chain: ExceptionChain) -> tuple[Raised, Cause]:
     """The exception of a chain that names the cause: the last, or the one it stands for."""
     causes = [_cause_of(found) for found in chain.raised]
     place = len(causes) - 1
@@ -372,7 +372,7 @@ def read_exception(log: Log) -> Finding | None:
     return Finding(cause, [quote(found.line), *extra, *frame])
 
 
-def _of_a_worker(log: Log, chain: Chain) -> Finding | None:
+def _of_a_worker(log: Log, chain: ExceptionChain) -> Finding | None:
     """How the worker ended whose failure the traceback only reports: by a signal, or with its own fatal line."""
     for line in log.lines[chain.start :]:
         found = WORKER_SIGNAL.search(line)

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from dreamproof.base.lines import read_rows
-from dreamproof.base.words import bytes_text
+from dreamproof.base.text import bytes_text
 
-LEAST_SAMPLES = 6
-LEAST_SECONDS = 60.0
+MIN_SAMPLES = 6
+MIN_SECONDS = 60.0
 BEGINNING_SHARE = 0.3
 """Imports and compilation fill memory once; what comes after them tells."""
 LEAK_SHARE = 0.25
@@ -25,7 +25,7 @@ class Trend:
 
 def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
     """What (seconds, bytes) samples say; None where there are too few or too short a time."""
-    if len(samples) < LEAST_SAMPLES or samples[-1][0] - samples[0][0] < LEAST_SECONDS:
+    if len(samples) < MIN_SAMPLES or samples[-1][0] - samples[0][0] < MIN_SECONDS:
         return None
     late = [pair for pair in samples if pair[0] >= samples[0][0] + BEGINNING_SHARE * (samples[-1][0] - samples[0][0])]
     half = late[0][0] + (late[-1][0] - late[0][0]) / 2

@@ -63,7 +63,7 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ExceptionChain:
     """The exceptions of one traceback, the outermost last, and where in the log it stands."""
 
     raised: tuple[Raised, ...]
@@ -114,9 +114,9 @@ def _message(lines: list[str], place: int) -> list[str]:
     return more
 
 
-def find_chains(log: Log) -> list[Chain]:
+def find_chains(log: Log) -> list[ExceptionChain]:
     """Every traceback near the end, in order; linked ones form one chain."""
-    chains: list[Chain] = []
+    chains: list[ExceptionChain] = []
     place = max(0, len(log.lines) - LAST_LINES)
     while place < len(log.lines):
         if not TRACEBACK.search(log.lines[place]):
@@ -135,9 +135,9 @@ def find_chains(log: Log) -> list[Chain]:
     return chains
 
 
-def _new_chain(log: Log, found: Raised, start: int, end: int) -> Chain:
+def _new_chain(log: Log, found: Raised, start: int, end: int) -> ExceptionChain:
     header = log.lines[start - 1] if start > 0 else ""
-    return Chain(
+    return ExceptionChain(
         (found,),
         start,
         end,
@@ -154,7 +154,7 @@ def _link(log: Log, end: int, start: int) -> str:
     return "during" if any(DURING.match(line) for line in between) else ""
 
 
-def ending_chain(log: Log) -> Chain | None:
+def ending_chain(log: Log) -> ExceptionChain | None:
     """The traceback that ended the program; None where there is none or the program went on after it."""
     chains = [chain for chain in find_chains(log) if not chain.harmless]
     if not chains:
@@ -169,9 +169,9 @@ def ending_chain(log: Log) -> Chain | None:
     return last
 
 
-def _first_of_the_last(log: Log, chains: list[Chain]) -> Chain | None:
+def _first_of_the_last(log: Log, chains: list[ExceptionChain]) -> ExceptionChain | None:
     """The first of the tracebacks that stand together at the end, with no work of the same worker between them."""
-    chosen: Chain | None = None
+    chosen: ExceptionChain | None = None
     for chain in reversed(chains):
         if chosen is None:
             survived = went_on(log, chain.end, chain.rank, chain.logged_quietly)

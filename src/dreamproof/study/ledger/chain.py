@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import (
-    Fault,
+    FaultKind,
     Unreadable,
     encodable,
     file_fault,
@@ -29,7 +29,7 @@ from dreamproof.base.files import (
     read_file,
     unreadable,
 )
-from dreamproof.base.lines import mend_torn_tail
+from dreamproof.base.lines import truncate_partial_line
 from dreamproof.study.ledger.clock import Moment, jump_text, jumps_between, moment_fields, moment_of, read_moment
 from dreamproof.study.ledger.events import ClockJumped, LedgerShortened
 
@@ -103,7 +103,7 @@ def _lines(path: Path, offset: int) -> Iterator[bytes]:
     """Whole lines from an offset on, without their newlines; what follows the last newline is a torn line."""
     opened = open_regular(path)
     if isinstance(opened, Unreadable):
-        if opened.fault is Fault.ABSENT:
+        if opened.fault is FaultKind.ABSENT:
             return
         raise _broken(path, opened.reason)
     try:
@@ -158,7 +158,7 @@ def read_head(path: Path) -> Head | Unreadable:
     slots = [_read_slot(content[start : start + SLOT_BYTES]) for start in (0, SLOT_BYTES)]
     found = [slot for slot in slots if slot is not None]
     if not found:
-        return Unreadable(path, "holds no whole record", Fault.MALFORMED)
+        return Unreadable(path, "holds no whole record", FaultKind.MALFORMED)
     return max(found, key=lambda head: head.number)
 
 
@@ -210,7 +210,7 @@ class Ledger:
         fault = file_fault(path)
         if fault is not None:
             raise _broken(path, fault.reason)
-        self.mended = mend_torn_tail(path)
+        self.mended = truncate_partial_line(path)
         self.rows = read_ledger(path)
         self._number = len(self.rows)
         self._previous = self.rows[-1]["hash"] if self.rows else FIRST_PREVIOUS
@@ -227,7 +227,7 @@ class Ledger:
     def _open_head(self, path: Path) -> None:
         """Records where the end of the ledger was lost, then the head as it stands."""
         before = read_head(path)
-        if isinstance(before, Unreadable) and before.fault is Fault.BLOCKED:
+        if isinstance(before, Unreadable) and before.fault is FaultKind.BLOCKED:
             os.close(self._descriptor)
             raise _broken(path, before.reason)
         self._head = _HeadFile(path)

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dreamproof.base.words import duration_text
+from dreamproof.base.text import duration_text
 from dreamproof.study.process.processes import boot_id
 
 BOOT_DIGITS = 8
-LEAST_JUMP_SECONDS = 2.0
+MIN_JUMP_SECONDS = 2.0
 DRIFT = 0.001
 """Share by which a clock may differ that is only slewed: NTP slews by at most half of it."""
 SUSPENDED, CLOCK_SET = "suspended", "clock_set"
@@ -64,12 +64,12 @@ def jumps_between(before: Moment, after: Moment) -> list[Jump]:
     """What happened to the clocks between two moments, beyond the passing of time; a slewed clock is no jump."""
     wall = after.unix_seconds - before.unix_seconds
     if before.monotonic_seconds is None or after.monotonic_seconds is None or before.boot != after.boot:
-        return [Jump(CLOCK_SET, round(wall, 3))] if wall < -LEAST_JUMP_SECONDS else []
+        return [Jump(CLOCK_SET, round(wall, 3))] if wall < -MIN_JUMP_SECONDS else []
     passed = after.monotonic_seconds - before.monotonic_seconds
     suspended = after.suspended_seconds - before.suspended_seconds
     was_set = wall - passed - suspended
-    found = [Jump(SUSPENDED, round(suspended, 3))] if suspended > LEAST_JUMP_SECONDS else []
-    if abs(was_set) > LEAST_JUMP_SECONDS + DRIFT * (passed + suspended):
+    found = [Jump(SUSPENDED, round(suspended, 3))] if suspended > MIN_JUMP_SECONDS else []
+    if abs(was_set) > MIN_JUMP_SECONDS + DRIFT * (passed + suspended):
         found.append(Jump(CLOCK_SET, round(was_set, 3)))
     return found
 
@@ -94,7 +94,7 @@ class Life:
         """When a file with this time was written: none where it lies outside, two where a set clock leaves a doubt."""
         times = [unix_seconds - self.began_unix_seconds]
         jump = self.ended_unix_seconds - self.began_unix_seconds - self.seconds
-        if abs(jump) > LEAST_JUMP_SECONDS:
+        if abs(jump) > MIN_JUMP_SECONDS:
             times.append(times[0] - jump)  # written before the clock was set, or after it
         return [seconds for seconds in times if 0.0 <= seconds <= self.seconds]
 

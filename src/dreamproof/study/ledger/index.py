@@ -16,7 +16,7 @@ from dreamproof.settings.study import Study
 from dreamproof.study.ledger.chain import Position
 from dreamproof.study.ledger.clock import Moment, Timeline
 from dreamproof.study.ledger.state import AttemptState, CellState, ClockJump, EvalState, StudyState, SupervisorSpan
-from dreamproof.study.ledger.totals import Tally
+from dreamproof.study.ledger.totals import Totals
 
 Timed = TypeVar("Timed", AttemptState, SupervisorSpan)
 
@@ -26,7 +26,7 @@ INDEX_BYTES = 1 << 30
 PLAIN = (
     "declaration_hash",
     "understood_hash",
-    "beside",
+    "study_file",
     "preflight_fingerprint",
     "preflight_failure",
     "quick_failures",
@@ -71,7 +71,7 @@ def write_index(folder: StudyFolder, state: StudyState, position: Position) -> N
             if (unusual := _unusual(one))
         ],
         "open_attempts": [_values(attempt) for attempt in state.open_attempts.values()],
-        "tally": _values(state.tally),
+        "totals": _values(state.totals),
     }
     body = json.dumps(value, separators=(",", ":"))
     write_text(folder.index, f"{text_hash(body)}\n{body}", durable=False)
@@ -121,7 +121,7 @@ def _unusual(known: CellState | EvalState) -> dict[str, Any]:
     return found
 
 
-Plain = TrainProof | EvalProof | AttemptState | Tally | SupervisorSpan | Timeline | ClockJump
+Plain = TrainProof | EvalProof | AttemptState | Totals | SupervisorSpan | Timeline | ClockJump
 
 
 def _values(record: Plain) -> list[Any]:
@@ -146,8 +146,8 @@ def _restore(value: dict[str, Any]) -> StudyState:
         raise ValueError("an attempt's name is a path")
     state.open_attempts = {row[0]: _with_moments(AttemptState(*row)) for row in value["open_attempts"]}
     state.attempts = dict(state.open_attempts)
-    state.tally = Tally(*value["tally"])
-    state.tally.spans = {boot: [(start, end) for start, end in spans] for boot, spans in state.tally.spans.items()}
+    state.totals = Totals(*value["totals"])
+    state.totals.spans = {boot: [(start, end) for start, end in spans] for boot, spans in state.totals.spans.items()}
     if value["study"] is not None:
         state.redeclare(Study.model_validate(value["study"]))
     return state

@@ -10,17 +10,17 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput, Busy
 from dreamproof.base.files import file_fault, open_own_file, read_json
 from dreamproof.base.locks import is_locked
-from dreamproof.study.process.processes import Identity, boot_id, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, boot_id, is_alive
 
 DYING_SECONDS = 5.0
 
 
-def read_holder(path: Path) -> Identity | None:
+def read_holder(path: Path) -> ProcessIdentity | None:
     """Who wrote the lease last, alive or not."""
-    return Identity.read(read_json(path))
+    return ProcessIdentity.read(read_json(path))
 
 
-def living_holder(path: Path) -> Identity | None:
+def living_holder(path: Path) -> ProcessIdentity | None:
     """The supervisor that holds the study here, or in a place of which nothing can be known from here."""
     holder = read_holder(path)
     if holder is None or _is_copy(path):
@@ -30,7 +30,7 @@ def living_holder(path: Path) -> Identity | None:
     return holder if is_elsewhere(holder) or is_alive(holder) else None
 
 
-def is_elsewhere(holder: Identity) -> bool:
+def is_elsewhere(holder: ProcessIdentity) -> bool:
     """Whether a holder lives on a machine that cannot be seen from here; a container may change its name."""
     return holder.host != socket.gethostname() and holder.boot_id != boot_id()
 
@@ -89,10 +89,10 @@ class Lease:
                     raise self._busy(holder) from None
                 time.sleep(0.02)
 
-    def _own(self, holder: Identity) -> bool:
-        return holder == Identity.of(os.getpid())
+    def _own(self, holder: ProcessIdentity) -> bool:
+        return holder == ProcessIdentity.of(os.getpid())
 
-    def _busy(self, holder: Identity | None) -> Busy:
+    def _busy(self, holder: ProcessIdentity | None) -> Busy:
         study = self.path.parent
         if holder is None:
             return Busy(f"{study}: another process is taking the lease", f"dreamproof status {study}")
@@ -105,7 +105,7 @@ class Lease:
         return Busy(f"{study}: supervised by {who}", f"dreamproof watch {study}, or dreamproof stop {study}")
 
     def _write(self, descriptor: int) -> None:
-        identity = Identity.of(os.getpid())
+        identity = ProcessIdentity.of(os.getpid())
         assert identity is not None
         content = json.dumps({**identity.as_json(), "place": os.fstat(descriptor).st_ino}).encode()
         os.pwrite(descriptor, content, 0)

@@ -14,7 +14,7 @@ from typing import Any
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.study.ledger.lease import is_elsewhere
-from dreamproof.study.process.processes import Identity, boot_id, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, boot_id, is_alive
 
 SHIMS = ("dreamproof.study.process.shim", "dreamproof.study.backends.slurm.node")
 
@@ -42,7 +42,7 @@ def registered(root: Path, has_attempts: Callable[[], bool]) -> Iterator[None]:
 
 def _write_entry(root: Path) -> Path | None:
     """The entry; None where no folder can be written: the study's shims can still be seen."""
-    identity = Identity.of(os.getpid())
+    identity = ProcessIdentity.of(os.getpid())
     assert identity is not None
     name = f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:24]}.json"
     for folder in register_folders():
@@ -68,7 +68,7 @@ def _registered_studies() -> Iterator[tuple[Path, str]]:
     for folder in register_folders():
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
             entry = _content(path)
-            holder = Identity.read(entry)
+            holder = ProcessIdentity.read(entry)
             if not isinstance(entry, dict) or holder is None or is_elsewhere(holder):
                 continue
             study = Path(str(entry.get("study")))
@@ -88,7 +88,7 @@ def _content(path: Path) -> Any:
         return None
 
 
-def _use(study: Path, holder: Identity) -> str | None:
+def _use(study: Path, holder: ProcessIdentity) -> str | None:
     """What shows that a study is in use: its supervisor, or an attempt that outlives it; None where nothing does."""
     if is_alive(holder):
         return f"supervisor, process {holder.process_id}"
@@ -97,14 +97,14 @@ def _use(study: Path, holder: Identity) -> str | None:
     return None
 
 
-def _living_of(study: Path) -> Iterator[Identity]:
+def _living_of(study: Path) -> Iterator[ProcessIdentity]:
     """Shims and commands of a study's attempts that live."""
     attempts = StudyFolder(study).attempts
     for place in sorted(attempts.iterdir()) if attempts.is_dir() else ():
         folder = AttemptFolder(place)
         claim: Any = None if folder.exit.exists() else _content(folder.shim)
         for who in ("shim", "child") if isinstance(claim, dict) else ():
-            identity = Identity.read(claim.get(who))
+            identity = ProcessIdentity.read(claim.get(who))
             if identity is not None and is_alive(identity):
                 yield identity
 

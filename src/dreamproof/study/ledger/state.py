@@ -12,14 +12,14 @@ from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
 from dreamproof.study.ledger.clock import BOOT_DIGITS, NOT_KNOWN, Moment, Timeline, moment_of
 from dreamproof.study.ledger.events import row_fault
-from dreamproof.study.ledger.totals import Tally
+from dreamproof.study.ledger.totals import Totals
 
 if TYPE_CHECKING:
     from dreamproof.study.ledger.events import Row, Work
 
 EvalCell = tuple[Cell, str]
-MOST_DOUBLINGS = 6
-MOST_DOUBLINGS_OF_STUDY = 3
+MAX_DOUBLINGS = 6
+MAX_DOUBLINGS_OF_STUDY = 3
 NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")
 """Events that do not show that the supervisor before them was still there."""
 
@@ -175,7 +175,7 @@ class StudyState:
     declaration_hash: str | None = None
     understood_hash: str | None = None
     """Of the recorded declaration as this version reads it: a setting that is new since changes nothing."""
-    beside: str | None = None
+    study_file: str | None = None
     cells: dict[Cell, CellState] = field(default_factory=dict)
     eval_cells: dict[EvalCell, EvalState] = field(default_factory=dict)
     attempts: dict[str, AttemptState] = field(default_factory=dict)
@@ -183,7 +183,7 @@ class StudyState:
     supervisors: list[SupervisorSpan] = field(default_factory=list)
     preflight_fingerprint: str | None = None
     preflight_failure: str | None = None
-    tally: Tally = field(default_factory=Tally)
+    totals: Totals = field(default_factory=Totals)
     quick_failures: int = 0
     breaker: str | None = None
     budget_reached: float | None = None
@@ -352,7 +352,7 @@ class StudyState:
 
     def _take_declaration(self, row: Row) -> None:
         study = Study.model_validate(row["declaration"])
-        self.beside = row.get("beside", self.beside)
+        self.study_file = row.get("beside", self.study_file)
         self.understood_hash = study.hash()
         self.redeclare(study)
 
@@ -377,7 +377,7 @@ class StudyState:
         identity = {key: row.get(key) for key in ("boot_id", "process_id", "start_ticks", "host", "version", "commit")}
         now = self.last_moment or moment_of(row)
         self.supervisors.append(SupervisorSpan(row["t"], identity, row["t"], began=now, last_seen=now))
-        self._note_restart(now.boot)
+        self._record_restart(now.boot)
         self.quick_failures = 0
         self.breaker = self.budget_reached = self.stop_requested = None
 
@@ -454,29 +454,29 @@ class StudyState:
         attempt.kept_wall_seconds = row.get("kept_wall_seconds", {})
         attempt.memory_trend = row.get("memory_trend")
         attempt.cancelled_outside = row.get("cancelled_outside", False)
-        self._note_placement(attempt, row.get("placement", {}))
+        self._record_placement(attempt, row.get("placement", {}))
         for text in attempt.cells:
             self._count_end(attempt, self.known_cell(text), text)
-        self._tally(attempt, attempt.wall_seconds or 0.0)
+        self._add_to_totals(attempt, attempt.wall_seconds or 0.0)
         self._count_quick_failure(attempt)
 
-    def _note_placement(self, attempt: AttemptState, placement: dict[str, Any]) -> None:
+    def _record_placement(self, attempt: AttemptState, placement: dict[str, Any]) -> None:
         attempt.placement = placement
         attempt.job = placement.get("job", attempt.job)
         attempt.nodes = placement.get("nodes") or attempt.nodes
         attempt.queue_seconds = placement.get("queue_seconds") or attempt.queue_seconds
 
-    def _tally(self, attempt: AttemptState, seconds: float) -> None:
-        tally = self.tally
-        tally.busy_ms += max(0, round(seconds * 1000)) if attempt.cells else 0
-        tally.add_span(attempt.began.boot, *self.attempt_span(attempt, attempt.began))
+    def _add_to_totals(self, attempt: AttemptState, seconds: float) -> None:
+        totals = self.totals
+        totals.busy_ms += max(0, round(seconds * 1000)) if attempt.cells else 0
+        totals.add_span(attempt.began.boot, *self.attempt_span(attempt, attempt.began))
         if attempt.work == "train":
             for text in attempt.cells if seconds else ():
                 gained = attempt.reached_agent_steps.get(text, 0) - attempt.from_agent_steps.get(text, 0)
-                tally.add_training(text.rpartition("/")[0], gained, seconds / len(attempt.cells))
+                totals.add_training(text.rpartition("/")[0], gained, seconds / len(attempt.cells))
         elif attempt.cause == "completed":
-            tally.evaluations += len(attempt.cells) * len(attempt.conditions)
-            tally.evaluation_seconds += seconds
+            totals.evaluations += len(attempt.cells) * len(attempt.conditions)
+            totals.evaluation_seconds += seconds
 
     def _count_end(self, attempt: AttemptState, cell: CellState, text: str) -> None:
         cause = attempt.cause_for(text)
@@ -528,12 +528,12 @@ class StudyState:
     @property
     def false_alarm_factor(self) -> float:
         """How many times longer the limits of the whole study are because of false alarms."""
-        return float(2 ** min(len(self.false_alarms), MOST_DOUBLINGS_OF_STUDY))
+        return float(2 ** min(len(self.false_alarms), MAX_DOUBLINGS_OF_STUDY))
 
     def stall_factor(self, attempt: AttemptState) -> float:
         """How many times longer the limits of an attempt are: doubled by every earlier kill and false alarm."""
         stalls = max((self.known_cell(text).stalls.get(attempt.work, 0) for text in attempt.cells), default=0)
-        return self.false_alarm_factor * float(2 ** min(stalls, MOST_DOUBLINGS))
+        return self.false_alarm_factor * float(2 ** min(stalls, MAX_DOUBLINGS))
 
     def killed_before(self, attempt: AttemptState, text: str) -> AttemptState | None:
         """The attempt before this one at the same cell, where it was killed for silence."""
@@ -551,18 +551,18 @@ class StudyState:
         known.proof, known.unproven = EvalProof(row["episodes"], row["parameter_hash"]), None
         attempt = self.attempts.get(row.get("attempt") or "")
         if attempt is not None and attempt.cause not in (None, "completed"):
-            self._tally_part(attempt)
+            self._add_partial_evaluation(attempt)
 
     def proven_by(self, attempt: AttemptState, text: str) -> int:
         """Conditions of a cell that this attempt proved."""
         known = [self.known_eval(text, condition) for condition in attempt.conditions]
         return sum(one.proof is not None and attempt.name in one.attempts[-1:] for one in known)
 
-    def _tally_part(self, attempt: AttemptState) -> None:
+    def _add_partial_evaluation(self, attempt: AttemptState) -> None:
         """Takes in one proof of an evaluation that did not come to its end; its time counts with the first."""
         proven = sum(self.proven_by(attempt, text) for text in attempt.cells)
-        self.tally.evaluations += 1
-        self.tally.evaluation_seconds += (attempt.wall_seconds or 0.0) if proven == 1 else 0.0
+        self.totals.evaluations += 1
+        self.totals.evaluation_seconds += (attempt.wall_seconds or 0.0) if proven == 1 else 0.0
 
     def _on_proof_lost(self, row: Row) -> None:
         if row.get("condition") is not None:
@@ -657,7 +657,7 @@ class StudyState:
         self.shutdown = f"FAILED, this machine stayed on: {'; '.join(row['evidence'])}"
         self.shutdown_boot, self.shutdown_failed = None, True
 
-    def _note_restart(self, boot: str) -> None:
+    def _record_restart(self, boot: str) -> None:
         """A machine that was started again since did stop."""
         if self.shutdown_boot is not None and not self.shutdown_done and self.shutdown_boot != boot:
             self.shutdown, self.shutdown_done = "done: the machine was started again since", True

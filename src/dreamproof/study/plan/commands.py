@@ -12,7 +12,7 @@ from typing import Any
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS
@@ -36,12 +36,12 @@ class Target:
     micro_batches: int = 1
 
 
-def flag_words(settings: dict[str, Any], prefix: str = "") -> list[str]:
+def flag_arguments(settings: dict[str, Any], prefix: str = "") -> list[str]:
     """--key value for every setting; nested keys are joined with dots, true and false are written so."""
     words: list[str] = []
     for key, value in settings.items():
         if isinstance(value, dict):
-            words += flag_words(value, f"{prefix}{key}.")
+            words += flag_arguments(value, f"{prefix}{key}.")
         else:
             words += [f"--{prefix}{key}", _plain(value)]
     return words
@@ -59,7 +59,7 @@ def _setting(settings: dict[str, Any], key: str, study: Study) -> str:
     value: Any = settings
     for part in key.split("."):
         if not isinstance(value, dict) or part not in value:
-            hint = nearest_word(key, [word.removeprefix("--") for word in flag_words(settings)[::2]])
+            hint = nearest_word(key, [word.removeprefix("--") for word in flag_arguments(settings)[::2]])
             meant = f"; did you mean settings.{hint}?" if hint else ""
             raise BadInput(
                 f"study {study.name}: the trainer's command asks for {{settings.{key}}}, which no settings hold{meant}",
@@ -99,7 +99,7 @@ def fill(words: list[str], study: Study, target: Target) -> list[str]:
     filled: list[str] = []
     for word in words:
         if word == "{flags}":
-            filled += flag_words(settings)
+            filled += flag_arguments(settings)
         else:
             filled.append(PLACEHOLDER.sub(value, word))
     return filled
@@ -171,11 +171,11 @@ def _module_places() -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(parts)} if parts else {}
 
 
-def working_folder(study: Study, beside: Path) -> Path:
+def working_folder(study: Study, base_folder: Path) -> Path:
     """Where commands run: beside the study file, or where it says."""
     if isinstance(study.trainer, CommandTrainer) and study.trainer.working_folder is not None:
-        return (beside / study.trainer.working_folder).resolve()
-    return beside
+        return (base_folder / study.trainer.working_folder).resolve()
+    return base_folder
 
 
 def can_micro_batch(study: Study) -> bool:
@@ -185,10 +185,10 @@ def can_micro_batch(study: Study) -> bool:
     return CELL_SETTINGS[study.trainer].cuts_batches
 
 
-def check_commands(study: Study, beside: Path) -> None:
+def check_commands(study: Study, base_folder: Path) -> None:
     """Raises BadInput where a command cannot be filled or found, before anything is started."""
     _check_variables(study)
-    folder = working_folder(study, beside)
+    folder = working_folder(study, base_folder)
     if not folder.is_dir():
         raise BadInput(f"study {study.name}: working folder {folder} does not exist", f"ls {folder.parent}")
     for arm in study.arms:
@@ -211,16 +211,16 @@ def _check_variables(study: Study) -> None:
         )
 
 
-def check_material(study: Study, beside: Path) -> None:
+def check_material(study: Study, base_folder: Path) -> None:
     """Raises BadInput where recorded episodes or a world model that an arm is to learn from are not there."""
     if isinstance(study.trainer, CommandTrainer):
         return
     for arm in study.arms:
         cell = validate(CELL_SETTINGS[study.trainer], study.merged_settings(arm), f"{study.name}, arm {arm}")
         for name in cell.needed_paths:
-            if not (beside / name).exists():
+            if not (base_folder / name).exists():
                 raise BadInput(
-                    f"study {study.name}, arm {arm}: learns from {name}, which is not there (seen from {beside})",
+                    f"study {study.name}, arm {arm}: learns from {name}, which is not there (seen from {base_folder})",
                     "python -m dreamproof.record --help, or train what it names first; see docs/multitask.md",
                 )
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import CommandTrainer, Study, parse_seeds
 from dreamproof.study.ledger.events import Work
@@ -71,7 +71,7 @@ def find_gap(state: StudyState, selection: Selection = EVERYTHING) -> Gap:
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedAttempt:
     """What one attempt is to do."""
 
     work: Work
@@ -82,7 +82,7 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Looks:
+class PlanQueries:
     """What planning must ask about a cell beyond the ledger."""
 
     ready: Callable[[Cell], bool]
@@ -93,11 +93,11 @@ class Looks:
     """By arm: arms of one group may train in one pack."""
 
 
-def jobs(state: StudyState, gap: Gap, looks: Looks) -> Iterator[Job]:
+def jobs(state: StudyState, gap: Gap, queries: PlanQueries) -> Iterator[PlannedAttempt]:
     """Jobs that may start, best first: evaluations, then cells that have begun, then seed by seed over the arms."""
     assert state.study is not None
-    yield from _evaluation_jobs(state, state.study, gap, looks)
-    yield from _training_jobs(state.study, gap, looks)
+    yield from _evaluation_jobs(state, state.study, gap, queries)
+    yield from _training_jobs(state.study, gap, queries)
 
 
 def open_for_training(cell: CellState) -> bool:
@@ -114,42 +114,42 @@ def _pack_size(study: Study) -> int:
     return 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
 
 
-def _evaluation_jobs(state: StudyState, study: Study, gap: Gap, looks: Looks) -> Iterator[Job]:
+def _evaluation_jobs(state: StudyState, study: Study, gap: Gap, queries: PlanQueries) -> Iterator[PlannedAttempt]:
     missing: dict[Cell, list[str]] = {}
     for eval_cell in gap.evaluate:
-        if open_for_evaluation(state, state.cells[eval_cell.cell]) and looks.ready(eval_cell.cell):
+        if open_for_evaluation(state, state.cells[eval_cell.cell]) and queries.ready(eval_cell.cell):
             missing.setdefault(eval_cell.cell, []).append(eval_cell.condition)
     groups: dict[tuple[str, tuple[str, ...]], list[Cell]] = {}
     for cell, conditions in missing.items():
-        groups.setdefault((looks.groups[cell.arm], tuple(conditions)), []).append(cell)
+        groups.setdefault((queries.groups[cell.arm], tuple(conditions)), []).append(cell)
     for (_, shared), cells in groups.items():
         for pack in _chunks(cells, _pack_size(study)):
             steps = {str(cell): known.proof.agent_steps for cell in pack if (known := state.cells[cell]).proof}
-            yield Job("evaluate", pack, list(shared), steps)
+            yield PlannedAttempt("evaluate", pack, list(shared), steps)
 
 
-def _training_jobs(study: Study, gap: Gap, looks: Looks) -> Iterator[Job]:
+def _training_jobs(study: Study, gap: Gap, queries: PlanQueries) -> Iterator[PlannedAttempt]:
     """Cells of one pack share group, step and micro-batches: a pack resumes from a step that all its cells have."""
     seed_order = {seed: place for place, seed in enumerate(study.seeds)}
-    waiting = [cell for cell in gap.train if open_for_training(cell) and looks.ready(cell.cell)]
+    waiting = [cell for cell in gap.train if open_for_training(cell) and queries.ready(cell.cell)]
     waiting.sort(key=lambda cell: (cell.kept_agent_steps == 0, seed_order[cell.cell.seed]))
     taken: set[Cell] = set()
     for first in waiting:
         if first.cell in taken:
             continue
         size = min(_pack_size(study), first.pack_limit or study.pack_cells)
-        step = looks.kept(first)
+        step = queries.kept(first)
         pack = [first]
         for other in waiting if size > 1 else ():
             if len(pack) == size:
                 break
-            group = looks.groups[other.cell.arm] == looks.groups[first.cell.arm]
+            group = queries.groups[other.cell.arm] == queries.groups[first.cell.arm]
             alike = group and other.micro_batches == first.micro_batches and other.pack_limit == first.pack_limit
-            if other is not first and other.cell not in taken and alike and looks.kept(other) == step:
+            if other is not first and other.cell not in taken and alike and queries.kept(other) == step:
                 pack.append(other)
         taken |= {cell.cell for cell in pack}
         steps = {str(cell.cell): step for cell in pack}
-        yield Job("train", [cell.cell for cell in pack], [], steps, first.micro_batches)
+        yield PlannedAttempt("train", [cell.cell for cell in pack], [], steps, first.micro_batches)
 
 
 def _chunks(cells: list[Cell], size: int) -> Iterable[list[Cell]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, list_folder, read_file
 from dreamproof.base.safe_text import printable
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import SEED, Cell, RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.settings.study import CommandTrainer, Study
@@ -52,22 +52,22 @@ class ImportResult:
     proven: list[str] = field(default_factory=list)
     unproven: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    strangers: list[str] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
     """What was found and belongs to no declared cell."""
     lines: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Options:
+class ImportOptions:
     """How runs are recognised: by which folder names, and read by which adapter."""
 
     pattern: str | None = None
     adapter: str | None = None
 
 
-def import_runs(opened: OpenStudy, source: Path, options: Options | None = None) -> ImportResult:
+def import_runs(opened: OpenStudy, source: Path, options: ImportOptions | None = None) -> ImportResult:
     """Looks at run folders below a folder, or at those that a status table names; returns what to record."""
-    options = options or Options()
+    options = options or ImportOptions()
     if not os.path.lexists(source):
         raise BadInput(f"{source}: there is no such folder or table", f"ls {source.parent}")
     result = ImportResult()
@@ -83,8 +83,8 @@ def import_runs(opened: OpenStudy, source: Path, options: Options | None = None)
     return result
 
 
-def _nothing_found(opened: OpenStudy, source: Path, options: Options, result: ImportResult) -> BadInput:
-    seen = f"; it holds e.g. '{result.strangers[0]}'" if result.strangers else "; it is empty"
+def _nothing_found(opened: OpenStudy, source: Path, options: ImportOptions, result: ImportResult) -> BadInput:
+    seen = f"; it holds e.g. '{result.unmatched[0]}'" if result.unmatched else "; it is empty"
     arms = ", ".join(opened.study.arms)
     way = f"with the pattern '{options.pattern}'" if options.pattern else "by name"
     return BadInput(
@@ -117,7 +117,7 @@ def _find_in_folder(study: Study, source: Path, pattern: str | None, result: Imp
         match = expression.match(path.name)
         cell = Cell(match["arm"], int(match["seed"])) if match else None
         if cell is None or cell.seed not in study.seeds:
-            result.strangers.append(printable(path.name))
+            result.unmatched.append(printable(path.name))
         else:
             yield Found(cell, path, wall_seconds=_folder_seconds(path))
 
@@ -142,11 +142,11 @@ def _find_in_table(study: Study, source: Path, result: ImportResult) -> Iterator
         arm = _declared(row["arm"], study.arms)
         seed = row["seed"].strip()
         if arm is None or not SEED.fullmatch(seed) or int(seed) not in study.seeds:
-            result.strangers.append(f"line {line}: {row['arm'][:80]} seed {seed[:80]}")
+            result.unmatched.append(f"line {line}: {row['arm'][:80]} seed {seed[:80]}")
             continue
         condition = _declared(row["condition"], [one.name for one in study.conditions]) if "condition" in row else None
         if "condition" in row and condition is None:
-            result.strangers.append(f"line {line}: condition {row['condition'][:80]}")
+            result.unmatched.append(f"line {line}: condition {row['condition'][:80]}")
             continue
         root = _table_folder(source, row.get("folder", ""))
         yield Found(Cell(arm, int(seed)), root, row.get("status", ""), condition, _number(row.get("seconds")))
@@ -203,10 +203,10 @@ def _declared(word: str, names: Iterable[str]) -> str | None:
 def _table_folder(source: Path, text: str) -> Path | None:
     if not text.strip():
         return None
-    beside = source.parent / text.strip()
+    in_folder = source.parent / text.strip()
     # Tables of a study lie in its manifests/ and name folders as the study folder sees them.
     above = source.parent.parent / text.strip()
-    return above if os.path.isdir(above) and not os.path.isdir(beside) else beside
+    return above if os.path.isdir(above) and not os.path.isdir(in_folder) else in_folder
 
 
 def _number(text: str | None) -> float | None:
@@ -244,7 +244,7 @@ class _Judged:
     proof: TrainProof | str
 
 
-def _judge(opened: OpenStudy, found: Found, options: Options) -> _Judged:
+def _judge(opened: OpenStudy, found: Found, options: ImportOptions) -> _Judged:
     if found.root is None:
         return _Judged(found, "", 0, f"a table says '{found.said[:80]}' and names no run folder")
     if not os.path.isdir(found.root):
@@ -264,7 +264,7 @@ def _said(found: Found) -> str:
     return f"; its table says '{found.said[:80]}'" if found.said else ""
 
 
-def _import_training(opened: OpenStudy, found: list[Found], options: Options, result: ImportResult) -> None:
+def _import_training(opened: OpenStudy, found: list[Found], options: ImportOptions, result: ImportResult) -> None:
     by_cell: dict[Cell, list[Found]] = {}
     for one in found:
         by_cell.setdefault(one.cell, []).append(one)
@@ -373,7 +373,7 @@ def _sum_up(opened: OpenStudy, result: ImportResult) -> None:
     before = sum(opened.state.trained(known) for known in opened.state.cells.values())
     trained = before + sum(text in {str(cell) for cell in opened.state.cells} for text in result.proven)
     result.lines += [f"{text}: missing" for text in result.missing]
-    result.lines += [f"not declared, left alone: {name}{_hint(opened, name)}" for name in result.strangers[:20]]
+    result.lines += [f"not declared, left alone: {name}{_hint(opened, name)}" for name in result.unmatched[:20]]
     unproven = sum(" " not in text for text in result.unproven)
     result.lines.append(f"{trained} of {declared} cells proven, {unproven} unproven, {len(result.missing)} missing")
 

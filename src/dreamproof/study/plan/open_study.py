@@ -15,7 +15,7 @@ from dreamproof.study.ledger.index import read_index
 from dreamproof.study.ledger.state import StudyState
 
 if TYPE_CHECKING:
-    from dreamproof.study.plan.provenance import Identity
+    from dreamproof.study.plan.provenance import TrainerIdentity
 
 
 @dataclass
@@ -27,11 +27,11 @@ class OpenStudy:
     file: Path
     """The study file; commands run beside it."""
     state: StudyState
-    identity: "Identity | None" = None
+    identity: "TrainerIdentity | None" = None
     """Settings after defaults and code that attempts are started with; known once a run was prepared."""
 
     @property
-    def beside(self) -> Path:
+    def base_folder(self) -> Path:
         return self.file.parent
 
     def run(self, cell: Cell) -> RunFolder:
@@ -83,7 +83,7 @@ def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
         raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {folder.root}")
     study = with_added_seeds(study, state)
     state.redeclare(study)
-    file = Path(os.path.abspath(folder.root / (state.beside or folder.declaration.name)))
+    file = Path(os.path.abspath(folder.root / (state.study_file or folder.declaration.name)))
     return OpenStudy(folder, study, file, state)
 
 
@@ -108,7 +108,7 @@ def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
         return state
 
 
-def beside_text(folder: StudyFolder, file: Path) -> str:
+def relative_study_file(folder: StudyFolder, file: Path) -> str:
     """The study file as the ledger writes it: seen from the study folder."""
     return os.path.relpath(file, folder.root)
 

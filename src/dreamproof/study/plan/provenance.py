@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.code import SOURCE_SUFFIXES, Code, Difference, compare, named_code, own_code, script_code
+from dreamproof.base.code import SOURCE_SUFFIXES, Difference, SourceCode, compare, named_code, own_code, script_code
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, text_hash, write_json
-from dreamproof.base.words import count_text
+from dreamproof.base.text import count_text
 from dreamproof.runs.resolved import NOT_STORED
 from dreamproof.settings.resolved import Resolved, resolve, resolved_changes, resolved_hash
 from dreamproof.settings.study import CommandTrainer, Study
@@ -23,15 +23,15 @@ from dreamproof.study.plan.open_study import OpenStudy
 
 ACCEPT_SETTINGS = "--accept-changes"
 ACCEPT_CODE = "--accept-changed-code"
-MOST_SHOWN = 8
+MAX_SHOWN = 8
 
 
 @dataclass(frozen=True)
-class Identity:
+class TrainerIdentity:
     """Every setting after defaults, by arm, and the code that trains."""
 
     resolved: dict[str, Resolved]
-    code: Code
+    code: SourceCode
 
     def hash(self, arm: str) -> str:
         """The hash of an arm's settings after defaults."""
@@ -46,10 +46,10 @@ class Accepted:
     code: bool = False
 
 
-def identify(opened: OpenStudy) -> Identity:
+def identify(opened: OpenStudy) -> TrainerIdentity:
     """What would work on the study now."""
     resolved = {arm: resolved_arm(opened.study, arm) for arm in opened.study.arms}
-    return Identity(resolved, trainer_code(opened))
+    return TrainerIdentity(resolved, trainer_code(opened))
 
 
 def resolved_arm(study: Study, arm: str) -> Resolved:
@@ -70,9 +70,9 @@ def resolved_arm(study: Study, arm: str) -> Resolved:
     }
 
 
-def trainer_code(opened: OpenStudy) -> Code:
+def trainer_code(opened: OpenStudy) -> SourceCode:
     """The code of the trainer: our own packages, what `trainer.code` names, or the repository of the script."""
-    trainer, folder = opened.study.trainer, working_folder(opened.study, opened.beside)
+    trainer, folder = opened.study.trainer, working_folder(opened.study, opened.base_folder)
     if isinstance(trainer, str):
         return own_code(opened.study.task, folder)
     excluded = [opened.folder.root, opened.file]
@@ -112,7 +112,7 @@ def settle(opened: OpenStudy, accepted: Accepted) -> tuple[list[Event], list[str
     return settings + code, said + more
 
 
-def _settle_settings(opened: OpenStudy, now: Identity, accepted: bool) -> tuple[list[Event], list[str]]:
+def _settle_settings(opened: OpenStudy, now: TrainerIdentity, accepted: bool) -> tuple[list[Event], list[str]]:
     state = opened.state
     events: list[Event] = []
     changes: list[str] = []
@@ -134,7 +134,7 @@ def _settle_settings(opened: OpenStudy, now: Identity, accepted: bool) -> tuple[
     return events, [f"{count_text(len(old), 'cell')} {NOT_STORED}"] if old and not state.resolved else []
 
 
-def settle_code(opened: OpenStudy, code: Code, accepted: bool) -> tuple[list[Event], list[str]]:
+def settle_code(opened: OpenStudy, code: SourceCode, accepted: bool) -> tuple[list[Event], list[str]]:
     """The same for the code alone; also called while a study runs."""
     known = opened.state.code
     if known == code.hash:
@@ -143,7 +143,7 @@ def settle_code(opened: OpenStudy, code: Code, accepted: bool) -> tuple[list[Eve
     found = _difference(opened, known, manifest) if known is not None else None
     equal = found is not None and not found.matters
     worked_on = [cell for cell in _all_kept(opened) if cell.code_hash is not None]
-    lines = found.lines(MOST_SHOWN) if found is not None else ["which files changed is not known: no manifest of them"]
+    lines = found.lines(MAX_SHOWN) if found is not None else ["which files changed is not known: no manifest of them"]
     changed = known is not None and bool(worked_on) and not equal
     if changed and not accepted:
         raise BadInput(_code_refusal(opened, code, len(worked_on), lines), _code_hint(opened))
@@ -154,7 +154,7 @@ def settle_code(opened: OpenStudy, code: Code, accepted: bool) -> tuple[list[Eve
 
 
 def _names(found: Difference) -> str:
-    return ", ".join(found.layout[:MOST_SHOWN])
+    return ", ".join(found.layout[:MAX_SHOWN])
 
 
 def _difference(opened: OpenStudy, known: str, manifest: dict[str, Any]) -> Difference | None:
@@ -162,7 +162,7 @@ def _difference(opened: OpenStudy, known: str, manifest: dict[str, Any]) -> Diff
     return compare(old, manifest) if isinstance(old, dict) else None
 
 
-def _code_refusal(opened: OpenStudy, code: Code, cells: int, lines: list[str]) -> str:
+def _code_refusal(opened: OpenStudy, code: SourceCode, cells: int, lines: list[str]) -> str:
     old = opened.state.codes[opened.state.code or ""]["facts"]
     listed = "\n    ".join(lines)
     return (
@@ -198,5 +198,5 @@ def _all_kept(opened: OpenStudy) -> list[CellState]:
 
 
 def _listed(changes: list[str]) -> str:
-    more = [f"and {len(changes) - MOST_SHOWN} more"] if len(changes) > MOST_SHOWN else []
-    return "\n    ".join([*changes[:MOST_SHOWN], *more])
+    more = [f"and {len(changes) - MAX_SHOWN} more"] if len(changes) > MAX_SHOWN else []
+    return "\n    ".join([*changes[:MAX_SHOWN], *more])

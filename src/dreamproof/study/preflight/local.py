@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.errors import Busy, PreflightFailed, Stopped
+from dreamproof.base.errors import Busy, PreflightError, Stopped
 from dreamproof.base.files import canonical_json, file_hash, read_json, read_tail, text_hash, write_json, write_text
-from dreamproof.base.words import bytes_text, count_text, duration_text
+from dreamproof.base.text import bytes_text, count_text, duration_text
 from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
@@ -23,11 +23,11 @@ from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
-from dreamproof.study.diagnosis.diagnose import Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, diagnose
 from dreamproof.study.diagnosis.liveness import Watch
 from dreamproof.study.plan.commands import Target, environment, run_settings, train_commands, working_folder
 from dreamproof.study.plan.open_study import OpenStudy
-from dreamproof.study.preflight.slurm import ClusterPreflight, Probe, ask_and_run
+from dreamproof.study.preflight.slurm import ClusterPreflight, ClusterProbe, ask_and_run
 from dreamproof.study.process import machine
 from dreamproof.study.process.gpus import attempts_on_one, gpus_here
 
@@ -39,7 +39,7 @@ KILL_SECONDS = 5.0
 KEPT_CHECKPOINTS = 3
 LOG_BYTES_PER_CELL = 4 << 20
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class Preflight:
         """The result as manifests/preflight.json holds it."""
         return {"passed": self.passed, **asdict(self), "rates": self.rates}
 
-    def error(self, study_file: Path) -> PreflightFailed:
+    def error(self, study_file: Path) -> PreflightError:
         """The refusal to launch, naming every arm that failed."""
-        return PreflightFailed("\n".join(self.faults), f"mend it, then dreamproof check {study_file}")
+        return PreflightError("\n".join(self.faults), f"mend it, then dreamproof check {study_file}")
 
 
 def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dict[str, Any] | None = None) -> str:
@@ -105,7 +105,7 @@ def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dic
 
 def _machine(opened: OpenStudy) -> dict[str, Any]:
     trainer = opened.study.trainer
-    folder = working_folder(opened.study, opened.beside)
+    folder = working_folder(opened.study, opened.base_folder)
     own = trainer.environment if isinstance(trainer, CommandTrainer) else {}
     facts = machine.describe_machine(folder, own)
     if isinstance(trainer, CommandTrainer):
@@ -123,7 +123,7 @@ def read_rates(opened: OpenStudy) -> dict[str, float]:
 def check_arms(
     opened: OpenStudy,
     arms: Sequence[str] | None = None,
-    say: Say | None = None,
+    show: Show | None = None,
     stop_asked_by: Callable[[], str | None] | None = None,
 ) -> Preflight:
     """Probes every arm (or those named), judges memory and disk, and writes both manifests."""
@@ -132,12 +132,12 @@ def check_arms(
     checks: list[ArmCheck] = []
     refused: list[str] = []
     if opened.study.backend.slurm is not None:
-        checks, refused = _probe_on_cluster(opened, opened.study.backend.slurm, chosen, say or _silent)
+        checks, refused = _probe_on_cluster(opened, opened.study.backend.slurm, chosen, show or _silent)
     for arm in chosen if opened.study.backend.slurm is None else ():
         check = _probe(opened, arm, stop_asked_by or _nobody)
         checks.append(check)
-        if say is not None:
-            say(_arm_line(check))
+        if show is not None:
+            show(_arm_line(check))
     needs, faults, warnings = _judge_needs(opened, checks, facts)
     faults = refused + faults
     failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
@@ -157,20 +157,20 @@ def _nobody() -> str | None:
 
 
 def _probe_on_cluster(
-    opened: OpenStudy, slurm: Slurm, arms: Sequence[str], say: Say
+    opened: OpenStudy, slurm: Slurm, arms: Sequence[str], show: Show
 ) -> tuple[list[ArmCheck], list[str]]:
     """One probe job an arm, after the scheduler accepted the script; what it refuses stops the launch."""
     study = opened.study
     trainer = study.trainer
     adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
-    folder = str(working_folder(study, opened.beside))
+    folder = str(working_folder(study, opened.base_folder))
     probes = []
     for arm in arms:
         target, words = _prepare_probe(opened, arm)
         foreign = isinstance(trainer, CommandTrainer)
-        probes.append(Probe(arm, target.run, words, environment(study, [target]), folder, foreign, adapter))
+        probes.append(ClusterProbe(arm, target.run, words, environment(study, [target]), folder, foreign, adapter))
     cluster = ClusterPreflight(slurm, opened.folder, study.name, SlurmCommands())
-    refused, _ = ask_and_run(cluster, probes, study.liveness.kill_silent_after_seconds.of("compile"), say)
+    refused, _ = ask_and_run(cluster, probes, study.liveness.kill_silent_after_seconds.of("compile"), show)
     if refused:
         return [], refused
     checks = [
@@ -178,7 +178,7 @@ def _probe_on_cluster(
         for one in probes
     ]
     for check in checks:
-        say(_arm_line(check))
+        show(_arm_line(check))
     return checks, []
 
 
@@ -233,7 +233,7 @@ class LocalProbe:
             name,
             [command],
             variables,
-            str(working_folder(study, self.opened.beside)),
+            str(working_folder(study, self.opened.base_folder)),
             {},
             study.backend.memory_limit_bytes,
             STOP_SECONDS,
@@ -288,7 +288,7 @@ class LocalProbe:
             self.backend.wait(LOOK_SECONDS)
 
     def _failure(self, record: ExitRecord | None, asked: str | None) -> ArmCheck:
-        found = diagnose(Evidence(exit=record, output_tail=read_tail(self.folder.output), asked_to_stop=asked))
+        found = diagnose(AttemptEvidence(exit=record, output_tail=read_tail(self.folder.output), asked_to_stop=asked))
         reason = found.telling.removeprefix("asked to stop: timeout: ")
         return self._check(record, False, found.cause.value, reason, found.quotes)
 
@@ -313,16 +313,16 @@ def _judge_needs(
     """What all slots together will need, against what this machine has."""
     study = opened.study
     total, available = machine.host_memory_bytes()
-    side_by_side = min(study.backend.slots, len(study.arms) * len(study.seeds))
+    max_parallel = min(study.backend.slots, len(study.arms) * len(study.seeds))
     if study.backend.slurm is not None:  # every attempt has what its job asks for, on whatever node
         total = available = memory_bytes(study.backend.slurm.memory)
-        side_by_side = 1
+        max_parallel = 1
     host = _largest(checks, "forecast_host_bytes", "host_bytes")
     device = _largest(checks, "forecast_device_bytes", "device_bytes")
     checkpoint = _largest(checks, "checkpoint_bytes")
     missing = sum(not opened.state.trained(cell) for cell in opened.state.cells.values())
     needs: dict[str, Any] = {
-        "host_bytes": host * side_by_side if host else None,
+        "host_bytes": host * max_parallel if host else None,
         "host_total_bytes": total,
         "host_available_bytes": available,
         "device_bytes": _device_need(study, device, len(gpus_here())),

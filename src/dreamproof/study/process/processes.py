@@ -35,7 +35,7 @@ def _stat(process_id: int) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Identity:
+class ProcessIdentity:
     """One process for ever: a reused process id has another start time, a reboot another boot id."""
 
     boot_id: str
@@ -46,7 +46,7 @@ class Identity:
     """Empty in records from before it was written."""
 
     @classmethod
-    def of(cls, process_id: int) -> "Identity | None":
+    def of(cls, process_id: int) -> "ProcessIdentity | None":
         """The identity of a process of this machine, or None where it is gone."""
         fields = _stat(process_id)
         if fields is None:
@@ -54,7 +54,7 @@ class Identity:
         return cls(boot_id(), process_id, int(fields[START_TICKS]), socket.gethostname(), pid_namespace())
 
     @classmethod
-    def read(cls, value: Any) -> "Identity | None":
+    def read(cls, value: Any) -> "ProcessIdentity | None":
         """The identity in a JSON value, or None where there is no whole one."""
         try:
             return cls(
@@ -86,7 +86,7 @@ class ProcessFacts:
     cpu_seconds: float
 
 
-def process_facts(identity: Identity, this_boot: str) -> ProcessFacts | None:
+def process_facts(identity: ProcessIdentity, this_boot: str) -> ProcessFacts | None:
     """What the kernel says of exactly this process, or None where it is dead."""
     if identity.boot_id != this_boot or identity.pid_namespace not in ("", pid_namespace()):
         return None
@@ -97,12 +97,12 @@ def process_facts(identity: Identity, this_boot: str) -> ProcessFacts | None:
     return ProcessFacts(fields[STATE], ticks / TICKS_PER_SECOND)
 
 
-def is_alive(identity: Identity | None) -> bool:
+def is_alive(identity: ProcessIdentity | None) -> bool:
     """Whether exactly this process lives on this machine."""
     return identity is not None and process_facts(identity, boot_id()) is not None
 
 
-def signal_group(leader: Identity, number: int) -> bool:
+def signal_group(leader: ProcessIdentity, number: int) -> bool:
     """Sends a signal to the process group that `leader` leads; False where it is gone."""
     try:
         os.killpg(leader.process_id, number)

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import is_full, new_file_beside, open_own_file, read_json
+from dreamproof.base.files import is_full, new_temp_file, open_own_file, read_json
 from dreamproof.base.lines import append_rows
 from dreamproof.base.locks import try_lock
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study.process import cgroup
-from dreamproof.study.process.processes import Identity, family, resident_bytes
+from dreamproof.study.process.processes import ProcessIdentity, family, resident_bytes
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -135,7 +135,7 @@ class Shim:
         if self.group is not None and not cgroup.enter(self.group, process_id):
             cgroup.remove(self.group)
             self.group = None
-        identity = Identity.of(process_id)
+        identity = ProcessIdentity.of(process_id)
         who = {"shim": own_identity(), "child": identity.as_json() if identity else None}
         rewrite_claim(self.folder, {**who, "place": place_of(self.folder)})
         os.write(gate_in, b"g")
@@ -280,7 +280,7 @@ class Shim:
 
 def own_identity() -> dict[str, Any]:
     """Who this process is."""
-    identity = Identity.of(os.getpid())
+    identity = ProcessIdentity.of(os.getpid())
     assert identity is not None
     return identity.as_json()
 
@@ -292,7 +292,7 @@ def place_of(folder: AttemptFolder) -> int:
 
 def claim(folder: AttemptFolder, value: dict[str, Any]) -> bool:
     """Takes the attempt: exactly one claimant, shim or supervisor, wins; the others see False."""
-    descriptor, draft = new_file_beside(folder.shim)
+    descriptor, draft = new_temp_file(folder.shim)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(_claim_content(value))

@@ -16,8 +16,8 @@ from dreamproof.study.process.processes import family
 PY_SPY_SECONDS = 3.0
 FAULTHANDLER_SECONDS = 1.0
 LOOK_SECONDS = 0.05
-MOST_PROCESSES = 8
-MOST_THREADS = 64
+MAX_PROCESSES = 8
+MAX_THREADS = 64
 LONGEST_DUMP_BYTES = 65536
 ANSWERED = "faulthandler of process"
 
@@ -30,7 +30,7 @@ def dump_stacks(process_id: int, path: Path, output: Path | None = None) -> None
     parts = [_faulthandler(process_id, output)] if output is not None else []
     if not any(part.startswith(ANSWERED) for part in parts):
         parts.append(_py_spy(process_id))
-    parts += [_kernel_view(member) for member in [process_id, *family(process_id)][:MOST_PROCESSES]]
+    parts += [_kernel_view(member) for member in [process_id, *family(process_id)][:MAX_PROCESSES]]
     write_text(path, "\n\n".join(parts) + "\n", durable=False)
 
 
@@ -85,7 +85,7 @@ def _kernel_view(process_id: int) -> str:
         threads = sorted(os.listdir(f"/proc/{process_id}/task"), key=int)
     except OSError:
         return f"Process {process_id} is gone."
-    for thread in threads[:MOST_THREADS]:
+    for thread in threads[:MAX_THREADS]:
         folder = Path(f"/proc/{process_id}/task/{thread}")
         state = " ".join(_state(int(thread)).split()) or "State: ?"
         waits = _read(folder / "wchan").strip()

@@ -126,7 +126,7 @@ def _episode_rows(opened: OpenStudy) -> Iterator[Row]:
 
 
 def _cost_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
-    counted = spending.count(opened.state, read_moment()._replace(unix_seconds=now))
+    counted = spending.count_money(opened.state, read_moment()._replace(unix_seconds=now))
     for cell, part in counted.cells.items():
         yield {
             "cell": cell,

@@ -10,7 +10,7 @@ from dreamproof.settings.study import Study
 from dreamproof.study.ledger.state import CellState, EvalState, StudyState
 from dreamproof.study.plan.open_study import OpenStudy
 
-LEAST_GAP_SECONDS = 2.0
+MIN_GAP_SECONDS = 2.0
 COST_SHARE = 0.02
 
 TRAIN_COLUMNS = (
@@ -145,4 +145,4 @@ class ManifestWriter:
             write_text(folder.eval_status, table_text(EVAL_COLUMNS, eval_rows(state)), durable=False)
             self.dirty = False
         spent = time.monotonic() - started
-        self._next = started + max(LEAST_GAP_SECONDS, spent / COST_SHARE)
+        self._next = started + max(MIN_GAP_SECONDS, spent / COST_SHARE)

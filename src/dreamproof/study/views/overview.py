@@ -8,7 +8,7 @@ from typing import Any
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters.api import Reading
 from dreamproof.study.attempts.quarantine import cell_fault
-from dreamproof.study.backends.api import Placement
+from dreamproof.study.backends.api import JobPlacement
 from dreamproof.study.backends.local import is_gone
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import living_holder
@@ -200,12 +200,10 @@ def _running_on_cluster(opened: OpenStudy, now: Moment, supervised: bool) -> lis
     places = slurm_jobs.placements(opened, supervised)
     found: list[RunningCell] = []
     for attempt in opened.state.open_attempts.values():
-        place = places.get(attempt.name, Placement(attempt.job or "", attempt.nodes))
+        place = places.get(attempt.name, JobPlacement(attempt.job or "", attempt.nodes))
         state = slurm_jobs.liveness(place)
         for text in attempt.cells:
-            running = replace(
-                _running_cell(opened, attempt, Cell.parse(text), now), place=slurm_jobs.place_words(place)
-            )
+            running = replace(_running_cell(opened, attempt, Cell.parse(text), now), place=slurm_jobs.place_text(place))
             found.append(replace(running, liveness=state[0], reason=state[1]) if state is not None else running)
     return found
 

@@ -4,11 +4,11 @@ import time
 from dataclasses import replace
 
 from dreamproof.base.files import read_json
-from dreamproof.base.words import bytes_text
+from dreamproof.base.text import bytes_text
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.settings.study import memory_bytes
 from dreamproof.study.attempts.launch import attempt_number
-from dreamproof.study.backends.api import Placement
+from dreamproof.study.backends.api import JobPlacement
 from dreamproof.study.backends.slurm.backend import job_name
 from dreamproof.study.backends.slurm.commands import OVER, SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm.limits import find_stuck
@@ -21,7 +21,7 @@ from dreamproof.study.plan.open_study import OpenStudy
 UNSEEN = "UNSEEN"
 
 
-def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | None = None) -> dict[str, Placement]:
+def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | None = None) -> dict[str, JobPlacement]:
     """Where every open attempt of a study on a cluster stands; a living supervisor's answer spares the controller."""
     slurm = opened.study.backend.slurm
     attempts = opened.state.open_attempts
@@ -42,17 +42,17 @@ def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | No
     return {name: replace(one, state=UNSEEN, reason="the controller does not answer") for name, one in found.items()}
 
 
-def _placement(folder: AttemptFolder, table: JobTable) -> Placement:
+def _placement(folder: AttemptFolder, table: JobTable) -> JobPlacement:
     told = read_json(folder.job)
     if not isinstance(told, dict):
-        return Placement("", state=UNSEEN, reason="not handed in as far as its folder tells")
+        return JobPlacement("", state=UNSEEN, reason="not handed in as far as its folder tells")
     array, element = str(told.get("array_job")), told.get("element")
     if not isinstance(element, int):
-        return Placement("", state=UNSEEN, reason=f"{folder.job.name} of its folder is damaged")
+        return JobPlacement("", state=UNSEEN, reason=f"{folder.job.name} of its folder is damaged")
     number = f"{array}_{element}"
     job = table.find(array, element)
     if job is None:
-        return Placement(number, state=UNSEEN, reason="Slurm does not speak of it")
+        return JobPlacement(number, state=UNSEEN, reason="Slurm does not speak of it")
     return placement(job, number)
 
 
@@ -63,7 +63,7 @@ def live_evidence(opened: OpenStudy, attempt: str, commands: SlurmCommands | Non
         return []
     commands = commands or SlurmCommands()
     place = placements(opened, False, commands)[attempt]
-    lines = [f"Slurm: {place.state}, {place_words(place)}"]
+    lines = [f"Slurm: {place.state}, {place_text(place)}"]
     told = read_json(opened.folder.attempt(attempt).job)
     job_id = told.get("job_id") if isinstance(told, dict) else None
     if place.state != "RUNNING" or not job_id:
@@ -79,7 +79,7 @@ def live_evidence(opened: OpenStudy, attempt: str, commands: SlurmCommands | Non
     return lines
 
 
-def place_words(place: Placement) -> str:
+def place_text(place: JobPlacement) -> str:
     """Job and node, or why it waits and until when, in a few words."""
     words = place.job or "–"
     if place.state in WAITING_STATES:
@@ -92,7 +92,7 @@ def place_words(place: Placement) -> str:
     return f"{words} on {place.nodes}" if place.nodes else words
 
 
-def liveness(place: Placement) -> tuple[str, str] | None:
+def liveness(place: JobPlacement) -> tuple[str, str] | None:
     """State and reason of an attempt that nobody supervises, by the scheduler's word; None while it runs."""
     if place.state in OVER:
         return "ended", f"Slurm: {place.state}; the next run records how it ended"

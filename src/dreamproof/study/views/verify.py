@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import Unreadable, content_hash, file_fault
-from dreamproof.base.words import count_text
+from dreamproof.base.text import count_text
 from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, read_checkpoint, read_settings
 from dreamproof.runs.resolved import NOT_STORED, read_resolved, resolved_fault

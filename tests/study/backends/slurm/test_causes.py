@@ -20,7 +20,7 @@ from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
 from dreamproof.study.ledger.state import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.supervisor import Options, Supervisor
+from dreamproof.study.supervisor import Supervisor, SupervisorOptions
 from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
@@ -82,13 +82,13 @@ class Running(threading.Thread):
             self.failure = failure
 
     def _supervise(self) -> None:
-        with session.held(self.opened) as ledger:
+        with session.open_ledger(self.opened) as ledger:
             session.prepare_run(self.opened, ledger, False)
             slurm = self.opened.study.backend.slurm
             assert slurm is not None
             commands = SlurmCommands(self.slurm.environment)
             backend = SlurmBackend(slurm, self.opened.folder, self.opened.study.name, commands)
-            supervisor = Supervisor(self.opened, ledger, backend, Options(on_tick=self._tick))
+            supervisor = Supervisor(self.opened, ledger, backend, SupervisorOptions(on_tick=self._tick))
             supervisor.run()
             backend.close()
 

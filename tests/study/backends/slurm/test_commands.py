@@ -11,10 +11,10 @@ import pytest
 from dreamproof.settings.study import Slurm, Study, gpus_of, memory_bytes
 from dreamproof.study.backends.slurm.commands import (
     COLUMNS,
-    Job,
     SlurmBusy,
     SlurmCommands,
     SlurmError,
+    SlurmJob,
     job_from_accounting,
     jobs_from_json,
     jobs_from_table,
@@ -91,7 +91,9 @@ def test_json_of_old_and_new_versions_says_the_same(row: dict[str, Any]) -> None
     foreign = row | {"name": "somebody_elses"}
     jobs = jobs_from_json(json.dumps({"jobs": [row, foreign]}), "mine")
     reason, comment = "NonZeroExitCode", "s000001"
-    assert jobs == [Job("7", "3", "FAILED", "3:0", "0:125", reason, 1, "n1", 100.0, 160.0, 400.0, "cpu=1", comment)]
+    assert jobs == [
+        SlurmJob("7", "3", "FAILED", "3:0", "0:125", reason, 1, "n1", 100.0, 160.0, 400.0, "cpu=1", comment)
+    ]
 
 
 def test_accounting_tells_steps_apart_and_survives_odd_numbers() -> None:
@@ -281,7 +283,7 @@ def test_a_study_on_a_cluster_pays_for_its_gres_and_queues_everything() -> None:
         }
     )
     assert study.money.gpus_per_attempt == 2
-    assert (study.backend.slots, study.backend.side_by_side) == (1000, 7)
+    assert (study.backend.slots, study.backend.max_parallel) == (1000, 7)
 
 
 def test_memory_that_grows_all_the_time_is_a_leak_and_a_plateau_is_none() -> None:

@@ -17,7 +17,7 @@ from dreamproof.base.files import read_json
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.slurm.commands import SlurmCommands, jobs_from_json
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, is_alive
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
 TRAINER = Path(__file__).parent / "dying_trainer.py"
@@ -125,7 +125,7 @@ def test_killed_supervisor_and_killed_controller_lose_nothing_and_do_nothing_twi
     file = declare(tmp_path, 0.25, 80, {}, seeds=4)
     first = run(slurm, file)
     wait_for(lambda: all(steps(file, seed=seed) for seed in range(4)))
-    slurm.wait_until_written_down()  # or it would end its own jobs as strangers when it comes back
+    slurm.wait_until_written_down()  # or it would end its own jobs as unmatched when it comes back
     first.send_signal(signal.SIGKILL)
     first.wait()
     slurm.kill("slurmctld")
@@ -194,7 +194,7 @@ def test_a_cell_on_a_lost_node_is_fenced_and_goes_on_elsewhere(slurm: OneNodeSlu
     wait_for(lambda: len(steps(watched)) > 7 and len(steps(alone)) > 7)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    child = Identity.read(read_json(open_study(alone).folder.attempt("a000001").shim)["child"])
+    child = ProcessIdentity.read(read_json(open_study(alone).folder.attempt("a000001").shim)["child"])
     slurm.kill("slurmd")
     wait_for(lambda: open_study(watched).state.cells[Cell("steady", 0)].last_cause is not None)
     first = open_study(watched).state.attempts["a000001"]

@@ -16,7 +16,7 @@ from dreamproof.base.files import write_json
 from dreamproof.runs.layout import RunFolder, StudyFolder
 from dreamproof.settings.study import Slurm
 from dreamproof.study.adapters.native import NativeAdapter
-from dreamproof.study.backends.api import Placement, Presence, Sighting
+from dreamproof.study.backends.api import JobPlacement, Presence, Sighting
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import COLUMNS, SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm.limits import (
@@ -32,8 +32,8 @@ from dreamproof.study.backends.slurm.limits import (
     probe_time_limit,
 )
 from dreamproof.study.preflight import slurm as cluster_preflight
-from dreamproof.study.preflight.slurm import ClusterPreflight, Probe
-from dreamproof.study.views.slurm_jobs import place_words
+from dreamproof.study.preflight.slurm import ClusterPreflight
+from dreamproof.study.views.slurm_jobs import place_text
 from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 from dreamproof.testing.small_study import TRAINER
@@ -148,7 +148,7 @@ def test_what_never_clears_ends_the_wait_with_its_remedy(reason: str) -> None:
 def test_what_a_person_or_a_node_may_clear_is_waited_for_with_a_hint(reason: str) -> None:
     assert never_starts(reason, Slurm(), ASKED, Site()) is None
     stuck = find_stuck(reason)
-    assert stuck is not None and stuck.remedy in place_words(Placement("7_0", state="PENDING", reason=reason))
+    assert stuck is not None and stuck.remedy in place_text(JobPlacement("7_0", state="PENDING", reason=reason))
 
 
 @pytest.mark.parametrize("reason", NORMAL)
@@ -310,10 +310,10 @@ def test_a_probe_waits_a_while_for_what_a_person_must_clear(
     clock = Clock()
     preflight = ClusterPreflight(Slurm(), StudyFolder(tmp_path / "study"), "study", fake_commands(path, clock))
     preflight.monotonic = clock
-    probe = Probe("low", RunFolder(tmp_path / "run"), ["x"], {}, str(tmp_path), False, NativeAdapter())
+    probe = ClusterProbe("low", RunFolder(tmp_path / "run"), ["x"], {}, str(tmp_path), False, NativeAdapter())
     backend: Any = Queued(reason)
     attempt = StudyFolder(tmp_path / "study").attempt("a000001")
-    waiting = Sighting(Presence.WAITING, placement=Placement("7_0", state="PENDING", reason=reason))
+    waiting = Sighting(Presence.WAITING, placement=JobPlacement("7_0", state="PENDING", reason=reason))
     for _ in range(int(cluster_preflight.STUCK_SECONDS) // 60 + 1):
         assert backend.stopped == []
         preflight._watch(backend, probe, attempt, waiting, 900.0)

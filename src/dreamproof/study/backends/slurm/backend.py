@@ -12,8 +12,8 @@ from dreamproof.base.files import read_json, read_tail, write_json, write_text
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.settings.study import Slurm, gpus_of, memory_bytes
-from dreamproof.study.backends.api import Placement, Presence, Sighting
-from dreamproof.study.backends.slurm.commands import Job, SlurmBusy, SlurmCommands, SlurmError
+from dreamproof.study.backends.api import JobPlacement, Presence, Sighting
+from dreamproof.study.backends.slurm.commands import SlurmBusy, SlurmCommands, SlurmError, SlurmJob
 from dreamproof.study.backends.slurm.limits import Request, Site, find_stuck, never_starts
 from dreamproof.study.backends.slurm.node import (
     LEASE_MARGIN_SECONDS,
@@ -27,12 +27,12 @@ from dreamproof.study.backends.slurm.queue import WAITING_STATES, JobTable, plac
 from dreamproof.study.backends.slurm.script import Submission, script_text
 from dreamproof.study.diagnosis.diagnose import SlurmEvidence
 from dreamproof.study.diagnosis.liveness import Activity
-from dreamproof.study.process.processes import Identity, boot_id, process_facts
+from dreamproof.study.process.processes import ProcessIdentity, boot_id, process_facts
 from dreamproof.study.process.shim import claim
 
-MOST_ELEMENTS = 1000
-MOST_ACCOUNTED = 200
-LEAST_WAIT_SECONDS = 1.0
+MAX_ELEMENTS = 1000
+MAX_ACCOUNTED = 200
+MIN_WAIT_SECONDS = 1.0
 SETTLING_SECONDS = 5.0
 SILENT_CONTROLLER_SECONDS = 120.0
 ABSENT_POLLS = 3
@@ -83,7 +83,7 @@ class SlurmBackend:
         self._queue: list[AttemptFolder] = []
         self._known: dict[Path, _Known] = {}
         self._refused: dict[Path, str] = {}
-        self._accounts: dict[str, Job] = {}
+        self._accounts: dict[str, SlurmJob] = {}
         self._to_account: list[str] = []
         self._to_signal: list[str] = []
         self._to_cancel: list[str] = []
@@ -138,7 +138,7 @@ class SlurmBackend:
         self._hand_in()
         self._send()
         self._ask_accounting()
-        time.sleep(max(LEAST_WAIT_SECONDS, seconds))
+        time.sleep(max(MIN_WAIT_SECONDS, seconds))
 
     def close(self) -> None:
         """Hands in what was started and forgets; attempts run on."""
@@ -149,7 +149,7 @@ class SlurmBackend:
     def _hand_in(self) -> None:
         while self._queue and not self.commands.is_quiet():
             asked = self._request(self._queue[0])
-            batch = [folder for folder in self._queue if self._request(folder) == asked][:MOST_ELEMENTS]
+            batch = [folder for folder in self._queue if self._request(folder) == asked][:MAX_ELEMENTS]
             taken = {folder.root for folder in batch}
             self._queue = [folder for folder in self._queue if folder.root not in taken]
             self._submit(batch, *asked)
@@ -266,7 +266,7 @@ class SlurmBackend:
     def _look_before_job(self, folder: AttemptFolder, known: _Known) -> Sighting:
         """Not in any answer as yet: waits for some, then closes the attempt for good, unless it began meanwhile."""
         if known.submission and self._polls_without(known) < ABSENT_POLLS:
-            self.table.hurry(LEAST_WAIT_SECONDS)
+            self.table.hurry(MIN_WAIT_SECONDS)
             return Sighting(Presence.WAITING)
         return self._give_up(folder, known, None)
 
@@ -279,7 +279,7 @@ class SlurmBackend:
                 return Sighting(Presence.RUNNING)
         self._forget(folder)
         state = evidence.job_state if evidence is not None else ""
-        job = Placement(known.job, state=state) if known.array_job else None
+        job = JobPlacement(known.job, state=state) if known.array_job else None
         return Sighting(Presence.LOST, never_began=True, placement=job, facts=_facts(evidence, ""))
 
     def _look_without_job(self, folder: AttemptFolder, known: _Known) -> Sighting:
@@ -287,7 +287,7 @@ class SlurmBackend:
         began = folder.shim.exists()
         if self._polls_without(known) < ABSENT_POLLS:
             if self.table.polls:
-                self.table.hurry(LEAST_WAIT_SECONDS)
+                self.table.hurry(MIN_WAIT_SECONDS)
             if folder.exit.exists() and self.table.silent_seconds() > SILENT_CONTROLLER_SECONDS:
                 return self._over(folder, known, None)
             return self._running(folder, known, None) if began else Sighting(Presence.WAITING)
@@ -304,10 +304,10 @@ class SlurmBackend:
         if not self._is_fenced(folder, known, "Slurm no longer knows the job"):
             return Sighting(Presence.RUNNING)
         return self._over(
-            folder, known, Job(known.array_job, str(known.element), "UNKNOWN", reason="forgotten by Slurm")
+            folder, known, SlurmJob(known.array_job, str(known.element), "UNKNOWN", reason="forgotten by Slurm")
         )
 
-    def _look_at(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+    def _look_at(self, folder: AttemptFolder, known: _Known, job: SlurmJob) -> Sighting:
         if job.restarts > known.restarts:
             return self._look_at_requeued(folder, known, job)
         if job.over:
@@ -318,7 +318,7 @@ class SlurmBackend:
         self._press(folder, known)
         return self._running(folder, known, job)
 
-    def _look_at_waiting(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+    def _look_at_waiting(self, folder: AttemptFolder, known: _Known, job: SlurmJob) -> Sighting:
         if known.cancel_at is not None:
             self._cancel(known)
         remedy = self._never_starts(folder, job)
@@ -327,7 +327,7 @@ class SlurmBackend:
             return self._give_up(folder, known, _evidence(replace(job, reason=f"{job.reason}: {remedy}")))
         return Sighting(Presence.WAITING, placement=placement(job, known.job))
 
-    def _never_starts(self, folder: AttemptFolder, job: Job) -> str | None:
+    def _never_starts(self, folder: AttemptFolder, job: SlurmJob) -> str | None:
         """The remedy where a job waits for something that never comes."""
         if find_stuck(job.reason) is None:
             return None
@@ -339,15 +339,15 @@ class SlurmBackend:
         request = Request(time_limit, self.settings.cpus_per_task, request_bytes >> 20, gpus)
         return never_starts(job.reason, self.settings, request, self._site)
 
-    def _running(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
+    def _running(self, folder: AttemptFolder, known: _Known, job: SlurmJob | None) -> Sighting:
         """A job that Slurm runs; its process is looked at where it runs on this machine."""
         if folder.exit.exists():
-            self.table.hurry(LEAST_WAIT_SECONDS)
+            self.table.hurry(MIN_WAIT_SECONDS)
             if self.table.silent_seconds() > SILENT_CONTROLLER_SECONDS:
                 return self._over(folder, known, None)
         place = placement(job, known.job) if job is not None else None
         told = read_json(folder.shim)
-        child = Identity.read(told.get("child")) if isinstance(told, dict) else None
+        child = ProcessIdentity.read(told.get("child")) if isinstance(told, dict) else None
         facts = process_facts(child, self._boot) if child is not None else None
         if child is None or facts is None:
             return Sighting(Presence.RUNNING, placement=place)
@@ -359,7 +359,7 @@ class SlurmBackend:
             placement=place,
         )
 
-    def _look_at_ended(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+    def _look_at_ended(self, folder: AttemptFolder, known: _Known, job: SlurmJob) -> Sighting:
         """Slurm says that it is over: a shared disk gets a moment to show the shim's record, a lost node is fenced."""
         if job.state in LOST_STATES and not self._is_fenced(folder, known, f"Slurm: {job.state}"):
             return Sighting(Presence.RUNNING, placement=placement(job, known.job))
@@ -388,7 +388,7 @@ class SlurmBackend:
         """Asks about everything that waits for an answer, in one call; what gets none is asked about again."""
         if not self._to_account or not self.commands.has_accounting or self.commands.is_quiet():
             return
-        asked, self._to_account = self._to_account[:MOST_ACCOUNTED], self._to_account[MOST_ACCOUNTED:]
+        asked, self._to_account = self._to_account[:MAX_ACCOUNTED], self._to_account[MAX_ACCOUNTED:]
         try:
             self._accounts.update(self.commands.accounted(asked))
         except SlurmBusy:
@@ -399,7 +399,7 @@ class SlurmBackend:
     def _is_settled_late(self, known: _Known) -> bool:
         return known.over_since is not None and self._monotonic() - known.over_since >= SETTLING_SECONDS
 
-    def _look_at_requeued(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+    def _look_at_requeued(self, folder: AttemptFolder, known: _Known, job: SlurmJob) -> Sighting:
         """The job went back into the queue: this attempt is over and the same job goes on as another one."""
         fence(folder, "its job was put back into the queue")
         if known.over_since is None:
@@ -412,13 +412,13 @@ class SlurmBackend:
         if not heir.job.exists():
             value = {"array_job": known.array_job, "element": known.element, "first": known.first}
             write_json(heir.job, {**value, "restarts": known.restarts + 1}, durable=False)
-        ended = Job(known.array_job, str(known.element), "REQUEUED", reason=f"Restarts={job.restarts}")
+        ended = SlurmJob(known.array_job, str(known.element), "REQUEUED", reason=f"Restarts={job.restarts}")
         sighting = self._over(folder, known, ended)
         return Sighting(
             sighting.presence,
             sighting.exit,
             never_began=sighting.never_began,
-            placement=Placement(known.job, job.nodes, "REQUEUED", job.reason, restarts=job.restarts),
+            placement=JobPlacement(known.job, job.nodes, "REQUEUED", job.reason, restarts=job.restarts),
             successor=heir.root.name,
             facts=sighting.facts,
         )
@@ -431,7 +431,7 @@ class SlurmBackend:
         patience = self.settings.lease_seconds + LEASE_MARGIN_SECONDS
         return is_settled(folder) or _is_void(folder) or self._monotonic() - known.fenced_at >= patience
 
-    def _over(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
+    def _over(self, folder: AttemptFolder, known: _Known, job: SlurmJob | None) -> Sighting:
         record = read_exit(folder.exit)
         told = self._accounts.pop(known.job, None)
         if job is not None and told is not None:
@@ -443,7 +443,7 @@ class SlurmBackend:
             Presence.ENDED if record is not None else Presence.LOST,
             record,
             never_began=_is_void(folder),
-            placement=placement(job, known.job) if job is not None else Placement(known.job),
+            placement=placement(job, known.job) if job is not None else JobPlacement(known.job),
             successor=heir.root.name if heir.order.exists() else None,
             facts=_facts(_evidence(job) if job is not None else None, words),
         )
@@ -468,7 +468,7 @@ def _is_void(folder: AttemptFolder) -> bool:
     return isinstance(told, dict) and "void" in told
 
 
-def _evidence(job: Job) -> SlurmEvidence:
+def _evidence(job: SlurmJob) -> SlurmEvidence:
     return SlurmEvidence(job.state, job.exit_code, job.derived_exit_code, job.reason, job.step_states)
 
 

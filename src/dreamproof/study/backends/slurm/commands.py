@@ -18,7 +18,7 @@ from typing import Any
 from dreamproof.base.errors import BadInput, DreamproofError, ExitCode
 from dreamproof.study.backends.slurm.limits import Partition, group_limits_from_text, partitions_from_text
 
-LEAST_GAP_SECONDS = 1.0
+MIN_GAP_SECONDS = 1.0
 CALL_SECONDS = 60.0
 FIRST_BACK_OFF_SECONDS = 2.0
 LONGEST_BACK_OFF_SECONDS = 30.0
@@ -80,7 +80,7 @@ class SlurmBusy(SlurmError):
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """One element as Slurm tells it; times are Unix seconds of the controller, codes are written code:signal."""
 
     array_job: str
@@ -158,7 +158,7 @@ class SlurmCommands:
             raise _failure("sbatch --test-only", words)
         return words.removeprefix("sbatch: ")
 
-    def jobs(self, name: str) -> list[Job]:
+    def jobs(self, name: str) -> list[SlurmJob]:
         """Every job of ours with this name that the controller remembers, in one call."""
         if self.version() >= JSON_WITH_FILTERS:
             return jobs_from_json(self._call(["squeue", "--me", "--states=all", f"--name={name}", "--json"]), name)
@@ -171,7 +171,7 @@ class SlurmCommands:
         """Puts a job back into the queue; its process is ended for it."""
         self._call(["scontrol", "requeue", *_job_words([job])])
 
-    def accounted(self, jobs: list[str]) -> dict[str, Job]:
+    def accounted(self, jobs: list[str]) -> dict[str, SlurmJob]:
         """What the accounting remembers of elements, steps included, in one call; nothing where there is none."""
         words = ["sacct", "--noheader", "--parsable2", f"--format={ACCOUNTED}", f"--jobs={','.join(jobs)}"]
         done = self._run(words)
@@ -253,7 +253,7 @@ class SlurmCommands:
 
     def _run(self, words: list[str]) -> "subprocess.CompletedProcess[str]":
         """One paced call; a controller that does not answer is left alone for a while, longer every time."""
-        gap = self._last_call + LEAST_GAP_SECONDS - self._monotonic()
+        gap = self._last_call + MIN_GAP_SECONDS - self._monotonic()
         if gap > 0:
             self._pause(gap)
         began = self._last_call = self._monotonic()
@@ -316,7 +316,7 @@ def _job_words(jobs: list[str]) -> list[str]:
     return jobs
 
 
-def jobs_from_table(text: str) -> list[Job]:
+def jobs_from_table(text: str) -> list[SlurmJob]:
     """Jobs from the columns of squeue."""
     found = []
     for line in text.splitlines():
@@ -326,10 +326,10 @@ def jobs_from_table(text: str) -> list[Job]:
         row = dict(zip(COLUMNS, parts, strict=False))
         single = not row["ArrayTaskID"].strip() or row["ArrayTaskID"] == "N/A"
         found.append(
-            Job(
+            SlurmJob(
                 row["JobID"] if single else row["ArrayJobID"],
                 "" if single else row["ArrayTaskID"],
-                state_word(row["State"]),
+                state_name(row["State"]),
                 wait_status(int(row["exit_code"] or 0)),
                 wait_status(int(row["DerivedEC"] or 0)) if row["DerivedEC"].isdigit() else row["DerivedEC"],
                 "" if row["Reason"] == "None" else row["Reason"],
@@ -355,24 +355,24 @@ def listed_elements(words: str) -> set[int]:
     return found
 
 
-def state_word(text: str) -> str:
+def state_name(text: str) -> str:
     """`CANCELLED by 0` and `CANCELLED+` as CANCELLED."""
     return text.split()[0].rstrip("+") if text.split() else "UNKNOWN"
 
 
-def jobs_from_json(text: str, name: str) -> list[Job]:
+def jobs_from_json(text: str, name: str) -> list[SlurmJob]:
     """Jobs with this name from `squeue --json`, whichever version wrote it."""
     return [_job_from_json(row) for row in json.loads(text).get("jobs", []) if row.get("name") == name]
 
 
-def _job_from_json(row: dict[str, Any]) -> Job:
+def _job_from_json(row: dict[str, Any]) -> SlurmJob:
     array_job, element = _number(row.get("array_job_id")), _number(row.get("array_task_id"))
     listed = str(row.get("array_task_string") or "")
     state = row.get("job_state", "UNKNOWN")
-    return Job(
+    return SlurmJob(
         str(array_job or _number(row.get("job_id"))),
         listed or (str(element) if array_job and element is not None else ""),
-        state_word(state[0] if isinstance(state, list) else str(state)),
+        state_name(state[0] if isinstance(state, list) else str(state)),
         _code(row.get("exit_code")),
         _code(row.get("derived_exit_code")),
         "" if row.get("state_reason") in (None, "None") else str(row["state_reason"]),
@@ -407,7 +407,7 @@ def _code(value: Any) -> str:
     return wait_status(_number(value) or 0)
 
 
-def job_from_accounting(text: str, job: str) -> Job | None:
+def job_from_accounting(text: str, job: str) -> SlurmJob | None:
     """An element and the states of its steps from `sacct --parsable2`."""
     names = ACCOUNTED.split(",")
     rows = [dict(zip(names, line.split("|"), strict=False)) for line in text.splitlines() if "|" in line]
@@ -417,14 +417,14 @@ def job_from_accounting(text: str, job: str) -> Job | None:
     row = own[-1]
     array_job, _, element = job.partition("_")
     steps = {
-        other["JobID"].partition(".")[2]: state_word(other["State"])
+        other["JobID"].partition(".")[2]: state_name(other["State"])
         for other in rows
         if other["JobID"].startswith(f"{job}.")
     }
-    return Job(
+    return SlurmJob(
         array_job,
         element,
-        state_word(row["State"]),
+        state_name(row["State"]),
         row["ExitCode"] or "0:0",
         row["DerivedExitCode"] or "0:0",
         "" if row["Reason"] in ("", "None") else row["Reason"],

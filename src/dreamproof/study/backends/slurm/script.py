@@ -26,7 +26,7 @@ class Submission:
     time_limit: str
 
 
-def memory_words(size_bytes: int) -> str:
+def memory_text(size_bytes: int) -> str:
     """Bytes as sbatch takes them, rounded up to megabytes."""
     return f"{-(-size_bytes // (1 << 20))}M"
 
@@ -55,7 +55,7 @@ def script_text(settings: Slurm, submission: Submission) -> str:
         "nodes": "1",
         "ntasks": "1",
         "cpus-per-task": str(settings.cpus_per_task),
-        "mem": memory_words(submission.memory_bytes),
+        "mem": memory_text(submission.memory_bytes),
         "time": submission.time_limit,
     }
     for name, value in options.items():

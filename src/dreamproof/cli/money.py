@@ -1,26 +1,26 @@
 """`dreamproof cost`: what the money bought."""
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
 def cost(study: StudyArgument, json: JsonOption = False) -> None:
-    """Say what was spent, split into useful, wasted and idle, and what is still to come."""
+    """Show what was spent, split into useful, wasted and idle, and what is still to come."""
     from dataclasses import asdict
 
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.ledger.lease import living_holder
-    from dreamproof.study.money.spending import cost_lines, count
+    from dreamproof.study.money.spending import count_money, money_lines
     from dreamproof.study.plan.open_study import open_study
     from dreamproof.study.preflight.measured import read_measured
 
     opened = open_study(study)
     alive = living_holder(opened.folder.lease) is not None
-    costs = count(opened.state, read_moment(), alive, read_measured(opened.folder.preflight).rates)
+    spending = count_money(opened.state, read_moment(), alive, read_measured(opened.folder.preflight).rates)
     if not json:
-        print_text("\n".join(cost_lines(costs)))
+        print_text("\n".join(money_lines(spending)))
         return
-    values = asdict(costs)
+    values = asdict(spending)
     values.pop("study")
-    values |= {"total_ms": costs.total_ms, "total_money": costs.total_money}
+    values |= {"total_ms": spending.total_ms, "total_money": spending.total_money}
     values |= {"currency": opened.study.money.currency, "budget": opened.study.money.budget}
     print_json(values)
