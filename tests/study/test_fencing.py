@@ -20,7 +20,7 @@ from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sig
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.lease import Lease, living_holder
 from dreamproof.study.process import cgroup
-from dreamproof.study.process.processes import ProcessIdentity, is_alive, marked
+from dreamproof.study.process.processes import ProcessIdentity, is_alive, processes_with_variable
 from dreamproof.testing.small_study import TRAINER, declare
 
 PATIENCE_SECONDS = 120.0
@@ -120,7 +120,7 @@ def test_what_ignores_a_stop_behind_a_wrapper_is_killed_after_the_grace(backend:
     until(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
     backend.stop(attempt, "stop by a test", 0.5)
     assert end_of(backend, attempt).presence is Presence.ENDED
-    assert marked(ATTEMPT_VARIABLE, f"a000001-{tmp_path}") == []
+    assert processes_with_variable(ATTEMPT_VARIABLE, f"a000001-{tmp_path}") == []
 
 
 @pytest.mark.parametrize("wrapper", ["bash", "python", "own session"])

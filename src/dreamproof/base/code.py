@@ -1,4 +1,4 @@
-"""Which code a run was made by, as the content of its files; what git says of them is recorded beside it.
+"""Which code a run was made by, as the content of its files; what git reports of them is recorded too.
 
 The content decides, not the commit: a rebase changes nothing, an edit that was never committed does.
 """
@@ -87,7 +87,7 @@ MAX_PARSED_BYTES = 4 << 20
 
 @dataclass(frozen=True)
 class SourceCode:
-    """The files that count, each by the hash of its content, and what git says of them."""
+    """The files that count, each by the hash of its content, and their state in git."""
 
     kind: str
     """`package`, `repository`, `beside` (files beside a script, without git) or `named` (by the study)."""
@@ -107,8 +107,8 @@ class SourceCode:
         return text_hash(canonical_json(self.files))
 
     def facts(self) -> dict[str, Any]:
-        """What a record says of it; nothing of this machine's folders."""
-        told = {
+        """The facts a record holds; nothing of this machine's folders."""
+        facts = {
             "hash": self.hash,
             "kind": self.kind,
             "folder": self.folder.name,
@@ -118,7 +118,7 @@ class SourceCode:
             "untracked_hash": self.untracked_hash,
             "note": self.note,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in facts.items() if value is not None}
 
     def manifest(self) -> dict[str, Any]:
         """Every file with its hash and, for Python, the hash of what is left without comments and layout."""
@@ -148,11 +148,11 @@ class Difference:
     def matters(self) -> bool:
         return bool(self.changed or self.added or self.removed)
 
-    def lines(self, most: int = 8) -> list[str]:
-        """`changed train.py`, and so on, cut after `most`."""
-        words = {"changed": self.changed, "added": self.added, "removed": self.removed}
-        lines = [f"{word} {name}" for word, names in words.items() for name in names]
-        return lines if len(lines) <= most else [*lines[:most], f"and {len(lines) - most} more files"]
+    def lines(self, limit: int = 8) -> list[str]:
+        """`changed train.py`, and so on, cut after `limit`."""
+        groups = {"changed": self.changed, "added": self.added, "removed": self.removed}
+        lines = [f"{kind} {name}" for kind, names in groups.items() for name in names]
+        return lines if len(lines) <= limit else [*lines[:limit], f"and {len(lines) - limit} more files"]
 
 
 def compare(old: dict[str, Any], new: dict[str, Any]) -> Difference:
@@ -198,8 +198,8 @@ def own_code(task: str, folder: Path) -> SourceCode:
         places[f"task/{file.name}"] = file
     new = frozenset(_listed(root, "ls-files", "-z", "--others", "--exclude-standard"))
     code = _code("package", root, places, root, new)
-    told = os.environ.get(VARIABLE)
-    return replace(code, commit=told, diff_hash=None, untracked_hash=None) if told else code
+    given = os.environ.get(VARIABLE)
+    return replace(code, commit=given, diff_hash=None, untracked_hash=None) if given else code
 
 
 def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> SourceCode:
@@ -207,7 +207,7 @@ def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> 
     start = (script.parent if script is not None else folder).resolve()
     top = git_output(start, "rev-parse", "--show-toplevel")
     if top is None:
-        return _beside(start, script, [path.resolve() for path in excluded])
+        return _script_folder(start, script, [path.resolve() for path in excluded])
     root = Path(top.rstrip("\n"))
     return _repository(root, [path.resolve() for path in excluded])
 
@@ -248,7 +248,7 @@ def _repository(root: Path, excluded: list[Path]) -> SourceCode:
     return _code("repository", root, places, root, frozenset(new))
 
 
-def _beside(folder: Path, script: Path | None, excluded: list[Path]) -> SourceCode:
+def _script_folder(folder: Path, script: Path | None, excluded: list[Path]) -> SourceCode:
     """The script and the source files beside and below it, so many at most."""
     places = {} if script is None else {script.name: script}
     note = None
@@ -327,8 +327,8 @@ def _git_root(folder: Path) -> Path | None:
     return Path(top.rstrip("\n")) if top else None
 
 
-def _listed(root: Path, *words: str) -> list[str]:
-    return [name for name in (git_output(root, *words) or "").split("\0") if name]
+def _listed(root: Path, *arguments: str) -> list[str]:
+    return [name for name in (git_output(root, *arguments) or "").split("\0") if name]
 
 
 def _study_folders(names: Iterable[str]) -> list[str]:
@@ -338,7 +338,7 @@ def _study_folders(names: Iterable[str]) -> list[str]:
 
 
 def _is_study_file(path: Path) -> bool:
-    """Whether a file declares a study: what it says is compared as a declaration, not as code."""
+    """Whether a file declares a study: its content is compared as a declaration, not as code."""
     if path.suffix not in (".yaml", ".yml") or not path.is_file() or path.stat().st_size > LARGE_BYTES:
         return False
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The one family of errors that a person reads: what was seen, where, and the next command to try."""
+"""Errors that a person reads: what was seen, where, and a hint with the next command."""
 
 from enum import IntEnum
 
@@ -19,7 +19,7 @@ class ExitCode(IntEnum):
 
 
 class DreamproofError(Exception):
-    """Something a person can mend; `seen` says what and where, `hint` what to try."""
+    """An error that a person can fix; `seen` is what was found and where, `hint` the command to try."""
 
     exit_code = ExitCode.UNEXPECTED
 
@@ -29,7 +29,7 @@ class DreamproofError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.seen}\n  next: {self.hint}"
+        return f"{self.seen}\n  hint: {self.hint}"
 
 
 class BadInput(DreamproofError):
@@ -39,7 +39,7 @@ class BadInput(DreamproofError):
 
 
 class Busy(DreamproofError):
-    """Another supervisor holds the study."""
+    """Another supervisor works on the study."""
 
     exit_code = ExitCode.BUSY
 
@@ -56,14 +56,8 @@ class PreflightError(DreamproofError):
     exit_code = ExitCode.PREFLIGHT_FAILED
 
 
-class BudgetReached(DreamproofError):
-    """The declared money is spent."""
-
-    exit_code = ExitCode.BUDGET_REACHED
-
-
 class Stopped(DreamproofError):
-    """Somebody asked for a stop before anything was started."""
+    """A stop was requested before anything was started."""
 
     exit_code = ExitCode.INTERRUPTED
 

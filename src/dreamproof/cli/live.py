@@ -1,4 +1,4 @@
-"""What `run` shows while it works: a live table on a terminal, one line an event elsewhere."""
+"""What `run` shows while it works: a live table on a terminal, one line per event elsewhere."""
 
 import sys
 import time
@@ -23,8 +23,8 @@ def event_line(row: "Row") -> str | None:
         what = f"{row['work']} {' '.join(row['cells'])}"
         return f"{row['attempt']} started: {what}"
     if name == "attempt_ended":
-        said = f" — {row['evidence'][0]}" if row["evidence"] and row["cause"] != "completed" else ""
-        return f"{row['attempt']} ended: {row['cause']}{said}"
+        reason = f" — {row['evidence'][0]}" if row["evidence"] and row["cause"] != "completed" else ""
+        return f"{row['attempt']} ended: {row['cause']}{reason}"
     if name == "train_proven":
         return f"{row['cell']} trained: {row['agent_steps']:,} agent steps, checkpoint {row['parameter_hash'][:12]}"
     if name == "eval_proven":

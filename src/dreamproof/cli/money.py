@@ -1,10 +1,10 @@
-"""`dreamproof cost`: what the money bought."""
+"""`dreamproof money`: what the study spent and what it bought."""
 
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
-def cost(study: StudyArgument, json: JsonOption = False) -> None:
-    """Show what was spent, split into useful, wasted and idle, and what is still to come."""
+def money(study: StudyArgument, json: JsonOption = False) -> None:
+    """Show the money spent, split into useful, wasted and idle, and the forecast."""
     from dataclasses import asdict
 
     from dreamproof.study.ledger.clock import read_moment

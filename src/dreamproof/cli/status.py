@@ -57,13 +57,13 @@ def _supervisor_line(overview: "Overview") -> str:
 
 def _counts(counts: dict[str, int]) -> str:
     declared = counts["declared"]
-    words = [f"{counts.get('proven', 0)}/{declared} proven"]
-    words += [f"{count} {word}" for word, count in counts.items() if word not in ("declared", "proven") and count]
-    return ", ".join(words)
+    parts = [f"{counts.get('proven', 0)}/{declared} proven"]
+    parts += [f"{count} {status}" for status, count in counts.items() if status not in ("declared", "proven") and count]
+    return ", ".join(parts)
 
 
 def _grid(opened: "OpenStudy", overview: "Overview") -> str:
-    """One mark a cell, arms down, seeds across; left out where it would not fit."""
+    """One mark per cell, arms down, seeds across; left out where it would not fit."""
     from dreamproof.runs.layout import Cell
     from dreamproof.study.views.manifests import train_status
     from dreamproof.study.views.overview import as_seen, dead_cells
@@ -76,8 +76,8 @@ def _grid(opened: "OpenStudy", overview: "Overview") -> str:
     lines = ["seed".ljust(name_width) + "  " + " ".join(str(seed).rjust(width) for seed in study.seeds)]
     for arm in study.arms:
         cells = [state.cells[Cell(arm, seed)] for seed in study.seeds]
-        words = [as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in cells]
-        marks = [MARKS[word].rjust(width) for word in words]
+        statuses = [as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in cells]
+        marks = [MARKS[status].rjust(width) for status in statuses]
         lines.append(arm.ljust(name_width) + "  " + " ".join(marks))
     return "\n".join(lines)
 
@@ -115,10 +115,10 @@ def _missing_lines(overview: "Overview") -> list[str]:
 
 
 def _stopped_lines(overview: "Overview") -> list[str]:
-    apart = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
+    quarantined = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
     lines = [f"stopped     {cell}: {reason}" for cell, reason in overview.stopped.items()]
     unproven = [f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()]
-    return _shortened(apart) + _shortened(lines) + _shortened(unproven)
+    return _shortened(quarantined) + _shortened(lines) + _shortened(unproven)
 
 
 def _shortened(lines: list[str]) -> list[str]:

@@ -95,19 +95,19 @@ def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
     }
 
 
-def _job_words(attempt: dict[str, Any]) -> str:
-    """What the scheduler said of an attempt's job, in one line."""
+def _job_text(attempt: dict[str, Any]) -> str:
+    """The scheduler's report of an attempt's job, in one line."""
     from dreamproof.base.text import duration_text
 
     place = attempt["placement"]
-    words = [f"Slurm job {attempt['job']}"]
-    words += [f"on {place['nodes']}"] if place.get("nodes") else []
-    words += [f"{place.get('state', '')} {place.get('reason', '')}".strip()] if place.get("state") else []
-    words.append(f"queued {duration_text(attempt['queue_seconds'])}")
+    parts = [f"Slurm job {attempt['job']}"]
+    parts += [f"on {place['nodes']}"] if place.get("nodes") else []
+    parts += [f"{place.get('state', '')} {place.get('reason', '')}".strip()] if place.get("state") else []
+    parts.append(f"queued {duration_text(attempt['queue_seconds'])}")
     if place.get("allocated_seconds"):
-        words.append(f"allocated {duration_text(place['allocated_seconds'])}")
-    words += [f"restarts {place['restarts']}"] if place.get("restarts") else []
-    return ", ".join(words)
+        parts.append(f"allocated {duration_text(place['allocated_seconds'])}")
+    parts += [f"restarts {place['restarts']}"] if place.get("restarts") else []
+    return ", ".join(parts)
 
 
 def cell_text(facts: dict[str, Any], study: str) -> str:
@@ -141,7 +141,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         if attempt["liveness_reason"]:
             lines.append(f"    {attempt['liveness']}: {attempt['liveness_reason']}")
         if attempt["job"]:
-            lines.append(f"    {_job_words(attempt)}")
+            lines.append(f"    {_job_text(attempt)}")
         lines += [f"    | {quote}" for quote in attempt["evidence"]]
         lines.append(f"    output: {attempt['output']}")
     if not facts["attempts"]:

@@ -47,7 +47,7 @@ class RunFolder:
 
     @property
     def settings(self) -> Path:
-        """What the trainer is told; written before the first attempt."""
+        """What the trainer gets; written before the first attempt."""
         return self.root / "settings.json"
 
     @property
@@ -62,7 +62,7 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """One JSON row a log event."""
+        """One JSON row per log event."""
         return self.root / "metrics.jsonl"
 
     @property
@@ -73,7 +73,7 @@ class RunFolder:
         return CheckpointFolder(self.checkpoints / f"step-{agent_steps:012d}")
 
     def checkpoint_folders(self) -> list["CheckpointFolder"]:
-        """Committed checkpoints, oldest first; none where the folder cannot be read, which `run_fault` tells."""
+        """Committed checkpoints, oldest first; none where the folder cannot be read, which `run_fault` reports."""
         entries = list_folder(self.checkpoints)
         if isinstance(entries, Unreadable):
             return []
@@ -92,7 +92,7 @@ class RunFolder:
 
     @property
     def collapses(self) -> Path:
-        """One row a sudden fall of the validation return, and what was done about it."""
+        """One row per sudden fall of the validation return, and what was done about it."""
         return self.root / "collapses.jsonl"
 
     @property
@@ -181,7 +181,7 @@ class AttemptFolder:
 
     @property
     def memory(self) -> Path:
-        """Resident memory over time, one row a sample."""
+        """Resident memory over time, one row per sample."""
         return self.root / "memory.jsonl"
 
     @property
@@ -269,7 +269,7 @@ class StudyFolder:
 
     @property
     def probes(self) -> Path:
-        """Scratch run folders of the preflight, one an arm."""
+        """Scratch run folders of the preflight, one per arm."""
         return self.root / "probes"
 
     def code_manifest(self, code_hash: str) -> Path:
@@ -311,7 +311,7 @@ class StudyFolder:
 
     @property
     def submissions(self) -> Path:
-        """What was handed to a cluster's scheduler, one folder a call, with its words about every element."""
+        """What was submitted to a scheduler, one folder per call, with its output per element."""
         return self.root / "submissions"
 
     @property

@@ -1,4 +1,4 @@
-"""Reads run folders that may hold anything, and says what they prove. No content of a folder raises here."""
+"""Reads run folders that may hold anything, and reports what they prove. No content of a folder raises here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -132,7 +132,7 @@ def checkpoint_unreadable(
 def _record_fault(folder: CheckpointFolder, record: CheckpointRecord, needed: str | None) -> str | None:
     named = named_agent_steps(folder.root.name)
     if named is not None and named != record.agent_steps:
-        return f"says {record.agent_steps:,} agent steps, the folder's name {named:,}"
+        return f"holds {record.agent_steps:,} agent steps, the folder name says {named:,}"
     if not record.files:
         return "names no file"
     if needed is not None and needed not in record.files:
@@ -167,7 +167,7 @@ def _presence(path: Path) -> str | Unreadable:
 
 
 def checkpoint_fault(folder: CheckpointFolder, check_content: bool = True, needed: str | None = None) -> str | None:
-    """The same in words."""
+    """The same as text."""
     found = checkpoint_unreadable(folder, check_content, needed)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What the files of a run folder say. Records are plain data; readers refuse what does not fit."""
+"""The files of a run folder as records. Records are plain data; readers refuse what does not fit."""
 
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
@@ -100,7 +100,7 @@ class CheckpointRecord(Record):
 
 
 class EvaluatedCheckpoint(Record):
-    """The complete episodes of one checkpoint under one condition; every list has one value an episode."""
+    """The complete episodes of one checkpoint under one condition; every list has one value per episode."""
 
     agent_steps: Count
     gradient_steps: Count
@@ -118,7 +118,7 @@ Place = tuple[float, float]
 
 
 class Trail(Record):
-    """Where things were in one test episode, in metres: one place an agent step, and what each step cost."""
+    """Where things were in one test episode, in metres: one place per agent step, and what each step cost."""
 
     agent: list[Place]
     goal: list[Place]

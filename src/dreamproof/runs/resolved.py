@@ -21,7 +21,7 @@ def read_resolved(run: RunFolder) -> ResolvedRecord | None:
 
 
 def write_resolved(run: RunFolder, resolved: Resolved, code: dict[str, Any]) -> None:
-    """Writes resolved.json where it does not say the same already."""
+    """Writes resolved.json unless it holds the same already."""
     value = {"hash": resolved_hash(resolved), "resolved": resolved, "code": code}
     if read_json(run.resolved) != value:
         write_json(run.resolved, value)
@@ -42,9 +42,9 @@ def _typed_fault(run: RunFolder, record: ResolvedRecord) -> str | None:
     if typed is None:
         return None
     for key in ("task", "trainer", "agent_steps"):
-        told, resolved = getattr(typed, key), record.resolved.get(key)
-        if told != resolved:
-            return f"{run.settings.name} says {key} {told}, {run.resolved.name} {resolved}"
+        given, resolved = getattr(typed, key), record.resolved.get(key)
+        if given != resolved:
+            return f"{run.settings.name} says {key} {given}, {run.resolved.name} {resolved}"
     place = _first_difference(typed.settings, record.resolved.get("settings", {}), "")
     return None if place is None else f"{run.settings.name} and {run.resolved.name} disagree about {place}"
 

@@ -98,9 +98,9 @@ class RunWriter:
         append_rows(self.run.collapses, [record.model_dump()])
 
     def write_summary(self, record: SummaryRecord) -> None:
-        """Replaces what is said of the validation curve."""
+        """Replaces the summary of the validation curve."""
         write_json(self.run.summary, record.model_dump())
 
     def write_frozen(self, record: FrozenRecord) -> None:
-        """Says that this replica stopped being finite."""
+        """Records that this replica stopped being finite."""
         write_json(self.run.frozen, record.model_dump())

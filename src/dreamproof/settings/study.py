@@ -103,9 +103,11 @@ class StudyCondition(Settings):
     name: str
     kind: Literal["in_distribution", "proxy", "genuine"] | None = Field(
         None,
-        description="a proxy imitates a shift, a genuine one changes the world; the trainer's own word if left out",
+        description="a proxy imitates a shift, a genuine one changes the world; the trainer's own if left out",
     )
-    settings: dict[str, Any] = Field(default_factory=dict, description="what the evaluator is told beside the name")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="settings of the evaluator in addition to the name"
+    )
 
     _name = field_validator("name")(_plain_name)
 
@@ -117,12 +119,12 @@ class CommandTrainer(Settings):
     {flags}. {python} is the interpreter that runs dreamproof.
     """
 
-    command: list[str] = Field(min_length=1, description="words of the training command")
-    evaluate: list[str] | None = Field(None, description="words of the command that evaluates one condition")
+    command: list[str] = Field(min_length=1, description="arguments of the training command")
+    evaluate: list[str] | None = Field(None, description="arguments of the command that evaluates one condition")
     adapter: Literal["native", "embodied", "bracket_lines", "jsonl"] = Field(
         "native", description="how progress is read: the native run folder, or what the script already writes"
     )
-    working_folder: str | None = Field(None, description="where it runs; beside the study file if left out")
+    working_folder: str | None = Field(None, description="where it runs; the folder of the study file if left out")
     environment: dict[str, str] = Field(default_factory=dict, description="variables set for it; no secrets")
     from_env: list[Annotated[str, AfterValidator(_variable)]] = Field(
         default_factory=list,
@@ -131,26 +133,26 @@ class CommandTrainer(Settings):
     code: list[str] | None = Field(
         None,
         description="files, folders or patterns that make up its code, seen from where it runs; if left out, the git "
-        "repository of the script, or the source files beside it",
+        "repository of the script, or the source files next to it",
     )
 
 
 MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
 
 
-def memory_bytes(words: str) -> int:
+def memory_bytes(text: str) -> int:
     """`8G` as bytes; a bare number is in megabytes, as for sbatch."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)", words)
-    assert found is not None, words
+    found = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    assert found is not None, text
     return int(found[1]) * MEMORY_UNITS[found[2]]
 
 
 def gpus_of(gres: str | None) -> int | None:
     """GPUs in a gres request such as gpu:a100:2; None where it names none."""
     counts = [
-        int(words[-1]) if words[-1].isdigit() else 1
-        for words in (part.split("(")[0].split(":") for part in (gres or "").split(","))
-        if words[0] in ("gpu", "gres/gpu")
+        int(parts[-1]) if parts[-1].isdigit() else 1
+        for parts in (part.split("(")[0].split(":") for part in (gres or "").split(","))
+        if parts[0] in ("gpu", "gres/gpu")
     ]
     return sum(counts) if counts else None
 
@@ -341,7 +343,7 @@ class Study(Settings):
     @model_validator(mode="before")
     @classmethod
     def _gres_tells_gpus(cls, value: Any) -> Any:
-        """On a cluster the request says how many GPUs are paid for, unless `money` says it."""
+        """On a cluster gres sets how many GPUs are paid for, unless `money` does."""
         backend = value.get("backend") if isinstance(value, dict) else None
         slurm = backend.get("slurm") if isinstance(backend, dict) else None
         gpus = gpus_of(slurm["gres"]) if isinstance(slurm, dict) and isinstance(slurm.get("gres"), str) else None
@@ -399,7 +401,7 @@ class Study(Settings):
             )
         if isinstance(self.trainer, CommandTrainer):
             if names and self.trainer.evaluate is None:
-                raise ValueError("conditions are declared but trainer.evaluate says no command that evaluates them")
+                raise ValueError("conditions are declared but trainer.evaluate names no command")
             if self.pack_cells > 1:
                 raise ValueError("pack_cells above 1 needs a trainer of our own, not a command")
         if self.maximum_seeds is not None and self.maximum_seeds < len(self.seeds):

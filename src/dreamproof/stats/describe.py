@@ -1,4 +1,4 @@
-"""What the seeds of one arm say: centre, spread, two kinds of interval, and whether they fall into two groups."""
+"""Statistics of one arm over its seeds: centre, spread, two kinds of interval, and a test for two groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -147,7 +147,7 @@ def falls_into_two_groups(values: Floats) -> bool:
 
 
 def summarise(values: Floats) -> Summary | None:
-    """Everything said about one arm under one condition, or None without a single number."""
+    """Everything computed for one arm under one condition, or None without a single number."""
     kept = finite_values(values)
     if len(kept) == 0:
         return None

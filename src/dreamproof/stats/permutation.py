@@ -90,7 +90,7 @@ def smallest_p(treated: int, others: int) -> float:
 
 
 def fewest_seeds(alpha: float) -> int:
-    """The smallest number of seeds an arm with which an exact test can reach `alpha` at all."""
+    """The smallest number of seeds per arm with which an exact test can reach `alpha` at all."""
     count = 2
     while smallest_p(count, count) > alpha:
         count += 1

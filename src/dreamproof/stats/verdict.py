@@ -16,7 +16,7 @@ Arm = Mapping[int, float]
 
 
 class Kind(StrEnum):
-    """What may be said about an arm against the reference."""
+    """The verdict about an arm against the reference."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -49,7 +49,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What may be said, from how many seeds an arm, at which level, and why not more."""
+    """The verdict, its seeds per arm, its level, and why it is not stronger."""
 
     kind: Kind
     why: Why
@@ -180,7 +180,7 @@ class SeedsPlan:
 
 
 def plan_seeds(pooled: float | None, degrees_of_freedom: int, question: Question, hypotheses: int) -> SeedsPlan | None:
-    """Seeds an arm to find the smallest difference that matters; None where the spread is unknown or zero."""
+    """Seeds per arm to find the smallest difference that matters; None where the spread is unknown or zero."""
     if pooled is None or degrees_of_freedom < 1 or not np.isfinite(pooled) or pooled <= 0:
         return None
     upper = sd_upper_bound(pooled, degrees_of_freedom)

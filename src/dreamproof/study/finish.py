@@ -49,8 +49,8 @@ def signs_of_stopping() -> set[str]:
     if os.path.isdir("/run/systemd/system"):
         with suppress(OSError, subprocess.TimeoutExpired):
             asked = ["systemctl", "is-system-running"]
-            told = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
-            found |= {"systemd is stopping"} if told == "stopping" else set()
+            state = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+            found |= {"systemd is stopping"} if state == "stopping" else set()
     return found
 
 
@@ -128,7 +128,7 @@ class Shutdown:
         return False
 
     def _confirm(self, command: list[str], confirm_seconds: float, before: set[str]) -> None:
-        """Looks for signs that the machine stops; one that shows none is said to be still on."""
+        """Looks for signs that the machine stops; one that shows none is reported as still on."""
         until = self.monotonic() + confirm_seconds
         while not (seen := self._seen(before)) and self.monotonic() < until:
             self.pause(min(SIGNS_EVERY_SECONDS, confirm_seconds))
@@ -164,5 +164,5 @@ def run_command(command: list[str], timeout_seconds: float) -> str | None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         output.seek(0)
-        said = output.read(QUOTED_BYTES).decode("utf-8", errors="replace").strip().replace("\n", " | ")
-    return None if code == 0 else f"exit code {code}" + (f" ({said})" if said else "")
+        text = output.read(QUOTED_BYTES).decode("utf-8", errors="replace").strip().replace("\n", " | ")
+    return None if code == 0 else f"exit code {code}" + (f" ({text})" if text else "")

@@ -100,19 +100,19 @@ def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> 
     study_file = relative_study_file(opened.folder, opened.file)
     if state.study is None or state.declaration_hash is None:
         record(opened, ledger, StudyDeclared(study.hash(), declaration, study_file))
-        _keep_copy(opened)
+        _copy_study_file(opened)
         return []
     changes = declaration_changes(state.study, study)
     if state.understood_hash != study.hash():
         _refuse_new_meaning(opened, accept_changes)
         old = state.declaration_hash
         record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, study_file))
-        _keep_copy(opened)
+        _copy_study_file(opened)
     state.redeclare(study)
     return changes
 
 
-def _keep_copy(opened: OpenStudy) -> None:
+def _copy_study_file(opened: OpenStudy) -> None:
     """Keeps the study file's own text, comments included, in the study folder."""
     if opened.file != opened.folder.declaration and opened.file.exists():
         write_bytes(opened.folder.declaration, opened.file.read_bytes())
@@ -218,11 +218,11 @@ def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
     check_material(opened.study, opened.base_folder)
     _check_writable(opened)
-    said = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
+    messages = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
     events, more = provenance.settle(opened, provenance.Accepted(accept_changes, accept_code))
     record(opened, ledger, *events)
     accepted = [event for event in events if isinstance(event, ChangesAccepted)]
-    return said + more + [f"accepted: {change}" for event in accepted for change in event.changes]
+    return messages + more + [f"accepted: {change}" for event in accepted for change in event.changes]
 
 
 def _check_writable(opened: OpenStudy) -> None:

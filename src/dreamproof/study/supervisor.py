@@ -146,7 +146,7 @@ class Supervisor:
         """Supervises until nothing is left that this call may do."""
         self.recover()
         while (ending := self.ending()) is None:
-            with self.waiting_for_room():
+            with self.waiting_for_disk():
                 self.scan()
                 self.judge()
                 self.remedy()
@@ -169,7 +169,7 @@ class Supervisor:
         self.record(*remedy.overdue_stops(self.state))
 
     @contextmanager
-    def waiting_for_room(self) -> Iterator[None]:
+    def waiting_for_disk(self) -> Iterator[None]:
         """A full disk ends nothing: what could not be written is done in a later tick, when there is room."""
         try:
             yield
@@ -210,7 +210,7 @@ class Supervisor:
                 if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
                     self._end(watched)
                 elif watched.sighting.presence is Presence.RUNNING:
-                    self._note_place(watched)
+                    self._record_place(watched)
                     self._judge_liveness(watched)
 
     def remedy(self) -> None:
@@ -219,9 +219,9 @@ class Supervisor:
             events = remedy.decide(self.state, self._over[0].attempt)
             self.record(*events)
             for event in events:
-                self._note_wait(event)
+                self._record_wait(event)
             self._over.pop(0)
-        self._stop_needless()
+        self._stop_finished()
         self._kill_stalled()
         self._guard_budget()
         if self.asked is not None or self.options.drain:
@@ -234,7 +234,7 @@ class Supervisor:
         free = self.study.backend.slots - len(self.watched)
         if free <= 0 or self._code_changed():
             return
-        self._require_room()
+        self._require_disk_space()
         now = self.monotonic()
         self._wait_until = {cell: until for cell, until in self._wait_until.items() if until > now}
         gap = find_gap(self.state, self.options.selection)
@@ -313,9 +313,9 @@ class Supervisor:
 
     def _contained(self, cells: Iterable[Cell]) -> AbstractContextManager[None]:
         """Whatever the files of some cells provoke ends nothing but the work on these cells."""
-        return contained(lambda error: self._set_apart(quarantined_by(self.opened, list(cells), error)))
+        return contained(lambda error: self._quarantine_cells(quarantined_by(self.opened, list(cells), error)))
 
-    def _set_apart(self, events: Iterable[CellQuarantined]) -> None:
+    def _quarantine_cells(self, events: Iterable[CellQuarantined]) -> None:
         now = self.monotonic()
         self.record(*(event for event in events if self._quarantine.add(Cell.parse(event.cell), now)))
 
@@ -336,7 +336,7 @@ class Supervisor:
         watch = Watch(self.study.liveness, self._known_gaps, self.state.stall_factor(attempt))
         return Watched(attempt, folder, Observer(self.backend, folder, AttemptProgress(cells), watch))
 
-    def _note_place(self, watched: Watched) -> None:
+    def _record_place(self, watched: Watched) -> None:
         """Records where a scheduler put an attempt, once it runs there."""
         place = watched.sighting.placement
         if place is not None and place.nodes and watched.attempt.placed is None:
@@ -354,7 +354,7 @@ class Supervisor:
             self.watched[successor] = self._watch(attempt)
 
     def _end(self, watched: Watched) -> None:
-        others = self._others_killed_for_memory(watched)
+        others = self._other_memory_kills(watched)
         events: list[Event] = []
         with self._contained(watched.observer.progress.cells):
             events = settle(self.opened, watched.attempt, watched.sighting, others)
@@ -371,7 +371,7 @@ class Supervisor:
             for phase, gap in watched.observer.watch.gaps.items():
                 self._known_gaps[phase] = max(gap, self._known_gaps.get(phase, 0.0))
 
-    def _others_killed_for_memory(self, watched: Watched) -> int:
+    def _other_memory_kills(self, watched: Watched) -> int:
         """Kills that the shared counter saw and that are already told as another attempt's end."""
         own_counter = self.study.backend.memory_limit_bytes is not None or self.study.backend.kind == "slurm"
         if watched.sighting.exit is None or own_counter:
@@ -396,7 +396,7 @@ class Supervisor:
         for cell, progress in watched.observer.progress.cells.items():
             fault = progress.reading.fault
             if fault is not None and fault.fault is FaultKind.BLOCKED:
-                self._set_apart([quarantined(self.opened, cell, fault)])
+                self._quarantine_cells([quarantined(self.opened, cell, fault)])
         before = watched.judgement.state if watched.judgement is not None else State.RUNNING
         watched.judgement = judgement
         if judgement.state is not before:
@@ -404,7 +404,7 @@ class Supervisor:
         cells = watched.observer.progress.cells
         self.record(*stalls.false_alarms_in_training(self.state, watched.attempt, cells))
 
-    def _stop_needless(self) -> None:
+    def _stop_finished(self) -> None:
         """Stops attempts that a scheduler began again although their cells are proven or given up."""
         for watched in self.watched.values():
             cells = [self.state.known_cell(text) for text in watched.attempt.cells]
@@ -446,7 +446,7 @@ class Supervisor:
                 self.backend.stop(watched.folder, reason, grace_seconds)
                 watched.stopping = reason
 
-    def _note_wait(self, event: Event) -> None:
+    def _record_wait(self, event: Event) -> None:
         if isinstance(event, Remedy) and event.wait_seconds:
             for text in event.cells:
                 self._wait_until[Cell.parse(text)] = self.monotonic() + event.wait_seconds
@@ -463,7 +463,7 @@ class Supervisor:
         blocked = self.asked is not None or self.options.drain or self.leave
         return not blocked and self.state.breaker is None and self.state.budget_reached is None
 
-    def _require_room(self) -> None:
+    def _require_disk_space(self) -> None:
         """An attempt that begins on a full disk can leave no evidence, so it does not begin."""
         root = self.opened.folder.root
         free_bytes = disk_free_bytes(root)

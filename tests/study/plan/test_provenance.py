@@ -20,6 +20,7 @@ from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
+from dreamproof.study.plan.gap import PlannedAttempt
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.study.views.overview import make_overview

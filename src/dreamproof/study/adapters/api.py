@@ -58,7 +58,7 @@ class Adapter(Protocol):
         ...
 
     def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
-        """Steps that survive a death: those of the newest checkpoint; told by file times where nothing else tells."""
+        """Steps that survive a death: those of the newest checkpoint; by file times if nothing else shows it."""
         ...
 
     def kept_unix_seconds(self, run: RunFolder) -> float | None:
@@ -89,7 +89,7 @@ class FolderAdapter:
         return weights.modified_unix_seconds if weights is not None else None
 
     def read_evaluation(self, run: RunFolder, output: Path | None = None) -> Reading:
-        """Files written, beats and printed bytes: nothing else tells how far an evaluation is."""
+        """Files written, beats and printed bytes: nothing else shows how far an evaluation is."""
         beat = load_heartbeat(run)
         counters: dict[str, float] = {"evaluation_files": _count(run.evaluations)}
         if output is not None:
@@ -184,7 +184,7 @@ def prove_by_weights(
 
 
 def written_at_end(weights: WeightsFile, started: float, ended: float) -> str | None:
-    """Why a checkpoint is not the one of the last step, told by file times; None where it may be."""
+    """Why a checkpoint is not the one of the last step, by file times; None where it may be."""
     written = weights.modified_unix_seconds
     whole = ended - started
     if ended - written <= LAST_SECONDS * min(1.0, max(0.0, whole) / 600) or whole <= 0:
@@ -224,7 +224,7 @@ def step_count(value: object) -> int | None:
 
 
 def not_finite(values: dict[str, float]) -> str | None:
-    """The first value that is not a number, in words; None where all are."""
+    """The first value that is not a number, as text; None where all are."""
     for name, value in values.items():
         if not math.isfinite(value):
             return f"{name} is {value} at the end"

@@ -98,7 +98,7 @@ class JsonlAdapter(FolderAdapter):
         return Reading(steps, None, "train", counters)
 
     def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
-        """Steps done when the newest checkpoint file was written, as file times tell it."""
+        """Steps done when the newest checkpoint file was written, by file times."""
         path = rows_file(run)
         if path is None:
             return 0

@@ -38,7 +38,7 @@ STARTED = TypeAdapter(AttemptStarted)
 
 @dataclass(frozen=True)
 class Readiness:
-    """What the disk says about a cell that is to be trained."""
+    """What is on disk of a cell that is to be trained."""
 
     kept_agent_steps: int
     events: list[Event]
@@ -73,7 +73,7 @@ def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
 
 
 def _clear_frozen(opened: OpenStudy, cell: Cell) -> None:
-    """Puts the record of an earlier death aside, so that the next one is told apart from it."""
+    """Puts the record of an earlier death aside, so that the next one is distinct."""
     run = opened.run(cell)
     if os.path.exists(run.frozen):
         run.frozen.rename(_free_name(run.frozen_before))
@@ -161,7 +161,7 @@ def prepare(
 
 
 def _taken_gpus(opened: OpenStudy) -> list[str]:
-    """What attempts that run were given, as their orders tell."""
+    """What attempts that run were given, according to their orders."""
     orders = [read_json(opened.folder.attempt(name).order) for name in opened.state.open_attempts]
     environments = [order.get("environment") for order in orders if isinstance(order, dict)]
     given = [one.get(VISIBLE) for one in environments if isinstance(one, dict)]
@@ -173,18 +173,18 @@ def new_token(name: str) -> str:
     return f"{name}-{secrets.token_hex(8)}"
 
 
-def seen_from(root: Path, words: list[str]) -> list[str]:
+def seen_from(root: Path, command: list[str]) -> list[str]:
     """A command for the record: paths as the study folder sees them, so that it may be moved and shown to others."""
-    return [Path(word).name if word == sys.executable else word.replace(f"{root}{os.sep}", "") for word in words]
+    return [Path(part).name if part == sys.executable else part.replace(f"{root}{os.sep}", "") for part in command]
 
 
 def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStarted]:
-    """Attempts on disk that the ledger lost (a torn last line), as their orders tell of them."""
+    """Attempts on disk that the ledger lost (a torn last line), from their orders."""
     entries = list_folder(folder.attempts)
     names = [] if isinstance(entries, Unreadable) else [entry.name for entry in entries]
     events: list[AttemptStarted] = []
     for name in names:
-        if name in state.attempts or not ATTEMPT_NAME.fullmatch(name) or _goes_on_from_open(state, name):
+        if name in state.attempts or not ATTEMPT_NAME.fullmatch(name) or _continues_open_attempt(state, name):
             continue  # a further turn is recorded when the one before has its end, and so the step it goes on from
         order = read_json(folder.attempt(name).order)
         event = ordered_event(state, name, order.get("event") if isinstance(order, dict) else None)
@@ -193,7 +193,7 @@ def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStart
     return events
 
 
-def _goes_on_from_open(state: StudyState, name: str) -> bool:
+def _continues_open_attempt(state: StudyState, name: str) -> bool:
     """Whether an attempt is a further turn of a job whose turn before has no end on record."""
     first, again, restarts = name.partition("r")
     if not again:
@@ -205,7 +205,7 @@ def _goes_on_from_open(state: StudyState, name: str) -> bool:
 def ordered_event(state: StudyState, name: str, row: Any) -> AttemptStarted | None:
     """The start that an order describes; a job that ran again goes on from what its cells have kept since.
 
-    None where the order was damaged: its words are not taken into the ledger.
+    None where the order was damaged: its content is not taken into the ledger.
     """
     try:
         event = STARTED.validate_python({key: value for key, value in dict(row).items() if key != "event"})

@@ -1,4 +1,4 @@
-"""What is done about a death: resume, halve, or stop the cell and say so. Pure: returns events, touches nothing."""
+"""What is done about a death: resume, halve, or stop the cell with a reason. Pure: returns events, touches nothing."""
 
 from dreamproof.base.text import bytes_text
 from dreamproof.settings.study import Retries, Study, memory_bytes
@@ -120,7 +120,7 @@ def _more_memory(study: Study, attempt: AttemptState, cells: list[CellState]) ->
     wanted = min(cap, max(asked * 3 // 2, peak * 13 // 10))
     if wanted <= asked:
         return None
-    trend = "level" if attempt.memory_trend == "level" else "too short to tell growth"
+    trend = "level" if attempt.memory_trend == "level" else "too short to show growth"
     reason = (
         f"{attempt.name} ran out of {bytes_text(asked)} of memory (trace {trend}); it is submitted again with "
         f"{bytes_text(wanted)}, at most {bytes_text(cap)} is declared"

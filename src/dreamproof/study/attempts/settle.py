@@ -1,4 +1,4 @@
-"""The inquest of an attempt that is over: gathers evidence, proves what can be proven, names the cause."""
+"""Settles an attempt that is over: gathers evidence, proves what can be proven, names the cause."""
 
 import os
 from collections.abc import Iterable
@@ -53,7 +53,7 @@ def settle(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, others_
     diagnosis = _diagnose(opened, attempt, sighting, findings, others_killed)
     trend = read_trend(opened.folder.attempt(attempt.name).memory) if diagnosis.cause is Cause.HOST_OOM else None
     if trend is not None:
-        diagnosis.quotes.append(trend.words)
+        diagnosis.quotes.append(trend.text)
     wall_seconds = round(_wall_seconds(opened, attempt, sighting), 3)
     odd = {} if findings.all_frozen else dict.fromkeys(findings.frozen, Cause.NAN.value)
     ended = AttemptEnded(
@@ -85,7 +85,7 @@ def _placement(sighting: Sighting) -> dict[str, Any] | None:
 
 
 def _cancelled_outside(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, diagnosis: Diagnosis) -> bool:
-    """Whether the scheduler says cancelled and nobody here asked for it."""
+    """Whether the scheduler reports it as cancelled and nobody here asked for it."""
     cancelled = sighting.placement is not None and sighting.placement.state == "CANCELLED"
     asked = os.path.exists(opened.folder.attempt(attempt.name).stop)
     return cancelled and not asked and diagnosis.cause is Cause.STOPPED_BY_USER
@@ -96,12 +96,12 @@ def _diagnose(
 ) -> Diagnosis:
     folder = opened.folder.attempt(attempt.name)
     output = read_tail(folder.output, OUTPUT_TAIL_BYTES)
-    if sighting.facts.get("scheduler_words"):
-        output = f"{output.rstrip()}\n{sighting.facts['scheduler_words']}"
-    told = output.strip() or "slurm" in sighting.facts
-    if sighting.never_began and findings.unproven and not told:
-        words = "the shim did not start, so nothing was run (the supervisor ended in between)"
-        return Diagnosis(Cause.VANISHED, [words], True)
+    if sighting.facts.get("scheduler_output"):
+        output = f"{output.rstrip()}\n{sighting.facts['scheduler_output']}"
+    has_output = output.strip() or "slurm" in sighting.facts
+    if sighting.never_began and findings.unproven and not has_output:
+        reason = "the shim did not start, so nothing was run (the supervisor ended in between)"
+        return Diagnosis(Cause.VANISHED, [reason], True)
     run = opened.run(Cell.parse(attempt.cells[0]))
     stop = read_json(folder.stop)
     return diagnose(
@@ -209,7 +209,7 @@ def _kept(opened: OpenStudy, attempt: AttemptState, text: str) -> int:
 def _kept_seconds(
     opened: OpenStudy, attempt: AttemptState, sighting: Sighting, wall_seconds: float
 ) -> dict[str, float]:
-    """Seconds of the attempt after which each cell's newest checkpoint was written; left out where no clock tells."""
+    """Seconds of the attempt after which each cell's newest checkpoint was written; left out if no clock shows it."""
     if attempt.work != "train":
         return {}
     life = _life(attempt, sighting, wall_seconds)

@@ -1,4 +1,4 @@
-"""What every backend does: start an attempt, say how it stands, stop it, wake up when one ends."""
+"""What every backend does: start an attempt, report its status, stop it, wake up when one ends."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +14,7 @@ ATTEMPT_VARIABLE = "DREAMPROOF_ATTEMPT"
 
 @dataclass(frozen=True)
 class Order:
-    """What an attempt is to run, as order.json says it."""
+    """What an attempt is to run, as in order.json."""
 
     attempt: str
     commands: list[list[str]]
@@ -26,7 +26,7 @@ class Order:
     memory_limit_bytes: int | None = None
     stop_grace_seconds: float = 60.0
     lease_seconds: float | None = None
-    """How long its keeper goes on without reading its lease; None where no lease is needed."""
+    """How long its shim continues without reading its lease; None where no lease is needed."""
     request_bytes: int | None = None
     """Host memory to ask a cluster for, where it differs from what is declared."""
     locks: list[str] = field(default_factory=list)
@@ -75,7 +75,7 @@ class Sighting:
     successor: str | None = None
     """The attempt that goes on in the same place, already ordered."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What only this backend knows, e.g. the words of a scheduler."""
+    """What only this backend knows, e.g. the output of a scheduler."""
     unseen: str | None = None
     """Why a running attempt cannot be seen from here, e.g. because another container runs it."""
 
@@ -84,7 +84,7 @@ class Backend(Protocol):
     """Runs attempts somewhere. Everything it must remember lies in the attempt's folder."""
 
     def start(self, folder: AttemptFolder) -> None:
-        """Starts what order.json says; returns at once."""
+        """Starts the order in order.json; returns at once."""
 
     def look(self, folder: AttemptFolder) -> Sighting:
         """How the attempt stands."""

@@ -130,7 +130,7 @@ def significant(lines: Sequence[str]) -> list[str]:
     return [line for line in lines if not is_noise(line)]
 
 
-def went_on(log: Log, end: int, rank: str = "", logged_quietly: bool = False) -> bool:
+def continued_after(log: Log, end: int, rank: str = "", logged_quietly: bool = False) -> bool:
     """Whether the lines from `end` show that the program worked on; those of other ranks show nothing."""
     rows = [line for line, other in zip(log.lines[end:], log.ranks[end:], strict=True) if other in ("", rank)]
     after = significant(rows)

@@ -1,4 +1,4 @@
-"""Whether a process that ran out of memory grew all the time, or simply needs more. Pure but for one read."""
+"""Whether a process that ran out of memory grew steadily, or simply needs more. Pure but for one read."""
 
 import math
 from dataclasses import dataclass
@@ -17,10 +17,10 @@ LEAK_SHARE = 0.25
 
 @dataclass(frozen=True)
 class Trend:
-    """`grows` or `level`, with the reason in words."""
+    """`grows` or `level`, with the reason as text."""
 
     kind: str
-    words: str
+    text: str
 
 
 def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
@@ -39,9 +39,9 @@ def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
     share = 2 * grown / largest
     span = f"{bytes_text(int(first[0]))} → {bytes_text(int(second[-1]))}"
     if share >= LEAK_SHARE:
-        words = f"memory grew all the time ({span}, {bytes_text(int(hourly))} an hour): a leak, more will not cure it"
-        return Trend("grows", words)
-    return Trend("level", f"memory was level after the start ({span}): it needs more, it does not leak")
+        text = f"memory grew steadily ({span}, {bytes_text(int(hourly))} per hour): a leak, more memory does not help"
+        return Trend("grows", text)
+    return Trend("level", f"memory was level after the start ({span}): it needs more memory, it does not leak")
 
 
 def read_trend(path: Path) -> Trend | None:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from dreamproof.study.diagnosis.log_lines import LOGGED_QUIETLY, PROGRESS_BAR, WORK, Log, went_on
+from dreamproof.study.diagnosis.log_lines import LOGGED_QUIETLY, PROGRESS_BAR, WORK, Log, continued_after
 
 # A traceback further from the end than this many lines was survived whatever follows it.
 LAST_LINES = 400
@@ -17,7 +17,7 @@ FRAME = re.compile(r'^\s*File "([^"]*)", line \d+(?:, in (.+))?')
 REMOTE = re.compile(r"\bRayTaskError\(\w+\): ray::|^multiprocessing\.pool\.RemoteTraceback:")
 CONTINUED = re.compile(r"^(?:\s|tensor\(|array\(|\[\[)")
 # Python prints these and goes on.
-HARMLESS_HEADER = re.compile(r"^(?:Exception ignored (?:in|on)|--- Logging error ---)")
+IGNORED_HEADER = re.compile(r"^(?:Exception ignored (?:in|on)|--- Logging error ---)")
 # These only report that another process failed; its own output stands before them.
 MESSENGER = re.compile(
     r"\b(?:ChildFailedError|BrokenProcessPool|ProcessExitedException|ProcessRaisedException|CalledProcessError"
@@ -142,7 +142,7 @@ def _new_chain(log: Log, found: Raised, start: int, end: int) -> ExceptionChain:
         start,
         end,
         log.ranks[start],
-        HARMLESS_HEADER.match(header) is not None,
+        IGNORED_HEADER.match(header) is not None,
         LOGGED_QUIETLY.search(header) is not None,
     )
 
@@ -160,7 +160,7 @@ def ending_chain(log: Log) -> ExceptionChain | None:
     if not chains:
         return None
     last = chains[-1]
-    if went_on(log, last.end, last.rank, last.logged_quietly):
+    if continued_after(log, last.end, last.rank, last.logged_quietly):
         return None
     if last.raised[-1].is_messenger and len(last.raised) == 1:
         # Of several workers the first to fail pulled the others down.
@@ -174,10 +174,12 @@ def _first_of_the_last(log: Log, chains: list[ExceptionChain]) -> ExceptionChain
     chosen: ExceptionChain | None = None
     for chain in reversed(chains):
         if chosen is None:
-            survived = went_on(log, chain.end, chain.rank, chain.logged_quietly)
+            survived = continued_after(log, chain.end, chain.rank, chain.logged_quietly)
         else:
             between = Log(log.printed[: chosen.start], log.lines[: chosen.start], log.ranks[: chosen.start])
-            survived = chain.rank == chosen.rank or went_on(between, chain.end, chain.rank, chain.logged_quietly)
+            survived = chain.rank == chosen.rank or continued_after(
+                between, chain.end, chain.rank, chain.logged_quietly
+            )
         if survived:
             break
         chosen = chain

@@ -100,7 +100,7 @@ class Life:
 
 
 def jump_text(kind: str, seconds: float) -> str:
-    """A jump in words."""
+    """A jump as text."""
     if kind == SUSPENDED:
         return f"the machine was suspended for {duration_text(seconds)}"
     return f"the clock was set {'forward' if seconds > 0 else 'back'} by {duration_text(abs(seconds))}"

@@ -1,4 +1,4 @@
-"""What may stand in a ledger: one small typed class an event. `study/ledger/state.py` replays them."""
+"""What may stand in a ledger: one small typed class per event. `study/ledger/state.py` replays them."""
 
 import functools
 import math
@@ -179,7 +179,7 @@ class AttemptEnded(Event):
     kept_wall_seconds: dict[str, float] | None = None
     """Seconds of the attempt after which each cell's last good checkpoint was written."""
     placement: dict[str, Any] | None = None
-    """The scheduler's words: job, nodes, state, reason, queue and allocated seconds, restarts."""
+    """From the scheduler: job, nodes, state, reason, queue and allocated seconds, restarts."""
     memory_trend: str | None = None
     """`grows` or `level`, where the memory trace tells and memory was the cause."""
     cancelled_outside: bool | None = None

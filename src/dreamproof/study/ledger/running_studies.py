@@ -58,10 +58,10 @@ def other_studies(root: Path) -> list[str]:
     """Every other study that is supervised or worked on here, each with the process that shows it."""
     own = root.resolve()
     found: dict[Path, str] = {}
-    for study, words in [*_registered_studies(), *_studies_of_shims()]:
+    for study, use in [*_registered_studies(), *_studies_of_shims()]:
         if own not in (study, *study.parents) and study not in found:
-            found[study] = words
-    return [f"{study} ({words})" for study, words in sorted(found.items())]
+            found[study] = use
+    return [f"{study} ({use})" for study, use in sorted(found.items())]
 
 
 def _registered_studies() -> Iterator[tuple[Path, str]]:
@@ -72,9 +72,9 @@ def _registered_studies() -> Iterator[tuple[Path, str]]:
             if not isinstance(entry, dict) or holder is None or is_elsewhere(holder):
                 continue
             study = Path(str(entry.get("study")))
-            words = _use(study, holder) if holder.boot_id == boot_id() else None
-            if words is not None:
-                yield study, words
+            use = _use(study, holder) if holder.boot_id == boot_id() else None
+            if use is not None:
+                yield study, use
             elif _content(path) == entry:  # not one that another supervisor has just written
                 with suppress(OSError):
                     path.unlink()
@@ -112,10 +112,10 @@ def _living_of(study: Path) -> Iterator[ProcessIdentity]:
 def _studies_of_shims() -> Iterator[tuple[Path, str]]:
     """Studies whose shims run here, whoever started them: found in the table of processes."""
     for name in os.listdir("/proc"):
-        words = _command_line(name) if name.isdigit() else []
+        command = _command_line(name) if name.isdigit() else []
         for module in SHIMS:
-            if module in words[:-1]:
-                place = Path(words[words.index(module) + 1])
+            if module in command[:-1]:
+                place = Path(command[command.index(module) + 1])
                 attempts = place.parent if module == SHIMS[0] else place
                 yield Path(os.path.realpath(attempts.parent)), f"attempt, process {name}"
 

@@ -203,7 +203,7 @@ class StudyState:
     stop_requested: str | None = None
     shutdown: str | None = None
     shortened: list[str] = field(default_factory=list)
-    """In words: where the ledger was found with fewer events than were recorded."""
+    """Where the ledger was found with fewer events than were recorded."""
     shutdown_boot: str | None = None
     """The boot in which the last shutdown command was started, until new work begins."""
     shutdown_done: bool = False

@@ -1,4 +1,4 @@
-"""What a study cost: time on the machine as useful, wasted and idle; in whole milliseconds, so that sums are exact.
+"""What a study spent: time on the machine as useful, wasted and idle; in whole milliseconds, so that sums are exact.
 
 Time is what the monotonic clock of each boot measured: a set clock or a suspended machine is shown and never billed.
 """
@@ -212,7 +212,7 @@ def _queue_seconds(state: StudyState, study: Study, now: Moment) -> float:
 def count_money(
     state: StudyState, now: Moment, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
 ) -> StudyMoney:
-    """Counts a study up to `now`; `probed_rates` are agent steps a second by arm, from the preflight."""
+    """Counts a study up to `now`; `probed_rates` are agent steps per second by arm, from the preflight."""
     assert state.study is not None
     counter = _Counter(state, state.study, now)
     busy = sum([counter.attempt(attempt) for attempt in state.attempts.values()])
@@ -235,7 +235,7 @@ def count_money(
 def spent_and_forecast(
     state: StudyState, now: Moment, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
 ) -> tuple[float, Forecast]:
-    """Money spent up to `now` and what is still to come: `count_money` without its cuts, by running totals, for any size."""
+    """Money spent up to `now` and the forecast, from running totals: without the details of `count_money`."""
     assert state.study is not None
     spending = StudyMoney(state.study)
     opened = state.open_attempts.values()
@@ -320,7 +320,7 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
 
 
 def _rates(state: StudyState) -> dict[str, float]:
-    """Agent steps a second by arm, and under '' for all, over attempts that got somewhere and runs made outside."""
+    """Agent steps per second by arm, and under '' for all, over attempts that got somewhere and runs made outside."""
     steps: dict[str, float] = dict(state.totals.agent_steps)
     seconds = dict(state.totals.training_seconds)
     for cell in state.cells.values():
@@ -333,13 +333,13 @@ def _rates(state: StudyState) -> dict[str, float]:
 
 
 def money_lines(spending: StudyMoney) -> list[str]:
-    """What the money bought, in words."""
+    """What the money bought, as text."""
     study = spending.study
     currency = study.money.currency
 
-    def line(words: str, ms: float) -> str:
+    def line(label: str, ms: float) -> str:
         percent = f"{ms / spending.total_ms:6.1%}" if spending.total_ms else "     –"
-        return f"{words:<24}{duration_text(ms / 1000):>14}{money_text(spending.money(ms), currency):>12}  {percent}"
+        return f"{label:<24}{duration_text(ms / 1000):>14}{money_text(spending.money(ms), currency):>12}  {percent}"
 
     cells, evals = len(study.arms) * len(study.seeds), len(study.arms) * len(study.seeds) * len(study.conditions)
     lines = [
@@ -385,10 +385,10 @@ def _jump_lines(jumps: list[ClockJump]) -> list[str]:
     suspended = [jump.seconds for jump in jumps if jump.kind == SUSPENDED]
     forward = [jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds > 0]
     back = [-jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds < 0]
-    words = (("the machine was suspended", suspended), ("the clock was set forward", forward))
+    jumps_by_kind = (("the machine was suspended", suspended), ("the clock was set forward", forward))
     return [
         f"{what} {count_text(len(found), 'time')}, {duration_text(sum(found))} in all: not billed"
-        for what, found in (*words, ("the clock was set back", back))
+        for what, found in (*jumps_by_kind, ("the clock was set back", back))
         if found
     ]
 

@@ -38,10 +38,10 @@ class Selection:
             chosen_seeds = frozenset(parse_seeds(seeds)) if seeds else None
         except ValueError as error:
             raise BadInput(f"--seeds {seeds}: {error}", "write e.g. --seeds 0-2,4") from None
-        strange = sorted((chosen_seeds or frozenset()) - set(study.seeds))
-        if strange:
+        undeclared = sorted((chosen_seeds or frozenset()) - set(study.seeds))
+        if undeclared:
             raise BadInput(
-                f"--seeds {seeds}: the study declares no seed {strange[0]}",
+                f"--seeds {seeds}: the study declares no seed {undeclared[0]}",
                 "add it to 'seeds' in the study file, or leave it out of --seeds",
             )
         return cls(chosen_arms, chosen_seeds)
@@ -85,9 +85,9 @@ class PlannedAttempt:
 class PlanQueries:
     """What planning must ask about a cell beyond the ledger."""
 
-    ready: Callable[[Cell], bool]
+    is_ready: Callable[[Cell], bool]
     """Whether its waiting time is over."""
-    kept: Callable[[CellState], int]
+    kept_agent_steps: Callable[[CellState], int]
     """The step of its last good checkpoint."""
     groups: Mapping[str, str]
     """By arm: arms of one group may train in one pack."""
@@ -117,7 +117,7 @@ def _pack_size(study: Study) -> int:
 def _evaluation_jobs(state: StudyState, study: Study, gap: Gap, queries: PlanQueries) -> Iterator[PlannedAttempt]:
     missing: dict[Cell, list[str]] = {}
     for eval_cell in gap.evaluate:
-        if open_for_evaluation(state, state.cells[eval_cell.cell]) and queries.ready(eval_cell.cell):
+        if open_for_evaluation(state, state.cells[eval_cell.cell]) and queries.is_ready(eval_cell.cell):
             missing.setdefault(eval_cell.cell, []).append(eval_cell.condition)
     groups: dict[tuple[str, tuple[str, ...]], list[Cell]] = {}
     for cell, conditions in missing.items():
@@ -131,21 +131,21 @@ def _evaluation_jobs(state: StudyState, study: Study, gap: Gap, queries: PlanQue
 def _training_jobs(study: Study, gap: Gap, queries: PlanQueries) -> Iterator[PlannedAttempt]:
     """Cells of one pack share group, step and micro-batches: a pack resumes from a step that all its cells have."""
     seed_order = {seed: place for place, seed in enumerate(study.seeds)}
-    waiting = [cell for cell in gap.train if open_for_training(cell) and queries.ready(cell.cell)]
+    waiting = [cell for cell in gap.train if open_for_training(cell) and queries.is_ready(cell.cell)]
     waiting.sort(key=lambda cell: (cell.kept_agent_steps == 0, seed_order[cell.cell.seed]))
     taken: set[Cell] = set()
     for first in waiting:
         if first.cell in taken:
             continue
         size = min(_pack_size(study), first.pack_limit or study.pack_cells)
-        step = queries.kept(first)
+        step = queries.kept_agent_steps(first)
         pack = [first]
         for other in waiting if size > 1 else ():
             if len(pack) == size:
                 break
             group = queries.groups[other.cell.arm] == queries.groups[first.cell.arm]
             alike = group and other.micro_batches == first.micro_batches and other.pack_limit == first.pack_limit
-            if other is not first and other.cell not in taken and alike and queries.kept(other) == step:
+            if other is not first and other.cell not in taken and alike and queries.kept_agent_steps(other) == step:
                 pack.append(other)
         taken |= {cell.cell for cell in pack}
         steps = {str(cell.cell): step for cell in pack}
@@ -157,7 +157,7 @@ def _chunks(cells: list[Cell], size: int) -> Iterable[list[Cell]]:
 
 
 def declaration_changes(old: Study, new: Study) -> list[str]:
-    """Every key that differs, in words: `agent_steps: 1000 → 2000`."""
+    """Every key that differs: `agent_steps: 1000 → 2000`."""
     changes: list[str] = []
     _differences(old.model_dump(mode="json"), new.model_dump(mode="json"), "", changes)
     return changes

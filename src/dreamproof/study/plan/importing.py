@@ -30,23 +30,23 @@ COLUMNS = {
     "seconds": ("wall_seconds", "duration_sec", "duration_seconds", "duration_s", "elapsed_sec", "elapsed", "seconds"),
 }
 TABLE_BYTES = 64 << 20
-GOOD_WORDS = ("success", "succeeded", "done", "ok", "completed", "finished", "proven")
+SUCCESS_STATUSES = ("success", "succeeded", "done", "ok", "completed", "finished", "proven")
 
 
 @dataclass(frozen=True)
 class Found:
-    """One run that somebody made: where it lies, what is said about it."""
+    """One run that somebody made: where it lies, what a table reports about it."""
 
     cell: Cell
     root: Path | None
-    said: str = ""
+    status: str = ""
     condition: str | None = None
     wall_seconds: float | None = None
 
 
 @dataclass
 class ImportResult:
-    """Events for the ledger, and the same in words."""
+    """Events for the ledger, and the same as text."""
 
     events: list[Event] = field(default_factory=list)
     proven: list[str] = field(default_factory=list)
@@ -79,7 +79,7 @@ def import_runs(opened: OpenStudy, source: Path, options: ImportOptions | None =
         raise _nothing_found(opened, source, options, result)
     _import_training(opened, [one for one in found if one.condition is None], options, result)
     _import_evaluations(opened, [one for one in found if one.condition is not None], result)
-    _sum_up(opened, result)
+    _add_summary(opened, result)
     return result
 
 
@@ -174,7 +174,7 @@ def _read_table(source: Path) -> list[dict[str, str]]:
     for needed in ("arm", "seed"):
         if needed not in names:
             raise BadInput(
-                f"{source}:1: no column says the {needed} (there are {', '.join(header)[:200]})",
+                f"{source}:1: no column holds the {needed} (there are {', '.join(header)[:200]})",
                 f"name one of its columns {' or '.join(COLUMNS[needed][:2])}",
             )
     return [{ours: (row.get(theirs) or "") for ours, theirs in names.items()} for row in rows]
@@ -237,31 +237,35 @@ def _choose_adapter(opened: OpenStudy, root: Path, name: str | None) -> Adapter:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Candidate:
     found: Found
     adapter: str
     agent_steps: int
     proof: TrainProof | str
 
 
-def _judge(opened: OpenStudy, found: Found, options: ImportOptions) -> _Judged:
+def _assess(opened: OpenStudy, found: Found, options: ImportOptions) -> _Candidate:
     if found.root is None:
-        return _Judged(found, "", 0, f"a table says '{found.said[:80]}' and names no run folder")
+        return _Candidate(found, "", 0, f"a table reports '{found.status[:80]}' and names no run folder")
     if not os.path.isdir(found.root):
-        return _Judged(found, "", 0, f"its run folder {printable(str(found.root))[:300]} is not there" + _said(found))
+        return _Candidate(
+            found, "", 0, f"its run folder {printable(str(found.root))[:300]} is not there" + _status_text(found)
+        )
     if str(found.root) != printable(str(found.root)):
-        return _Judged(found, "", 0, f"its run folder has a name that is not UTF-8: {printable(str(found.root))}")
+        return _Candidate(found, "", 0, f"its run folder has a name that is not UTF-8: {printable(str(found.root))}")
     adapter = _choose_adapter(opened, found.root, options.adapter)
     run = RunFolder(found.root)
-    if found.said and found.said.strip().lower() not in GOOD_WORDS:
-        return _Judged(found, adapter.name, adapter.read(run).agent_steps, f"its table says '{found.said[:80]}'")
+    if found.status and found.status.strip().lower() not in SUCCESS_STATUSES:
+        return _Candidate(
+            found, adapter.name, adapter.read(run).agent_steps, f"its table reports '{found.status[:80]}'"
+        )
     proof = adapter.prove_training(run, opened.study.agent_steps, None, opened.study.task)
     reached = proof.agent_steps if isinstance(proof, TrainProof) else adapter.read(run).agent_steps
-    return _Judged(found, adapter.name, reached, proof)
+    return _Candidate(found, adapter.name, reached, proof)
 
 
-def _said(found: Found) -> str:
-    return f"; its table says '{found.said[:80]}'" if found.said else ""
+def _status_text(found: Found) -> str:
+    return f"; its table reports '{found.status[:80]}'" if found.status else ""
 
 
 def _import_training(opened: OpenStudy, found: list[Found], options: ImportOptions, result: ImportResult) -> None:
@@ -272,25 +276,25 @@ def _import_training(opened: OpenStudy, found: list[Found], options: ImportOptio
         if opened.state.trained(opened.state.known_cell(str(cell))):
             result.lines.append(f"{cell}: already proven, left as it is")
             continue
-        best = max((_judge(opened, one, options) for one in candidates), key=_rank)
+        best = max((_assess(opened, one, options) for one in candidates), key=_rank)
         _record_training(opened, cell, best, result)
         if len(candidates) > 1:
             result.lines.append(f"  chosen among {len(candidates)} runs of {cell}")
 
 
-def _rank(judged: _Judged) -> tuple[bool, int, str]:
+def _rank(candidate: _Candidate) -> tuple[bool, int, str]:
     """Proven before unproven, then the most steps, then the latest by name."""
-    name = judged.found.root.name if judged.found.root is not None else ""
-    return isinstance(judged.proof, TrainProof), judged.agent_steps, name
+    name = candidate.found.root.name if candidate.found.root is not None else ""
+    return isinstance(candidate.proof, TrainProof), candidate.agent_steps, name
 
 
-def _record_training(opened: OpenStudy, cell: Cell, judged: _Judged, result: ImportResult) -> None:
-    text, found, proof = str(cell), judged.found, judged.proof
+def _record_training(opened: OpenStudy, cell: Cell, candidate: _Candidate, result: ImportResult) -> None:
+    text, found, proof = str(cell), candidate.found, candidate.proof
     source = _source(opened, found.root)
     known = opened.state.known_cell(text)
     if found.root is not None and os.path.isdir(found.root) and known.source != source:
-        steps = judged.agent_steps
-        result.events.append(Imported(text, source, judged.adapter or None, steps, found.wall_seconds))
+        steps = candidate.agent_steps
+        result.events.append(Imported(text, source, candidate.adapter or None, steps, found.wall_seconds))
     if isinstance(proof, str):
         result.unproven[text] = proof
         result.lines.append(f"{cell}: unproven: {proof}")
@@ -302,13 +306,13 @@ def _record_training(opened: OpenStudy, cell: Cell, judged: _Judged, result: Imp
     result.events.append(
         TrainProven(text, proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint)
     )
-    result.events += _evaluations_beside(opened, text, judged, proof)
+    result.events += _evaluations_in_run(opened, text, candidate, proof)
 
 
-def _evaluations_beside(opened: OpenStudy, text: str, judged: _Judged, proof: TrainProof) -> list[Event]:
+def _evaluations_in_run(opened: OpenStudy, text: str, candidate: _Candidate, proof: TrainProof) -> list[Event]:
     """Evaluations that lie in a proven run folder and were made from its final checkpoint."""
-    assert judged.found.root is not None
-    adapter, run = find_adapter(judged.adapter), RunFolder(judged.found.root)
+    assert candidate.found.root is not None
+    adapter, run = find_adapter(candidate.adapter), RunFolder(candidate.found.root)
     episodes = opened.study.evaluation_episodes
     found = {
         one.name: adapter.prove_evaluation(run, one.name, episodes, proof.parameter_hash)
@@ -351,17 +355,17 @@ def _evaluation_event(opened: OpenStudy, found: Found, condition: str) -> EvalPr
     known = opened.state.known_cell(text)
     source = _source(opened, found.root)
     if known.proof is None:
-        return Unproven(text, source, "its training is not proven" + _said(found), condition)
+        return Unproven(text, source, "its training is not proven" + _status_text(found), condition)
     run = RunFolder(found.root) if found.root is not None and os.path.isdir(found.root) else opened.run(found.cell)
     proof = opened.adapter(found.cell).prove_evaluation(
         run, condition, opened.study.evaluation_episodes, known.proof.parameter_hash
     )
     if isinstance(proof, str):
-        return Unproven(text, source, proof + _said(found), condition)
+        return Unproven(text, source, proof + _status_text(found), condition)
     return EvalProven(text, condition, proof.episodes, proof.parameter_hash)
 
 
-def _sum_up(opened: OpenStudy, result: ImportResult) -> None:
+def _add_summary(opened: OpenStudy, result: ImportResult) -> None:
     """Names what is declared and was not found, which is what a list of finished runs never shows."""
     taken = {*result.proven, *result.unproven}
     result.missing = [

@@ -1,4 +1,4 @@
-"""Which settings and which code a study works with now, held against what its ledger recorded.
+"""Which settings and which code a study works with now, compared with its ledger.
 
 Cells made with other settings or by other code do not answer one question: going on is refused, or asked for and
 recorded.
@@ -65,7 +65,7 @@ def resolved_arm(study: Study, arm: str) -> Resolved:
         "settings": settings,
         "command": trainer.command,
         "evaluate": trainer.evaluate,
-        # A value may be a secret; its hash says whether it changed.
+        # A value may be a secret; its hash shows whether it changed.
         "environment": {name: text_hash(value) for name, value in trainer.environment.items()},
     }
 
@@ -99,17 +99,17 @@ def find_script(trainer: CommandTrainer, folder: Path) -> Path | None:
 
 
 def settle(opened: OpenStudy, accepted: Accepted) -> tuple[list[Event], list[str]]:
-    """Events that record what works on the study from here on, and what to say of it; refuses what is not accepted.
+    """Events that record what works on the study from here on, and messages about it; refuses what is not accepted.
 
     Where nothing is missing nothing is recorded: reading or reporting a finished study changes nothing.
     """
     if not find_gap(opened.state):
         return [], []
     now = identify(opened)
-    settings, said = _settle_settings(opened, now, accepted.settings)
+    settings, messages = _settle_settings(opened, now, accepted.settings)
     code, more = settle_code(opened, now.code, accepted.code)
     opened.identity = now
-    return settings + code, said + more
+    return settings + code, messages + more
 
 
 def _settle_settings(opened: OpenStudy, now: TrainerIdentity, accepted: bool) -> tuple[list[Event], list[str]]:
@@ -149,8 +149,8 @@ def settle_code(opened: OpenStudy, code: SourceCode, accepted: bool) -> tuple[li
         raise BadInput(_code_refusal(opened, code, len(worked_on), lines), _code_hint(opened))
     write_json(opened.folder.code_manifest(code.hash), manifest)
     recorded = CodeRecorded(code.hash, code.facts(), known if equal else None)
-    said = [f"code: only comments or layout changed in {_names(found)}"] if equal and found and found.layout else []
-    return [recorded, *([ChangesAccepted("code", lines, ACCEPT_CODE)] if changed else [])], said
+    messages = [f"code: only comments or layout changed in {_names(found)}"] if equal and found and found.layout else []
+    return [recorded, *([ChangesAccepted("code", lines, ACCEPT_CODE)] if changed else [])], messages
 
 
 def _names(found: Difference) -> str:
@@ -173,11 +173,11 @@ def _code_refusal(opened: OpenStudy, code: SourceCode, cells: int, lines: list[s
 
 def _name(facts: dict[str, Any]) -> str:
     """`1f2e3d4c5b6a, commit 0a1b2c3d4e5f and edits`."""
-    words = str(facts["hash"])[:12]
+    text = str(facts["hash"])[:12]
     if facts.get("commit"):
-        words += f", commit {facts['commit'][:12]}"
-        words += " and edits" if facts.get("diff_hash") or facts.get("untracked_hash") else ""
-    return words
+        text += f", commit {facts['commit'][:12]}"
+        text += " and edits" if facts.get("diff_hash") or facts.get("untracked_hash") else ""
+    return text
 
 
 def _code_hint(opened: OpenStudy) -> str:

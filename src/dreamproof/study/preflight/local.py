@@ -29,7 +29,7 @@ from dreamproof.study.plan.commands import Target, environment, run_settings, tr
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.preflight.slurm import ClusterPreflight, ClusterProbe, ask_and_run
 from dreamproof.study.process import machine
-from dreamproof.study.process.gpus import attempts_on_one, gpus_here
+from dreamproof.study.process.gpus import attempts_per_gpu, gpus_here
 
 PROBE_AGENT_STEPS = 1000
 PROBE_EPISODES = 2
@@ -76,7 +76,7 @@ class Preflight:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Agent steps a second by arm, where a probe measured them."""
+        """Agent steps per second by arm, where a probe measured them."""
         found = {check.arm: check.probe.get("agent_steps_per_second") for check in self.arms}
         return {arm: float(rate) for arm, rate in found.items() if isinstance(rate, int | float) and rate > 0}
 
@@ -109,13 +109,13 @@ def _machine(opened: OpenStudy) -> dict[str, Any]:
     own = trainer.environment if isinstance(trainer, CommandTrainer) else {}
     facts = machine.describe_machine(folder, own)
     if isinstance(trainer, CommandTrainer):
-        words = [folder / word for word in (*trainer.command, *(trainer.evaluate or []))]
-        facts["scripts"] = {str(path): file_hash(path) for path in words if path.is_file()}
+        scripts = [folder / word for word in (*trainer.command, *(trainer.evaluate or []))]
+        facts["scripts"] = {str(path): file_hash(path) for path in scripts if path.is_file()}
     return facts
 
 
 def read_rates(opened: OpenStudy) -> dict[str, float]:
-    """Agent steps a second by arm, as the last preflight measured them; empty where there was none."""
+    """Agent steps per second by arm, as the last preflight measured them; empty where there was none."""
     value = read_json(opened.folder.preflight)
     return dict(value.get("rates", {})) if isinstance(value, dict) else {}
 
@@ -159,22 +159,24 @@ def _nobody() -> str | None:
 def _probe_on_cluster(
     opened: OpenStudy, slurm: Slurm, arms: Sequence[str], show: Show
 ) -> tuple[list[ArmCheck], list[str]]:
-    """One probe job an arm, after the scheduler accepted the script; what it refuses stops the launch."""
+    """One probe job per arm, after the scheduler accepted the script; what it refuses stops the launch."""
     study = opened.study
     trainer = study.trainer
     adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
     folder = str(working_folder(study, opened.base_folder))
     probes = []
     for arm in arms:
-        target, words = _prepare_probe(opened, arm)
+        target, command = _prepare_probe(opened, arm)
         foreign = isinstance(trainer, CommandTrainer)
-        probes.append(ClusterProbe(arm, target.run, words, environment(study, [target]), folder, foreign, adapter))
+        probes.append(ClusterProbe(arm, target.run, command, environment(study, [target]), folder, foreign, adapter))
     cluster = ClusterPreflight(slurm, opened.folder, study.name, SlurmCommands())
     refused, _ = ask_and_run(cluster, probes, study.liveness.kill_silent_after_seconds.of("compile"), show)
     if refused:
         return [], refused
     checks = [
-        ArmCheck(one.arm, one.passed, one.cause, one.reason, one.evidence, one.wall_seconds, one.told, one.host_bytes)
+        ArmCheck(
+            one.arm, one.passed, one.cause, one.reason, one.evidence, one.wall_seconds, one.measured, one.host_bytes
+        )
         for one in probes
     ]
     for check in checks:
@@ -188,18 +190,18 @@ def _probe(opened: OpenStudy, arm: str, stop_asked_by: Callable[[], str | None])
 
 
 def _prepare_probe(opened: OpenStudy, arm: str) -> tuple[Target, list[str]]:
-    """A scratch run folder for an arm's probe, and the words that start it."""
+    """A scratch run folder for an arm's probe, and the command that starts it."""
     study = opened.study
     cell = Cell(arm, study.seeds[0])
     run = RunFolder(opened.folder.probes / arm)
     shutil.rmtree(run.root, ignore_errors=True)
-    told = run_settings(study, cell)
+    given = run_settings(study, cell)
     foreign = isinstance(study.trainer, CommandTrainer)
     if foreign:
         steps = min(PROBE_AGENT_STEPS, study.agent_steps)
-        told = told.model_copy(update={"agent_steps": steps, "evaluation_episodes": PROBE_EPISODES})
-    write_json(run.settings, told.model_dump(mode="json"), durable=False)
-    target = Target(cell, run, told.agent_steps)
+        given = given.model_copy(update={"agent_steps": steps, "evaluation_episodes": PROBE_EPISODES})
+    write_json(run.settings, given.model_dump(mode="json"), durable=False)
+    target = Target(cell, run, given.agent_steps)
     return target, train_commands(study, [target])[0] if foreign else _native_probe(run)
 
 
@@ -289,7 +291,7 @@ class LocalProbe:
 
     def _failure(self, record: ExitRecord | None, asked: str | None) -> ArmCheck:
         found = diagnose(AttemptEvidence(exit=record, output_tail=read_tail(self.folder.output), asked_to_stop=asked))
-        reason = found.telling.removeprefix("asked to stop: timeout: ")
+        reason = found.key_quote.removeprefix("asked to stop: timeout: ")
         return self._check(record, False, found.cause.value, reason, found.quotes)
 
     def _check(
@@ -357,7 +359,7 @@ def _device_total(study: Study, facts: dict[str, Any]) -> int | None:
 
 
 def _largest(checks: list[ArmCheck], *keys: str) -> int:
-    """The largest value of the first key that a probe tells, over all arms; 0 where none tells."""
+    """The largest value of the first key that a probe measured, over all arms; 0 if none did."""
     found = [0]
     for check in checks:
         value = next((check.probe[key] for key in keys if isinstance(check.probe.get(key), int | float)), None)
@@ -371,7 +373,7 @@ def _device_need(study: Study, device: int, gpus: int) -> int | None:
     if not device:
         return None
     packed = 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
-    return device * packed * attempts_on_one(study, gpus)
+    return device * packed * attempts_per_gpu(study, gpus)
 
 
 def money_warnings(study: Study, gpus: int) -> list[str]:
@@ -392,7 +394,7 @@ def _arm_line(check: ArmCheck) -> str:
 
 
 def _arm_lines(check: ArmCheck) -> list[str]:
-    return [_arm_line(check), *(f"    | {words}" for words in check.evidence)]
+    return [_arm_line(check), *(f"    | {line}" for line in check.evidence)]
 
 
 def preflight_lines(result: Preflight) -> list[str]:
@@ -404,11 +406,7 @@ def preflight_lines(result: Preflight) -> list[str]:
     edited = f", edited (diff {code['diff_hash'][:12]})" if code.get("dirty") else ""
     lines = [
         f"preflight {'passed' if result.passed else 'FAILED'}: {count_text(len(result.arms), 'arm')}",
-        *(
-            line
-            for check in result.arms
-            for line in (_arm_line(check), *(f"    | {words}" for words in check.evidence))
-        ),
+        *(line for check in result.arms for line in (_arm_line(check), *(f"    | {line}" for line in check.evidence))),
         f"devices: {devices or 'no GPU (' + gpu.get('reason', 'none found') + ')'}",
         f"driver: {gpu.get('driver', '–')}",
         f"versions: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",

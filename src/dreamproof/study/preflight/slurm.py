@@ -1,4 +1,4 @@
-"""The preflight on a cluster: what the scheduler says to the script, then one short probe job an arm on a real node."""
+"""The preflight on a cluster: the scheduler's answer to the script, then one short probe job per arm on a real node."""
 
 import shutil
 import time
@@ -45,14 +45,14 @@ class ClusterProbe:
     wall_seconds: float = 0.0
     host_bytes: int | None = None
     began: float | None = None
-    said: str = ""
+    last_shown: str = ""
     stopped: bool = False
     stuck_since: float | None = None
     stuck: str = ""
     """Why it was not worth waiting for any longer."""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def measured(self) -> dict[str, Any]:
         """probe.json, where the trainer wrote one."""
         value = read_json(self.run.probe)
         return value if isinstance(value, dict) else {}
@@ -77,12 +77,12 @@ class ClusterPreflight:
         if wanted is not None and not set(wanted.split(",")) <= set(names):
             raise SlurmError(f"no partition '{wanted}'; there are {', '.join(names)}", "sinfo")
         self._check_time()
-        words = self._test(self.slurm, "test")
+        answer = self._test(self.slurm, "test")
         self._test(self.probe_settings(), "test-probe")
-        return words
+        return answer
 
     def _test(self, settings: Slurm, name: str) -> str:
-        """What the scheduler says to one script."""
+        """The scheduler's answer to one script."""
         folder = self.place.submissions / name
         request = (memory_bytes(settings.memory), settings.time_limit)
         submission = Submission(name, f"{self.study_name[:40]}-test", folder, self.attempts, ["a000001"], *request)
@@ -119,7 +119,7 @@ class ClusterPreflight:
         )
 
     def run(self, probes: Sequence[ClusterProbe], limit_seconds: float, show: Show) -> None:
-        """Runs one probe job an arm, all in one array, and judges each."""
+        """Runs one probe job per arm, all in one array, and judges each."""
         shutil.rmtree(self.attempts, ignore_errors=True)
         settings = self.probe_settings(len(probes))
         if settings.time_limit != self.slurm.probe_time_limit:
@@ -138,7 +138,7 @@ class ClusterPreflight:
                         del open_probes[probe.arm]
                     else:
                         self._watch(backend, probe, folder, sighting, limit_seconds)
-                        self._tell(probe, sighting, show)
+                        self._report(probe, sighting, show)
         finally:
             for _, folder in open_probes.values():
                 backend.stop(folder, "stop: the preflight ended", 0.0)
@@ -197,15 +197,15 @@ class ClusterPreflight:
             probe.stopped, probe.stuck = True, f"{reason} for {duration_text(waited)}: {stuck.remedy}"
             backend.stop(folder, f"stop: the probe waited for {reason}", 0.0)
 
-    def _tell(self, probe: ClusterProbe, sighting: Sighting, show: Show) -> None:
+    def _report(self, probe: ClusterProbe, sighting: Sighting, show: Show) -> None:
         place = sighting.placement
         if place is None:
             return
         stuck = find_stuck(place.reason)
         hint = f" ({stuck.remedy})" if stuck is not None else ""
         where = f"runs on {place.nodes}" if place.nodes else f"waits: {place.reason or place.state}{hint}"
-        if where != probe.said:
-            probe.said = where
+        if where != probe.last_shown:
+            probe.last_shown = where
             show(f"arm {probe.arm}: probe job {place.job} {where}")
 
     def _judge(self, probe: ClusterProbe, folder: AttemptFolder, sighting: Sighting) -> None:
@@ -222,7 +222,7 @@ class ClusterPreflight:
         if probe.stuck:
             probe.cause, probe.reason, probe.evidence = Cause.BAD_CONFIG.value, probe.stuck, [probe.stuck]
             return
-        text = f"{read_tail(folder.output)}\n{sighting.facts.get('scheduler_words', '')}"
+        text = f"{read_tail(folder.output)}\n{sighting.facts.get('scheduler_output', '')}"
         found = diagnose(
             AttemptEvidence(
                 exit=record,
@@ -232,17 +232,17 @@ class ClusterPreflight:
                 slurm=sighting.facts.get("slurm"),
             )
         )
-        probe.cause, probe.reason, probe.evidence = found.cause.value, found.telling, found.quotes
+        probe.cause, probe.reason, probe.evidence = found.cause.value, found.key_quote, found.quotes
 
 
 def ask_and_run(
     preflight: ClusterPreflight, probes: Sequence[ClusterProbe], limit_seconds: float, show: Show
 ) -> tuple[list[str], str]:
-    """Faults that stop the launch before any probe, and what the scheduler said; probes run only without faults."""
+    """Faults that stop the launch before any probe, and the scheduler's answer; probes run only without faults."""
     try:
-        words = preflight.ask()
+        answer = preflight.ask()
     except DreamproofError as error:
         return [f"cluster: {error.seen}; hint: {error.hint}"], ""
-    show(f"scheduler: {words}")
+    show(f"scheduler: {answer}")
     preflight.run(probes, limit_seconds, show)
-    return [], words
+    return [], answer

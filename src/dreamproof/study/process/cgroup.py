@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
-OOM_WORDS = re.compile(r"oom-kill|oom_kill|[Oo]ut of memory|Killed process")
+OOM_PATTERN = re.compile(r"oom-kill|oom_kill|[Oo]ut of memory|Killed process")
 KERNEL_HEAD = re.compile(r"^\d+,\d+,(\d+),")
 KERNEL_CLOCK_SLACK_SECONDS = 5.0
-LONGEST_KERNEL_STORY_LINES = 4
+MAX_KERNEL_LINES = 4
 OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
@@ -108,7 +108,7 @@ def remove_left(attempt: str, shim_process_id: int) -> None:
 
 
 def group_name(attempt: str, shim_process_id: int) -> str:
-    """The group of one attempt: its shim tells it apart from one of the same name in another study."""
+    """The group of one attempt: its shim distinguishes it from one of the same name in another study."""
     return f"dreamproof-{attempt}-{shim_process_id}"
 
 
@@ -127,16 +127,16 @@ def kernel_lines(process_ids: set[int], since_monotonic_seconds: float) -> list[
                 continue  # the oldest lines were overwritten while reading
             except OSError:
                 break
-            if _tells_of(line, process_ids, since_monotonic_seconds):
+            if _mentions(line, process_ids, since_monotonic_seconds):
                 found.append(line.split(";", 1)[-1].split("\n", 1)[0])
     finally:
         os.close(descriptor)
-    return found[-LONGEST_KERNEL_STORY_LINES:]
+    return found[-MAX_KERNEL_LINES:]
 
 
-def _tells_of(line: str, process_ids: set[int], since_monotonic_seconds: float) -> bool:
+def _mentions(line: str, process_ids: set[int], since_monotonic_seconds: float) -> bool:
     head = KERNEL_HEAD.match(line)
     if head is None or int(head[1]) / 1e6 < since_monotonic_seconds - KERNEL_CLOCK_SLACK_SECONDS:
         return False
     numbers = {int(number) for number in re.findall(r"(?:pid=|[Pp]rocess )(\d+)", line)}
-    return bool(numbers & process_ids) and OOM_WORDS.search(line) is not None
+    return bool(numbers & process_ids) and OOM_PATTERN.search(line) is not None

@@ -37,7 +37,7 @@ def describe_machine(code_folder: Path, environment: dict[str, str]) -> Facts:
 
 
 def describe_gpus() -> Facts:
-    """Driver and devices as NVIDIA's library tells them; where it tells nothing, why."""
+    """Driver and devices as NVIDIA's library reports them; else the reason."""
     try:
         import pynvml
     except ImportError:
@@ -67,7 +67,7 @@ def _text(value: str | bytes) -> str:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of the libraries that matter, as installed beside this program."""
+    """Versions of the libraries that matter, as installed with this program."""
     found = {}
     for name in LIBRARIES:
         try:

@@ -127,7 +127,7 @@ def family(process_id: int) -> list[int]:
     return found
 
 
-def marked(variable: str, value: str) -> list[int]:
+def processes_with_variable(variable: str, value: str) -> list[int]:
     """Living processes that were started with this environment variable, whoever their parent is by now."""
     wanted = f"{variable}={value}".encode()
     found = []

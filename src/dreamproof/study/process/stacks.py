@@ -23,7 +23,7 @@ ANSWERED = "faulthandler of process"
 
 
 def dump_stacks(process_id: int, path: Path, output: Path | None = None) -> None:
-    """Writes the stacks of a process and its children; what cannot be read is said in its place.
+    """Writes the stacks of a process and its children; what cannot be read is reported in its place.
 
     `output` is given only for trainers that honour the native contract: they answer SIGUSR1 by printing their stacks.
     """
@@ -71,9 +71,9 @@ def _py_spy(process_id: int) -> str:
     program = str(beside_python) if beside_python.exists() else shutil.which("py-spy")
     if program is None:
         return "Python stacks: py-spy is not installed"
-    words = [program, "dump", "--nonblocking", "--pid", str(process_id)]
+    command = [program, "dump", "--nonblocking", "--pid", str(process_id)]
     try:
-        done = subprocess.run(words, capture_output=True, timeout=PY_SPY_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=PY_SPY_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return "Python stacks: py-spy gave no answer"
     return (done.stdout or done.stderr).decode("utf-8", errors="replace").rstrip()

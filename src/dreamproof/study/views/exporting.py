@@ -29,7 +29,7 @@ ATTEMPT_COLUMNS = (
     "from_agent_steps", "reached_agent_steps", "kept_agent_steps", "command",
 )  # fmt: skip
 EPISODE_COLUMNS = ("arm", "seed", "condition", "kind", "checkpoint", "metric", "episode", "value")
-COST_COLUMNS = ("cell", "useful_seconds", "wasted_seconds", "money")
+MONEY_COLUMNS = ("cell", "useful_seconds", "wasted_seconds", "money")
 
 Row = dict[str, Any]
 
@@ -66,7 +66,7 @@ def _fill(opened: OpenStudy, folder: Path, now: float) -> None:
         "evals.csv": (EVAL_COLUMNS, eval_rows(state)),
         "attempts.csv": (ATTEMPT_COLUMNS, map(_attempt_row, state.attempts.values())),
         "episodes.csv": (EPISODE_COLUMNS, _episode_rows(opened)),
-        "costs.csv": (COST_COLUMNS, _cost_rows(opened, now)),
+        "money.csv": (MONEY_COLUMNS, _money_rows(opened, now)),
     }
     for name, (columns, rows) in tables.items():
         write_text(folder / name, table(columns, rows), durable=False)
@@ -125,7 +125,7 @@ def _episode_rows(opened: OpenStudy) -> Iterator[Row]:
                     yield dict(zip(EPISODE_COLUMNS, (*place, metric, episode, value), strict=True))
 
 
-def _cost_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
+def _money_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
     counted = spending.count_money(opened.state, read_moment()._replace(unix_seconds=now))
     for cell, part in counted.cells.items():
         yield {
@@ -157,7 +157,7 @@ def _refuse_outside(source: Path, within: Path, allowed: list[Path], cell: str) 
     place, run = source.resolve(), within.resolve()
     if place == run or not place.is_relative_to(run):
         raise BadInput(
-            f"the checkpoint of {cell} is said to be {source}, which is not inside its run folder {run}",
+            f"the checkpoint of {cell} is recorded as {source}, which is not inside its run folder {run}",
             "dreamproof verify STUDY; do not trust this ledger",
         )
     if not any(run.is_relative_to(root) for root in allowed):

@@ -38,7 +38,7 @@ def train_status(state: StudyState, cell: CellState) -> str:
     if state.trained(cell):
         return "proven"
     if cell.running is not None:
-        return _open_word(state, cell.running)
+        return _open_status(state, cell.running)
     if cell.quarantined is not None:
         return "quarantined"
     if cell.stopped is not None:
@@ -48,7 +48,7 @@ def train_status(state: StudyState, cell: CellState) -> str:
     return "waiting" if cell.attempts else "missing"
 
 
-def _open_word(state: StudyState, attempt: str) -> str:
+def _open_status(state: StudyState, attempt: str) -> str:
     """An attempt that is not over runs, or waits for its place on a cluster."""
     on_cluster = state.study is not None and state.study.backend.kind == "slurm"
     return "waiting" if on_cluster and state.attempts[attempt].placed is None else "running"
@@ -60,7 +60,7 @@ def eval_status(state: StudyState, eval_cell: EvalState) -> str:
         return "proven"
     cell = state.known_cell(str(eval_cell.cell))
     if cell.eval_running is not None and eval_cell.condition in state.attempts[cell.eval_running].conditions:
-        return _open_word(state, cell.eval_running)
+        return _open_status(state, cell.eval_running)
     if cell.quarantined is not None:
         return "quarantined"
     if cell.eval_stopped is not None:

@@ -43,16 +43,16 @@ def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | No
 
 
 def _placement(folder: AttemptFolder, table: JobTable) -> JobPlacement:
-    told = read_json(folder.job)
-    if not isinstance(told, dict):
-        return JobPlacement("", state=UNSEEN, reason="not handed in as far as its folder tells")
-    array, element = str(told.get("array_job")), told.get("element")
+    job_file = read_json(folder.job)
+    if not isinstance(job_file, dict):
+        return JobPlacement("", state=UNSEEN, reason="not submitted, according to its folder")
+    array, element = str(job_file.get("array_job")), job_file.get("element")
     if not isinstance(element, int):
         return JobPlacement("", state=UNSEEN, reason=f"{folder.job.name} of its folder is damaged")
     number = f"{array}_{element}"
     job = table.find(array, element)
     if job is None:
-        return JobPlacement(number, state=UNSEEN, reason="Slurm does not speak of it")
+        return JobPlacement(number, state=UNSEEN, reason="job unknown to Slurm")
     return placement(job, number)
 
 
@@ -64,8 +64,8 @@ def live_evidence(opened: OpenStudy, attempt: str, commands: SlurmCommands | Non
     commands = commands or SlurmCommands()
     place = placements(opened, False, commands)[attempt]
     lines = [f"Slurm: {place.state}, {place_text(place)}"]
-    told = read_json(opened.folder.attempt(attempt).job)
-    job_id = told.get("job_id") if isinstance(told, dict) else None
+    job_file = read_json(opened.folder.attempt(attempt).job)
+    job_id = job_file.get("job_id") if isinstance(job_file, dict) else None
     if place.state != "RUNNING" or not job_id:
         return lines
     try:
@@ -80,16 +80,16 @@ def live_evidence(opened: OpenStudy, attempt: str, commands: SlurmCommands | Non
 
 
 def place_text(place: JobPlacement) -> str:
-    """Job and node, or why it waits and until when, in a few words."""
-    words = place.job or "–"
+    """Job and node, or why it waits and until when, as short text."""
+    job = place.job or "–"
     if place.state in WAITING_STATES:
         start = time.strftime(", expected %d %b %H:%M", time.localtime(place.expected_start or 0))
         stuck = find_stuck(place.reason)
         hint = f" ({stuck.remedy})" if stuck is not None else ""
-        return f"{words} queued: {place.reason or place.state}{hint}{start if place.expected_start else ''}"
+        return f"{job} queued: {place.reason or place.state}{hint}{start if place.expected_start else ''}"
     if place.state == UNSEEN:
-        return f"{words} {place.reason}"
-    return f"{words} on {place.nodes}" if place.nodes else words
+        return f"{job} {place.reason}"
+    return f"{job} on {place.nodes}" if place.nodes else job
 
 
 def liveness(place: JobPlacement) -> tuple[str, str] | None:
@@ -112,9 +112,11 @@ def script_of(opened: OpenStudy, gap: Gap) -> str:
     names = [folder.attempt_name(last + 1 + place) for place in range(count)]
     made = len(list(folder.submissions.glob("s*"))) if folder.submissions.is_dir() else 0
     name = f"s{made + 1:06d}"
-    told = read_json(folder.cluster)
+    cluster = read_json(folder.cluster)
     known = (
-        str(told["job_name"]) if isinstance(told, dict) and "job_name" in told else f"{opened.study.name[:40]}-XXXXXXXX"
+        str(cluster["job_name"])
+        if isinstance(cluster, dict) and "job_name" in cluster
+        else f"{opened.study.name[:40]}-XXXXXXXX"
     )
     submission = Submission(
         name,

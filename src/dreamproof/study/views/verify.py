@@ -155,7 +155,7 @@ def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) 
     if record is None or record.parameter_hash != proof.parameter_hash:
         return f"checkpoint {proof.checkpoint} is not the one that was proven (hash differs)"
     if record.agent_steps < proof.agent_steps or record.gradient_steps != proof.gradient_steps:
-        return f"checkpoint {proof.checkpoint} says other steps than the ledger"
+        return f"checkpoint {proof.checkpoint} has other steps than the ledger"
     return None
 
 

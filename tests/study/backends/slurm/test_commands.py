@@ -157,7 +157,7 @@ def test_a_busy_controller_is_left_alone_longer_every_time(path: Path) -> None:
     for _ in range(4):
         assert table.refresh() is False
         began = clock.now
-        while commands.is_quiet():
+        while commands.is_backing_off():
             clock.now += 0.5
         waits.append(clock.now - began)
         clock.now += 1.0

@@ -32,7 +32,7 @@ from dreamproof.study.backends.slurm.limits import (
     probe_time_limit,
 )
 from dreamproof.study.preflight import slurm as cluster_preflight
-from dreamproof.study.preflight.slurm import ClusterPreflight
+from dreamproof.study.preflight.slurm import ClusterPreflight, ClusterProbe
 from dreamproof.study.views.slurm_jobs import place_text
 from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why

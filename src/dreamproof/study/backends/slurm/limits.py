@@ -28,9 +28,9 @@ class Partition:
         return limit_seconds(self.max_time)
 
 
-def limit_seconds(words: str) -> float:
+def limit_seconds(text: str) -> float:
     """A time limit as sbatch takes it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S; what is no time is no limit."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", words.strip())
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
     if found is None:
         return UNLIMITED
     days, *parts = found.groups()
@@ -188,7 +188,7 @@ def never_starts(reason: str, settings: Slurm, request: Request, site: Site) -> 
         return stuck.remedy if request.exceeds(site.group_limits) else None
     chosen = chosen_partitions(settings, site.partitions)
     if "PartitionNodeLimit" in reason:
-        # Also said while nodes are down; one node is never allowed only where the limits say so.
+        # Also reported while nodes are down; one node is never allowed only if the limits exclude it.
         closed = bool(chosen) and all(one.min_nodes > 1 or one.max_nodes < 1 for one in chosen)
         return f"{stuck.remedy} (scontrol show partition)" if closed else None
     if "PartitionTimeLimit" in reason and len(chosen) > 1:

@@ -1,4 +1,4 @@
-"""What the controller last said about a study's jobs: asked in one call, seldom, and left for readers."""
+"""The controller's last answer about a study's jobs: asked in one call, seldom, and left for readers."""
 
 import time
 from collections.abc import Callable
@@ -32,7 +32,7 @@ class JobTable:
 
     def refresh(self) -> bool:
         """Asks where it is time to; True where a new answer came."""
-        if self._monotonic() < self._poll_at or self._commands.is_quiet():
+        if self._monotonic() < self._poll_at or self._commands.is_backing_off():
             return False
         try:
             jobs = self._commands.jobs(self._name)
@@ -43,20 +43,20 @@ class JobTable:
         self.last_answer = self._monotonic()
         self._poll_at = self.last_answer + self._commands.next_poll_seconds(self._poll_seconds)
         self._jobs = {(job.array_job, job.element): job for job in jobs}
-        # Elements that wait together are told in one line with a list of their numbers.
+        # Elements that wait together are listed in one line with a list of their numbers.
         for job in jobs:
             if job.element and not job.element.isdigit():
                 self._jobs |= {(job.array_job, str(number)): job for number in listed_elements(job.element)}
         self._arrays = {job.comment: job.array_job for job in jobs}
         return True
 
-    def hurry(self, seconds: float = 1.0) -> None:
+    def poll_soon(self, seconds: float = 1.0) -> None:
         """Brings the next question forward."""
         soon = self.last_answer + self._commands.next_poll_seconds(seconds)
         self._poll_at = min(self._poll_at, max(soon, self._monotonic()))
 
     def find(self, array_job: str, element: int) -> SlurmJob | None:
-        """The newest word about one element; None where the answer held none."""
+        """The newest answer about one element; None if there was none."""
         return self._jobs.get((array_job, str(element)))
 
     def knows(self, array_job: str) -> bool:
@@ -96,8 +96,8 @@ def write_snapshot(path: Path, placements: dict[str, JobPlacement]) -> None:
 
 def read_snapshot(path: Path) -> dict[str, JobPlacement]:
     """How the jobs stood when they were last asked about, by attempt."""
-    told: Any = read_json(path)
-    rows = told.get("jobs") if isinstance(told, dict) else None
+    snapshot: Any = read_json(path)
+    rows = snapshot.get("jobs") if isinstance(snapshot, dict) else None
     found: dict[str, JobPlacement] = {}
     for name, row in rows.items() if isinstance(rows, dict) else ():
         with suppress(ValueError):  # a row of another form is left out

@@ -1,4 +1,4 @@
-"""The script that sbatch is given: one array, one element an attempt."""
+"""The script that sbatch is given: one array, one element per attempt."""
 
 import re
 import shlex
@@ -19,7 +19,7 @@ class Submission:
     name: str
     job_name: str
     folder: Path
-    """Where the script lies and Slurm's own words about each element go."""
+    """Where the script lies and Slurm's output about each element go."""
     attempts_folder: Path
     attempts: list[str]
     memory_bytes: int
@@ -70,14 +70,14 @@ def script_text(settings: Slurm, submission: Submission) -> str:
     lines.append(f"#SBATCH --{'requeue' if settings.requeue else 'no-requeue'}")
     lines += [f"#SBATCH {line.removeprefix('#SBATCH').strip()}" for line in settings.extra]
     lines += ["", *settings.setup] if settings.setup else [""]
-    words = [sys.executable, "-m", "dreamproof.study.backends.slurm.node", str(submission.attempts_folder)]
+    command = [sys.executable, "-m", "dreamproof.study.backends.slurm.node", str(submission.attempts_folder)]
     lines += [
         f"attempts=({' '.join(submission.attempts)})",
         f"for path in {shlex.join([sys.executable, str(PACKAGE_PARENT), str(submission.attempts_folder)])}; do",
         '    [ -e "$path" ] || { echo "dreamproof: $path cannot be seen from node $(hostname)" >&2; exit 1; }',
         "done",
         f"cd {shlex.quote(str(PACKAGE_PARENT))} || exit 1",
-        f'exec {shlex.join(words)} "${{attempts[$SLURM_ARRAY_TASK_ID]}}"'
+        f'exec {shlex.join(command)} "${{attempts[$SLURM_ARRAY_TASK_ID]}}"'
         + ("" if settings.requeue else " --no-requeue"),
     ]
     return "\n".join(lines) + "\n"
