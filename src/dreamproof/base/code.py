@@ -16,6 +16,7 @@ from typing import Any
 
 from dreamproof.base.commit import VARIABLE, git_output
 from dreamproof.base.files import canonical_json, file_hash, text_hash
+from dreamproof.base.text import split_task
 
 COMPUTE_PACKAGES = ("jaxcore", "envs", "nn", "agents", "train", "evaluate")
 SOURCE_SUFFIXES = frozenset(
@@ -192,7 +193,7 @@ def own_code(task: str, folder: Path) -> SourceCode:
     root = Path(__file__).parents[1]
     found = [path for name in COMPUTE_PACKAGES for path in sorted((root / name).rglob("*.py"))]
     places = {path.relative_to(root).as_posix(): path for path in found}
-    source = task.rpartition(":")[0]
+    source, _ = split_task(task)
     file = folder / (source if source.endswith(".py") else source.replace(".", "/") + ".py")
     if source and file.is_file():
         places[f"task/{file.name}"] = file

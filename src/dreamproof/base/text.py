@@ -45,6 +45,12 @@ def count_text(count: int, singular: str, plural: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
+def split_task(task: str) -> tuple[str, str]:
+    """(source, name) of a task: `FILE.py:NAME`, `package.module:NAME`, or a plain `NAME` with an empty source."""
+    source, _, name = task.rpartition(":")
+    return source, name
+
+
 def nearest_word(word: str, options: Iterable[str]) -> str | None:
     """The option that `word` most likely meant, if any is near."""
     found = difflib.get_close_matches(word, list(options), n=1, cutoff=0.5)

@@ -44,7 +44,7 @@ def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
     from dreamproof.base.errors import BadInput
     from dreamproof.study.views.slurm_jobs import script_of
 
-    if opened.study.backend.kind != "slurm":
+    if not opened.study.backend.has_queue:
         raise BadInput(f"{study}: --show-script needs 'backend: {{kind: slurm}}'", f"dreamproof plan {study}")
     return script_of(opened, gap)
 

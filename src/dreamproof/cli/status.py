@@ -65,8 +65,8 @@ def _counts(counts: dict[str, int]) -> str:
 def _grid(opened: "OpenStudy", overview: "Overview") -> str:
     """One mark per cell, arms down, seeds across; left out where it would not fit."""
     from dreamproof.runs.layout import Cell
-    from dreamproof.study.views.manifests import train_status
-    from dreamproof.study.views.overview import as_seen, dead_cells
+    from dreamproof.study.ledger.status import as_seen, train_status
+    from dreamproof.study.views.overview import dead_cells
 
     state, study, dead = opened.state, opened.study, dead_cells(overview.running)
     if len(study.seeds) > MAX_COLUMNS or len(study.arms) > MAX_ROWS:

@@ -42,7 +42,7 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
     from dreamproof.study.attempts.quarantine import cell_fault
-    from dreamproof.study.views.manifests import eval_status, train_status
+    from dreamproof.study.ledger.status import eval_status, train_status
 
     state = opened.state
     known, fault = state.cells[cell], cell_fault(opened, cell)

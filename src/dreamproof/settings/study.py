@@ -203,6 +203,26 @@ class BackendSettings(Settings):
         return value
 
     @property
+    def has_queue(self) -> bool:
+        """Whether attempts wait in a scheduler's queue."""
+        return self.slurm is not None
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether attempts use this machine, which is paid for as a whole; else only running attempts are paid for."""
+        return self.slurm is None
+
+    @property
+    def counts_memory_per_attempt(self) -> bool:
+        """Whether the memory controller counts the kills of each attempt apart."""
+        return self.memory_limit_bytes is not None or self.slurm is not None
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """How long an attempt continues without reading its lease; None if it needs no lease."""
+        return self.slurm.lease_seconds if self.slurm is not None else None
+
+    @property
     def max_parallel(self) -> int:
         """Attempts that run at a time."""
         return self.slots if self.slurm is None else min(self.slots, self.slurm.array_throttle)

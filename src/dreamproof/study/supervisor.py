@@ -4,16 +4,14 @@ import errno
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, is_full, read_json, unless_full
-from dreamproof.runs.layout import AttemptFolder, Cell
+from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts import launch, remedy, stalls
-from dreamproof.study.attempts.observer import Observer
-from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
 from dreamproof.study.attempts.quarantine import (
     FIRST_LOOK_SECONDS,
     Quarantine,
@@ -23,10 +21,12 @@ from dreamproof.study.attempts.quarantine import (
     quarantined,
     quarantined_by,
 )
-from dreamproof.study.attempts.settle import settle
-from dreamproof.study.backends.api import Backend, Presence, Sighting
+from dreamproof.study.attempts.settle import other_memory_kills, settle
+from dreamproof.study.attempts.watched import Watched
+from dreamproof.study.backends.api import Backend, Presence
 from dreamproof.study.diagnosis.diagnose import Cause
-from dreamproof.study.diagnosis.liveness import Judgement, State, Watch
+from dreamproof.study.diagnosis.liveness import State
+from dreamproof.study.ledger.cells import AttemptState, CellState
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.ledger.clock import Moment, read_moment
 from dreamproof.study.ledger.events import (
@@ -41,7 +41,6 @@ from dreamproof.study.ledger.events import (
     StopRequested,
 )
 from dreamproof.study.ledger.index import WORTH_EVENTS, write_index
-from dreamproof.study.ledger.state import AttemptState, CellState
 from dreamproof.study.money.budget import Budget
 from dreamproof.study.plan.gap import EVERYTHING, PlannedAttempt, PlanQueries, Selection, find_gap, jobs
 from dreamproof.study.plan.open_study import OpenStudy
@@ -91,18 +90,6 @@ class SupervisorOptions:
     stop_grace_seconds: float = STOP_GRACE_SECONDS
     on_tick: Callable[["Supervisor"], None] | None = None
     on_event: Callable[[Row], None] | None = None
-
-
-@dataclass
-class Watched:
-    """One open attempt as this supervisor sees it."""
-
-    attempt: AttemptState
-    folder: AttemptFolder
-    observer: Observer
-    sighting: Sighting = field(default_factory=lambda: Sighting(Presence.WAITING))
-    judgement: Judgement | None = None
-    stopping: str | None = None
 
 
 class Supervisor:
@@ -184,7 +171,7 @@ class Supervisor:
         """Looks at every open attempt and at what people ask for."""
         self._require_place()
         for watched in self.watched.values():
-            with self._contained(watched.observer.progress.cells):
+            with self._contained(watched.cells):
                 watched.sighting = self.backend.look(watched.folder)
         self._release_repaired()
         request = read_json(self.opened.folder.stop_request)
@@ -206,7 +193,7 @@ class Supervisor:
     def judge(self) -> None:
         """Ends what is over, with its cause; says of the rest whether it lives."""
         for watched in list(self.watched.values()):
-            with self._contained(watched.observer.progress.cells):
+            with self._contained(watched.cells):
                 if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
                     self._end(watched)
                 elif watched.sighting.presence is Presence.RUNNING:
@@ -308,7 +295,7 @@ class Supervisor:
         return [
             running_cell(self.opened, watched.attempt, cell, progress.reading, now)
             for watched in self.watched.values()
-            for cell, progress in watched.observer.progress.cells.items()
+            for cell, progress in watched.cells.items()
         ]
 
     def _contained(self, cells: Iterable[Cell]) -> AbstractContextManager[None]:
@@ -328,13 +315,7 @@ class Supervisor:
                 self._kept.pop(cell, None)
 
     def _watch(self, attempt: AttemptState) -> Watched:
-        folder = self.opened.folder.attempt(attempt.name)
-        cells = {
-            cell: CellProgress(self.opened.run(cell), self.opened.adapter(cell), attempt.work, folder.output)
-            for cell in map(Cell.parse, attempt.cells)
-        }
-        watch = Watch(self.study.liveness, self._known_gaps, self.state.stall_factor(attempt))
-        return Watched(attempt, folder, Observer(self.backend, folder, AttemptProgress(cells), watch))
+        return Watched.of(self.opened, self.backend, attempt, self._known_gaps)
 
     def _record_place(self, watched: Watched) -> None:
         """Records where a scheduler put an attempt, once it runs there."""
@@ -354,9 +335,9 @@ class Supervisor:
             self.watched[successor] = self._watch(attempt)
 
     def _end(self, watched: Watched) -> None:
-        others = self._other_memory_kills(watched)
+        others = other_memory_kills(self.state, self.study, watched.sighting)
         events: list[Event] = []
-        with self._contained(watched.observer.progress.cells):
+        with self._contained(watched.cells):
             events = settle(self.opened, watched.attempt, watched.sighting, others)
         self.record(*(events or [bare_end(watched.attempt, watched.sighting)]))
         proven = {event.cell for event in events if isinstance(event, EvalProven)}
@@ -371,29 +352,14 @@ class Supervisor:
             for phase, gap in watched.observer.watch.gaps.items():
                 self._known_gaps[phase] = max(gap, self._known_gaps.get(phase, 0.0))
 
-    def _other_memory_kills(self, watched: Watched) -> int:
-        """Kills that the shared counter saw and that are already told as another attempt's end."""
-        own_counter = self.study.backend.memory_limit_bytes is not None or self.study.backend.kind == "slurm"
-        if watched.sighting.exit is None or own_counter:
-            return 0
-        began = watched.sighting.exit.started_unix_seconds
-        return sum(
-            1
-            for other in self.state.attempts.values()
-            if other.cause == Cause.HOST_OOM.value and other.ended is not None and other.ended >= began
-        )
-
     def _judge_liveness(self, watched: Watched) -> None:
         if watched.sighting.unseen is not None:
             self.record(*stalls.unseen(self.opened, watched.attempt, watched.sighting.unseen))
             return
-        other_rates = [
-            other.judgement.agent_steps_per_second
-            for other in self.watched.values()
-            if other is not watched and other.judgement is not None and other.judgement.agent_steps_per_second
-        ]
+        others = [one.judgement for one in self.watched.values() if one is not watched and one.judgement is not None]
+        other_rates = [rate for one in others if (rate := one.agent_steps_per_second)]
         judgement = watched.observer.observe(self.monotonic(), watched.sighting, other_rates)
-        for cell, progress in watched.observer.progress.cells.items():
+        for cell, progress in watched.cells.items():
             fault = progress.reading.fault
             if fault is not None and fault.fault is FaultKind.BLOCKED:
                 self._quarantine_cells([quarantined(self.opened, cell, fault)])
@@ -401,7 +367,7 @@ class Supervisor:
         watched.judgement = judgement
         if judgement.state is not before:
             self.record(stalls.changed(self.opened, watched.attempt, watched.sighting, judgement))
-        cells = watched.observer.progress.cells
+        cells = watched.cells
         self.record(*stalls.false_alarms_in_training(self.state, watched.attempt, cells))
 
     def _stop_finished(self) -> None:
@@ -442,7 +408,7 @@ class Supervisor:
 
     def _stop(self, watched: Watched, reason: str, grace_seconds: float) -> None:
         if watched.stopping is None:
-            with self._contained(watched.observer.progress.cells):
+            with self._contained(watched.cells):
                 self.backend.stop(watched.folder, reason, grace_seconds)
                 watched.stopping = reason
 
@@ -467,7 +433,7 @@ class Supervisor:
         """An attempt that begins on a full disk can leave no evidence, so it does not begin."""
         root = self.opened.folder.root
         free_bytes = disk_free_bytes(root)
-        if free_bytes < MIN_FREE_BYTES:
+        if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
             raise OSError(errno.ENOSPC, "no room to start an attempt", str(root))
 
     def _code_changed(self) -> bool:

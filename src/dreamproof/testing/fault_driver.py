@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 
 from dreamproof.base.errors import ExitCode
-from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.process.processes import ProcessIdentity, is_alive
 

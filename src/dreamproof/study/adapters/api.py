@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, content_hash, list_folder
+from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, content_hash, file_fault, list_folder
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import duration_text
-from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, load_heartbeat, prove_evaluation
 
 Series = dict[str, list[tuple[int, float]]]
@@ -48,6 +48,16 @@ class Adapter(Protocol):
     """One way of writing a run folder. `output` is what the process printed, where that is known."""
 
     name: str
+    dumps_stacks: bool
+    """Whether the trainer prints its stacks on SIGUSR1."""
+
+    def matches(self, run: RunFolder) -> bool:
+        """Whether a run folder holds the files that this adapter reads."""
+        ...
+
+    def change_stamp(self, run: RunFolder) -> tuple[int, int] | None:
+        """Changes with every progress of training; None if only reading shows it."""
+        ...
 
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """How far training is; cheap enough to be asked every second."""
@@ -75,6 +85,22 @@ class Adapter(Protocol):
         """The proof that a condition was evaluated on the proven checkpoint, or the reason why there is none."""
         ...
 
+    def checkpoint_root(self, run: RunFolder) -> Path:
+        """The folder that the checkpoint names of proofs are relative to."""
+        ...
+
+    def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
+        """The newest checkpoint and its fault; None if it is good, or if checkpoints cannot be checked."""
+        ...
+
+    def proof_fault(self, run: RunFolder, proof: TrainProof, check_content: bool = True) -> str | None:
+        """Why the proof of a cell no longer holds on disk; None if it does."""
+        ...
+
+    def code_hash(self, run: RunFolder, checkpoint: str) -> str | None:
+        """The hash of the code that trained a checkpoint; None if it is not recorded."""
+        ...
+
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every named value over agent steps that the run wrote."""
         ...
@@ -82,6 +108,36 @@ class Adapter(Protocol):
 
 class FolderAdapter:
     """What adapters share. Evaluations have one form whatever trained the agent: the native evaluations/*.json."""
+
+    dumps_stacks = False
+
+    def change_stamp(self, run: RunFolder) -> tuple[int, int] | None:
+        """None: progress is found by reading."""
+        return None
+
+    def checkpoint_root(self, run: RunFolder) -> Path:
+        """The run folder itself."""
+        return run.root
+
+    def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
+        """None: a weights file is never opened."""
+        return None
+
+    def proof_fault(self, run: RunFolder, proof: TrainProof, check_content: bool = True) -> str | None:
+        """Compares the content of the weights file, not its time: evaluations may write files later."""
+        path = run.root / proof.checkpoint
+        if not os.path.lexists(path):
+            return f"checkpoint {path.name} is gone"
+        found = content_hash(path) if check_content else file_fault(path)
+        if isinstance(found, Unreadable):
+            return f"checkpoint {found}"
+        if check_content and found != proof.parameter_hash:
+            return f"checkpoint {path.name} is not the proven one (hash differs)"
+        return None
+
+    def code_hash(self, run: RunFolder, checkpoint: str) -> str | None:
+        """None: weights files hold no record."""
+        return None
 
     def kept_unix_seconds(self, run: RunFolder) -> float | None:
         """When the newest checkpoint file was written."""

@@ -68,6 +68,10 @@ class BracketLinesAdapter(FolderAdapter):
 
     name = "bracket_lines"
 
+    def matches(self, run: RunFolder) -> bool:
+        """Always: any process prints something."""
+        return True
+
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """The last line printed."""
         path = output_of(run, output)

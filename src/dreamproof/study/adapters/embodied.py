@@ -98,6 +98,10 @@ class EmbodiedAdapter(FolderAdapter):
 
     name = "embodied"
 
+    def matches(self, run: RunFolder) -> bool:
+        """Whether there are replay chunks or a checkpoint.ckpt."""
+        return bool(read_chunks(run.root / "replay").count) or os.path.exists(run.root / "checkpoint.ckpt")
+
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """Replay chunks show how far it is; the metrics' step only corroborates."""
         chunks = read_chunks(run.root / "replay")

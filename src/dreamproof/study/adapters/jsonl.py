@@ -84,6 +84,10 @@ class JsonlAdapter(FolderAdapter):
 
     name = "jsonl"
 
+    def matches(self, run: RunFolder) -> bool:
+        """Whether there is a *.jsonl file."""
+        return newest_file(run.root, ".jsonl") is not None
+
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """The last row's step, and the time of the newest checkpoint."""
         path = rows_file(run)

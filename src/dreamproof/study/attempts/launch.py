@@ -15,7 +15,7 @@ from dreamproof.base.files import FaultKind, Unreadable, list_folder, read_json,
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
 from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
-from dreamproof.study.attempts.settle import faulty_newest, kept_agent_steps, prove_evaluations, prove_training
+from dreamproof.study.attempts.settle import prove_evaluations, prove_training
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
 from dreamproof.study.ledger.events import AttemptStarted, Event, Remedy
 from dreamproof.study.ledger.state import StudyState
@@ -52,15 +52,15 @@ def ready_cell(opened: OpenStudy, cell: Cell) -> Readiness:
     if not isinstance(proof, str):
         return Readiness(proof.agent_steps, [proof])
     adapter = opened.adapter(cell)
-    events: list[Event] = list(_fall_back(opened, cell)) if adapter.name == "native" else []
+    events: list[Event] = _fall_back(opened, cell)
     _clear_frozen(opened, cell)
-    return Readiness(kept_agent_steps(opened, adapter, cell), events)
+    return Readiness(adapter.kept_agent_steps(opened.run(cell)), events)
 
 
 def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
     """Moves checkpoints that are not what was saved out of the way, newest first; deletes nothing."""
     events: list[Event] = []
-    while (found := faulty_newest(opened, cell)) is not None:
+    while (found := opened.adapter(cell).faulty_checkpoint(opened.run(cell))) is not None:
         checkpoint, fault = found
         if fault.fault is FaultKind.BLOCKED:  # a disk that fails now proves nothing about what was saved
             raise CellUnreadable(fault)
@@ -139,9 +139,9 @@ def prepare(
         event.row(),
         study.backend.memory_limit_bytes,
         stop_grace_seconds,
-        study.backend.slurm.lease_seconds if study.backend.slurm is not None else None,
+        study.backend.lease_seconds,
         max((opened.state.known_cell(str(cell)).memory_bytes or 0 for cell in job.cells), default=0) or None,
-        [str(target.run.lock) for target in targets] if study.backend.slurm is None else [],
+        [str(target.run.lock) for target in targets] if study.backend.runs_here else [],
     )
     folder = opened.folder.attempt(name)
     for target in targets:

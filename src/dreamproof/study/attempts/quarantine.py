@@ -12,9 +12,9 @@ from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import run_fault
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.diagnose import Cause
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.chain import LedgerFailure
 from dreamproof.study.ledger.events import AttemptEnded, CellQuarantined
-from dreamproof.study.ledger.state import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy
 
 FIRST_LOOK_SECONDS = 2.0
@@ -43,7 +43,7 @@ def lost_proof(opened: OpenStudy, cell: Cell) -> Unreadable | None:
     if proof is None:
         return None
     run = opened.run(cell)
-    place = (run.checkpoints if opened.adapter(cell).name == "native" else run.root) / proof.checkpoint
+    place = opened.adapter(cell).checkpoint_root(run) / proof.checkpoint
     return None if os.path.lexists(place) else Unreadable(place, "is gone", FaultKind.ABSENT)
 
 

@@ -2,8 +2,9 @@
 
 from dreamproof.base.text import bytes_text
 from dreamproof.settings.study import Retries, Study, memory_bytes
+from dreamproof.study.ledger.cells import AttemptState, CellState
 from dreamproof.study.ledger.events import BreakerTripped, CellStopped, Event, Remedy
-from dreamproof.study.ledger.state import AttemptState, CellState, StudyState
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.commands import can_micro_batch
 
 MAX_MICRO_BATCHES = 64

@@ -7,8 +7,9 @@ from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study.attempts.progress import CellProgress
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.liveness import Judgement, State
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.events import FalseAlarm, LivenessChanged, Remedy
-from dreamproof.study.ledger.state import AttemptState, StudyState
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.process.stacks import dump_stacks
 
@@ -33,8 +34,8 @@ def changed(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, judgem
 
 def _answering_output(opened: OpenStudy, attempt: AttemptState, folder: AttemptFolder) -> Path | None:
     """Where a trainer that honours the native contract prints its stacks when it is asked."""
-    native = opened.adapter(Cell.parse(attempt.cells[0])).name == "native"
-    return folder.output if native else None
+    dumps = opened.adapter(Cell.parse(attempt.cells[0])).dumps_stacks
+    return folder.output if dumps else None
 
 
 def kill(attempt: AttemptState, judgement: Judgement) -> Remedy:

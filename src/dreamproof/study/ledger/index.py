@@ -13,9 +13,10 @@ from dreamproof.base.files import Unreadable, open_regular, read_file, text_hash
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
+from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, EvalState, SupervisorSpan
 from dreamproof.study.ledger.chain import Position
 from dreamproof.study.ledger.clock import Moment, Timeline
-from dreamproof.study.ledger.state import AttemptState, CellState, ClockJump, EvalState, StudyState, SupervisorSpan
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.ledger.totals import Totals
 
 Timed = TypeVar("Timed", AttemptState, SupervisorSpan)

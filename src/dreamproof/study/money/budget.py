@@ -22,7 +22,7 @@ class Budget:
         self._spent_before = 0.0
         self._began = 0.0
         self._running = 0
-        slots = study.backend.slots if study.backend.kind == "local" else study.backend.max_parallel
+        slots = study.backend.max_parallel
         self._money_per_second = 1000 * money_per_ms(study.money) * slots
 
     def begin(self, state: StudyState, now: Moment, monotonic: float, longest_grace_seconds: float) -> None:
@@ -33,12 +33,12 @@ class Budget:
         self._spent_before = count_money(state, now).total_money
         whole_seconds = self.study.money.budget / self._money_per_second
         self.grace_seconds = min(longest_grace_seconds, RESERVED_SHARE * whole_seconds)
-        if self.study.backend.kind == "local":
+        if self.study.backend.runs_here:
             self._report_seconds = min(REPORT_SECONDS, MAX_REPORT_SHARE * whole_seconds)
 
     def meter(self, monotonic: float, running: int) -> None:
         """On a cluster only what runs is paid for: counts the time since the last call for so many attempts."""
-        if self.study.backend.kind != "local":
+        if not self.study.backend.runs_here:
             share = self._running / self.study.backend.max_parallel
             self._spent_before += (monotonic - self._began) * self._money_per_second * share
             self._began, self._running = monotonic, running

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 
 from dreamproof.base.text import count_text, duration_text, money_text
 from dreamproof.settings.study import Money, Study
+from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, SupervisorSpan
 from dreamproof.study.ledger.clock import SUSPENDED, Moment, machine_seconds
-from dreamproof.study.ledger.state import AttemptState, CellState, ClockJump, StudyState, SupervisorSpan
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.gap import find_gap
 
 LOST_CHECKPOINT = "checkpoint_lost"
@@ -195,7 +196,7 @@ class _Counter:
 def open_seconds(state: StudyState, attempt: AttemptState, now: Moment) -> float:
     """How long an open attempt has had its place; none while it waits in a queue."""
     assert state.study is not None
-    if state.study.backend.kind == "local":
+    if state.study.backend.runs_here:
         start, end = state.attempt_span(attempt, now)
         return end - start
     return machine_seconds(attempt.placed_at, now) if attempt.placed_at is not None else 0.0
@@ -203,7 +204,7 @@ def open_seconds(state: StudyState, attempt: AttemptState, now: Moment) -> float
 
 def _queue_seconds(state: StudyState, study: Study, now: Moment) -> float:
     """Time in the queue, by the scheduler's clock where it is known."""
-    if study.backend.kind == "local":
+    if study.backend.runs_here:
         return 0.0
     waiting = [machine_seconds(one.began, now) for one in state.open_attempts.values() if one.placed is None]
     return sum(waiting) + sum([one.queue_seconds for one in state.attempts.values()])
@@ -224,7 +225,7 @@ def count_money(
         if cell.stopped is not None:
             counter.give_up(cell)
     counter.add_up()
-    if state.study.backend.kind == "local":
+    if state.study.backend.runs_here:
         spending.idle_ms = max(0, state.study.backend.slots * _machine_ms(state, now, supervisor_alive) - busy)
     spending.proven_cells = sum(state.trained(cell) for cell in state.cells.values())
     spending.proven_eval_cells = sum(state.evaluated(one) for one in state.eval_cells.values())
@@ -240,7 +241,7 @@ def spent_and_forecast(
     spending = StudyMoney(state.study)
     opened = state.open_attempts.values()
     total_ms = state.totals.busy_ms + sum(_ms(open_seconds(state, attempt, now)) for attempt in opened)
-    if state.study.backend.kind == "local":
+    if state.study.backend.runs_here:
         running = [(attempt.began.boot, *state.attempt_span(attempt, now)) for attempt in opened]
         covered_ms = state.totals.covered_ms([*running, *_supervised(state, now, supervisor_alive)])
         total_ms = max(total_ms, state.study.backend.slots * covered_ms)
@@ -315,7 +316,7 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
     busy += len(gap.evaluate) * (each_evaluation or 0.0)
     max_parallel = max(1, min(study.backend.max_parallel, max(counts)))
     wall = busy / max_parallel
-    billed = wall * study.backend.slots if study.backend.kind == "local" else busy
+    billed = wall * study.backend.slots if study.backend.runs_here else busy
     return Forecast(busy, wall, spending.money(billed * 1000), *counts)
 
 
@@ -348,7 +349,7 @@ def money_lines(spending: StudyMoney) -> list[str]:
         line("  wasted", spending.wasted_ms),
     ]
     lines += [line(f"    {cause}", ms) for cause, ms in sorted(spending.wasted_by_cause.items(), key=_largest_first)]
-    if study.backend.kind == "local":
+    if study.backend.runs_here:
         lines.append(line("  idle", spending.idle_ms))
     else:
         lines.append(f"in the queue            {duration_text(spending.queue_seconds):>14}    not paid for")

@@ -14,10 +14,9 @@ from dreamproof.base.safe_text import printable
 from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import SEED, Cell, RunFolder
 from dreamproof.runs.reader import TrainProof
-from dreamproof.settings.study import CommandTrainer, Study
-from dreamproof.study.adapters import find_adapter
-from dreamproof.study.adapters.api import Adapter, file_times, newest_file
-from dreamproof.study.adapters.embodied import read_chunks
+from dreamproof.settings.study import Study
+from dreamproof.study.adapters import DEFAULT, find_adapter, guess_adapter, study_adapter
+from dreamproof.study.adapters.api import Adapter, file_times
 from dreamproof.study.ledger.events import EvalProven, Event, Imported, TrainProven, Unproven
 from dreamproof.study.plan.open_study import OpenStudy
 
@@ -217,23 +216,11 @@ def _number(text: str | None) -> float | None:
     return seconds if 0.0 <= seconds < math.inf else None
 
 
-def guess_adapter(root: Path) -> str:
-    """The adapter that a run folder looks made for."""
-    run = RunFolder(root)
-    if os.path.lexists(run.heartbeat) or os.path.lexists(run.checkpoints):
-        return "native"
-    if read_chunks(root / "replay").count or os.path.exists(root / "checkpoint.ckpt"):
-        return "embodied"
-    return "jsonl" if newest_file(root, ".jsonl") is not None else "bracket_lines"
-
-
 def _choose_adapter(opened: OpenStudy, root: Path, name: str | None) -> Adapter:
     if name is not None:
         return find_adapter(name)
-    trainer = opened.study.trainer
-    if isinstance(trainer, CommandTrainer) and trainer.adapter != "native":
-        return find_adapter(trainer.adapter)
-    return find_adapter(guess_adapter(root))
+    declared = study_adapter(opened.study)
+    return declared if declared.name != DEFAULT else guess_adapter(RunFolder(root))
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,16 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.settings.study import CommandTrainer, Study, read_study
-from dreamproof.study.adapters import find_adapter
+from dreamproof.study.adapters import find_adapter, study_adapter
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.ledger.chain import checked_rows, collector_paused
 from dreamproof.study.ledger.index import read_index
 from dreamproof.study.ledger.state import StudyState
-
-if TYPE_CHECKING:
-    from dreamproof.study.plan.provenance import TrainerIdentity
+from dreamproof.study.plan.trainer_identity import TrainerIdentity
 
 
 @dataclass
@@ -27,7 +24,7 @@ class OpenStudy:
     file: Path
     """The study file; commands run beside it."""
     state: StudyState
-    identity: "TrainerIdentity | None" = None
+    identity: TrainerIdentity | None = None
     """Settings after defaults and code that attempts are started with; known once a run was prepared."""
 
     @property
@@ -46,7 +43,7 @@ class OpenStudy:
         known = self.state.known_cell(str(cell))
         if known.source is not None and known.proof is not None and known.source_adapter is not None:
             return find_adapter(known.source_adapter)
-        return find_adapter(self.study.trainer.adapter if isinstance(self.study.trainer, CommandTrainer) else "native")
+        return study_adapter(self.study)
 
 
 def results_folder(study: Study, file: Path) -> StudyFolder:

@@ -13,29 +13,18 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, text_hash, write_json
 from dreamproof.base.text import count_text
 from dreamproof.runs.resolved import NOT_STORED
-from dreamproof.settings.resolved import Resolved, resolve, resolved_changes, resolved_hash
+from dreamproof.settings.resolved import Resolved, resolve, resolved_changes
 from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.study.ledger.cells import CellState
 from dreamproof.study.ledger.events import ChangesAccepted, CodeRecorded, Event, SettingsResolved
-from dreamproof.study.ledger.state import CellState
 from dreamproof.study.plan.commands import working_folder
 from dreamproof.study.plan.gap import find_gap
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.plan.trainer_identity import TrainerIdentity
 
 ACCEPT_SETTINGS = "--accept-changes"
 ACCEPT_CODE = "--accept-changed-code"
 MAX_SHOWN = 8
-
-
-@dataclass(frozen=True)
-class TrainerIdentity:
-    """Every setting after defaults, by arm, and the code that trains."""
-
-    resolved: dict[str, Resolved]
-    code: SourceCode
-
-    def hash(self, arm: str) -> str:
-        """The hash of an arm's settings after defaults."""
-        return resolved_hash(self.resolved[arm])
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.study import CommandTrainer, Slurm, Study, memory_bytes
-from dreamproof.study.adapters import find_adapter
+from dreamproof.study.adapters import study_adapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
 from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
@@ -162,7 +162,7 @@ def _probe_on_cluster(
     """One probe job per arm, after the scheduler accepted the script; what it refuses stops the launch."""
     study = opened.study
     trainer = study.trainer
-    adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
+    adapter = study_adapter(study)
     folder = str(working_folder(study, opened.base_folder))
     probes = []
     for arm in arms:
@@ -223,7 +223,7 @@ class LocalProbe:
         write_json(self.folder.order, asdict(self._order(target, command)))
         trainer = opened.study.trainer
         self.is_foreign = isinstance(trainer, CommandTrainer)
-        self.adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
+        self.adapter = study_adapter(opened.study)
         self.began = time.monotonic()
         backend.start(self.folder)
 
@@ -353,7 +353,7 @@ def _judge_needs(
 
 def _device_total(study: Study, facts: dict[str, Any]) -> int | None:
     """Memory of the smallest device here; what a login node has says nothing about a cluster's nodes."""
-    if study.backend.kind != "local":
+    if not study.backend.runs_here:
         return None
     return min((one["total_bytes"] for one in facts["gpu"]["devices"]), default=None)
 
@@ -379,7 +379,7 @@ def _device_need(study: Study, device: int, gpus: int) -> int | None:
 def money_warnings(study: Study, gpus: int) -> list[str]:
     """A warning where more GPUs are paid for than this machine has."""
     counted = study.backend.slots * study.money.gpus_per_attempt
-    if study.backend.kind != "local" or not gpus or not study.money.price_per_gpu_hour or counted <= gpus:
+    if not study.backend.runs_here or not gpus or not study.money.price_per_gpu_hour or counted <= gpus:
         return []
     share = gpus / study.backend.slots
     return [f"money counts {counted:g} GPUs, this machine has {gpus}: say gpus_per_attempt: {share:g} under 'money'"]
@@ -391,10 +391,6 @@ def _arm_line(check: ArmCheck) -> str:
         return f"arm {check.arm}: FAILED after {took}: {check.cause}: {check.reason}"
     phases = ", ".join(check.probe.get("phases", {})) or "started and made its first steps"
     return f"arm {check.arm}: passed in {took} ({phases})"
-
-
-def _arm_lines(check: ArmCheck) -> list[str]:
-    return [_arm_line(check), *(f"    | {line}" for line in check.evidence)]
 
 
 def preflight_lines(result: Preflight) -> list[str]:

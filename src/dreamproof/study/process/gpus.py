@@ -21,7 +21,7 @@ def gpus_here() -> list[str]:
 
 def attempts_per_gpu(study: Study, gpus: int) -> int:
     """Attempts that run on one GPU at a time, where there are so many; none known counts as one."""
-    if study.backend.kind != "local":
+    if not study.backend.runs_here:
         return 1
     return max(1, math.ceil(study.backend.slots * _whole_gpus(study) / max(1, gpus)))
 
@@ -31,7 +31,7 @@ def assign_gpus(study: Study, gpus: list[str], taken: Iterable[str]) -> dict[str
 
     `taken` are the values of the same variable in attempts that run.
     """
-    if study.backend.kind != "local" or len(gpus) < 2:
+    if not study.backend.runs_here or len(gpus) < 2:
         return {}
     uses = Counter(name for value in taken for name in value.split(","))
     freest = sorted(gpus, key=lambda name: uses[name])[: _whole_gpus(study)]

@@ -105,10 +105,13 @@ def host_memory_bytes() -> tuple[int, int]:
     return total, available
 
 
-def disk_free_bytes(folder: Path) -> int:
-    """Free bytes where a folder lies or will lie."""
+def disk_free_bytes(folder: Path) -> int | None:
+    """Free bytes on the disk of a folder that may not exist yet; None if unknown."""
     present = next((place for place in (folder, *folder.parents) if os.path.exists(place)), folder)
-    status = os.statvfs(present)
+    try:
+        status = os.statvfs(present)
+    except OSError:
+        return None
     return status.f_bavail * status.f_frsize
 
 

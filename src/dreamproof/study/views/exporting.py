@@ -17,8 +17,8 @@ from dreamproof.base.files import write_text
 from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import read_moment
-from dreamproof.study.ledger.state import AttemptState
 from dreamproof.study.money import spending
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
@@ -145,7 +145,7 @@ def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]
             continue
         adapter: Adapter = opened.adapter(cell)
         run = opened.run(cell)
-        within = run.checkpoints if adapter.name == "native" else run.root
+        within = adapter.checkpoint_root(run)
         source = within / known.proof.checkpoint
         _refuse_outside(source, within, allowed, str(cell))
         if os.path.lexists(source):

@@ -7,11 +7,13 @@ from dreamproof.base.files import unless_full, write_text
 from dreamproof.base.safe_text import one_line, spreadsheet_text
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.settings.study import Study
-from dreamproof.study.ledger.state import CellState, EvalState, StudyState
+from dreamproof.study.ledger.cells import CellState, EvalState
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.ledger.status import eval_status, train_status
 from dreamproof.study.plan.open_study import OpenStudy
 
 MIN_GAP_SECONDS = 2.0
-COST_SHARE = 0.02
+TIME_SHARE = 0.02
 
 TRAIN_COLUMNS = (
     "arm",
@@ -31,41 +33,6 @@ TRAIN_COLUMNS = (
 EVAL_COLUMNS = ("arm", "seed", "condition", "status", "episodes", "attempts", "checkpoint_hash", "file")
 
 Fields = dict[str, Any]
-
-
-def train_status(state: StudyState, cell: CellState) -> str:
-    """One word: proven, running, quarantined, stopped, unproven, waiting (begun or queued) or missing."""
-    if state.trained(cell):
-        return "proven"
-    if cell.running is not None:
-        return _open_status(state, cell.running)
-    if cell.quarantined is not None:
-        return "quarantined"
-    if cell.stopped is not None:
-        return "stopped"
-    if cell.unproven is not None:
-        return "unproven"
-    return "waiting" if cell.attempts else "missing"
-
-
-def _open_status(state: StudyState, attempt: str) -> str:
-    """An attempt that is not over runs, or waits for its place on a cluster."""
-    on_cluster = state.study is not None and state.study.backend.kind == "slurm"
-    return "waiting" if on_cluster and state.attempts[attempt].placed is None else "running"
-
-
-def eval_status(state: StudyState, eval_cell: EvalState) -> str:
-    """One word: proven, running, waiting (in a queue), quarantined, stopped, unproven or missing."""
-    if state.evaluated(eval_cell):
-        return "proven"
-    cell = state.known_cell(str(eval_cell.cell))
-    if cell.eval_running is not None and eval_cell.condition in state.attempts[cell.eval_running].conditions:
-        return _open_status(state, cell.eval_running)
-    if cell.quarantined is not None:
-        return "quarantined"
-    if cell.eval_stopped is not None:
-        return "stopped"
-    return "unproven" if eval_cell.unproven is not None else "missing"
 
 
 def train_rows(state: StudyState, study: Study) -> list[Fields]:
@@ -145,4 +112,4 @@ class ManifestWriter:
             write_text(folder.eval_status, table_text(EVAL_COLUMNS, eval_rows(state)), durable=False)
             self.dirty = False
         spent = time.monotonic() - started
-        self._next = started + max(MIN_GAP_SECONDS, spent / COST_SHARE)
+        self._next = started + max(MIN_GAP_SECONDS, spent / TIME_SHARE)

@@ -10,13 +10,13 @@ from dreamproof.study.adapters.api import Reading
 from dreamproof.study.attempts.quarantine import cell_fault
 from dreamproof.study.backends.api import JobPlacement
 from dreamproof.study.backends.local import is_gone
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import living_holder
-from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.ledger.status import as_seen, eval_status, train_status
 from dreamproof.study.money.spending import open_seconds
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views import slurm_jobs
-from dreamproof.study.views.manifests import eval_status, train_status
 from dreamproof.study.views.verify import identity_notes
 
 
@@ -108,11 +108,6 @@ def dead_cells(running: Iterable[RunningCell]) -> set[tuple[str, str]]:
     return {(cell.work, cell.cell) for cell in running if cell.liveness == "dead"}
 
 
-def as_seen(status: str, is_dead: bool) -> str:
-    """The word for a cell, of whose attempt the ledger does not know yet whether it lives."""
-    return "dead" if is_dead and status == "running" else status
-
-
 def seeds_by_arm(cells: Iterable[Cell]) -> dict[str, list[int]]:
     """Cells as arm: seeds."""
     found: dict[str, list[int]] = {}
@@ -179,7 +174,7 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
 def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
     """Every cell of every open attempt, read from its run folder; what nobody watches is looked at here."""
     found: list[RunningCell] = []
-    if opened.study.backend.kind == "slurm":
+    if opened.study.backend.has_queue:
         return _running_on_cluster(opened, now, supervised)
     for attempt in opened.state.open_attempts.values():
         dead = not supervised and is_gone(opened.folder.attempt(attempt.name))

@@ -18,7 +18,7 @@ from dreamproof.runs.layout import Cell
 from dreamproof.study import session
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
-from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Supervisor, SupervisorOptions
 from dreamproof.testing import slurm_accounting
