@@ -75,16 +75,3 @@ def seeds_needed(difference: float, sd: float, alpha: float = ALPHA, power: floa
         else:
             high = middle
     return high
-
-
-def smallest_effect(seeds_per_arm: int, alpha: float = ALPHA, power: float = POWER) -> float | None:
-    """The smallest difference in sds that so many seeds per arm find with `power`; None below two seeds."""
-    if seeds_per_arm < 2:
-        return None
-    low, high = 0.0, 1.0
-    while power_of(seeds_per_arm, high, alpha) < power and high < 1e4:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if power_of(seeds_per_arm, middle, alpha) < power else (low, middle)
-    return high

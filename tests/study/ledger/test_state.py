@@ -102,7 +102,7 @@ def test_more_steps_or_episodes_in_a_new_declaration_reopen_the_gap() -> None:
 def test_cells_that_leave_the_declaration_are_remembered() -> None:
     state = replay(declared(), proven("high/1"))
     state.redeclare(Study.model_validate(small_study(arms={"low": {"level": 1}})))
-    assert [str(cell.cell) for cell in state.undeclared()] == ["high/0", "high/1"]
+    assert [text for text, one in state.known_cells().items() if one.cell not in state.cells] == ["high/0", "high/1"]
     state.redeclare(Study.model_validate(small_study()))
     assert state.trained(state.cells[Cell("high", 1)])
 

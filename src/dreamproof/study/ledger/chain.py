@@ -210,7 +210,7 @@ class Ledger:
         fault = file_fault(path)
         if fault is not None:
             raise _broken(path, fault.reason)
-        self.mended = truncate_partial_line(path)
+        truncate_partial_line(path)
         self.rows = read_ledger(path)
         self._number = len(self.rows)
         self._previous = self.rows[-1]["hash"] if self.rows else FIRST_PREVIOUS

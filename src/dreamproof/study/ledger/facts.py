@@ -117,10 +117,6 @@ class StudyFacts:
         """Every eval cell ever seen, declared or not, by cell text and condition."""
         return self._known_evals
 
-    def undeclared(self) -> list[CellState]:
-        """Cells that were worked on and no longer stand in the declaration."""
-        return [known for known in self._known.values() if known.cell not in self.cells]
-
     def trained(self, cell: CellState) -> bool:
         """Whether the cell's proof covers the declared steps."""
         return cell.proof is not None and (self.study is None or cell.proof.agent_steps >= self.study.agent_steps)

@@ -114,12 +114,6 @@ def _machine(opened: OpenStudy) -> dict[str, Any]:
     return facts
 
 
-def read_rates(opened: OpenStudy) -> dict[str, float]:
-    """Agent steps per second by arm, as the last preflight measured them; empty where there was none."""
-    value = read_json(opened.folder.preflight)
-    return dict(value.get("rates", {})) if isinstance(value, dict) else {}
-
-
 def check_arms(
     opened: OpenStudy,
     arms: Sequence[str] | None = None,

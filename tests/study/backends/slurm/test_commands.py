@@ -25,8 +25,8 @@ from dreamproof.study.backends.slurm.script import Submission, script_text
 from dreamproof.study.diagnosis.memory_trend import judge_trend
 
 
-def line(**told: str) -> str:
-    row = dict.fromkeys(COLUMNS, "") | {"exit_code": "0", "DerivedEC": "0", "RestartCnt": "0", "Reason": "None"} | told
+def line(**given: str) -> str:
+    row = dict.fromkeys(COLUMNS, "") | {"exit_code": "0", "DerivedEC": "0", "RestartCnt": "0", "Reason": "None"} | given
     return "|".join(row[column] for column in COLUMNS) + "|"
 
 
@@ -66,7 +66,6 @@ OLD: dict[str, Any] = {
     "submit_time": 100,
     "start_time": 160,
     "end_time": 400,
-    "tres_alloc_str": "cpu=1",
     "comment": "s000001",
 }
 NEW = OLD | {
@@ -91,21 +90,19 @@ def test_json_of_old_and_new_versions_says_the_same(row: dict[str, Any]) -> None
     foreign = row | {"name": "somebody_elses"}
     jobs = jobs_from_json(json.dumps({"jobs": [row, foreign]}), "mine")
     reason, comment = "NonZeroExitCode", "s000001"
-    assert jobs == [
-        SlurmJob("7", "3", "FAILED", "3:0", "0:125", reason, 1, "n1", 100.0, 160.0, 400.0, "cpu=1", comment)
-    ]
+    assert jobs == [SlurmJob("7", "3", "FAILED", "3:0", "0:125", reason, 1, "n1", 100.0, 160.0, 400.0, comment)]
 
 
 def test_accounting_tells_steps_apart_and_survives_odd_numbers() -> None:
     text = (
-        "7_3|FAILED|1:0|0:125|None|n1|100|160|400|cpu=1,mem=18446744073709551615M\n"
-        "7_3.batch|FAILED|1:0|||n1|160|160|400|cpu=1\n"
-        "7_3.0|OUT_OF_MEMORY|0:125|||n1|160|160|400|cpu=1\n"
+        "7_3|FAILED|1:0|0:125|None|n1|100|160|400\n"
+        "7_3.batch|FAILED|1:0|||n1|160|160|400\n"
+        "7_3.0|OUT_OF_MEMORY|0:125|||n1|160|160|400\n"
     )
     job = job_from_accounting(text, "7_3")
     assert job is not None
     assert (job.state, job.derived_exit_code, job.step_states["0"]) == ("FAILED", "0:125", "OUT_OF_MEMORY")
-    cancelled = job_from_accounting("7_3|CANCELLED by 0|0:15|0:0|None|n1|100|160|400|cpu=1\n", "7_3")
+    cancelled = job_from_accounting("7_3|CANCELLED by 0|0:15|0:0|None|n1|100|160|400\n", "7_3")
     assert cancelled is not None and (cancelled.state, cancelled.allocated_seconds) == ("CANCELLED", 240.0)
     assert job_from_accounting("", "7_3") is None
 

@@ -46,10 +46,9 @@ COLUMNS = (
     "SubmitTime",
     "StartTime",
     "EndTime",
-    "tres-alloc",
     "Comment",
 )
-ACCOUNTED = "JobID,State,ExitCode,DerivedExitCode,Reason,NodeList,Submit,Start,End,AllocTRES"
+ACCOUNTED = "JobID,State,ExitCode,DerivedExitCode,Reason,NodeList,Submit,Start,End"
 # 12, 12_3, 12_[0-3], 12+1, 12.batch; never an option.
 JOB = re.compile(r"[0-9][\w\[\],%+.-]*\Z")
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled", re.IGNORECASE)
@@ -94,7 +93,6 @@ class SlurmJob:
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
-    tres: str = ""
     comment: str = ""
     step_states: dict[str, str] = field(default_factory=dict)
 
@@ -346,7 +344,6 @@ def jobs_from_table(text: str) -> list[SlurmJob]:
                 _seconds(row["SubmitTime"]),
                 _seconds(row["StartTime"]),
                 _seconds(row["EndTime"]),
-                row["tres-alloc"],
                 row["Comment"],
             )
         )
@@ -391,7 +388,6 @@ def _job_from_json(row: dict[str, Any]) -> SlurmJob:
         _time(row.get("submit_time")),
         _time(row.get("start_time")),
         _time(row.get("end_time")),
-        str(row.get("tres_alloc_str") or ""),
         str(row.get("comment") or ""),
     )
 
@@ -443,7 +439,6 @@ def job_from_accounting(text: str, job: str) -> SlurmJob | None:
         _seconds(row["Submit"]),
         _seconds(row["Start"]),
         _seconds(row["End"]),
-        row["AllocTRES"],
         "",
         steps,
     )
