@@ -171,7 +171,7 @@ def test_stop_also_ends_attempts_whose_supervisor_is_gone(
     said = dreamproof("stop", file)
     assert "stopped what an earlier supervisor had left running" in said.output
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
-    assert dreamproof("stop", file).output == "nothing runs\n"
+    assert dreamproof("stop", file).output == "nothing is running\n"
 
 
 def test_ctrl_c_saves_and_stops(spawn: Callable[..., Any], tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_stopped_cells_are_tried_again_when_a_person_says_so(dreamproof: Callabl
     (run / "misfortune.json").write_text(json.dumps({"at": 7, "kind": "exception", "times": 2}))
     said = dreamproof("run", file, *QUICK)
     assert said.code == ExitCode.GAP_REMAINS
-    assert "stopped     low/0: ended 2 times by the same cause: bug" in said.output
+    assert "stopped     low/0: failed 2 times with the same cause: bug" in said.output
     assert dreamproof("run", file, *QUICK).code == ExitCode.GAP_REMAINS
     assert dreamproof("run", file, *QUICK, "--retry-stopped").code == 0
     causes = Counter(row["cause"] for row in rows_of(file, "attempt_ended"))
@@ -257,7 +257,7 @@ def test_a_run_folder_that_may_not_be_written_is_named(dreamproof: Callable[...,
     said = dreamproof("run", file, *QUICK)
     assert said.code == ExitCode.BAD_INPUT
     assert "cannot be written" in said.errors
-    assert "\n  next: " in said.errors
+    assert "\n  hint: " in said.errors
 
 
 def test_a_huge_log_without_lines_and_with_strange_bytes_harms_nothing(

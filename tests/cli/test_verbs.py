@@ -130,7 +130,7 @@ takes       – with 4 slots, – GPU hours, –
 memory      device –, host – for all slots
 disk        – for checkpoints
 money       ¥0.00 spent, budget –
-note        how long it takes is measured by the preflight: dreamproof check
+note        the duration is unknown before a preflight: dreamproof check
 next        dreamproof run {file}
 """
 
@@ -172,7 +172,7 @@ def test_a_finished_study_starts_nothing_again(dreamproof: Callable[..., Any], f
 def test_why_tells_the_story_with_evidence(dreamproof: Callable[..., Any], finished: Path) -> None:
     said = dreamproof("why", finished, "high/1")
     assert "high/1: proven, 20 of 20 agent steps" in said.output
-    assert "    | the proof of every cell is there" in said.output
+    assert "    | every cell is proven" in said.output
 
 
 def test_an_edited_ledger_is_refused_by_run_and_named_by_verify(dreamproof: Callable[..., Any], finished: Path) -> None:
@@ -291,7 +291,7 @@ def test_bad_studies_are_refused_in_words(
     said = dreamproof("run", file, *QUICK)
     assert said.code == ExitCode.BAD_INPUT
     assert words in said.errors
-    assert "\n  next: " in said.errors
+    assert "\n  hint: " in said.errors
     assert not (tmp_path / "results" / "small" / "attempts").exists() or not any(
         (tmp_path / "results" / "small" / "attempts").iterdir()
     )
@@ -323,7 +323,7 @@ def test_every_error_ends_with_the_next_command(
     said = dreamproof(*(str(finished) if word == "STUDY" else word for word in words))
     assert said.code == ExitCode.BAD_INPUT
     assert said.errors.startswith("error: ")
-    assert "\n  next: " in said.errors
+    assert "\n  hint: " in said.errors
 
 
 def test_a_failing_arm_stops_the_launch_and_is_named(dreamproof: Callable[..., Any], tmp_path: Path) -> None:

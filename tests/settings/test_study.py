@@ -81,7 +81,7 @@ def test_an_empty_file_and_a_list_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_error_ends_with_the_next_command(tmp_path: Path) -> None:
-    assert "\n  next: " in complaint(tmp_path, GOOD.replace("seeds: 3", "sedes: 3"))
+    assert "\n  hint: " in complaint(tmp_path, GOOD.replace("seeds: 3", "sedes: 3"))
 
 
 def test_seed_ranges_are_read() -> None:

@@ -46,7 +46,7 @@ SOURCE_SUFFIXES = frozenset(
         ".xml",
     }
 )
-"""What counts of files that git does not know: a trainer leaves logs and models beside its source."""
+"""What counts of files that git does not know: trainers leave logs and models next to their source."""
 NO_SOURCE_SUFFIXES = frozenset(
     {".md", ".rst", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".ipynb", ".log", ".bib", ".mp4"}
 )
@@ -91,20 +91,20 @@ class SourceCode:
     """The files that count, each by the hash of its content, and their state in git."""
 
     kind: str
-    """`package`, `repository`, `beside` (files beside a script, without git) or `named` (by the study)."""
+    """`package`, `repository`, `beside` (the folder of a script, without git) or `named` (by the study)."""
     files: dict[str, str]
     folder: Path
     commit: str | None = None
     diff_hash: str | None = None
-    """Hash of the edits since the commit; None where there are none."""
+    """Hash of the edits since the commit; None if there are none."""
     untracked_hash: str | None = None
-    """Hash of the counted files that git does not know; None where there are none."""
+    """Hash of the counted files that git does not know; None if there are none."""
     note: str | None = None
     places: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
 
     @functools.cached_property
     def hash(self) -> str:
-        """One name for this content, wherever it lies."""
+        """The hash of the content, independent of its path."""
         return text_hash(canonical_json(self.files))
 
     def facts(self) -> dict[str, Any]:
@@ -178,7 +178,7 @@ def _same_syntax(old: dict[str, Any], new: dict[str, Any], name: str) -> bool:
 
 
 def syntax_hash(path: Path) -> str | None:
-    """The hash of a Python file without comments and layout; None where it is no valid Python."""
+    """The hash of a Python file without comments and layout; None if it is no valid Python."""
     try:
         return text_hash(ast.dump(ast.parse(path.read_bytes())))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
@@ -204,7 +204,7 @@ def own_code(task: str, folder: Path) -> SourceCode:
 
 
 def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> SourceCode:
-    """The repository that holds a script (or a folder, where the script is not known); without git, files beside it."""
+    """The repository of a script, or of a folder if the script is unknown; without git, its source files."""
     start = (script.parent if script is not None else folder).resolve()
     top = git_output(start, "rev-parse", "--show-toplevel")
     if top is None:
@@ -250,7 +250,7 @@ def _repository(root: Path, excluded: list[Path]) -> SourceCode:
 
 
 def _script_folder(folder: Path, script: Path | None, excluded: list[Path]) -> SourceCode:
-    """The script and the source files beside and below it, so many at most."""
+    """The script and the source files of its folder and below, up to a limit."""
     places = {} if script is None else {script.name: script}
     note = None
     for path in _walk(folder, excluded):

@@ -67,7 +67,7 @@ def open_own_file(path: Path, flags: int) -> int:
 
 
 def new_temp_file(path: Path) -> tuple[int, Path]:
-    """A file that nobody else has, in the same folder."""
+    """A new file with a random name in the same folder."""
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), name
 
@@ -105,7 +105,7 @@ class FaultKind(StrEnum):
 
     ABSENT = "absent"
     MALFORMED = "malformed"
-    """It can be read and does not hold what it should; whoever writes it next replaces it."""
+    """It can be read and its content is not valid; the next write replaces it."""
     BLOCKED = "blocked"
     """The system does not give its content: a folder, a pipe, no permission, a failing disk."""
 
@@ -159,7 +159,7 @@ def open_regular(path: Path) -> int | Unreadable:
 
 
 def file_fault(path: Path) -> Unreadable | None:
-    """Why a file cannot be opened for reading; None where it can, or where there is none."""
+    """Why a file cannot be opened for reading; None if it can, or if there is none."""
     opened = open_regular(path)
     if isinstance(opened, Unreadable):
         return None if opened.fault is FaultKind.ABSENT else opened
@@ -223,7 +223,7 @@ _DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text; ValueError where it is none, too deep, or has numbers beyond 64 bits."""
+    """The value of a JSON text; ValueError if it is none, too deep, or has numbers beyond 64 bits."""
     try:
         value = _DECODER.decode(text.strip())
     except RecursionError:
@@ -265,7 +265,7 @@ def load_json(path: Path, limit_bytes: int = JSON_BYTES) -> Any | Unreadable:
 
 
 def read_json(path: Path) -> Any | None:
-    """The value in a JSON file, or None where there is no whole one."""
+    """The value in a JSON file, or None if there is no whole one."""
     value = load_json(path)
     return None if isinstance(value, Unreadable) else value
 

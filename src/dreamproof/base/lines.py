@@ -56,7 +56,7 @@ def last_rows(path: Path, limit_bytes: int) -> list[dict[str, Any]]:
 
 
 def truncate_partial_line(path: Path) -> bool:
-    """Cuts an unfinished last line off; True where there was one."""
+    """Cuts an unfinished last line off; True if there was one."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     with os.fdopen(open_own_file(path, os.O_RDWR), "r+b") as file:

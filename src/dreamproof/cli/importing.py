@@ -15,10 +15,10 @@ def import_runs(
         str | None, typer.Option("--pattern", metavar="NAME", help="Folder names, e.g. '{arm}_s{seed}'.")
     ] = None,
     adapter: Annotated[str | None, typer.Option("--adapter", help="native, embodied, bracket_lines or jsonl.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be taken in; record nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported; record nothing.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Take finished runs into the study: copy nothing, prove what can be proven, name the rest."""
+    """Import finished runs: copy nothing, prove what can be proven, list the rest."""
     from dreamproof.study import session
     from dreamproof.study.plan.importing import ImportOptions
     from dreamproof.study.plan.importing import import_runs as find_runs
@@ -36,7 +36,7 @@ def import_runs(
             session.write_manifests(opened)
     if json:
         found = {"proven": result.proven, "unproven": result.unproven, "missing": result.missing}
-        print_json({**found, "unmatched": result.unmatched, "recorded": not dry_run})
+        print_json({**found, "unmatched": result.unmatched, "strangers": result.unmatched, "recorded": not dry_run})
     else:
         print_text("\n".join(result.lines))
         typer.echo(f"next        dreamproof status {study}")

@@ -50,7 +50,7 @@ def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
 
 
 def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
-    """The plan as data; what nothing has measured as yet is None."""
+    """The plan as data; what nothing has measured yet is None."""
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.ledger.lease import living_holder
     from dreamproof.study.money.spending import spent_and_forecast
@@ -117,7 +117,7 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         f"money       {money_text(facts['spent'], currency)} spent, budget {money_text(facts['budget'], currency)}",
     ]
     if facts["wall_seconds"] is None:
-        lines.append("note        how long it takes is measured by the preflight: dreamproof check")
+        lines.append("note        the duration is unknown before a preflight: dreamproof check")
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
     lines.append(f"next        dreamproof {'report' if nothing else 'run'} {study}")
     return "\n".join(lines)

@@ -63,7 +63,7 @@ def _counts(counts: dict[str, int]) -> str:
 
 
 def _grid(opened: "OpenStudy", overview: "Overview") -> str:
-    """One mark per cell, arms down, seeds across; left out where it would not fit."""
+    """One mark per cell, arms down, seeds across; left out if it would not fit."""
     from dreamproof.runs.layout import Cell
     from dreamproof.study.ledger.status import as_seen, train_status
     from dreamproof.study.views.overview import dead_cells
@@ -124,7 +124,7 @@ def _stopped_lines(overview: "Overview") -> list[str]:
 def _shortened(lines: list[str]) -> list[str]:
     if len(lines) <= MAX_LISTED:
         return lines
-    return [*lines[:MAX_LISTED], f"            and {len(lines) - MAX_LISTED} more (--json names all)"]
+    return [*lines[:MAX_LISTED], f"            and {len(lines) - MAX_LISTED} more (--json lists all)"]
 
 
 def _next_command(overview: "Overview", study: str) -> str:

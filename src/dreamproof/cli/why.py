@@ -16,7 +16,7 @@ def why(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")],
     json: JsonOption = False,
 ) -> None:
-    """Show what happened to a cell: every attempt, its cause of death and the lines that show it."""
+    """Show what happened to a cell: every attempt, why it ended, and the evidence."""
     from dreamproof.base.text import nearest_word
     from dreamproof.runs.layout import Cell
     from dreamproof.study.plan.open_study import open_study
@@ -145,7 +145,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines += [f"    | {quote}" for quote in attempt["evidence"]]
         lines.append(f"    output: {attempt['output']}")
     if not facts["attempts"]:
-        lines.append("no attempt was made")
+        lines.append("no attempts yet")
     lines += [f"remedy      {row['action']}: {row['reason']}" for row in facts["remedies"]]
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:

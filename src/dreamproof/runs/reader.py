@@ -76,7 +76,7 @@ def read_summary(run: RunFolder) -> SummaryRecord | None:
 
 
 def selected_agent_steps(run: RunFolder) -> int | None:
-    """Where the checkpoint lies that validated best; None where none was selected."""
+    """The agent steps of the checkpoint that validated best; None if none was selected."""
     chosen = load_json(run.selected)
     steps = chosen.get("agent_steps") if isinstance(chosen, dict) else None
     return steps if isinstance(steps, int) and not isinstance(steps, bool) else None
@@ -95,7 +95,7 @@ def read_collapses(run: RunFolder) -> list[CollapseRecord]:
 
 
 def read_checkpoint(folder: CheckpointFolder) -> CheckpointRecord | None:
-    """The record of a checkpoint, or None where it is not whole."""
+    """The record of a checkpoint, or None if it is not whole."""
     return _read(folder.record, CheckpointRecord)
 
 
@@ -118,7 +118,7 @@ def run_fault(run: RunFolder, conditions: Iterable[str] = ()) -> Unreadable | No
 def checkpoint_unreadable(
     folder: CheckpointFolder, check_content: bool = True, needed: str | None = None
 ) -> Unreadable | None:
-    """Why a checkpoint cannot be used, or None where it can; with one file `needed`, the others may be missing."""
+    """Why a checkpoint cannot be used, or None if it can; with one file `needed`, the others may be missing."""
     record = load_record(folder.record, CheckpointRecord)
     if isinstance(record, Unreadable):
         return record

@@ -131,7 +131,7 @@ class Trail(Record):
 class EvaluationRecord(Record):
     """evaluations/CONDITION.json: `final` is the headline; `selected` was chosen on validation layouts.
 
-    It is left out where the final one was selected.
+    It is left out if the final one was selected.
     """
 
     condition: str
@@ -161,7 +161,7 @@ class CollapseRecord(Record):
     validation_return: float
     best_return: float
     best_agent_steps: Count
-    rolled_back_to: Count | None = Field(None, description="agent steps of the checkpoint whose networks came back")
+    rolled_back_to: Count | None = Field(None, description="agent steps of the checkpoint whose networks were restored")
     reason: str
 
 

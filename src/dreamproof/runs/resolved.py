@@ -12,7 +12,7 @@ NOT_STORED = "recorded before resolved settings were stored"
 
 
 def read_resolved(run: RunFolder) -> ResolvedRecord | None:
-    """What resolved.json holds; None where there is none that can be read."""
+    """What resolved.json holds; None if there is none that can be read."""
     value = read_json(run.resolved)
     try:
         return ResolvedRecord.model_validate(value) if isinstance(value, dict) else None
@@ -28,7 +28,7 @@ def write_resolved(run: RunFolder, resolved: Resolved, code: dict[str, Any]) -> 
 
 
 def resolved_fault(run: RunFolder) -> str | None:
-    """Why the resolved settings of a run do not hold, from its files alone; None where they do or were never stored."""
+    """Why the resolved settings of a run do not hold, from its files alone; None if they do or were never stored."""
     record = read_resolved(run)
     if record is None:
         return f"{run.resolved.name} cannot be read" if run.resolved.exists() else None

@@ -38,7 +38,7 @@ class RunWriter:
         self.pulse(agent_steps, gradient_steps, phase, **more)
 
     def pulse(self, agent_steps: int, gradient_steps: int, phase: Phase, **more: Any) -> None:
-        """Writes the heartbeat anew without a beat: the process lives, which is no sign of work."""
+        """Rewrites the heartbeat without a beat: the process is alive, which does not show progress."""
         self._require_folder()
         heartbeat = Heartbeat(
             agent_steps=agent_steps,
@@ -52,7 +52,7 @@ class RunWriter:
         write_json(self.run.heartbeat, heartbeat.model_dump(), durable=False)
 
     def _require_folder(self) -> None:
-        """A run folder that was moved away is not made anew: that would split the run in two."""
+        """A run folder that was moved is not created again: that would split the run in two."""
         if not self.run.root.is_dir():
             raise FileNotFoundError(errno.ENOENT, "the run folder was moved or removed", str(self.run.root))
 

@@ -50,7 +50,7 @@ def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
         twice = _duplicate_key(node)
         if twice is not None:
             line = twice.start_mark.line + 1
-            raise BadInput(f"{path}:{line}: the key '{twice.value}' stands twice", f"keep one of them in {path}")
+            raise BadInput(f"{path}:{line}: the key '{twice.value}' is given twice", f"keep one of them in {path}")
         for _, value in node.value:
             _refuse_duplicates(value, path)
     elif isinstance(node, yaml.SequenceNode):
@@ -63,7 +63,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     content = read_file(path, YAML_BYTES)
     if isinstance(content, Unreadable):
         if content.fault is FaultKind.ABSENT:
-            raise BadInput(f"{path}: there is no such file", "ls studies/")
+            raise BadInput(f"{path}: no such file", "ls studies/")
         raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
     try:
         text = content.decode("utf-8")

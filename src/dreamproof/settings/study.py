@@ -25,7 +25,7 @@ def _plain_name(name: str) -> str:
 
 
 def _plain_line(text: str) -> str:
-    """One line of printable text: what stands in tables, file names of others and scheduler scripts."""
+    """One line of printable text: for tables, file names and scheduler scripts."""
     if not text.isprintable() or len(text) > MAX_CHARACTERS:
         raise ValueError(f"{text[:40]!r} holds a line break or a control character, or is over {MAX_CHARACTERS} long")
     return text
@@ -82,7 +82,7 @@ def _condition(value: Any) -> Any:
 
 
 class Metric(Settings):
-    """The primary metric, its direction, and the smallest difference that would change what somebody does."""
+    """The primary metric, its direction, and the smallest difference that would change a decision."""
 
     name: Line = Field("return", description="name of the per-episode value that decides")
     direction: Literal["higher", "lower"] = "higher"
@@ -103,7 +103,7 @@ class StudyCondition(Settings):
     name: str
     kind: Literal["in_distribution", "proxy", "genuine"] | None = Field(
         None,
-        description="a proxy imitates a shift, a genuine one changes the world; the trainer's own if left out",
+        description="a proxy imitates a shift, a genuine shift changes the environment; the trainer's own if left out",
     )
     settings: dict[str, Any] = Field(
         default_factory=dict, description="settings of the evaluator in addition to the name"
@@ -148,7 +148,7 @@ def memory_bytes(text: str) -> int:
 
 
 def gpus_of(gres: str | None) -> int | None:
-    """GPUs in a gres request such as gpu:a100:2; None where it names none."""
+    """GPUs in a gres request such as gpu:a100:2; None if it names none."""
     counts = [
         int(parts[-1]) if parts[-1].isdigit() else 1
         for parts in (part.split("(")[0].split(":") for part in (gres or "").split(","))
@@ -173,10 +173,10 @@ class Slurm(Settings):
     setup: list[FreeText] = Field(default_factory=list, description="shell lines before the trainer, e.g. module load")
     extra: list[Line] = Field(default_factory=list, description="extra #SBATCH lines")
     array_throttle: int = Field(20, ge=1, description="array elements running at a time")
-    requeue: bool = Field(True, description="let a job go back into the queue: at its time limit, preempted, node lost")
+    requeue: bool = Field(True, description="allow requeueing: at the time limit, after preemption, after a lost node")
     probe_time_limit: Line = Field("00:30:00", description="time limit of the preflight's probe jobs")
-    poll_seconds: float = Field(10.0, ge=1.0, description="seconds between two questions to the controller")
-    lease_seconds: float = Field(15.0, ge=2.0, description="how long a job works on that cannot read its lease")
+    poll_seconds: float = Field(10.0, ge=1.0, description="seconds between two polls of the controller")
+    lease_seconds: float = Field(15.0, ge=2.0, description="how long a job continues that cannot read its lease")
 
 
 class BackendSettings(Settings):
@@ -249,11 +249,13 @@ class Retries(Settings):
     transient_at_most: int = Field(
         5, ge=0, description="resumes of one cell after transient deaths in a row that left no newer checkpoint"
     )
-    same_deterministic_at_most: int = Field(2, ge=1, description="the same deterministic cause so often stops the cell")
-    stalled_at_most: int = Field(3, ge=1, description="so many kills of a stalled cell in a row stop the cell")
+    same_deterministic_at_most: int = Field(
+        2, ge=1, description="a cell is stopped after so many failures with the same deterministic cause"
+    )
+    stalled_at_most: int = Field(3, ge=1, description="a cell is stopped after so many kills for stalling in a row")
     first_wait_seconds: float = Field(2.0, ge=0)
     longest_wait_seconds: float = Field(300.0, ge=0)
-    breaker_failures: int = Field(6, ge=2, description="so many quick failures in a row stop the study")
+    breaker_failures: int = Field(6, ge=2, description="the study is stopped after so many quick failures in a row")
     breaker_quick_seconds: float = Field(60.0, gt=0)
 
 
@@ -273,7 +275,7 @@ class PhaseLimits(Settings):
 
 
 def _phase_limits(value: Any) -> Any:
-    """One number stands for all phases."""
+    """One number for all phases."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return dict.fromkeys(PhaseLimits.model_fields, value)
     return value
@@ -320,7 +322,7 @@ class AtEnd(Settings):
     )
     grace_seconds: float = Field(300.0, ge=0, description="cancelled in this time by the file 'keep-running' or Ctrl-C")
     timeout_seconds: float = Field(60.0, gt=0, description="a command that takes longer is killed, the next is tried")
-    confirm_seconds: float = Field(15.0, ge=0, description="how long signs are looked for that the machine stops")
+    confirm_seconds: float = Field(15.0, ge=0, description="how long to look for signs that the machine stops")
     idle_minutes: float | None = Field(None, gt=0, description="also after so long without anything that can run")
 
     @model_validator(mode="before")
@@ -329,7 +331,7 @@ class AtEnd(Settings):
         if not isinstance(value, dict) or "command" not in value:
             return value
         if "commands" in value:
-            raise ValueError("'command' and 'commands' both stand here; a chain of one needs only 'command'")
+            raise ValueError("'command' and 'commands' are both given; use one of them")
         return {**{key: part for key, part in value.items() if key != "command"}, "commands": [value["command"]]}
 
 
@@ -396,7 +398,7 @@ class Study(Settings):
     def _seeds_differ(cls, seeds: list[int]) -> list[int]:
         twice = sorted({seed for seed in seeds if seeds.count(seed) > 1}) if len(set(seeds)) < len(seeds) else []
         if twice:
-            raise ValueError(f"seed {twice[0]} stands twice")
+            raise ValueError(f"seed {twice[0]} is listed twice")
         if min(seeds) < 0:
             raise ValueError(f"seed {min(seeds)} is negative")
         return seeds
@@ -407,7 +409,7 @@ class Study(Settings):
         names = [condition.name for condition in conditions]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"condition '{name}' stands twice")
+                raise ValueError(f"condition '{name}' is listed twice")
         return conditions
 
     @model_validator(mode="after")
@@ -469,7 +471,7 @@ def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 
 def refuse_secrets(study: Study, path: Path) -> None:
-    """Raises BadInput where a declaration holds a password, key or token: it would stand in the ledger for good."""
+    """Raises BadInput if a declaration holds a password, key or token: it would stand in the ledger for good."""
     trainer = study.trainer
     if isinstance(trainer, CommandTrainer):
         for name, value in trainer.environment.items():

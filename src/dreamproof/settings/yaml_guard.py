@@ -1,4 +1,4 @@
-"""Refuses YAML that would take for ever or too much memory: huge files, deep nesting, aliases that multiply."""
+"""Refuses YAML that would take forever or too much memory: huge files, deep nesting, aliases that multiply."""
 
 from pathlib import Path
 

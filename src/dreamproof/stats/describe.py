@@ -42,11 +42,11 @@ class Interval:
     high: float
 
     def excludes(self, value: float) -> bool:
-        """True where `value` lies outside."""
+        """True if `value` lies outside."""
         return value < self.low or value > self.high
 
     def inside(self, low: float, high: float) -> bool:
-        """True where both ends lie strictly between `low` and `high`."""
+        """True if both ends lie strictly between `low` and `high`."""
         return low < self.low and self.high < high
 
     @property
@@ -133,7 +133,7 @@ def bootstrap_interval(
 
 
 def falls_into_two_groups(values: Floats) -> bool:
-    """True where the widest gap between neighbours is wider than in 95 % of normal samples of that size."""
+    """True if the widest gap between neighbours is wider than in 95 % of normal samples of that size."""
     count = len(values)
     if count < 4:
         return False

@@ -47,7 +47,7 @@ def _statistics(rows: Floats, values: Floats, treated: int) -> Floats:
 
 
 def _scaled(treatment: Floats, reference: Floats) -> Floats | None:
-    """Both groups, treatment first, centred and scaled to one; None where nothing varies or overflows."""
+    """Both groups, treatment first, centred and scaled to one; None if nothing varies or overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         both = np.concatenate([treatment, reference])
         centred = both - both.mean()

@@ -87,7 +87,7 @@ def _edge(points: Floats, density: Floats, step: float, allowed: float, scale: f
 
 @dataclass(frozen=True)
 class BatchQuestion:
-    """What is known when somebody asks whether to add seeds."""
+    """What decides whether to add seeds."""
 
     plan: LookPlan
     seeds_done: int

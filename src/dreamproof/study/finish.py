@@ -32,7 +32,7 @@ SIGN_FILES = ("/run/systemd/shutdown/scheduled", "/run/nologin")
 
 
 def shutdown_reason(opened: OpenStudy, ending: Ending) -> str | None:
-    """Why the machine may be switched off now; None where the study does not ask for it or work is left."""
+    """Why the machine may be switched off now; None if the study does not ask for it or work is left."""
     at_end = opened.study.at_end
     if at_end.action != "shutdown":
         return None
@@ -66,10 +66,10 @@ class Shutdown:
     others: Callable[[Path], list[str]] = other_studies
     signs: Callable[[], set[str]] = signs_of_stopping
     is_asked_to_end: Callable[[], bool] = lambda: False
-    """Whether somebody, or a machine that stops, has sent this process SIGTERM."""
+    """Whether this process received SIGTERM."""
 
     def carry_out(self, reason: str, idle: bool) -> bool:
-        """Waits and runs the commands; False where it was refused or cancelled, or where every command failed."""
+        """Waits and runs the commands; False if it was refused or cancelled, or if every command failed."""
         at_end = self.opened.study.at_end
         if self._is_refused(verify(self.opened).faults):
             return False
@@ -98,7 +98,7 @@ class Shutdown:
         return bool(reasons)
 
     def _wait(self, grace_seconds: float) -> str | None:
-        """Who cancelled, or None where nobody did."""
+        """Who cancelled, or None."""
         until = self.monotonic() + grace_seconds
         while True:
             if self.opened.folder.keep_running.exists():
@@ -137,8 +137,8 @@ class Shutdown:
             self.show(f"shutdown: {' '.join(command)} succeeded; seen: {', '.join(sorted(seen))}")
         else:
             self.show(
-                f"shutdown: {' '.join(command)} returned 0, but nothing shows after {confirm_seconds:g} s that this "
-                "machine stops; check that it does"
+                f"shutdown: {' '.join(command)} returned 0, but after {confirm_seconds:g} s there is no sign that this "
+                "machine stops; check it"
             )
 
     def _seen(self, before: set[str]) -> set[str]:
@@ -147,7 +147,7 @@ class Shutdown:
 
 
 def run_command(command: list[str], timeout_seconds: float) -> str | None:
-    """Runs one command with all it starts; why it failed, or None where it returned 0."""
+    """Runs one command with all it starts; why it failed, or None if it returned 0."""
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
@@ -158,7 +158,7 @@ def run_command(command: list[str], timeout_seconds: float) -> str | None:
         try:
             code = process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
-            return f"no end within {timeout_seconds:g} s"
+            return f"did not finish within {timeout_seconds:g} s"
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)

@@ -73,7 +73,7 @@ def open_ledger(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Led
 
 
 def stop_asked_by(opened: OpenStudy) -> str | None:
-    """Who asked the holder of the study to stop; None where nobody did."""
+    """Who requested a stop of the supervisor; None without a request."""
     request = read_json(opened.folder.stop_request)
     return str(request.get("by", "somebody")) if isinstance(request, dict) else None
 
@@ -127,9 +127,9 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
     if changes:
         listed = "\n    ".join(changes)
         raise BadInput(
-            f"{opened.file}: the declaration changed after work was done, so old and new cells would not mean "
-            f"the same:\n    {listed}",
-            f"undo the change, give the study another name, or dreamproof run {opened.file} --accept-changes",
+            f"{opened.file}: the declaration changed after cells were trained, so old and new cells are not "
+            f"comparable:\n    {listed}",
+            f"undo the change, rename the study, or dreamproof run {opened.file} --accept-changes",
         )
 
 
@@ -150,13 +150,13 @@ def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> None
 
 
 def require_proofs(opened: OpenStudy) -> None:
-    """Raises BrokenEvidence where proofs are gone from disk: such a study is not complete, whatever the ledger says."""
+    """Raises BrokenEvidence if proofs are gone from disk: such a study is not complete."""
     lost = missing_proofs(opened)
     if lost:
         cell, fault = lost[0]
         raise BrokenEvidence(
             f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {fault.path} {fault.reason}",
-            f"put the files back, or dreamproof run {opened.file} --retrain-lost",
+            f"restore the files, or dreamproof run {opened.file} --retrain-lost",
         )
 
 
@@ -261,7 +261,7 @@ def finish(
     if reason is None:
         return
     if opened.state.shutdown_done and not shutdown_again:
-        show("no shutdown: there was one since the newest work; run --shutdown-again does it once more")
+        show("no shutdown: it was done after the last attempt; run --shutdown-again repeats it")
         return
     idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
     way = Shutdown(opened, supervisor.record, show, others=other_studies, is_asked_to_end=lambda: supervisor.leave)

@@ -68,13 +68,13 @@ class Ending(StrEnum):
     """Why a supervisor has nothing more to do."""
 
     COMPLETE = "everything is proven"
-    SELECTION_DONE = "what this call worked on is proven"
-    NOTHING_CAN_RUN = "what is missing cannot run"
+    SELECTION_DONE = "the selected cells are proven"
+    NOTHING_CAN_RUN = "no missing cell can run"
     STOPPED = "stopped"
     BUDGET = "the budget is reached"
     BREAKER = "the breaker tripped"
     CODE_CHANGED = "the trainer's code changed; nothing more was started"
-    LEFT = "the supervisor left; attempts run on"
+    LEFT = "the supervisor exited; attempts keep running"
 
 
 @dataclass
@@ -186,12 +186,12 @@ class Supervisor:
         root = self.opened.folder.root
         if _inode(root) != self._place:
             raise BadInput(
-                f"{root}: the study folder was moved or replaced while it was supervised; attempts run on",
-                "dreamproof run NEW_PLACE",
+                f"{root}: the study folder was moved or replaced while it was supervised; attempts keep running",
+                "dreamproof run NEW_FOLDER",
             )
 
     def judge(self) -> None:
-        """Ends what is over, with its cause; says of the rest whether it lives."""
+        """Ends what is over, with its cause; judges the liveness of the rest."""
         for watched in list(self.watched.values()):
             with self._contained(watched.cells):
                 if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
@@ -212,7 +212,7 @@ class Supervisor:
         self._kill_stalled()
         self._guard_budget()
         if self.asked is not None or self.options.drain:
-            self._stop_all(self.asked or "stop by a person", self.options.stop_grace_seconds)
+            self._stop_all(self.asked or "stop by user", self.options.stop_grace_seconds)
 
     def start(self) -> None:
         """Starts attempts for the gap while slots are free."""
@@ -327,7 +327,7 @@ class Supervisor:
             )
 
     def _follow(self, successor: str) -> None:
-        """Watches the attempt that goes on in the same place; it is stopped where there is nothing left to do."""
+        """Watches the attempt that continues the job; it is stopped if nothing is left to do."""
         if successor not in self.state.attempts:
             self.record(*launch.orphaned_events(self.state, self.opened.folder))
         attempt = self.state.open_attempts.get(successor)
@@ -379,7 +379,7 @@ class Supervisor:
                 self._stop(watched, "stop: nothing is left to do", self.options.stop_grace_seconds)
 
     def _kill_stalled(self) -> None:
-        """Stops what the evidence says will never go on; it is resumed from its checkpoint with longer limits."""
+        """Stops attempts that will not recover; they are resumed from their checkpoints with longer limits."""
         if self.study.liveness.stalled_action != "restart":
             return
         for watched in self.watched.values():
@@ -434,7 +434,7 @@ class Supervisor:
         root = self.opened.folder.root
         free_bytes = disk_free_bytes(root)
         if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
-            raise OSError(errno.ENOSPC, "no room to start an attempt", str(root))
+            raise OSError(errno.ENOSPC, "not enough disk space to start an attempt", str(root))
 
     def _code_changed(self) -> bool:
         """Looks now and then whether attempts would still start the code that this run was prepared with."""
@@ -449,7 +449,7 @@ class Supervisor:
         return self.refusal is not None
 
     def _kept_steps(self, known: CellState) -> int:
-        """The step from which a cell goes on; settles its checkpoints the first time it is asked."""
+        """The step from which a cell resumes; settles its checkpoints on the first call."""
         if known.cell not in self._kept:
             with self._contained([known.cell]):
                 readiness = launch.ready_cell(self.opened, known.cell)
@@ -458,7 +458,7 @@ class Supervisor:
         return self._kept.get(known.cell, 0)
 
     def _start_job(self, job: PlannedAttempt) -> bool:
-        """Starts one attempt; False where the disk already proves some of the job, which is then planned again."""
+        """Starts one attempt; False if the disk already proves some of the job, which is then planned again."""
         if any(cell in self._quarantine for cell in job.cells):
             return False
         if job.work == "train" and any(self.state.trained(self.state.cells[cell]) for cell in job.cells):

@@ -90,7 +90,7 @@ TABLE: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
         {},
         "another process works on it",
     ),
-    ("completed-plain", {"exit_code": 0}, {"proven": True}, "the proof of every cell is there"),
+    ("completed-plain", {"exit_code": 0}, {"proven": True}, "every cell is proven"),
     (
         "unknown-early-end",
         {"exit_code": 0},

@@ -75,7 +75,7 @@ def test_deaths_without_a_newer_checkpoint_are_counted_and_progress_forgives_the
 
 
 def test_stopping_and_reopening_a_cell() -> None:
-    stopped = CellStopped("low/0", "ended 2 times by the same cause: bug", "bug")
+    stopped = CellStopped("low/0", "failed 2 times with the same cause: bug", "bug")
     state = replay(declared(), started("a1"), ended("a1", "bug", transient=False), stopped)
     assert state.cells[Cell("low", 0)].stopped
     assert state.cells[Cell("low", 0)].deaths == {"bug": 1}

@@ -165,7 +165,7 @@ def test_a_table_in_the_manifests_of_a_study_names_folders_from_above(opened: Op
 def test_a_table_without_folders_is_only_a_word(opened: OpenStudy, tmp_path: Path) -> None:
     rows = [("config", "seed", "status"), ("v2_full", "0", "success")]
     result = import_runs(opened, table(tmp_path / "status.tsv", rows))
-    assert result.unproven == {"v2_full/0": "a table says 'success' and names no run folder"}
+    assert result.unproven == {"v2_full/0": "a table reports 'success' and names no run folder"}
 
 
 def test_an_evaluation_table_says_nothing_about_the_checkpoint_it_came_from(opened: OpenStudy, tmp_path: Path) -> None:
@@ -223,12 +223,12 @@ def refusal(opened: OpenStudy, source: Path, options: ImportOptions | None = Non
 
 
 def test_what_cannot_be_imported_says_why_and_what_to_try(opened: OpenStudy, tmp_path: Path) -> None:
-    assert "there is no such folder or table" in refusal(opened, tmp_path / "nowhere")
+    assert "no such folder or table" in refusal(opened, tmp_path / "nowhere")
     (tmp_path / "runs" / "experiment7").mkdir(parents=True)
     told = refusal(opened, tmp_path / "runs")
     assert "e.g. 'experiment7'" in told and "--pattern '*_{arm}_*_{seed}'" in told
     assert "{seed} must stand in it once" in refusal(opened, tmp_path / "runs", ImportOptions("{arm}"))
-    assert "no column says the seed" in refusal(opened, table(tmp_path / "a.tsv", [("config", "status")]))
+    assert "no column for the seed" in refusal(opened, table(tmp_path / "a.tsv", [("config", "status")]))
     (tmp_path / "b.tsv").write_bytes(b"config\tseed\n\xff\xfe")
     assert "is not UTF-8 text" in refusal(opened, tmp_path / "b.tsv")
     dreamer_run(tmp_path / "good", "v2_full", 0)

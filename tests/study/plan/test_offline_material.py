@@ -26,7 +26,7 @@ def test_the_declared_study_is_valid_and_its_arms_differ_in_shape(study: Study) 
 
 
 def test_episodes_that_are_not_there_are_named_with_the_next_command(study: Study, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"mlp_gaussian: learns from results/three\.npz, which is not there") as error:
+    with pytest.raises(BadInput, match=r"mlp_gaussian: needs results/three\.npz, which does not exist") as error:
         check_material(study, tmp_path)
     assert "python -m dreamproof.record" in error.value.hint
     (tmp_path / "results").mkdir()

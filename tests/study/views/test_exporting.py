@@ -71,7 +71,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_path: Path) -> None:
     names = export_study(opened, tmp_path / "out", 200.0)
     assert names == [
-        "attempts.csv", "cells.csv", "costs.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
+        "attempts.csv", "cells.csv", "money.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
         "manifests/preflight.json",
     ]  # fmt: skip
     cells = rows_of(tmp_path / "out" / "cells.csv")
@@ -84,7 +84,7 @@ def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_pat
     assert [row["value"] for row in rows_of(tmp_path / "out" / "episodes.csv")] == ["1.0", "2.0", "3.5"]
     attempt = rows_of(tmp_path / "out" / "attempts.csv")[0]
     assert (attempt["cause"], attempt["evidence"], attempt["kept_agent_steps"]) == ("killed", "signal 9 | x", "20")
-    costs = {row["cell"]: row for row in rows_of(tmp_path / "out" / "costs.csv")}
+    costs = {row["cell"]: row for row in rows_of(tmp_path / "out" / "money.csv")}
     assert (costs["a/1"]["useful_seconds"], costs["a/1"]["wasted_seconds"]) == ("4.0", "6.0")
 
 
@@ -120,7 +120,7 @@ def test_a_link_inside_a_checkpoint_is_refused_by_name(opened: OpenStudy, tmp_pa
     (tmp_path / "private_key").write_text("precious")
     folder = opened.folder.run(Cell("a", 0)).checkpoints / "step-000000000100"
     (folder / "extra.bin").symlink_to(tmp_path / "private_key")
-    with pytest.raises(BadInput, match=r"extra\.bin: is a link to .*private_key"):
+    with pytest.raises(BadInput, match=r"extra\.bin: is a symbolic link to .*private_key"):
         export_study(opened, tmp_path / "out.zip", 200.0, with_checkpoints=True)
     assert not (tmp_path / "out.zip").exists()
 
@@ -161,7 +161,7 @@ def test_a_link_in_the_study_folder_is_refused(opened: OpenStudy, tmp_path: Path
         place.rename(tmp_path / "moved")
     place.unlink(missing_ok=True)
     place.symlink_to(tmp_path / "private")
-    with pytest.raises(BadInput, match="is a link to"):
+    with pytest.raises(BadInput, match="is a symbolic link to"):
         export_study(opened, tmp_path / "out", 200.0)
     assert not (tmp_path / "out").exists()
 

@@ -105,7 +105,7 @@ def test_scratch_folders_that_are_links_are_not_emptied(file: Path, tmp_path: Pa
     opened = open_study(file)
     opened.folder.root.mkdir(parents=True)
     opened.folder.probes.symlink_to(tmp_path / "precious")
-    with pytest.raises(BadInput, match=r"is a link to .*precious"):
+    with pytest.raises(BadInput, match=r"is a symbolic link to .*precious"):
         check_links(opened)
     assert dreamproof("check", file, LAB_API_KEY=SECRET).returncode == 2
     assert (tmp_path / "precious" / "a").is_dir()

@@ -93,7 +93,7 @@ def test_a_ledger_cut_after_its_last_start_is_not_whole(proven: OpenStudy) -> No
     lines = proven.folder.ledger.read_bytes().splitlines(keepends=True)
     proven.folder.ledger.write_bytes(b"".join(lines[:-1]))
     [fault] = verify(open_study(proven.file)).faults
-    assert fault.endswith("it ends after event 2, and 3 were recorded: its end was lost or cut off")
+    assert fault.endswith("it ends after event 2, although 3 were recorded: its end was lost or cut off")
 
 
 def test_a_missing_head_is_noted_and_breaks_nothing(proven: OpenStudy) -> None:

@@ -1,4 +1,4 @@
-"""What an adapter answers about somebody's run folder: how far it is, what it keeps, what it proves."""
+"""What an adapter answers about a run folder: its progress, what it keeps, what it proves."""
 
 import math
 import os
@@ -45,7 +45,7 @@ class WeightsFile:
 
 
 class Adapter(Protocol):
-    """One way of writing a run folder. `output` is what the process printed, where that is known."""
+    """One way of writing a run folder. `output` is what the process printed, if that is known."""
 
     name: str
     dumps_stacks: bool
@@ -167,7 +167,7 @@ def worth_naming(fault: Unreadable) -> Unreadable | None:
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder; nothing where it cannot be read."""
+    """The entries of a folder; empty if it cannot be read."""
     found = list_folder(folder)
     return [] if isinstance(found, Unreadable) else found
 
@@ -177,7 +177,7 @@ def _count(folder: Path) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file; 0 where there is none."""
+    """Bytes of a file; 0 if there is none."""
     try:
         return path.stat().st_size
     except (OSError, ValueError):
@@ -185,7 +185,7 @@ def size_of(path: Path) -> int:
 
 
 def modified(path: Path) -> float | None:
-    """When a file was last written, in Unix seconds; None where there is none."""
+    """When a file was last written, in Unix seconds; None if there is none."""
     try:
         return path.stat().st_mtime
     except (OSError, ValueError):
@@ -240,7 +240,7 @@ def prove_by_weights(
 
 
 def written_at_end(weights: WeightsFile, started: float, ended: float) -> str | None:
-    """Why a checkpoint is not the one of the last step, by file times; None where it may be."""
+    """Why a checkpoint is not the one of the last step, by file times; None if it may be."""
     written = weights.modified_unix_seconds
     whole = ended - started
     if ended - written <= LAST_SECONDS * min(1.0, max(0.0, whole) / 600) or whole <= 0:
@@ -273,14 +273,14 @@ def file_times(folder: Path) -> list[float]:
 
 
 def step_count(value: object) -> int | None:
-    """A number of a log as a count of steps; None where it is none: a text, NaN, infinite, negative."""
+    """A number of a log as a count of steps; None if it is none: a text, NaN, infinite, negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if 0 <= value <= MAX_INT else None
 
 
 def not_finite(values: dict[str, float]) -> str | None:
-    """The first value that is not a number, as text; None where all are."""
+    """The first value that is not a number, as text; None if all are."""
     for name, value in values.items():
         if not math.isfinite(value):
             return f"{name} is {value} at the end"

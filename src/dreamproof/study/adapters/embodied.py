@@ -58,7 +58,7 @@ class Chunks:
 
 
 def read_chunks(folder: Path) -> Chunks:
-    """Counts the chunks of one replay folder by name alone; none where there is no folder."""
+    """Counts the chunks of one replay folder by name alone; none if there is no folder."""
     count, steps, names = 0, 0, []
     try:
         with os.scandir(folder) as chunks:
@@ -139,7 +139,7 @@ class EmbodiedAdapter(FolderAdapter):
     ) -> TrainProof | str:
         """Steps by replay and metrics, updates by metrics, and a checkpoint written at the end of the run."""
         if not os.path.isdir(run.root):
-            return "the folder is not there"
+            return "the folder does not exist"
         rows = last_rows(run.metrics, WHOLE_BYTES)
         reached = self.read(run).agent_steps
         if reached + LARGEST_CHUNK <= agent_steps:

@@ -55,7 +55,7 @@ def step_key(rows: list[Row]) -> str | None:
 
 
 def newest_step(rows: list[Row], key: str) -> int:
-    """The last value of a key; 0 where it never stands. Not the highest: a resumed run counts from lower again."""
+    """The last value of a key; 0 if there is none. Not the highest: a resumed run restarts from a lower count."""
     return next((value for row in reversed(rows) if (value := step_count(row.get(key))) is not None), 0)
 
 

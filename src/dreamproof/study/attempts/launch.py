@@ -46,7 +46,7 @@ class Readiness:
 
 
 def ready_cell(opened: OpenStudy, cell: Cell) -> Readiness:
-    """Looks for a proof that already stands, then for the checkpoint to go on from."""
+    """Looks for an existing proof, then for the checkpoint to resume from."""
     require_readable(opened, cell)
     proof = prove_training(opened, cell, None, None)
     if not isinstance(proof, str):
@@ -67,7 +67,7 @@ def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
         aside = _free_name(checkpoint.aside)
         checkpoint.root.rename(aside)
         moved = opened.folder.relative(aside)
-        reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault.reason}; the one before it is"
+        reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault.reason}; using the one before it"
         events.append(Remedy([str(cell)], "fall_back", reason, moved=moved))
     return events
 
@@ -169,7 +169,7 @@ def _taken_gpus(opened: OpenStudy) -> list[str]:
 
 
 def new_token(name: str) -> str:
-    """A mark for the processes of one attempt that no other attempt of any study bears."""
+    """A unique token for the processes of one attempt."""
     return f"{name}-{secrets.token_hex(8)}"
 
 
@@ -185,7 +185,7 @@ def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStart
     events: list[AttemptStarted] = []
     for name in names:
         if name in state.attempts or not ATTEMPT_NAME.fullmatch(name) or _continues_open_attempt(state, name):
-            continue  # a further turn is recorded when the one before has its end, and so the step it goes on from
+            continue  # a restart is recorded after the end of the run before it, which sets the step it resumes from
         order = read_json(folder.attempt(name).order)
         event = ordered_event(state, name, order.get("event") if isinstance(order, dict) else None)
         if event is not None:
@@ -194,7 +194,7 @@ def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStart
 
 
 def _continues_open_attempt(state: StudyState, name: str) -> bool:
-    """Whether an attempt is a further turn of a job whose turn before has no end on record."""
+    """Whether an attempt restarts a job whose previous run has no recorded end."""
     first, again, restarts = name.partition("r")
     if not again:
         return False
@@ -203,9 +203,9 @@ def _continues_open_attempt(state: StudyState, name: str) -> bool:
 
 
 def ordered_event(state: StudyState, name: str, row: Any) -> AttemptStarted | None:
-    """The start that an order describes; a job that ran again goes on from what its cells have kept since.
+    """The start that an order describes; a restarted job resumes from what its cells have kept since.
 
-    None where the order was damaged: its content is not taken into the ledger.
+    None if the order was damaged: its content is not taken into the ledger.
     """
     try:
         event = STARTED.validate_python({key: value for key, value in dict(row).items() if key != "event"})

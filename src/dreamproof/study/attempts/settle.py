@@ -86,7 +86,7 @@ def _placement(sighting: Sighting) -> dict[str, Any] | None:
 
 
 def _cancelled_outside(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, diagnosis: Diagnosis) -> bool:
-    """Whether the scheduler reports it as cancelled and nobody here asked for it."""
+    """Whether the scheduler reports it as cancelled without a stop request from here."""
     cancelled = sighting.placement is not None and sighting.placement.state == "CANCELLED"
     asked = os.path.exists(opened.folder.attempt(attempt.name).stop)
     return cancelled and not asked and diagnosis.cause is Cause.STOPPED_BY_USER

@@ -85,7 +85,7 @@ class LocalBackend:
             )
 
     def look(self, folder: AttemptFolder) -> Sighting:
-        """How the attempt stands; an attempt whose shim never came is closed for good."""
+        """The status of the attempt; an attempt whose shim did not start is closed permanently."""
         known = self._remember(folder)
         self._identify(folder, known)
         if known.shim is None:
@@ -117,7 +117,7 @@ class LocalBackend:
         if folder.exit.exists() or self._from_lost_host:
             return self._look_when_gone(folder, known, machine_restarted=not same_boot)
         if another_machine:
-            return Sighting(Presence.RUNNING, unseen=f"it was started on {shim.host}, which cannot be seen from here")
+            return Sighting(Presence.RUNNING, unseen=f"it was started on {shim.host}, which is not visible from here")
         if same_boot and is_held(folder):
             return Sighting(Presence.RUNNING, unseen=f"another container ({shim.host}) runs it")
         return self._look_when_gone(folder, known, machine_restarted=not same_boot)
@@ -132,11 +132,11 @@ class LocalBackend:
                 self._kill_if_due(folder, known)
                 return _running(process, facts)
         if is_held(folder):
-            return Sighting(Presence.RUNNING, unseen="a process that cannot be seen from here holds its lock")
+            return Sighting(Presence.RUNNING, unseen="a process that is not visible from here holds its lock")
         return self._look_when_gone(folder, known)
 
     def _continue_shim(self, known: _LocalAttempt, shim: ProcessFacts | None, child: ProcessFacts | None) -> None:
-        """A shim that somebody stopped holds its slot for nothing once its command is over, so it is continued."""
+        """Continues a stopped shim whose command is over: it would block its slot."""
         if shim is None or shim.state != "T" or known.shim is None or child is not None:
             known.shim_stopped_since = None
             return
@@ -189,7 +189,7 @@ class LocalBackend:
         if not known.void and not died and self._monotonic() - known.first_seen < patience:
             return Sighting(Presence.WAITING)
         silent = self._monotonic() - known.first_seen > SILENT_CLAIM_SECONDS
-        if not known.void and not claim(folder, {"void": "the shim never came"}) and not silent:
+        if not known.void and not claim(folder, {"void": "the shim did not start"}) and not silent:
             return Sighting(Presence.WAITING)
         if not known.void and is_held(folder):
             return Sighting(Presence.RUNNING, unseen=f"{folder.shim} cannot be read, but a process holds its lock")
@@ -323,7 +323,7 @@ def _running(process: ProcessIdentity, facts: ProcessFacts) -> Sighting:
 
 
 def _failure(folder: AttemptFolder) -> ExitRecord | None:
-    """What kept a shim from starting its child, where it could still say so."""
+    """Why a shim could not start its child, if it recorded that."""
     value = read_json(folder.shim)
     failure = value.get("failure") if isinstance(value, dict) else None
     return (

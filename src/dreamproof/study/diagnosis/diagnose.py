@@ -36,7 +36,7 @@ TRANSIENT = frozenset(
     }
 )
 
-# First word of the reason with which the supervisor asked an attempt to stop; any other reason is a person's wish.
+# First word of the reason of a stop; any other reason is a user's request.
 ASKED = {
     "stalled": Cause.STALLED,
     "timeout": Cause.TIMEOUT,
@@ -66,16 +66,16 @@ STOPPED_BY_SIGNAL = re.compile(
 STOP_LINES = 5
 LITTLE_DISK_BYTES = 16 << 20
 SIGNAL_TO_SHIM = "a signal to the shim"
-# Signal 53 is Slurm's own word for a batch job that its node could not begin.
+# Slurm reports signal 53 for a batch job that its node could not start.
 LAUNCH_FAILED = 53
-# States in which a job's exit code says nothing about the process: it never ran, or ran out of sight.
+# States in which a job's exit code is not that of the process: it never ran, or on a lost node.
 NO_EXIT_STATES = frozenset({"CANCELLED", "REFUSED", "PENDING", "UNKNOWN", "REQUEUED", "NODE_FAIL", "BOOT_FAIL"})
 NEARLY_ALL = 0.97
 
 
 @dataclass(frozen=True)
 class SlurmEvidence:
-    """What the scheduler says about a job: as scontrol or sacct report it, exit codes as `code:signal`."""
+    """A job as scontrol or sacct report it; exit codes as `code:signal`."""
 
     job_state: str
     exit_code: str = "0:0"
@@ -154,7 +154,7 @@ def _find(evidence: AttemptEvidence, log: Log) -> Finding:
 
 
 def _completed(evidence: AttemptEvidence) -> Finding:
-    quotes = ["the proof of every cell is there"]
+    quotes = ["every cell is proven"]
     if evidence.exit is None and evidence.slurm is None:
         quotes.append("how the process ended was not recorded")
     if _memory_kills(evidence) > 0:
@@ -220,7 +220,7 @@ def _memory_text(evidence: AttemptEvidence) -> str:
 
 
 def _memory_finding(evidence: AttemptEvidence, log: Log) -> Finding | None:
-    """Host memory as proven by counter, kernel, scheduler state or scheduler line; None where nothing proves it."""
+    """Host memory as proven by counter, kernel, scheduler state or scheduler line; None if nothing proves it."""
     quotes = []
     if _memory_kills(evidence) > 0:
         quotes.append(_memory_text(evidence))
@@ -284,7 +284,7 @@ def _slurm_finding(evidence: AttemptEvidence) -> Finding | None:
     if "launch" in slurm.reason.lower() and "requeued" in slurm.reason.lower():
         cause = Cause.NODE_LOST
     elif _slurm_code(slurm.exit_code)[1] == LAUNCH_FAILED and evidence.exit is None:
-        text += " (the node could not begin it: its folder or its output file cannot be seen or written from there)"
+        text += " (the node could not start it: its folder or output file is not visible or not writable there)"
         cause = Cause.BAD_CONFIG
     return Finding(cause, [text]) if cause is not None else None
 
@@ -302,7 +302,7 @@ def _asked(evidence: AttemptEvidence, log: Log) -> Finding | None:
 
 
 def _scheduler_signal(slurm: SlurmEvidence, log: Log) -> Finding:
-    """A stop that came from outside on a cluster: the scheduler's own line tells why, if anything does."""
+    """A stop from outside on a cluster: the scheduler's own line gives the reason, if any."""
     finding = read_system_line(log) or _requeued(slurm)
     return finding if finding is not None else Finding(Cause.KILLED, ["a signal to the shim, sender unknown"])
 
@@ -310,7 +310,7 @@ def _scheduler_signal(slurm: SlurmEvidence, log: Log) -> Finding:
 def _requeued(slurm: SlurmEvidence | None) -> Finding | None:
     if slurm is None or _state(slurm.job_state) != "REQUEUED":
         return None
-    return Finding(Cause.PREEMPTED, [f"Slurm put the job back into the queue ({slurm.reason})"])
+    return Finding(Cause.PREEMPTED, [f"Slurm requeued the job ({slurm.reason})"])
 
 
 def _spawn_failure(error: str) -> Finding:
@@ -337,7 +337,7 @@ def _with_exit(finding: Finding, text: str) -> Finding:
 def _find_without_exit(evidence: AttemptEvidence, log: Log) -> Finding:
     if evidence.machine_restarted:
         return Finding(Cause.NODE_LOST, ["the machine was restarted (its boot id changed); no exit was recorded"])
-    gone = "the process is gone and nobody recorded how it ended"
+    gone = "the process is gone and its exit was not recorded"
     finding = _memory_finding(evidence, log) or read_system_line(log)
     finding = finding or _slurm_finding(evidence) or _requeued(evidence.slurm)
     if finding is not None:
@@ -378,7 +378,7 @@ def _find_after_exit_code(evidence: AttemptEvidence, log: Log, code: int) -> Fin
     if strong is None:
         strong = _frozen(evidence) or (raised if raised is not None else read_fatal_line(log))
     if strong is None and code in (126, 127):
-        strong = Finding(Cause.BAD_CONFIG, ["a shell found no such command to run"])
+        strong = Finding(Cause.BAD_CONFIG, ["the shell did not find the command"])
     asked = _asked(evidence, log)
     if asked is not None and (strong is None or strong.cause in (Cause.BUG, Cause.KILLED, Cause.STOPPED_BY_USER)):
         return _with_exit(asked, text)

@@ -1,4 +1,4 @@
-"""What the last lines of an output say about the program's end: rules by cause, for exceptions and for fatal lines."""
+"""Rules that find the cause of an end in the last lines of an output: for exceptions and for fatal lines."""
 
 import re
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from enum import StrEnum
 from dreamproof.study.diagnosis.log_lines import ERROR_NAME, Log, continued_after, is_quiet, quote, significant
 from dreamproof.study.diagnosis.tracebacks import ExceptionChain, Raised, ending_chain, without_tracebacks
 
-# A fatal line stands among the last lines that say anything; an abort prints more after its first line.
+# A fatal line is among the last informative lines; an abort prints more after its first line.
 FATAL_LINES = 6
 ABORT_LINES = 14
 SYSTEM_LINES = 80
@@ -257,7 +257,7 @@ FATAL_RULES = _rules(
     (Cause.KILLED, r"^KeyboardInterrupt\b|^Aborted!$|^\^C$|" + SHELL + r"(?:Killed|Terminated)\b|" + WORKER_KILLED),
     (Cause.BUG, SHELL + r"(?:Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"),
 )
-# First lines of an abort; what is printed after them may say more.
+# First lines of an abort; later lines may be more specific.
 ABORT_RULES = _rules(
     (
         Cause.BUG,
@@ -344,7 +344,7 @@ def _cause_of(found: Raised) -> Cause:
 
 
 def _deciding_exception(chain: ExceptionChain) -> tuple[Raised, Cause]:
-    """The exception of a chain that names the cause: the last, or the one it stands for."""
+    """The exception of a chain that names the cause: the last, or the one that it wraps."""
     causes = [_cause_of(found) for found in chain.raised]
     place = len(causes) - 1
     while place > 0:
@@ -358,7 +358,7 @@ def _deciding_exception(chain: ExceptionChain) -> tuple[Raised, Cause]:
 
 
 def read_exception(log: Log) -> Finding | None:
-    """What the traceback says that ended the program; None where there is none."""
+    """The cause from the traceback that ended the program; None if there is none."""
     chain = ending_chain(log)
     if chain is None:
         return None
@@ -431,7 +431,7 @@ def _is_last(log: Log, line: str) -> bool:
 
 
 def _stopped_for_nan(last: list[str]) -> Finding | None:
-    """A program that says in its last lines that it stops because something is not finite."""
+    """A program that reports in its last lines that it stops because something is not finite."""
     for line in reversed(last[-EXCEPTION_LINES:]):
         if re.search(NOT_FINITE, line, re.IGNORECASE) and re.search(STOPS, line, re.IGNORECASE):
             return Finding(Cause.NAN, [quote(line)])
@@ -443,7 +443,7 @@ def _abort(log: Log, last: list[str]) -> Finding | None:
     found = _last_match(opened, ABORT_RULES)
     if found is None:
         return None
-    # Of several lines the first of the abort says most, e.g. what was thrown.
+    # The first line of an abort is the most informative, e.g. what was thrown.
     first = next(line for line in opened if any(pattern.search(line) for _, pattern in ABORT_RULES))
     return Finding(found.cause, list(dict.fromkeys([quote(first), *found.quotes])))
 

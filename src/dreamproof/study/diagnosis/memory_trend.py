@@ -11,7 +11,7 @@ from dreamproof.base.text import bytes_text
 MIN_SAMPLES = 6
 MIN_SECONDS = 60.0
 BEGINNING_SHARE = 0.3
-"""Imports and compilation fill memory once; what comes after them tells."""
+"""Imports and compilation fill memory once; only later samples count."""
 LEAK_SHARE = 0.25
 
 
@@ -24,7 +24,7 @@ class Trend:
 
 
 def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
-    """What (seconds, bytes) samples say; None where there are too few or too short a time."""
+    """The trend of (seconds, bytes) samples; None if they are too few or too short."""
     if len(samples) < MIN_SAMPLES or samples[-1][0] - samples[0][0] < MIN_SECONDS:
         return None
     late = [pair for pair in samples if pair[0] >= samples[0][0] + BEGINNING_SHARE * (samples[-1][0] - samples[0][0])]

@@ -16,9 +16,9 @@ EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\([\w.]+\))?(?:: |:$
 FRAME = re.compile(r'^\s*File "([^"]*)", line \d+(?:, in (.+))?')
 REMOTE = re.compile(r"\bRayTaskError\(\w+\): ray::|^multiprocessing\.pool\.RemoteTraceback:")
 CONTINUED = re.compile(r"^(?:\s|tensor\(|array\(|\[\[)")
-# Python prints these and goes on.
+# Python prints these and continues.
 IGNORED_HEADER = re.compile(r"^(?:Exception ignored (?:in|on)|--- Logging error ---)")
-# These only report that another process failed; its own output stands before them.
+# These only report that another process failed; its own output is before them.
 MESSENGER = re.compile(
     r"\b(?:ChildFailedError|BrokenProcessPool|ProcessExitedException|ProcessRaisedException|CalledProcessError"
     r"|InstantiationException|WorkerCrashedError|ActorDiedError|DistBackendError|DistNetworkError)\b"
@@ -64,14 +64,14 @@ class Raised:
 
 @dataclass(frozen=True)
 class ExceptionChain:
-    """The exceptions of one traceback, the outermost last, and where in the log it stands."""
+    """The exceptions of one traceback, the outermost last, and its position in the log."""
 
     raised: tuple[Raised, ...]
     start: int
     end: int
     rank: str
     harmless: bool
-    """Whether Python printed it and went on by itself."""
+    """Whether Python printed it and continued."""
     logged_quietly: bool
 
 
@@ -155,7 +155,7 @@ def _link(log: Log, end: int, start: int) -> str:
 
 
 def ending_chain(log: Log) -> ExceptionChain | None:
-    """The traceback that ended the program; None where there is none or the program went on after it."""
+    """The traceback that ended the program; None if there is none or the program continued after it."""
     chains = [chain for chain in find_chains(log) if not chain.harmless]
     if not chains:
         return None

@@ -34,7 +34,7 @@ class CellState:
     pack_limit: int | None = None
     micro_batches: int = 1
     memory_bytes: int | None = None
-    """Host memory to ask a cluster for, where it was raised."""
+    """Host memory to ask a cluster for, if it was raised."""
     frozen: str | None = None
     source: str | None = None
     """Folder of a run made outside the study."""

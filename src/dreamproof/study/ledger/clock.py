@@ -39,7 +39,7 @@ class Jump(NamedTuple):
 
 
 def read_moment() -> Moment:
-    """What all clocks of this machine say."""
+    """Reads all clocks of this machine."""
     monotonic = time.monotonic()
     suspended = max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - monotonic)
     return Moment(time.time(), boot_id()[:BOOT_DIGITS], monotonic, suspended)
@@ -56,7 +56,7 @@ def moment_fields(moment: Moment) -> dict[str, Any]:
 
 
 def moment_of(row: Mapping[str, Any], boot: str = "") -> Moment:
-    """The moment of a ledger row; `boot` is the supervisor's, for rows that do not say it."""
+    """The moment of a ledger row; `boot` is the supervisor's, for rows without it."""
     return Moment(row["t"], row.get("boot", boot), row.get("m"), row.get("s", 0.0))
 
 
@@ -84,14 +84,14 @@ class Life:
 
     @classmethod
     def until(cls, began: Moment, now: Moment) -> "Life | None":
-        """From one moment to another of the same boot; None where no clock but the wall clock was on record."""
+        """From one moment to another of the same boot; None if no clock but the wall clock was on record."""
         if began.monotonic_seconds is None or now.monotonic_seconds is None or began.boot != now.boot:
             return None
         passed = now.monotonic_seconds - began.monotonic_seconds
         return cls(began.unix_seconds, now.unix_seconds, max(0.0, passed))
 
     def seconds_at(self, unix_seconds: float) -> list[float]:
-        """When a file with this time was written: none where it lies outside, two where a set clock leaves a doubt."""
+        """When a file with this time was written: none if it is outside, two if a set clock makes it ambiguous."""
         times = [unix_seconds - self.began_unix_seconds]
         jump = self.ended_unix_seconds - self.began_unix_seconds - self.seconds
         if abs(jump) > MIN_JUMP_SECONDS:
@@ -118,7 +118,7 @@ def machine_seconds(before: Moment, after: Moment) -> float:
 class Timeline:
     """Seconds of each boot on a line of their own, on which a set clock or a suspension moves nothing.
 
-    Rows without a monotonic reading stand there by their wall clock; the first one with it says how far both are apart.
+    Rows without a monotonic reading are placed by their wall clock; the first one with it gives the offset.
     """
 
     offsets: dict[str, float] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Timeline:
         self.last[boot] = moment
 
     def seconds(self, moment: Moment) -> float:
-        """Where a moment stands on the line of its boot."""
+        """The position of a moment on the line of its boot."""
         if moment.monotonic_seconds is None:
             return moment.unix_seconds
         return moment.monotonic_seconds + self.offsets.get(moment.boot, moment.unix_seconds - moment.monotonic_seconds)

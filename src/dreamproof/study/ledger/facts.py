@@ -45,7 +45,7 @@ class StudyFacts:
     code: str | None = None
     """Hash of the code that was recorded last."""
     accepted: list[Row] = field(default_factory=list)
-    """Changes of settings or code that somebody asked to go on with."""
+    """Accepted changes of settings or code."""
     reports: list[str] = field(default_factory=list)
     false_alarms: dict[str, str] = field(default_factory=dict)
     """Attempts that were killed for silence although they were healthy, with the reason to think so."""
@@ -131,7 +131,7 @@ class StudyFacts:
 
     @property
     def supervisor(self) -> SupervisorSpan | None:
-        """The newest supervisor on record; whether it lives is for the lease to say."""
+        """The newest supervisor on record; the lease shows whether it is alive."""
         return self.supervisors[-1] if self.supervisors else None
 
     @property
@@ -145,7 +145,7 @@ class StudyFacts:
         return self.false_alarm_factor * float(2 ** min(stalls, MAX_DOUBLINGS))
 
     def killed_before(self, attempt: AttemptState, text: str) -> AttemptState | None:
-        """The attempt before this one at the same cell, where it was killed for silence."""
+        """The attempt before this one at the same cell, if it was killed for silence."""
         name = self.known_cell(text).killed_for_silence.get(attempt.work)
         return self.attempts.get(name) if name is not None and name != attempt.name else None
 

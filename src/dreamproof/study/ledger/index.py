@@ -53,7 +53,7 @@ LEFT_OUT = ("cell", "condition", "last_evidence")
 
 
 def write_index(folder: StudyFolder, state: StudyState, position: Position) -> None:
-    """Writes the state as it stands at a position of the ledger."""
+    """Writes the state at a position of the ledger."""
     value = {
         "format": FORMAT,
         "bytes": position.size_bytes,
@@ -79,7 +79,7 @@ def write_index(folder: StudyFolder, state: StudyState, position: Position) -> N
 
 
 def read_index(folder: StudyFolder) -> tuple[StudyState, Position] | None:
-    """The cached state and where in the ledger it stands; None where there is none that fits the ledger."""
+    """The cached state and its position in the ledger; None if there is none that fits the ledger."""
     try:
         content = read_file(folder.index, INDEX_BYTES)
         if isinstance(content, Unreadable):
@@ -110,7 +110,7 @@ def _fits(ledger: Path, position: Position) -> bool:
 
 
 def _unusual(known: CellState | EvalState) -> dict[str, Any]:
-    """Fields that differ from those of a cell nobody touched; proofs as lists."""
+    """Fields that differ from their defaults; proofs as lists."""
     found: dict[str, Any] = {}
     for field in fields(known):
         if field.name in LEFT_OUT:

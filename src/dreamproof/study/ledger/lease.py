@@ -1,4 +1,4 @@
-"""One supervisor per study: a kernel lock that dies with its holder, and a file that says who the holder is."""
+"""One supervisor per study: a kernel lock that ends with its holder, and a file that names the holder."""
 
 import fcntl
 import json
@@ -25,7 +25,7 @@ def living_holder(path: Path) -> ProcessIdentity | None:
     holder = read_holder(path)
     if holder is None or _is_copy(path):
         return None
-    if holder.boot_id == boot_id() and not holder.is_visible:  # another container: the kernel lock tells
+    if holder.boot_id == boot_id() and not holder.is_visible:  # another container: the kernel lock decides
         return holder if is_locked(path) else None
     return holder if is_elsewhere(holder) or is_alive(holder) else None
 
@@ -64,7 +64,7 @@ class Lease:
             ) from None
         try:
             fault = file_fault(self.path)
-            if fault is not None:  # whoever holds the study may be named in it
+            if fault is not None:  # it may name the holder
                 raise BadInput(f"{self.path.parent}: {fault}", f"ls -ld {self.path}")
             self._lock(descriptor)
             holder = living_holder(self.path)
@@ -99,7 +99,7 @@ class Lease:
         who = f"process {holder.process_id} on {holder.host or 'this machine'}"
         if is_elsewhere(holder):
             return Busy(
-                f"{study}: supervised by {who}, which cannot be seen from here",
+                f"{study}: supervised by {who}, which is not visible from here",
                 f"dreamproof run {study} --from-lost-host (only if that machine is gone)",
             )
         return Busy(f"{study}: supervised by {who}", f"dreamproof watch {study}, or dreamproof stop {study}")
@@ -113,7 +113,7 @@ class Lease:
         os.fsync(descriptor)
 
     def release(self, attempts_run_on: bool = False) -> None:
-        """Gives the study back; while attempts run on, the lease still says on which machine they do."""
+        """Releases the study; while attempts keep running, the lease still names their machine."""
         if self._descriptor is not None:
             if not attempts_run_on:
                 os.ftruncate(self._descriptor, 0)

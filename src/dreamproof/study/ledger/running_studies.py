@@ -41,7 +41,7 @@ def registered(root: Path, has_attempts: Callable[[], bool]) -> Iterator[None]:
 
 
 def _write_entry(root: Path) -> Path | None:
-    """The entry; None where no folder can be written: the study's shims can still be seen."""
+    """The entry; None if no folder can be written: the study's shims can still be seen."""
     identity = ProcessIdentity.of(os.getpid())
     assert identity is not None
     name = f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:24]}.json"
@@ -81,7 +81,7 @@ def _registered_studies() -> Iterator[tuple[Path, str]]:
 
 
 def _content(path: Path) -> Any:
-    """A JSON file's content; None where it cannot be read."""
+    """A JSON file's content; None if it cannot be read."""
     try:
         return read_json(path)
     except OSError:
@@ -89,7 +89,7 @@ def _content(path: Path) -> Any:
 
 
 def _use(study: Path, holder: ProcessIdentity) -> str | None:
-    """What shows that a study is in use: its supervisor, or an attempt that outlives it; None where nothing does."""
+    """What shows that a study is in use: its supervisor, or an attempt that outlives it; None if nothing does."""
     if is_alive(holder):
         return f"supervisor, process {holder.process_id}"
     for process in _living_of(study):
@@ -110,7 +110,7 @@ def _living_of(study: Path) -> Iterator[ProcessIdentity]:
 
 
 def _studies_of_shims() -> Iterator[tuple[Path, str]]:
-    """Studies whose shims run here, whoever started them: found in the table of processes."""
+    """Studies whose shims run here, from the table of processes."""
     for name in os.listdir("/proc"):
         command = _command_line(name) if name.isdigit() else []
         for module in SHIMS:

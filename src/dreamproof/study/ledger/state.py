@@ -42,12 +42,12 @@ class StudyState(StudyFacts):
             fault = self._take_in(row)
         if fault is not None:
             raise BrokenEvidence(
-                f"event {row.get('n')} of the ledger ({str(row.get('event'))[:40]}) does not fit: {fault}",
+                f"event {row.get('n')} of the ledger ({str(row.get('event'))[:40]}) is not valid: {fault}",
                 "dreamproof verify STUDY; then restore the ledger from a copy",
             )
 
     def _take_in(self, row: Row) -> str | None:
-        """Applies an event; why it does not fit, where it does not."""
+        """Applies an event; why it does not fit, if it does not."""
         try:
             self._take_time(row)
             applier = self._appliers.get(row["event"])
@@ -70,7 +70,7 @@ class StudyState(StudyFacts):
             self.supervisors[-1].last_event, self.supervisors[-1].last_seen = now, self.last_moment
 
     def _boot(self, row: Row) -> str:
-        """The boot of a row that does not say it: its supervisor's."""
+        """The boot of a row without one: its supervisor's."""
         if row["event"] == "supervisor_started":
             return str(row["boot_id"])[:BOOT_DIGITS]
         open_one = self.supervisors and self.supervisors[-1].ended is None
@@ -222,7 +222,7 @@ class StudyState(StudyFacts):
         transient = attempt.transient and text not in attempt.cell_causes
         died = cause not in ("completed", "stopped_by_user")
         if attempt.work == "evaluate":
-            # A job that a scheduler began again may be on record as running before its first turn ends.
+            # A requeued job may be recorded as running before the end of its first run is.
             cell.eval_running = None if cell.eval_running == attempt.name else cell.eval_running
             cell.eval_last_cause = cause
             if died:
@@ -274,7 +274,7 @@ class StudyState(StudyFacts):
             self._add_partial_evaluation(attempt)
 
     def _add_partial_evaluation(self, attempt: AttemptState) -> None:
-        """Takes in one proof of an evaluation that did not come to its end; its time counts with the first."""
+        """Adds one proof of an evaluation that did not finish; its time counts with the first."""
         proven = sum(self.proven_by(attempt, text) for text in attempt.cells)
         self.totals.evaluations += 1
         self.totals.evaluation_seconds += (attempt.wall_seconds or 0.0) if proven == 1 else 0.0
@@ -365,7 +365,9 @@ class StudyState(StudyFacts):
 
     def _on_shutdown_done(self, row: Row) -> None:
         unseen = row.get("evidence") == []
-        self.shutdown = "done: the command returned 0, nothing showed that the machine stops" if unseen else "done"
+        self.shutdown = (
+            "done: the command returned 0, but there was no sign that the machine stopped" if unseen else "done"
+        )
         self.shutdown_done, self.shutdown_failed = True, False
 
     def _on_shutdown_failed(self, row: Row) -> None:
@@ -375,7 +377,7 @@ class StudyState(StudyFacts):
     def _record_restart(self, boot: str) -> None:
         """A machine that was started again since did stop."""
         if self.shutdown_boot is not None and not self.shutdown_done and self.shutdown_boot != boot:
-            self.shutdown, self.shutdown_done = "done: the machine was started again since", True
+            self.shutdown, self.shutdown_done = "done: the machine was restarted since", True
 
     def _on_report_written(self, row: Row) -> None:
         self.reports = row["files"]

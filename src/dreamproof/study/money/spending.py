@@ -24,7 +24,7 @@ class CellMoney:
     useful_ms: int = 0
     wasted_ms: int = 0
     running_ms: int = 0
-    """Part of the useful ones that no checkpoint covers as yet, because the attempt still runs."""
+    """Part of the useful ones that no checkpoint covers yet, because the attempt still runs."""
 
     @property
     def seconds(self) -> float:
@@ -33,7 +33,7 @@ class CellMoney:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is still to come; None where nothing is known about the speed."""
+    """The remaining time and money; None if no speed is known."""
 
     busy_seconds: float | None
     wall_seconds: float | None
@@ -140,7 +140,7 @@ class _Counter:
         cell.running_ms += ms
 
     def _trained(self, attempt: AttemptState, text: str, ms: int, cell: CellMoney) -> None:
-        """Time up to the last checkpoint is useful; what lies beyond it must be done again."""
+        """Time up to the last checkpoint is useful; the rest must be repeated."""
         first = attempt.from_agent_steps.get(text, 0)
         if text in self._segments:
             self._fall_back(text, first, cell)
@@ -359,7 +359,7 @@ def money_lines(spending: StudyMoney) -> list[str]:
     lines.append(f"{money_text(spending.total_money, currency)} bought: {bought}")
     if spending.proven_cells and spending.total_money:
         each = spending.total_money / spending.proven_cells
-        lines.append(f"a trained cell cost {money_text(each, currency)}, waste and idle time included")
+        lines.append(f"money per trained cell: {money_text(each, currency)}, including waste and idle time")
     lines += _outside_lines(spending) + _jump_lines(spending.clock_jumps)
     lines.append(_forecast_line(spending))
     if study.money.budget is not None:
@@ -382,7 +382,7 @@ def _outside_lines(spending: StudyMoney) -> list[str]:
 
 
 def _jump_lines(jumps: list[ClockJump]) -> list[str]:
-    """What the wall clock shows and nobody pays for."""
+    """Time on the wall clock that is not paid for."""
     suspended = [jump.seconds for jump in jumps if jump.kind == SUSPENDED]
     forward = [jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds > 0]
     back = [-jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds < 0]
@@ -400,6 +400,6 @@ def _forecast_line(spending: StudyMoney) -> str:
         return "nothing is left to do"
     left = f"{count_text(forecast.cells, 'cell')} and {count_text(forecast.eval_cells, 'evaluation')} left"
     if forecast.wall_seconds is None:
-        return f"{left}: how long is not known before something has run"
+        return f"{left}: duration unknown until something has run"
     money = money_text(forecast.money, spending.study.money.currency)
     return f"{left}: about {duration_text(forecast.wall_seconds)}, {money}"

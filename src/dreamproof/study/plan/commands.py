@@ -62,8 +62,8 @@ def _setting(settings: dict[str, Any], key: str, study: Study) -> str:
             hint = nearest_word(key, [argument.removeprefix("--") for argument in flag_arguments(settings)[::2]])
             meant = f"; did you mean settings.{hint}?" if hint else ""
             raise BadInput(
-                f"study {study.name}: the trainer's command asks for {{settings.{key}}}, which no settings hold{meant}",
-                "add it under 'settings' in the study file, then dreamproof plan STUDY",
+                f"study {study.name}: the trainer's command uses {{settings.{key}}}, which is not set{meant}",
+                "add it under 'settings' in the study file, then run dreamproof plan STUDY",
             )
         value = value[part]
     return _plain(value)
@@ -90,9 +90,9 @@ def fill(arguments: list[str], study: Study, target: Target) -> list[str]:
         if name not in known:
             hint = nearest_word(name, PLAIN) or "run_dir"
             raise BadInput(
-                f"study {study.name}: the trainer's command holds {{{name}}}, which is no placeholder; "
+                f"study {study.name}: the trainer's command uses {{{name}}}, which is not a placeholder; "
                 f"did you mean {{{hint}}}?",
-                "mend 'trainer' in the study file, then dreamproof plan STUDY",
+                "fix 'trainer' in the study file, then run dreamproof plan STUDY",
             )
         return known[name]
 
@@ -186,7 +186,7 @@ def can_micro_batch(study: Study) -> bool:
 
 
 def check_commands(study: Study, base_folder: Path) -> None:
-    """Raises BadInput where a command cannot be filled or found, before anything is started."""
+    """Raises BadInput if a command cannot be filled or found, before anything is started."""
     _check_variables(study)
     folder = working_folder(study, base_folder)
     if not folder.is_dir():
@@ -201,18 +201,18 @@ def check_commands(study: Study, base_folder: Path) -> None:
 
 
 def _check_variables(study: Study) -> None:
-    """Raises BadInput where a variable that the trainer is to take over from here is not set."""
+    """Raises BadInput if a variable that the trainer is to take over from here is not set."""
     wanted = study.trainer.from_env if isinstance(study.trainer, CommandTrainer) else []
     missing = [name for name in wanted if not os.environ.get(name)]
     if missing:
         raise BadInput(
             f"study {study.name}: trainer.from_env names {', '.join(missing)}, which is not set in this environment",
-            f"export {missing[0]}=… (in this shell, not in the study file), then the same command again",
+            f"export {missing[0]}=… (in this shell, not in the study file), then run the same command again",
         )
 
 
 def check_material(study: Study, base_folder: Path) -> None:
-    """Raises BadInput where recorded episodes or a world model that an arm is to learn from are not there."""
+    """Raises BadInput if recorded episodes or a world model that an arm is to learn from are not there."""
     if isinstance(study.trainer, CommandTrainer):
         return
     for arm in study.arms:
@@ -220,7 +220,7 @@ def check_material(study: Study, base_folder: Path) -> None:
         for name in cell.needed_paths:
             if not (base_folder / name).exists():
                 raise BadInput(
-                    f"study {study.name}, arm {arm}: learns from {name}, which is not there (seen from {base_folder})",
+                    f"study {study.name}, arm {arm}: needs {name}, which does not exist (relative to {base_folder})",
                     "python -m dreamproof.record --help, or train what it names first; see docs/multitask.md",
                 )
 
@@ -233,8 +233,8 @@ def _check_found(study: Study, program: str, folder: Path) -> None:
         found = shutil.which(program) is not None
     if not found:
         raise BadInput(
-            f"study {study.name}: the command '{program}' cannot be found or run (seen from {folder})",
-            f"which {program}; then mend 'trainer' in the study file",
+            f"study {study.name}: command '{program}' not found or not executable (relative to {folder})",
+            f"which {program}; then fix 'trainer' in the study file",
         )
 
 

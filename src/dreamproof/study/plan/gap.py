@@ -171,7 +171,7 @@ def _differences(old: object, new: object, place: str, changes: list[str]) -> No
             if key not in old:
                 changes.append(f"{inner}: added {_short(new[key])}")
             elif key not in new:
-                changes.append(f"{inner}: taken out (was {_short(old[key])})")
+                changes.append(f"{inner}: removed (was {_short(old[key])})")
             else:
                 _differences(old[key], new[key], inner, changes)
     elif old != new:
@@ -184,7 +184,7 @@ def _short(value: object) -> str:
 
 
 def changes_of_meaning(old: Study, new: Study) -> list[str]:
-    """Changes that make what is proven and what is to come different things; additions to the matrix are none."""
+    """Changes that make old and new cells incomparable; additions to the matrix do not."""
     kept_arms = {name: settings for name, settings in new.arms.items() if name in old.arms}
     before = old.model_copy(update={"arms": {name: old.arms[name] for name in kept_arms}})
     after = new.model_copy(update={"arms": kept_arms})

@@ -34,7 +34,7 @@ SUCCESS_STATUSES = ("success", "succeeded", "done", "ok", "completed", "finished
 
 @dataclass(frozen=True)
 class Found:
-    """One run that somebody made: where it lies, what a table reports about it."""
+    """One run made outside the study: its folder, and what a table reports about it."""
 
     cell: Cell
     root: Path | None
@@ -68,7 +68,7 @@ def import_runs(opened: OpenStudy, source: Path, options: ImportOptions | None =
     """Looks at run folders below a folder, or at those that a status table names; returns what to record."""
     options = options or ImportOptions()
     if not os.path.lexists(source):
-        raise BadInput(f"{source}: there is no such folder or table", f"ls {source.parent}")
+        raise BadInput(f"{source}: no such folder or table", f"ls {source.parent}")
     result = ImportResult()
     if os.path.isdir(source):
         found = list(_find_in_folder(opened.study, source, options.pattern, result))
@@ -87,7 +87,7 @@ def _nothing_found(opened: OpenStudy, source: Path, options: ImportOptions, resu
     arms = ", ".join(opened.study.arms)
     way = f"with the pattern '{options.pattern}'" if options.pattern else "by name"
     return BadInput(
-        f"{source}: nothing in it belongs to a declared cell {way} (arms {arms}){seen}",
+        f"{source}: no run matches a declared cell {way} (arms {arms}){seen}",
         f"dreamproof import {opened.file} {source} --pattern '*_{{arm}}_*_{{seed}}'",
     )
 
@@ -101,7 +101,7 @@ def make_pattern(study: Study, pattern: str | None) -> re.Pattern[str]:
         )
     missing = [name for name in ("{arm}", "{seed}") if pattern.count(name) != 1]
     if missing:
-        raise BadInput(f"--pattern '{pattern}': {missing[0]} must stand in it once", "--pattern '*_{arm}_*_{seed}'")
+        raise BadInput(f"--pattern '{pattern}': {missing[0]} must occur exactly once", "--pattern '*_{arm}_*_{seed}'")
     parts = re.split(r"(\{arm\}|\{seed\}|\*)", pattern)
     groups = {"{arm}": rf"(?P<arm>{arms})", "{seed}": r"(?P<seed>[0-9]{1,18})", "*": ".*"}
     return re.compile("^" + "".join(groups.get(part, re.escape(part)) for part in parts) + "$")
@@ -129,7 +129,7 @@ def _listed(source: Path) -> list[os.DirEntry[str]]:
 
 
 def _folder_seconds(root: Path) -> float | None:
-    """Time between the oldest and the newest file of a run folder; None where copying left no time between them."""
+    """Time between the oldest and the newest file of a run folder; None if copying left no time between them."""
     times = file_times(root)
     seconds = max(times) - min(times) if times else 0.0
     return round(seconds, 3) if seconds >= 1.0 else None
@@ -173,7 +173,7 @@ def _read_table(source: Path) -> list[dict[str, str]]:
     for needed in ("arm", "seed"):
         if needed not in names:
             raise BadInput(
-                f"{source}:1: no column holds the {needed} (there are {', '.join(header)[:200]})",
+                f"{source}:1: no column for the {needed} (columns: {', '.join(header)[:200]})",
                 f"name one of its columns {' or '.join(COLUMNS[needed][:2])}",
             )
     return [{ours: (row.get(theirs) or "") for ours, theirs in names.items()} for row in rows]
@@ -191,7 +191,7 @@ def _column_names(header: list[str]) -> dict[str, str]:
 
 
 def _declared(word: str, names: Iterable[str]) -> str | None:
-    """The declared name that a table's word is, with or without a prefix such as `v2_`."""
+    """The declared name in a table's field, with or without a prefix such as `v2_`."""
     options = list(names)
     if word.strip() in options:
         return word.strip()
@@ -236,10 +236,10 @@ def _assess(opened: OpenStudy, found: Found, options: ImportOptions) -> _Candida
         return _Candidate(found, "", 0, f"a table reports '{found.status[:80]}' and names no run folder")
     if not os.path.isdir(found.root):
         return _Candidate(
-            found, "", 0, f"its run folder {printable(str(found.root))[:300]} is not there" + _status_text(found)
+            found, "", 0, f"its run folder {printable(str(found.root))[:300]} does not exist" + _status_text(found)
         )
     if str(found.root) != printable(str(found.root)):
-        return _Candidate(found, "", 0, f"its run folder has a name that is not UTF-8: {printable(str(found.root))}")
+        return _Candidate(found, "", 0, f"the name of its run folder is not UTF-8: {printable(str(found.root))}")
     adapter = _choose_adapter(opened, found.root, options.adapter)
     run = RunFolder(found.root)
     if found.status and found.status.strip().lower() not in SUCCESS_STATUSES:
@@ -261,12 +261,12 @@ def _import_training(opened: OpenStudy, found: list[Found], options: ImportOptio
         by_cell.setdefault(one.cell, []).append(one)
     for cell, candidates in sorted(by_cell.items()):
         if opened.state.trained(opened.state.known_cell(str(cell))):
-            result.lines.append(f"{cell}: already proven, left as it is")
+            result.lines.append(f"{cell}: already proven, unchanged")
             continue
         best = max((_assess(opened, one, options) for one in candidates), key=_rank)
         _record_training(opened, cell, best, result)
         if len(candidates) > 1:
-            result.lines.append(f"  chosen among {len(candidates)} runs of {cell}")
+            result.lines.append(f"  best of {len(candidates)} runs of {cell}")
 
 
 def _rank(candidate: _Candidate) -> tuple[bool, int, str]:
@@ -320,7 +320,7 @@ def _source(opened: OpenStudy, root: Path | None) -> str:
 
 
 def _import_evaluations(opened: OpenStudy, found: list[Found], result: ImportResult) -> None:
-    """Evaluations that name the checkpoint they were made from are proven; others are a table's word."""
+    """Evaluations that name the checkpoint they were made from are proven; others are only reported."""
     for one in found:
         condition = one.condition or ""
         known = opened.state.known_eval(str(one.cell), condition)
@@ -364,11 +364,11 @@ def _add_summary(opened: OpenStudy, result: ImportResult) -> None:
     before = sum(opened.state.trained(known) for known in opened.state.cells.values())
     trained = before + sum(text in {str(cell) for cell in opened.state.cells} for text in result.proven)
     result.lines += [f"{text}: missing" for text in result.missing]
-    result.lines += [f"not declared, left alone: {name}{_hint(opened, name)}" for name in result.unmatched[:20]]
+    result.lines += [f"unmatched, ignored: {name}{_hint(opened, name)}" for name in result.unmatched[:20]]
     unproven = sum(" " not in text for text in result.unproven)
     result.lines.append(f"{trained} of {declared} cells proven, {unproven} unproven, {len(result.missing)} missing")
 
 
 def _hint(opened: OpenStudy, name: str) -> str:
     near = nearest_word(name, opened.study.arms)
-    return f" (is it arm '{near}'?)" if near else ""
+    return f" (did you mean arm '{near}'?)" if near else ""

@@ -17,12 +17,12 @@ from dreamproof.study.plan.trainer_identity import TrainerIdentity
 
 @dataclass
 class OpenStudy:
-    """A study, where it lies, and its state with the declaration of the file laid over it."""
+    """A study, its folder, and its state with the present declaration."""
 
     folder: StudyFolder
     study: Study
     file: Path
-    """The study file; commands run beside it."""
+    """The study file; commands run in its folder."""
     state: StudyState
     identity: TrainerIdentity | None = None
     """Settings after defaults and code that attempts are started with; known once a run was prepared."""
@@ -54,7 +54,7 @@ def results_folder(study: Study, file: Path) -> StudyFolder:
 def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
     """The study that a person names by its file or its folder; `numbers_only` as in `read_state`."""
     if not place.exists():
-        raise BadInput(f"{place}: there is no such study file or folder", "ls studies/ results/")
+        raise BadInput(f"{place}: no such study file or folder", "ls studies/ results/")
     if place.is_dir():
         return _open_folder(StudyFolder(place.resolve()), numbers_only)
     return _open_file(place.resolve(), numbers_only)
@@ -73,7 +73,7 @@ def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
     declared = os.path.exists(folder.declaration)
     handed_over = declared and os.path.isdir(folder.imported)
     if not os.path.lexists(folder.ledger) and not handed_over:
-        raise BadInput(f"{folder.root}: is not a study folder (it holds no {folder.ledger.name})", "ls studies/")
+        raise BadInput(f"{folder.root}: is not a study folder (no {folder.ledger.name})", "ls studies/")
     state = read_state(folder, numbers_only)
     study = read_study(folder.declaration) if declared else state.study
     if study is None:
@@ -94,7 +94,7 @@ def with_added_seeds(study: Study, state: StudyState) -> Study:
 
 
 def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
-    """The replay of a study folder's ledger; `numbers_only` may come without ended attempts."""
+    """The replay of a study folder's ledger; `numbers_only` may leave out ended attempts."""
     with collector_paused():
         cached = read_index(folder) if numbers_only else None
         if cached is None:
@@ -115,13 +115,15 @@ def check_links(opened: OpenStudy) -> None:
     probes = opened.folder.probes
     for place in (probes, *(probes / arm for arm in opened.study.arms)):
         if place.is_symlink():
-            raise BadInput(f"{place}: is a link to {os.readlink(place)}; it would be emptied", f"rm {place}")
+            raise BadInput(
+                f"{place}: is a symbolic link to {os.readlink(place)}, whose content would be deleted", f"rm {place}"
+            )
 
 
 def check_place(opened: OpenStudy) -> None:
     """Refuses to run commands in a place that is not the study file's own, e.g. after the folder was moved alone."""
     if isinstance(opened.study.trainer, CommandTrainer) and not opened.file.exists():
         raise BadInput(
-            f"{opened.folder.root}: its study file is no longer at {opened.file}, so its commands have no place to run",
+            f"{opened.folder.root}: its study file is missing at {opened.file}, so its commands have no working folder",
             f"dreamproof run FILE.yaml, with 'folder: {opened.folder.root}' in it",
         )

@@ -1,6 +1,6 @@
 """Which settings and which code a study works with now, compared with its ledger.
 
-Cells made with other settings or by other code do not answer one question: going on is refused, or asked for and
+Cells made with other settings or by other code are not comparable: continuing is refused, or accepted and
 recorded.
 """
 
@@ -29,7 +29,7 @@ MAX_SHOWN = 8
 
 @dataclass(frozen=True)
 class Accepted:
-    """What a person asked to go on with although it changed."""
+    """What a user accepted although it changed."""
 
     settings: bool = False
     code: bool = False
@@ -70,7 +70,7 @@ def trainer_code(opened: OpenStudy) -> SourceCode:
     code, empty = named_code(folder, trainer.code, excluded)
     if empty:
         raise BadInput(
-            f"{opened.file}: trainer.code names '{empty[0]}', where there is no file (seen from {folder})",
+            f"{opened.file}: trainer.code names '{empty[0]}', which matches no file (relative to {folder})",
             f"ls {folder}; then correct trainer.code",
         )
     return code
@@ -113,8 +113,8 @@ def _settle_settings(opened: OpenStudy, now: TrainerIdentity, accepted: bool) ->
             changes += [f"arm {arm}: {change}" for change in resolved_changes(known["resolved"], resolved)]
     if changes and not accepted:
         raise BadInput(
-            f"{opened.file}: settings are not what they were when cells were trained; nobody typed this, so a default "
-            f"changed:\n    {_listed(changes)}",
+            f"{opened.file}: settings differ from those of trained cells although the study file did not "
+            f"change: a default changed:\n    {_listed(changes)}",
             f"write the old values into the study file, or dreamproof run {opened.file} {ACCEPT_SETTINGS}",
         )
     if changes:
@@ -132,7 +132,7 @@ def settle_code(opened: OpenStudy, code: SourceCode, accepted: bool) -> tuple[li
     found = _difference(opened, known, manifest) if known is not None else None
     equal = found is not None and not found.matters
     worked_on = [cell for cell in _all_kept(opened) if cell.code_hash is not None]
-    lines = found.lines(MAX_SHOWN) if found is not None else ["which files changed is not known: no manifest of them"]
+    lines = found.lines(MAX_SHOWN) if found is not None else ["the changed files are unknown: there is no manifest"]
     changed = known is not None and bool(worked_on) and not equal
     if changed and not accepted:
         raise BadInput(_code_refusal(opened, code, len(worked_on), lines), _code_hint(opened))
@@ -156,7 +156,7 @@ def _code_refusal(opened: OpenStudy, code: SourceCode, cells: int, lines: list[s
     listed = "\n    ".join(lines)
     return (
         f"{opened.file}: {count_text(cells, 'cell')} of this study were trained by other code ({_name(old)}) than "
-        f"would go on now ({_name(code.facts())}):\n    {listed}"
+        f"the present one ({_name(code.facts())}):\n    {listed}"
     )
 
 

@@ -1,4 +1,4 @@
-"""Starts every arm once in its real environment before anything is spent, and says which cannot work and why."""
+"""Starts every arm once in its real environment before anything is spent, and reports which cannot work and why."""
 
 import shutil
 import sys
@@ -53,7 +53,7 @@ class ArmCheck:
     evidence: list[str] = field(default_factory=list)
     wall_seconds: float = 0.0
     probe: dict[str, Any] = field(default_factory=dict)
-    """probe.json of the trainer, where it writes one: phases, memory now and at full settings, rate, versions."""
+    """probe.json of the trainer, if it writes one: phases, memory now and at full settings, rate, versions."""
     host_bytes: int | None = None
     """Peak resident memory as seen from outside."""
 
@@ -86,7 +86,7 @@ class Preflight:
 
     def error(self, study_file: Path) -> PreflightError:
         """The refusal to launch, naming every arm that failed."""
-        return PreflightError("\n".join(self.faults), f"mend it, then dreamproof check {study_file}")
+        return PreflightError("\n".join(self.faults), f"fix the error, then run dreamproof check {study_file}")
 
 
 def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dict[str, Any] | None = None) -> str:
@@ -204,7 +204,7 @@ def _native_probe(run: RunFolder) -> list[str]:
 
 
 class LocalProbe:
-    """One probe under a shim, like any attempt; it ends by itself where the supervisor is killed meanwhile."""
+    """One probe under a shim, like any attempt; it ends by itself if the supervisor is killed meanwhile."""
 
     def __init__(self, opened: OpenStudy, arm: str, backend: LocalBackend) -> None:
         self.opened = opened
@@ -237,14 +237,14 @@ class LocalProbe:
         )
 
     def _end_earlier(self) -> None:
-        """Ends the probe that a killed supervisor left running, before its folder is made anew."""
+        """Ends the probe that a killed supervisor left running, before its folder is created again."""
         if not self.folder.order.exists():
             return
         self._stop("stop: another preflight begins")
         if self.backend.look(self.folder).presence is Presence.RUNNING:
             raise Busy(
                 f"{self.folder.root}: an earlier probe of arm {self.arm} still runs and does not end",
-                f"cat {self.folder.shim}; end that process, then dreamproof check {self.opened.file}",
+                f"cat {self.folder.shim}; stop that process, then run dreamproof check {self.opened.file}",
             )
 
     def watch(self, stop_asked_by: Callable[[], str | None]) -> ArmCheck:
@@ -346,7 +346,7 @@ def _judge_needs(
 
 
 def _device_total(study: Study, facts: dict[str, Any]) -> int | None:
-    """Memory of the smallest device here; what a login node has says nothing about a cluster's nodes."""
+    """Memory of the smallest device here; unknown on a login node of a cluster."""
     if not study.backend.runs_here:
         return None
     return min((one["total_bytes"] for one in facts["gpu"]["devices"]), default=None)
@@ -371,12 +371,12 @@ def _device_need(study: Study, device: int, gpus: int) -> int | None:
 
 
 def money_warnings(study: Study, gpus: int) -> list[str]:
-    """A warning where more GPUs are paid for than this machine has."""
+    """A warning if more GPUs are paid for than this machine has."""
     counted = study.backend.slots * study.money.gpus_per_attempt
     if not study.backend.runs_here or not gpus or not study.money.price_per_gpu_hour or counted <= gpus:
         return []
     share = gpus / study.backend.slots
-    return [f"money counts {counted:g} GPUs, this machine has {gpus}: say gpus_per_attempt: {share:g} under 'money'"]
+    return [f"money counts {counted:g} GPUs, this machine has {gpus}: set gpus_per_attempt: {share:g} under 'money'"]
 
 
 def _arm_line(check: ArmCheck) -> str:

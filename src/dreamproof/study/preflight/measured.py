@@ -10,7 +10,7 @@ from dreamproof.base.files import read_json
 
 @dataclass(frozen=True)
 class Measured:
-    """Agent steps per second by arm, and bytes that are needed by name; empty where there was no preflight."""
+    """Agent steps per second by arm, and bytes that are needed by name; empty if there was no preflight."""
 
     rates: dict[str, float] = field(default_factory=dict)
     needs: dict[str, float] = field(default_factory=dict)

@@ -29,7 +29,7 @@ Show = Callable[[str], None]
 
 @dataclass
 class ClusterProbe:
-    """One arm's probe: what runs where, and what came of it."""
+    """One arm's probe: its command, its folder and its result."""
 
     arm: str
     run: RunFolder
@@ -70,12 +70,12 @@ class ClusterPreflight:
         self._partitions: list[Partition] | None = None
 
     def ask(self) -> str:
-        """What the scheduler would do with the script, and with the probes'; raises SlurmError where it refuses one."""
+        """What the scheduler would do with the script, and with the probes'; raises SlurmError if it refuses one."""
         partitions = self.commands.partitions()
         names = [one["name"].rstrip("*") for one in partitions]
         wanted = self.slurm.partition
         if wanted is not None and not set(wanted.split(",")) <= set(names):
-            raise SlurmError(f"no partition '{wanted}'; there are {', '.join(names)}", "sinfo")
+            raise SlurmError(f"no partition '{wanted}' (partitions: {', '.join(names)})", "sinfo")
         self._check_time()
         answer = self._test(self.slurm, "test")
         self._test(self.probe_settings(), "test-probe")
@@ -90,13 +90,13 @@ class ClusterPreflight:
         return self.commands.test_submission(folder / "script.sh")
 
     def _check_time(self) -> None:
-        """Refuses a time limit beyond the partition's: sbatch takes it, and the job waits for ever."""
+        """Refuses a time limit beyond the partition's: sbatch takes it, and the job waits forever."""
         longest = longest_time(self.slurm, self._limits())
         if self.slurm.qos is None and seconds_of(self.slurm.time_limit) > seconds_of(longest):
             where = self.slurm.partition or "(default)"
             raise SlurmError(
                 f"backend.slurm.time_limit is {self.slurm.time_limit}, but partition {where} "
-                f"allows {longest}: jobs would wait for ever (PartitionTimeLimit)",
+                f"allows {longest}: jobs would wait forever (PartitionTimeLimit)",
                 f"set time_limit to at most {longest}, choose another partition (sinfo -o '%P %l'), or name the qos "
                 "that lifts this limit",
             )
@@ -123,7 +123,7 @@ class ClusterPreflight:
         shutil.rmtree(self.attempts, ignore_errors=True)
         settings = self.probe_settings(len(probes))
         if settings.time_limit != self.slurm.probe_time_limit:
-            show(f"probe jobs ask for {settings.time_limit}: study or partition allow no more")
+            show(f"probe jobs request {settings.time_limit}, the most that study and partition allow")
         backend = SlurmBackend(settings, self.place, f"{self.study_name[:30]}-probe", self.commands)
         open_probes = {probe.arm: (probe, self._order(probe, settings)) for probe in probes}
         try:

@@ -31,7 +31,7 @@ def own_group(table: str, mount: Path = MOUNT) -> Path | None:
 
 
 def find_own_group() -> Path | None:
-    """The memory controller's folder of this process, or None where there is none to read."""
+    """The memory controller's folder of this process, or None if there is none to read."""
     try:
         return own_group(Path("/proc/self/cgroup").read_text())
     except (OSError, ValueError):
@@ -39,7 +39,7 @@ def find_own_group() -> Path | None:
 
 
 def kill_count(group: Path | None) -> int | None:
-    """Processes of the group that the memory controller killed so far; None where it cannot be read."""
+    """Processes of the group that the memory controller killed so far; None if it cannot be read."""
     if group is None:
         return None
     for name in ("memory.oom_control", "memory.events"):
@@ -53,7 +53,7 @@ def kill_count(group: Path | None) -> int | None:
 
 
 def make_limited_group(parent: Path | None, name: str, limit_bytes: int) -> Path | None:
-    """A group below `parent` that may hold `limit_bytes`; None where this user may not make one."""
+    """A group below `parent` that may hold `limit_bytes`; None if this user may not make one."""
     if parent is None:
         return None
     group = parent / name
@@ -113,7 +113,7 @@ def group_name(attempt: str, shim_process_id: int) -> str:
 
 
 def kernel_lines(process_ids: set[int], since_monotonic_seconds: float) -> list[str]:
-    """What the kernel logged about running out of memory and these processes; nothing where it may not be read."""
+    """What the kernel logged about running out of memory and these processes; nothing if it may not be read."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:

@@ -20,14 +20,14 @@ def gpus_here() -> list[str]:
 
 
 def attempts_per_gpu(study: Study, gpus: int) -> int:
-    """Attempts that run on one GPU at a time, where there are so many; none known counts as one."""
+    """Attempts that run on one GPU at a time, if there are so many; none known counts as one."""
     if not study.backend.runs_here:
         return 1
     return max(1, math.ceil(study.backend.slots * _whole_gpus(study) / max(1, gpus)))
 
 
 def assign_gpus(study: Study, gpus: list[str], taken: Iterable[str]) -> dict[str, str]:
-    """The variable that gives the next attempt the GPUs which the fewest others have; nothing where there is no choice.
+    """The variable that gives the next attempt the GPUs which the fewest others have; nothing if there is no choice.
 
     `taken` are the values of the same variable in attempts that run.
     """

@@ -78,7 +78,7 @@ def library_versions() -> dict[str, str]:
 
 
 def describe_code(folder: Path) -> Facts:
-    """Commit of the code in a folder, and a hash of what was edited since; a reason where there is no repository."""
+    """Commit of the code in a folder, and a hash of what was edited since; a reason if there is no repository."""
     return _code_facts(folder, commit_of(folder))
 
 
@@ -141,7 +141,7 @@ def _full_pressure(path: str) -> float:
 
 
 def any_gpu_is_busy(visible: str | None) -> bool:
-    """Whether one of the named GPUs (all if None) has worked in the last moment; False where nothing can be asked."""
+    """Whether one of the named GPUs (all if None) has worked in the last moment; False if nothing can be asked."""
     try:
         import pynvml
     except ImportError:

@@ -1,4 +1,4 @@
-"""Who a process is, beyond its number: boot, pid namespace, process id and start time; what the kernel says of it."""
+"""The identity of a process: boot, pid namespace, process id and start time; and its state in the kernel."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def pid_namespace() -> str:
 
 
 def _stat(process_id: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on, or None where there is no such process."""
+    """Fields of /proc/PID/stat from the state on, or None if there is no such process."""
     try:
         with open(f"/proc/{process_id}/stat", "rb") as file:
             text = file.read().decode("utf-8", errors="replace")
@@ -36,7 +36,7 @@ def _stat(process_id: int) -> list[str] | None:
 
 @dataclass(frozen=True)
 class ProcessIdentity:
-    """One process for ever: a reused process id has another start time, a reboot another boot id."""
+    """One process forever: a reused process id has another start time, a reboot another boot id."""
 
     boot_id: str
     process_id: int
@@ -47,7 +47,7 @@ class ProcessIdentity:
 
     @classmethod
     def of(cls, process_id: int) -> "ProcessIdentity | None":
-        """The identity of a process of this machine, or None where it is gone."""
+        """The identity of a process of this machine, or None if it is gone."""
         fields = _stat(process_id)
         if fields is None:
             return None
@@ -55,7 +55,7 @@ class ProcessIdentity:
 
     @classmethod
     def read(cls, value: Any) -> "ProcessIdentity | None":
-        """The identity in a JSON value, or None where there is no whole one."""
+        """The identity in a JSON value, or None if there is no whole one."""
         try:
             return cls(
                 str(value["boot_id"]),
@@ -87,7 +87,7 @@ class ProcessFacts:
 
 
 def process_facts(identity: ProcessIdentity, this_boot: str) -> ProcessFacts | None:
-    """What the kernel says of exactly this process, or None where it is dead."""
+    """The kernel's facts about exactly this process, or None if it is dead."""
     if identity.boot_id != this_boot or identity.pid_namespace not in ("", pid_namespace()):
         return None
     fields = _stat(identity.process_id)
@@ -103,7 +103,7 @@ def is_alive(identity: ProcessIdentity | None) -> bool:
 
 
 def signal_group(leader: ProcessIdentity, number: int) -> bool:
-    """Sends a signal to the process group that `leader` leads; False where it is gone."""
+    """Sends a signal to the process group that `leader` leads; False if it is gone."""
     try:
         os.killpg(leader.process_id, number)
     except (ProcessLookupError, PermissionError):
@@ -128,7 +128,7 @@ def family(process_id: int) -> list[int]:
 
 
 def processes_with_variable(variable: str, value: str) -> list[int]:
-    """Living processes that were started with this environment variable, whoever their parent is by now."""
+    """Living processes that were started with this environment variable, whatever their parent is now."""
     wanted = f"{variable}={value}".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -151,7 +151,7 @@ def _is_living(process_id: int) -> bool:
 
 
 def cpu_and_io(process_id: int) -> tuple[float, float]:
-    """CPU seconds and bytes read and written by one process so far; zeros where it is gone or not ours."""
+    """CPU seconds and bytes read and written by one process so far; zeros if it is gone or not ours."""
     fields = _stat(process_id)
     ticks = int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS]) if fields is not None else 0
     try:
@@ -174,7 +174,7 @@ def is_runnable(process_id: int) -> bool:
 
 
 def resident_bytes(process_id: int) -> int:
-    """Resident memory of one process; 0 where it is gone."""
+    """Resident memory of one process; 0 if it is gone."""
     try:
         with open(f"/proc/{process_id}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -95,7 +95,7 @@ class Shim:
         if blocked is not None:
             self.asked_to_stop = f"locked: {blocked}"
         for descriptor in self.locks:
-            os.close(descriptor)  # nothing of the attempt lives: whoever reads its end finds its cells free
+            os.close(descriptor)  # no process of the attempt is left, so its cells are free before its exit is recorded
         self.status = child.status if child.status is not None else self.status
         self._write_exit(child)
         if self.group is not None:
@@ -115,7 +115,7 @@ class Shim:
             while not try_lock(descriptor):
                 if time.monotonic() >= until:
                     return f"{name} is locked: another process works on this cell"
-                time.sleep(0.1)  # somebody who looks holds it for an instant
+                time.sleep(0.1)  # a reader may hold it for an instant
         return None
 
     def _start(self, command: list[str]) -> Child:
@@ -241,7 +241,7 @@ class Shim:
         self._reserve_output()
 
     def _reserve_output(self) -> None:
-        """Room beyond the end of the output; raises where the disk is full, not where the disk cannot do it."""
+        """Room beyond the end of the output; raises if the disk is full, not if the disk cannot do it."""
         with os.fdopen(open_own_file(self.folder.output, os.O_WRONLY | os.O_APPEND), "ab") as output:
             start = ctypes.c_long(os.fstat(output.fileno()).st_size)
             reserve = ctypes.c_long(OUTPUT_RESERVE_BYTES)
@@ -348,7 +348,7 @@ def _become_command(order: dict[str, Any], command: list[str], output: Path, pip
         if os.read(gate, 1) != b"g":
             os._exit(CANNOT_START)
         if order.get("lease_seconds") is not None:
-            # Nobody could take the lease away from a command without its keeper, so it must not outlive it.
+            # A command cannot be fenced without its shim, so it must not outlive it.
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (*LISTENED, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -371,7 +371,7 @@ def main() -> None:
 
 
 def run_attempt(folder: AttemptFolder) -> Shim | None:
-    """Runs an attempt to its end; None where another claimed it before."""
+    """Runs an attempt to its end; None if another claimed it before."""
     with suppress(OSError):
         os.setsid()
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

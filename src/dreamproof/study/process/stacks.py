@@ -1,4 +1,4 @@
-"""Where a process stands: its own faulthandler, py-spy where it is installed, and the kernel's view of its threads."""
+"""The stacks of a process: its faulthandler, py-spy if installed, and the kernel's view of its threads."""
 
 import os
 import shutil

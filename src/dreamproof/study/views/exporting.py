@@ -39,11 +39,11 @@ def export_study(
 ) -> list[str]:
     """Writes the study to a folder, a .zip or a .tar.gz that must not exist yet; returns the names of its files.
 
-    Nothing is taken from outside the study folder, whatever its ledger or a link in it says, except checkpoints in the
+    Nothing is taken from outside the study folder, whatever its ledger or a link names, except checkpoints in the
     folders of `outside`.
     """
     if target.exists():
-        raise BadInput(f"{target}: is there already, and an export replaces nothing", f"ls {target}")
+        raise BadInput(f"{target}: already exists, and export does not overwrite", f"ls {target}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as scratch:
@@ -162,8 +162,8 @@ def _refuse_outside(source: Path, within: Path, allowed: list[Path], cell: str) 
         )
     if not any(run.is_relative_to(root) for root in allowed):
         raise BadInput(
-            f"the checkpoint of {cell} lies in {run}, outside the study folder {allowed[0]}",
-            f"look at it; to take it too: dreamproof export STUDY TARGET --checkpoints --outside {run}",
+            f"the checkpoint of {cell} is in {run}, outside the study folder {allowed[0]}",
+            f"check it; to include it: dreamproof export STUDY TARGET --checkpoints --outside {run}",
         )
 
 
@@ -180,8 +180,8 @@ def _copy(source: Path, target: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             _copy_file(path, place)
         else:
-            what = f"a link to {os.readlink(path)}" if stat.S_ISLNK(mode) else "not a plain file"
-            raise BadInput(f"{path}: is {what}; an export takes plain files only", f"ls -l {path.parent}")
+            what = f"a symbolic link to {os.readlink(path)}" if stat.S_ISLNK(mode) else "not a plain file"
+            raise BadInput(f"{path}: is {what}; only regular files are exported", f"ls -l {path.parent}")
 
 
 def _copy_file(source: Path, target: Path) -> None:

@@ -36,7 +36,7 @@ Fields = dict[str, Any]
 
 
 def train_rows(state: StudyState, study: Study) -> list[Fields]:
-    """One row a declared cell, missing ones included."""
+    """One row per declared cell, missing ones included."""
     return [_train_row(state, study, cell) for cell in state.cells.values()]
 
 
@@ -62,7 +62,7 @@ def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
 
 
 def eval_rows(state: StudyState) -> list[Fields]:
-    """One row a declared eval cell, missing ones included."""
+    """One row per declared eval cell, missing ones included."""
     return [_eval_row(state, eval_cell) for eval_cell in state.eval_cells.values()]
 
 

@@ -1,4 +1,4 @@
-"""How a study stands, as data: counts, what runs and how fast, what is missing and why."""
+"""The status of a study as data: counts, what runs and how fast, what is missing and why."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -44,7 +44,7 @@ class RunningCell:
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything `status` says."""
+    """Everything that `status` shows."""
 
     name: str
     question: str
@@ -68,7 +68,7 @@ class Overview:
 
 
 def make_overview(opened: OpenStudy, now: Moment) -> Overview:
-    """How the study stands at this time."""
+    """The status of the study at this time."""
     state, study = opened.state, opened.study
     holder = living_holder(opened.folder.lease)
     running = running_cells(opened, now, holder is not None)
@@ -140,11 +140,11 @@ def _stopped(opened: OpenStudy) -> dict[str, str]:
 
 
 def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str]:
-    """What the ledger says and the disk still shows, and what cannot be read of the cells that run."""
+    """Quarantined cells of the ledger, and unreadable files of running cells."""
     found: dict[str, str] = {}
     for cell in opened.state.cells.values():
         if cell.quarantined is not None:
-            again = "" if cell_fault(opened, cell.cell) else " (it can be read again; the next run goes on with it)"
+            again = "" if cell_fault(opened, cell.cell) else " (readable again; the next run continues with it)"
             found[str(cell.cell)] = f"{cell.quarantined}{again}"
     return {one.cell: one.fault for one in running if one.fault} | found
 
@@ -153,9 +153,9 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     state = opened.state
     notices: list[str] = []
     if state.understood_hash is not None and state.understood_hash != opened.study.hash():
-        notices.append("the study file changed since the ledger last saw it; the next run records the change")
+        notices.append("the study file changed since the ledger was last written; the next run records the change")
     if state.open_attempts and not supervised:
-        notices.append("attempts have no supervisor; run adopts those that live")
+        notices.append("attempts run without a supervisor; `run` adopts them")
     if state.preflight_failure is not None:
         notices.append(f"preflight failed: {state.preflight_failure}")
     if state.breaker is not None:
@@ -172,7 +172,7 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
 
 
 def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
-    """Every cell of every open attempt, read from its run folder; what nobody watches is looked at here."""
+    """Every cell of every open attempt, read from its run folder; without a supervisor its process is checked here."""
     found: list[RunningCell] = []
     if opened.study.backend.has_queue:
         return _running_on_cluster(opened, now, supervised)
@@ -191,7 +191,7 @@ def _gone(running: RunningCell) -> RunningCell:
 
 
 def _running_on_cluster(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
-    """The same on a cluster: the scheduler says where each attempt is, whoever asks."""
+    """The same on a cluster: the scheduler reports where each attempt is."""
     places = slurm_jobs.placements(opened, supervised)
     found: list[RunningCell] = []
     for attempt in opened.state.open_attempts.values():

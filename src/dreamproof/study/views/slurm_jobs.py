@@ -22,7 +22,7 @@ UNSEEN = "UNSEEN"
 
 
 def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | None = None) -> dict[str, JobPlacement]:
-    """Where every open attempt of a study on a cluster stands; a living supervisor's answer spares the controller."""
+    """The placement of every open attempt on a cluster; a running supervisor's snapshot saves a poll."""
     slurm = opened.study.backend.slurm
     attempts = opened.state.open_attempts
     if slurm is None or not attempts:
@@ -57,7 +57,7 @@ def _placement(folder: AttemptFolder, table: JobTable) -> JobPlacement:
 
 
 def live_evidence(opened: OpenStudy, attempt: str, commands: SlurmCommands | None = None) -> list[str]:
-    """What Slurm says at this moment of an attempt that is not over: where it is or why it waits, and its memory."""
+    """What Slurm reports now of an open attempt: where it is or why it waits, and its memory."""
     slurm = opened.study.backend.slurm
     if slurm is None or attempt not in opened.state.open_attempts:
         return []
@@ -93,7 +93,7 @@ def place_text(place: JobPlacement) -> str:
 
 
 def liveness(place: JobPlacement) -> tuple[str, str] | None:
-    """State and reason of an attempt that nobody supervises, by the scheduler's word; None while it runs."""
+    """State and reason of an unsupervised attempt from the scheduler; None while it runs."""
     if place.state in OVER:
         return "ended", f"Slurm: {place.state}; the next run records how it ended"
     if place.state in WAITING_STATES:

@@ -47,7 +47,7 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     cut = head_fault(opened.folder.ledger, head) if isinstance(head, Head) and broken is None else None
     faults += [f"{opened.folder.ledger}: {cut}"] if cut is not None else []
     faults += [
-        f"attempt {event.attempt} lies on disk but not in the ledger: its last lines were lost or taken out"
+        f"attempt {event.attempt} is on disk but not in the ledger: lines at its end were lost or removed"
         for event in orphaned_events(opened.state, opened.folder)
     ]
     trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
@@ -68,7 +68,7 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
 def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
     notes = list(opened.state.shortened)
     if isinstance(head, Unreadable) and opened.state.event_count:
-        notes.append(f"{head}, so that lines cut off the end of the ledger would not show")
+        notes.append(f"{head}, so missing lines at the end of the ledger cannot be detected")
     notes += [
         f"{cell.cell} is quarantined: {cell.quarantined}"
         for cell in opened.state.known_cells().values()
@@ -78,7 +78,7 @@ def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
 
 
 def identity_fault(opened: OpenStudy, cell: CellState) -> str | None:
-    """Why settings and code of a proven cell are not those on record; None where they are or none are recorded."""
+    """Why settings and code of a proven cell are not those on record; None if they are or none are recorded."""
     if cell.resolved_hash is None or cell.source is not None:
         return None
     run = opened.run(cell.cell)
@@ -134,14 +134,14 @@ def verify_run(run: RunFolder) -> list[str]:
 
 
 def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) -> str | None:
-    """Why a cell's proof does not hold on disk; None where it does."""
+    """Why a cell's proof does not hold on disk; None if it does."""
     if cell.proof is None:
         return "no proof is on record"
     return opened.adapter(cell.cell).proof_fault(opened.run(cell.cell), cell.proof, check_content)
 
 
 def eval_fault(opened: OpenStudy, known: EvalState) -> str | None:
-    """Why an eval cell's proof does not hold on disk; None where it does."""
+    """Why an eval cell's proof does not hold on disk; None if it does."""
     if known.proof is None:
         return "no proof is on record"
     cell: Cell = known.cell

@@ -161,7 +161,7 @@ def test_a_controller_that_lost_its_memory_costs_only_the_steps_since_the_last_c
         first = opened.state.attempts[opened.state.cells[Cell("steady", seed)].attempts[0]]
         again = [step for process, step in steps(file, seed=seed) if process == made[1]]
         assert again[0] == first.kept_agent_steps[f"steady/{seed}"] + 1 > 1
-        assert (first.cause, first.placement["reason"]) == ("vanished", "forgotten by Slurm"), first.evidence
+        assert (first.cause, first.placement["reason"]) == ("vanished", "job unknown to Slurm"), first.evidence
 
 
 def test_a_supervisor_that_dies_before_it_hears_of_its_job_adopts_it_by_name(

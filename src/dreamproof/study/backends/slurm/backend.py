@@ -1,4 +1,4 @@
-"""Attempts as elements of Slurm arrays. What it must remember lies in attempts/, submissions/ and cluster.json."""
+"""Attempts as elements of Slurm arrays. Its state is in attempts/, submissions/ and cluster.json."""
 
 import os
 import re
@@ -90,14 +90,14 @@ class SlurmBackend:
         self._site: Site | None = None
 
     def start(self, folder: AttemptFolder) -> None:
-        """Puts the attempt on the list; all that stands there goes to sbatch together at the next wait."""
+        """Queues the attempt; all queued attempts go to sbatch together at the next wait."""
         if not folder.lease.exists():
             write_json(folder.lease, {"holder": folder.root.name}, durable=False)
         self._known[folder.root] = _SlurmAttempt(folder.root.name)
         self._queue.append(folder)
 
     def look(self, folder: AttemptFolder) -> Sighting:
-        """How the attempt stands, by its shim's record and the newest answer of the controller."""
+        """The status of the attempt, from its shim's record and the newest answer of the controller."""
         known = self._remember(folder)
         if folder in self._queue:
             return Sighting(Presence.WAITING)
@@ -134,14 +134,14 @@ class SlurmBackend:
         return None
 
     def wait(self, seconds: float) -> None:
-        """Hands in what was started, sends what is to be sent, and sleeps; a shared disk wakes nobody."""
+        """Submits queued attempts, sends signals, and sleeps; a shared disk has no wake-up events."""
         self._submit_queued()
         self._send()
         self._ask_accounting()
         time.sleep(max(MIN_WAIT_SECONDS, seconds))
 
     def close(self) -> None:
-        """Hands in what was started and forgets; attempts run on."""
+        """Submits queued attempts and forgets them; attempts keep running."""
         self._submit_queued()
         self._send()
         self._known.clear()
@@ -238,7 +238,7 @@ class SlurmBackend:
             return
 
     def _remember(self, folder: AttemptFolder) -> _SlurmAttempt:
-        """What is known of an attempt: from this process, from its folder, or from the submission it stands in."""
+        """What is known of an attempt: from this process, from its folder, or from its submission."""
         known = self._known.get(folder.root)
         if known is None:
             known = self._known[folder.root] = _SlurmAttempt(folder.root.name, since_poll=self.table.polls)
@@ -264,7 +264,7 @@ class SlurmBackend:
         return self.table.polls - known.since_poll
 
     def _look_before_job(self, folder: AttemptFolder, known: _SlurmAttempt) -> Sighting:
-        """Not in any answer as yet: waits for some, then closes the attempt for good, unless it began meanwhile."""
+        """Not in any answer yet: waits for some, then closes the attempt for good, unless it began meanwhile."""
         if known.submission and self._polls_without(known) < ABSENT_POLLS:
             self.table.poll_soon(MIN_WAIT_SECONDS)
             return Sighting(Presence.WAITING)
@@ -272,7 +272,7 @@ class SlurmBackend:
 
     def _give_up(self, folder: AttemptFolder, known: _SlurmAttempt, evidence: SlurmEvidence | None) -> Sighting:
         """Closes an attempt that has not begun, so that no job can begin it later."""
-        if not claim(folder, {"void": "given up before a job began it"}):
+        if not claim(folder, {"void": "abandoned before a job started it"}):
             shim = read_json(folder.shim)
             if not (isinstance(shim, dict) and "void" in shim):
                 known.since_poll = self.table.polls
@@ -297,14 +297,14 @@ class SlurmBackend:
         if job is not None and job.over:
             return self._look_at(folder, known, job)
         if not began and self.table.knows(known.array_job):
-            reason = "taken out of the queue before it began"
+            reason = "removed from the queue before it started"
             return self._give_up(folder, known, SlurmEvidence("CANCELLED", reason=reason))
         if not began:
-            return self._give_up(folder, known, SlurmEvidence("UNKNOWN", reason="Slurm no longer knows the job"))
-        if not self._is_fenced(folder, known, "Slurm no longer knows the job"):
+            return self._give_up(folder, known, SlurmEvidence("UNKNOWN", reason="job unknown to Slurm"))
+        if not self._is_fenced(folder, known, "job unknown to Slurm"):
             return Sighting(Presence.RUNNING)
         return self._over(
-            folder, known, SlurmJob(known.array_job, str(known.element), "UNKNOWN", reason="forgotten by Slurm")
+            folder, known, SlurmJob(known.array_job, str(known.element), "UNKNOWN", reason="job unknown to Slurm")
         )
 
     def _look_at(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob) -> Sighting:
@@ -328,7 +328,7 @@ class SlurmBackend:
         return Sighting(Presence.WAITING, placement=placement(job, known.job))
 
     def _never_starts(self, folder: AttemptFolder, job: SlurmJob) -> str | None:
-        """The remedy where a job waits for something that never comes."""
+        """The remedy if a job waits for something that never comes."""
         if find_stuck(job.reason) is None:
             return None
         if self._site is None:
@@ -360,7 +360,7 @@ class SlurmBackend:
         )
 
     def _look_at_ended(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob) -> Sighting:
-        """Slurm says that it is over: a shared disk gets a moment to show the shim's record, a lost node is fenced."""
+        """The job is over: waits for the shim's record on the shared disk; a lost node is fenced."""
         if job.state in LOST_STATES and not self._is_fenced(folder, known, f"Slurm: {job.state}"):
             return Sighting(Presence.RUNNING, placement=placement(job, known.job))
         if not folder.shim.exists() and not claim(folder, {"void": f"Slurm: {job.state}"}):
@@ -374,7 +374,7 @@ class SlurmBackend:
         return self._over(folder, known, job)
 
     def _awaits_accounts(self, known: _SlurmAttempt) -> bool:
-        """Whether the accounting, which hears of an end later than the controller, may still say more about it."""
+        """Whether the accounting, which lags behind the controller, may still report more about an end."""
         if known.over_since is None:
             known.over_since = self._monotonic()
         accounted = self._accounts.get(known.job)
@@ -398,18 +398,18 @@ class SlurmBackend:
         except SlurmBusy:
             return
         except SlurmError:
-            self.commands.has_accounting = False  # whoever may not ask it gets no better answer later
+            self.commands.has_accounting = False  # without permission now, there is none later
 
     def _is_settled_late(self, known: _SlurmAttempt) -> bool:
         return known.over_since is not None and self._monotonic() - known.over_since >= SETTLING_SECONDS
 
     def _look_at_requeued(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob) -> Sighting:
-        """The job went back into the queue: this attempt is over and the same job goes on as another one."""
-        fence(folder, "its job was put back into the queue")
+        """The job was requeued: this attempt is over and the job continues as another one."""
+        fence(folder, "its job was requeued")
         if known.over_since is None:
             known.over_since = self._monotonic()
         if not folder.shim.exists():
-            claim(folder, {"void": "its job was put back into the queue"})
+            claim(folder, {"void": "its job was requeued"})
         if not folder.exit.exists() and not _is_void(folder) and not self._is_settled_late(known):
             return Sighting(Presence.RUNNING, placement=placement(job, known.job))
         successor = open_attempt(folder.root.parent, known.first, known.restarts + 1)
@@ -428,7 +428,7 @@ class SlurmBackend:
         )
 
     def _is_fenced(self, folder: AttemptFolder, known: _SlurmAttempt, reason: str) -> bool:
-        """Takes the lease away, then waits until its keeper has ended it or can no longer believe in it."""
+        """Revokes the lease, then waits until its shim has ended it or the lease has expired."""
         fence(folder, reason)
         if known.fenced_at is None:
             known.fenced_at = self._monotonic()
@@ -453,7 +453,7 @@ class SlurmBackend:
         )
 
     def _slurm_output(self, attempt: str, known: _SlurmAttempt) -> str:
-        """What Slurm wrote about this turn of an element, in addition to the trainer's own output."""
+        """What Slurm wrote about this run of an element, in addition to the trainer's own output."""
         submission = known.submission or self._find_submission(known.first)[0]
         if not submission:
             return ""
@@ -482,7 +482,7 @@ def _facts(evidence: SlurmEvidence | None, output: str) -> dict[str, object]:
 
 
 def job_name(place: StudyFolder, study_name: str) -> str:
-    """The name that all jobs of a study bear and no other job has; made once."""
+    """The unique name of all jobs of a study; made once."""
     cluster = read_json(place.cluster)
     if not isinstance(cluster, dict):
         place.root.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Drives Slurm's own commands, and no more than one a second: sbatch, squeue, scontrol, sacct, sstat, scancel, sinfo.
+"""Runs Slurm's own commands, at most one per second: sbatch, squeue, scontrol, sacct, sstat, scancel, sinfo.
 
 Leaves it to the backend what to do about the answers.
 """
@@ -170,7 +170,7 @@ class SlurmCommands:
         self._call(["scontrol", "requeue", *_job_arguments([job])])
 
     def accounted(self, jobs: list[str]) -> dict[str, SlurmJob]:
-        """What the accounting remembers of elements, steps included, in one call; nothing where there is none."""
+        """What the accounting remembers of elements, steps included, in one call; nothing if there is none."""
         arguments = ["sacct", "--noheader", "--parsable2", f"--format={ACCOUNTED}", f"--jobs={','.join(jobs)}"]
         done = self._run(arguments)
         if done.returncode != 0:
@@ -189,13 +189,13 @@ class SlurmCommands:
         return max(sizes, default=None)
 
     def cancel(self, name: str, jobs: list[str]) -> None:
-        """Cancels these jobs where they bear this name; those that are over already are ignored."""
+        """Cancels these jobs if they have this name; those that are over already are ignored."""
         done = self._run(["scancel", "--quiet", f"--name={name}", *_job_arguments(jobs)])
         if done.returncode != 0 and BUSY.search(done.stderr):
             raise _failure("scancel", _one_line(done.stderr))
 
     def signal(self, name: str, jobs: list[str], number: str = "TERM") -> None:
-        """Sends a signal to the batch process of these jobs where they bear this name."""
+        """Sends a signal to the batch process of these jobs if they have this name."""
         done = self._run(
             ["scancel", "--quiet", "--batch", f"--signal={number}", f"--name={name}", *_job_arguments(jobs)]
         )
@@ -216,7 +216,7 @@ class SlurmCommands:
             return []
 
     def group_limits(self, account: str | None, qos: str | None) -> dict[str, float]:
-        """What jobs of this account and QOS may use together; nothing where neither is named or there is no answer."""
+        """What jobs of this account and QOS may use together; nothing if neither is named or there is no answer."""
         filters = [["flags=assoc", f"accounts={account}", f"users={getpass.getuser()}"]] if account else []
         filters += [["flags=qos", f"qos={qos}"]] if qos else []
         try:
@@ -393,7 +393,7 @@ def _job_from_json(row: dict[str, Any]) -> SlurmJob:
 
 
 def _number(value: Any) -> int | None:
-    """A number, or the number in newer versions' {"set": …, "number": …}; None where it is not set."""
+    """A number, or the number in newer versions' {"set": …, "number": …}; None if it is not set."""
     if isinstance(value, dict):
         return int(value["number"]) if value.get("set") else None
     return int(value) if isinstance(value, int | float) else None

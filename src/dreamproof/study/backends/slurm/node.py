@@ -34,7 +34,7 @@ def marker(attempt: str) -> str:
 
 
 def open_attempt(attempts: Path, first: str, restarts: int) -> AttemptFolder:
-    """The folder of an attempt; that of a restart is made by whoever needs it first, job or supervisor."""
+    """The folder of an attempt; that of a restart is made by the job or the supervisor, whichever comes first."""
     folder = AttemptFolder(attempts / restarted_name(first, restarts))
     if restarts and not folder.order.exists():
         order = json.loads(AttemptFolder(attempts / first).order.read_bytes())
@@ -94,7 +94,7 @@ def work(attempts: Path, first: str, requeue: bool = True) -> int:
         wait_until_fenced(before, float(order.get("lease_seconds") or 0.0))
     own_shim = shim.run_attempt(folder)
     if own_shim is None:
-        print(f"{folder.root.name} was taken or given up before; nothing to do here", flush=True)
+        print(f"{folder.root.name} was already started or abandoned; nothing to do", flush=True)
         return ALREADY_TAKEN
     if own_shim.limit_is_near and requeue:
         requeue_job(f"{job['array_job']}_{job['element']}")
@@ -102,7 +102,7 @@ def work(attempts: Path, first: str, requeue: bool = True) -> int:
 
 
 def requeue_job(job: str) -> None:
-    """Asks for another turn of the same job; where that is not allowed, the supervisor submits a new one."""
+    """Requeues the job; if that is not allowed, the supervisor submits a new one."""
     try:
         SlurmCommands().requeue(job)
     except SlurmError as error:

@@ -31,7 +31,7 @@ class JobTable:
         self._arrays: dict[str, str] = {}
 
     def refresh(self) -> bool:
-        """Asks where it is time to; True where a new answer came."""
+        """Polls if it is due; True if there is a new answer."""
         if self._monotonic() < self._poll_at or self._commands.is_backing_off():
             return False
         try:
@@ -95,7 +95,7 @@ def write_snapshot(path: Path, placements: dict[str, JobPlacement]) -> None:
 
 
 def read_snapshot(path: Path) -> dict[str, JobPlacement]:
-    """How the jobs stood when they were last asked about, by attempt."""
+    """The status of the jobs at the last poll, by attempt."""
     snapshot: Any = read_json(path)
     rows = snapshot.get("jobs") if isinstance(snapshot, dict) else None
     found: dict[str, JobPlacement] = {}

@@ -19,7 +19,7 @@ class Submission:
     name: str
     job_name: str
     folder: Path
-    """Where the script lies and Slurm's output about each element go."""
+    """Where the script and Slurm's output per element are."""
     attempts_folder: Path
     attempts: list[str]
     memory_bytes: int
