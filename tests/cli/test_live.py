@@ -58,9 +58,9 @@ def test_a_terminal_that_went_away_silences_the_view(monkeypatch: pytest.MonkeyP
 def test_lines_carry_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     with View(plain=True) as view:
         view.event({"event": "cell_reopened", "cell": "low/0"})
-    time, words = capsys.readouterr().out.strip().split(" ", 1)
+    time, argv = capsys.readouterr().out.strip().split(" ", 1)
     assert len(time) == 8
-    assert words == "low/0 reopened"
+    assert argv == "low/0 reopened"
 
 
 def test_the_picture_shows_every_running_cell_and_text_with_brackets_as_it_is(tmp_path: Path) -> None:

@@ -201,9 +201,9 @@ def test_an_attempt_whose_keeper_and_command_are_gone_is_lost(backend: Backend, 
     attempt = order(tmp_path, python(READY))
     backend.start(attempt)
     look_until_child_runs(backend, attempt)
-    told = read_json(attempt.shim)
+    given = read_json(attempt.shim)
     for who in ("shim", "child"):
-        os.kill(told[who]["process_id"], signal.SIGKILL)
+        os.kill(given[who]["process_id"], signal.SIGKILL)
     assert look_until_over(backend, attempt).presence is Presence.LOST
 
 

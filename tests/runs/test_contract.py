@@ -140,4 +140,4 @@ def test_a_record_that_names_files_outside_is_no_proof(writer: RunWriter, name: 
     record = writer.run.checkpoint(100).record
     value = json.loads(record.read_text())
     write_json(record, {**value, "files": {name: "0" * 64}})
-    assert "outside of its folder" in str(prove_training(writer.run, 100))
+    assert "is not the name of a file inside the folder" in str(prove_training(writer.run, 100))

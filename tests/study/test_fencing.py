@@ -291,9 +291,10 @@ def test_a_supervisor_that_leaves_attempts_running_keeps_its_machine_on_the_leas
 
 
 def can_make_namespaces() -> bool:
-    words = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "true"]
+    arguments = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "true"]
     return (
-        shutil.which("unshare") is not None and subprocess.run(words, capture_output=True, check=False).returncode == 0
+        shutil.which("unshare") is not None
+        and subprocess.run(arguments, capture_output=True, check=False).returncode == 0
     )
 
 
@@ -301,16 +302,18 @@ namespaces = pytest.mark.skipif(not can_make_namespaces(), reason="this user may
 CLI = [sys.executable, "-m", "dreamproof.cli.main"]
 
 
-def in_container(name: str, *words: str) -> list[str]:
+def in_container(name: str, *arguments: str) -> list[str]:
     """A command in a pid namespace and under a host name of its own, as in a container on the same volume."""
-    command = f"hostname {name} && " + " ".join(map(str, words))
+    command = f"hostname {name} && " + " ".join(map(str, arguments))
     return ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "bash", "-c", command]
 
 
-def on_host(name: str, boot: Path, *words: str) -> list[str]:
+def on_host(name: str, boot: Path, *arguments: str) -> list[str]:
     """A command that sees another boot id and another host name, as on a second machine with the same disk."""
     boot.write_text(f"{name}-boot\n")
-    script = f"hostname {name} && mount --bind {boot} /proc/sys/kernel/random/boot_id && " + " ".join(map(str, words))
+    script = f"hostname {name} && mount --bind {boot} /proc/sys/kernel/random/boot_id && " + " ".join(
+        map(str, arguments)
+    )
     return ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "bash", "-c", script]
 
 

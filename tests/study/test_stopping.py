@@ -29,8 +29,8 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def cli(*words: str | Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
+def cli(*arguments: str | Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -56,9 +56,9 @@ def test_a_stop_during_the_preflight_ends_the_probe_and_starts_nothing(tmp_path:
     until(lambda: probe_process(tmp_path) is not None)
     probe = probe_process(tmp_path)
     stop = cli("stop", file)
-    said, errors = stop.communicate(timeout=PATIENCE_SECONDS)
+    shown, errors = stop.communicate(timeout=PATIENCE_SECONDS)
     assert stop.returncode == 0, errors
-    assert "stopped" in said
+    assert "stopped" in shown
     _, errors = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 130
     assert "during the preflight; nothing was started" in errors

@@ -33,14 +33,14 @@ def forty_lines() -> str:
 def tell(root: Path, agent_steps: int, seed: int = 0, **settings: Any) -> RunFolder:
     """Writes settings.json as a supervisor does."""
     study = read_study(ROOT / "studies" / "example.yaml")
-    told = run_settings(study, Cell("reward_only", seed)).model_dump(mode="json")
+    given = run_settings(study, Cell("reward_only", seed)).model_dump(mode="json")
     root.mkdir(parents=True)
-    (root / "settings.json").write_text(json.dumps({**told, "agent_steps": agent_steps, "settings": settings}))
+    (root / "settings.json").write_text(json.dumps({**given, "agent_steps": agent_steps, "settings": settings}))
     return RunFolder(root)
 
 
-def start(script: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(script), *words]
+def start(script: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(script), *arguments]
     return subprocess.run(
         command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False
     )
@@ -141,9 +141,9 @@ def test_a_probe_leaves_the_run_folder_as_it_was_but_for_its_record(tmp_path: Pa
     done = start(EXAMPLE, str(run.root), DREAMPROOF_PROBE="1")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in run.root.iterdir()) == ["probe.json", "settings.json"]
-    told = json.loads(run.probe.read_text())
-    assert list(told["phases"]) == ["build", "train", "save", "restore", "evaluate"]
-    assert told["agent_steps_per_second"] > 0 and told["host_bytes"] > 1 << 20
+    given = json.loads(run.probe.read_text())
+    assert list(given["phases"]) == ["build", "train", "save", "restore", "evaluate"]
+    assert given["agent_steps_per_second"] > 0 and given["host_bytes"] > 1 << 20
 
 
 def test_the_study_of_the_example_is_valid_and_its_commands_are_there() -> None:

@@ -105,7 +105,7 @@ def test_device_memory_halves_the_pack_then_cuts_batches_at_the_same_effective_b
     [cut] = story.death("device_oom", transient=False, cells=["low/0"])
     assert isinstance(cut, Remedy)
     assert (cut.action, cut.micro_batches) == ("halve_micro_batch", 2)
-    assert "the effective batch and the meaning of the arm stay the same" in cut.reason
+    assert "the effective batch size is unchanged" in cut.reason
     assert {cell.micro_batches for cell in story.state.cells.values() if cell.cell.arm == "low"} == {2}
 
 

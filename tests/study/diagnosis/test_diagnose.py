@@ -80,7 +80,7 @@ TABLE: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
     ("stalled-silent", {"signal": 9, "asked_to_stop": "stalled: no progress for 300 s"}, {}, "no progress for 300 s"),
     ("stopped_by_user-saved", {"exit_code": 0, "asked_to_stop": "user"}, {}, "asked to stop: user"),
     ("stopped_by_user-saved", {"exit_code": 1, "asked_to_stop": "budget"}, {}, "asked to stop: budget"),
-    ("vanished-silent", None, {}, "nobody recorded how it ended"),
+    ("vanished-silent", None, {}, "its exit was not recorded"),
     (
         "locked-never-began",
         {
@@ -217,8 +217,8 @@ def test_one_signal_has_three_causes_and_only_evidence_tells_them_apart() -> Non
     counted = diagnose(AttemptEvidence(exit=sent.model_copy(update={"oom_kills": 1})))
     assert counted.cause is Cause.HOST_OOM
     line = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=python3,pid=25706,uid=0"
-    told = diagnose(AttemptEvidence(exit=sent.model_copy(update={"kernel_lines": [line], "oom_kills": None})))
-    assert (told.cause, line in told.quotes) == (Cause.HOST_OOM, True)
+    diagnosis = diagnose(AttemptEvidence(exit=sent.model_copy(update={"kernel_lines": [line], "oom_kills": None})))
+    assert (diagnosis.cause, line in diagnosis.quotes) == (Cause.HOST_OOM, True)
     unreadable = diagnose(AttemptEvidence(exit=sent.model_copy(update={"oom_kills": None})))
     assert unreadable.cause is Cause.KILLED
     assert "sender unknown (oom_kill counter not readable, no kernel line)" in unreadable.quotes

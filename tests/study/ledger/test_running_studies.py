@@ -34,14 +34,14 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
 
 def seen_from(tmp_path: Path, study: Path) -> list[str]:
     """What is seen of one study from another; other programs on this machine may run studies too."""
-    return [words for words in other_studies(tmp_path / "mine") if words.startswith(f"{study} ")]
+    return [arguments for arguments in other_studies(tmp_path / "mine") if arguments.startswith(f"{study} ")]
 
 
 def test_a_supervisor_is_seen_by_other_studies_until_it_ends(tmp_path: Path) -> None:
     other = tmp_path / "other"
     with registered(other, lambda: False):
         assert seen_from(tmp_path, other) == [f"{other} (supervisor, process {os.getpid()})"]
-        assert not [words for words in other_studies(other) if str(tmp_path) in words]
+        assert not [arguments for arguments in other_studies(other) if str(tmp_path) in arguments]
     assert seen_from(tmp_path, other) == []
 
 

@@ -226,7 +226,7 @@ def test_before_anything_ran_the_preflight_tells_the_speed_or_nobody_does() -> N
     assert probed.busy_seconds == pytest.approx(2 * 100 + 2 * 50)
 
 
-def test_what_the_money_bought_is_said_in_words() -> None:
+def test_the_money_is_shown_as_text() -> None:
     story = Story(study(money={"price_per_gpu_hour": 3.6, "budget": 200}))
     story.supervise(0)
     story.start("a1", 0)
@@ -242,7 +242,7 @@ def test_what_the_money_bought_is_said_in_words() -> None:
         "    killed                  30 min 0 s       ¥1.80   18.0%",
         "  idle                     16 min 40 s       ¥1.00   10.0%",
         "¥10.00 bought: 1 of 4 cells trained, 0 of 4 evaluations done",
-        "a trained cell cost ¥10.00, waste and idle time included",
+        "money per trained cell: ¥10.00, including waste and idle time",
         "3 cells and 4 evaluations left: about 6 h 0 min, ¥21.60",
         "budget ¥200.00, ¥190.00 left",
     ]

@@ -38,7 +38,7 @@ def test_a_world_model_that_is_not_there_is_missed_for_its_arm_alone(study: Stud
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "three.npz").touch()
     arms = study.arms | {"taken": {"data": {"world_model": "results/before/runs/all-seed0"}}}
-    with pytest.raises(BadInput, match="arm taken: learns from results/before/runs/all-seed0"):
+    with pytest.raises(BadInput, match="arm taken: needs results/before/runs/all-seed0"):
         check_material(study.model_copy(update={"arms": arms}), tmp_path)
 
 

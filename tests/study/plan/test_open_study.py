@@ -45,7 +45,7 @@ def test_a_folder_that_lost_its_file_may_be_read_but_runs_nothing(tmp_path: Path
     opened.file.unlink()
     alone = open_study(opened.folder.root)
     assert len(alone.state.cells) == 4
-    with pytest.raises(BadInput, match="its study file is no longer at"):
+    with pytest.raises(BadInput, match="its study file is missing at"):
         check_place(alone)
 
 

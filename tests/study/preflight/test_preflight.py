@@ -51,10 +51,10 @@ def script(folder: Path, text: str) -> Path:
 
 def test_the_example_passes_and_what_it_showed_is_kept(tmp_path: Path) -> None:
     opened = study(tmp_path)
-    said: list[str] = []
-    result = local.check_arms(opened, show=said.append)
+    shown: list[str] = []
+    result = local.check_arms(opened, show=shown.append)
     assert result.passed and [check.arm for check in result.arms] == ["a", "b"]
-    assert all(line.endswith("(build, train, save, restore, evaluate)") for line in said)
+    assert all(line.endswith("(build, train, save, restore, evaluate)") for line in shown)
     kept = json.loads(opened.folder.preflight.read_text())
     assert kept["passed"] and kept["needs"]["host_bytes"] > 1 << 20
     assert kept["machine"]["versions"]["numpy"]

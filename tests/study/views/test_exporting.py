@@ -71,8 +71,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_path: Path) -> None:
     names = export_study(opened, tmp_path / "out", 200.0)
     assert names == [
-        "attempts.csv", "cells.csv", "money.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
-        "manifests/preflight.json",
+        "attempts.csv", "cells.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
+        "manifests/preflight.json", "money.csv",
     ]  # fmt: skip
     cells = rows_of(tmp_path / "out" / "cells.csv")
     assert [(row["arm"], row["seed"], row["status"]) for row in cells] == [
@@ -106,7 +106,7 @@ def test_checkpoints_come_only_when_asked_for(opened: OpenStudy, tmp_path: Path)
 
 def test_an_export_replaces_nothing(opened: OpenStudy, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="already exists"):
         export_study(opened, tmp_path / "out", 200.0)
 
 
@@ -132,7 +132,7 @@ def test_a_ledger_cannot_name_a_checkpoint_elsewhere(opened: OpenStudy, tmp_path
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "key").write_text("precious")
     _prove_at(opened, place.replace("/{tmp}", str(tmp_path)))
-    with pytest.raises(BadInput, match=r"a/0 is said to be .* not inside its run folder"):
+    with pytest.raises(BadInput, match=r"a/0 is recorded as .* not inside its run folder"):
         export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
 
 

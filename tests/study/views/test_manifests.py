@@ -36,8 +36,8 @@ EVENTS = (
 
 def test_every_declared_cell_has_a_row_with_one_word(tmp_path: Path) -> None:
     opened = opened_with(tmp_path, *EVENTS)
-    words = {f"{row['arm']}/{row['seed']}": row["status"] for row in train_rows(opened.state, opened.study)}
-    assert words == {
+    arguments = {f"{row['arm']}/{row['seed']}": row["status"] for row in train_rows(opened.state, opened.study)}
+    assert arguments == {
         "low/0": "proven",
         "low/1": "running",
         "low/2": "stopped",
@@ -113,7 +113,7 @@ def test_the_overview_names_what_runs_how_fast_and_what_it_costs(tmp_path: Path)
     assert found.missing_train == {"low": [1, 2], "high": [0, 1, 2]}
     assert found.stopped == {"low/2": "failed 2 times with the same cause: bug"}
     assert found.unproven == {"high/0": "no checkpoint file"}
-    assert "attempts have no supervisor; run adopts those that live" in found.notices
+    assert "attempts run without a supervisor; `run` adopts them" in found.notices
 
 
 def test_what_nobody_watches_and_is_gone_counts_as_dead_and_not_as_running(

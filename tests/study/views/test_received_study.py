@@ -50,9 +50,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tiny.yaml"
 
 
-def dreamproof(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+def dreamproof(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if key != "LAB_API_KEY"}
-    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, arguments)]
     return subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -64,9 +64,9 @@ def test_a_secret_reaches_the_trainer_and_is_written_nowhere(file: Path) -> None
     places = [path for root in (folder, file.parent / "out") for path in root.rglob("*") if path.is_file()]
     assert folder / "attempts" / "a000001" / "order.json" in places
     assert [path for path in places if SECRET.encode() in path.read_bytes()] == []
-    told = dreamproof("why", file, "a/0")
-    assert "last line: last words" in told.stdout
-    assert "\x1b" not in told.stdout and "\x07" not in told.stdout
+    given = dreamproof("why", file, "a/0")
+    assert "last line: last words" in given.stdout
+    assert "\x1b" not in given.stdout and "\x07" not in given.stdout
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])

@@ -56,7 +56,7 @@ def test_a_changed_weight_file_is_named(proven: OpenStudy) -> None:
 def test_a_checkpoint_with_other_parameters_is_named(proven: OpenStudy) -> None:
     record = proven.run(CELL).checkpoint(20).record
     record.write_text(record.read_text().replace("d" * 64, "e" * 64))
-    assert "is not the one that was proven" in verify(proven).faults[0]
+    assert "is not the proven one" in verify(proven).faults[0]
 
 
 def test_a_checkpoint_that_is_gone_is_named(proven: OpenStudy) -> None:
@@ -78,7 +78,7 @@ def test_lines_taken_off_the_end_of_the_ledger_are_betrayed_by_the_attempts_on_d
     event = {"event": "attempt_started", "attempt": "a000001", "work": "train", "cells": ["low/1"], "conditions": []}
     event |= {"command": ["x"], "from_agent_steps": {"low/1": 0}}
     folder.order.write_text(json.dumps({"event": event}))
-    assert "attempt a000001 lies on disk but not in the ledger" in verify(proven).faults[0]
+    assert "attempt a000001 is on disk but not in the ledger" in verify(proven).faults[0]
 
 
 def test_a_ledger_that_was_edited_is_refused_before_anything_is_written(proven: OpenStudy) -> None:

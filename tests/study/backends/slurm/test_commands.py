@@ -286,6 +286,6 @@ def test_a_study_on_a_cluster_pays_for_its_gres_and_queues_everything() -> None:
 def test_memory_that_grows_all_the_time_is_a_leak_and_a_plateau_is_none() -> None:
     leak = judge_trend([(second, 1e9 + 2e7 * second) for second in range(0, 600, 10)])
     level = judge_trend([(second, 4e9 if second > 50 else 1e9) for second in range(0, 600, 10)])
-    assert leak is not None and leak.kind == "grows" and "a leak" in leak.words
+    assert leak is not None and leak.kind == "grows" and "a leak" in leak.text
     assert level is not None and level.kind == "level"
     assert judge_trend([(0.0, 1e9), (10.0, 2e9)]) is None

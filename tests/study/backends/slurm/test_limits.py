@@ -51,7 +51,7 @@ ASKED = Request("00:10:00", cpus=4, memory_mb=2048)
 
 
 @pytest.mark.parametrize(
-    ("words", "seconds"),
+    ("text", "seconds"),
     [
         ("30", 1800),
         ("30:15", 1815),
@@ -65,8 +65,8 @@ ASKED = Request("00:10:00", cpus=4, memory_mb=2048)
         ("", UNLIMITED),
     ],
 )
-def test_time_limits_are_read_as_sbatch_takes_them(words: str, seconds: float) -> None:
-    assert limit_seconds(words) == seconds
+def test_time_limits_are_read_as_sbatch_takes_them(text: str, seconds: float) -> None:
+    assert limit_seconds(text) == seconds
 
 
 def test_partitions_are_read_from_scontrol() -> None:
@@ -354,9 +354,9 @@ def declare(place: Path, **slurm: Any) -> Path:
     return file
 
 
-def dreamproof(slurm: OneNodeSlurm, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+def dreamproof(slurm: OneNodeSlurm, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     """A verb as a person calls it, beside the real Slurm."""
-    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, arguments)]
     variables = {**os.environ, **slurm.environment}
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
 
@@ -402,9 +402,11 @@ def limited() -> Iterator[OneNodeSlurm]:
     found = OneNodeSlurm("plain", accounting=True, enforce_limits=True)
     try:
         found.start()
-        for words in ("lab GrpTRES=cpu=2", "wall MaxWall=00:02:00"):
-            found.command("sacctmgr", "--quiet", "--immediate", "add", "account", *words.split())
-            found.command("sacctmgr", "--quiet", "--immediate", "add", "user", "root", f"account={words.split()[0]}")
+        for arguments in ("lab GrpTRES=cpu=2", "wall MaxWall=00:02:00"):
+            found.command("sacctmgr", "--quiet", "--immediate", "add", "account", *arguments.split())
+            found.command(
+                "sacctmgr", "--quiet", "--immediate", "add", "user", "root", f"account={arguments.split()[0]}"
+            )
         yield found
     finally:
         found.stop()
