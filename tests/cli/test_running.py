@@ -106,7 +106,7 @@ def test_a_killed_supervisor_is_followed_by_one_that_adopts_its_attempts(
     wait_for(lambda: len(list(folder_of(file).runs.glob("*/heartbeat.json"))) == 2)
     supervisor.kill()
     supervisor.wait()
-    assert "attempts have no supervisor" in dreamproof("status", file).output
+    assert "attempts run without a supervisor" in dreamproof("status", file).output
     assert dreamproof("run", file, *QUICK).code == 0
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["completed", "completed"]
     for cell in ("low-seed0", "low-seed1"):
@@ -169,7 +169,7 @@ def test_stop_also_ends_attempts_whose_supervisor_is_gone(
     supervisor.kill()
     supervisor.wait()
     shown = dreamproof("stop", file)
-    assert "stopped what an earlier supervisor had left running" in shown.output
+    assert "stopped the attempts that an earlier supervisor left running" in shown.output
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
     assert dreamproof("stop", file).output == "nothing is running\n"
 

@@ -58,7 +58,7 @@ def test_a_shutdown_runs_once_and_again_when_asked(
     file = ending_study(tmp_path, ["sh", "-c", f"echo off >> {tmp_path}/switched"])
     assert dreamproof("run", file, *QUICK).code == 0
     shown = dreamproof("run", file, *QUICK)
-    assert shown.code == 0 and "no shutdown: there was one since the newest work" in shown.output
+    assert shown.code == 0 and "no shutdown: it was done after the last attempt" in shown.output
     assert (tmp_path / "switched").read_text() == "off\n"
     assert dreamproof("run", file, *QUICK, "--shutdown-again").code == 0
     assert (tmp_path / "switched").read_text() == "off\noff\n"

@@ -268,7 +268,7 @@ def test_a_changed_declaration_is_an_event_and_a_changed_meaning_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
         ({"seeds": [0, 0]}, "seed 0 is listed twice"),
         ({"arms": {"a": {"x": 1}, "b": {"x": 1}}}, "arm 'b' equals arm 'a'"),
@@ -276,21 +276,21 @@ def test_a_changed_declaration_is_an_event_and_a_changed_meaning_is_refused(
         ({"agent_steps": "many"}, "agent_steps"),
         (
             {"trainer": {"command": ["no-such-program", "{run_dir}"]}, "conditions": []},
-            "'no-such-program' cannot be found",
+            "'no-such-program' not found",
         ),
         ({"trainer": {"command": ["true", "{sede}"]}, "conditions": []}, "did you mean {seed}?"),
         ({"trainer": {"command": ["true", "{settings.levle}"]}, "conditions": []}, "did you mean settings.level?"),
         ({"trainer": {"command": ["true"], "working_folder": "nowhere"}, "conditions": []}, "does not exist"),
     ],
 )
-def test_bad_studies_are_refused_in_words(
-    dreamproof: Callable[..., Any], tmp_path: Path, change: dict[str, Any], arguments: str
+def test_bad_studies_are_refused_with_a_message(
+    dreamproof: Callable[..., Any], tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(yaml.safe_dump(small_study(**change)))
     shown = dreamproof("run", file, *QUICK)
     assert shown.code == ExitCode.BAD_INPUT
-    assert arguments in shown.errors
+    assert message in shown.errors
     assert "\n  hint: " in shown.errors
     assert not (tmp_path / "results" / "small" / "attempts").exists() or not any(
         (tmp_path / "results" / "small" / "attempts").iterdir()
@@ -306,7 +306,7 @@ def test_broken_yaml_names_its_line(dreamproof: Callable[..., Any], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("status", "nowhere.yaml"),
         ("why", "STUDY", "low/9"),

@@ -189,13 +189,13 @@ def test_a_command_that_hangs_is_given_up_and_the_next_is_tried(tmp_path: Path) 
     opened = study_that_ends(tmp_path, grace_seconds=0, commands=[["sleep", "600"], ["true"]], timeout_seconds=3)
     way, events, arguments = shutdown(opened, Clock())
     assert way.carry_out("everything is proven", idle=False)
-    assert "shutdown command failed: sleep 600: no end within 3 s" in arguments
+    assert "shutdown command failed: sleep 600: did not finish within 3 s" in arguments
     assert events[-1].row()["command"] == ["true"]
 
 
 def test_what_a_command_leaves_behind_when_it_hangs_is_killed_with_it(tmp_path: Path) -> None:
     late = f"sleep 3; echo x > {tmp_path}/late"
-    assert run_command(["sh", "-c", f"({late}) & sleep 600"], 0.3) == "no end within 0.3 s"
+    assert run_command(["sh", "-c", f"({late}) & sleep 600"], 0.3) == "did not finish within 0.3 s"
     time.sleep(4)
     assert not (tmp_path / "late").exists()
 
@@ -214,7 +214,7 @@ def test_a_machine_that_shows_no_sign_of_stopping_is_said_to_be_on(tmp_path: Pat
     way, events, arguments = shutdown(study_that_ends(tmp_path, grace_seconds=0, confirm_seconds=30), Clock())
     assert way.carry_out("everything is proven", idle=False)
     assert events[-1].row()["evidence"] == []
-    assert "returned 0, but nothing shows after 30 s that this machine stops" in arguments[-1]
+    assert "returned 0, but after 30 s there is no sign that this machine stops" in arguments[-1]
 
 
 def test_it_is_refused_while_another_study_runs_here(tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ def test_old_study_files_with_one_command_still_read(tmp_path: Path) -> None:
     at_end = AtEnd.model_validate({"action": "shutdown", "command": ["poweroff", "-f"]})
     assert at_end.commands == [["poweroff", "-f"]]
     assert AtEnd().commands[0] == ["shutdown", "-h", "now"]
-    with pytest.raises(ValueError, match="both stand here"):
+    with pytest.raises(ValueError, match="are both given"):
         AtEnd.model_validate({"command": ["a"], "commands": [["b"]]})
     with pytest.raises(ValueError, match="at least 1 item"):
         AtEnd.model_validate({"commands": [[]]})
@@ -278,7 +278,7 @@ def test_a_shutdown_counts_until_new_work_begins() -> None:
 def test_a_machine_that_was_started_again_did_stop() -> None:
     again = SupervisorStarted("c", 1, 1, "h", "0")
     off = replayed(STARTED, ShutdownStarted(["x"]), again, boots=("b", "b", "c"))
-    assert off.shutdown_done and off.shutdown == "done: the machine was started again since"
+    assert off.shutdown_done and off.shutdown == "done: the machine was restarted since"
     assert not replayed(STARTED, ShutdownStarted(["x"]), STARTED).shutdown_done
 
 
@@ -298,7 +298,7 @@ def test_a_complete_study_that_is_run_again_does_not_shut_down_again(
     opened = study_that_ends(tmp_path, grace_seconds=0)
     finish_again(opened, monkeypatch)
     arguments = finish_again(opened, monkeypatch)
-    assert arguments == ["no shutdown: there was one since the newest work; run --shutdown-again does it once more"]
+    assert arguments == ["no shutdown: it was done after the last attempt; run --shutdown-again repeats it"]
     assert (tmp_path / "switched-off").read_text() == "x\n"
     finish_again(opened, monkeypatch, again=True)
     assert (tmp_path / "switched-off").read_text() == "x\nx\n"

@@ -174,7 +174,7 @@ def test_a_supervisor_that_dies_before_it_hears_of_its_job_adopts_it_by_name(
     first.send_signal(signal.SIGKILL)
     first.wait()
     alone = finish(dreamproof(slurm, "status", str(file)))
-    assert "queued: JobHeldUser" in alone and "attempts have no supervisor" in alone, alone
+    assert "queued: JobHeldUser" in alone and "attempts run without a supervisor" in alone, alone
     for given in attempts.glob("*/job.json"):
         given.unlink()
     second = run(slurm, file)
