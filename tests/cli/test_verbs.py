@@ -50,7 +50,7 @@ def test_help_names_every_verb_and_the_exit_codes(dreamproof: Callable[..., Any]
         "watch",
         "why",
         "stop",
-        "cost",
+        "money",
         "verify",
         "report",
         "export",
