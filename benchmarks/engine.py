@@ -19,7 +19,7 @@ from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted, Event, 
 from dreamproof.study.ledger.index import write_index
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.study.process.processes import Identity, process_facts
+from dreamproof.study.process.processes import ProcessIdentity, process_facts
 
 TRAINER = Path(__file__).with_name("scripted_trainer.py")
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
@@ -139,7 +139,7 @@ class Fifty:
 
     def share_of_core(self, over_seconds: float) -> float:
         """CPU of the supervisor alone, as a share of one core."""
-        identity = Identity.of(self.process.pid)
+        identity = ProcessIdentity.of(self.process.pid)
         assert identity is not None
         before = process_facts(identity, identity.boot_id)
         time.sleep(over_seconds)

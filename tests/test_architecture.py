@@ -3,44 +3,17 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).parent.parent / "src" / "dreamproof"
+from dreamproof.testing.imports import ALLOWED, SOURCE, arrows, circles, imported_names, module_graph, rooms_of
 
-ALLOWED = {
-    "base": set(),
-    "settings": {"base"},
-    "runs": {"base", "settings"},
-    "jaxcore": {"base", "settings", "runs"},
-    "envs": {"base", "settings", "jaxcore"},
-    "nn": {"base", "settings", "jaxcore"},
-    "agents": {"base", "settings", "jaxcore", "nn"},
-    "train": {"base", "settings", "runs", "jaxcore", "envs", "nn", "agents"},
-    "evaluate": {"base", "settings", "runs", "jaxcore", "envs", "nn", "agents"},
-    "record": {"base", "settings", "runs", "jaxcore", "envs", "nn", "agents", "evaluate"},
-    "study": {"base", "settings", "runs"},
-    "stats": {"base"},
-    "report": {"base", "settings", "runs", "study", "stats"},
-    "web": {"base", "settings", "runs", "study", "stats", "report"},
-    "cli": {"base", "settings", "runs", "study", "stats", "report", "web"},
-    "testing": {"base", "settings", "runs", "jaxcore", "envs", "agents", "train", "study", "stats", "report", "cli"},
-}
 CAMPAIGN = ("base", "settings", "runs", "study", "stats", "report", "web", "cli")
 COMPUTE_LIBRARIES = {"jax", "jaxlib", "equinox", "optax", "orbax", "flax", "mujoco", "gymnasium"}
-
-
-def imported_modules(path: Path) -> set[str]:
-    """Absolute names of everything that a file imports, at any depth."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return names
-
+MAX_ROOMS_OF_STUDY = 13
+MAX_ARROWS_OF_STUDY = 50
 
 FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
 
@@ -48,21 +21,19 @@ FILES = sorted(path for path in SOURCE.rglob("*.py") if path.parent != SOURCE)
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
 def test_a_room_imports_only_rooms_below_it(path: Path) -> None:
     room = path.relative_to(SOURCE).parts[0]
-    seen = {name.split(".")[1] for name in imported_modules(path) if name.startswith("dreamproof.")}
+    seen = {name.split(".")[1] for name in imported_names(path) if name.startswith("dreamproof.")}
     rooms = {name for name in seen if (SOURCE / name).is_dir()}
     assert rooms <= ALLOWED[room] | {room}
 
 
 @pytest.mark.parametrize("path", [path for path in FILES if path.relative_to(SOURCE).parts[0] in CAMPAIGN], ids=str)
 def test_the_campaign_tower_never_imports_the_compute_libraries(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imported_modules(path)} & COMPUTE_LIBRARIES
+    assert not {name.split(".")[0] for name in imported_names(path)} & COMPUTE_LIBRARIES
 
 
 def test_base_needs_the_standard_library_only() -> None:
     for path in (SOURCE / "base").glob("*.py"):
-        outside = (
-            {name.split(".")[0] for name in imported_modules(path)} - set(sys.stdlib_module_names) - {"dreamproof"}
-        )
+        outside = {name.split(".")[0] for name in imported_names(path)} - set(sys.stdlib_module_names) - {"dreamproof"}
         assert not outside, path
 
 
@@ -73,3 +44,28 @@ def test_importing_the_command_line_leaves_jax_out() -> None:
 
 def test_no_room_has_a_name_that_says_nothing() -> None:
     assert not {path.stem for path in SOURCE.rglob("*.py")} & {"utils", "util", "common", "helpers", "misc"}
+
+
+def test_study_has_few_rooms_and_few_arrows_between_them() -> None:
+    rooms = rooms_of(module_graph(), "dreamproof.study")
+    assert len(rooms) <= MAX_ROOMS_OF_STUDY
+    assert arrows(rooms) <= MAX_ARROWS_OF_STUDY
+    assert circles(rooms) == []
+
+
+def test_no_modules_import_each_other_in_a_circle() -> None:
+    assert circles(module_graph()) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+
+
+def test_class_names_of_the_campaign_are_unique() -> None:
+    names: Counter[str] = Counter()
+    own: set[str] = set()
+    for path in SOURCE.rglob("*.py"):
+        found = {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ClassDef)}
+        names.update(found)
+        own |= found if path.relative_to(SOURCE).parts[0] in ("base", "runs", "study", "stats", "cli") else set()
+    assert not {name for name in own if names[name] > 1}

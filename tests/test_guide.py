@@ -22,7 +22,7 @@ def verbs() -> set[str]:
 
 def test_every_verb_in_the_guide_exists() -> None:
     named = set(re.findall(r"dreamproof ([a-z]+)", GUIDE))
-    assert {"plan", "check", "run", "status", "why", "cost", "import"} <= named
+    assert {"plan", "check", "run", "status", "why", "money", "import"} <= named
     assert named <= verbs()
 
 

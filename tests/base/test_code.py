@@ -3,13 +3,13 @@
 import subprocess
 from pathlib import Path
 
-from dreamproof.base.code import Code, compare, named_code, own_code, script_code
+from dreamproof.base.code import SourceCode, compare, named_code, own_code, script_code
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
 
 
-def git(folder: Path, *words: str) -> None:
-    subprocess.run(["git", "-C", str(folder), *IDENTITY, *words], check=True, capture_output=True)
+def git(folder: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", str(folder), *IDENTITY, *arguments], check=True, capture_output=True)
 
 
 def repository(folder: Path) -> Path:
@@ -26,7 +26,7 @@ def repository(folder: Path) -> Path:
     return script
 
 
-def code(script: Path, *excluded: Path) -> Code:
+def code(script: Path, *excluded: Path) -> SourceCode:
     return script_code(script, script.parent, excluded)
 
 
@@ -117,7 +117,7 @@ def test_comments_and_layout_of_python_are_told_apart_from_changes(tmp_path: Pat
     (script.parent / "more.py").write_text("1\n")
     found = compare(old, code(script).manifest())
     assert found.matters and found.lines() == ["changed agent.py", "added more.py", "removed configs.yaml"]
-    assert found.lines(most=1) == ["changed agent.py", "and 2 more files"]
+    assert found.lines(limit=1) == ["changed agent.py", "and 2 more files"]
 
 
 def test_naming_files_that_counted_before_is_no_change(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ def repository(folder: Path) -> Path:
     file = folder / "code.py"
     file.write_text("one\n")
     identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-    for words in (["init", "-q"], ["add", "code.py"], [*identity, "commit", "-qm", "first"]):
-        subprocess.run(["git", "-C", str(folder), *words], check=True)
+    for arguments in (["init", "-q"], ["add", "code.py"], [*identity, "commit", "-qm", "first"]):
+        subprocess.run(["git", "-C", str(folder), *arguments], check=True)
     return file
 
 

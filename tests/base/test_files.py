@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from dreamproof.base.files import file_hash, read_json, read_tail, write_json
-from dreamproof.base.lines import append_rows, mend_torn_tail, read_rows
+from dreamproof.base.lines import append_rows, read_rows, truncate_partial_line
 
 
 def test_a_json_file_is_replaced_whole(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_a_torn_last_line_is_left_out_and_mended(tmp_path: Path) -> None:
     with path.open("a") as file:
         file.write('{"n": 3')
     assert read_rows(path) == [{"n": 1}, {"n": 2}]
-    assert mend_torn_tail(path)
+    assert truncate_partial_line(path)
     append_rows(path, [{"n": 4}])
     assert [row["n"] for row in read_rows(path)] == [1, 2, 4]
 
@@ -35,14 +35,14 @@ def test_a_torn_last_line_is_left_out_and_mended(tmp_path: Path) -> None:
 def test_a_torn_tail_longer_than_one_read_is_cut_at_the_last_newline(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"n": 1}\n' + b"x" * 200_000)
-    assert mend_torn_tail(path)
+    assert truncate_partial_line(path)
     assert path.read_bytes() == b'{"n": 1}\n'
 
 
 def test_a_file_without_any_newline_is_emptied(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b"y" * 70_000)
-    assert mend_torn_tail(path)
+    assert truncate_partial_line(path)
     assert path.read_bytes() == b""
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.study.test_containment import BEATS, KINDS
 
 from dreamproof.base.files import (
-    Fault,
+    FaultKind,
     Unreadable,
     content_hash,
     file_fault,
@@ -33,7 +33,7 @@ def test_what_is_no_file_gives_its_reason(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "x.json"
     KINDS[kind](path)
     found = reads(path)
-    assert all(isinstance(one, Unreadable) and one.fault is Fault.BLOCKED for one in found)
+    assert all(isinstance(one, Unreadable) and one.fault is FaultKind.BLOCKED for one in found)
     assert str(found[0]).startswith("x.json: ")
     assert (read_tail(path), read_rows(path), last_rows(path, 100)) == ("", [], [])
 
@@ -51,7 +51,7 @@ def test_json_that_is_nonsense_gives_a_value_or_a_reason(tmp_path: Path, content
     path = tmp_path / "x.json"
     path.write_bytes(content)
     found = load_json(path)
-    assert not isinstance(found, Unreadable) or found.fault is Fault.MALFORMED
+    assert not isinstance(found, Unreadable) or found.fault is FaultKind.MALFORMED
     str(found).encode()
 
 

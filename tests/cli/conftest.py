@@ -11,7 +11,7 @@ from dreamproof.cli.main import main
 
 
 @dataclass(frozen=True)
-class Said:
+class Shown:
     """What a verb printed and how it ended."""
 
     code: int
@@ -19,21 +19,21 @@ class Said:
     errors: str
 
 
-Verb = Callable[..., Said]
+Verb = Callable[..., Shown]
 
 
 @pytest.fixture
 def dreamproof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Verb:
     """Calls `dreamproof WORDS…`."""
 
-    def call(*words: str | Path) -> Said:
-        monkeypatch.setattr(sys, "argv", ["dreamproof", *map(str, words)])
+    def call(*arguments: str | Path) -> Shown:
+        monkeypatch.setattr(sys, "argv", ["dreamproof", *map(str, arguments)])
         code = 0
         try:
             main()
         except SystemExit as ended:
             code = int(ended.code or 0)
         printed = capsys.readouterr()
-        return Said(code, printed.out, printed.err)
+        return Shown(code, printed.out, printed.err)
 
     return call

@@ -14,9 +14,9 @@ QUICK = ("--no-check", "--plain")
 
 
 def test_the_answer_and_the_place_of_the_report_come_last(tmp_path: Path, dreamproof: Verb) -> None:
-    said = dreamproof("run", declare(tmp_path, seeds=4), *QUICK)
-    assert said.code == ExitCode.OK
-    ending = said.output.split("question    ")[1]
+    shown = dreamproof("run", declare(tmp_path, seeds=4), *QUICK)
+    assert shown.code == ExitCode.OK
+    ending = shown.output.split("question    ")[1]
     assert ending.startswith("Does the level help?\nanswer      Cannot decide whether any arm differs from low in ")
     assert "4 seeds" in ending and "**" not in ending and "`" not in ending
     assert str(tmp_path / "results" / "small" / "reports" / "decision.html") in ending

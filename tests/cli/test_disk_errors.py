@@ -21,7 +21,7 @@ from dreamproof.testing.small_study import declare
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     opened = open_study(declare(tmp_path))
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         session.declare(opened, ledger)
     return opened.file
 
@@ -34,9 +34,9 @@ def test_any_error_of_the_system_is_a_failure_with_its_reason(
         raise OSError(number, os.strerror(number), "some/file")
 
     monkeypatch.setattr("dreamproof.study.plan.open_study.open_study", fail)
-    said = dreamproof("verify", study)
-    assert said.code != 0 and "some/file" in said.errors and "next:" in said.errors
-    assert "Traceback" not in said.errors
+    shown = dreamproof("verify", study)
+    assert shown.code != 0 and "some/file" in shown.errors and "hint:" in shown.errors
+    assert "Traceback" not in shown.errors
 
 
 def test_a_ledger_that_cannot_be_written_is_a_failure(
@@ -50,8 +50,8 @@ def test_a_ledger_that_cannot_be_written_is_a_failure(
         real(descriptor)
 
     monkeypatch.setattr(os, "fsync", fail)
-    said = dreamproof("run", study, "--no-check", "--plain")
-    assert said.code == 1 and "ledger.jsonl: Input/output error (EIO)" in said.errors
+    shown = dreamproof("run", study, "--no-check", "--plain")
+    assert shown.code == 1 and "ledger.jsonl: Input/output error (EIO)" in shown.errors
 
 
 class _Closed(io.StringIO):
@@ -68,8 +68,8 @@ def test_a_closed_output_changes_neither_work_nor_exit_code(
     study: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     monkeypatch.setattr(sys, "stdout", _Closed(number))
-    for words, code in ((["status", str(study)], 0), (["why", str(study), "nobody/0"], 2)):
-        monkeypatch.setattr(sys, "argv", ["dreamproof", *words])
+    for arguments, code in ((["status", str(study)], 0), (["why", str(study), "nobody/0"], 2)):
+        monkeypatch.setattr(sys, "argv", ["dreamproof", *arguments])
         with pytest.raises(SystemExit) as ended:
             main()
         assert (ended.value.code or 0) == code

@@ -13,7 +13,7 @@ from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.ledger.events import AttemptStarted
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.study.supervisor import Options, Supervisor
+from dreamproof.study.supervisor import Supervisor, SupervisorOptions
 from dreamproof.testing.small_study import declare
 
 ROWS: list[tuple[dict[str, Any], str | None]] = [
@@ -51,27 +51,27 @@ class ClosedTerminal(io.StringIO):
 def test_a_terminal_that_went_away_silences_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", ClosedTerminal())
     with View(plain=True) as view:
-        view.say("first")
-        view.say("second")
+        view.show("first")
+        view.show("second")
 
 
 def test_lines_carry_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     with View(plain=True) as view:
         view.event({"event": "cell_reopened", "cell": "low/0"})
-    time, words = capsys.readouterr().out.strip().split(" ", 1)
+    time, argv = capsys.readouterr().out.strip().split(" ", 1)
     assert len(time) == 8
-    assert words == "low/0 opened again"
+    assert argv == "low/0 reopened"
 
 
 def test_the_picture_shows_every_running_cell_and_text_with_brackets_as_it_is(tmp_path: Path) -> None:
     opened = open_study(declare(tmp_path, conditions=[]))
     ledger = Ledger(opened.folder.ledger)
     session.declare(opened, ledger)
-    supervisor = Supervisor(opened, ledger, LocalBackend(), Options())
+    supervisor = Supervisor(opened, ledger, LocalBackend(), SupervisorOptions())
     supervisor.record(AttemptStarted("a000001", "train", ["low/0"], [], ["x"], {"low/0": 0}))
     supervisor.recover()
     view = View(plain=True)
-    view.say("[/] not [bold]markup[/bold]")
+    view.show("[/] not [bold]markup[/bold]")
     console = Console(width=100, record=True, file=io.StringIO())
     console.print(view._picture(supervisor))
     shown = console.export_text()

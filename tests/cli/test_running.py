@@ -54,11 +54,11 @@ def spawn() -> Iterator[Callable[..., "subprocess.Popen[bytes]"]]:
     """Starts a run in a process of its own; what is left of it ends with the test."""
     started: list[subprocess.Popen[bytes]] = []
 
-    def start(file: Path, *words: str, **more: Any) -> "subprocess.Popen[bytes]":
+    def start(file: Path, *arguments: str, **more: Any) -> "subprocess.Popen[bytes]":
         log = file.with_suffix(".log").open("ab")
         with log:
             options = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log, "start_new_session": True, **more}
-            process = subprocess.Popen([*COMMAND, "run", str(file), *QUICK, *words], **options)
+            process = subprocess.Popen([*COMMAND, "run", str(file), *QUICK, *arguments], **options)
         started.append(process)
         return process
 
@@ -84,8 +84,8 @@ def test_17_of_20_cells_then_seed_2_is_named_missing_and_a_plain_run_trains_exac
     file = declare(tmp_path, arms=arms, seeds=5, agent_steps=5, conditions=[], backend={"slots": 6})
     assert dreamproof("run", file, *QUICK, "--seeds", "0,1").code == 0
     assert dreamproof("run", file, *QUICK, "--seeds", "2", "--arms", "baseline").code == 0
-    said = dreamproof("run", file, *QUICK, "--seeds", "3,4")
-    assert said.code == 0
+    shown = dreamproof("run", file, *QUICK, "--seeds", "3,4")
+    assert shown.code == 0
     status = dreamproof("status", file).output
     assert "17/20 proven" in status
     for arm in ("u_only", "cert_only", "full"):
@@ -106,7 +106,7 @@ def test_a_killed_supervisor_is_followed_by_one_that_adopts_its_attempts(
     wait_for(lambda: len(list(folder_of(file).runs.glob("*/heartbeat.json"))) == 2)
     supervisor.kill()
     supervisor.wait()
-    assert "attempts have no supervisor" in dreamproof("status", file).output
+    assert "attempts run without a supervisor" in dreamproof("status", file).output
     assert dreamproof("run", file, *QUICK).code == 0
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["completed", "completed"]
     for cell in ("low-seed0", "low-seed1"):
@@ -126,9 +126,9 @@ def test_a_killed_trainer_goes_on_from_its_last_checkpoint(
     first, second = steps_by_process(file, "low-seed0").values()
     assert second[0] - 1 == rows_of(file, "attempt_started")[1]["from_agent_steps"]["low/0"]
     assert first[-1] - 2 <= second[0] - 1 <= first[-1]
-    said = dreamproof("why", file, "low/0").output
-    assert "train: killed" in said
-    assert "    | signal 9 (SIGKILL)" in said
+    shown = dreamproof("why", file, "low/0").output
+    assert "train: killed" in shown
+    assert "    | signal 9 (SIGKILL)" in shown
 
 
 def test_of_two_runs_at_once_one_is_refused(
@@ -137,9 +137,9 @@ def test_of_two_runs_at_once_one_is_refused(
     file = slow_study(tmp_path, seeds=1)
     first = spawn(file)
     wait_for(lambda: living_holder(folder_of(file).lease))
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == ExitCode.BUSY
-    assert f"supervised by process {first.pid}" in said.errors
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.BUSY
+    assert f"supervised by process {first.pid}" in shown.errors
     assert first.wait(PATIENCE_SECONDS) == 0
     assert len(rows_of(file, "attempt_started")) == 1
 
@@ -150,8 +150,8 @@ def test_stop_saves_and_a_later_run_goes_on_without_repeating(
     file = slow_study(tmp_path)
     supervisor = spawn(file)
     wait_for(lambda: len(list(folder_of(file).runs.glob("*/checkpoints/step-*"))) >= 2)
-    said = dreamproof("stop", file)
-    assert said.code == 0, said.errors
+    shown = dreamproof("stop", file)
+    assert shown.code == 0, shown.errors
     assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
     assert dreamproof("run", file, *QUICK).code == 0
@@ -168,10 +168,10 @@ def test_stop_also_ends_attempts_whose_supervisor_is_gone(
     wait_for(lambda: len(list(folder_of(file).runs.glob("*/heartbeat.json"))) == 2)
     supervisor.kill()
     supervisor.wait()
-    said = dreamproof("stop", file)
-    assert "stopped what an earlier supervisor had left running" in said.output
+    shown = dreamproof("stop", file)
+    assert "stopped the attempts that an earlier supervisor left running" in shown.output
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
-    assert dreamproof("stop", file).output == "nothing runs\n"
+    assert dreamproof("stop", file).output == "nothing is running\n"
 
 
 def test_ctrl_c_saves_and_stops(spawn: Callable[..., Any], tmp_path: Path) -> None:
@@ -212,8 +212,8 @@ def test_a_polite_kill_during_the_preflight_leaves_no_probe_behind(tmp_path: Pat
 def test_a_closed_terminal_ends_nothing(spawn: Callable[..., Any], tmp_path: Path) -> None:
     file = slow_study(tmp_path, seeds=1)
     master, terminal = pty.openpty()
-    words = [*COMMAND, "run", str(file), "--no-check", "--no-report"]
-    supervisor = subprocess.Popen(words, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
+    arguments = [*COMMAND, "run", str(file), "--no-check", "--no-report"]
+    supervisor = subprocess.Popen(arguments, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
     os.close(terminal)
     try:
         wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
@@ -228,9 +228,9 @@ def test_a_closed_terminal_ends_nothing(spawn: Callable[..., Any], tmp_path: Pat
 
 def test_a_detached_run_works_on_after_its_command_has_ended(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
     file = slow_study(tmp_path, seeds=1, agent_steps=5)
-    said = dreamproof("run", file, "--detach", "--no-check", "--no-report")
-    assert said.code == 0
-    assert "works on it" in said.output
+    shown = dreamproof("run", file, "--detach", "--no-check", "--no-report")
+    assert shown.code == 0
+    assert "runs the study" in shown.output
     wait_for(lambda: rows_of(file, "supervisor_ended"))
     assert len(rows_of(file, "train_proven")) == 1
     wait_for(lambda: "everything is proven" in folder_of(file).supervisor_log.read_text())
@@ -241,9 +241,9 @@ def test_stopped_cells_are_tried_again_when_a_person_says_so(dreamproof: Callabl
     run = folder_of(file).runs / "low-seed0"
     run.mkdir(parents=True)
     (run / "misfortune.json").write_text(json.dumps({"at": 7, "kind": "exception", "times": 2}))
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == ExitCode.GAP_REMAINS
-    assert "stopped     low/0: ended 2 times by the same cause: bug" in said.output
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.GAP_REMAINS
+    assert "stopped     low/0: failed 2 times with the same cause: bug" in shown.output
     assert dreamproof("run", file, *QUICK).code == ExitCode.GAP_REMAINS
     assert dreamproof("run", file, *QUICK, "--retry-stopped").code == 0
     causes = Counter(row["cause"] for row in rows_of(file, "attempt_ended"))
@@ -254,10 +254,10 @@ def test_a_run_folder_that_may_not_be_written_is_named(dreamproof: Callable[...,
     file = declare(tmp_path)
     folder_of(file).root.mkdir(parents=True)
     folder_of(file).runs.write_text("a file where a folder should be")
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == ExitCode.BAD_INPUT
-    assert "cannot be written" in said.errors
-    assert "\n  next: " in said.errors
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.BAD_INPUT
+    assert "cannot be written" in shown.errors
+    assert "\n  hint: " in shown.errors
 
 
 def test_a_huge_log_without_lines_and_with_strange_bytes_harms_nothing(
@@ -267,8 +267,8 @@ def test_a_huge_log_without_lines_and_with_strange_bytes_harms_nothing(
     file = declare(
         tmp_path, arms={"low": {}}, seeds=1, conditions=[], trainer={"command": [sys.executable, "-c", noisy]}
     )
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == ExitCode.GAP_REMAINS
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.GAP_REMAINS
     assert (folder_of(file).attempts / "a000001" / "output.log").stat().st_size == 64 << 20
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["unknown", "unknown"]
     assert "exit code 9" in dreamproof("why", file, "low/0").output

@@ -40,10 +40,10 @@ def test_a_failed_shutdown_is_an_exit_code_and_stands_in_status(
 ) -> None:
     monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
     file = ending_study(tmp_path, ["false"], ["no-such-program-here"])
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == ExitCode.SHUTDOWN_FAILED
-    assert "SHUTDOWN FAILED, this machine stays on: false: exit code 1; no-such-program-here: cannot be" in said.output
-    assert "FAILED, this machine stayed on" in said.errors
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.SHUTDOWN_FAILED
+    assert "SHUTDOWN FAILED, this machine stays on: false: exit code 1; no-such-program-here: cannot be" in shown.output
+    assert "FAILED, this machine stayed on" in shown.errors
     assert [row["event"] for row in events_of(file)][-1] == "shutdown_failed"
     assert "shutdown FAILED, this machine stayed on: false: exit code 1" in dreamproof("status", file).output
     dreamproof("report", file)
@@ -57,8 +57,8 @@ def test_a_shutdown_runs_once_and_again_when_asked(
     monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
     file = ending_study(tmp_path, ["sh", "-c", f"echo off >> {tmp_path}/switched"])
     assert dreamproof("run", file, *QUICK).code == 0
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == 0 and "no shutdown: there was one since the newest work" in said.output
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == 0 and "no shutdown: it was done after the last attempt" in shown.output
     assert (tmp_path / "switched").read_text() == "off\n"
     assert dreamproof("run", file, *QUICK, "--shutdown-again").code == 0
     assert (tmp_path / "switched").read_text() == "off\noff\n"
@@ -74,8 +74,8 @@ def test_no_shutdown_beside_another_study_that_trains_here(tmp_path: Path, dream
         agent_steps=10**6,
         trainer={"command": command},
     )
-    words = [sys.executable, "-m", "dreamproof.cli.main", "run", str(other), *QUICK, "--no-report"]
-    beside = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    arguments = [sys.executable, "-m", "dreamproof.cli.main", "run", str(other), *QUICK, "--no-report"]
+    beside = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         ledger = StudyFolder(tmp_path / "other" / "results" / "other").ledger
         until = time.monotonic() + PATIENCE_SECONDS
@@ -83,9 +83,9 @@ def test_no_shutdown_beside_another_study_that_trains_here(tmp_path: Path, dream
             assert time.monotonic() < until and beside.poll() is None
             time.sleep(0.1)
         file = ending_study(tmp_path, ["touch", str(tmp_path / "switched")])
-        said = dreamproof("run", file, *QUICK)
-        assert said.code == 0
-        assert "no shutdown: another study runs on this machine: " in said.output
+        shown = dreamproof("run", file, *QUICK)
+        assert shown.code == 0
+        assert "no shutdown: another study runs on this machine: " in shown.output
         assert [row["event"] for row in events_of(file)] == ["shutdown_refused"]
         assert not (tmp_path / "switched").exists()
     finally:

@@ -16,11 +16,11 @@ def seeds_on_record(file: Path) -> list[list[int]]:
 
 def test_seeds_are_added_up_to_the_declared_maximum(tmp_path: Path, dreamproof: Any) -> None:
     file = declare(tmp_path, seeds=2, maximum_seeds=4)
-    said = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
-    assert said.code == 0, said.errors
+    shown = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
+    assert shown.code == 0, shown.errors
     assert seeds_on_record(file) == [[0, 1], [0, 1, 2, 3]]
-    assert "not decided: going on to 4 seeds an arm" in said.output
-    assert "no seeds are added: the declared maximum of seeds is reached" in said.output
+    assert "not decided: continuing with 4 seeds per arm" in shown.output
+    assert "no seeds added: maximum_seeds is reached" in shown.output
 
 
 def test_added_seeds_belong_to_the_study_from_then_on(tmp_path: Path, dreamproof: Any) -> None:
@@ -34,6 +34,6 @@ def test_added_seeds_belong_to_the_study_from_then_on(tmp_path: Path, dreamproof
 
 def test_without_a_maximum_no_seed_is_added(tmp_path: Path, dreamproof: Any) -> None:
     file = declare(tmp_path, seeds=2)
-    said = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
-    assert said.code == 0, said.errors
+    shown = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
+    assert shown.code == 0, shown.errors
     assert seeds_on_record(file) == [[0, 1]]

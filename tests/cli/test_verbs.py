@@ -35,13 +35,13 @@ def folder_of(file: Path) -> StudyFolder:
 
 
 def test_the_version_is_told(dreamproof: Callable[..., Any]) -> None:
-    said = dreamproof("--version")
-    assert (said.code, said.output.strip()) == (0, f"dreamproof {__version__}")
+    shown = dreamproof("--version")
+    assert (shown.code, shown.output.strip()) == (0, f"dreamproof {__version__}")
 
 
 def test_help_names_every_verb_and_the_exit_codes(dreamproof: Callable[..., Any]) -> None:
-    said = dreamproof("--help")
-    assert said.code == 0
+    shown = dreamproof("--help")
+    assert shown.code == 0
     for verb in [
         "plan",
         "check",
@@ -50,15 +50,15 @@ def test_help_names_every_verb_and_the_exit_codes(dreamproof: Callable[..., Any]
         "watch",
         "why",
         "stop",
-        "cost",
+        "money",
         "verify",
         "report",
         "export",
         "import",
         "schema",
     ]:
-        assert f"\n  {verb} " in said.output
-    assert "Exit codes: 0 done" in said.output
+        assert f"\n  {verb} " in shown.output
+    assert "Exit codes: 0 done" in shown.output
 
 
 def test_help_needs_no_large_library() -> None:
@@ -89,8 +89,8 @@ next        dreamproof report {file}
 
 
 def test_the_status_of_a_finished_study(dreamproof: Callable[..., Any], finished: Path) -> None:
-    said = dreamproof("status", finished)
-    assert said.output == STATUS.format(folder=folder_of(finished).root, file=finished)
+    shown = dreamproof("status", finished)
+    assert shown.output == STATUS.format(folder=folder_of(finished).root, file=finished)
 
 
 STATUS_OF_NOTHING = """small: Does the level help?
@@ -130,7 +130,7 @@ takes       – with 4 slots, – GPU hours, –
 memory      device –, host – for all slots
 disk        – for checkpoints
 money       ¥0.00 spent, budget –
-note        how long it takes is measured by the preflight: dreamproof check
+note        the duration is unknown before a preflight: dreamproof check
 next        dreamproof run {file}
 """
 
@@ -158,21 +158,21 @@ def test_reading_verbs_speak_json(dreamproof: Callable[..., Any], finished: Path
 
 
 def test_a_study_is_found_by_its_folder_too(dreamproof: Callable[..., Any], finished: Path) -> None:
-    said = dreamproof("status", folder_of(finished).root)
-    assert "4/4 proven" in said.output
+    shown = dreamproof("status", folder_of(finished).root)
+    assert "4/4 proven" in shown.output
 
 
 def test_a_finished_study_starts_nothing_again(dreamproof: Callable[..., Any], finished: Path) -> None:
     before = sorted(path.name for path in folder_of(finished).attempts.iterdir())
-    said = dreamproof("run", finished, *QUICK)
-    assert said.code == 0
+    shown = dreamproof("run", finished, *QUICK)
+    assert shown.code == 0
     assert sorted(path.name for path in folder_of(finished).attempts.iterdir()) == before
 
 
 def test_why_tells_the_story_with_evidence(dreamproof: Callable[..., Any], finished: Path) -> None:
-    said = dreamproof("why", finished, "high/1")
-    assert "high/1: proven, 20 of 20 agent steps" in said.output
-    assert "    | the proof of every cell is there" in said.output
+    shown = dreamproof("why", finished, "high/1")
+    assert "high/1: proven, 20 of 20 agent steps" in shown.output
+    assert "    | every cell is proven" in shown.output
 
 
 def test_an_edited_ledger_is_refused_by_run_and_named_by_verify(dreamproof: Callable[..., Any], finished: Path) -> None:
@@ -182,9 +182,9 @@ def test_an_edited_ledger_is_refused_by_run_and_named_by_verify(dreamproof: Call
         ledger.write_bytes(whole.replace(b'"cause":"completed"', b'"cause":"completeD"', 1))
         line = next(n for n, text in enumerate(ledger.read_bytes().splitlines(), 1) if b"completeD" in text)
         for verb in ("run", "verify"):
-            said = dreamproof(verb, finished)
-            assert said.code == ExitCode.BROKEN_EVIDENCE
-            assert f"line {line} does not match its own hash" in said.errors
+            shown = dreamproof(verb, finished)
+            assert shown.code == ExitCode.BROKEN_EVIDENCE
+            assert f"line {line} does not match its own hash" in shown.errors
     finally:
         ledger.write_bytes(whole)
 
@@ -195,10 +195,10 @@ def test_verify_reads_every_byte_of_a_proof(dreamproof: Callable[..., Any], fini
     whole = weights.read_bytes()
     try:
         weights.write_bytes(whole.replace(b"padding", b"PADDING"))
-        said = dreamproof("verify", finished)
-        assert said.code == ExitCode.BROKEN_EVIDENCE
+        shown = dreamproof("verify", finished)
+        assert shown.code == ExitCode.BROKEN_EVIDENCE
         assert (
-            "first broken: low/1: checkpoint step-000000000020: file weights.json is not what was saved" in said.errors
+            "first broken: low/1: checkpoint step-000000000020: file weights.json is not what was saved" in shown.errors
         )
         assert dreamproof("verify", finished, "--quick").code == 0
     finally:
@@ -212,10 +212,10 @@ def test_a_lost_proof_stops_run_until_a_person_says_to_train_it_again(
     assert dreamproof("run", file, *QUICK).code == 0
     checkpoints = folder_of(file).run(Cell("low", 0)).checkpoints
     checkpoints.rename(tmp_path / "away")
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == ExitCode.BROKEN_EVIDENCE
-    assert "the proof of 1 trained cell(s) is gone from disk, first low/0" in said.errors
-    assert "--retrain-lost" in said.errors
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.BROKEN_EVIDENCE
+    assert "the proof of 1 trained cell(s) is gone from disk, first low/0" in shown.errors
+    assert "--retrain-lost" in shown.errors
     assert dreamproof("run", file, *QUICK, "--retrain-lost").code == 0
     assert checkpoints.is_dir()
 
@@ -236,9 +236,9 @@ def test_a_study_folder_moved_without_its_file_says_what_is_missing(
     assert dreamproof("run", file, *QUICK, "--seeds", "0").code == 0
     alone = tmp_path / "alone"
     folder_of(file).root.rename(alone)
-    said = dreamproof("run", alone, *QUICK)
-    assert said.code == ExitCode.BAD_INPUT
-    assert "its study file is no longer at" in said.errors
+    shown = dreamproof("run", alone, *QUICK)
+    assert shown.code == ExitCode.BAD_INPUT
+    assert "its study file is missing at" in shown.errors
     assert "1/2 proven" in dreamproof("status", alone).output
 
 
@@ -249,14 +249,14 @@ def test_a_changed_declaration_is_an_event_and_a_changed_meaning_is_refused(
     file = declare(tmp_path, **small)
     assert dreamproof("run", file, *QUICK).code == 0
     declare(tmp_path, **{**small, "seeds": 2})
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == 0
-    assert "declaration changed: seeds: [0] → [0, 1]" in said.output
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == 0
+    assert "declaration changed: seeds: [0] → [0, 1]" in shown.output
     declare(tmp_path, **{**small, "seeds": 2, "arms": {"low": {"level": 9}}})
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == ExitCode.BAD_INPUT
-    assert "arms.low.level: 1 → 9" in said.errors
-    assert "--accept-changes" in said.errors
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.BAD_INPUT
+    assert "arms.low.level: 1 → 9" in shown.errors
+    assert "--accept-changes" in shown.errors
     assert dreamproof("run", file, *QUICK, "--accept-changes").code == 0
     rows = [json.loads(line) for line in folder_of(file).ledger.read_text().splitlines()]
     assert [row["changes"] for row in rows if row["event"] == "declaration_changed"] == [
@@ -268,30 +268,30 @@ def test_a_changed_declaration_is_an_event_and_a_changed_meaning_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
+    ("change", "message"),
     [
-        ({"seeds": [0, 0]}, "seed 0 stands twice"),
+        ({"seeds": [0, 0]}, "seed 0 is listed twice"),
         ({"arms": {"a": {"x": 1}, "b": {"x": 1}}}, "arm 'b' equals arm 'a'"),
         ({"agent_stepz": 5}, "agent_steps"),
         ({"agent_steps": "many"}, "agent_steps"),
         (
             {"trainer": {"command": ["no-such-program", "{run_dir}"]}, "conditions": []},
-            "'no-such-program' cannot be found",
+            "'no-such-program' not found",
         ),
         ({"trainer": {"command": ["true", "{sede}"]}, "conditions": []}, "did you mean {seed}?"),
         ({"trainer": {"command": ["true", "{settings.levle}"]}, "conditions": []}, "did you mean settings.level?"),
         ({"trainer": {"command": ["true"], "working_folder": "nowhere"}, "conditions": []}, "does not exist"),
     ],
 )
-def test_bad_studies_are_refused_in_words(
-    dreamproof: Callable[..., Any], tmp_path: Path, change: dict[str, Any], words: str
+def test_bad_studies_are_refused_with_a_message(
+    dreamproof: Callable[..., Any], tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text(yaml.safe_dump(small_study(**change)))
-    said = dreamproof("run", file, *QUICK)
-    assert said.code == ExitCode.BAD_INPUT
-    assert words in said.errors
-    assert "\n  next: " in said.errors
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code == ExitCode.BAD_INPUT
+    assert message in shown.errors
+    assert "\n  hint: " in shown.errors
     assert not (tmp_path / "results" / "small" / "attempts").exists() or not any(
         (tmp_path / "results" / "small" / "attempts").iterdir()
     )
@@ -300,13 +300,13 @@ def test_bad_studies_are_refused_in_words(
 def test_broken_yaml_names_its_line(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
     file = tmp_path / "bad.yaml"
     file.write_text("name: x\nquestion: [unclosed\n")
-    said = dreamproof("plan", file)
-    assert said.code == ExitCode.BAD_INPUT
-    assert f"{file}:3" in said.errors or f"{file}:2" in said.errors
+    shown = dreamproof("plan", file)
+    assert shown.code == ExitCode.BAD_INPUT
+    assert f"{file}:3" in shown.errors or f"{file}:2" in shown.errors
 
 
 @pytest.mark.parametrize(
-    "words",
+    "arguments",
     [
         ("status", "nowhere.yaml"),
         ("why", "STUDY", "low/9"),
@@ -318,24 +318,24 @@ def test_broken_yaml_names_its_line(dreamproof: Callable[..., Any], tmp_path: Pa
     ],
 )
 def test_every_error_ends_with_the_next_command(
-    dreamproof: Callable[..., Any], finished: Path, words: tuple[str, ...]
+    dreamproof: Callable[..., Any], finished: Path, arguments: tuple[str, ...]
 ) -> None:
-    said = dreamproof(*(str(finished) if word == "STUDY" else word for word in words))
-    assert said.code == ExitCode.BAD_INPUT
-    assert said.errors.startswith("error: ")
-    assert "\n  next: " in said.errors
+    shown = dreamproof(*(str(finished) if word == "STUDY" else word for word in arguments))
+    assert shown.code == ExitCode.BAD_INPUT
+    assert shown.errors.startswith("error: ")
+    assert "\n  hint: " in shown.errors
 
 
 def test_a_failing_arm_stops_the_launch_and_is_named(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
     script = "import sys; 'high' in sys.argv[1] and __import__('a_missing_module'); open(sys.argv[1] + '/x', 'w')"
     trainer = {"command": [sys.executable, "-c", script, "{run_dir}"]}
     file = declare(tmp_path, trainer=trainer, conditions=[])
-    said = dreamproof("run", file, "--plain")
-    assert said.code == ExitCode.PREFLIGHT_FAILED
-    assert "arm high: import_error" in said.errors
+    shown = dreamproof("run", file, "--plain")
+    assert shown.code == ExitCode.PREFLIGHT_FAILED
+    assert "arm high: import_error" in shown.errors
     assert not any(folder_of(file).attempts.iterdir())
-    said = dreamproof("check", file)
-    assert said.code == ExitCode.PREFLIGHT_FAILED
+    shown = dreamproof("check", file)
+    assert shown.code == ExitCode.PREFLIGHT_FAILED
     assert "a_missing_module" in folder_of(file).preflight_text.read_text()
 
 
@@ -367,8 +367,8 @@ def test_ten_thousand_cells_are_planned_and_shown(dreamproof: Callable[..., Any]
     arms = {f"arm{number}": {"level": number} for number in range(10)}
     file = declare(tmp_path, arms=arms, seeds=1000, trainer={"command": ["true"], "evaluate": ["true"]})
     assert "10,000 train cells" in dreamproof("plan", file).output
-    said = dreamproof("status", file)
-    assert "missing     train arm9: seeds 0-999" in said.output
+    shown = dreamproof("status", file)
+    assert "missing     train arm9: seeds 0-999" in shown.output
 
 
 def test_runs_made_elsewhere_are_imported_and_only_the_missing_cell_is_trained(
@@ -376,8 +376,8 @@ def test_runs_made_elsewhere_are_imported_and_only_the_missing_cell_is_trained(
 ) -> None:
     file = declare(tmp_path, name="later", seeds=3)
     runs = folder_of(finished).runs
-    said = dreamproof("import", file, runs, "--pattern", "{arm}-seed{seed}", "--dry-run")
-    assert said.code == 0, said.errors
+    shown = dreamproof("import", file, runs, "--pattern", "{arm}-seed{seed}", "--dry-run")
+    assert shown.code == 0, shown.errors
     assert "4/6 proven" not in dreamproof("status", file).output
     assert dreamproof("import", file, runs, "--pattern", "{arm}-seed{seed}").code == 0
     status = dreamproof("status", file).output
@@ -395,9 +395,9 @@ def test_runs_made_elsewhere_are_imported_and_only_the_missing_cell_is_trained(
 def test_an_export_holds_the_ledger_and_replaces_nothing(
     dreamproof: Callable[..., Any], finished: Path, tmp_path: Path
 ) -> None:
-    said = dreamproof("export", finished, tmp_path / "out", "--json")
-    assert said.code == 0, said.errors
-    assert "cells.csv" in json.loads(said.output)["files"]
+    shown = dreamproof("export", finished, tmp_path / "out", "--json")
+    assert shown.code == 0, shown.errors
+    assert "cells.csv" in json.loads(shown.output)["files"]
     assert dreamproof("export", finished, tmp_path / "out").code == ExitCode.BAD_INPUT
 
 
@@ -406,8 +406,8 @@ def test_a_folder_of_tables_made_elsewhere_is_reported_without_a_ledger(
 ) -> None:
     made = Path(__file__).parents[1] / "report" / "fixtures" / "safedreamer_v2"
     folder = Path(shutil.copytree(made, tmp_path / "handed_over"))
-    said = dreamproof("report", folder)
-    assert said.code == 0, said.errors
+    shown = dreamproof("report", folder)
+    assert shown.code == 0, shown.errors
     assert "3 of 20 train cells are missing" in (folder / "reports" / "decision.md").read_text(encoding="utf-8")
     (folder / "study.yaml").unlink()
     refused = dreamproof("report", folder)

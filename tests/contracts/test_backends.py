@@ -17,7 +17,7 @@ from dreamproof.study.backends.api import Backend, Order, Presence, Sighting
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
-from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, is_alive
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
 
 Make = Callable[[], Backend]
@@ -201,9 +201,9 @@ def test_an_attempt_whose_keeper_and_command_are_gone_is_lost(backend: Backend, 
     attempt = order(tmp_path, python(READY))
     backend.start(attempt)
     look_until_child_runs(backend, attempt)
-    told = read_json(attempt.shim)
+    given = read_json(attempt.shim)
     for who in ("shim", "child"):
-        os.kill(told[who]["process_id"], signal.SIGKILL)
+        os.kill(given[who]["process_id"], signal.SIGKILL)
     assert look_until_over(backend, attempt).presence is Presence.LOST
 
 
@@ -217,7 +217,7 @@ def test_a_command_whose_keeper_is_gone_is_not_forgotten(backend: Backend, kind:
         assert backend.look(attempt).process_id == running.process_id
         backend.stop(attempt, "stop by a person", 20.0)
     assert look_until_over(backend, attempt).presence is Presence.LOST
-    assert not is_alive(Identity.read(read_json(attempt.shim)["child"]))
+    assert not is_alive(ProcessIdentity.read(read_json(attempt.shim)["child"]))
 
 
 def test_an_order_that_nobody_started_is_closed_for_good(tmp_path: Path, backend: Backend) -> None:

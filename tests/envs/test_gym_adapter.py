@@ -107,7 +107,7 @@ def test_a_missing_cost_is_refused_with_the_remedy() -> None:
     batch.reset([0])
     with pytest.raises(BadInput, match="holds no 'cost' \\(it holds damage\\)") as caught:
         batch.step(np.zeros((1, 1)))
-    assert "cost_key" in caught.value.next_command
+    assert "cost_key" in caught.value.hint
     named = HostBatch(lambda: Ledge(cost_key="damage"), "Ledge", HostRules(cost_key="damage"))
     named.reset([0])
     assert float(named.step(np.ones((1, 1))).cost[0]) == 1.0

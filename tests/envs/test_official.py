@@ -64,4 +64,4 @@ def test_a_missing_package_is_said_with_the_command_that_adds_it(monkeypatch: py
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput) as caught:
         official.load_builder()
-    assert caught.value.next_command == "make official"
+    assert caught.value.hint == "make official"

@@ -87,7 +87,7 @@ def test_a_file_that_is_not_in_the_layout_is_refused(tmp_path: Path, case: str) 
 def test_a_file_that_is_not_there_or_no_plain_npz_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file of recorded episodes") as error:
         read_recording(tmp_path / "none.npz")
-    assert "python -m dreamproof.record" in error.value.next_command
+    assert "python -m dreamproof.record" in error.value.hint
     (tmp_path / "chunk.npz").write_bytes(b"\x80\x04not an npz")
     with pytest.raises(BadInput, match=r"is not a plain \.npz file"):
         read_recording(tmp_path / "chunk.npz")

@@ -75,7 +75,7 @@ def test_a_player_that_sees_more_than_its_task_has_is_recorded_without_it() -> N
     ("words", "expected"),
     [
         (("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "0"), "at least 1"),
-        (("--tasks", "ProbeSurvive,ProbeSurvive", "--policy", "random", "--episodes", "1"), "stands twice"),
+        (("--tasks", "ProbeSurvive,ProbeSurvive", "--policy", "random", "--episodes", "1"), "is listed twice"),
         (("--tasks", "ProbeSurvived", "--policy", "random", "--episodes", "1"), "did you mean 'ProbeSurvive'?"),
         (("--tasks", "ProbeSurvive", "--policy", "nowhere", "--episodes", "1"), "missing or not readable"),
     ],

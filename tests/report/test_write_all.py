@@ -142,7 +142,7 @@ def test_untrained_checkpoints_decide_nothing(tmp_path: Path) -> None:
 def test_seeds_are_added_in_planned_batches_only(tmp_path: Path) -> None:
     plan = Plan(arms=("baseline", "u_only"), more={"maximum_seeds": 12})
     answer = next_seeds(make_study(tmp_path / "open", plan))
-    assert (answer.go_on, answer.seeds_per_arm, answer.seeds([0, 1, 2, 3, 4])[-1]) == (True, 10, 9)
+    assert (answer.add_seeds, answer.seeds_per_arm, answer.seeds([0, 1, 2, 3, 4])[-1]) == (True, 10, 9)
     assert answer.price is not None and answer.price > 0
     decided = Plan(arms=("baseline", "full"), more={"maximum_seeds": 12})
     assert next_seeds(make_study(tmp_path / "decided", decided)).reason == "decided"

@@ -115,7 +115,7 @@ def test_a_checkpoint_of_another_task_is_no_proof(writer: RunWriter) -> None:
 def test_a_name_that_contradicts_the_record_is_no_proof(writer: RunWriter) -> None:
     save(writer, 100)
     writer.run.checkpoint(100).root.rename(writer.run.checkpoint(200).root)
-    assert "says 100 agent steps, the folder's name 200" in str(prove_training(writer.run, 100))
+    assert "holds 100 agent steps, the folder name says 200" in str(prove_training(writer.run, 100))
     assert newest_good_checkpoint(writer.run) is None
 
 

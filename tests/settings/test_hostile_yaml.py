@@ -92,9 +92,9 @@ TOKEN = "hf_AbCdEfGhIjKlMnOpQrStUvWxYz012345"
     ],
 )
 def test_a_secret_in_a_study_file_is_refused_with_the_remedy(tmp_path: Path, old: str, new: str, place: str) -> None:
-    said = complaint(tmp_path, GOOD.replace(old, new, 1))
-    assert place in said and "from_env" in said
-    assert TOKEN not in said and "0123456789abcdef" not in said
+    shown = complaint(tmp_path, GOOD.replace(old, new, 1))
+    assert place in shown and "from_env" in shown
+    assert TOKEN not in shown and "0123456789abcdef" not in shown
 
 
 def test_a_secret_is_named_and_its_value_is_nowhere(tmp_path: Path) -> None:

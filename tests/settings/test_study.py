@@ -53,7 +53,7 @@ def test_the_hash_depends_on_the_meaning_not_on_the_writing(tmp_path: Path) -> N
     [
         ("seeds: 3", "sedes: 3", "study.yaml:11: unknown key 'sedes'; did you mean 'seeds'?"),
         ("smallest_difference: 1.0", "smallest_diference: 1.0", "did you mean 'smallest_difference'?"),
-        ("seeds: 3", "seeds: [1, 1]", "study.yaml:11: seeds: seed 1 stands twice"),
+        ("seeds: 3", "seeds: [1, 1]", "study.yaml:11: seeds: seed 1 is listed twice"),
         ("seeds: 3", "seeds: [-1]", "seed -1 is negative"),
         ("seeds: 3", "seeds: 1-x", "is not a seed or a range"),
         ("b: {rate: 0.1}", "b: {}", "arm 'b' equals arm 'a'"),
@@ -61,8 +61,8 @@ def test_the_hash_depends_on_the_meaning_not_on_the_writing(tmp_path: Path) -> N
         ("agent_steps: 100", "agent_steps: 0", "study.yaml:12: agent_steps: "),
         ("agent_steps: 100\n", "", "the key 'agent_steps' is missing"),
         ("name: tiny", "name: ../tiny", "is not a plain name"),
-        ("name: tiny", "name: tiny\nname: twice", "study.yaml:2: the key 'name' stands twice"),
-        ("conditions: [id]", "conditions: [id, id]", "condition 'id' stands twice"),
+        ("name: tiny", "name: tiny\nname: twice", "study.yaml:2: the key 'name' is given twice"),
+        ("conditions: [id]", "conditions: [id, id]", "condition 'id' is listed twice"),
         ("conditions: [id]", "conditions: [ood]", "metric.condition 'id' is not one of the conditions ood"),
         ("conditions: [id]", "conditions: [id", "not valid YAML"),
         ("seeds: 3", "seeds: 3\nreference_arm: c", "reference_arm 'c' is not one of the arms a, b"),
@@ -81,7 +81,7 @@ def test_an_empty_file_and_a_list_are_refused(tmp_path: Path) -> None:
 
 
 def test_every_error_ends_with_the_next_command(tmp_path: Path) -> None:
-    assert "\n  next: " in complaint(tmp_path, GOOD.replace("seeds: 3", "sedes: 3"))
+    assert "\n  hint: " in complaint(tmp_path, GOOD.replace("seeds: 3", "sedes: 3"))
 
 
 def test_seed_ranges_are_read() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dreamproof.stats.power import power_of, sd_upper_bound, seeds_needed, smallest_effect
+from dreamproof.stats.power import power_of, sd_upper_bound, seeds_needed
 
 
 def test_seeds_for_textbook_effects() -> None:
@@ -24,8 +24,8 @@ def test_the_upper_bound_of_the_spread_shrinks_with_seeds() -> None:
 
 
 def test_five_seeds_find_two_standard_deviations() -> None:
-    assert smallest_effect(5) == pytest.approx(2.02, abs=0.01)
-    assert smallest_effect(1) is None
+    assert power_of(5, 2.02) == pytest.approx(0.8, abs=0.005)
+    assert power_of(1, 2.02) == 0.0
 
 
 def test_power_agrees_with_simulation() -> None:

@@ -39,7 +39,7 @@ def question(**changes: object) -> BatchQuestion:
 
 def test_an_undecided_study_gets_its_next_batch() -> None:
     answer = next_batch(question(price_per_seed=2.0, money_left=50.0))
-    assert (answer.go_on, answer.seeds_per_arm, answer.price) == (True, 10, 10.0)
+    assert (answer.add_seeds, answer.seeds_per_arm, answer.price) == (True, 10, 10.0)
     assert answer.seeds([0, 1, 2, 3, 7]) == [0, 1, 2, 3, 7, 8, 9, 10, 11, 12]
 
 
@@ -55,4 +55,4 @@ def test_an_undecided_study_gets_its_next_batch() -> None:
 )
 def test_no_seed_is_added_without_leave(changes: dict[str, object], reason: str) -> None:
     answer = next_batch(question(**changes))
-    assert (answer.go_on, answer.reason, answer.seeds_per_arm) == (False, reason, changes.get("seeds_done", 5))
+    assert (answer.add_seeds, answer.reason, answer.seeds_per_arm) == (False, reason, changes.get("seeds_done", 5))

@@ -22,7 +22,7 @@ from dreamproof.study.attempts import settle
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.study.supervisor import Ending, Options
+from dreamproof.study.supervisor import Ending, SupervisorOptions
 from dreamproof.study.views.overview import make_overview
 
 BAD, OTHERS = "low/0", {"low/1", "high/0", "high/1"}
@@ -141,7 +141,7 @@ BEATS = {
 @pytest.mark.parametrize("content", BEATS.values(), ids=BEATS)
 def test_a_heartbeat_that_says_nonsense_ends_nothing(tmp_path: Path, content: bytes) -> None:
     """A power cut leaves such files behind; the next beat replaces them."""
-    stage = Stage(tmp_path, Options())
+    stage = Stage(tmp_path, SupervisorOptions())
     run_folder(stage).heartbeat.write_bytes(content)
     looks: list[int] = []
 

@@ -11,7 +11,7 @@ from dreamproof.testing.small_study import declare
 
 
 def test_a_short_fault_campaign_loses_repeats_and_misnames_nothing(tmp_path: Path) -> None:
-    result = campaign(tmp_path, 20, seed=5, say=lambda text: None)
+    result = campaign(tmp_path, 20, seed=5, show=lambda text: None)
     assert result.faults_found == [], table(result)
     assert len(result.faults) >= 20
     assert len({fault.kind for fault in result.faults}) >= 6
@@ -36,7 +36,7 @@ def test_going_on_from_the_last_checkpoint_is_right(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "starts", "words"),
+    ("parts", "starts", "arguments"),
     [
         ([("7", 1, 13), ("8", 6, 20)], (0, 5), "8 steps were trained again, 5 may be"),
         ([("7", 1, 5), ("8", 6, 8), ("7", 6, 9)], (0, 5), "two processes trained it at the same time"),
@@ -44,7 +44,7 @@ def test_going_on_from_the_last_checkpoint_is_right(tmp_path: Path) -> None:
     ],
 )
 def test_training_twice_is_seen(
-    tmp_path: Path, parts: list[tuple[str, int, int]], starts: tuple[int, ...], words: str
+    tmp_path: Path, parts: list[tuple[str, int, int]], starts: tuple[int, ...], arguments: str
 ) -> None:
     _, faults = check_steps(trained(tmp_path, *parts, starts=starts), "low/0", damaged=False)
-    assert any(words in fault for fault in faults)
+    assert any(arguments in fault for fault in faults)

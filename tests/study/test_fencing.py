@@ -20,7 +20,7 @@ from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sig
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.lease import Lease, living_holder
 from dreamproof.study.process import cgroup
-from dreamproof.study.process.processes import Identity, is_alive, marked
+from dreamproof.study.process.processes import ProcessIdentity, is_alive, processes_with_variable
 from dreamproof.testing.small_study import TRAINER, declare
 
 PATIENCE_SECONDS = 120.0
@@ -71,19 +71,19 @@ def end_of(backend: LocalBackend, attempt: AttemptFolder) -> Sighting:
     return LocalBackend().look(attempt)
 
 
-def shim_of(attempt: AttemptFolder) -> Identity:
-    found = Identity.read((read_json(attempt.shim) or {}).get("shim"))
+def shim_of(attempt: AttemptFolder) -> ProcessIdentity:
+    found = ProcessIdentity.read((read_json(attempt.shim) or {}).get("shim"))
     assert found is not None
     return found
 
 
-def child_of(attempt: AttemptFolder) -> Identity:
-    found = Identity.read((read_json(attempt.shim) or {}).get("child"))
+def child_of(attempt: AttemptFolder) -> ProcessIdentity:
+    found = ProcessIdentity.read((read_json(attempt.shim) or {}).get("child"))
     assert found is not None
     return found
 
 
-def kill(process: Identity) -> None:
+def kill(process: ProcessIdentity) -> None:
     os.kill(process.process_id, signal.SIGKILL)
     until(lambda: not is_alive(process))
 
@@ -120,7 +120,7 @@ def test_what_ignores_a_stop_behind_a_wrapper_is_killed_after_the_grace(backend:
     until(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
     backend.stop(attempt, "stop by a test", 0.5)
     assert end_of(backend, attempt).presence is Presence.ENDED
-    assert marked(ATTEMPT_VARIABLE, f"a000001-{tmp_path}") == []
+    assert processes_with_variable(ATTEMPT_VARIABLE, f"a000001-{tmp_path}") == []
 
 
 @pytest.mark.parametrize("wrapper", ["bash", "python", "own session"])
@@ -291,9 +291,10 @@ def test_a_supervisor_that_leaves_attempts_running_keeps_its_machine_on_the_leas
 
 
 def can_make_namespaces() -> bool:
-    words = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "true"]
+    arguments = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "true"]
     return (
-        shutil.which("unshare") is not None and subprocess.run(words, capture_output=True, check=False).returncode == 0
+        shutil.which("unshare") is not None
+        and subprocess.run(arguments, capture_output=True, check=False).returncode == 0
     )
 
 
@@ -301,16 +302,18 @@ namespaces = pytest.mark.skipif(not can_make_namespaces(), reason="this user may
 CLI = [sys.executable, "-m", "dreamproof.cli.main"]
 
 
-def in_container(name: str, *words: str) -> list[str]:
+def in_container(name: str, *arguments: str) -> list[str]:
     """A command in a pid namespace and under a host name of its own, as in a container on the same volume."""
-    command = f"hostname {name} && " + " ".join(map(str, words))
+    command = f"hostname {name} && " + " ".join(map(str, arguments))
     return ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "bash", "-c", command]
 
 
-def on_host(name: str, boot: Path, *words: str) -> list[str]:
+def on_host(name: str, boot: Path, *arguments: str) -> list[str]:
     """A command that sees another boot id and another host name, as on a second machine with the same disk."""
     boot.write_text(f"{name}-boot\n")
-    script = f"hostname {name} && mount --bind {boot} /proc/sys/kernel/random/boot_id && " + " ".join(map(str, words))
+    script = f"hostname {name} && mount --bind {boot} /proc/sys/kernel/random/boot_id && " + " ".join(
+        map(str, arguments)
+    )
     return ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "bash", "-c", script]
 
 

@@ -24,7 +24,7 @@ from dreamproof.study.ledger.events import (
 )
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.supervisor import Ending, Options
+from dreamproof.study.supervisor import Ending, SupervisorOptions
 from dreamproof.testing.small_study import declare
 
 
@@ -57,9 +57,9 @@ class Clock:
 def shutdown(opened: OpenStudy, clock: Clock) -> tuple[Shutdown, list[Event], list[str]]:
     """A shutdown on a machine without other studies and without signs of stopping."""
     events: list[Event] = []
-    words: list[str] = []
-    way = Shutdown(opened, events.append, words.append, lambda: clock.now, clock.pause, lambda _: [], set)
-    return way, events, words
+    arguments: list[str] = []
+    way = Shutdown(opened, events.append, arguments.append, lambda: clock.now, clock.pause, lambda _: [], set)
+    return way, events, arguments
 
 
 def test_nothing_is_switched_off_unless_the_study_asks_for_it(tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ def test_when_a_shutdown_follows(tmp_path: Path, ending: Ending, idle_minutes: f
 def test_after_the_grace_the_command_runs_and_its_event_stands_before(tmp_path: Path) -> None:
     opened = study_that_ends(tmp_path, grace_seconds=300)
     clock = Clock()
-    way, events, words = shutdown(opened, clock)
+    way, events, arguments = shutdown(opened, clock)
     assert way.carry_out("everything is proven", idle=False)
     assert 300 <= clock.now < 301
     assert [event.name for event in events] == ["shutdown_planned", "shutdown_started", "shutdown_done"]
     assert (tmp_path / "switched-off").exists()
-    assert "to cancel: Ctrl-C, or touch" in words[0]
+    assert "to cancel: Ctrl-C, or touch" in arguments[0]
 
 
 def test_idle_minutes_are_waited_on_top_of_the_grace(tmp_path: Path) -> None:
@@ -107,10 +107,10 @@ def test_the_file_keep_running_cancels_it(tmp_path: Path) -> None:
     opened = study_that_ends(tmp_path, grace_seconds=300)
     clock = Clock()
     clock.at[200.0] = opened.folder.keep_running.touch
-    way, events, words = shutdown(opened, clock)
+    way, events, arguments = shutdown(opened, clock)
     assert not way.carry_out("everything is proven", idle=False)
     assert [event.name for event in events] == ["shutdown_planned", "shutdown_cancelled"]
-    assert words[-1] == "shutdown cancelled by the file keep-running"
+    assert arguments[-1] == "shutdown cancelled by the file keep-running"
     assert not (tmp_path / "switched-off").exists()
 
 
@@ -142,10 +142,10 @@ def test_broken_evidence_keeps_the_machine_on(tmp_path: Path) -> None:
     opened = study_that_ends(tmp_path, grace_seconds=0)
     content = opened.folder.ledger.read_bytes()
     opened.folder.ledger.write_bytes(content.replace(b"counting", b"Counting"))
-    way, events, words = shutdown(opened, Clock())
+    way, events, arguments = shutdown(opened, Clock())
     assert not way.carry_out("everything is proven", idle=False)
     assert [event.name for event in events] == ["shutdown_refused"]
-    assert "line 1 does not match its own hash" in words[0]
+    assert "line 1 does not match its own hash" in arguments[0]
     assert not (tmp_path / "switched-off").exists()
 
 
@@ -165,13 +165,13 @@ def test_a_shutdown_that_fails_is_recorded_as_a_failure_and_loud(
     tmp_path: Path, commands: list[list[str]], failures: list[str]
 ) -> None:
     opened = study_that_ends(tmp_path, grace_seconds=0, commands=commands)
-    way, events, words = shutdown(opened, Clock())
+    way, events, arguments = shutdown(opened, Clock())
     assert not way.carry_out("everything is proven", idle=False)
     assert [event.name for event in events][-1] == "shutdown_failed"
     last = events[-1]
     assert isinstance(last, ShutdownFailed)
     assert all(seen.startswith(expected) for seen, expected in zip(last.evidence, failures, strict=True))
-    assert words[-1].startswith("SHUTDOWN FAILED, this machine stays on: ")
+    assert arguments[-1].startswith("SHUTDOWN FAILED, this machine stays on: ")
 
 
 def test_the_next_command_of_the_chain_is_tried_and_the_rest_left_alone(tmp_path: Path) -> None:
@@ -187,15 +187,15 @@ def test_the_next_command_of_the_chain_is_tried_and_the_rest_left_alone(tmp_path
 
 def test_a_command_that_hangs_is_given_up_and_the_next_is_tried(tmp_path: Path) -> None:
     opened = study_that_ends(tmp_path, grace_seconds=0, commands=[["sleep", "600"], ["true"]], timeout_seconds=3)
-    way, events, words = shutdown(opened, Clock())
+    way, events, arguments = shutdown(opened, Clock())
     assert way.carry_out("everything is proven", idle=False)
-    assert "shutdown command failed: sleep 600: no end within 3 s" in words
+    assert "shutdown command failed: sleep 600: did not finish within 3 s" in arguments
     assert events[-1].row()["command"] == ["true"]
 
 
 def test_what_a_command_leaves_behind_when_it_hangs_is_killed_with_it(tmp_path: Path) -> None:
     late = f"sleep 3; echo x > {tmp_path}/late"
-    assert run_command(["sh", "-c", f"({late}) & sleep 600"], 0.3) == "no end within 0.3 s"
+    assert run_command(["sh", "-c", f"({late}) & sleep 600"], 0.3) == "did not finish within 0.3 s"
     time.sleep(4)
     assert not (tmp_path / "late").exists()
 
@@ -203,26 +203,26 @@ def test_what_a_command_leaves_behind_when_it_hangs_is_killed_with_it(tmp_path: 
 def test_a_sign_that_the_machine_stops_is_recorded(tmp_path: Path) -> None:
     opened = study_that_ends(tmp_path, grace_seconds=0, confirm_seconds=30)
     clock = Clock()
-    way, events, words = shutdown(opened, clock)
+    way, events, arguments = shutdown(opened, clock)
     way.signs = lambda: {"old"} | ({"systemd is stopping"} if clock.now >= 3 else set())
     assert way.carry_out("everything is proven", idle=False)
     assert events[-1].row()["evidence"] == ["systemd is stopping"]
-    assert clock.now < 5 and "seen: systemd is stopping" in words[-1]
+    assert clock.now < 5 and "seen: systemd is stopping" in arguments[-1]
 
 
 def test_a_machine_that_shows_no_sign_of_stopping_is_said_to_be_on(tmp_path: Path) -> None:
-    way, events, words = shutdown(study_that_ends(tmp_path, grace_seconds=0, confirm_seconds=30), Clock())
+    way, events, arguments = shutdown(study_that_ends(tmp_path, grace_seconds=0, confirm_seconds=30), Clock())
     assert way.carry_out("everything is proven", idle=False)
     assert events[-1].row()["evidence"] == []
-    assert "returned 0, but nothing shows after 30 s that this machine stops" in words[-1]
+    assert "returned 0, but after 30 s there is no sign that this machine stops" in arguments[-1]
 
 
 def test_it_is_refused_while_another_study_runs_here(tmp_path: Path) -> None:
-    way, events, words = shutdown(study_that_ends(tmp_path, grace_seconds=300), Clock())
+    way, events, arguments = shutdown(study_that_ends(tmp_path, grace_seconds=300), Clock())
     way.others = lambda root: ["/elsewhere/results/other (supervisor, process 7)"]
     assert not way.carry_out("everything is proven", idle=False)
     assert [event.name for event in events] == ["shutdown_refused"]
-    assert words == [
+    assert arguments == [
         "no shutdown: another study runs on this machine: /elsewhere/results/other (supervisor, process 7)"
     ]
     assert not (tmp_path / "switched-off").exists()
@@ -241,7 +241,7 @@ def test_old_study_files_with_one_command_still_read(tmp_path: Path) -> None:
     at_end = AtEnd.model_validate({"action": "shutdown", "command": ["poweroff", "-f"]})
     assert at_end.commands == [["poweroff", "-f"]]
     assert AtEnd().commands[0] == ["shutdown", "-h", "now"]
-    with pytest.raises(ValueError, match="both stand here"):
+    with pytest.raises(ValueError, match="are both given"):
         AtEnd.model_validate({"command": ["a"], "commands": [["b"]]})
     with pytest.raises(ValueError, match="at least 1 item"):
         AtEnd.model_validate({"commands": [[]]})
@@ -278,17 +278,17 @@ def test_a_shutdown_counts_until_new_work_begins() -> None:
 def test_a_machine_that_was_started_again_did_stop() -> None:
     again = SupervisorStarted("c", 1, 1, "h", "0")
     off = replayed(STARTED, ShutdownStarted(["x"]), again, boots=("b", "b", "c"))
-    assert off.shutdown_done and off.shutdown == "done: the machine was started again since"
+    assert off.shutdown_done and off.shutdown == "done: the machine was restarted since"
     assert not replayed(STARTED, ShutdownStarted(["x"]), STARTED).shutdown_done
 
 
 def finish_again(opened: OpenStudy, monkeypatch: pytest.MonkeyPatch, again: bool = False) -> list[str]:
     """The end of one more `run` of a complete study, as `run` has it; returns what it said."""
-    words: list[str] = []
+    arguments: list[str] = []
     monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
-    with session.held(opened) as ledger, session.supervising(opened, ledger, Options()) as supervisor:
-        session.finish(opened, supervisor, Ending.COMPLETE, words.append, lambda opened: [], again)
-    return words
+    with session.open_ledger(opened) as ledger, session.supervising(opened, ledger, SupervisorOptions()) as supervisor:
+        session.finish(opened, supervisor, Ending.COMPLETE, arguments.append, lambda opened: [], again)
+    return arguments
 
 
 def test_a_complete_study_that_is_run_again_does_not_shut_down_again(
@@ -297,8 +297,8 @@ def test_a_complete_study_that_is_run_again_does_not_shut_down_again(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     opened = study_that_ends(tmp_path, grace_seconds=0)
     finish_again(opened, monkeypatch)
-    words = finish_again(opened, monkeypatch)
-    assert words == ["no shutdown: there was one since the newest work; run --shutdown-again does it once more"]
+    arguments = finish_again(opened, monkeypatch)
+    assert arguments == ["no shutdown: it was done after the last attempt; run --shutdown-again repeats it"]
     assert (tmp_path / "switched-off").read_text() == "x\n"
     finish_again(opened, monkeypatch, again=True)
     assert (tmp_path / "switched-off").read_text() == "x\nx\n"

@@ -9,7 +9,7 @@ import pytest
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import open_own_file, write_bytes, write_json
-from dreamproof.base.lines import append_rows, mend_torn_tail
+from dreamproof.base.lines import append_rows, truncate_partial_line
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.ledger.lease import Lease
 
@@ -38,7 +38,7 @@ def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, umask: in
 WRITERS: dict[str, Callable[[Path], object]] = {
     "write": lambda path: write_bytes(path, b"ours"),
     "append": lambda path: append_rows(path, [{"x": 1}]),
-    "mend": mend_torn_tail,
+    "mend": truncate_partial_line,
     "lease": lambda path: Lease(path).take(),
     "ledger": Ledger,
     "open": lambda path: os.close(open_own_file(path, os.O_WRONLY | os.O_APPEND)),

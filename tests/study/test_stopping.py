@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import AttemptFolder
-from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, is_alive
 from dreamproof.testing.small_study import TRAINER, declare
 
 PATIENCE_SECONDS = 600.0
@@ -29,10 +29,10 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def cli(*words: str | Path) -> subprocess.Popen[str]:
+def cli(*arguments: str | Path) -> subprocess.Popen[str]:
     """Starts a verb as a script does in the background: with SIGINT ignored."""
     ignoring = ["sh", "-c", 'trap "" INT; exec "$@"', "sh"]
-    command = [*ignoring, sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
+    command = [*ignoring, sys.executable, "-m", "dreamproof.cli.main", *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -47,9 +47,9 @@ def probe_of(folder: Path) -> AttemptFolder:
     return AttemptFolder(folder / "results" / "small" / "probes" / "low" / "attempt")
 
 
-def probe_process(folder: Path) -> Identity | None:
+def probe_process(folder: Path) -> ProcessIdentity | None:
     value = read_json(probe_of(folder).shim)
-    return Identity.read(value.get("child")) if isinstance(value, dict) else None
+    return ProcessIdentity.read(value.get("child")) if isinstance(value, dict) else None
 
 
 def test_a_stop_during_the_preflight_ends_the_probe_and_starts_nothing(tmp_path: Path) -> None:
@@ -58,9 +58,9 @@ def test_a_stop_during_the_preflight_ends_the_probe_and_starts_nothing(tmp_path:
     until(lambda: probe_process(tmp_path) is not None)
     probe = probe_process(tmp_path)
     stop = cli("stop", file)
-    said, errors = stop.communicate(timeout=PATIENCE_SECONDS)
+    shown, errors = stop.communicate(timeout=PATIENCE_SECONDS)
     assert stop.returncode == 0, errors
-    assert "stopped" in said
+    assert "stopped" in shown
     _, errors = run.communicate(timeout=PATIENCE_SECONDS)
     assert run.returncode == 130
     assert "during the preflight; nothing was started" in errors

@@ -18,7 +18,7 @@ from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted
 from dreamproof.study.money.budget import REPORT_SECONDS
 from dreamproof.study.plan.gap import Selection
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.testing.small_study import declare
 
 TASK = "counting"
@@ -68,12 +68,12 @@ class ScriptedBackend:
 class Stage:
     """A study, its ledger and a supervisor over a scripted backend."""
 
-    def __init__(self, folder: Path, options: Options | None = None, **changes: Any) -> None:
+    def __init__(self, folder: Path, options: SupervisorOptions | None = None, **changes: Any) -> None:
         self.opened: OpenStudy = open_study(declare(folder, **{"conditions": [], **changes}))
         self.ledger = Ledger(self.opened.folder.ledger)
         session.declare(self.opened, self.ledger)
         self.backend = ScriptedBackend()
-        self.supervisor = Supervisor(self.opened, self.ledger, self.backend, options or Options())
+        self.supervisor = Supervisor(self.opened, self.ledger, self.backend, options or SupervisorOptions())
         self.supervisor.monotonic = lambda: self.backend.now
         self.supervisor.read_moment = lambda: Moment(self.backend.now)
 
@@ -146,7 +146,7 @@ def test_an_attempt_gets_the_gpu_that_the_fewest_others_have(tmp_path: Path, mon
 
 
 def test_a_narrowed_call_ends_when_its_part_is_proven(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, Options(Selection(frozenset({"low"}))))
+    stage = Stage(tmp_path, SupervisorOptions(Selection(frozenset({"low"}))))
     succeed_at_once(stage)
     assert stage.supervisor.run() is Ending.SELECTION_DONE
     assert {cell.arm for cell, known in stage.opened.state.cells.items() if known.proof} == {"low"}
@@ -217,7 +217,9 @@ def test_a_second_supervisor_adopts_living_attempts_and_starts_nothing_twice(tmp
     stage.supervisor.recover()
     stage.supervisor.start()
     assert len(stage.backend.started) == 4
-    heir = Supervisor(open_study(stage.opened.file), Ledger(stage.opened.folder.ledger), stage.backend, Options())
+    heir = Supervisor(
+        open_study(stage.opened.file), Ledger(stage.opened.folder.ledger), stage.backend, SupervisorOptions()
+    )
     heir.recover()
     assert sorted(heir.watched) == stage.backend.started
     heir.start()
@@ -232,7 +234,7 @@ def test_an_attempt_that_a_torn_ledger_lost_is_found_by_its_order(tmp_path: Path
     lines = ledger.read_bytes().splitlines(keepends=True)
     ledger.write_bytes(b"".join(lines[:-1]) + lines[-1][:50])
     opened = open_study(stage.opened.file)
-    heir = Supervisor(opened, Ledger(ledger), stage.backend, Options())
+    heir = Supervisor(opened, Ledger(ledger), stage.backend, SupervisorOptions())
     heir.recover()
     assert list(heir.watched) == ["a000001"]
     heir.start()

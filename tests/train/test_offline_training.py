@@ -271,7 +271,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"agent": {"world_model": {"tasks": 0}}, "data": {"tasks": ["Other"]}},
         "does not name the task 'ProbeCostLine'",
     ),
-    "a task twice": ({"data": {"tasks": ["ProbeCostLine", "ProbeCostLine"]}}, "'ProbeCostLine' stands twice"),
+    "a task twice": ({"data": {"tasks": ["ProbeCostLine", "ProbeCostLine"]}}, "'ProbeCostLine' is listed twice"),
     "narrow observations": ({"data": {"observation_size": 1}}, "2 numbers are seen and 2 done, but"),
     "no file": ({"data": {"files": ["nowhere.npz"]}}, "no such file of recorded episodes"),
     "no starts": ({"agent": {"behavior": {"replayed_starts": 0}}}, "replayed_starts, of which there are 0"),

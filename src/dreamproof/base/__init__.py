@@ -1,1 +1,1 @@
-"""Files, lines, words and errors: what every room needs. Standard library only."""
+"""Files, lines, text and errors, for every package. Standard library only."""

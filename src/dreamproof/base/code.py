@@ -1,4 +1,4 @@
-"""Which code a run was made by, as the content of its files; what git says of them is recorded beside it.
+"""Which code a run was made by, as the content of its files; what git reports of them is recorded too.
 
 The content decides, not the commit: a rebase changes nothing, an edit that was never committed does.
 """
@@ -16,6 +16,7 @@ from typing import Any
 
 from dreamproof.base.commit import VARIABLE, git_output
 from dreamproof.base.files import canonical_json, file_hash, text_hash
+from dreamproof.base.text import split_task
 
 COMPUTE_PACKAGES = ("jaxcore", "envs", "nn", "agents", "train", "evaluate")
 SOURCE_SUFFIXES = frozenset(
@@ -45,7 +46,7 @@ SOURCE_SUFFIXES = frozenset(
         ".xml",
     }
 )
-"""What counts of files that git does not know: a trainer leaves logs and models beside its source."""
+"""What counts of files that git does not know: trainers leave logs and models next to their source."""
 NO_SOURCE_SUFFIXES = frozenset(
     {".md", ".rst", ".png", ".jpg", ".jpeg", ".gif", ".svg", ".pdf", ".ipynb", ".log", ".bib", ".mp4"}
 )
@@ -79,36 +80,36 @@ OUTPUT_FOLDERS = frozenset(
 LEDGER = "ledger.jsonl"
 STUDY_KEYS = [re.compile(rf"^{key}:".encode(), re.MULTILINE) for key in ("arms", "metric", "trainer")]
 LARGE_BYTES = 16 << 20
-MOST_FILES = 20_000
-MOST_BESIDE = 2_000
-MOST_DEPTH = 4
-MOST_PARSED_BYTES = 4 << 20
+MAX_FILES = 20_000
+MAX_SCRIPT_FILES = 2_000
+MAX_DEPTH = 4
+MAX_PARSED_BYTES = 4 << 20
 
 
 @dataclass(frozen=True)
-class Code:
-    """The files that count, each by the hash of its content, and what git says of them."""
+class SourceCode:
+    """The files that count, each by the hash of its content, and their state in git."""
 
     kind: str
-    """`package`, `repository`, `beside` (files beside a script, without git) or `named` (by the study)."""
+    """`package`, `repository`, `beside` (the folder of a script, without git) or `named` (by the study)."""
     files: dict[str, str]
     folder: Path
     commit: str | None = None
     diff_hash: str | None = None
-    """Hash of the edits since the commit; None where there are none."""
+    """Hash of the edits since the commit; None if there are none."""
     untracked_hash: str | None = None
-    """Hash of the counted files that git does not know; None where there are none."""
+    """Hash of the counted files that git does not know; None if there are none."""
     note: str | None = None
     places: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
 
     @functools.cached_property
     def hash(self) -> str:
-        """One name for this content, wherever it lies."""
+        """The hash of the content, independent of its path."""
         return text_hash(canonical_json(self.files))
 
     def facts(self) -> dict[str, Any]:
-        """What a record says of it; nothing of this machine's folders."""
-        told = {
+        """The facts a record holds; nothing of this machine's folders."""
+        facts = {
             "hash": self.hash,
             "kind": self.kind,
             "folder": self.folder.name,
@@ -118,7 +119,7 @@ class Code:
             "untracked_hash": self.untracked_hash,
             "note": self.note,
         }
-        return {name: value for name, value in told.items() if value is not None}
+        return {name: value for name, value in facts.items() if value is not None}
 
     def manifest(self) -> dict[str, Any]:
         """Every file with its hash and, for Python, the hash of what is left without comments and layout."""
@@ -126,7 +127,7 @@ class Code:
 
     def _syntax(self) -> dict[str, str]:
         found: dict[str, str] = {}
-        left = MOST_PARSED_BYTES
+        left = MAX_PARSED_BYTES
         for name, place in self.places.items():
             if name.endswith(".py") and (left := left - place.stat().st_size) >= 0:
                 digest = syntax_hash(place)
@@ -148,11 +149,11 @@ class Difference:
     def matters(self) -> bool:
         return bool(self.changed or self.added or self.removed)
 
-    def lines(self, most: int = 8) -> list[str]:
-        """`changed train.py`, and so on, cut after `most`."""
-        words = {"changed": self.changed, "added": self.added, "removed": self.removed}
-        lines = [f"{word} {name}" for word, names in words.items() for name in names]
-        return lines if len(lines) <= most else [*lines[:most], f"and {len(lines) - most} more files"]
+    def lines(self, limit: int = 8) -> list[str]:
+        """`changed train.py`, and so on, cut after `limit`."""
+        groups = {"changed": self.changed, "added": self.added, "removed": self.removed}
+        lines = [f"{kind} {name}" for kind, names in groups.items() for name in names]
+        return lines if len(lines) <= limit else [*lines[:limit], f"and {len(lines) - limit} more files"]
 
 
 def compare(old: dict[str, Any], new: dict[str, Any]) -> Difference:
@@ -177,14 +178,14 @@ def _same_syntax(old: dict[str, Any], new: dict[str, Any], name: str) -> bool:
 
 
 def syntax_hash(path: Path) -> str | None:
-    """The hash of a Python file without comments and layout; None where it is no valid Python."""
+    """The hash of a Python file without comments and layout; None if it is no valid Python."""
     try:
         return text_hash(ast.dump(ast.parse(path.read_bytes())))
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
 
 
-def own_code(task: str, folder: Path) -> Code:
+def own_code(task: str, folder: Path) -> SourceCode:
     """What our own trainers compute with: the compute packages, and the file of a task that is not ours.
 
     `folder` is where the trainer runs. What plans, reports or prints does not count.
@@ -192,27 +193,27 @@ def own_code(task: str, folder: Path) -> Code:
     root = Path(__file__).parents[1]
     found = [path for name in COMPUTE_PACKAGES for path in sorted((root / name).rglob("*.py"))]
     places = {path.relative_to(root).as_posix(): path for path in found}
-    source = task.rpartition(":")[0]
+    source, _ = split_task(task)
     file = folder / (source if source.endswith(".py") else source.replace(".", "/") + ".py")
     if source and file.is_file():
         places[f"task/{file.name}"] = file
     new = frozenset(_listed(root, "ls-files", "-z", "--others", "--exclude-standard"))
     code = _code("package", root, places, root, new)
-    told = os.environ.get(VARIABLE)
-    return replace(code, commit=told, diff_hash=None, untracked_hash=None) if told else code
+    given = os.environ.get(VARIABLE)
+    return replace(code, commit=given, diff_hash=None, untracked_hash=None) if given else code
 
 
-def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> Code:
-    """The repository that holds a script (or a folder, where the script is not known); without git, files beside it."""
+def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> SourceCode:
+    """The repository of a script, or of a folder if the script is unknown; without git, its source files."""
     start = (script.parent if script is not None else folder).resolve()
     top = git_output(start, "rev-parse", "--show-toplevel")
     if top is None:
-        return _beside(start, script, [path.resolve() for path in excluded])
+        return _script_folder(start, script, [path.resolve() for path in excluded])
     root = Path(top.rstrip("\n"))
     return _repository(root, [path.resolve() for path in excluded])
 
 
-def named_code(folder: Path, patterns: Iterable[str], excluded: Iterable[Path]) -> tuple[Code, list[str]]:
+def named_code(folder: Path, patterns: Iterable[str], excluded: Iterable[Path]) -> tuple[SourceCode, list[str]]:
     """The files that these paths or patterns name, seen from a folder, and the patterns that name none."""
     shut = [path.resolve() for path in excluded]
     places: dict[str, Path] = {}
@@ -234,7 +235,7 @@ def _named(folder: Path, pattern: str) -> Iterator[Path]:
         yield from (path for path in sorted(folder.glob(pattern)) if path.is_file())
 
 
-def _repository(root: Path, excluded: list[Path]) -> Code:
+def _repository(root: Path, excluded: list[Path]) -> SourceCode:
     tracked = _listed(root, "ls-files", "-z", "--cached", "--recurse-submodules")
     untracked = _listed(root, "ls-files", "-z", "--others", "--exclude-standard")
     studies = _study_folders([*tracked, *untracked])
@@ -248,13 +249,13 @@ def _repository(root: Path, excluded: list[Path]) -> Code:
     return _code("repository", root, places, root, frozenset(new))
 
 
-def _beside(folder: Path, script: Path | None, excluded: list[Path]) -> Code:
-    """The script and the source files beside and below it, so many at most."""
+def _script_folder(folder: Path, script: Path | None, excluded: list[Path]) -> SourceCode:
+    """The script and the source files of its folder and below, up to a limit."""
     places = {} if script is None else {script.name: script}
     note = None
     for path in _walk(folder, excluded):
-        if len(places) >= MOST_BESIDE:
-            note = f"the first {MOST_BESIDE} files only; name what counts under trainer.code"
+        if len(places) >= MAX_SCRIPT_FILES:
+            note = f"the first {MAX_SCRIPT_FILES} files only; name what counts under trainer.code"
             break
         places[path.relative_to(folder).as_posix()] = path
     return _code("beside", folder, dict(sorted(places.items())), None, note=note)
@@ -266,7 +267,7 @@ def _walk(folder: Path, excluded: list[Path]) -> Iterator[Path]:
         if LEDGER in names or _inside(place, excluded):
             folders.clear()
             continue
-        deep = len(place.relative_to(folder).parts) >= MOST_DEPTH
+        deep = len(place.relative_to(folder).parts) >= MAX_DEPTH
         folders[:] = [] if deep else sorted(name for name in folders if not _is_output_folder(name))
         yield from (
             place / name
@@ -282,10 +283,10 @@ def _code(
     repository: Path | None,
     untracked: frozenset[str] = frozenset(),
     note: str | None = None,
-) -> Code:
-    if len(places) > MOST_FILES:
-        note = f"the first {MOST_FILES} files only; name what counts under trainer.code"
-        places = dict(sorted(places.items())[:MOST_FILES])
+) -> SourceCode:
+    if len(places) > MAX_FILES:
+        note = f"the first {MAX_FILES} files only; name what counts under trainer.code"
+        places = dict(sorted(places.items())[:MAX_FILES])
     hashed = {name: _content_hash(path) for name, path in places.items() if not _is_study_file(path)}
     files = {name: digest for name, digest in hashed.items() if digest is not None}
     places = {name: places[name] for name in files}
@@ -297,7 +298,7 @@ def _code(
         text = git_output(repository, "diff", "HEAD", "--", *counted) if counted else None
         diff = text_hash(text) if text else None
     new = {name: files[name] for name in sorted(untracked) if name in files}
-    return Code(kind, files, folder, commit, diff, text_hash(canonical_json(new)) if new else None, note, places)
+    return SourceCode(kind, files, folder, commit, diff, text_hash(canonical_json(new)) if new else None, note, places)
 
 
 _HASHED: dict[Path, tuple[tuple[int, int, int], str]] = {}
@@ -327,8 +328,8 @@ def _git_root(folder: Path) -> Path | None:
     return Path(top.rstrip("\n")) if top else None
 
 
-def _listed(root: Path, *words: str) -> list[str]:
-    return [name for name in (git_output(root, *words) or "").split("\0") if name]
+def _listed(root: Path, *arguments: str) -> list[str]:
+    return [name for name in (git_output(root, *arguments) or "").split("\0") if name]
 
 
 def _study_folders(names: Iterable[str]) -> list[str]:
@@ -338,7 +339,7 @@ def _study_folders(names: Iterable[str]) -> list[str]:
 
 
 def _is_study_file(path: Path) -> bool:
-    """Whether a file declares a study: what it says is compared as a declaration, not as code."""
+    """Whether a file declares a study: its content is compared as a declaration, not as code."""
     if path.suffix not in (".yaml", ".yml") or not path.is_file() or path.stat().st_size > LARGE_BYTES:
         return False
     content = path.read_bytes()

@@ -12,7 +12,7 @@ GIT_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Commit:
-    """A commit and the edits since, as git shows them; a commit that was told has none."""
+    """A commit and the edits since, as git shows them; a commit given by variable has none."""
 
     name: str
     edits: str = ""
@@ -30,21 +30,23 @@ def commit_of(folder: Path) -> Commit | None:
 
 @functools.cache
 def code_commit() -> Commit | None:
-    """The commit of this program; what DREAMPROOF_CODE_COMMIT says where the code travels without its history."""
-    told = os.environ.get(VARIABLE)
-    return Commit(told) if told else commit_of(Path(__file__).parent)
+    """The commit of this program; DREAMPROOF_CODE_COMMIT where the code has no git history."""
+    given = os.environ.get(VARIABLE)
+    return Commit(given) if given else commit_of(Path(__file__).parent)
 
 
 def code_name() -> str | None:
-    """The commit of this program as records note it, with + where it was edited since."""
+    """The commit of this program as records hold it, with + if it was edited since."""
     commit = code_commit()
     return None if commit is None else str(commit)
 
 
-def git_output(folder: Path, *words: str) -> str | None:
-    """What git prints, asked in a folder; None where it fails or is not installed."""
+def git_output(folder: Path, *arguments: str) -> str | None:
+    """The output of a git command in a folder; None if it fails or is not installed."""
     try:
-        done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, timeout=GIT_SECONDS, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, timeout=GIT_SECONDS, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode("utf-8", errors="replace") if done.returncode == 0 else None

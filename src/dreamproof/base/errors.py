@@ -1,4 +1,4 @@
-"""The one family of errors that a person reads: what was seen, where, and the next command to try."""
+"""Errors that a person reads: what was seen, where, and a hint with the next command."""
 
 from enum import IntEnum
 
@@ -19,17 +19,17 @@ class ExitCode(IntEnum):
 
 
 class DreamproofError(Exception):
-    """Something a person can mend; `seen` says what and where, `next_command` what to try."""
+    """An error that a person can fix; `seen` is what was found and where, `hint` the command to try."""
 
     exit_code = ExitCode.UNEXPECTED
 
-    def __init__(self, seen: str, next_command: str) -> None:
+    def __init__(self, seen: str, hint: str) -> None:
         super().__init__(seen)
         self.seen = seen
-        self.next_command = next_command
+        self.hint = hint
 
     def __str__(self) -> str:
-        return f"{self.seen}\n  next: {self.next_command}"
+        return f"{self.seen}\n  hint: {self.hint}"
 
 
 class BadInput(DreamproofError):
@@ -39,7 +39,7 @@ class BadInput(DreamproofError):
 
 
 class Busy(DreamproofError):
-    """Another supervisor holds the study."""
+    """Another supervisor works on the study."""
 
     exit_code = ExitCode.BUSY
 
@@ -50,20 +50,14 @@ class BrokenEvidence(DreamproofError):
     exit_code = ExitCode.BROKEN_EVIDENCE
 
 
-class PreflightFailed(DreamproofError):
+class PreflightError(DreamproofError):
     """An arm cannot do one step in its real environment."""
 
     exit_code = ExitCode.PREFLIGHT_FAILED
 
 
-class BudgetReached(DreamproofError):
-    """The declared money is spent."""
-
-    exit_code = ExitCode.BUDGET_REACHED
-
-
 class Stopped(DreamproofError):
-    """Somebody asked for a stop before anything was started."""
+    """A stop was requested before anything was started."""
 
     exit_code = ExitCode.INTERRUPTED
 

@@ -19,8 +19,8 @@ CHUNK_BYTES = 1 << 20
 JSON_BYTES = 64 << 20
 """The largest JSON file that is read; an evaluation with its trail takes a few hundred KiB."""
 HASHED_BYTES = 1 << 40
-DEEPEST = 64
-MOST = (1 << 63) - 1
+MAX_DEPTH = 64
+MAX_INT = (1 << 63) - 1
 """Whole numbers of a file fit into 64 bits, so that every program that reads them later can hold them."""
 
 
@@ -66,8 +66,8 @@ def open_own_file(path: Path, flags: int) -> int:
     return descriptor
 
 
-def new_file_beside(path: Path) -> tuple[int, Path]:
-    """A file that nobody else has, in the same folder."""
+def new_temp_file(path: Path) -> tuple[int, Path]:
+    """A new file with a random name in the same folder."""
     name = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     return os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666), name
 
@@ -75,7 +75,7 @@ def new_file_beside(path: Path) -> tuple[int, Path]:
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     """Replaces `path` atomically; a reader sees the old content or the new, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = new_file_beside(path)
+    descriptor, name = new_temp_file(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -100,12 +100,12 @@ def write_json(path: Path, value: Any, durable: bool = True) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=True) + "\n", durable)
 
 
-class Fault(StrEnum):
+class FaultKind(StrEnum):
     """What kind of reason keeps a file from being read."""
 
     ABSENT = "absent"
     MALFORMED = "malformed"
-    """It can be read and does not hold what it should; whoever writes it next replaces it."""
+    """It can be read and its content is not valid; the next write replaces it."""
     BLOCKED = "blocked"
     """The system does not give its content: a folder, a pipe, no permission, a failing disk."""
 
@@ -116,7 +116,7 @@ class Unreadable:
 
     path: Path
     reason: str
-    fault: Fault
+    fault: FaultKind
 
     def __str__(self) -> str:
         return f"{printable(self.path.name)}: {self.reason}"
@@ -125,9 +125,9 @@ class Unreadable:
 def unreadable(path: Path, error: OSError | ValueError) -> Unreadable:
     """An error of the system as the reason why a file cannot be read; a path with a NUL is a ValueError."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
-        return Unreadable(path, "is missing", Fault.ABSENT)
+        return Unreadable(path, "is missing", FaultKind.ABSENT)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return Unreadable(path, f"cannot be read ({reason})", Fault.BLOCKED)
+    return Unreadable(path, f"cannot be read ({reason})", FaultKind.BLOCKED)
 
 
 KINDS = {
@@ -145,7 +145,7 @@ def open_regular(path: Path) -> int | Unreadable:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENXIO:
-            return Unreadable(path, "is a socket or a device, not a file", Fault.BLOCKED)
+            return Unreadable(path, "is a socket or a device, not a file", FaultKind.BLOCKED)
         return unreadable(path, error)
     try:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
@@ -155,14 +155,14 @@ def open_regular(path: Path) -> int | Unreadable:
     if kind == stat.S_IFREG:
         return descriptor
     os.close(descriptor)
-    return Unreadable(path, f"is {KINDS.get(kind, 'something else')}, not a file", Fault.BLOCKED)
+    return Unreadable(path, f"is {KINDS.get(kind, 'something else')}, not a file", FaultKind.BLOCKED)
 
 
 def file_fault(path: Path) -> Unreadable | None:
-    """Why a file cannot be opened for reading; None where it can, or where there is none."""
+    """Why a file cannot be opened for reading; None if it can, or if there is none."""
     opened = open_regular(path)
     if isinstance(opened, Unreadable):
-        return None if opened.fault is Fault.ABSENT else opened
+        return None if opened.fault is FaultKind.ABSENT else opened
     os.close(opened)
     return None
 
@@ -178,7 +178,7 @@ def read_file(path: Path, limit_bytes: int = JSON_BYTES) -> bytes | Unreadable:
     except OSError as error:
         return unreadable(path, error)
     if len(content) > limit_bytes:
-        return Unreadable(path, f"is larger than {limit_bytes:,} bytes", Fault.MALFORMED)
+        return Unreadable(path, f"is larger than {limit_bytes:,} bytes", FaultKind.MALFORMED)
     return content
 
 
@@ -208,13 +208,13 @@ def list_folder(path: Path) -> list[os.DirEntry[str]] | Unreadable:
             return sorted(entries, key=lambda entry: entry.name)
     except NotADirectoryError:
         is_there = os.path.lexists(path)
-        return Unreadable(path, "is not a folder", Fault.BLOCKED if is_there else Fault.ABSENT)
+        return Unreadable(path, "is not a folder", FaultKind.BLOCKED if is_there else FaultKind.ABSENT)
     except (OSError, ValueError) as error:
         return unreadable(path, error)
 
 
 def _whole_number(digits: str) -> int:
-    if len(digits) > 20 or abs(int(digits)) > MOST:
+    if len(digits) > 20 or abs(int(digits)) > MAX_INT:
         raise ValueError(f"holds a whole number of {len(digits)} digits")
     return int(digits)
 
@@ -223,12 +223,12 @@ _DECODER = json.JSONDecoder(parse_int=_whole_number)
 
 
 def parse_json(text: str) -> Any:
-    """The value of a JSON text; ValueError where it is none, too deep, or has numbers beyond 64 bits."""
+    """The value of a JSON text; ValueError if it is none, too deep, or has numbers beyond 64 bits."""
     try:
         value = _DECODER.decode(text.strip())
     except RecursionError:
         raise ValueError("is nested too deep") from None
-    if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value, DEEPEST):
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
         raise ValueError("is nested too deep")
     return encodable(value) if "\\u" in text else value
 
@@ -257,15 +257,15 @@ def load_json(path: Path, limit_bytes: int = JSON_BYTES) -> Any | Unreadable:
     try:
         return parse_json(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        return Unreadable(path, f"is not UTF-8 text (byte {error.start})", Fault.MALFORMED)
+        return Unreadable(path, f"is not UTF-8 text (byte {error.start})", FaultKind.MALFORMED)
     except json.JSONDecodeError as error:
-        return Unreadable(path, f"is not JSON ({error.msg.lower()} at byte {error.pos})", Fault.MALFORMED)
+        return Unreadable(path, f"is not JSON ({error.msg.lower()} at byte {error.pos})", FaultKind.MALFORMED)
     except ValueError as error:
-        return Unreadable(path, str(error), Fault.MALFORMED)
+        return Unreadable(path, str(error), FaultKind.MALFORMED)
 
 
 def read_json(path: Path) -> Any | None:
-    """The value in a JSON file, or None where there is no whole one."""
+    """The value in a JSON file, or None if there is no whole one."""
     value = load_json(path)
     return None if isinstance(value, Unreadable) else value
 
@@ -298,7 +298,7 @@ def content_hash(path: Path) -> str | Unreadable:
     try:
         with os.fdopen(opened, "rb") as file:
             if os.fstat(file.fileno()).st_size > HASHED_BYTES:
-                return Unreadable(path, f"is larger than {HASHED_BYTES:,} bytes", Fault.MALFORMED)
+                return Unreadable(path, f"is larger than {HASHED_BYTES:,} bytes", FaultKind.MALFORMED)
             while piece := file.read(CHUNK_BYTES):
                 digest.update(piece)
     except OSError as error:

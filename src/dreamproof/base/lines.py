@@ -55,8 +55,8 @@ def last_rows(path: Path, limit_bytes: int) -> list[dict[str, Any]]:
     return [row for line in lines if (row := parse_row(line)) is not None]
 
 
-def mend_torn_tail(path: Path) -> bool:
-    """Cuts an unfinished last line off; True where there was one."""
+def truncate_partial_line(path: Path) -> bool:
+    """Cuts an unfinished last line off; True if there was one."""
     if not path.exists() or path.stat().st_size == 0:
         return False
     with os.fdopen(open_own_file(path, os.O_RDWR), "r+b") as file:

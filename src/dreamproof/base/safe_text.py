@@ -58,7 +58,7 @@ def looks_secret(name: str, value: str) -> bool:
 
 
 def mask_secrets(text: str) -> str:
-    """The text with passwords, keys and tokens replaced; for lines that go on record for good."""
+    """The text with passwords, keys and tokens replaced; for lines that are recorded permanently."""
     text = BEARER.sub(lambda found: f"{found['kind']} {MASK}", text)
     text = SECRET_VALUE.sub(lambda found: f"://{MASK}@" if found[0].startswith("://") else MASK, text)
     return SECRET_SETTING.sub(lambda found: f"{found['name']}{found['equals']}{MASK}", text)

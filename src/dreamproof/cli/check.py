@@ -2,12 +2,12 @@
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
 def check(study: StudyArgument, json: JsonOption = False) -> None:
     """Start every arm once in its real environment, before anything is spent."""
-    from dreamproof.base.errors import ExitCode, PreflightFailed
+    from dreamproof.base.errors import ExitCode, PreflightError
     from dreamproof.base.files import read_json
     from dreamproof.study import session
     from dreamproof.study.plan.open_study import open_study
@@ -15,15 +15,15 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
 
     opened = open_study(study)
 
-    def say(text: str) -> None:
+    def show(text: str) -> None:
         if not json:
             print_text(text)
 
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         session.prepare_run(opened, ledger, accept_changes=False)
         try:
-            result = session.preflight(opened, ledger, say, again=True)
-        except PreflightFailed:
+            result = session.preflight(opened, ledger, show, again=True)
+        except PreflightError:
             if not json:
                 raise
             print_json(read_json(opened.folder.preflight))

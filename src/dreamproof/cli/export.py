@@ -5,20 +5,20 @@ from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
 def export(
     study: StudyArgument,
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Folder, .zip or .tar.gz that is not there yet.")],
-    checkpoints: Annotated[bool, typer.Option("--checkpoints", help="With the proven checkpoints.")] = False,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="New folder, .zip or .tar.gz.")],
+    checkpoints: Annotated[bool, typer.Option("--checkpoints", help="Include the proven checkpoints.")] = False,
     outside: Annotated[
         list[Path] | None,
-        typer.Option("--outside", metavar="FOLDER", help="Also checkpoints of imported runs that lie in this folder."),
+        typer.Option("--outside", metavar="FOLDER", help="Also include checkpoints of imported runs in this folder."),
     ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write ledger, tables, episodes, costs and reports to a folder or an archive."""
+    """Write ledger, tables, episodes, money and reports to a folder or an archive."""
     import time
 
     from dreamproof.study.plan.open_study import open_study

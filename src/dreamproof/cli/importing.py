@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
 def import_runs(
@@ -15,28 +15,28 @@ def import_runs(
         str | None, typer.Option("--pattern", metavar="NAME", help="Folder names, e.g. '{arm}_s{seed}'.")
     ] = None,
     adapter: Annotated[str | None, typer.Option("--adapter", help="native, embodied, bracket_lines or jsonl.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be taken in; record nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported; record nothing.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Take finished runs into the study: copy nothing, prove what can be proven, name the rest."""
+    """Import finished runs: copy nothing, prove what can be proven, list the rest."""
     from dreamproof.study import session
-    from dreamproof.study.plan.importing import Options
+    from dreamproof.study.plan.importing import ImportOptions
     from dreamproof.study.plan.importing import import_runs as find_runs
     from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study)
-    options = Options(pattern, adapter)
+    options = ImportOptions(pattern, adapter)
     if dry_run:
         result = find_runs(opened, source, options)
     else:
-        with session.held(opened) as ledger:
+        with session.open_ledger(opened) as ledger:
             session.declare(opened, ledger)
             result = find_runs(opened, source, options)
             session.record(opened, ledger, *result.events)
             session.write_manifests(opened)
     if json:
         found = {"proven": result.proven, "unproven": result.unproven, "missing": result.missing}
-        print_json({**found, "strangers": result.strangers, "recorded": not dry_run})
+        print_json({**found, "unmatched": result.unmatched, "strangers": result.unmatched, "recorded": not dry_run})
     else:
         print_text("\n".join(result.lines))
         typer.echo(f"next        dreamproof status {study}")

@@ -1,4 +1,4 @@
-"""What `run` shows while it works: a live table on a terminal, one line an event elsewhere."""
+"""What `run` shows while it works: a live table on a terminal, one line per event elsewhere."""
 
 import sys
 import time
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dreamproof.study.supervisor import Supervisor
 
 KEPT_LINES = 6
-MOST_ROWS = 30
+MAX_ROWS = 30
 
 
 def event_line(row: "Row") -> str | None:
@@ -23,8 +23,8 @@ def event_line(row: "Row") -> str | None:
         what = f"{row['work']} {' '.join(row['cells'])}"
         return f"{row['attempt']} started: {what}"
     if name == "attempt_ended":
-        said = f" — {row['evidence'][0]}" if row["evidence"] and row["cause"] != "completed" else ""
-        return f"{row['attempt']} ended: {row['cause']}{said}"
+        reason = f" — {row['evidence'][0]}" if row["evidence"] and row["cause"] != "completed" else ""
+        return f"{row['attempt']} ended: {row['cause']}{reason}"
     if name == "train_proven":
         return f"{row['cell']} trained: {row['agent_steps']:,} agent steps, checkpoint {row['parameter_hash'][:12]}"
     if name == "eval_proven":
@@ -33,12 +33,12 @@ def event_line(row: "Row") -> str | None:
         "liveness_changed": "{attempt} is {state}: {reason}",
         "remedy": "remedy {action}: {reason}",
         "cell_stopped": "{cell} stopped: {reason}",
-        "cell_reopened": "{cell} opened again",
+        "cell_reopened": "{cell} reopened",
         "cell_quarantined": "{cell} is quarantined: {file} {reason}",
-        "cell_released": "{cell} can be read again; it leaves quarantine",
-        "ledger_shortened": "the ledger ended after event {found}, and {recorded} were recorded",
+        "cell_released": "{cell} is readable again and leaves quarantine",
+        "ledger_shortened": "the ledger ended after event {found}, although {recorded} were recorded",
         "breaker_tripped": "breaker: {reason}",
-        "stop_requested": "asked to stop by {by}",
+        "stop_requested": "stop requested by {by}",
         "clock_jumped": "{reason}: not billed",
         "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
         "proof_lost": "{cell}: proof lost: {reason}",
@@ -69,7 +69,7 @@ class View:
         if self._live is not None:
             self._guarded(self._live.stop)
 
-    def say(self, text: str) -> None:
+    def show(self, text: str) -> None:
         """Shows one line."""
         line = f"{time.strftime('%H:%M:%S')} {one_line(text)}"
         self._lines = [*self._lines, line][-KEPT_LINES:]
@@ -80,7 +80,7 @@ class View:
         """Shows an event."""
         line = event_line(row)
         if line is not None:
-            self.say(line)
+            self.show(line)
 
     def tick(self, supervisor: "Supervisor") -> None:
         """Redraws the table."""
@@ -101,13 +101,13 @@ class View:
         from rich.table import Table
         from rich.text import Text
 
-        from dreamproof.base.words import duration_text, money_text
+        from dreamproof.base.text import duration_text, money_text
 
         opened = supervisor.opened
         table = Table(title=Text(self._title(supervisor)), title_justify="left", box=None)
         for column in ("cell", "attempt", "agent steps", "rate", "left", "money", "state"):
             table.add_column(column)
-        for running in supervisor.running_cells()[:MOST_ROWS]:
+        for running in supervisor.running_cells()[:MAX_ROWS]:
             steps = f"{running.agent_steps:,}/{running.declared_agent_steps:,}"
             rate = running.agent_steps_per_second
             table.add_row(

@@ -1,4 +1,4 @@
-"""The `dreamproof` command: one verb a file; heavy imports happen inside the verb that needs them."""
+"""The `dreamproof` command: one verb per file; heavy imports happen inside the verb that needs them."""
 
 import errno
 import gc
@@ -12,9 +12,9 @@ from dreamproof.base.files import is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
     check,
-    cost,
     export,
     importing,
+    money,
     plan,
     report,
     run,
@@ -28,12 +28,12 @@ from dreamproof.cli import (
 from dreamproof.cli.output import Output
 from dreamproof.version import __version__
 
-HELP = """Declare a study once; run what is missing; know why everything ended; decide on evidence.
+HELP = """Declare a study once, run what is missing, see why each attempt ended, decide on evidence.
 
 STUDY is the YAML file of a study or its results folder.
 
 Exit codes: 0 done, 1 unexpected, 2 bad input, 3 something is still missing, 4 preflight failed,
-5 another supervisor holds the study, 6 broken evidence, 7 budget reached, 130 interrupted.
+5 the study has another supervisor, 6 broken evidence, 7 budget reached, 130 interrupted.
 """
 
 app = typer.Typer(
@@ -52,7 +52,7 @@ for name, verb in (
     ("watch", watch.watch),
     ("why", why.why),
     ("stop", stop.stop),
-    ("cost", cost.cost),
+    ("money", money.money),
     ("verify", verify.verify),
     ("report", report.report),
     ("export", export.export),
@@ -60,9 +60,10 @@ for name, verb in (
     ("schema", schema.schema),
 ):
     app.command(name)(verb)
+app.command("cost", hidden=True)(money.money)  # its earlier name
 
 
-def _tell_version(is_asked: bool) -> None:
+def _print_version(is_asked: bool) -> None:
     if is_asked:
         print(f"dreamproof {__version__}")
         raise typer.Exit
@@ -71,44 +72,44 @@ def _tell_version(is_asked: bool) -> None:
 @app.callback()
 def options(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_tell_version)
+        bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
     ] = False,
 ) -> None:
     del version
 
 
 def main() -> None:
-    """Runs a verb; an error that a person can mend is told in words, with its exit code."""
-    # A pass of the collector over a large study costs more than a short-lived verb ever frees.
+    """Runs a verb; an error that a person can fix is printed with its hint and exit code."""
+    # Garbage collection of a large study takes longer than a short command saves.
     gc.disable()
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast(TextIO, Output(sys.stdout)), cast(TextIO, Output(sys.stderr))
     try:
         app()
     except DreamproofError as error:
-        _leave(str(error), error.exit_code)
+        _exit_with(str(error), error.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except OSError as error:
-        _leave_by_disk(error)
+        _exit_with_os_error(error)
     finally:
         sys.stdout, sys.stderr = streams
         gc.enable()
 
 
-def _leave_by_disk(error: OSError) -> NoReturn:
-    """Reports an error of the system; a disk that fails is a failure, whatever was done before."""
+def _exit_with_os_error(error: OSError) -> NoReturn:
+    """Reports an error of the system; a failing disk is a failure, whatever was done before."""
     place = printable(str(error.filename or "the study folder"))
     if is_full(error):
-        _leave(f"no room left on the disk of {place}\n  next: df -h; make room, then the same command again")
+        _exit_with(f"the disk of {place} is full\n  hint: df -h; free some space, then run the same command again")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EINVAL):
-        _leave(f"{place}: {error.strerror}\n  next: ls -ld {place}; then the same command again")
+        _exit_with(f"{place}: {error.strerror}\n  hint: ls -ld {place}; then run the same command again")
     reason = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no error number')})"
-    _leave(f"{place}: {reason}\n  next: dmesg | tail; then the same command again", ExitCode.UNEXPECTED)
+    _exit_with(f"{place}: {reason}\n  hint: dmesg | tail; then run the same command again", ExitCode.UNEXPECTED)
 
 
-def _leave(words: str, code: ExitCode = ExitCode.BAD_INPUT) -> NoReturn:
-    print(f"error: {printable(words)}", file=sys.stderr)
+def _exit_with(message: str, code: ExitCode = ExitCode.BAD_INPUT) -> NoReturn:
+    print(f"error: {printable(message)}", file=sys.stderr)
     sys.exit(code)
 
 

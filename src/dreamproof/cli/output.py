@@ -9,14 +9,14 @@ GONE = (errno.EPIPE, errno.EIO)
 
 
 class Output:
-    """Passes everything on to a stream; once nobody reads it any more, what is written is dropped."""
+    """Passes everything on to a stream; once its reader is gone, output is dropped."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self.gone = False
 
     def write(self, text: str) -> int:
-        """Writes, or drops what nobody can read."""
+        """Writes, or drops the text if the reader is gone."""
         try:
             self._guarded(lambda: self._stream.write(text))
         except UnicodeEncodeError:  # a name that is no text, or a terminal that knows less than UTF-8
@@ -60,5 +60,5 @@ def _discard(stream: TextIO) -> None:
 
 
 def is_gone() -> bool:
-    """Whether nobody reads the standard output any more."""
+    """Whether the reader of the standard output is gone."""
     return isinstance(sys.stdout, Output) and sys.stdout.gone

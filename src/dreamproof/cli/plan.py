@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dreamproof.cli.words import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.gap import Gap
@@ -28,7 +28,7 @@ def plan(
     opened = open_study(study, numbers_only=True)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
     if gap.train:
-        check_material(opened.study, opened.beside)
+        check_material(opened.study, opened.base_folder)
     if show_script:
         typer.echo(_script(opened, gap, str(study)), nl=False)
         return
@@ -44,16 +44,16 @@ def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
     from dreamproof.base.errors import BadInput
     from dreamproof.study.views.slurm_jobs import script_of
 
-    if opened.study.backend.kind != "slurm":
+    if not opened.study.backend.has_queue:
         raise BadInput(f"{study}: --show-script needs 'backend: {{kind: slurm}}'", f"dreamproof plan {study}")
     return script_of(opened, gap)
 
 
 def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
-    """The plan as data; what nothing has measured as yet is None."""
+    """The plan as data; what nothing has measured yet is None."""
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.ledger.lease import living_holder
-    from dreamproof.study.money.spending import outlook
+    from dreamproof.study.money.spending import spent_and_forecast
     from dreamproof.study.preflight.measured import read_measured
     from dreamproof.study.views.overview import seeds_by_arm
 
@@ -61,7 +61,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     alive = living_holder(opened.folder.lease) is not None
     measured = read_measured(opened.folder.preflight)
     needs = measured.needs
-    spent, forecast = outlook(state, read_moment(), alive, measured.rates)
+    spent, forecast = spent_and_forecast(state, read_moment(), alive, measured.rates)
     return {
         "study": study.name,
         "question": study.question,
@@ -93,7 +93,7 @@ def _gpu_hours(busy_seconds: float | None, gpus: float) -> float | None:
 
 def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
     """The plan as a person reads it."""
-    from dreamproof.base.words import bytes_text, count_text, duration_text, money_text
+    from dreamproof.base.text import bytes_text, count_text, duration_text, money_text
     from dreamproof.study.views.overview import seeds_text
 
     currency = facts["currency"]
@@ -117,7 +117,7 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         f"money       {money_text(facts['spent'], currency)} spent, budget {money_text(facts['budget'], currency)}",
     ]
     if facts["wall_seconds"] is None:
-        lines.append("note        how long it takes is measured by the preflight: dreamproof check")
+        lines.append("note        the duration is unknown before a preflight: dreamproof check")
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
     lines.append(f"next        dreamproof {'report' if nothing else 'run'} {study}")
     return "\n".join(lines)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamproof.base.errors import BadInput
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -19,11 +19,11 @@ def report(
     ] = "en",
     update: Annotated[
         Path | None,
-        typer.Option("--update", metavar="FILE", help="Only bring the bound numbers of a Markdown up to date."),
+        typer.Option("--update", metavar="FILE", help="Only update the bound numbers of a Markdown file."),
     ] = None,
     mapping: Annotated[
         Path | None,
-        typer.Option("--mapping", metavar="FILE", help="Which numbers of it are bound, beside its anchors."),
+        typer.Option("--mapping", metavar="FILE", help="Which of its numbers are bound, in addition to its anchors."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --update: show the diff and write nothing.")] = False,
     json: JsonOption = False,

@@ -9,46 +9,50 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamproof.base.errors import BadInput, ExitCode
-from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument, print_text
+from dreamproof.cli.printing import ArmsOption, SeedsOption, StudyArgument, print_text
 
 if TYPE_CHECKING:
     from dreamproof.cli.live import View
     from dreamproof.study.ledger.chain import Ledger
     from dreamproof.study.plan.open_study import OpenStudy
-    from dreamproof.study.supervisor import Ending, Options, Supervisor
+    from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 
 DETACH_SECONDS = 30.0
 
 
 def run(
+    context: typer.Context,
     study: StudyArgument,
     arms: ArmsOption = None,
     seeds: SeedsOption = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Work in the background; `watch` shows it.")] = False,
+    detach: Annotated[bool, typer.Option("--detach", help="Run in the background; `watch` shows progress.")] = False,
     accept_changes: Annotated[
-        bool, typer.Option("--accept-changes", help="Go on although settings changed: typed ones, or a default.")
+        bool, typer.Option("--accept-changes", help="Continue with changed settings or defaults.")
     ] = False,
     accept_changed_code: Annotated[
-        bool, typer.Option("--accept-changed-code", help="Go on although other code trained what is there; recorded.")
+        bool, typer.Option("--accept-changed-code", help="Continue with changed trainer code; this is recorded.")
     ] = False,
-    retry_stopped: Annotated[bool, typer.Option("--retry-stopped", help="Try stopped cells again.")] = False,
+    retry_stopped: Annotated[bool, typer.Option("--retry-stopped", help="Retry stopped cells.")] = False,
     retrain_lost: Annotated[
-        bool, typer.Option("--retrain-lost", help="Train cells again whose proof is gone from disk.")
+        bool, typer.Option("--retrain-lost", help="Retrain cells whose proof is gone from disk.")
     ] = False,
     from_lost_host: Annotated[
-        bool, typer.Option("--from-lost-host", help="Take the study from a machine that is gone.")
+        bool, typer.Option("--from-lost-host", help="Take over from a machine that is gone.")
     ] = False,
-    no_check: Annotated[bool, typer.Option("--no-check", help="Start without a preflight.")] = False,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Skip the preflight.")] = False,
     until_decided: Annotated[
-        bool, typer.Option("--until-decided", help="Add seeds in planned batches, up to maximum_seeds and the budget.")
+        bool,
+        typer.Option(
+            "--until-decided", help="Add planned batches of seeds until decided, maximum_seeds or the budget."
+        ),
     ] = False,
     no_report: Annotated[bool, typer.Option("--no-report", help="Write no reports at the end.")] = False,
     shutdown_again: Annotated[
-        bool, typer.Option("--shutdown-again", help="Do the shutdown of at_end again although nothing was done since.")
+        bool, typer.Option("--shutdown-again", help="Repeat the shutdown of at_end even if nothing ran since.")
     ] = False,
-    plain: Annotated[bool, typer.Option("--plain", help="One line an event instead of a live table.")] = False,
+    plain: Annotated[bool, typer.Option("--plain", help="One line per event instead of a live table.")] = False,
 ) -> None:
-    """Train and evaluate what is missing; adopt what already runs."""
+    """Train and evaluate what is missing; adopt attempts that already run."""
     import gc
 
     from dreamproof.study.plan.gap import Selection
@@ -58,92 +62,82 @@ def run(
     opened = open_study(study)
     selection = Selection.parse(opened.study, arms, seeds)
     if detach:
-        words = _words_again(study, arms, seeds)
-        flags = {
-            "--accept-changes": accept_changes,
-            "--accept-changed-code": accept_changed_code,
-            "--retry-stopped": retry_stopped,
-            "--retrain-lost": retrain_lost,
-            "--from-lost-host": from_lost_host,
-            "--no-check": no_check,
-            "--until-decided": until_decided,
-            "--no-report": no_report,
-            "--shutdown-again": shutdown_again,
-        }
-        _detach(opened, [*words, *(flag for flag, on in flags.items() if on)], study)
+        _detach(opened, rebuild_argv(context, study=study.resolve(), detach=False, plain=True), study)
         return
 
     from dreamproof.cli.live import View
     from dreamproof.study import session
-    from dreamproof.study.supervisor import Options
+    from dreamproof.study.supervisor import SupervisorOptions
 
-    with deaf_to_hangup(), View(plain) as view, session.held(opened, from_lost_host) as ledger:
+    with ignore_sighup(), View(plain) as view, session.open_ledger(opened, from_lost_host) as ledger:
         for change in session.prepare_run(opened, ledger, accept_changes, accept_changed_code):
-            view.say(change)
+            view.show(change)
         session.settle_lost_proofs(opened, ledger, retrain_lost)
         if retry_stopped:
             session.reopen(opened, ledger, "run --retry-stopped")
         if not no_check:
-            session.preflight(opened, ledger, view.say)
-        options = Options(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
-        ending = _supervise(opened, ledger, options, view, _After(not no_report, until_decided, shutdown_again))
-    _tell_end(opened, ending, study)
+            session.preflight(opened, ledger, view.show)
+        options = SupervisorOptions(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
+        ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, until_decided, shutdown_again))
+    _print_end(opened, ending, study)
 
 
 @dataclass(frozen=True)
-class _After:
-    """What follows when nothing is left to do."""
+class _EndOptions:
+    """What happens when nothing is left to do."""
 
     reports: bool
     until_decided: bool
     shutdown_again: bool
 
 
-def _supervise(opened: "OpenStudy", ledger: "Ledger", options: "Options", view: "View", after: _After) -> "Ending":
-    """Works on the gap, batch after batch where seeds may be added; reports and shutdown follow the last one."""
+def _supervise(
+    opened: "OpenStudy", ledger: "Ledger", options: "SupervisorOptions", view: "View", after: _EndOptions
+) -> "Ending":
+    """Works on the gap, then on added batches of seeds; reports and shutdown follow the last one."""
     from dreamproof.cli.report import write_reports
     from dreamproof.study import session
     from dreamproof.study.supervisor import Ending
 
     while True:
-        with session.supervising(opened, ledger, options) as supervisor, _hearing_signals(supervisor):
+        with session.supervising(opened, ledger, options) as supervisor, _handle_signals(supervisor):
             ending = supervisor.run()
             if after.until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
                 continue
             if supervisor.refusal is not None:
-                view.say(supervisor.refusal)
+                view.show(supervisor.refusal)
             reports = write_reports if after.reports else None
-            session.finish(opened, supervisor, ending, view.say, reports, after.shutdown_again)
+            session.finish(opened, supervisor, ending, view.show, reports, after.shutdown_again)
         return ending
 
 
 NO_MORE_SEEDS = {
-    "decided": "every comparison is decided",
+    "decided": "all comparisons are decided",
     "gap": "declared cells are missing",
-    "blocked": "a lint forbids any verdict; see the decision report",
-    "maximum": "the declared maximum of seeds is reached",
-    "budget": "the next batch would go beyond the budget",
+    "blocked": "a lint blocks all verdicts; see the decision report",
+    "maximum": "maximum_seeds is reached",
+    "budget": "the next batch would exceed the budget",
 }
 
 
 def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View") -> bool:
-    """Declares the next planned batch of seeds; False where no more are needed or allowed, and says why."""
+    """Declares the next planned batch of seeds; False if no more are needed or allowed."""
     from dreamproof.report import next_seeds
     from dreamproof.study import session
 
     answer = next_seeds(opened.folder.root)
-    if not answer.go_on:
-        view.say(f"no seeds are added: {NO_MORE_SEEDS[answer.reason]}")
+    if not answer.add_seeds:
+        view.show(f"no seeds added: {NO_MORE_SEEDS[answer.reason]}")
         return False
     opened.study = opened.study.model_copy(update={"seeds": answer.seeds(opened.study.seeds)})
     session.declare(opened, ledger)
-    view.say(f"not decided: going on to {answer.seeds_per_arm} seeds an arm")
+    view.show(f"not decided: continuing with {answer.seeds_per_arm} seeds per arm")
     return True
 
 
 @contextmanager
-def deaf_to_hangup() -> Iterator[None]:
-    """A closed terminal or a dropped connection ends nothing; SIGINT and SIGTERM end this process and its probes.
+def ignore_sighup() -> Iterator[None]:
+    """SIGHUP (a closed terminal) is ignored; SIGINT and SIGTERM end this process and its probes.
 
     SIGINT is handled even if it was ignored at the start, as a shell script does for commands in the background.
     """
@@ -162,8 +156,8 @@ def deaf_to_hangup() -> Iterator[None]:
 
 
 @contextmanager
-def _hearing_signals(supervisor: "Supervisor") -> Iterator[None]:
-    """Ctrl-C saves and stops, a second one leaves the attempts running, as a polite kill does."""
+def _handle_signals(supervisor: "Supervisor") -> Iterator[None]:
+    """Ctrl-C saves and stops; a second Ctrl-C, or SIGTERM, leaves the attempts running."""
     import signal
 
     def interrupt(number: int, frame: object) -> None:
@@ -188,8 +182,8 @@ def _hearing_signals(supervisor: "Supervisor") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
-    """Says how the study stands and leaves with the exit code of the ending."""
+def _print_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
+    """Prints the status of the study and exits with the code of the ending."""
     from dreamproof.cli.status import status_text
     from dreamproof.study import session
     from dreamproof.study.ledger.clock import read_moment
@@ -198,7 +192,7 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
 
     typer.echo(f"\n{ending.value}\n")
     print_text(status_text(opened, make_overview(opened, read_moment()), str(study)))
-    _tell_answer(opened)
+    _print_answer(opened)
     session.require_proofs(opened)
     if opened.state.shutdown_failed:
         typer.echo(f"shutdown    {opened.state.shutdown}", err=True)
@@ -213,28 +207,37 @@ def _tell_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     raise typer.Exit(codes.get(ending, ExitCode.GAP_REMAINS))
 
 
-def _tell_answer(opened: "OpenStudy") -> None:
-    """The answer to the declared question, then where its report and its pictures lie; nothing without reports."""
+def _print_answer(opened: "OpenStudy") -> None:
+    """Prints the answer to the declared question and the paths of its report and figures, if there are reports."""
     if not opened.state.reports:
         return
     from dreamproof.report import plain_answer
 
     typer.echo(f"\nquestion    {opened.study.question}")
     typer.echo(f"answer      {plain_answer(opened.folder.root)}\n")
-    for word, ending in (("report", "decision.html"), ("trails", "trails.png")):
+    for label, ending in (("report", "decision.html"), ("trails", "trails.png")):
         for name in opened.state.reports:
             if name.endswith(ending):
-                typer.echo(f"{word}      {opened.folder.root / name}")
+                typer.echo(f"{label}      {opened.folder.root / name}")
 
 
-def _words_again(study: Path, arms: str | None, seeds: str | None) -> list[str]:
-    words = ["run", str(study.resolve()), "--plain"]
-    words += ["--arms", arms] if arms else []
-    return words + (["--seeds", seeds] if seeds else [])
+def rebuild_argv(context: typer.Context, **changed: Any) -> list[str]:
+    """The arguments of this call, with some of them changed."""
+    values = context.params | changed
+    argv = [str(context.command.name)]
+    for parameter in context.command.params:
+        value = values.get(str(parameter.name))
+        if parameter.param_type_name == "argument":
+            argv.append(str(value))
+        elif value is True:
+            argv.append(parameter.opts[0])
+        elif value not in (None, False):
+            argv += [parameter.opts[0], str(value)]
+    return argv
 
 
-def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
-    """Starts the same run in a session of its own and waits until it holds the study."""
+def _detach(opened: "OpenStudy", argv: list[str], study: Path) -> None:
+    """Starts the same run in its own session and waits until it has the lease of the study."""
     import os
     import subprocess
     import sys
@@ -246,12 +249,12 @@ def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
 
     holder = living_holder(opened.folder.lease)
     if holder is not None:
-        raise Busy(f"{study}: supervised by process {holder.process_id}", f"dreamproof watch {study}")
+        raise Busy(f"{study}: already supervised by process {holder.process_id}", f"dreamproof watch {study}")
     log = opened.folder.supervisor_log
     log.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(open_own_file(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "dreamproof.cli.main", *words],
+            [sys.executable, "-m", "dreamproof.cli.main", *argv],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -261,11 +264,11 @@ def _detach(opened: "OpenStudy", words: list[str], study: Path) -> None:
     while time.monotonic() < until and process.poll() is None:
         holder = living_holder(opened.folder.lease)
         if holder is not None and holder.process_id == process.pid:
-            typer.echo(f"process {process.pid} works on it; what it says goes to {log}")
+            typer.echo(f"process {process.pid} runs the study; its output goes to {log}")
             typer.echo(f"next        dreamproof watch {study}")
             return
         time.sleep(0.05)
     if process.poll() == 0:
         print_text(read_tail(log, 4096))
         return
-    raise BadInput(f"the run ended at once: {read_tail(log, 2048).strip()}", f"dreamproof run {study}")
+    raise BadInput(f"the run ended immediately: {read_tail(log, 2048).strip()}", f"dreamproof run {study}")

@@ -1,6 +1,6 @@
 """`dreamproof schema`: the JSON Schema of a study file."""
 
-from dreamproof.cli.words import print_json
+from dreamproof.cli.printing import print_json
 
 
 def schema() -> None:

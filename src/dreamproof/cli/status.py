@@ -2,17 +2,17 @@
 
 from typing import TYPE_CHECKING
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text, table
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text, table
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
     from dreamproof.study.views.overview import Overview
 
-MOST_LISTED = 12
+MAX_LISTED = 12
 MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
 MARKS["quarantined"] = "q"
-MOST_COLUMNS = 40
-MOST_ROWS = 40
+MAX_COLUMNS = 40
+MAX_ROWS = 40
 
 
 def status(study: StudyArgument, json: JsonOption = False) -> None:
@@ -57,34 +57,34 @@ def _supervisor_line(overview: "Overview") -> str:
 
 def _counts(counts: dict[str, int]) -> str:
     declared = counts["declared"]
-    words = [f"{counts.get('proven', 0)}/{declared} proven"]
-    words += [f"{count} {word}" for word, count in counts.items() if word not in ("declared", "proven") and count]
-    return ", ".join(words)
+    parts = [f"{counts.get('proven', 0)}/{declared} proven"]
+    parts += [f"{count} {status}" for status, count in counts.items() if status not in ("declared", "proven") and count]
+    return ", ".join(parts)
 
 
 def _grid(opened: "OpenStudy", overview: "Overview") -> str:
-    """One mark a cell, arms down, seeds across; left out where it would not fit."""
+    """One mark per cell, arms down, seeds across; left out if it would not fit."""
     from dreamproof.runs.layout import Cell
-    from dreamproof.study.views.manifests import train_status
-    from dreamproof.study.views.overview import as_seen, dead_cells
+    from dreamproof.study.ledger.status import as_seen, train_status
+    from dreamproof.study.views.overview import dead_cells
 
     state, study, dead = opened.state, opened.study, dead_cells(overview.running)
-    if len(study.seeds) > MOST_COLUMNS or len(study.arms) > MOST_ROWS:
+    if len(study.seeds) > MAX_COLUMNS or len(study.arms) > MAX_ROWS:
         return ""
     width = max(2, max(len(str(seed)) for seed in study.seeds))
     name_width = max(10, *(len(arm) for arm in study.arms))
     lines = ["seed".ljust(name_width) + "  " + " ".join(str(seed).rjust(width) for seed in study.seeds)]
     for arm in study.arms:
         cells = [state.cells[Cell(arm, seed)] for seed in study.seeds]
-        words = [as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in cells]
-        marks = [MARKS[word].rjust(width) for word in words]
+        statuses = [as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in cells]
+        marks = [MARKS[status].rjust(width) for status in statuses]
         lines.append(arm.ljust(name_width) + "  " + " ".join(marks))
     return "\n".join(lines)
 
 
 def running_table(overview: "Overview") -> str:
     """What runs: steps, rate, time left, money, state."""
-    from dreamproof.base.words import duration_text
+    from dreamproof.base.text import duration_text
 
     rows = [
         [
@@ -96,7 +96,7 @@ def running_table(overview: "Overview") -> str:
             f"{running.money:.2f}",
             running.liveness,
         ]
-        for running in overview.running[:MOST_ROWS]
+        for running in overview.running[:MAX_ROWS]
     ]
     heads = ["cell", "attempt", "agent steps", "rate", "left", "money", "state"]
     if any(running.place for running in overview.running):
@@ -115,16 +115,16 @@ def _missing_lines(overview: "Overview") -> list[str]:
 
 
 def _stopped_lines(overview: "Overview") -> list[str]:
-    apart = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
+    quarantined = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
     lines = [f"stopped     {cell}: {reason}" for cell, reason in overview.stopped.items()]
     unproven = [f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()]
-    return _shortened(apart) + _shortened(lines) + _shortened(unproven)
+    return _shortened(quarantined) + _shortened(lines) + _shortened(unproven)
 
 
 def _shortened(lines: list[str]) -> list[str]:
-    if len(lines) <= MOST_LISTED:
+    if len(lines) <= MAX_LISTED:
         return lines
-    return [*lines[:MOST_LISTED], f"            and {len(lines) - MOST_LISTED} more (--json names all)"]
+    return [*lines[:MAX_LISTED], f"            and {len(lines) - MAX_LISTED} more (--json lists all)"]
 
 
 def _next_command(overview: "Overview", study: str) -> str:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dreamproof.cli.words import StudyArgument
+from dreamproof.cli.printing import StudyArgument
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -14,7 +14,7 @@ POLL_SECONDS = 0.2
 
 def stop(
     study: StudyArgument,
-    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait for the end of everything.")] = 120.0,
+    wait: Annotated[float, typer.Option("--wait", help="Seconds to wait until everything has stopped.")] = 120.0,
 ) -> None:
     """Let every running attempt save its checkpoint, then stop it and the supervisor."""
     import getpass
@@ -33,7 +33,7 @@ def stop(
     until = time.monotonic() + wait
     while time.monotonic() < until:
         if living_holder(opened.folder.lease) is None:
-            typer.echo("stopped; nothing that had a checkpoint is lost")
+            typer.echo("stopped; all checkpoints are kept")
             typer.echo(f"next        dreamproof run {study}")
             return
         time.sleep(POLL_SECONDS)
@@ -43,11 +43,14 @@ def stop(
 def _stop_alone(opened: "OpenStudy") -> None:
     """Without a living supervisor: takes the lease and stops the attempts that live."""
     from dreamproof.study import session
-    from dreamproof.study.supervisor import Options
+    from dreamproof.study.supervisor import SupervisorOptions
 
     if not opened.state.open_attempts:
-        typer.echo("nothing runs")
+        typer.echo("nothing is running")
         return
-    with session.held(opened) as ledger, session.supervising(opened, ledger, Options(drain=True)) as supervisor:
+    with (
+        session.open_ledger(opened) as ledger,
+        session.supervising(opened, ledger, SupervisorOptions(drain=True)) as supervisor,
+    ):
         supervisor.run()
-    typer.echo("stopped what an earlier supervisor had left running")
+    typer.echo("stopped the attempts that an earlier supervisor left running")

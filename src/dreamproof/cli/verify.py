@@ -6,12 +6,12 @@ from typing import Annotated
 import typer
 
 from dreamproof.base.errors import BrokenEvidence, ExitCode
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json
 
 
 def verify(
     study: StudyArgument,
-    quick: Annotated[bool, typer.Option("--quick", help="Look at sizes and records, not at every byte.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Check records and sizes, not every byte.")] = False,
     json: JsonOption = False,
 ) -> None:
     """Check chain, files, hashes and proofs, and name the first thing that is broken."""
@@ -35,11 +35,11 @@ def verify(
         others = f"\n  and {len(found.faults) - 1} more" if len(found.faults) > 1 else ""
         raise BrokenEvidence(
             f"first broken: {found.faults[0]}{others}",
-            f"put the file back from a copy; dreamproof verify {study} --json names all",
+            f"restore the file from a copy; dreamproof verify {study} --json lists all",
         )
-    for note in found.notes:
-        typer.echo(f"note        {note}")
-    typer.echo(f"whole: {found.events:,} events, {found.train_proofs} trained cells, {found.eval_proofs} evaluations")
+    typer.echo(
+        f"verified: {found.events:,} events, {found.train_proofs} trained cells, {found.eval_proofs} evaluations"
+    )
     for note in found.notes:
         typer.echo(f"note: {note}")
 
@@ -62,5 +62,5 @@ def _verify_run(place: Path, json: bool) -> None:
         print_json({"faults": faults, "resolved_hash": record.hash if record is not None else None})
         raise typer.Exit(ExitCode.BROKEN_EVIDENCE if faults else ExitCode.OK)
     if faults:
-        raise BrokenEvidence(f"first broken: {place}: {faults[0]}", f"put the file back from a copy of {place}")
-    typer.echo(f"whole: {len(run.checkpoint_folders())} checkpoints, {settings}")
+        raise BrokenEvidence(f"first broken: {place}: {faults[0]}", f"restore the file from a copy of {place}")
+    typer.echo(f"verified: {len(run.checkpoint_folders())} checkpoints, {settings}")

@@ -1,19 +1,19 @@
-"""`dreamproof watch`: the live view of a study that somebody else supervises."""
+"""`dreamproof watch`: the live view of a study supervised by another process."""
 
 from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
 def watch(
     study: StudyArgument,
-    every: Annotated[float, typer.Option("--every", help="Seconds between two looks.", min=0.2)] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    every: Annotated[float, typer.Option("--every", help="Seconds between updates.", min=0.2)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Show the status once and exit.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Show progress until nothing runs; it only reads, and ends nothing."""
+    """Show progress until nothing runs; read-only."""
     import gc
     import sys
     import time

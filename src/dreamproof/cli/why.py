@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamproof.base.errors import BadInput
-from dreamproof.cli.words import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -16,8 +16,8 @@ def why(
     cell: Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")],
     json: JsonOption = False,
 ) -> None:
-    """Say what happened to a cell: every attempt, its cause of death and the lines that show it."""
-    from dreamproof.base.words import nearest_word
+    """Show what happened to a cell: every attempt, why it ended, and the evidence."""
+    from dreamproof.base.text import nearest_word
     from dreamproof.runs.layout import Cell
     from dreamproof.study.plan.open_study import open_study
 
@@ -42,7 +42,7 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
     from dataclasses import asdict
 
     from dreamproof.study.attempts.quarantine import cell_fault
-    from dreamproof.study.views.manifests import eval_status, train_status
+    from dreamproof.study.ledger.status import eval_status, train_status
 
     state = opened.state
     known, fault = state.cells[cell], cell_fault(opened, cell)
@@ -95,26 +95,26 @@ def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
     }
 
 
-def _job_words(attempt: dict[str, Any]) -> str:
-    """What the scheduler said of an attempt's job, in one line."""
-    from dreamproof.base.words import duration_text
+def _job_text(attempt: dict[str, Any]) -> str:
+    """The scheduler's report of an attempt's job, in one line."""
+    from dreamproof.base.text import duration_text
 
     place = attempt["placement"]
-    words = [f"Slurm job {attempt['job']}"]
-    words += [f"on {place['nodes']}"] if place.get("nodes") else []
-    words += [f"{place.get('state', '')} {place.get('reason', '')}".strip()] if place.get("state") else []
-    words.append(f"queued {duration_text(attempt['queue_seconds'])}")
+    parts = [f"Slurm job {attempt['job']}"]
+    parts += [f"on {place['nodes']}"] if place.get("nodes") else []
+    parts += [f"{place.get('state', '')} {place.get('reason', '')}".strip()] if place.get("state") else []
+    parts.append(f"queued {duration_text(attempt['queue_seconds'])}")
     if place.get("allocated_seconds"):
-        words.append(f"allocated {duration_text(place['allocated_seconds'])}")
-    words += [f"restarts {place['restarts']}"] if place.get("restarts") else []
-    return ", ".join(words)
+        parts.append(f"allocated {duration_text(place['allocated_seconds'])}")
+    parts += [f"restarts {place['restarts']}"] if place.get("restarts") else []
+    return ", ".join(parts)
 
 
 def cell_text(facts: dict[str, Any], study: str) -> str:
     """The story of a cell as a person reads it."""
     import time
 
-    from dreamproof.base.words import duration_text
+    from dreamproof.base.text import duration_text
 
     cell = facts["cell"]
     lines = [f"{cell}: {facts['status']}, {facts['agent_steps']:,} of {facts['declared_agent_steps']:,} agent steps"]
@@ -141,11 +141,11 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         if attempt["liveness_reason"]:
             lines.append(f"    {attempt['liveness']}: {attempt['liveness_reason']}")
         if attempt["job"]:
-            lines.append(f"    {_job_words(attempt)}")
+            lines.append(f"    {_job_text(attempt)}")
         lines += [f"    | {quote}" for quote in attempt["evidence"]]
         lines.append(f"    output: {attempt['output']}")
     if not facts["attempts"]:
-        lines.append("no attempt was made")
+        lines.append("no attempts yet")
     lines += [f"remedy      {row['action']}: {row['reason']}" for row in facts["remedies"]]
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word, split_task
 from dreamproof.envs.api import Env
 from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal
@@ -73,7 +73,7 @@ def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> 
     """The environment of a task: `NAME`, or `FILE.py:NAME` or `package.module:NAME` for one of your own."""
     if not isinstance(settings, EnvSettings):
         settings = validate(EnvSettings, dict(settings or {}), "env settings")
-    source, _, name = task.rpartition(":")
+    source, name = split_task(task)
     if source:
         _load(source)
     if name not in _FACTORIES:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.envs.api import Condition, Env, Kind
 from dreamproof.envs.point.params import PointParams
 from dreamproof.settings.env import Shift

@@ -8,15 +8,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Fault, Unreadable
+from dreamproof.base.files import FaultKind, Unreadable
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.runs.reader import load_record, read_checkpoint, read_collapses, read_summary, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study, read_study
+from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.chain import read_ledger
 from dreamproof.study.ledger.events import Row
-from dreamproof.study.ledger.state import CellState, EvalState, StudyState
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.ledger.status import train_outcome
 
 Floats = NDArray[np.float64]
 FINAL = "final"
@@ -242,7 +244,7 @@ def _from_state(evidence: Evidence, state: StudyState, rows: list[Row]) -> None:
 def _train_facts(evidence: Evidence, state: StudyState, cell: Cell, known: CellState) -> None:
     facts = evidence.cells[cell]
     facts.trained = state.trained(known)
-    facts.state = _cell_state(facts.trained, known)
+    facts.state = train_outcome(state, known)
     facts.reason = known.quarantined or known.stopped or known.frozen or known.unproven or ""
     facts.agent_steps = known.proof.agent_steps if known.proof else known.reached_agent_steps
     facts.wall_seconds = known.wall_seconds or None
@@ -263,16 +265,6 @@ def _train_facts(evidence: Evidence, state: StudyState, cell: Cell, known: CellS
         _checkpoint_facts(evidence, facts)
     run = evidence.kept_run(cell)
     facts.summary, facts.collapses = read_summary(run), read_collapses(run)
-
-
-def _cell_state(trained: bool, known: CellState) -> str:
-    if trained:
-        return "proven"
-    if known.running is not None:
-        return "running"
-    if known.quarantined is not None or known.stopped is not None or known.frozen is not None:
-        return "stopped"
-    return "unfinished" if known.reached_agent_steps > 0 or known.attempts else "missing"
 
 
 def _checkpoint_facts(evidence: Evidence, facts: TrainFacts) -> None:
@@ -305,7 +297,7 @@ def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: 
     facts.imported = evidence.cells[facts.cell].imported
     record = load_record(evidence.kept_run(facts.cell).evaluation(facts.condition), EvaluationRecord)
     if isinstance(record, Unreadable):
-        is_gone = record.fault is Fault.ABSENT
+        is_gone = record.fault is FaultKind.ABSENT
         facts.evaluated, facts.reason = False, "the evaluation file is gone" if is_gone else str(record)
         return
     facts.layouts = record.layouts

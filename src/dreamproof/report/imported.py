@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import MOST, Fault, Unreadable, read_file
+from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, read_file
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Study
 
@@ -85,7 +85,7 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, dict[str, str]
     """(1-based line, row) of every line that is neither empty nor a comment."""
     content = read_file(path, TABLE_BYTES)
     if isinstance(content, Unreadable):
-        if content.fault is Fault.ABSENT:
+        if content.fault is FaultKind.ABSENT:
             return []
         raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
     try:
@@ -131,7 +131,7 @@ def _number(text: str, path: Path, line: int) -> float:
 
 def _whole(text: str, path: Path, line: int) -> int:
     number = _number(text, path, line)
-    if not abs(number) < MOST or number != int(number):
+    if not abs(number) < MAX_INT or number != int(number):
         raise BadInput(f"{path}:{line}: '{text[:80]}' is not a whole number", f"sed -n {line}p {path}")
     return int(number)
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 
 # A space parts Chinese from Latin text; where a Chinese word fills the place it would part two characters.
 BETWEEN_CHARACTERS = re.compile(r"(?<=[\u3400-\u9fff]) (?=[\u3400-\u9fff])")

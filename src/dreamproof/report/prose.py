@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dreamproof.base.words import money_text
+from dreamproof.base.text import money_text
 from dreamproof.report.analysis import Analysis, Constrained
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, read_file, write_bytes
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.report.numbers import Number, Numbers
 from dreamproof.settings.strict import YAML_BYTES, Settings
 from dreamproof.settings.yaml_guard import check_yaml

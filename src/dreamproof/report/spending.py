@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from dreamproof.report.data import Evidence
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import SUSPENDED
-from dreamproof.study.money.spending import count
+from dreamproof.study.money.spending import count_money
 
 
 @dataclass
@@ -99,7 +99,7 @@ def count_spending(evidence: Evidence) -> Spending:
     trained = [facts.wall_seconds for facts in evidence.cells.values() if facts.trained and facts.wall_seconds]
     spending.seconds_per_cell = sum(trained) / len(trained) if trained else None
     if evidence.state is not None:
-        spending.seconds_per_eval = evidence.state.tally.seconds_per_evaluation()
+        spending.seconds_per_eval = evidence.state.totals.seconds_per_evaluation()
     return spending
 
 
@@ -108,7 +108,7 @@ def _count_attempts(evidence: Evidence, spending: Spending) -> None:
     state = evidence.state
     if state is None or state.study is None or state.last_moment is None:
         return
-    costs = count(state, state.last_moment)
+    costs = count_money(state, state.last_moment)
     spending.useful_seconds, spending.wasted_seconds = costs.useful_ms / 1000, costs.wasted_ms / 1000
     spending.idle_seconds = costs.idle_ms / 1000
     jumps = costs.clock_jumps

@@ -1,1 +1,1 @@
-"""The on-disk contract between a trainer and the campaign: where things lie and what they say."""
+"""The on-disk contract between a trainer and the campaign: file locations and records."""

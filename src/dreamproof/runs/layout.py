@@ -1,4 +1,4 @@
-"""Where every file lies. The only module that knows file names."""
+"""The path of every file. The only module that knows file names."""
 
 import os
 import re
@@ -47,7 +47,7 @@ class RunFolder:
 
     @property
     def settings(self) -> Path:
-        """What the trainer is told; written before the first attempt."""
+        """What the trainer gets; written before the first attempt."""
         return self.root / "settings.json"
 
     @property
@@ -62,7 +62,7 @@ class RunFolder:
 
     @property
     def metrics(self) -> Path:
-        """One JSON row a log event."""
+        """One JSON row per log event."""
         return self.root / "metrics.jsonl"
 
     @property
@@ -73,7 +73,7 @@ class RunFolder:
         return CheckpointFolder(self.checkpoints / f"step-{agent_steps:012d}")
 
     def checkpoint_folders(self) -> list["CheckpointFolder"]:
-        """Committed checkpoints, oldest first; none where the folder cannot be read, which `run_fault` tells."""
+        """Committed checkpoints, oldest first; none if the folder cannot be read, which `run_fault` reports."""
         entries = list_folder(self.checkpoints)
         if isinstance(entries, Unreadable):
             return []
@@ -92,7 +92,7 @@ class RunFolder:
 
     @property
     def collapses(self) -> Path:
-        """One row a sudden fall of the validation return, and what was done about it."""
+        """One row per sudden fall of the validation return, and what was done about it."""
         return self.root / "collapses.jsonl"
 
     @property
@@ -145,7 +145,7 @@ class CheckpointFolder:
 
     @property
     def agent_steps(self) -> int:
-        """The steps that its name says."""
+        """The steps in its name."""
         return named_agent_steps(self.root.name) or 0
 
 
@@ -181,7 +181,7 @@ class AttemptFolder:
 
     @property
     def memory(self) -> Path:
-        """Resident memory over time, one row a sample."""
+        """Resident memory over time, one row per sample."""
         return self.root / "memory.jsonl"
 
     @property
@@ -196,12 +196,12 @@ class AttemptFolder:
 
     @property
     def lease(self) -> Path:
-        """Whether the attempt may still write; its keeper reads it every second."""
+        """Whether the attempt may still write; its shim reads it every second."""
         return self.root / "lease.json"
 
     @property
     def stacks(self) -> Path:
-        """Where the process stood when it was found stalled."""
+        """The stacks of the process when it was found stalled."""
         return self.root / "stacks.txt"
 
 
@@ -269,7 +269,7 @@ class StudyFolder:
 
     @property
     def probes(self) -> Path:
-        """Scratch run folders of the preflight, one an arm."""
+        """Scratch run folders of the preflight, one per arm."""
         return self.root / "probes"
 
     def code_manifest(self, code_hash: str) -> Path:
@@ -311,17 +311,17 @@ class StudyFolder:
 
     @property
     def submissions(self) -> Path:
-        """What was handed to a cluster's scheduler, one folder a call, with its words about every element."""
+        """What was submitted to a scheduler, one folder per call, with its output per element."""
         return self.root / "submissions"
 
     @property
     def cluster(self) -> Path:
-        """The name that all jobs of this study bear."""
+        """The name of all jobs of this study."""
         return self.root / "cluster.json"
 
     @property
     def queue(self) -> Path:
-        """How the study's jobs stood when a supervisor last asked."""
+        """The status of the study's jobs at the last poll of a supervisor."""
         return self.root / "queue.json"
 
     @staticmethod
@@ -338,5 +338,5 @@ class StudyFolder:
         return AttemptFolder(self.attempts / name)
 
     def relative(self, path: Path) -> str:
-        """A path as the ledger writes it: seen from the study folder where it lies inside."""
+        """A path as the ledger writes it: relative to the study folder if it is inside."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)

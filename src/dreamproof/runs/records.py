@@ -1,14 +1,14 @@
-"""What the files of a run folder say. Records are plain data; readers refuse what does not fit."""
+"""The files of a run folder as records. Records are plain data; readers refuse what does not fit."""
 
 from pathlib import PurePosixPath
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-from dreamproof.base.files import MOST
+from dreamproof.base.files import MAX_INT
 
 CONTRACT_VERSION = 1
-Count = Annotated[int, Field(ge=0, le=MOST)]
+Count = Annotated[int, Field(ge=0, le=MAX_INT)]
 Seconds = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 LONGEST_METRIC_NAME = 200
 
@@ -100,7 +100,7 @@ class CheckpointRecord(Record):
 
 
 class EvaluatedCheckpoint(Record):
-    """The complete episodes of one checkpoint under one condition; every list has one value an episode."""
+    """The complete episodes of one checkpoint under one condition; every list has one value per episode."""
 
     agent_steps: Count
     gradient_steps: Count
@@ -118,7 +118,7 @@ Place = tuple[float, float]
 
 
 class Trail(Record):
-    """Where things were in one test episode, in metres: one place an agent step, and what each step cost."""
+    """Where things were in one test episode, in metres: one place per agent step, and what each step cost."""
 
     agent: list[Place]
     goal: list[Place]
@@ -131,7 +131,7 @@ class Trail(Record):
 class EvaluationRecord(Record):
     """evaluations/CONDITION.json: `final` is the headline; `selected` was chosen on validation layouts.
 
-    It is left out where the final one was selected.
+    It is left out if the final one was selected.
     """
 
     condition: str
@@ -161,7 +161,7 @@ class CollapseRecord(Record):
     validation_return: float
     best_return: float
     best_agent_steps: Count
-    rolled_back_to: Count | None = Field(None, description="agent steps of the checkpoint whose networks came back")
+    rolled_back_to: Count | None = Field(None, description="agent steps of the checkpoint whose networks were restored")
     reason: str
 
 

@@ -12,7 +12,7 @@ NOT_STORED = "recorded before resolved settings were stored"
 
 
 def read_resolved(run: RunFolder) -> ResolvedRecord | None:
-    """What resolved.json holds; None where there is none that can be read."""
+    """What resolved.json holds; None if there is none that can be read."""
     value = read_json(run.resolved)
     try:
         return ResolvedRecord.model_validate(value) if isinstance(value, dict) else None
@@ -21,14 +21,14 @@ def read_resolved(run: RunFolder) -> ResolvedRecord | None:
 
 
 def write_resolved(run: RunFolder, resolved: Resolved, code: dict[str, Any]) -> None:
-    """Writes resolved.json where it does not say the same already."""
+    """Writes resolved.json unless it holds the same already."""
     value = {"hash": resolved_hash(resolved), "resolved": resolved, "code": code}
     if read_json(run.resolved) != value:
         write_json(run.resolved, value)
 
 
 def resolved_fault(run: RunFolder) -> str | None:
-    """Why the resolved settings of a run do not hold, from its files alone; None where they do or were never stored."""
+    """Why the resolved settings of a run do not hold, from its files alone; None if they do or were never stored."""
     record = read_resolved(run)
     if record is None:
         return f"{run.resolved.name} cannot be read" if run.resolved.exists() else None
@@ -42,9 +42,9 @@ def _typed_fault(run: RunFolder, record: ResolvedRecord) -> str | None:
     if typed is None:
         return None
     for key in ("task", "trainer", "agent_steps"):
-        told, resolved = getattr(typed, key), record.resolved.get(key)
-        if told != resolved:
-            return f"{run.settings.name} says {key} {told}, {run.resolved.name} {resolved}"
+        given, resolved = getattr(typed, key), record.resolved.get(key)
+        if given != resolved:
+            return f"{run.settings.name} says {key} {given}, {run.resolved.name} {resolved}"
     place = _first_difference(typed.settings, record.resolved.get("settings", {}), "")
     return None if place is None else f"{run.settings.name} and {run.resolved.name} disagree about {place}"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.files import file_hash, sync_folder, write_json
-from dreamproof.base.lines import append_rows, mend_torn_tail
+from dreamproof.base.lines import append_rows, truncate_partial_line
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.records import (
     CheckpointRecord,
@@ -29,8 +29,8 @@ class RunWriter:
         self.run = run
         self._beat = 0
         run.root.mkdir(parents=True, exist_ok=True)
-        mend_torn_tail(run.metrics)
-        mend_torn_tail(run.collapses)
+        truncate_partial_line(run.metrics)
+        truncate_partial_line(run.collapses)
 
     def beat(self, agent_steps: int, gradient_steps: int, phase: Phase, **more: Any) -> None:
         """Replaces the heartbeat after some work was done."""
@@ -38,7 +38,7 @@ class RunWriter:
         self.pulse(agent_steps, gradient_steps, phase, **more)
 
     def pulse(self, agent_steps: int, gradient_steps: int, phase: Phase, **more: Any) -> None:
-        """Writes the heartbeat anew without a beat: the process lives, which is no sign of work."""
+        """Rewrites the heartbeat without a beat: the process is alive, which does not show progress."""
         self._require_folder()
         heartbeat = Heartbeat(
             agent_steps=agent_steps,
@@ -52,7 +52,7 @@ class RunWriter:
         write_json(self.run.heartbeat, heartbeat.model_dump(), durable=False)
 
     def _require_folder(self) -> None:
-        """A run folder that was moved away is not made anew: that would split the run in two."""
+        """A run folder that was moved is not created again: that would split the run in two."""
         if not self.run.root.is_dir():
             raise FileNotFoundError(errno.ENOENT, "the run folder was moved or removed", str(self.run.root))
 
@@ -93,14 +93,14 @@ class RunWriter:
         """Replaces the evaluation of one condition."""
         write_json(self.run.evaluation(record.condition), record.model_dump())
 
-    def note_collapse(self, record: CollapseRecord) -> None:
+    def record_collapse(self, record: CollapseRecord) -> None:
         """Appends a fall of the validation return; it reaches the disk at once."""
         append_rows(self.run.collapses, [record.model_dump()])
 
     def write_summary(self, record: SummaryRecord) -> None:
-        """Replaces what is said of the validation curve."""
+        """Replaces the summary of the validation curve."""
         write_json(self.run.summary, record.model_dump())
 
     def write_frozen(self, record: FrozenRecord) -> None:
-        """Says that this replica stopped being finite."""
+        """Records that this replica stopped being finite."""
         write_json(self.run.frozen, record.model_dump())

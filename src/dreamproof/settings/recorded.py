@@ -5,7 +5,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.settings.strict import Settings
 
 

@@ -7,8 +7,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Fault, Unreadable, encodable, read_file
-from dreamproof.base.words import nearest_word
+from dreamproof.base.files import FaultKind, Unreadable, encodable, read_file
+from dreamproof.base.text import nearest_word
 from dreamproof.settings.yaml_guard import check_yaml
 
 Model = TypeVar("Model", bound="Settings")
@@ -50,7 +50,7 @@ def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
         twice = _duplicate_key(node)
         if twice is not None:
             line = twice.start_mark.line + 1
-            raise BadInput(f"{path}:{line}: the key '{twice.value}' stands twice", f"keep one of them in {path}")
+            raise BadInput(f"{path}:{line}: the key '{twice.value}' is given twice", f"keep one of them in {path}")
         for _, value in node.value:
             _refuse_duplicates(value, path)
     elif isinstance(node, yaml.SequenceNode):
@@ -62,8 +62,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     """The mapping in a YAML file, and the line of every key."""
     content = read_file(path, YAML_BYTES)
     if isinstance(content, Unreadable):
-        if content.fault is Fault.ABSENT:
-            raise BadInput(f"{path}: there is no such file", "ls studies/")
+        if content.fault is FaultKind.ABSENT:
+            raise BadInput(f"{path}: no such file", "ls studies/")
         raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
     try:
         text = content.decode("utf-8")

@@ -14,7 +14,7 @@ from dreamproof.settings.strict import Settings, read_yaml, validate
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-MOST_CHARACTERS = 1000
+MAX_CHARACTERS = 1000
 MAXIMUM_SEEDS = 1_000_000
 
 
@@ -25,9 +25,9 @@ def _plain_name(name: str) -> str:
 
 
 def _plain_line(text: str) -> str:
-    """One line of printable text: what stands in tables, file names of others and scheduler scripts."""
-    if not text.isprintable() or len(text) > MOST_CHARACTERS:
-        raise ValueError(f"{text[:40]!r} holds a line break or a control character, or is over {MOST_CHARACTERS} long")
+    """One line of printable text: for tables, file names and scheduler scripts."""
+    if not text.isprintable() or len(text) > MAX_CHARACTERS:
+        raise ValueError(f"{text[:40]!r} holds a line break or a control character, or is over {MAX_CHARACTERS} long")
     return text
 
 
@@ -82,7 +82,7 @@ def _condition(value: Any) -> Any:
 
 
 class Metric(Settings):
-    """The primary metric, its direction, and the smallest difference that would change what somebody does."""
+    """The primary metric, its direction, and the smallest difference that would change a decision."""
 
     name: Line = Field("return", description="name of the per-episode value that decides")
     direction: Literal["higher", "lower"] = "higher"
@@ -97,15 +97,17 @@ class Constraint(Settings):
     at_most: float
 
 
-class Condition(Settings):
+class StudyCondition(Settings):
     """One evaluation setting."""
 
     name: str
     kind: Literal["in_distribution", "proxy", "genuine"] | None = Field(
         None,
-        description="a proxy imitates a shift, a genuine one changes the world; the trainer's own word if left out",
+        description="a proxy imitates a shift, a genuine shift changes the environment; the trainer's own if left out",
     )
-    settings: dict[str, Any] = Field(default_factory=dict, description="what the evaluator is told beside the name")
+    settings: dict[str, Any] = Field(
+        default_factory=dict, description="settings of the evaluator in addition to the name"
+    )
 
     _name = field_validator("name")(_plain_name)
 
@@ -117,12 +119,12 @@ class CommandTrainer(Settings):
     {flags}. {python} is the interpreter that runs dreamproof.
     """
 
-    command: list[str] = Field(min_length=1, description="words of the training command")
-    evaluate: list[str] | None = Field(None, description="words of the command that evaluates one condition")
+    command: list[str] = Field(min_length=1, description="arguments of the training command")
+    evaluate: list[str] | None = Field(None, description="arguments of the command that evaluates one condition")
     adapter: Literal["native", "embodied", "bracket_lines", "jsonl"] = Field(
         "native", description="how progress is read: the native run folder, or what the script already writes"
     )
-    working_folder: str | None = Field(None, description="where it runs; beside the study file if left out")
+    working_folder: str | None = Field(None, description="where it runs; the folder of the study file if left out")
     environment: dict[str, str] = Field(default_factory=dict, description="variables set for it; no secrets")
     from_env: list[Annotated[str, AfterValidator(_variable)]] = Field(
         default_factory=list,
@@ -131,26 +133,26 @@ class CommandTrainer(Settings):
     code: list[str] | None = Field(
         None,
         description="files, folders or patterns that make up its code, seen from where it runs; if left out, the git "
-        "repository of the script, or the source files beside it",
+        "repository of the script, or the source files next to it",
     )
 
 
 MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
 
 
-def memory_bytes(words: str) -> int:
+def memory_bytes(text: str) -> int:
     """`8G` as bytes; a bare number is in megabytes, as for sbatch."""
-    found = re.fullmatch(r"(\d+)([KMGT]?)", words)
-    assert found is not None, words
+    found = re.fullmatch(r"(\d+)([KMGT]?)", text)
+    assert found is not None, text
     return int(found[1]) * MEMORY_UNITS[found[2]]
 
 
 def gpus_of(gres: str | None) -> int | None:
-    """GPUs in a gres request such as gpu:a100:2; None where it names none."""
+    """GPUs in a gres request such as gpu:a100:2; None if it names none."""
     counts = [
-        int(words[-1]) if words[-1].isdigit() else 1
-        for words in (part.split("(")[0].split(":") for part in (gres or "").split(","))
-        if words[0] in ("gpu", "gres/gpu")
+        int(parts[-1]) if parts[-1].isdigit() else 1
+        for parts in (part.split("(")[0].split(":") for part in (gres or "").split(","))
+        if parts[0] in ("gpu", "gres/gpu")
     ]
     return sum(counts) if counts else None
 
@@ -171,13 +173,13 @@ class Slurm(Settings):
     setup: list[FreeText] = Field(default_factory=list, description="shell lines before the trainer, e.g. module load")
     extra: list[Line] = Field(default_factory=list, description="extra #SBATCH lines")
     array_throttle: int = Field(20, ge=1, description="array elements running at a time")
-    requeue: bool = Field(True, description="let a job go back into the queue: at its time limit, preempted, node lost")
+    requeue: bool = Field(True, description="allow requeueing: at the time limit, after preemption, after a lost node")
     probe_time_limit: Line = Field("00:30:00", description="time limit of the preflight's probe jobs")
-    poll_seconds: float = Field(10.0, ge=1.0, description="seconds between two questions to the controller")
-    lease_seconds: float = Field(15.0, ge=2.0, description="how long a job works on that cannot read its lease")
+    poll_seconds: float = Field(10.0, ge=1.0, description="seconds between two polls of the controller")
+    lease_seconds: float = Field(15.0, ge=2.0, description="how long a job continues that cannot read its lease")
 
 
-class Backend(Settings):
+class BackendSettings(Settings):
     """Where attempts run, and how many at a time."""
 
     kind: Literal["local", "slurm"] = "local"
@@ -201,7 +203,27 @@ class Backend(Settings):
         return value
 
     @property
-    def side_by_side(self) -> int:
+    def has_queue(self) -> bool:
+        """Whether attempts wait in a scheduler's queue."""
+        return self.slurm is not None
+
+    @property
+    def runs_here(self) -> bool:
+        """Whether attempts use this machine, which is paid for as a whole; else only running attempts are paid for."""
+        return self.slurm is None
+
+    @property
+    def counts_memory_per_attempt(self) -> bool:
+        """Whether the memory controller counts the kills of each attempt apart."""
+        return self.memory_limit_bytes is not None or self.slurm is not None
+
+    @property
+    def lease_seconds(self) -> float | None:
+        """How long an attempt continues without reading its lease; None if it needs no lease."""
+        return self.slurm.lease_seconds if self.slurm is not None else None
+
+    @property
+    def max_parallel(self) -> int:
         """Attempts that run at a time."""
         return self.slots if self.slurm is None else min(self.slots, self.slurm.array_throttle)
 
@@ -227,11 +249,13 @@ class Retries(Settings):
     transient_at_most: int = Field(
         5, ge=0, description="resumes of one cell after transient deaths in a row that left no newer checkpoint"
     )
-    same_deterministic_at_most: int = Field(2, ge=1, description="the same deterministic cause so often stops the cell")
-    stalled_at_most: int = Field(3, ge=1, description="so many kills of a stalled cell in a row stop the cell")
+    same_deterministic_at_most: int = Field(
+        2, ge=1, description="a cell is stopped after so many failures with the same deterministic cause"
+    )
+    stalled_at_most: int = Field(3, ge=1, description="a cell is stopped after so many kills for stalling in a row")
     first_wait_seconds: float = Field(2.0, ge=0)
     longest_wait_seconds: float = Field(300.0, ge=0)
-    breaker_failures: int = Field(6, ge=2, description="so many quick failures in a row stop the study")
+    breaker_failures: int = Field(6, ge=2, description="the study is stopped after so many quick failures in a row")
     breaker_quick_seconds: float = Field(60.0, gt=0)
 
 
@@ -251,7 +275,7 @@ class PhaseLimits(Settings):
 
 
 def _phase_limits(value: Any) -> Any:
-    """One number stands for all phases."""
+    """One number for all phases."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return dict.fromkeys(PhaseLimits.model_fields, value)
     return value
@@ -298,7 +322,7 @@ class AtEnd(Settings):
     )
     grace_seconds: float = Field(300.0, ge=0, description="cancelled in this time by the file 'keep-running' or Ctrl-C")
     timeout_seconds: float = Field(60.0, gt=0, description="a command that takes longer is killed, the next is tried")
-    confirm_seconds: float = Field(15.0, ge=0, description="how long signs are looked for that the machine stops")
+    confirm_seconds: float = Field(15.0, ge=0, description="how long to look for signs that the machine stops")
     idle_minutes: float | None = Field(None, gt=0, description="also after so long without anything that can run")
 
     @model_validator(mode="before")
@@ -307,7 +331,7 @@ class AtEnd(Settings):
         if not isinstance(value, dict) or "command" not in value:
             return value
         if "commands" in value:
-            raise ValueError("'command' and 'commands' both stand here; a chain of one needs only 'command'")
+            raise ValueError("'command' and 'commands' are both given; use one of them")
         return {**{key: part for key, part in value.items() if key != "command"}, "commands": [value["command"]]}
 
 
@@ -326,9 +350,9 @@ class Study(Settings):
     seeds: Annotated[list[int], BeforeValidator(_seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
     maximum_seeds: int | None = Field(None, ge=1, description="no sequential plan goes beyond this")
     agent_steps: int = Field(ge=1)
-    conditions: list[Annotated[Condition, BeforeValidator(_condition)]] = Field(default_factory=list)
+    conditions: list[Annotated[StudyCondition, BeforeValidator(_condition)]] = Field(default_factory=list)
     evaluation_episodes: int = Field(50, ge=1)
-    backend: Backend = Backend()
+    backend: BackendSettings = BackendSettings()
     pack_cells: int = Field(1, ge=1, description="cells trained by one process")
     money: Money = Money()
     retries: Retries = Retries()
@@ -341,7 +365,7 @@ class Study(Settings):
     @model_validator(mode="before")
     @classmethod
     def _gres_tells_gpus(cls, value: Any) -> Any:
-        """On a cluster the request says how many GPUs are paid for, unless `money` says it."""
+        """On a cluster gres sets how many GPUs are paid for, unless `money` does."""
         backend = value.get("backend") if isinstance(value, dict) else None
         slurm = backend.get("slurm") if isinstance(backend, dict) else None
         gpus = gpus_of(slurm["gres"]) if isinstance(slurm, dict) and isinstance(slurm.get("gres"), str) else None
@@ -374,18 +398,18 @@ class Study(Settings):
     def _seeds_differ(cls, seeds: list[int]) -> list[int]:
         twice = sorted({seed for seed in seeds if seeds.count(seed) > 1}) if len(set(seeds)) < len(seeds) else []
         if twice:
-            raise ValueError(f"seed {twice[0]} stands twice")
+            raise ValueError(f"seed {twice[0]} is listed twice")
         if min(seeds) < 0:
             raise ValueError(f"seed {min(seeds)} is negative")
         return seeds
 
     @field_validator("conditions")
     @classmethod
-    def _conditions_differ(cls, conditions: list[Condition]) -> list[Condition]:
+    def _conditions_differ(cls, conditions: list[StudyCondition]) -> list[StudyCondition]:
         names = [condition.name for condition in conditions]
         for name in names:
             if names.count(name) > 1:
-                raise ValueError(f"condition '{name}' stands twice")
+                raise ValueError(f"condition '{name}' is listed twice")
         return conditions
 
     @model_validator(mode="after")
@@ -399,7 +423,7 @@ class Study(Settings):
             )
         if isinstance(self.trainer, CommandTrainer):
             if names and self.trainer.evaluate is None:
-                raise ValueError("conditions are declared but trainer.evaluate says no command that evaluates them")
+                raise ValueError("conditions are declared but trainer.evaluate names no command")
             if self.pack_cells > 1:
                 raise ValueError("pack_cells above 1 needs a trainer of our own, not a command")
         if self.maximum_seeds is not None and self.maximum_seeds < len(self.seeds):
@@ -447,7 +471,7 @@ def _texts(value: Any, place: str) -> Iterator[tuple[str, str]]:
 
 
 def refuse_secrets(study: Study, path: Path) -> None:
-    """Raises BadInput where a declaration holds a password, key or token: it would stand in the ledger for good."""
+    """Raises BadInput if a declaration holds a password, key or token: it would stand in the ledger for good."""
     trainer = study.trainer
     if isinstance(trainer, CommandTrainer):
         for name, value in trainer.environment.items():

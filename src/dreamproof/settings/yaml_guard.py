@@ -1,4 +1,4 @@
-"""Refuses YAML that would take for ever or too much memory: huge files, deep nesting, aliases that multiply."""
+"""Refuses YAML that would take forever or too much memory: huge files, deep nesting, aliases that multiply."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import yaml
 
 from dreamproof.base.errors import BadInput
 
-DEEPEST = 50
-MOST_NODES = 200_000
+MAX_DEPTH = 50
+MAX_NODES = 200_000
 """Nodes of a file with its aliases written out."""
 # The parser in C reads the same language about ten times faster.
 PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -21,8 +21,8 @@ def check_yaml(text: str, path: Path) -> None:
         line = event.start_mark.line + 1
         if isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, 1))
-            if len(open_nodes) > DEEPEST + 1:
-                raise BadInput(f"{path}:{line}: nested more than {DEEPEST} levels deep", _look(path, line))
+            if len(open_nodes) > MAX_DEPTH + 1:
+                raise BadInput(f"{path}:{line}: nested more than {MAX_DEPTH} levels deep", _look(path, line))
             continue
         if isinstance(event, yaml.CollectionEndEvent):
             anchor, size = open_nodes.pop()
@@ -41,9 +41,9 @@ def check_yaml(text: str, path: Path) -> None:
             sizes[anchor] = size
         before = open_nodes[-1]
         open_nodes[-1] = (before[0], before[1] + size)
-        if open_nodes[-1][1] > MOST_NODES:
+        if open_nodes[-1][1] > MAX_NODES:
             raise BadInput(
-                f"{path}:{line}: has more than {MOST_NODES:,} values when its aliases are written out",
+                f"{path}:{line}: has more than {MAX_NODES:,} values when its aliases are written out",
                 _look(path, line),
             )
 

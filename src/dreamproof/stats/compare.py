@@ -41,7 +41,7 @@ class Comparison:
 
 
 def welch_interval(treatment: Floats, reference: Floats, level: float = LEVEL) -> Interval | None:
-    """Welch's interval of the difference of means, or None where an arm has fewer than two seeds."""
+    """Welch's interval of the difference of means, or None if an arm has fewer than two seeds."""
     parts = _welch_parts(treatment, reference)
     if parts is None:
         return None
@@ -53,7 +53,7 @@ def welch_interval(treatment: Floats, reference: Floats, level: float = LEVEL) -
 
 
 def welch_p(treatment: Floats, reference: Floats) -> float | None:
-    """Two-sided p of Welch's test; None where it does not exist (one seed, or no spread at all)."""
+    """Two-sided p of Welch's test; None if it does not exist (one seed, or no spread at all)."""
     parts = _welch_parts(treatment, reference)
     if parts is None:
         return None
@@ -122,7 +122,7 @@ def pooled_sd(treatment: Floats, reference: Floats) -> float | None:
 
 
 def hedges_g(treatment: Floats, reference: Floats) -> float | None:
-    """Difference over the pooled sd with the small-sample correction; None where the sd is missing or zero."""
+    """Difference over the pooled sd with the small-sample correction; None if the sd is missing or zero."""
     spread = pooled_sd(treatment, reference)
     freedom = len(treatment) + len(reference) - 2
     if spread is None or spread <= 0 or not np.isfinite(spread):
@@ -144,7 +144,7 @@ def compare_pairs(treatment: Mapping[int, float], reference: Mapping[int, float]
 def compare(
     treatment: Mapping[int, float], reference: Mapping[int, float], sign: float = 1.0, paired: bool = False
 ) -> Comparison | None:
-    """Compares two arms given as {seed: value}; None where one of them has no number."""
+    """Compares two arms given as {seed: value}; None if one of them has no number."""
     left, right = (_values(arm) for arm in (treatment, reference))
     if len(left) == 0 or len(right) == 0:
         return None

@@ -1,4 +1,4 @@
-"""What the seeds of one arm say: centre, spread, two kinds of interval, and whether they fall into two groups."""
+"""Statistics of one arm over its seeds: centre, spread, two kinds of interval, and a test for two groups."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,11 +42,11 @@ class Interval:
     high: float
 
     def excludes(self, value: float) -> bool:
-        """True where `value` lies outside."""
+        """True if `value` lies outside."""
         return value < self.low or value > self.high
 
     def inside(self, low: float, high: float) -> bool:
-        """True where both ends lie strictly between `low` and `high`."""
+        """True if both ends lie strictly between `low` and `high`."""
         return low < self.low and self.high < high
 
     @property
@@ -133,7 +133,7 @@ def bootstrap_interval(
 
 
 def falls_into_two_groups(values: Floats) -> bool:
-    """True where the widest gap between neighbours is wider than in 95 % of normal samples of that size."""
+    """True if the widest gap between neighbours is wider than in 95 % of normal samples of that size."""
     count = len(values)
     if count < 4:
         return False
@@ -147,7 +147,7 @@ def falls_into_two_groups(values: Floats) -> bool:
 
 
 def summarise(values: Floats) -> Summary | None:
-    """Everything said about one arm under one condition, or None without a single number."""
+    """Everything computed for one arm under one condition, or None without a single number."""
     kept = finite_values(values)
     if len(kept) == 0:
         return None

@@ -47,7 +47,7 @@ def _statistics(rows: Floats, values: Floats, treated: int) -> Floats:
 
 
 def _scaled(treatment: Floats, reference: Floats) -> Floats | None:
-    """Both groups, treatment first, centred and scaled to one; None where nothing varies or overflows."""
+    """Both groups, treatment first, centred and scaled to one; None if nothing varies or overflows."""
     with np.errstate(over="ignore", invalid="ignore"):
         both = np.concatenate([treatment, reference])
         centred = both - both.mean()
@@ -90,7 +90,7 @@ def smallest_p(treated: int, others: int) -> float:
 
 
 def fewest_seeds(alpha: float) -> int:
-    """The smallest number of seeds an arm with which an exact test can reach `alpha` at all."""
+    """The smallest number of seeds per arm with which an exact test can reach `alpha` at all."""
     count = 2
     while smallest_p(count, count) > alpha:
         count += 1

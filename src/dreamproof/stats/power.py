@@ -22,7 +22,7 @@ def sd_upper_bound(sd: float, degrees_of_freedom: int, confidence: float = SD_CO
 
 
 def power_of(seeds_per_arm: int, effect: float, alpha: float = ALPHA) -> float:
-    """Chance that a two-sided two-sample t test finds `effect` (difference over sd) with so many seeds an arm."""
+    """Chance that a two-sided two-sample t test finds `effect` (difference over sd) with so many seeds per arm."""
     if seeds_per_arm < 2:
         return 0.0
     freedom = 2 * seeds_per_arm - 2
@@ -55,7 +55,7 @@ def _spread_nodes(freedom: int) -> tuple[Floats, Floats]:
 
 
 def seeds_needed(difference: float, sd: float, alpha: float = ALPHA, power: float = POWER) -> int | None:
-    """The smallest number of seeds an arm that finds `difference` with `power`; None beyond a million."""
+    """The smallest number of seeds per arm that finds `difference` with `power`; None beyond a million."""
     if not (np.isfinite(sd) and np.isfinite(difference)) or difference == 0 or sd < 0:
         return None
     if sd == 0:
@@ -74,17 +74,4 @@ def seeds_needed(difference: float, sd: float, alpha: float = ALPHA, power: floa
             low = middle
         else:
             high = middle
-    return high
-
-
-def smallest_effect(seeds_per_arm: int, alpha: float = ALPHA, power: float = POWER) -> float | None:
-    """The smallest difference in sds that so many seeds an arm find with `power`; None below two seeds."""
-    if seeds_per_arm < 2:
-        return None
-    low, high = 0.0, 1.0
-    while power_of(seeds_per_arm, high, alpha) < power and high < 1e4:
-        high *= 2
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if power_of(seeds_per_arm, middle, alpha) < power else (low, middle)
     return high

@@ -18,7 +18,7 @@ _GRID = 1201
 
 @dataclass(frozen=True)
 class LookPlan:
-    """At how many seeds an arm the evidence is judged, fixed by the declaration alone."""
+    """At how many seeds per arm the evidence is judged, fixed by the declaration alone."""
 
     looks: tuple[int, ...]
     alpha: float = ALPHA
@@ -38,7 +38,7 @@ class LookPlan:
 
 
 def make_look_plan(declared_seeds: int, maximum_seeds: int | None = None, alpha: float = ALPHA) -> LookPlan:
-    """One look at the declared seeds, and then one a batch up to the declared maximum."""
+    """One look at the declared seeds, and then one per batch up to the declared maximum."""
     last = max(declared_seeds, maximum_seeds or declared_seeds)
     batch = min(LARGEST_BATCH, max(SMALLEST_BATCH, declared_seeds))
     looks = [declared_seeds]
@@ -87,7 +87,7 @@ def _edge(points: Floats, density: Floats, step: float, allowed: float, scale: f
 
 @dataclass(frozen=True)
 class BatchQuestion:
-    """What is known when somebody asks whether to add seeds."""
+    """What decides whether to add seeds."""
 
     plan: LookPlan
     seeds_done: int
@@ -104,7 +104,7 @@ class NextBatch:
     continue, decided, gap (declared cells are missing), blocked (a lint), maximum, budget.
     """
 
-    go_on: bool
+    add_seeds: bool
     seeds_per_arm: int
     reason: str
     price: float | None = None

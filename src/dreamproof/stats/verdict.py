@@ -16,7 +16,7 @@ Arm = Mapping[int, float]
 
 
 class Kind(StrEnum):
-    """What may be said about an arm against the reference."""
+    """The verdict about an arm against the reference."""
 
     BETTER = "better"
     WORSE = "worse"
@@ -49,7 +49,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What may be said, from how many seeds an arm, at which level, and why not more."""
+    """The verdict, its seeds per arm, its level, and why it is not stronger."""
 
     kind: Kind
     why: Why
@@ -77,7 +77,7 @@ class _Look:
 
 
 def _at_look(arm: Arm, reference: Arm, seeds: Sequence[int]) -> _Look | None:
-    """Both arms cut to the seeds of the look; None where one value is missing or not a number."""
+    """Both arms cut to the seeds of the look; None if one value is missing or not a number."""
     if any(seed not in arm or seed not in reference for seed in seeds):
         return None
     pair = (np.array([values[seed] for seed in seeds], dtype=np.float64) for values in (arm, reference))
@@ -170,7 +170,7 @@ def _undecided(question: Question, reference: Arm, arm: Arm, hypotheses: int) ->
 
 @dataclass(frozen=True)
 class SeedsPlan:
-    """How many seeds an arm the question needs, planned with the upper bound of the spread."""
+    """How many seeds per arm the question needs, planned with the upper bound of the spread."""
 
     sd: float
     sd_upper: float
@@ -180,7 +180,7 @@ class SeedsPlan:
 
 
 def plan_seeds(pooled: float | None, degrees_of_freedom: int, question: Question, hypotheses: int) -> SeedsPlan | None:
-    """Seeds an arm to find the smallest difference that matters; None where the spread is unknown or zero."""
+    """Seeds per arm to find the smallest difference that matters; None if the spread is unknown or zero."""
     if pooled is None or degrees_of_freedom < 1 or not np.isfinite(pooled) or pooled <= 0:
         return None
     upper = sd_upper_bound(pooled, degrees_of_freedom)

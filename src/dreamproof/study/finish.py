@@ -32,7 +32,7 @@ SIGN_FILES = ("/run/systemd/shutdown/scheduled", "/run/nologin")
 
 
 def shutdown_reason(opened: OpenStudy, ending: Ending) -> str | None:
-    """Why the machine may be switched off now; None where the study does not ask for it or work is left."""
+    """Why the machine may be switched off now; None if the study does not ask for it or work is left."""
     at_end = opened.study.at_end
     if at_end.action != "shutdown":
         return None
@@ -49,8 +49,8 @@ def signs_of_stopping() -> set[str]:
     if os.path.isdir("/run/systemd/system"):
         with suppress(OSError, subprocess.TimeoutExpired):
             asked = ["systemctl", "is-system-running"]
-            told = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
-            found |= {"systemd is stopping"} if told == "stopping" else set()
+            state = subprocess.run(asked, capture_output=True, text=True, timeout=5, check=False).stdout.strip()
+            found |= {"systemd is stopping"} if state == "stopping" else set()
     return found
 
 
@@ -60,16 +60,16 @@ class Shutdown:
 
     opened: OpenStudy
     record: Callable[[Event], None]
-    say: Callable[[str], None]
+    show: Callable[[str], None]
     monotonic: Callable[[], float] = time.monotonic
     pause: Callable[[float], None] = time.sleep
     others: Callable[[Path], list[str]] = other_studies
     signs: Callable[[], set[str]] = signs_of_stopping
     is_asked_to_end: Callable[[], bool] = lambda: False
-    """Whether somebody, or a machine that stops, has sent this process SIGTERM."""
+    """Whether this process received SIGTERM."""
 
     def carry_out(self, reason: str, idle: bool) -> bool:
-        """Waits and runs the commands; False where it was refused or cancelled, or where every command failed."""
+        """Waits and runs the commands; False if it was refused or cancelled, or if every command failed."""
         at_end = self.opened.study.at_end
         if self._is_refused(verify(self.opened).faults):
             return False
@@ -77,7 +77,7 @@ class Shutdown:
         self.record(ShutdownPlanned(reason, grace, at_end.commands[0]))
         keep = self.opened.folder.keep_running
         first = " ".join(at_end.commands[0])
-        self.say(f"{first} in {grace:g} s ({reason}); to cancel: Ctrl-C, or touch {keep}")
+        self.show(f"{first} in {grace:g} s ({reason}); to cancel: Ctrl-C, or touch {keep}")
         try:
             cancelled = self._wait(grace)
             if cancelled is None:
@@ -85,7 +85,7 @@ class Shutdown:
         except KeyboardInterrupt:
             cancelled = "Ctrl-C"
         self.record(ShutdownCancelled(cancelled))
-        self.say(f"shutdown cancelled by {cancelled}")
+        self.show(f"shutdown cancelled by {cancelled}")
         return False
 
     def _is_refused(self, faults: list[str]) -> bool:
@@ -94,11 +94,11 @@ class Shutdown:
         reasons = [*(f"broken evidence: {fault}" for fault in faults), *others]
         if reasons:
             self.record(ShutdownRefused(reasons[0]))
-            self.say(f"no shutdown: {reasons[0]}")
+            self.show(f"no shutdown: {reasons[0]}")
         return bool(reasons)
 
     def _wait(self, grace_seconds: float) -> str | None:
-        """Who cancelled, or None where nobody did."""
+        """Who cancelled, or None."""
         until = self.monotonic() + grace_seconds
         while True:
             if self.opened.folder.keep_running.exists():
@@ -122,23 +122,23 @@ class Shutdown:
                 self._confirm(command, at_end.confirm_seconds, before)
                 return True
             failures.append(f"{' '.join(command)}: {failure}")
-            self.say(f"shutdown command failed: {failures[-1]}")
+            self.show(f"shutdown command failed: {failures[-1]}")
         self.record(ShutdownFailed(failures))
-        self.say(f"SHUTDOWN FAILED, this machine stays on: {'; '.join(failures)}")
+        self.show(f"SHUTDOWN FAILED, this machine stays on: {'; '.join(failures)}")
         return False
 
     def _confirm(self, command: list[str], confirm_seconds: float, before: set[str]) -> None:
-        """Looks for signs that the machine stops; one that shows none is said to be still on."""
+        """Looks for signs that the machine stops; one that shows none is reported as still on."""
         until = self.monotonic() + confirm_seconds
         while not (seen := self._seen(before)) and self.monotonic() < until:
             self.pause(min(SIGNS_EVERY_SECONDS, confirm_seconds))
         self.record(ShutdownDone(command, 0, sorted(seen)))
         if seen:
-            self.say(f"shutdown: {' '.join(command)} succeeded; seen: {', '.join(sorted(seen))}")
+            self.show(f"shutdown: {' '.join(command)} succeeded; seen: {', '.join(sorted(seen))}")
         else:
-            self.say(
-                f"shutdown: {' '.join(command)} returned 0, but nothing shows after {confirm_seconds:g} s that this "
-                "machine stops; check that it does"
+            self.show(
+                f"shutdown: {' '.join(command)} returned 0, but after {confirm_seconds:g} s there is no sign that this "
+                "machine stops; check it"
             )
 
     def _seen(self, before: set[str]) -> set[str]:
@@ -147,7 +147,7 @@ class Shutdown:
 
 
 def run_command(command: list[str], timeout_seconds: float) -> str | None:
-    """Runs one command with all it starts; why it failed, or None where it returned 0."""
+    """Runs one command with all it starts; why it failed, or None if it returned 0."""
     with tempfile.TemporaryFile() as output:
         try:
             process = subprocess.Popen(
@@ -158,11 +158,11 @@ def run_command(command: list[str], timeout_seconds: float) -> str | None:
         try:
             code = process.wait(timeout_seconds)
         except subprocess.TimeoutExpired:
-            return f"no end within {timeout_seconds:g} s"
+            return f"did not finish within {timeout_seconds:g} s"
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         output.seek(0)
-        said = output.read(QUOTED_BYTES).decode("utf-8", errors="replace").strip().replace("\n", " | ")
-    return None if code == 0 else f"exit code {code}" + (f" ({said})" if said else "")
+        text = output.read(QUOTED_BYTES).decode("utf-8", errors="replace").strip().replace("\n", " | ")
+    return None if code == 0 else f"exit code {code}" + (f" ({text})" if text else "")

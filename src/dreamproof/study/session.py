@@ -39,17 +39,17 @@ from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
 from dreamproof.study.plan.commands import check_commands, check_material
 from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
-from dreamproof.study.plan.open_study import OpenStudy, beside_text, check_links, check_place
+from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, relative_study_file
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
-from dreamproof.study.process.processes import Identity
-from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.study.process.processes import ProcessIdentity
+from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.study.views.manifests import ManifestWriter
 
 
 @contextmanager
-def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
-    """Holds the lease and the open ledger; the state of `opened` is the ledger's own while it is held."""
+def open_ledger(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
+    """Holds the lease and the open ledger; the state of `opened` is the ledger's own while it is open."""
     lease = Lease(opened.folder.lease)
     began = time.time()
     lease.take(from_lost_host)
@@ -73,7 +73,7 @@ def held(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
 
 
 def stop_asked_by(opened: OpenStudy) -> str | None:
-    """Who asked the holder of the study to stop; None where nobody did."""
+    """Who requested a stop of the supervisor; None without a request."""
     request = read_json(opened.folder.stop_request)
     return str(request.get("by", "somebody")) if isinstance(request, dict) else None
 
@@ -97,22 +97,22 @@ def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> 
     """Puts the declaration on record before anything is started; returns what changed since the last one."""
     state, study = opened.state, opened.study
     declaration = study.model_dump(mode="json")
-    beside = beside_text(opened.folder, opened.file)
+    study_file = relative_study_file(opened.folder, opened.file)
     if state.study is None or state.declaration_hash is None:
-        record(opened, ledger, StudyDeclared(study.hash(), declaration, beside))
-        _keep_copy(opened)
+        record(opened, ledger, StudyDeclared(study.hash(), declaration, study_file))
+        _copy_study_file(opened)
         return []
     changes = declaration_changes(state.study, study)
     if state.understood_hash != study.hash():
         _refuse_new_meaning(opened, accept_changes)
         old = state.declaration_hash
-        record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, beside))
-        _keep_copy(opened)
+        record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, study_file))
+        _copy_study_file(opened)
     state.redeclare(study)
     return changes
 
 
-def _keep_copy(opened: OpenStudy) -> None:
+def _copy_study_file(opened: OpenStudy) -> None:
     """Keeps the study file's own text, comments included, in the study folder."""
     if opened.file != opened.folder.declaration and opened.file.exists():
         write_bytes(opened.folder.declaration, opened.file.read_bytes())
@@ -127,9 +127,9 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
     if changes:
         listed = "\n    ".join(changes)
         raise BadInput(
-            f"{opened.file}: the declaration changed after work was done, so old and new cells would not mean "
-            f"the same:\n    {listed}",
-            f"undo the change, give the study another name, or dreamproof run {opened.file} --accept-changes",
+            f"{opened.file}: the declaration changed after cells were trained, so old and new cells are not "
+            f"comparable:\n    {listed}",
+            f"undo the change, rename the study, or dreamproof run {opened.file} --accept-changes",
         )
 
 
@@ -150,13 +150,13 @@ def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> None
 
 
 def require_proofs(opened: OpenStudy) -> None:
-    """Raises BrokenEvidence where proofs are gone from disk: such a study is not complete, whatever the ledger says."""
+    """Raises BrokenEvidence if proofs are gone from disk: such a study is not complete."""
     lost = missing_proofs(opened)
     if lost:
         cell, fault = lost[0]
         raise BrokenEvidence(
             f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {fault.path} {fault.reason}",
-            f"put the files back, or dreamproof run {opened.file} --retrain-lost",
+            f"restore the files, or dreamproof run {opened.file} --retrain-lost",
         )
 
 
@@ -171,7 +171,7 @@ def reopen(opened: OpenStudy, ledger: Ledger, reason: str) -> int:
 
 def supervisor_started() -> SupervisorStarted:
     """This process as an event."""
-    own = Identity.of(os.getpid())
+    own = ProcessIdentity.of(os.getpid())
     assert own is not None
     commit = code_commit()
     known = (None, None) if commit is None else (commit.name, bool(commit.edits))
@@ -193,7 +193,7 @@ def make_backend(opened: OpenStudy, from_lost_host: bool = False) -> Backend:
 
 
 @contextmanager
-def supervising(opened: OpenStudy, ledger: Ledger, options: Options) -> Iterator[Supervisor]:
+def supervising(opened: OpenStudy, ledger: Ledger, options: SupervisorOptions) -> Iterator[Supervisor]:
     """A supervisor whose start and end stand in the ledger."""
     backend = make_backend(opened, options.from_lost_host)
     supervisor = Supervisor(opened, ledger, backend, options)
@@ -214,15 +214,15 @@ def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_
     """Everything that can be refused before a supervisor starts; returns what a person should know of changes."""
     check_place(opened)
     check_links(opened)
-    check_commands(opened.study, opened.beside)
+    check_commands(opened.study, opened.base_folder)
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
-    check_material(opened.study, opened.beside)
+    check_material(opened.study, opened.base_folder)
     _check_writable(opened)
-    said = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
+    messages = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
     events, more = provenance.settle(opened, provenance.Accepted(accept_changes, accept_code))
     record(opened, ledger, *events)
     accepted = [event for event in events if isinstance(event, ChangesAccepted)]
-    return said + more + [f"accepted: {change}" for event in accepted for change in event.changes]
+    return messages + more + [f"accepted: {change}" for event in accepted for change in event.changes]
 
 
 def _check_writable(opened: OpenStudy) -> None:
@@ -237,7 +237,7 @@ def _check_writable(opened: OpenStudy) -> None:
             ) from None
 
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 WriteReports = Callable[[OpenStudy], list[Path]]
 
 
@@ -245,7 +245,7 @@ def finish(
     opened: OpenStudy,
     supervisor: Supervisor,
     ending: Ending,
-    say: Say,
+    show: Show,
     write_reports: WriteReports | None,
     shutdown_again: bool = False,
 ) -> None:
@@ -256,15 +256,15 @@ def finish(
     if write_reports is not None and any(cell.proof is not None for cell in opened.state.cells.values()):
         files = write_reports(opened)
         supervisor.record(ReportWritten([opened.folder.relative(path) for path in files]))
-        say(f"reports: {opened.folder.reports}")
+        show(f"reports: {opened.folder.reports}")
     reason = shutdown_reason(opened, ending) if write_reports is not None else None
     if reason is None:
         return
     if opened.state.shutdown_done and not shutdown_again:
-        say("no shutdown: there was one since the newest work; run --shutdown-again does it once more")
+        show("no shutdown: it was done after the last attempt; run --shutdown-again repeats it")
         return
     idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
-    way = Shutdown(opened, supervisor.record, say, others=other_studies, is_asked_to_end=lambda: supervisor.leave)
+    way = Shutdown(opened, supervisor.record, show, others=other_studies, is_asked_to_end=lambda: supervisor.leave)
     way.carry_out(reason, idle)
 
 
@@ -273,12 +273,12 @@ def write_manifests(opened: OpenStudy) -> None:
     ManifestWriter(opened).write(opened.state, force=True)
 
 
-def preflight(opened: OpenStudy, ledger: Ledger, say: Callable[[str], None], again: bool = False) -> Preflight | None:
+def preflight(opened: OpenStudy, ledger: Ledger, show: Callable[[str], None], again: bool = False) -> Preflight | None:
     """Starts every arm once for real, unless an unchanged preflight is on record; a failure stops the launch."""
     if not again and opened.state.preflight_fingerprint == fingerprint(opened):
         return None
     try:
-        result = check_arms(opened, None, say, lambda: stop_asked_by(opened))
+        result = check_arms(opened, None, show, lambda: stop_asked_by(opened))
     except Stopped as stopped:
         record(opened, ledger, StopRequested(stopped.by))
         raise

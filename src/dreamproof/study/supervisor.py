@@ -4,16 +4,14 @@ import errno
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Fault, is_full, read_json, unless_full
-from dreamproof.runs.layout import AttemptFolder, Cell
+from dreamproof.base.files import FaultKind, is_full, read_json, unless_full
+from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts import launch, remedy, stalls
-from dreamproof.study.attempts.observer import Observer
-from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
 from dreamproof.study.attempts.quarantine import (
     FIRST_LOOK_SECONDS,
     Quarantine,
@@ -23,10 +21,12 @@ from dreamproof.study.attempts.quarantine import (
     quarantined,
     quarantined_by,
 )
-from dreamproof.study.attempts.settle import settle
-from dreamproof.study.backends.api import Backend, Presence, Sighting
+from dreamproof.study.attempts.settle import other_memory_kills, settle
+from dreamproof.study.attempts.watched import Watched
+from dreamproof.study.backends.api import Backend, Presence
 from dreamproof.study.diagnosis.diagnose import Cause
-from dreamproof.study.diagnosis.liveness import Judgement, State, Watch
+from dreamproof.study.diagnosis.liveness import State
+from dreamproof.study.ledger.cells import AttemptState, CellState
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.ledger.clock import Moment, read_moment
 from dreamproof.study.ledger.events import (
@@ -41,9 +41,8 @@ from dreamproof.study.ledger.events import (
     StopRequested,
 )
 from dreamproof.study.ledger.index import WORTH_EVENTS, write_index
-from dreamproof.study.ledger.state import AttemptState, CellState
 from dreamproof.study.money.budget import Budget
-from dreamproof.study.plan.gap import EVERYTHING, Job, Looks, Selection, find_gap, jobs
+from dreamproof.study.plan.gap import EVERYTHING, PlannedAttempt, PlanQueries, Selection, find_gap, jobs
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.plan.provenance import settle_code, trainer_code
@@ -54,7 +53,7 @@ from dreamproof.study.views.overview import RunningCell, running_cell
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
-LEAST_FREE_BYTES = 1 << 20
+MIN_FREE_BYTES = 1 << 20
 CODE_LOOK_SECONDS = 10.0
 
 
@@ -69,17 +68,17 @@ class Ending(StrEnum):
     """Why a supervisor has nothing more to do."""
 
     COMPLETE = "everything is proven"
-    SELECTION_DONE = "what this call worked on is proven"
-    NOTHING_CAN_RUN = "what is missing cannot run"
+    SELECTION_DONE = "the selected cells are proven"
+    NOTHING_CAN_RUN = "no missing cell can run"
     STOPPED = "stopped"
     BUDGET = "the budget is reached"
     BREAKER = "the breaker tripped"
     CODE_CHANGED = "the trainer's code changed; nothing more was started"
-    LEFT = "the supervisor left; attempts run on"
+    LEFT = "the supervisor exited; attempts keep running"
 
 
 @dataclass
-class Options:
+class SupervisorOptions:
     """How one call of `run` differs from another."""
 
     selection: Selection = EVERYTHING
@@ -93,22 +92,10 @@ class Options:
     on_event: Callable[[Row], None] | None = None
 
 
-@dataclass
-class Watched:
-    """One open attempt as this supervisor sees it."""
-
-    attempt: AttemptState
-    folder: AttemptFolder
-    observer: Observer
-    sighting: Sighting = field(default_factory=lambda: Sighting(Presence.WAITING))
-    judgement: Judgement | None = None
-    stopping: str | None = None
-
-
 class Supervisor:
     """Works on the gap of one study. Whoever builds it holds the lease."""
 
-    def __init__(self, opened: OpenStudy, ledger: Ledger, backend: Backend, options: Options) -> None:
+    def __init__(self, opened: OpenStudy, ledger: Ledger, backend: Backend, options: SupervisorOptions) -> None:
         self.opened = opened
         self.state = opened.state
         self.study = opened.study
@@ -146,7 +133,7 @@ class Supervisor:
         """Supervises until nothing is left that this call may do."""
         self.recover()
         while (ending := self.ending()) is None:
-            with self.waiting_for_room():
+            with self.waiting_for_disk():
                 self.scan()
                 self.judge()
                 self.remedy()
@@ -169,7 +156,7 @@ class Supervisor:
         self.record(*remedy.overdue_stops(self.state))
 
     @contextmanager
-    def waiting_for_room(self) -> Iterator[None]:
+    def waiting_for_disk(self) -> Iterator[None]:
         """A full disk ends nothing: what could not be written is done in a later tick, when there is room."""
         try:
             yield
@@ -184,7 +171,7 @@ class Supervisor:
         """Looks at every open attempt and at what people ask for."""
         self._require_place()
         for watched in self.watched.values():
-            with self._contained(watched.observer.progress.cells):
+            with self._contained(watched.cells):
                 watched.sighting = self.backend.look(watched.folder)
         self._release_repaired()
         request = read_json(self.opened.folder.stop_request)
@@ -199,18 +186,18 @@ class Supervisor:
         root = self.opened.folder.root
         if _inode(root) != self._place:
             raise BadInput(
-                f"{root}: the study folder was moved or replaced while it was supervised; attempts run on",
-                "dreamproof run NEW_PLACE",
+                f"{root}: the study folder was moved or replaced while it was supervised; attempts keep running",
+                "dreamproof run NEW_FOLDER",
             )
 
     def judge(self) -> None:
-        """Ends what is over, with its cause; says of the rest whether it lives."""
+        """Ends what is over, with its cause; judges the liveness of the rest."""
         for watched in list(self.watched.values()):
-            with self._contained(watched.observer.progress.cells):
+            with self._contained(watched.cells):
                 if watched.sighting.presence in (Presence.ENDED, Presence.LOST):
                     self._end(watched)
                 elif watched.sighting.presence is Presence.RUNNING:
-                    self._note_place(watched)
+                    self._record_place(watched)
                     self._judge_liveness(watched)
 
     def remedy(self) -> None:
@@ -219,13 +206,13 @@ class Supervisor:
             events = remedy.decide(self.state, self._over[0].attempt)
             self.record(*events)
             for event in events:
-                self._note_wait(event)
+                self._record_wait(event)
             self._over.pop(0)
-        self._stop_needless()
+        self._stop_finished()
         self._kill_stalled()
         self._guard_budget()
         if self.asked is not None or self.options.drain:
-            self._stop_all(self.asked or "stop by a person", self.options.stop_grace_seconds)
+            self._stop_all(self.asked or "stop by user", self.options.stop_grace_seconds)
 
     def start(self) -> None:
         """Starts attempts for the gap while slots are free."""
@@ -234,12 +221,12 @@ class Supervisor:
         free = self.study.backend.slots - len(self.watched)
         if free <= 0 or self._code_changed():
             return
-        self._require_room()
+        self._require_disk_space()
         now = self.monotonic()
         self._wait_until = {cell: until for cell, until in self._wait_until.items() if until > now}
         gap = find_gap(self.state, self.options.selection)
         self._starved = True
-        for job in jobs(self.state, gap, Looks(self._is_ready, self._kept_steps, self._groups)):
+        for job in jobs(self.state, gap, PlanQueries(self._is_ready, self._kept_steps, self._groups)):
             self._starved = False
             with self._contained(job.cells):
                 free -= self._start_job(job)
@@ -308,14 +295,14 @@ class Supervisor:
         return [
             running_cell(self.opened, watched.attempt, cell, progress.reading, now)
             for watched in self.watched.values()
-            for cell, progress in watched.observer.progress.cells.items()
+            for cell, progress in watched.cells.items()
         ]
 
     def _contained(self, cells: Iterable[Cell]) -> AbstractContextManager[None]:
         """Whatever the files of some cells provoke ends nothing but the work on these cells."""
-        return contained(lambda error: self._set_apart(quarantined_by(self.opened, list(cells), error)))
+        return contained(lambda error: self._quarantine_cells(quarantined_by(self.opened, list(cells), error)))
 
-    def _set_apart(self, events: Iterable[CellQuarantined]) -> None:
+    def _quarantine_cells(self, events: Iterable[CellQuarantined]) -> None:
         now = self.monotonic()
         self.record(*(event for event in events if self._quarantine.add(Cell.parse(event.cell), now)))
 
@@ -328,15 +315,9 @@ class Supervisor:
                 self._kept.pop(cell, None)
 
     def _watch(self, attempt: AttemptState) -> Watched:
-        folder = self.opened.folder.attempt(attempt.name)
-        cells = {
-            cell: CellProgress(self.opened.run(cell), self.opened.adapter(cell), attempt.work, folder.output)
-            for cell in map(Cell.parse, attempt.cells)
-        }
-        watch = Watch(self.study.liveness, self._known_gaps, self.state.stall_factor(attempt))
-        return Watched(attempt, folder, Observer(self.backend, folder, AttemptProgress(cells), watch))
+        return Watched.of(self.opened, self.backend, attempt, self._known_gaps)
 
-    def _note_place(self, watched: Watched) -> None:
+    def _record_place(self, watched: Watched) -> None:
         """Records where a scheduler put an attempt, once it runs there."""
         place = watched.sighting.placement
         if place is not None and place.nodes and watched.attempt.placed is None:
@@ -346,7 +327,7 @@ class Supervisor:
             )
 
     def _follow(self, successor: str) -> None:
-        """Watches the attempt that goes on in the same place; it is stopped where there is nothing left to do."""
+        """Watches the attempt that continues the job; it is stopped if nothing is left to do."""
         if successor not in self.state.attempts:
             self.record(*launch.orphaned_events(self.state, self.opened.folder))
         attempt = self.state.open_attempts.get(successor)
@@ -354,9 +335,9 @@ class Supervisor:
             self.watched[successor] = self._watch(attempt)
 
     def _end(self, watched: Watched) -> None:
-        others = self._others_killed_for_memory(watched)
+        others = other_memory_kills(self.state, self.study, watched.sighting)
         events: list[Event] = []
-        with self._contained(watched.observer.progress.cells):
+        with self._contained(watched.cells):
             events = settle(self.opened, watched.attempt, watched.sighting, others)
         self.record(*(events or [bare_end(watched.attempt, watched.sighting)]))
         proven = {event.cell for event in events if isinstance(event, EvalProven)}
@@ -371,40 +352,25 @@ class Supervisor:
             for phase, gap in watched.observer.watch.gaps.items():
                 self._known_gaps[phase] = max(gap, self._known_gaps.get(phase, 0.0))
 
-    def _others_killed_for_memory(self, watched: Watched) -> int:
-        """Kills that the shared counter saw and that are already told as another attempt's end."""
-        own_counter = self.study.backend.memory_limit_bytes is not None or self.study.backend.kind == "slurm"
-        if watched.sighting.exit is None or own_counter:
-            return 0
-        began = watched.sighting.exit.started_unix_seconds
-        return sum(
-            1
-            for other in self.state.attempts.values()
-            if other.cause == Cause.HOST_OOM.value and other.ended is not None and other.ended >= began
-        )
-
     def _judge_liveness(self, watched: Watched) -> None:
         if watched.sighting.unseen is not None:
             self.record(*stalls.unseen(self.opened, watched.attempt, watched.sighting.unseen))
             return
-        other_rates = [
-            other.judgement.agent_steps_per_second
-            for other in self.watched.values()
-            if other is not watched and other.judgement is not None and other.judgement.agent_steps_per_second
-        ]
+        others = [one.judgement for one in self.watched.values() if one is not watched and one.judgement is not None]
+        other_rates = [rate for one in others if (rate := one.agent_steps_per_second)]
         judgement = watched.observer.observe(self.monotonic(), watched.sighting, other_rates)
-        for cell, progress in watched.observer.progress.cells.items():
+        for cell, progress in watched.cells.items():
             fault = progress.reading.fault
-            if fault is not None and fault.fault is Fault.BLOCKED:
-                self._set_apart([quarantined(self.opened, cell, fault)])
+            if fault is not None and fault.fault is FaultKind.BLOCKED:
+                self._quarantine_cells([quarantined(self.opened, cell, fault)])
         before = watched.judgement.state if watched.judgement is not None else State.RUNNING
         watched.judgement = judgement
         if judgement.state is not before:
             self.record(stalls.changed(self.opened, watched.attempt, watched.sighting, judgement))
-        cells = watched.observer.progress.cells
+        cells = watched.cells
         self.record(*stalls.false_alarms_in_training(self.state, watched.attempt, cells))
 
-    def _stop_needless(self) -> None:
+    def _stop_finished(self) -> None:
         """Stops attempts that a scheduler began again although their cells are proven or given up."""
         for watched in self.watched.values():
             cells = [self.state.known_cell(text) for text in watched.attempt.cells]
@@ -413,7 +379,7 @@ class Supervisor:
                 self._stop(watched, "stop: nothing is left to do", self.options.stop_grace_seconds)
 
     def _kill_stalled(self) -> None:
-        """Stops what the evidence says will never go on; it is resumed from its checkpoint with longer limits."""
+        """Stops attempts that will not recover; they are resumed from their checkpoints with longer limits."""
         if self.study.liveness.stalled_action != "restart":
             return
         for watched in self.watched.values():
@@ -442,11 +408,11 @@ class Supervisor:
 
     def _stop(self, watched: Watched, reason: str, grace_seconds: float) -> None:
         if watched.stopping is None:
-            with self._contained(watched.observer.progress.cells):
+            with self._contained(watched.cells):
                 self.backend.stop(watched.folder, reason, grace_seconds)
                 watched.stopping = reason
 
-    def _note_wait(self, event: Event) -> None:
+    def _record_wait(self, event: Event) -> None:
         if isinstance(event, Remedy) and event.wait_seconds:
             for text in event.cells:
                 self._wait_until[Cell.parse(text)] = self.monotonic() + event.wait_seconds
@@ -463,12 +429,12 @@ class Supervisor:
         blocked = self.asked is not None or self.options.drain or self.leave
         return not blocked and self.state.breaker is None and self.state.budget_reached is None
 
-    def _require_room(self) -> None:
+    def _require_disk_space(self) -> None:
         """An attempt that begins on a full disk can leave no evidence, so it does not begin."""
         root = self.opened.folder.root
         free_bytes = disk_free_bytes(root)
-        if free_bytes < LEAST_FREE_BYTES:
-            raise OSError(errno.ENOSPC, "no room to start an attempt", str(root))
+        if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
+            raise OSError(errno.ENOSPC, "not enough disk space to start an attempt", str(root))
 
     def _code_changed(self) -> bool:
         """Looks now and then whether attempts would still start the code that this run was prepared with."""
@@ -483,7 +449,7 @@ class Supervisor:
         return self.refusal is not None
 
     def _kept_steps(self, known: CellState) -> int:
-        """The step from which a cell goes on; settles its checkpoints the first time it is asked."""
+        """The step from which a cell resumes; settles its checkpoints on the first call."""
         if known.cell not in self._kept:
             with self._contained([known.cell]):
                 readiness = launch.ready_cell(self.opened, known.cell)
@@ -491,8 +457,8 @@ class Supervisor:
                 self._kept[known.cell] = readiness.kept_agent_steps
         return self._kept.get(known.cell, 0)
 
-    def _start_job(self, job: Job) -> bool:
-        """Starts one attempt; False where the disk already proves some of the job, which is then planned again."""
+    def _start_job(self, job: PlannedAttempt) -> bool:
+        """Starts one attempt; False if the disk already proves some of the job, which is then planned again."""
         if any(cell in self._quarantine for cell in job.cells):
             return False
         if job.work == "train" and any(self.state.trained(self.state.cells[cell]) for cell in job.cells):

@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 
 from dreamproof.base.errors import ExitCode
-from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, is_alive
 
 TRAINER = Path(__file__).with_name("scripted_trainer.py")
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
@@ -218,13 +218,15 @@ class Driver:
         """Open attempts that were not hit as yet."""
         return [one for one in opened.state.open_attempts.values() if one.name not in self.hit and one.work == work]
 
-    def identities(self, opened: OpenStudy, attempt: AttemptState) -> tuple[Identity | None, Identity | None]:
+    def identities(
+        self, opened: OpenStudy, attempt: AttemptState
+    ) -> tuple[ProcessIdentity | None, ProcessIdentity | None]:
         """Shim and child of an attempt, as its folder names them."""
         try:
             value = json.loads(opened.folder.attempt(attempt.name).shim.read_bytes())
         except (OSError, ValueError):
             return None, None
-        return Identity.read(value.get("shim")), Identity.read(value.get("child"))
+        return ProcessIdentity.read(value.get("shim")), ProcessIdentity.read(value.get("child"))
 
     def inject(self, kind: str) -> bool:
         """Injects one fault; False where nothing was there to be hit."""
@@ -236,7 +238,7 @@ class Driver:
             self.hit.add(fault.attempt)
         return True
 
-    def _running_target(self, kind: str) -> tuple[OpenStudy, AttemptState, Identity, Identity] | None:
+    def _running_target(self, kind: str) -> tuple[OpenStudy, AttemptState, ProcessIdentity, ProcessIdentity] | None:
         opened = self.opened()
         for attempt in self.chance.sample(found := self.targets(opened), len(found)):
             shim, child = self.identities(opened, attempt)

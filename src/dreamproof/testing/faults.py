@@ -32,7 +32,7 @@ from dreamproof.testing.fault_driver import (
 MEMORY_LIMIT_BYTES = 96 << 20
 TMPFS_BYTES = 24 << 20
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 
 @dataclass
@@ -177,14 +177,14 @@ class SmallDisk:
             subprocess.run(["umount", "-l", str(self.folder)], check=False)
 
 
-def campaign(folder: Path, count: int, seed: int, say: Say = print) -> Result:
+def campaign(folder: Path, count: int, seed: int, show: Show = print) -> Result:
     """Runs studies until `count` faults were injected, and checks each of them."""
     started = time.monotonic()
     chance = random.Random(seed)
     result = Result()
     special = max(2, count // 20)
-    _memory_study(folder, special, chance, result, say)
-    _disk_study(folder, special, chance, result, say)
+    _memory_study(folder, special, chance, result, show)
+    _disk_study(folder, special, chance, result, show)
     number = 0
     while len(result.faults) < count:
         number += 1
@@ -193,7 +193,7 @@ def campaign(folder: Path, count: int, seed: int, say: Say = print) -> Result:
         file = declare(folder / f"study{number}", f"study{number}", max(4, wanted // 3), is_wrapped=is_wrapped)
         driver = run_study(file, WRAPPED_STUDY_KINDS if is_wrapped else MAIN_KINDS, wanted, chance)
         check_study(driver, result)
-        say(_progress_line(driver, result))
+        show(_progress_line(driver, result))
     result.seconds = time.monotonic() - started
     return result
 
@@ -207,17 +207,17 @@ def _progress_line(driver: Driver, result: Result) -> str:
     return "\n".join([line, *wrong, *([f"order: {order}"] if wrong else [])])
 
 
-def _memory_study(folder: Path, count: int, chance: random.Random, result: Result, say: Say) -> None:
+def _memory_study(folder: Path, count: int, chance: random.Random, result: Result, show: Show) -> None:
     if not memory_limits_are_possible():
         result.impossible["memory hog"] = "this user may not make a limited memory group"
         return
     file = declare(folder / "memory", "memory", 2 * count, MEMORY_LIMIT_BYTES)
     driver = run_study(file, ["memory hog"], count, chance)
     check_study(driver, result)
-    say(_progress_line(driver, result))
+    show(_progress_line(driver, result))
 
 
-def _disk_study(folder: Path, count: int, chance: random.Random, result: Result, say: Say) -> None:
+def _disk_study(folder: Path, count: int, chance: random.Random, result: Result, show: Show) -> None:
     with SmallDisk(folder / "disk") as disk:
         if disk.why_not:
             result.impossible["full disk"] = disk.why_not
@@ -225,7 +225,7 @@ def _disk_study(folder: Path, count: int, chance: random.Random, result: Result,
         file = declare(disk.folder, "disk", max(4, count))
         driver = run_study(file, ["full disk"], count, chance)
         check_study(driver, result)
-    say(_progress_line(driver, result))
+    show(_progress_line(driver, result))
 
 
 def table(result: Result) -> str:

@@ -99,7 +99,7 @@ class QuickBackend:
 def record_study(place: Path) -> Path:
     """A small study: two cells proven, one that an attempt works on, one that nobody began."""
     opened = open_study(declare(place, folder="study", retries={"first_wait_seconds": 0.001}))
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         session.declare(opened, ledger)
         session.record(opened, ledger, session.supervisor_started())
         for number, text in enumerate(CELLS[:3], start=1):

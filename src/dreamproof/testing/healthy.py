@@ -17,7 +17,7 @@ from dreamproof.settings.study import Liveness
 from dreamproof.study import session
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.testing.simulated_machine import CORES, STEPS, Process, Scenario, SimulatedMachine
 from dreamproof.testing.small_study import declare
 
@@ -151,7 +151,7 @@ def _supervise(folder: Path, machine: SimulatedMachine, seeds: int) -> tuple[Sup
     ledger = Ledger(opened.folder.ledger)
     session.declare(opened, ledger)
     machine.root = opened.folder.root
-    supervisor = Supervisor(opened, ledger, machine, Options(tick_seconds=TICK_SECONDS))
+    supervisor = Supervisor(opened, ledger, machine, SupervisorOptions(tick_seconds=TICK_SECONDS))
     supervisor.monotonic = lambda: machine.now
     return supervisor, supervisor.run()
 
@@ -200,7 +200,7 @@ def _shares(total: int, kinds: int) -> list[int]:
     return [total // kinds + (index < total % kinds) for index in range(kinds)]
 
 
-def suite(healthy: int, hangs: int, seed: int, say: Callable[[str], None] = print) -> Result:
+def suite(healthy: int, hangs: int, seed: int, show: Callable[[str], None] = print) -> Result:
     """So many healthy runs and true hangs in all, shared between the kinds."""
     result = Result()
     plan = [(kind, runs, run_healthy) for kind, runs in zip(HEALTHY, _shares(healthy, len(HEALTHY)), strict=True)]
@@ -211,7 +211,7 @@ def suite(healthy: int, hangs: int, seed: int, say: Callable[[str], None] = prin
                 count = min(CELLS_PER_STUDY, runs - begin)
                 runner(kind, count, seed + part, Path(place) / f"{index}-{part}", result)
             found = f", found after {result.longest[kind] / 60:.1f} min at most" if kind in result.longest else ""
-            say(f"{kind}: {runs} runs{found}")
+            show(f"{kind}: {runs} runs{found}")
     return result
 
 

@@ -270,7 +270,7 @@ def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
         reason=f"{settings.evaluations} validations in a row below {settings.fraction:g} of the best; {deed}",
     )
     if len(past_collapses(writer.run, done + 1)) == len(past):
-        writer.note_collapse(record)
+        writer.record_collapse(record)
     return state if target is None else with_networks_of(state, index, writer.run.checkpoint(target))
 
 

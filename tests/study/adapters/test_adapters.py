@@ -192,8 +192,8 @@ def test_lines_that_stop_before_their_total_are_no_proof(tmp_path: Path) -> None
 
 def test_rounds_are_a_share_of_the_declared_steps_where_the_totals_differ(tmp_path: Path) -> None:
     run, output = bracket_run(tmp_path, 5_000, total=20_000)
-    told = RunSettings(study="s", arm="a", seed=0, task="t", agent_steps=1_000_000)
-    write_json(run.settings, told.model_dump())
+    given = RunSettings(study="s", arm="a", seed=0, task="t", agent_steps=1_000_000)
+    write_json(run.settings, given.model_dump())
     assert find_adapter("bracket_lines").read(run, output).agent_steps == 250_000
 
 
@@ -304,7 +304,7 @@ def test_replay_chunks_and_evaluations_are_not_taken_for_weights(tmp_path: Path)
 
 
 def test_an_unknown_adapter_is_named_with_those_there_are() -> None:
-    with pytest.raises(BadInput, match="there is no adapter 'tensorboard'"):
+    with pytest.raises(BadInput, match="unknown adapter 'tensorboard'"):
         find_adapter("tensorboard")
 
 

@@ -16,7 +16,7 @@ from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, prove_evaluation, prove_training, read_heartbeat
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.study import read_study
-from dreamproof.study.diagnosis.diagnose import Cause, Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
 from dreamproof.study.plan.commands import check_commands, run_settings
 
 ROOT = Path(__file__).parents[3]
@@ -33,14 +33,14 @@ def forty_lines() -> str:
 def tell(root: Path, agent_steps: int, seed: int = 0, **settings: Any) -> RunFolder:
     """Writes settings.json as a supervisor does."""
     study = read_study(ROOT / "studies" / "example.yaml")
-    told = run_settings(study, Cell("reward_only", seed)).model_dump(mode="json")
+    given = run_settings(study, Cell("reward_only", seed)).model_dump(mode="json")
     root.mkdir(parents=True)
-    (root / "settings.json").write_text(json.dumps({**told, "agent_steps": agent_steps, "settings": settings}))
+    (root / "settings.json").write_text(json.dumps({**given, "agent_steps": agent_steps, "settings": settings}))
     return RunFolder(root)
 
 
-def start(script: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(script), *words]
+def start(script: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(script), *arguments]
     return subprocess.run(
         command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False
     )
@@ -133,7 +133,7 @@ def test_a_misspelt_setting_is_a_bad_config(tmp_path: Path) -> None:
     run = tell(tmp_path / "run", STEPS, prize=1.0)
     done = start(EXAMPLE, str(run.root))
     record = ExitRecord(exit_code=done.returncode, wall_seconds=1.0)
-    assert diagnose(Evidence(exit=record, output_tail=done.stderr)).cause is Cause.BAD_CONFIG
+    assert diagnose(AttemptEvidence(exit=record, output_tail=done.stderr)).cause is Cause.BAD_CONFIG
 
 
 def test_a_probe_leaves_the_run_folder_as_it_was_but_for_its_record(tmp_path: Path) -> None:
@@ -141,9 +141,9 @@ def test_a_probe_leaves_the_run_folder_as_it_was_but_for_its_record(tmp_path: Pa
     done = start(EXAMPLE, str(run.root), DREAMPROOF_PROBE="1")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in run.root.iterdir()) == ["probe.json", "settings.json"]
-    told = json.loads(run.probe.read_text())
-    assert list(told["phases"]) == ["build", "train", "save", "restore", "evaluate"]
-    assert told["agent_steps_per_second"] > 0 and told["host_bytes"] > 1 << 20
+    given = json.loads(run.probe.read_text())
+    assert list(given["phases"]) == ["build", "train", "save", "restore", "evaluate"]
+    assert given["agent_steps_per_second"] > 0 and given["host_bytes"] > 1 << 20
 
 
 def test_the_study_of_the_example_is_valid_and_its_commands_are_there() -> None:

@@ -4,26 +4,24 @@ from pathlib import Path
 
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.writer import RunWriter
-from dreamproof.study.adapters import find_adapter
 from dreamproof.study.adapters.api import Reading
+from dreamproof.study.adapters.native import NativeAdapter
 from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
 
 
-class CountingAdapter:
-    """The native adapter, counting how often it is asked."""
-
-    name = "native"
+class CountingAdapter(NativeAdapter):
+    """Counts how often it is read."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         self.asked += 1
-        return find_adapter("native").read(run, output)
+        return super().read(run, output)
 
 
-def cell_progress(folder: Path, adapter: object | None = None) -> CellProgress:
-    return CellProgress(RunFolder(folder), adapter or find_adapter("native"), "train", folder / "out")  # type: ignore[arg-type]
+def cell_progress(folder: Path, adapter: NativeAdapter | None = None) -> CellProgress:
+    return CellProgress(RunFolder(folder), adapter or NativeAdapter(), "train", folder / "out")
 
 
 def test_a_heartbeat_that_was_not_replaced_is_not_read_again(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_too_many_deaths_without_progress_stop_the_cell() -> None:
     story.death("killed")
     [stopped] = story.death("killed")
     assert isinstance(stopped, CellStopped)
-    assert "3 deaths in a row that left no newer checkpoint" in stopped.reason
+    assert "3 failures in a row without a newer checkpoint" in stopped.reason
 
 
 def test_deaths_with_progress_are_forgiven() -> None:
@@ -75,7 +75,7 @@ def test_the_same_deterministic_cause_twice_stops_the_cell_and_says_so() -> None
     assert isinstance(first, Remedy) and first.action == "resume"
     [second] = story.death("bug", transient=False)
     assert isinstance(second, CellStopped)
-    assert second.reason == "ended 2 times by the same cause: bug"
+    assert second.reason == "failed 2 times with the same cause: bug"
 
 
 def test_two_different_deterministic_causes_do_not_stop_the_cell() -> None:
@@ -105,7 +105,7 @@ def test_device_memory_halves_the_pack_then_cuts_batches_at_the_same_effective_b
     [cut] = story.death("device_oom", transient=False, cells=["low/0"])
     assert isinstance(cut, Remedy)
     assert (cut.action, cut.micro_batches) == ("halve_micro_batch", 2)
-    assert "the effective batch and the meaning of the arm stay the same" in cut.reason
+    assert "the effective batch size is unchanged" in cut.reason
     assert {cell.micro_batches for cell in story.state.cells.values() if cell.cell.arm == "low"} == {2}
 
 

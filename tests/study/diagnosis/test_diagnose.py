@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dreamproof.base.files import read_tail
 from dreamproof.runs.records import ExitRecord, FrozenRecord, Heartbeat
-from dreamproof.study.diagnosis.diagnose import Cause, Diagnosis, Evidence, SlurmEvidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, Diagnosis, SlurmEvidence, diagnose
 
 TAILS = Path(__file__).parent / "log_tails"
 CODE = {"exit_code": 1}
@@ -23,7 +23,7 @@ def ended(**fields: Any) -> ExitRecord:
 
 def judge(tail: str = "", exit_fields: dict[str, Any] | None = None, **more: Any) -> Diagnosis:
     record = None if exit_fields is None else ended(**exit_fields)
-    return diagnose(Evidence(exit=record, output_tail=tail, **more))
+    return diagnose(AttemptEvidence(exit=record, output_tail=tail, **more))
 
 
 # file, how the process ended, further evidence, a part of what must be quoted
@@ -80,7 +80,7 @@ TABLE: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
     ("stalled-silent", {"signal": 9, "asked_to_stop": "stalled: no progress for 300 s"}, {}, "no progress for 300 s"),
     ("stopped_by_user-saved", {"exit_code": 0, "asked_to_stop": "user"}, {}, "asked to stop: user"),
     ("stopped_by_user-saved", {"exit_code": 1, "asked_to_stop": "budget"}, {}, "asked to stop: budget"),
-    ("vanished-silent", None, {}, "nobody recorded how it ended"),
+    ("vanished-silent", None, {}, "its exit was not recorded"),
     (
         "locked-never-began",
         {
@@ -90,7 +90,7 @@ TABLE: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
         {},
         "another process works on it",
     ),
-    ("completed-plain", {"exit_code": 0}, {"proven": True}, "the proof of every cell is there"),
+    ("completed-plain", {"exit_code": 0}, {"proven": True}, "every cell is proven"),
     (
         "unknown-early-end",
         {"exit_code": 0},
@@ -213,19 +213,19 @@ def test_quotes_hold_nothing_that_a_terminal_obeys() -> None:
 
 def test_one_signal_has_three_causes_and_only_evidence_tells_them_apart() -> None:
     sent = ended(signal=9, oom_kills=0)
-    assert diagnose(Evidence(exit=sent)).cause is Cause.KILLED
-    counted = diagnose(Evidence(exit=sent.model_copy(update={"oom_kills": 1})))
+    assert diagnose(AttemptEvidence(exit=sent)).cause is Cause.KILLED
+    counted = diagnose(AttemptEvidence(exit=sent.model_copy(update={"oom_kills": 1})))
     assert counted.cause is Cause.HOST_OOM
     line = "oom-kill:constraint=CONSTRAINT_NONE,nodemask=(null),task=python3,pid=25706,uid=0"
-    told = diagnose(Evidence(exit=sent.model_copy(update={"kernel_lines": [line], "oom_kills": None})))
-    assert (told.cause, line in told.quotes) == (Cause.HOST_OOM, True)
-    unreadable = diagnose(Evidence(exit=sent.model_copy(update={"oom_kills": None})))
+    diagnosis = diagnose(AttemptEvidence(exit=sent.model_copy(update={"kernel_lines": [line], "oom_kills": None})))
+    assert (diagnosis.cause, line in diagnosis.quotes) == (Cause.HOST_OOM, True)
+    unreadable = diagnose(AttemptEvidence(exit=sent.model_copy(update={"oom_kills": None})))
     assert unreadable.cause is Cause.KILLED
     assert "sender unknown (oom_kill counter not readable, no kernel line)" in unreadable.quotes
 
 
 def test_a_kill_that_belongs_to_another_attempt_is_not_taken_for_this_one() -> None:
-    shared = Evidence(exit=ended(signal=9, oom_kills=1), others_killed_for_memory=1)
+    shared = AttemptEvidence(exit=ended(signal=9, oom_kills=1), others_killed_for_memory=1)
     assert diagnose(shared).cause is Cause.KILLED
     assert diagnose(replace(shared, others_killed_for_memory=0)).cause is Cause.HOST_OOM
 
@@ -340,7 +340,7 @@ SLURM: list[tuple[SlurmEvidence, str, Cause]] = [
 @pytest.mark.parametrize(("slurm", "tail", "cause"), SLURM, ids=[f"{row[0].job_state}-{row[2]}" for row in SLURM])
 def test_what_a_cluster_says_is_evidence_too(slurm: SlurmEvidence, tail: str, cause: Cause) -> None:
     text = read_tail(TAILS / f"{tail}.txt") if tail else ""
-    assert diagnose(Evidence(output_tail=text, slurm=slurm)).cause is cause
+    assert diagnose(AttemptEvidence(output_tail=text, slurm=slurm)).cause is cause
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_a_job_that_was_put_back_is_preempted_unless_more_is_known(exit_fields: 
 
 def test_our_own_stop_of_a_cluster_job_keeps_its_reason() -> None:
     slurm = SlurmEvidence("CANCELLED by 0", "0:15")
-    assert diagnose(Evidence(slurm=slurm, asked_to_stop="stalled")).cause is Cause.STALLED
+    assert diagnose(AttemptEvidence(slurm=slurm, asked_to_stop="stalled")).cause is Cause.STALLED
 
 
 def test_trying_again_may_help_only_where_the_cause_lay_outside_the_program() -> None:
@@ -400,7 +400,7 @@ def test_any_evidence_at_all_gets_a_cause_with_a_quote(
     tail: str, code: int | None, number: int | None, kills: int | None, proven: bool
 ) -> None:
     record = None if code is None and number is None else ended(exit_code=code, signal=number, oom_kills=kills)
-    judged = diagnose(Evidence(exit=record, output_tail=tail, proven=proven))
+    judged = diagnose(AttemptEvidence(exit=record, output_tail=tail, proven=proven))
     assert judged.cause in set(Cause)
     assert judged.quotes and all(judged.quotes)
     assert (judged.cause is Cause.COMPLETED) == proven

@@ -13,7 +13,7 @@ from dreamproof.base.files import write_json
 from dreamproof.runs.layout import Cell
 from dreamproof.study import session
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.testing.healthy import suite
 from dreamproof.testing.small_study import declare
 
@@ -35,13 +35,13 @@ QUICK = {
 
 
 def test_healthy_runs_are_left_alone_and_hangs_are_found_in_the_documented_time() -> None:
-    result = suite(healthy=6, hangs=7, seed=1, say=lambda text: None)
+    result = suite(healthy=6, hangs=7, seed=1, show=lambda text: None)
     assert result.wrong == []
     assert sum(result.runs.values()) == 13
 
 
-def supervise(opened: OpenStudy, options: Options) -> Ending:
-    with session.held(opened) as ledger:
+def supervise(opened: OpenStudy, options: SupervisorOptions) -> Ending:
+    with session.open_ledger(opened) as ledger:
         session.prepare_run(opened, ledger, accept_changes=False)
         with session.supervising(opened, ledger, options) as supervisor:
             return supervisor.run()
@@ -55,7 +55,7 @@ def test_every_kind_of_real_hang_is_found_named_and_resumed(tmp_path: Path) -> N
     for arm, settings in arms.items():
         run = opened.folder.run(Cell(arm, 0))
         write_json(run.root / "misfortune.json", {"at": 7, "kind": settings["kind"], "times": 1})
-    assert supervise(opened, Options(stop_grace_seconds=1.0)) is Ending.COMPLETE
+    assert supervise(opened, SupervisorOptions(stop_grace_seconds=1.0)) is Ending.COMPLETE
     state = opened.state
     for arm, settings in arms.items():
         names = state.known_cell(f"{arm}/0").attempts
@@ -84,7 +84,7 @@ def test_real_healthy_runs_are_left_alone_with_the_limits_as_shipped(disturbance
     if disturbance == "busy":
         burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(16)]
     try:
-        assert supervise(opened, Options(on_tick=disturb)) is Ending.COMPLETE
+        assert supervise(opened, SupervisorOptions(on_tick=disturb)) is Ending.COMPLETE
     finally:
         for burner in burners:
             burner.kill()

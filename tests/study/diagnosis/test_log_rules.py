@@ -1,12 +1,12 @@
 # ruff: noqa: E501
-"""What the last lines say: many short outputs, each with the cause that a careful reader would name."""
+"""What the last lines show: many short outputs, each with the cause that a careful reader would name."""
 
 from typing import Any
 
 import pytest
 
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study.diagnosis.diagnose import Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, diagnose
 
 CASES: list[tuple[str, str, dict[str, Any]]] = []
 
@@ -192,7 +192,7 @@ case(
 
 @pytest.mark.parametrize(("cause", "tail", "ended"), CASES, ids=[f"{row[0]}-{n}" for n, row in enumerate(CASES)])
 def test_short_outputs(cause: str, tail: str, ended: dict[str, Any]) -> None:
-    judged = diagnose(Evidence(exit=ExitRecord(wall_seconds=12.0, **ended), output_tail=tail))
+    judged = diagnose(AttemptEvidence(exit=ExitRecord(wall_seconds=12.0, **ended), output_tail=tail))
     assert judged.cause == cause, judged.quotes
     last = tail.split("\n")[-2] if tail else ""
     assert any(line.startswith("last line: ") for line in judged.quotes) or not last, judged.quotes
@@ -200,4 +200,6 @@ def test_short_outputs(cause: str, tail: str, ended: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("tail", ["a: " * 20000, ("x" * 300 + " : ") * 300, ("error: " * 400 + "\n") * 50, "(" * 60000])
 def test_lines_made_to_be_slow_end(tail: str) -> None:
-    assert diagnose(Evidence(exit=ExitRecord(wall_seconds=1.0, exit_code=1), output_tail=tail)).cause == "unknown"
+    assert (
+        diagnose(AttemptEvidence(exit=ExitRecord(wall_seconds=1.0, exit_code=1), output_tail=tail)).cause == "unknown"
+    )

@@ -176,7 +176,7 @@ def test_the_head_shows_a_cut_end_and_survives_a_torn_slot(tmp_path: Path) -> No
     path.write_bytes(b"".join(lines[:2]))
     found = read_head(head)
     assert isinstance(found, Head)
-    assert head_fault(path, found) == "it ends after event 2, and 3 were recorded: its end was lost or cut off"
+    assert head_fault(path, found) == "it ends after event 2, although 3 were recorded: its end was lost or cut off"
     content = head.read_bytes()
     for slot in (0, 128):
         head.write_bytes(content[:slot] + b"\0" * 128 + content[slot + 128 :])

@@ -11,7 +11,7 @@ import pytest
 
 from dreamproof.base.errors import BadInput, Busy
 from dreamproof.study.ledger.lease import Lease, living_holder
-from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, is_alive
 
 TAKE = """
 import sys, time
@@ -23,8 +23,8 @@ time.sleep(60)
 """
 
 
-def own() -> Identity:
-    identity = Identity.of(os.getpid())
+def own() -> ProcessIdentity:
+    identity = ProcessIdentity.of(os.getpid())
     assert identity is not None
     return identity
 
@@ -52,7 +52,7 @@ def test_a_second_supervisor_is_refused_and_told_who_holds_the_study(tmp_path: P
 
 def test_a_lease_of_a_dead_process_whose_id_was_reused_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lease.json"
-    parent = Identity.of(os.getppid())
+    parent = ProcessIdentity.of(os.getppid())
     assert parent is not None
     reused = dataclasses.replace(parent, start_ticks=parent.start_ticks - 1)
     path.write_text(json.dumps(reused.as_json()))
@@ -62,7 +62,7 @@ def test_a_lease_of_a_dead_process_whose_id_was_reused_is_free(tmp_path: Path) -
 
 def test_a_lease_from_before_a_reboot_is_free(tmp_path: Path) -> None:
     path = tmp_path / "lease.json"
-    parent = Identity.of(os.getppid())
+    parent = ProcessIdentity.of(os.getppid())
     assert parent is not None
     path.write_text(json.dumps({**parent.as_json(), "boot_id": "another boot"}))
     Lease(path).take()
@@ -70,7 +70,7 @@ def test_a_lease_from_before_a_reboot_is_free(tmp_path: Path) -> None:
 
 def test_a_living_holder_is_respected_even_where_the_kernel_lock_is_not_seen(tmp_path: Path) -> None:
     path = tmp_path / "lease.json"
-    parent = Identity.of(os.getppid())
+    parent = ProcessIdentity.of(os.getppid())
     assert parent is not None
     path.write_text(json.dumps(parent.as_json()))
     with pytest.raises(Busy):
@@ -110,7 +110,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_zombie_is_dead() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
-    identity = Identity.of(process.pid)
+    identity = ProcessIdentity.of(process.pid)
     assert identity is not None
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
     assert not is_alive(identity)

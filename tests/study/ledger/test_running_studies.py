@@ -13,7 +13,7 @@ import pytest
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.study.ledger.running_studies import other_studies, register_folders, registered
-from dreamproof.study.process.processes import Identity
+from dreamproof.study.process.processes import ProcessIdentity
 
 PATIENCE_SECONDS = 60.0
 
@@ -34,19 +34,19 @@ def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
 
 def seen_from(tmp_path: Path, study: Path) -> list[str]:
     """What is seen of one study from another; other programs on this machine may run studies too."""
-    return [words for words in other_studies(tmp_path / "mine") if words.startswith(f"{study} ")]
+    return [arguments for arguments in other_studies(tmp_path / "mine") if arguments.startswith(f"{study} ")]
 
 
 def test_a_supervisor_is_seen_by_other_studies_until_it_ends(tmp_path: Path) -> None:
     other = tmp_path / "other"
     with registered(other, lambda: False):
         assert seen_from(tmp_path, other) == [f"{other} (supervisor, process {os.getpid()})"]
-        assert not [words for words in other_studies(other) if str(tmp_path) in words]
+        assert not [arguments for arguments in other_studies(other) if str(tmp_path) in arguments]
     assert seen_from(tmp_path, other) == []
 
 
 def test_a_supervisor_that_was_killed_is_not_seen(tmp_path: Path, sleeper: "subprocess.Popen[bytes]") -> None:
-    identity = Identity.of(sleeper.pid)
+    identity = ProcessIdentity.of(sleeper.pid)
     assert identity is not None
     path = register_folders()[0] / "x.json"
     for seen, holder in (
@@ -78,12 +78,12 @@ def test_an_attempt_that_outlived_its_supervisor_is_seen(tmp_path: Path, sleeper
     with registered(other, lambda: True):
         pass
     path = next(register_folders()[0].glob("*.json"))
-    own = Identity.of(os.getpid())
+    own = ProcessIdentity.of(os.getpid())
     assert own is not None
     entry = {"study": str(other), **replace(own, start_ticks=1).as_json()}
     write_json(path, entry)
     assert seen_from(tmp_path, other) == []
-    child = Identity.of(sleeper.pid)
+    child = ProcessIdentity.of(sleeper.pid)
     assert child is not None
     attempt = StudyFolder(other).attempt("a000001")
     write_json(attempt.shim, {"shim": replace(own, start_ticks=1).as_json(), "child": child.as_json()})

@@ -75,7 +75,7 @@ def test_deaths_without_a_newer_checkpoint_are_counted_and_progress_forgives_the
 
 
 def test_stopping_and_reopening_a_cell() -> None:
-    stopped = CellStopped("low/0", "ended 2 times by the same cause: bug", "bug")
+    stopped = CellStopped("low/0", "failed 2 times with the same cause: bug", "bug")
     state = replay(declared(), started("a1"), ended("a1", "bug", transient=False), stopped)
     assert state.cells[Cell("low", 0)].stopped
     assert state.cells[Cell("low", 0)].deaths == {"bug": 1}
@@ -102,7 +102,7 @@ def test_more_steps_or_episodes_in_a_new_declaration_reopen_the_gap() -> None:
 def test_cells_that_leave_the_declaration_are_remembered() -> None:
     state = replay(declared(), proven("high/1"))
     state.redeclare(Study.model_validate(small_study(arms={"low": {"level": 1}})))
-    assert [str(cell.cell) for cell in state.undeclared()] == ["high/0", "high/1"]
+    assert [text for text, one in state.known_cells().items() if one.cell not in state.cells] == ["high/0", "high/1"]
     state.redeclare(Study.model_validate(small_study()))
     assert state.trained(state.cells[Cell("high", 1)])
 
@@ -146,7 +146,7 @@ def test_the_index_gives_the_same_state_as_a_replay(tmp_path: Path) -> None:
     assert state.cells == replayed.cells
     assert state.eval_cells == replayed.eval_cells
     assert state.event_count == replayed.event_count
-    assert state.tally == replayed.tally
+    assert state.totals == replayed.totals
     assert list(state.open_attempts) == list(replayed.open_attempts) == ["a3"]
 
 

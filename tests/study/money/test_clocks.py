@@ -25,7 +25,7 @@ from dreamproof.study.ledger.events import (
 )
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.money.budget import Budget
-from dreamproof.study.money.spending import cost_lines, count, outlook
+from dreamproof.study.money.spending import count_money, money_lines, spent_and_forecast
 
 HOUR = 3_600_000
 CELLS = ("a/0", "a/1", "b/0", "b/1")
@@ -174,14 +174,14 @@ def test_the_split_is_what_truly_passed_for_any_history_of_clocks(history: list[
         machine.tick()
         rows = Ledger(machine.ledger.path).rows
     state = StudyState.replay(rows)
-    costs = count(state, machine.moment())
+    costs = count_money(state, machine.moment())
     covered, busy = machine.expected()
     assert costs.useful_ms + costs.wasted_ms == busy
     assert costs.idle_ms == SLOTS * covered - busy
     assert costs.useful_ms + costs.wasted_ms + costs.idle_ms == costs.total_ms == SLOTS * covered
     assert sum(cell.useful_ms + cell.wasted_ms for cell in costs.cells.values()) == busy
     assert sum(costs.wasted_by_cause.values()) == costs.wasted_ms
-    assert outlook(state, machine.moment())[0] == costs.total_money
+    assert spent_and_forecast(state, machine.moment())[0] == costs.total_money
     for boot in {row["boot"] for row in rows}:
         own = [row for row in rows if row["boot"] == boot]
         wall, passed = own[-1]["t"] - own[0]["t"], own[-1]["m"] - own[0]["m"]
@@ -202,7 +202,7 @@ def test_what_the_next_call_writes_is_no_time_of_a_supervisor_that_was_killed(
     machine.live(1_000)
     machine.write(PreflightPassed("f"))
     state = StudyState.replay(Ledger(machine.ledger.path).rows)
-    assert count(state, machine.moment()).total_ms == SLOTS * 5_000
+    assert count_money(state, machine.moment()).total_ms == SLOTS * 5_000
 
 
 def test_an_attempt_whose_start_was_recorded_late_is_billed_where_it_ran(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_an_attempt_whose_start_was_recorded_late_is_billed_where_it_ran(tmp_pat
     machine.end("a/0", lived=60_000)
     machine.live(39_000)
     machine.leave(politely=True)
-    costs = count(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
+    costs = count_money(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
     assert (costs.useful_ms + costs.wasted_ms, costs.total_ms) == (60_000, SLOTS * 140_000)
 
 
@@ -235,24 +235,24 @@ def jumping(folder: Path, jump: str, ms: int) -> Machine:
 
 def test_a_day_forward_is_marked_and_neither_idle_nor_work(tmp_path: Path) -> None:
     machine = jumping(tmp_path, "set_clock", 24 * HOUR)
-    costs = count(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
+    costs = count_money(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
     assert (costs.useful_ms + costs.wasted_ms, costs.total_ms) == (60_000, SLOTS * 100_000)
-    assert "the clock was set forward 1 time, 1 d 0 h in all: not billed" in cost_lines(costs)
+    assert "the clock was set forward 1 time, 1 d 0 h in all: not billed" in money_lines(costs)
 
 
 def test_a_day_back_takes_nothing_away(tmp_path: Path) -> None:
     machine = jumping(tmp_path, "set_clock", -24 * HOUR)
-    costs = count(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
+    costs = count_money(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
     assert (costs.useful_ms + costs.wasted_ms, costs.total_ms) == (60_000, SLOTS * 100_000)
-    assert "the clock was set back 1 time, 1 d 0 h in all: not billed" in cost_lines(costs)
+    assert "the clock was set back 1 time, 1 d 0 h in all: not billed" in money_lines(costs)
 
 
 def test_a_suspended_laptop_is_not_billed_and_said_to_have_been_suspended(tmp_path: Path) -> None:
     machine = jumping(tmp_path, "suspend", 9 * HOUR)
-    costs = count(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
+    costs = count_money(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
     assert costs.total_ms == SLOTS * 100_000
     assert [jump.kind for jump in costs.clock_jumps] == [SUSPENDED]
-    assert "the machine was suspended 1 time, 9 h 0 min in all: not billed" in cost_lines(costs)
+    assert "the machine was suspended 1 time, 9 h 0 min in all: not billed" in money_lines(costs)
 
 
 def test_after_a_day_forward_the_budget_is_not_reached(tmp_path: Path) -> None:
@@ -272,17 +272,17 @@ def test_a_job_of_a_cluster_is_paid_while_the_machine_that_watches_it_is_suspend
     attempt.placed, attempt.placed_at = attempt.started, attempt.began
     machine.suspend(HOUR)
     machine.set_clock(5 * HOUR)
-    assert count(state, machine.moment()).total_ms == HOUR
+    assert count_money(state, machine.moment()).total_ms == HOUR
 
 
 def test_a_ledger_of_an_older_program_is_counted_by_its_wall_clock_and_goes_on_by_this_ones(tmp_path: Path) -> None:
     machine = jumping(tmp_path, "live", 1)
     old = [{key: row[key] for key in row if key not in ("m", "boot", "s")} for row in Ledger(machine.ledger.path).rows]
-    assert count(StudyState.replay(old), machine.moment()).total_ms == SLOTS * 100_001
+    assert count_money(StudyState.replay(old), machine.moment()).total_ms == SLOTS * 100_001
     machine.live(5_000)
     machine.supervise()
     machine.set_clock(24 * HOUR)
     machine.live(7_000)
     machine.tick()
     mixed = [*old, *Ledger(machine.ledger.path).rows[len(old) :]]
-    assert count(StudyState.replay(mixed), machine.moment()).total_ms == SLOTS * 107_001
+    assert count_money(StudyState.replay(mixed), machine.moment()).total_ms == SLOTS * 107_001

@@ -10,7 +10,7 @@ from dreamproof.settings.study import Study
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
-from dreamproof.study.money.spending import Costs, cost_lines, count, share, union_seconds
+from dreamproof.study.money.spending import StudyMoney, count_money, money_lines, share, union_seconds
 
 
 def study(**more: Any) -> Study:
@@ -69,10 +69,10 @@ class Story:
         if end is not None:
             self.add(end, "supervisor_ended", reason="done")
 
-    def count(self, now: float = 1e6, **more: Any) -> Costs:
+    def count(self, now: float = 1e6, **more: Any) -> StudyMoney:
         state = StudyState.replay(self.rows)
         boot = state.supervisors[-1].boot if state.supervisors else ""
-        return count(state, Moment(now, boot), **more)
+        return count_money(state, Moment(now, boot), **more)
 
 
 def test_a_run_that_is_proven_was_useful_to_the_end() -> None:
@@ -203,7 +203,7 @@ def test_runs_made_outside_are_shown_and_not_counted() -> None:
     costs = story.count()
     assert (costs.imported_seconds, costs.total_ms) == (6048.0, 0)
     assert costs.forecast.busy_seconds == pytest.approx(3 * 6048)
-    assert "runs made outside the study: 1 h 40 min, ¥6.05 at this price, not counted" in cost_lines(costs)
+    assert "runs made outside the study: 1 h 40 min, ¥6.05 at this price, not counted" in money_lines(costs)
 
 
 def test_the_rest_is_forecast_from_what_was_seen() -> None:
@@ -226,7 +226,7 @@ def test_before_anything_ran_the_preflight_tells_the_speed_or_nobody_does() -> N
     assert probed.busy_seconds == pytest.approx(2 * 100 + 2 * 50)
 
 
-def test_what_the_money_bought_is_said_in_words() -> None:
+def test_the_money_is_shown_as_text() -> None:
     story = Story(study(money={"price_per_gpu_hour": 3.6, "budget": 200}))
     story.supervise(0)
     story.start("a1", 0)
@@ -235,14 +235,14 @@ def test_what_the_money_bought_is_said_in_words() -> None:
     story.end("a2", 9000, 5400.0, 1000, 1000, cause="completed")
     story.prove(9000)
     story.add(10_000, "supervisor_ended", reason="done")
-    assert cost_lines(story.count()) == [
+    assert money_lines(story.count()) == [
         "total                       2 h 46 min      ¥10.00  100.0%",
         "  useful                     2 h 0 min       ¥7.20   72.0%",
         "  wasted                    30 min 0 s       ¥1.80   18.0%",
         "    killed                  30 min 0 s       ¥1.80   18.0%",
         "  idle                     16 min 40 s       ¥1.00   10.0%",
         "¥10.00 bought: 1 of 4 cells trained, 0 of 4 evaluations done",
-        "a trained cell cost ¥10.00, waste and idle time included",
+        "money per trained cell: ¥10.00, including waste and idle time",
         "3 cells and 4 evaluations left: about 6 h 0 min, ¥21.60",
         "budget ¥200.00, ¥190.00 left",
     ]
@@ -311,4 +311,4 @@ def test_an_evaluation_that_was_stopped_still_tells_what_one_costs() -> None:
     for cell in ("a/0", "b/0"):
         story.add(60, "eval_proven", cell=cell, condition="id", episodes=3, parameter_hash="0" * 64, attempt="a1")
     state = StudyState.replay(story.rows)
-    assert state.tally.seconds_per_evaluation() == 30.0
+    assert state.totals.seconds_per_evaluation() == 30.0

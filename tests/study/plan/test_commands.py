@@ -17,7 +17,7 @@ from dreamproof.study.plan.commands import (
     environment,
     evaluate_commands,
     fill,
-    flag_words,
+    flag_arguments,
     train_commands,
     working_folder,
     write_settings,
@@ -34,7 +34,7 @@ def target(seed: int = 1, **more: Any) -> Target:
 
 
 def test_every_placeholder_is_filled() -> None:
-    words = [
+    arguments = [
         "{run_dir}/x",
         "--seed={seed}",
         "{arm}",
@@ -43,20 +43,20 @@ def test_every_placeholder_is_filled() -> None:
         "{settings.level}",
         "{micro_batches}",
     ]
-    filled = fill(words, study(), target(micro_batches=4))
+    filled = fill(arguments, study(), target(micro_batches=4))
     assert filled == ["/runs/high-seed1/x", "--seed=1", "high", "20", "3", "2", "4"]
 
 
 def test_flags_name_every_merged_setting() -> None:
     declared = study(settings={"world": {"size": 8, "deep": True}, "level": 0, "sizes": [1, 2]})
-    words = fill(["python", "{flags}"], declared, target())
-    assert words == ["python", "--world.size", "8", "--world.deep", "true", "--level", "2", "--sizes", "1,2"]
-    assert flag_words({}) == []
+    arguments = fill(["python", "{flags}"], declared, target())
+    assert arguments == ["python", "--world.size", "8", "--world.deep", "true", "--level", "2", "--sizes", "1,2"]
+    assert flag_arguments({}) == []
 
 
 def test_braces_that_are_no_placeholders_stay() -> None:
-    words = ["${HOME}/x", '{"a": 1}', "awk '{print $1}'"]
-    assert fill(words, study(), target()) == words
+    arguments = ["${HOME}/x", '{"a": 1}', "awk '{print $1}'"]
+    assert fill(arguments, study(), target()) == arguments
 
 
 def test_a_command_evaluates_one_condition_at_a_time() -> None:
@@ -66,9 +66,9 @@ def test_a_command_evaluates_one_condition_at_a_time() -> None:
 
 def test_a_native_trainer_takes_a_whole_pack() -> None:
     native = study(trainer="pwm", pack_cells=2)
-    words = train_commands(native, [target(0, micro_batches=2), target(1, micro_batches=2)])
+    arguments = train_commands(native, [target(0, micro_batches=2), target(1, micro_batches=2)])
     run_dirs = ["/runs/high-seed0", "/runs/high-seed1"]
-    assert words == [[sys.executable, "-m", "dreamproof.train", *run_dirs, "--micro-batches", "2"]]
+    assert arguments == [[sys.executable, "-m", "dreamproof.train", *run_dirs, "--micro-batches", "2"]]
     [evaluate] = evaluate_commands(native, [target(0), target(1)], ["id", "far"])
     assert evaluate[1:] == ["-m", "dreamproof.evaluate", *run_dirs, "--conditions", "id,far"]
 

@@ -9,8 +9,8 @@ from dreamproof.study.ledger.events import CellStopped, EvalProven, Remedy, Trai
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.gap import (
     EVERYTHING,
-    Job,
-    Looks,
+    PlannedAttempt,
+    PlanQueries,
     Selection,
     changes_of_meaning,
     declaration_changes,
@@ -40,11 +40,13 @@ def state_of(declared: Study, *events: object) -> StudyState:
     return state
 
 
-def planned(state: StudyState, kept: dict[str, int] | None = None, selection: Selection = EVERYTHING) -> list[Job]:
+def planned(
+    state: StudyState, kept: dict[str, int] | None = None, selection: Selection = EVERYTHING
+) -> list[PlannedAttempt]:
     steps = kept or {}
     gap = find_gap(state, selection)
     assert state.study is not None
-    looks = Looks(lambda cell: True, lambda known: steps.get(str(known.cell), 0), pack_groups(state.study))
+    looks = PlanQueries(lambda cell: True, lambda known: steps.get(str(known.cell), 0), pack_groups(state.study))
     return list(jobs(state, gap, looks))
 
 
@@ -67,11 +69,11 @@ def test_a_selection_narrows_the_gap_but_not_the_matrix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arms", "seeds", "words"),
+    ("arms", "seeds", "message"),
     [("hihg", None, "did you mean 'high'"), (None, "7", "no seed 7"), (None, "x", "is not a seed")],
 )
-def test_a_selection_of_what_is_not_declared_is_refused(arms: str | None, seeds: str | None, words: str) -> None:
-    with pytest.raises(BadInput, match=words):
+def test_a_selection_of_what_is_not_declared_is_refused(arms: str | None, seeds: str | None, message: str) -> None:
+    with pytest.raises(BadInput, match=message):
         Selection.parse(study(), arms, seeds)
 
 

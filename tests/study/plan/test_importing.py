@@ -10,7 +10,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.events import Event, Imported, TrainProven, Unproven
 from dreamproof.study.plan.gap import find_gap
-from dreamproof.study.plan.importing import ImportResult, Options, import_runs, make_pattern
+from dreamproof.study.plan.importing import ImportOptions, ImportResult, import_runs, make_pattern
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 
 STUDY = """\
@@ -115,7 +115,7 @@ def test_of_several_runs_of_a_cell_the_proven_one_is_taken(opened: OpenStudy, tm
     result = import_runs(opened, runs)
     assert result.proven == ["v2_baseline/3"]
     assert "20260223-090000" in result.lines[0]
-    assert result.lines[1] == "  chosen among 3 runs of v2_baseline/3"
+    assert result.lines[1] == "  best of 3 runs of v2_baseline/3"
 
 
 def test_importing_twice_adds_nothing(opened: OpenStudy, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_importing_twice_adds_nothing(opened: OpenStudy, tmp_path: Path) -> None
     seconds = opened.state.cells[Cell("v2_full", 1)].wall_seconds
     again = import_runs(opened, tmp_path / "runs")
     assert again.events == []
-    assert again.lines[0] == "v2_full/0: already proven, left as it is"
+    assert again.lines[0] == "v2_full/0: already proven, unchanged"
     assert seconds == pytest.approx(6000)
 
 
@@ -146,10 +146,10 @@ def test_a_status_table_leads_to_the_runs_it_names(opened: OpenStudy, tmp_path: 
     result = import_runs(opened, table(tmp_path / "paper_train_status_latest.tsv", rows))
     assert result.proven == ["v2_full/0"]
     assert result.unproven == {
-        "v2_full/1": f"its run folder {tmp_path}/runs/gone is not there; its table says 'success'",
-        "v2_u_only/0": "its table says 'failed'",
+        "v2_full/1": f"its run folder {tmp_path}/runs/gone does not exist; its table reports 'success'",
+        "v2_u_only/0": "its table reports 'failed'",
     }
-    assert result.strangers == ["line 5: v2_other seed 0"]
+    assert result.unmatched == ["line 5: v2_other seed 0"]
     first = result.events[0]
     assert isinstance(first, Imported) and first.wall_seconds == 6048
 
@@ -165,7 +165,7 @@ def test_a_table_in_the_manifests_of_a_study_names_folders_from_above(opened: Op
 def test_a_table_without_folders_is_only_a_word(opened: OpenStudy, tmp_path: Path) -> None:
     rows = [("config", "seed", "status"), ("v2_full", "0", "success")]
     result = import_runs(opened, table(tmp_path / "status.tsv", rows))
-    assert result.unproven == {"v2_full/0": "a table says 'success' and names no run folder"}
+    assert result.unproven == {"v2_full/0": "a table reports 'success' and names no run folder"}
 
 
 def test_an_evaluation_table_says_nothing_about_the_checkpoint_it_came_from(opened: OpenStudy, tmp_path: Path) -> None:
@@ -179,10 +179,10 @@ def test_an_evaluation_table_says_nothing_about_the_checkpoint_it_came_from(open
     ]
     result = import_runs(opened, table(tmp_path / "eval.tsv", rows))
     assert result.unproven == {
-        "v2_full/0 id": "no evaluation file; its table says 'success'",
-        "v2_full/1 id": "its training is not proven; its table says 'success'",
+        "v2_full/0 id": "no evaluation file; its table reports 'success'",
+        "v2_full/1 id": "its training is not proven; its table reports 'success'",
     }
-    assert result.strangers == ["line 4: condition ood"]
+    assert result.unmatched == ["line 4: condition ood"]
 
 
 def test_an_evaluation_beside_a_proven_run_is_taken_with_it(opened: OpenStudy, tmp_path: Path) -> None:
@@ -216,30 +216,30 @@ def test_folder_names_are_read_by_a_pattern(
     assert (found and (found["arm"], found["seed"])) == expected
 
 
-def refusal(opened: OpenStudy, source: Path, options: Options | None = None) -> str:
+def refusal(opened: OpenStudy, source: Path, options: ImportOptions | None = None) -> str:
     with pytest.raises(BadInput) as caught:
         import_runs(opened, source, options)
     return str(caught.value)
 
 
 def test_what_cannot_be_imported_says_why_and_what_to_try(opened: OpenStudy, tmp_path: Path) -> None:
-    assert "there is no such folder or table" in refusal(opened, tmp_path / "nowhere")
+    assert "no such folder or table" in refusal(opened, tmp_path / "nowhere")
     (tmp_path / "runs" / "experiment7").mkdir(parents=True)
-    told = refusal(opened, tmp_path / "runs")
-    assert "e.g. 'experiment7'" in told and "--pattern '*_{arm}_*_{seed}'" in told
-    assert "{seed} must stand in it once" in refusal(opened, tmp_path / "runs", Options("{arm}"))
-    assert "no column says the seed" in refusal(opened, table(tmp_path / "a.tsv", [("config", "status")]))
+    given = refusal(opened, tmp_path / "runs")
+    assert "e.g. 'experiment7'" in given and "--pattern '*_{arm}_*_{seed}'" in given
+    assert "{seed} must occur exactly once" in refusal(opened, tmp_path / "runs", ImportOptions("{arm}"))
+    assert "no column for the seed" in refusal(opened, table(tmp_path / "a.tsv", [("config", "status")]))
     (tmp_path / "b.tsv").write_bytes(b"config\tseed\n\xff\xfe")
     assert "is not UTF-8 text" in refusal(opened, tmp_path / "b.tsv")
     dreamer_run(tmp_path / "good", "v2_full", 0)
-    assert "there is no adapter 'x'" in refusal(opened, tmp_path / "good", Options(adapter="x"))
+    assert "unknown adapter 'x'" in refusal(opened, tmp_path / "good", ImportOptions(adapter="x"))
 
 
 def test_seeds_that_are_not_declared_are_left_alone(opened: OpenStudy, tmp_path: Path) -> None:
     dreamer_run(tmp_path / "runs", "v2_full", 0)
     dreamer_run(tmp_path / "runs", "v2_full", 9)
     result: ImportResult = import_runs(opened, tmp_path / "runs")
-    assert len(result.strangers) == 1 and result.strangers[0].endswith("_9")
+    assert len(result.unmatched) == 1 and result.unmatched[0].endswith("_9")
 
 
 TABLES = {

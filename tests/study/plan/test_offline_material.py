@@ -26,9 +26,9 @@ def test_the_declared_study_is_valid_and_its_arms_differ_in_shape(study: Study) 
 
 
 def test_episodes_that_are_not_there_are_named_with_the_next_command(study: Study, tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"mlp_gaussian: learns from results/three\.npz, which is not there") as error:
+    with pytest.raises(BadInput, match=r"mlp_gaussian: needs results/three\.npz, which does not exist") as error:
         check_material(study, tmp_path)
-    assert "python -m dreamproof.record" in error.value.next_command
+    assert "python -m dreamproof.record" in error.value.hint
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "three.npz").touch()
     check_material(study, tmp_path)
@@ -38,7 +38,7 @@ def test_a_world_model_that_is_not_there_is_missed_for_its_arm_alone(study: Stud
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "three.npz").touch()
     arms = study.arms | {"taken": {"data": {"world_model": "results/before/runs/all-seed0"}}}
-    with pytest.raises(BadInput, match="arm taken: learns from results/before/runs/all-seed0"):
+    with pytest.raises(BadInput, match="arm taken: needs results/before/runs/all-seed0"):
         check_material(study.model_copy(update={"arms": arms}), tmp_path)
 
 

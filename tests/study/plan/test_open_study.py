@@ -45,7 +45,7 @@ def test_a_folder_that_lost_its_file_may_be_read_but_runs_nothing(tmp_path: Path
     opened.file.unlink()
     alone = open_study(opened.folder.root)
     assert len(alone.state.cells) == 4
-    with pytest.raises(BadInput, match="its study file is no longer at"):
+    with pytest.raises(BadInput, match="its study file is missing at"):
         check_place(alone)
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_study_is_refused(tmp_path: Path, name: str) -> None:
 
 def test_a_run_made_outside_is_read_where_it_lies(tmp_path: Path) -> None:
     opened = declared(tmp_path)
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         proof = TrainProven("low/0", 20, 9, "a" * 64, "model.pt")
         session.record(opened, ledger, Imported("low/0", "../../old/run", "jsonl"), proof)
     assert opened.run(Cell("low", 0)).root == tmp_path / "old" / "run"

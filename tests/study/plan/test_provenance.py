@@ -20,9 +20,9 @@ from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
-from dreamproof.study.plan.gap import Job
+from dreamproof.study.plan.gap import PlannedAttempt
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.supervisor import Ending, Options, Supervisor
+from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.study.views.overview import make_overview
 from dreamproof.study.views.verify import first_of, identity_fault, identity_notes, verify, verify_run
 from dreamproof.testing.small_study import TRAINER, declare, small_study
@@ -47,12 +47,12 @@ def foreign(folder: Path) -> Path:
 def begin(file: Path, **flags: bool) -> tuple[OpenStudy, list[str]]:
     """Prepares a run, and records the start of one cell with something kept."""
     opened = open_study(file)
-    with session.held(opened) as ledger:
-        said = session.prepare_run(opened, ledger, flags.get("settings", False), flags.get("code", False))
+    with session.open_ledger(opened) as ledger:
+        shown = session.prepare_run(opened, ledger, flags.get("settings", False), flags.get("code", False))
         name = opened.folder.attempt_name(len(opened.state.attempts) + 1)
-        _, event = prepare(opened, Job("train", [CELL], [], {str(CELL): 5}), name, 1.0)
+        _, event = prepare(opened, PlannedAttempt("train", [CELL], [], {str(CELL): 5}), name, 1.0)
         session.record(opened, ledger, event)
-    return open_study(file), said
+    return open_study(file), shown
 
 
 def edit(file: Path, old: str = "import", new: str = "import os\nimport") -> None:
@@ -77,7 +77,7 @@ def test_other_code_is_refused_with_the_files_and_the_next_command(tmp_path: Pat
     with pytest.raises(BadInput, match="1 cell of this study were trained by other code") as refused:
         begin(file)
     assert "changed train.py\n    added more.py" in refused.value.seen
-    assert "trainer.code" in refused.value.next_command and provenance.ACCEPT_CODE in refused.value.next_command
+    assert "trainer.code" in refused.value.hint and provenance.ACCEPT_CODE in refused.value.hint
     assert len(open_study(file).state.attempts) == 1
 
 
@@ -85,8 +85,8 @@ def test_an_accepted_change_of_code_is_recorded_and_shown(tmp_path: Path) -> Non
     file = foreign(tmp_path)
     first, _ = begin(file)
     edit(tmp_path / "train.py")
-    opened, said = begin(file, code=True)
-    assert said == ["accepted: changed train.py"]
+    opened, shown = begin(file, code=True)
+    assert shown == ["accepted: changed train.py"]
     assert opened.state.code != first.state.code and len(opened.state.codes) == 2
     assert opened.state.accepted[0]["what"] == "code" and opened.state.accepted[0]["flag"] == provenance.ACCEPT_CODE
     notes = identity_notes(opened.state)
@@ -145,12 +145,12 @@ def test_naming_the_files_that_count_goes_on_after_an_unrelated_change(tmp_path:
 def test_code_that_names_no_file_is_refused(tmp_path: Path) -> None:
     file = foreign(tmp_path)
     edit(file, "  evaluate:", "  code: [trian.py]\n  evaluate:")
-    with pytest.raises(BadInput, match=r"trainer.code names 'trian.py', where there is no file"):
+    with pytest.raises(BadInput, match=r"trainer.code names 'trian.py', which matches no file"):
         begin(file)
 
 
 @pytest.mark.parametrize(
-    ("words", "found"),
+    ("arguments", "found"),
     [
         (["python", "train.py"], "train.py"),
         (["bash", "-c", "python train.py; exit $?"], "train.py"),
@@ -159,11 +159,11 @@ def test_code_that_names_no_file_is_refused(tmp_path: Path) -> None:
         ([sys.executable, "-c", "1"], None),
     ],
 )
-def test_the_script_is_found_behind_wrappers(tmp_path: Path, words: list[str], found: str | None) -> None:
+def test_the_script_is_found_behind_wrappers(tmp_path: Path, arguments: list[str], found: str | None) -> None:
     opened = open_study(foreign(tmp_path))
     trainer = opened.study.trainer
     assert not isinstance(trainer, str)
-    script = provenance.find_script(trainer.model_copy(update={"command": words}), tmp_path)
+    script = provenance.find_script(trainer.model_copy(update={"command": arguments}), tmp_path)
     assert (script.name if script is not None else None) == found
 
 
@@ -189,8 +189,8 @@ def test_a_study_from_before_goes_on_and_says_so(tmp_path: Path) -> None:
         row.pop("resolved", None), row.pop("code", None)
     opened.state = StudyState.replay(older)
     opened.state.redeclare(opened.study)
-    events, said = provenance.settle(opened, provenance.Accepted())
-    assert said == ["1 cell recorded before resolved settings were stored"]
+    events, shown = provenance.settle(opened, provenance.Accepted())
+    assert shown == ["1 cell recorded before resolved settings were stored"]
     assert {event.name for event in events} == {"settings_resolved", "code_recorded"}
 
 
@@ -259,9 +259,9 @@ def test_code_that_changes_while_a_study_runs_starts_nothing_more(tmp_path: Path
     file = foreign(tmp_path)
     begin(file)
     opened = open_study(file)
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         session.prepare_run(opened, ledger, False)
-        supervisor = Supervisor(opened, ledger, LocalBackend(), Options())
+        supervisor = Supervisor(opened, ledger, LocalBackend(), SupervisorOptions())
         supervisor._next_code_look = 0.0
         edit(tmp_path / "train.py")
         supervisor.start()

@@ -11,6 +11,7 @@ import pytest
 from dreamproof.base.errors import ExitCode
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.preflight import local
+from dreamproof.study.preflight.measured import read_measured
 from dreamproof.study.process import machine
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "line_trainer.py"
@@ -50,14 +51,14 @@ def script(folder: Path, text: str) -> Path:
 
 def test_the_example_passes_and_what_it_showed_is_kept(tmp_path: Path) -> None:
     opened = study(tmp_path)
-    said: list[str] = []
-    result = local.check_arms(opened, say=said.append)
+    shown: list[str] = []
+    result = local.check_arms(opened, show=shown.append)
     assert result.passed and [check.arm for check in result.arms] == ["a", "b"]
-    assert all(line.endswith("(build, train, save, restore, evaluate)") for line in said)
+    assert all(line.endswith("(build, train, save, restore, evaluate)") for line in shown)
     kept = json.loads(opened.folder.preflight.read_text())
     assert kept["passed"] and kept["needs"]["host_bytes"] > 1 << 20
     assert kept["machine"]["versions"]["numpy"]
-    assert set(local.read_rates(opened)) == {"a", "b"}
+    assert set(read_measured(opened.folder.preflight).rates) == {"a", "b"}
     assert opened.folder.preflight_text.read_text().startswith("preflight passed: 2 arms\n")
 
 

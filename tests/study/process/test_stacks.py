@@ -26,8 +26,8 @@ waits_for_ever()
 def hanging(folder: Path, answers: bool) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     output = folder / "output.log"
     with output.open("wb") as file:
-        words = [sys.executable, "-c", HANGS.format(answers=answers)]
-        process = subprocess.Popen(words, stdout=file, stderr=file)
+        arguments = [sys.executable, "-c", HANGS.format(answers=answers)]
+        process = subprocess.Popen(arguments, stdout=file, stderr=file)
     try:
         deadline = time.monotonic() + 20
         while b"ready" not in output.read_bytes() and time.monotonic() < deadline:

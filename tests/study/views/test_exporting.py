@@ -71,8 +71,8 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_path: Path) -> None:
     names = export_study(opened, tmp_path / "out", 200.0)
     assert names == [
-        "attempts.csv", "cells.csv", "costs.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
-        "manifests/preflight.json",
+        "attempts.csv", "cells.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
+        "manifests/preflight.json", "money.csv",
     ]  # fmt: skip
     cells = rows_of(tmp_path / "out" / "cells.csv")
     assert [(row["arm"], row["seed"], row["status"]) for row in cells] == [
@@ -84,7 +84,7 @@ def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_pat
     assert [row["value"] for row in rows_of(tmp_path / "out" / "episodes.csv")] == ["1.0", "2.0", "3.5"]
     attempt = rows_of(tmp_path / "out" / "attempts.csv")[0]
     assert (attempt["cause"], attempt["evidence"], attempt["kept_agent_steps"]) == ("killed", "signal 9 | x", "20")
-    costs = {row["cell"]: row for row in rows_of(tmp_path / "out" / "costs.csv")}
+    costs = {row["cell"]: row for row in rows_of(tmp_path / "out" / "money.csv")}
     assert (costs["a/1"]["useful_seconds"], costs["a/1"]["wasted_seconds"]) == ("4.0", "6.0")
 
 
@@ -106,7 +106,7 @@ def test_checkpoints_come_only_when_asked_for(opened: OpenStudy, tmp_path: Path)
 
 def test_an_export_replaces_nothing(opened: OpenStudy, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
-    with pytest.raises(BadInput, match="is there already"):
+    with pytest.raises(BadInput, match="already exists"):
         export_study(opened, tmp_path / "out", 200.0)
 
 
@@ -120,7 +120,7 @@ def test_a_link_inside_a_checkpoint_is_refused_by_name(opened: OpenStudy, tmp_pa
     (tmp_path / "private_key").write_text("precious")
     folder = opened.folder.run(Cell("a", 0)).checkpoints / "step-000000000100"
     (folder / "extra.bin").symlink_to(tmp_path / "private_key")
-    with pytest.raises(BadInput, match=r"extra\.bin: is a link to .*private_key"):
+    with pytest.raises(BadInput, match=r"extra\.bin: is a symbolic link to .*private_key"):
         export_study(opened, tmp_path / "out.zip", 200.0, with_checkpoints=True)
     assert not (tmp_path / "out.zip").exists()
 
@@ -132,7 +132,7 @@ def test_a_ledger_cannot_name_a_checkpoint_elsewhere(opened: OpenStudy, tmp_path
     (tmp_path / "private").mkdir()
     (tmp_path / "private" / "key").write_text("precious")
     _prove_at(opened, place.replace("/{tmp}", str(tmp_path)))
-    with pytest.raises(BadInput, match=r"a/0 is said to be .* not inside its run folder"):
+    with pytest.raises(BadInput, match=r"a/0 is recorded as .* not inside its run folder"):
         export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
 
 
@@ -161,7 +161,7 @@ def test_a_link_in_the_study_folder_is_refused(opened: OpenStudy, tmp_path: Path
         place.rename(tmp_path / "moved")
     place.unlink(missing_ok=True)
     place.symlink_to(tmp_path / "private")
-    with pytest.raises(BadInput, match="is a link to"):
+    with pytest.raises(BadInput, match="is a symbolic link to"):
         export_study(opened, tmp_path / "out", 200.0)
     assert not (tmp_path / "out").exists()
 

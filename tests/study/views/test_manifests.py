@@ -29,15 +29,15 @@ EVENTS = (
     TrainProven("low/0", 20, 11, HASH, "step-000000000020"),
     EvalProven("low/0", "id", 3, HASH),
     AttemptStarted("a000001", "train", ["low/1"], [], ["x"], {"low/1": 0}),
-    CellStopped("low/2", "ended 2 times by the same cause: bug", "bug"),
+    CellStopped("low/2", "failed 2 times with the same cause: bug", "bug"),
     Unproven("high/0", "../old", "no checkpoint file"),
 )
 
 
 def test_every_declared_cell_has_a_row_with_one_word(tmp_path: Path) -> None:
     opened = opened_with(tmp_path, *EVENTS)
-    words = {f"{row['arm']}/{row['seed']}": row["status"] for row in train_rows(opened.state, opened.study)}
-    assert words == {
+    arguments = {f"{row['arm']}/{row['seed']}": row["status"] for row in train_rows(opened.state, opened.study)}
+    assert arguments == {
         "low/0": "proven",
         "low/1": "running",
         "low/2": "stopped",
@@ -111,9 +111,9 @@ def test_the_overview_names_what_runs_how_fast_and_what_it_costs(tmp_path: Path)
     assert running.seconds_left == 30.0
     assert running.money == pytest.approx(10.0 * 10 / 3600)
     assert found.missing_train == {"low": [1, 2], "high": [0, 1, 2]}
-    assert found.stopped == {"low/2": "ended 2 times by the same cause: bug"}
+    assert found.stopped == {"low/2": "failed 2 times with the same cause: bug"}
     assert found.unproven == {"high/0": "no checkpoint file"}
-    assert "attempts have no supervisor; run adopts those that live" in found.notices
+    assert "attempts run without a supervisor; `run` adopts them" in found.notices
 
 
 def test_what_nobody_watches_and_is_gone_counts_as_dead_and_not_as_running(

@@ -11,7 +11,7 @@ import pytest
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import write_json
 from dreamproof.cli.live import View
-from dreamproof.cli.words import print_json, print_text
+from dreamproof.cli.printing import print_json, print_text
 from dreamproof.runs.layout import CheckpointFolder, StudyFolder
 from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.settings.study import Slurm
@@ -50,9 +50,9 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "tiny.yaml"
 
 
-def dreamproof(*words: object, **variables: str) -> subprocess.CompletedProcess[str]:
+def dreamproof(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if key != "LAB_API_KEY"}
-    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, arguments)]
     return subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, timeout=300, check=False)
 
 
@@ -64,9 +64,9 @@ def test_a_secret_reaches_the_trainer_and_is_written_nowhere(file: Path) -> None
     places = [path for root in (folder, file.parent / "out") for path in root.rglob("*") if path.is_file()]
     assert folder / "attempts" / "a000001" / "order.json" in places
     assert [path for path in places if SECRET.encode() in path.read_bytes()] == []
-    told = dreamproof("why", file, "a/0")
-    assert "last line: last words" in told.stdout
-    assert "\x1b" not in told.stdout and "\x07" not in told.stdout
+    given = dreamproof("why", file, "a/0")
+    assert "last line: last words" in given.stdout
+    assert "\x1b" not in given.stdout and "\x07" not in given.stdout
 
 
 @pytest.mark.parametrize("verb", ["check", "run"])
@@ -105,7 +105,7 @@ def test_scratch_folders_that_are_links_are_not_emptied(file: Path, tmp_path: Pa
     opened = open_study(file)
     opened.folder.root.mkdir(parents=True)
     opened.folder.probes.symlink_to(tmp_path / "precious")
-    with pytest.raises(BadInput, match=r"is a link to .*precious"):
+    with pytest.raises(BadInput, match=r"is a symbolic link to .*precious"):
         check_links(opened)
     assert dreamproof("check", file, LAB_API_KEY=SECRET).returncode == 2
     assert (tmp_path / "precious" / "a").is_dir()
@@ -141,6 +141,6 @@ def test_what_a_ledger_holds_is_printed_without_control_characters(capsys: pytes
     evil = "\x9b31m\u202eabc\x1b[2J"
     print_json({"evidence": evil})
     print_text(f"    | {evil}\n")
-    View(plain=True).say(evil)
+    View(plain=True).show(evil)
     printed = capsys.readouterr().out
     assert printed.replace("\n", "").isprintable() and printed.count("abc") == 3

@@ -32,7 +32,7 @@ def proven(tmp_path: Path) -> OpenStudy:
     final = {**kept, "episodes": {"return": [1.0, 2.0, 3.0]}}
     record = {"condition": "id", "kind": "proxy", "task": "counting", "checkpoints": {"final": final}}
     writer.write_evaluation(EvaluationRecord.model_validate(record))
-    with session.held(opened) as ledger:
+    with session.open_ledger(opened) as ledger:
         session.declare(opened, ledger)
         trained = prove_training(opened, CELL, None, None)
         assert not isinstance(trained, str)
@@ -56,7 +56,7 @@ def test_a_changed_weight_file_is_named(proven: OpenStudy) -> None:
 def test_a_checkpoint_with_other_parameters_is_named(proven: OpenStudy) -> None:
     record = proven.run(CELL).checkpoint(20).record
     record.write_text(record.read_text().replace("d" * 64, "e" * 64))
-    assert "is not the one that was proven" in verify(proven).faults[0]
+    assert "is not the proven one" in verify(proven).faults[0]
 
 
 def test_a_checkpoint_that_is_gone_is_named(proven: OpenStudy) -> None:
@@ -78,7 +78,7 @@ def test_lines_taken_off_the_end_of_the_ledger_are_betrayed_by_the_attempts_on_d
     event = {"event": "attempt_started", "attempt": "a000001", "work": "train", "cells": ["low/1"], "conditions": []}
     event |= {"command": ["x"], "from_agent_steps": {"low/1": 0}}
     folder.order.write_text(json.dumps({"event": event}))
-    assert "attempt a000001 lies on disk but not in the ledger" in verify(proven).faults[0]
+    assert "attempt a000001 is on disk but not in the ledger" in verify(proven).faults[0]
 
 
 def test_a_ledger_that_was_edited_is_refused_before_anything_is_written(proven: OpenStudy) -> None:
@@ -93,7 +93,7 @@ def test_a_ledger_cut_after_its_last_start_is_not_whole(proven: OpenStudy) -> No
     lines = proven.folder.ledger.read_bytes().splitlines(keepends=True)
     proven.folder.ledger.write_bytes(b"".join(lines[:-1]))
     [fault] = verify(open_study(proven.file)).faults
-    assert fault.endswith("it ends after event 2, and 3 were recorded: its end was lost or cut off")
+    assert fault.endswith("it ends after event 2, although 3 were recorded: its end was lost or cut off")
 
 
 def test_a_missing_head_is_noted_and_breaks_nothing(proven: OpenStudy) -> None:

@@ -1,6 +1,6 @@
 """Where the study stands: done, running, failed with causes, time still needed, and values with the final first."""
 
-from dreamproof.base.words import duration_text
+from dreamproof.base.text import duration_text
 from dreamproof.report.curves import read_curves
 from dreamproof.report.data import Evidence, Group
 from dreamproof.report.document import Block, Bullets, Document, Heading, Paragraph, Picture, Stamp, Table

@@ -65,7 +65,7 @@ def _seeds(telling: Telling) -> list[str]:
     if left is not None and isinstance(amount, float):
         affordable = amount <= left
         steps.append(words("step.affordable" if affordable else "step.unaffordable", left=telling.money(left), **facts))
-    if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.go_on:
+    if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.add_seeds:
         steps.append(
             words("step.sequential", seeds=analysis.next.seeds_per_arm, price=telling.money(analysis.next.price))
         )

@@ -10,7 +10,6 @@ WIDEST_MATRIX = 12
 WIDEST_KEY_TABLE = 8
 SIGNALS = ("certificate/", "auroc/")
 MOTION = "forward/"
-LONGEST_SEED_LIST = 10
 SEED_COLUMNS = 12
 
 

@@ -1,4 +1,4 @@
-"""What an adapter answers about somebody's run folder: how far it is, what it keeps, what it proves."""
+"""What an adapter answers about a run folder: its progress, what it keeps, what it proves."""
 
 import math
 import os
@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from dreamproof.base.files import MOST, Fault, Unreadable, content_hash, list_folder
+from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, content_hash, file_fault, list_folder
 from dreamproof.base.safe_text import printable
-from dreamproof.base.words import duration_text
-from dreamproof.runs.layout import RunFolder
+from dreamproof.base.text import duration_text
+from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, load_heartbeat, prove_evaluation
 
 Series = dict[str, list[tuple[int, float]]]
 
 # A checkpoint counts as the final one if it was written in this last part of the run.
-LEAST_FRACTION = 0.98
+MIN_FRACTION = 0.98
 LAST_SECONDS = 60.0
 WEIGHTS = (".ckpt", ".pt", ".pth", ".npz", ".safetensors", ".msgpack", ".pkl", ".h5", ".eqx", ".zip")
 NOT_WEIGHTS = ("replay", "eval_replay", "episodes", "evaluations", "buffer")
-DEEPEST = 3
+MAX_DEPTH = 3
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,19 @@ class WeightsFile:
 
 
 class Adapter(Protocol):
-    """One way of writing a run folder. `output` is what the process printed, where that is known."""
+    """One way of writing a run folder. `output` is what the process printed, if that is known."""
 
     name: str
+    dumps_stacks: bool
+    """Whether the trainer prints its stacks on SIGUSR1."""
+
+    def matches(self, run: RunFolder) -> bool:
+        """Whether a run folder holds the files that this adapter reads."""
+        ...
+
+    def change_stamp(self, run: RunFolder) -> tuple[int, int] | None:
+        """Changes with every progress of training; None if only reading shows it."""
+        ...
 
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """How far training is; cheap enough to be asked every second."""
@@ -58,7 +68,7 @@ class Adapter(Protocol):
         ...
 
     def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
-        """Steps that survive a death: those of the newest checkpoint; told by file times where nothing else tells."""
+        """Steps that survive a death: those of the newest checkpoint; by file times if nothing else shows it."""
         ...
 
     def kept_unix_seconds(self, run: RunFolder) -> float | None:
@@ -75,6 +85,22 @@ class Adapter(Protocol):
         """The proof that a condition was evaluated on the proven checkpoint, or the reason why there is none."""
         ...
 
+    def checkpoint_root(self, run: RunFolder) -> Path:
+        """The folder that the checkpoint names of proofs are relative to."""
+        ...
+
+    def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
+        """The newest checkpoint and its fault; None if it is good, or if checkpoints cannot be checked."""
+        ...
+
+    def proof_fault(self, run: RunFolder, proof: TrainProof, check_content: bool = True) -> str | None:
+        """Why the proof of a cell no longer holds on disk; None if it does."""
+        ...
+
+    def code_hash(self, run: RunFolder, checkpoint: str) -> str | None:
+        """The hash of the code that trained a checkpoint; None if it is not recorded."""
+        ...
+
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every named value over agent steps that the run wrote."""
         ...
@@ -83,13 +109,43 @@ class Adapter(Protocol):
 class FolderAdapter:
     """What adapters share. Evaluations have one form whatever trained the agent: the native evaluations/*.json."""
 
+    dumps_stacks = False
+
+    def change_stamp(self, run: RunFolder) -> tuple[int, int] | None:
+        """None: progress is found by reading."""
+        return None
+
+    def checkpoint_root(self, run: RunFolder) -> Path:
+        """The run folder itself."""
+        return run.root
+
+    def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
+        """None: a weights file is never opened."""
+        return None
+
+    def proof_fault(self, run: RunFolder, proof: TrainProof, check_content: bool = True) -> str | None:
+        """Compares the content of the weights file, not its time: evaluations may write files later."""
+        path = run.root / proof.checkpoint
+        if not os.path.lexists(path):
+            return f"checkpoint {path.name} is gone"
+        found = content_hash(path) if check_content else file_fault(path)
+        if isinstance(found, Unreadable):
+            return f"checkpoint {found}"
+        if check_content and found != proof.parameter_hash:
+            return f"checkpoint {path.name} is not the proven one (hash differs)"
+        return None
+
+    def code_hash(self, run: RunFolder, checkpoint: str) -> str | None:
+        """None: weights files hold no record."""
+        return None
+
     def kept_unix_seconds(self, run: RunFolder) -> float | None:
         """When the newest checkpoint file was written."""
         weights = newest_weights(run.root)
         return weights.modified_unix_seconds if weights is not None else None
 
     def read_evaluation(self, run: RunFolder, output: Path | None = None) -> Reading:
-        """Files written, beats and printed bytes: nothing else tells how far an evaluation is."""
+        """Files written, beats and printed bytes: nothing else shows how far an evaluation is."""
         beat = load_heartbeat(run)
         counters: dict[str, float] = {"evaluation_files": _count(run.evaluations)}
         if output is not None:
@@ -107,11 +163,11 @@ class FolderAdapter:
 
 def worth_naming(fault: Unreadable) -> Unreadable | None:
     """A fault that a person should know of; a file that is not there yet is none."""
-    return None if fault.fault is Fault.ABSENT else fault
+    return None if fault.fault is FaultKind.ABSENT else fault
 
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What lies in a folder; nothing where it cannot be read."""
+    """The entries of a folder; empty if it cannot be read."""
     found = list_folder(folder)
     return [] if isinstance(found, Unreadable) else found
 
@@ -121,7 +177,7 @@ def _count(folder: Path) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file; 0 where there is none."""
+    """Bytes of a file; 0 if there is none."""
     try:
         return path.stat().st_size
     except (OSError, ValueError):
@@ -129,7 +185,7 @@ def size_of(path: Path) -> int:
 
 
 def modified(path: Path) -> float | None:
-    """When a file was last written, in Unix seconds; None where there is none."""
+    """When a file was last written, in Unix seconds; None if there is none."""
     try:
         return path.stat().st_mtime
     except (OSError, ValueError):
@@ -158,7 +214,7 @@ def newest_weights(root: Path) -> WeightsFile | None:
     """The newest file in a run folder whose name is a checkpoint's."""
     found = [
         WeightsFile(path, size_of(path), modified(path) or 0.0)
-        for entry in _files(root, DEEPEST)
+        for entry in _files(root, MAX_DEPTH)
         if entry.name.endswith(WEIGHTS) and size_of(path := Path(entry.path)) > 0
     ]
     return max(found, key=lambda weights: weights.modified_unix_seconds, default=None)
@@ -184,13 +240,13 @@ def prove_by_weights(
 
 
 def written_at_end(weights: WeightsFile, started: float, ended: float) -> str | None:
-    """Why a checkpoint is not the one of the last step, told by file times; None where it may be."""
+    """Why a checkpoint is not the one of the last step, by file times; None if it may be."""
     written = weights.modified_unix_seconds
     whole = ended - started
     if ended - written <= LAST_SECONDS * min(1.0, max(0.0, whole) / 600) or whole <= 0:
         return None
     fraction = max(0.0, (written - started) / whole)
-    if fraction >= LEAST_FRACTION:
+    if fraction >= MIN_FRACTION:
         return None
     name, before = printable(weights.path.name), duration_text(ended - written)
     return f"{name} was written at {fraction:.0%} of the run, {before} before its end: not the final one"
@@ -217,14 +273,14 @@ def file_times(folder: Path) -> list[float]:
 
 
 def step_count(value: object) -> int | None:
-    """A number of a log as a count of steps; None where it is none: a text, NaN, infinite, negative."""
+    """A number of a log as a count of steps; None if it is none: a text, NaN, infinite, negative."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
-    return int(value) if 0 <= value <= MOST else None
+    return int(value) if 0 <= value <= MAX_INT else None
 
 
 def not_finite(values: dict[str, float]) -> str | None:
-    """The first value that is not a number, in words; None where all are."""
+    """The first value that is not a number, as text; None if all are."""
     for name, value in values.items():
         if not math.isfinite(value):
             return f"{name} is {value} at the end"

@@ -57,7 +57,7 @@ def reached_end(lines: list[Line]) -> bool:
 
 
 def output_of(run: RunFolder, output: Path | None) -> Path | None:
-    """What the process printed: as told, or the newest *.out or *.log in the run folder."""
+    """What the process printed: `output`, or the newest *.out or *.log in the run folder."""
     if output is not None and os.path.exists(output):
         return output
     return newest_file(run.root, ".out", ".log")
@@ -68,18 +68,22 @@ class BracketLinesAdapter(FolderAdapter):
 
     name = "bracket_lines"
 
+    def matches(self, run: RunFolder) -> bool:
+        """Always: any process prints something."""
+        return True
+
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """The last line printed."""
         path = output_of(run, output)
         lines = read_lines(read_tail(path, TAIL_BYTES)) if path is not None else []
         if not lines:
             return Reading(counters={})
-        told = read_settings(run)
-        steps = _agent_steps(lines[-1], told.agent_steps if told is not None else None)
+        settings = read_settings(run)
+        steps = _agent_steps(lines[-1], settings.agent_steps if settings is not None else None)
         return Reading(steps, None, "train", {"agent_steps": steps, "lines_done": lines[-1].done})
 
     def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
-        """Steps done when the newest checkpoint file was written, as file times tell it."""
+        """Steps done when the newest checkpoint file was written, by file times."""
         path = output_of(run, output)
         if path is None:
             return 0

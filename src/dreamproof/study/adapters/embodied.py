@@ -38,7 +38,7 @@ COPIED_FRACTION = 0.1
 
 @dataclass(frozen=True)
 class Chunks:
-    """The replay of a run as its file names tell it."""
+    """The replay of a run by its file names."""
 
     count: int = 0
     agent_steps: int = 0
@@ -58,7 +58,7 @@ class Chunks:
 
 
 def read_chunks(folder: Path) -> Chunks:
-    """Counts the chunks of one replay folder by name alone; none where there is no folder."""
+    """Counts the chunks of one replay folder by name alone; none if there is no folder."""
     count, steps, names = 0, 0, []
     try:
         with os.scandir(folder) as chunks:
@@ -73,7 +73,7 @@ def read_chunks(folder: Path) -> Chunks:
 
 
 def action_repeat(root: Path) -> int | None:
-    """Simulator steps an agent step, from the config.yaml that embodied writes beside its logs; None if not told."""
+    """Simulator steps per agent step, from the config.yaml that embodied writes next to its logs; None if unknown."""
     path = root / "config.yaml"
     return _read_repeat(path, modified(path))
 
@@ -98,14 +98,18 @@ class EmbodiedAdapter(FolderAdapter):
 
     name = "embodied"
 
+    def matches(self, run: RunFolder) -> bool:
+        """Whether there are replay chunks or a checkpoint.ckpt."""
+        return bool(read_chunks(run.root / "replay").count) or os.path.exists(run.root / "checkpoint.ckpt")
+
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
-        """Replay chunks say how far it is; the metrics' step only corroborates."""
+        """Replay chunks show how far it is; the metrics' step only corroborates."""
         chunks = read_chunks(run.root / "replay")
         seen = read_chunks(run.root / "eval_replay")
         rows = last_rows(run.metrics, TAIL_BYTES)
         repeat = action_repeat(run.root)
         logged = newest_step(rows, "step") // (repeat or 1)
-        # Logged steps count simulator steps: without a known repeat they are taken only where no chunk tells better.
+        # Logged steps count simulator steps: without a known repeat they are taken only if there are no chunks.
         steps = max(chunks.agent_steps, logged) if repeat or not chunks.count else chunks.agent_steps
         if not steps:
             return Reading(counters={"replay_chunks": 0.0})
@@ -135,7 +139,7 @@ class EmbodiedAdapter(FolderAdapter):
     ) -> TrainProof | str:
         """Steps by replay and metrics, updates by metrics, and a checkpoint written at the end of the run."""
         if not os.path.isdir(run.root):
-            return "the folder is not there"
+            return "the folder does not exist"
         rows = last_rows(run.metrics, WHOLE_BYTES)
         reached = self.read(run).agent_steps
         if reached + LARGEST_CHUNK <= agent_steps:

@@ -55,7 +55,7 @@ def step_key(rows: list[Row]) -> str | None:
 
 
 def newest_step(rows: list[Row], key: str) -> int:
-    """The last value of a key; 0 where it never stands. Not the highest: a resumed run counts from lower again."""
+    """The last value of a key; 0 if there is none. Not the highest: a resumed run restarts from a lower count."""
     return next((value for row in reversed(rows) if (value := step_count(row.get(key))) is not None), 0)
 
 
@@ -84,6 +84,10 @@ class JsonlAdapter(FolderAdapter):
 
     name = "jsonl"
 
+    def matches(self, run: RunFolder) -> bool:
+        """Whether there is a *.jsonl file."""
+        return newest_file(run.root, ".jsonl") is not None
+
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """The last row's step, and the time of the newest checkpoint."""
         path = rows_file(run)
@@ -98,7 +102,7 @@ class JsonlAdapter(FolderAdapter):
         return Reading(steps, None, "train", counters)
 
     def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
-        """Steps done when the newest checkpoint file was written, as file times tell it."""
+        """Steps done when the newest checkpoint file was written, by file times."""
         path = rows_file(run)
         if path is None:
             return 0

@@ -1,11 +1,20 @@
 """The native run folder, as `runs/` describes it."""
 
+import os
 from pathlib import Path
 
 from dreamproof.base.files import Unreadable
 from dreamproof.base.lines import read_rows
-from dreamproof.runs.layout import RunFolder
-from dreamproof.runs.reader import TrainProof, checkpoint_fault, load_heartbeat, newest_good_checkpoint, prove_training
+from dreamproof.runs.layout import CheckpointFolder, RunFolder
+from dreamproof.runs.reader import (
+    TrainProof,
+    checkpoint_fault,
+    checkpoint_unreadable,
+    load_heartbeat,
+    newest_good_checkpoint,
+    prove_training,
+    read_checkpoint,
+)
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, modified, step_count, worth_naming
 
 # While these last no step is made: a beat, written by the loop that works, is the only sign.
@@ -16,6 +25,19 @@ class NativeAdapter(FolderAdapter):
     """Reads heartbeat.json, checkpoints/ and metrics.jsonl."""
 
     name = "native"
+    dumps_stacks = True
+
+    def matches(self, run: RunFolder) -> bool:
+        """Whether there is a heartbeat or a folder of checkpoints."""
+        return os.path.lexists(run.heartbeat) or os.path.lexists(run.checkpoints)
+
+    def change_stamp(self, run: RunFolder) -> tuple[int, int] | None:
+        """Time and inode of the heartbeat, which is replaced with every progress."""
+        try:
+            status = run.heartbeat.stat()
+        except (OSError, ValueError):
+            return None
+        return status.st_mtime_ns, status.st_ino
 
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """How far training is. A beat alone is no progress: a thread may beat for a loop that hangs."""
@@ -51,6 +73,36 @@ class NativeAdapter(FolderAdapter):
     ) -> TrainProof | str:
         """The proof by the record of a checkpoint and the hash of its files."""
         return prove_training(run, agent_steps, task=task)
+
+    def checkpoint_root(self, run: RunFolder) -> Path:
+        """The folder of checkpoints."""
+        return run.checkpoints
+
+    def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
+        """The newest checkpoint and its fault; None if it is good or there is none."""
+        folders = run.checkpoint_folders()
+        fault = checkpoint_unreadable(folders[-1]) if folders else None
+        return (folders[-1], fault) if fault is not None else None
+
+    def proof_fault(self, run: RunFolder, proof: TrainProof, check_content: bool = True) -> str | None:
+        """Compares the record of the proven checkpoint, and the hash of its files."""
+        folder = CheckpointFolder(run.checkpoints / proof.checkpoint)
+        if not os.path.isdir(folder.root):
+            return f"checkpoint {proof.checkpoint} is gone"
+        fault = checkpoint_fault(folder, check_content)
+        if fault is not None:
+            return f"checkpoint {proof.checkpoint}: {fault}"
+        record = read_checkpoint(folder)
+        if record is None or record.parameter_hash != proof.parameter_hash:
+            return f"checkpoint {proof.checkpoint} is not the proven one (hash differs)"
+        if record.agent_steps < proof.agent_steps or record.gradient_steps != proof.gradient_steps:
+            return f"checkpoint {proof.checkpoint} has other steps than the ledger"
+        return None
+
+    def code_hash(self, run: RunFolder, checkpoint: str) -> str | None:
+        """From the record of the checkpoint."""
+        record = read_checkpoint(CheckpointFolder(run.checkpoints / checkpoint))
+        return record.code_hash or None if record is not None else None
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number in metrics.jsonl over agent steps."""

@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Fault, Unreadable, list_folder, read_json, write_json
+from dreamproof.base.files import FaultKind, Unreadable, list_folder, read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
 from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
-from dreamproof.study.attempts.settle import faulty_newest, kept_agent_steps, prove_evaluations, prove_training
+from dreamproof.study.attempts.settle import prove_evaluations, prove_training
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
 from dreamproof.study.ledger.events import AttemptStarted, Event, Remedy
 from dreamproof.study.ledger.state import StudyState
@@ -27,7 +27,7 @@ from dreamproof.study.plan.commands import (
     working_folder,
     write_settings,
 )
-from dreamproof.study.plan.gap import Job
+from dreamproof.study.plan.gap import PlannedAttempt
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.provenance import identify
 from dreamproof.study.process.gpus import VISIBLE
@@ -38,7 +38,7 @@ STARTED = TypeAdapter(AttemptStarted)
 
 @dataclass(frozen=True)
 class Readiness:
-    """What the disk says about a cell that is to be trained."""
+    """What is on disk of a cell that is to be trained."""
 
     kept_agent_steps: int
     events: list[Event]
@@ -46,34 +46,34 @@ class Readiness:
 
 
 def ready_cell(opened: OpenStudy, cell: Cell) -> Readiness:
-    """Looks for a proof that already stands, then for the checkpoint to go on from."""
+    """Looks for an existing proof, then for the checkpoint to resume from."""
     require_readable(opened, cell)
     proof = prove_training(opened, cell, None, None)
     if not isinstance(proof, str):
         return Readiness(proof.agent_steps, [proof])
     adapter = opened.adapter(cell)
-    events: list[Event] = list(_fall_back(opened, cell)) if adapter.name == "native" else []
+    events: list[Event] = _fall_back(opened, cell)
     _clear_frozen(opened, cell)
-    return Readiness(kept_agent_steps(opened, adapter, cell), events)
+    return Readiness(adapter.kept_agent_steps(opened.run(cell)), events)
 
 
 def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
     """Moves checkpoints that are not what was saved out of the way, newest first; deletes nothing."""
     events: list[Event] = []
-    while (found := faulty_newest(opened, cell)) is not None:
+    while (found := opened.adapter(cell).faulty_checkpoint(opened.run(cell))) is not None:
         checkpoint, fault = found
-        if fault.fault is Fault.BLOCKED:  # a disk that fails now proves nothing about what was saved
+        if fault.fault is FaultKind.BLOCKED:  # a disk that fails now proves nothing about what was saved
             raise CellUnreadable(fault)
         aside = _free_name(checkpoint.aside)
         checkpoint.root.rename(aside)
         moved = opened.folder.relative(aside)
-        reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault.reason}; the one before it is"
+        reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault.reason}; using the one before it"
         events.append(Remedy([str(cell)], "fall_back", reason, moved=moved))
     return events
 
 
 def _clear_frozen(opened: OpenStudy, cell: Cell) -> None:
-    """Puts the record of an earlier death aside, so that the next one is told apart from it."""
+    """Puts the record of an earlier death aside, so that the next one is distinct."""
     run = opened.run(cell)
     if os.path.exists(run.frozen):
         run.frozen.rename(_free_name(run.frozen_before))
@@ -87,7 +87,7 @@ def _free_name(path: Path) -> Path:
     return found
 
 
-def ready_evaluations(opened: OpenStudy, job: Job) -> list[Event]:
+def ready_evaluations(opened: OpenStudy, job: PlannedAttempt) -> list[Event]:
     """Proofs of a job's eval cells that already stand."""
     for cell in job.cells:
         require_readable(opened, cell)
@@ -108,7 +108,9 @@ def next_attempt_name(state: StudyState, folder: StudyFolder) -> str:
     return folder.attempt_name(last + 1)
 
 
-def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -> tuple[AttemptFolder, AttemptStarted]:
+def prepare(
+    opened: OpenStudy, job: PlannedAttempt, name: str, stop_grace_seconds: float
+) -> tuple[AttemptFolder, AttemptStarted]:
     """Writes settings and order of an attempt; after this only its event and its start are missing."""
     study = opened.study
     identity = opened.identity = opened.identity or identify(opened)
@@ -133,13 +135,13 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
         name,
         commands,
         environment(study, targets, _taken_gpus(opened)) | {ATTEMPT_VARIABLE: new_token(name)},
-        str(working_folder(study, opened.beside)),
+        str(working_folder(study, opened.base_folder)),
         event.row(),
         study.backend.memory_limit_bytes,
         stop_grace_seconds,
-        study.backend.slurm.lease_seconds if study.backend.slurm is not None else None,
+        study.backend.lease_seconds,
         max((opened.state.known_cell(str(cell)).memory_bytes or 0 for cell in job.cells), default=0) or None,
-        [str(target.run.lock) for target in targets] if study.backend.slurm is None else [],
+        [str(target.run.lock) for target in targets] if study.backend.runs_here else [],
     )
     folder = opened.folder.attempt(name)
     for target in targets:
@@ -159,7 +161,7 @@ def prepare(opened: OpenStudy, job: Job, name: str, stop_grace_seconds: float) -
 
 
 def _taken_gpus(opened: OpenStudy) -> list[str]:
-    """What attempts that run were given, as their orders tell."""
+    """What attempts that run were given, according to their orders."""
     orders = [read_json(opened.folder.attempt(name).order) for name in opened.state.open_attempts]
     environments = [order.get("environment") for order in orders if isinstance(order, dict)]
     given = [one.get(VISIBLE) for one in environments if isinstance(one, dict)]
@@ -167,23 +169,23 @@ def _taken_gpus(opened: OpenStudy) -> list[str]:
 
 
 def new_token(name: str) -> str:
-    """A mark for the processes of one attempt that no other attempt of any study bears."""
+    """A unique token for the processes of one attempt."""
     return f"{name}-{secrets.token_hex(8)}"
 
 
-def seen_from(root: Path, words: list[str]) -> list[str]:
+def seen_from(root: Path, command: list[str]) -> list[str]:
     """A command for the record: paths as the study folder sees them, so that it may be moved and shown to others."""
-    return [Path(word).name if word == sys.executable else word.replace(f"{root}{os.sep}", "") for word in words]
+    return [Path(part).name if part == sys.executable else part.replace(f"{root}{os.sep}", "") for part in command]
 
 
 def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStarted]:
-    """Attempts on disk that the ledger lost (a torn last line), as their orders tell of them."""
+    """Attempts on disk that the ledger lost (a torn last line), from their orders."""
     entries = list_folder(folder.attempts)
     names = [] if isinstance(entries, Unreadable) else [entry.name for entry in entries]
     events: list[AttemptStarted] = []
     for name in names:
-        if name in state.attempts or not ATTEMPT_NAME.fullmatch(name) or _goes_on_from_open(state, name):
-            continue  # a further turn is recorded when the one before has its end, and so the step it goes on from
+        if name in state.attempts or not ATTEMPT_NAME.fullmatch(name) or _continues_open_attempt(state, name):
+            continue  # a restart is recorded after the end of the run before it, which sets the step it resumes from
         order = read_json(folder.attempt(name).order)
         event = ordered_event(state, name, order.get("event") if isinstance(order, dict) else None)
         if event is not None:
@@ -191,8 +193,8 @@ def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStart
     return events
 
 
-def _goes_on_from_open(state: StudyState, name: str) -> bool:
-    """Whether an attempt is a further turn of a job whose turn before has no end on record."""
+def _continues_open_attempt(state: StudyState, name: str) -> bool:
+    """Whether an attempt restarts a job whose previous run has no recorded end."""
     first, again, restarts = name.partition("r")
     if not again:
         return False
@@ -201,9 +203,9 @@ def _goes_on_from_open(state: StudyState, name: str) -> bool:
 
 
 def ordered_event(state: StudyState, name: str, row: Any) -> AttemptStarted | None:
-    """The start that an order describes; a job that ran again goes on from what its cells have kept since.
+    """The start that an order describes; a restarted job resumes from what its cells have kept since.
 
-    None where the order was damaged: its words are not taken into the ledger.
+    None if the order was damaged: its content is not taken into the ledger.
     """
     try:
         event = STARTED.validate_python({key: value for key, value in dict(row).items() if key != "event"})

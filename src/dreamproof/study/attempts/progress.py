@@ -8,7 +8,7 @@ from dreamproof.study.ledger.events import Work
 
 
 class CellProgress:
-    """The newest reading of one cell; a native folder is read again only when its heartbeat was replaced."""
+    """The newest reading of one cell; read again only if the adapter may see a change."""
 
     def __init__(self, run: RunFolder, adapter: Adapter, work: Work, output: Path) -> None:
         self.run = run
@@ -20,21 +20,14 @@ class CellProgress:
 
     def refresh(self) -> Reading:
         """Reads again where something may have changed."""
-        if self._adapter.name == "native" and self._work == "train":
-            stamp = self._heartbeat_stamp()
+        if self._work == "train":
+            stamp = self._adapter.change_stamp(self.run)
             if stamp is not None and stamp == self._stamp:
                 return self.reading
             self._stamp = stamp
         read = self._adapter.read if self._work == "train" else self._adapter.read_evaluation
         self.reading = read(self.run, self._output)
         return self.reading
-
-    def _heartbeat_stamp(self) -> tuple[int, int] | None:
-        try:
-            status = self.run.heartbeat.stat()
-        except (OSError, ValueError):
-            return None
-        return status.st_mtime_ns, status.st_ino
 
 
 class AttemptProgress:

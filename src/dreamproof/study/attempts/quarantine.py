@@ -1,4 +1,4 @@
-"""Cells that cannot be worked on because of what lies in their folders: who they are, why, and when to look again."""
+"""Cells with unreadable files: which, why, and when to check them again."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -6,15 +6,15 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.base.files import Fault, Unreadable, is_full
+from dreamproof.base.files import FaultKind, Unreadable, is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import run_fault
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.diagnose import Cause
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.chain import LedgerFailure
 from dreamproof.study.ledger.events import AttemptEnded, CellQuarantined
-from dreamproof.study.ledger.state import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy
 
 FIRST_LOOK_SECONDS = 2.0
@@ -32,23 +32,23 @@ class CellUnreadable(Exception):
 
 
 def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
-    """The first file of a cell's run folder that cannot be read or is gone; None where there is none."""
+    """The first file of a cell's run folder that cannot be read or is gone; None if there is none."""
     names = [condition.name for condition in opened.study.conditions]
     return run_fault(opened.run(cell), names) or lost_proof(opened, cell)
 
 
 def lost_proof(opened: OpenStudy, cell: Cell) -> Unreadable | None:
-    """The checkpoint that proved a cell, where it is no longer on disk; a quick look, `verify` reads every byte."""
+    """The checkpoint that proved a cell, if it is no longer on disk; a quick look, `verify` reads every byte."""
     proof = opened.state.known_cell(str(cell)).proof
     if proof is None:
         return None
     run = opened.run(cell)
-    place = (run.checkpoints if opened.adapter(cell).name == "native" else run.root) / proof.checkpoint
-    return None if os.path.lexists(place) else Unreadable(place, "is gone", Fault.ABSENT)
+    place = opened.adapter(cell).checkpoint_root(run) / proof.checkpoint
+    return None if os.path.lexists(place) else Unreadable(place, "is gone", FaultKind.ABSENT)
 
 
 def require_readable(opened: OpenStudy, cell: Cell) -> None:
-    """Raises CellUnreadable where a file of the cell's run folder cannot be read."""
+    """Raises CellUnreadable if a file of the cell's run folder cannot be read."""
     fault = cell_fault(opened, cell)
     if fault is not None:
         raise CellUnreadable(fault)
@@ -111,7 +111,7 @@ class Quarantine:
         return cell in self._look_at
 
     def add(self, cell: Cell, now: float) -> bool:
-        """Takes a cell in; False where it is in already."""
+        """Takes a cell in; False if it is in already."""
         if cell in self._look_at:
             return False
         wait = self._waits.get(cell, FIRST_LOOK_SECONDS)
@@ -127,7 +127,7 @@ class Quarantine:
         return found
 
     def is_fresh(self, now: float) -> bool:
-        """Whether a cell came in so recently that what keeps it may pass by itself."""
+        """Whether a cell was added so recently that its fault may be temporary."""
         return bool(self._look_at) and self._newest is not None and now - self._newest < PASSING_SECONDS
 
     def release(self, cell: Cell) -> None:

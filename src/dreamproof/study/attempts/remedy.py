@@ -1,12 +1,13 @@
-"""What is done about a death: resume, halve, or stop the cell and say so. Pure: returns events, touches nothing."""
+"""What is done about a death: resume, halve, or stop the cell with a reason. Pure: returns events, touches nothing."""
 
-from dreamproof.base.words import bytes_text
+from dreamproof.base.text import bytes_text
 from dreamproof.settings.study import Retries, Study, memory_bytes
+from dreamproof.study.ledger.cells import AttemptState, CellState
 from dreamproof.study.ledger.events import BreakerTripped, CellStopped, Event, Remedy
-from dreamproof.study.ledger.state import AttemptState, CellState, StudyState
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.commands import can_micro_batch
 
-MOST_MICRO_BATCHES = 64
+MAX_MICRO_BATCHES = 64
 NO_DEATH = ("completed", "stopped_by_user")
 
 
@@ -72,16 +73,16 @@ def _fruitless(cell: CellState, attempt: AttemptState) -> int:
 
 
 def stop_reason(retries: Retries, cell: CellState, cause: str, attempt: AttemptState) -> str | None:
-    """Why the cell is not tried again, or None where it is."""
+    """Why the cell is not tried again, or None if it is."""
     deaths = cell.deaths if attempt.work == "train" else cell.eval_deaths
     transient = attempt.transient and str(cell.cell) not in attempt.cell_causes
     if not transient and deaths.get(cause, 0) >= retries.same_deterministic_at_most:
-        return f"ended {deaths[cause]} times by the same cause: {cause}"
+        return f"failed {deaths[cause]} times with the same cause: {cause}"
     fruitless = _fruitless(cell, attempt)
     if cause == "stalled" and deaths.get(cause, 0) >= retries.stalled_at_most and fruitless >= retries.stalled_at_most:
         return f"stalled {deaths[cause]} times without a newer checkpoint, each time with longer limits"
     if transient and fruitless > retries.transient_at_most:
-        return f"{fruitless} deaths in a row that left no newer checkpoint, the last one: {cause}"
+        return f"{fruitless} failures in a row without a newer checkpoint, last cause: {cause}"
     return None
 
 
@@ -94,18 +95,18 @@ def _halve(state: StudyState, study: Study, attempt: AttemptState) -> Remedy | N
         reason = f"{attempt.name} ran out of device memory with {size} cells in its pack"
         return Remedy(cells, "halve_pack", reason, attempt.name, 0.0, pack_cells=size // 2)
     count = attempt.micro_batches * 2
-    if not can_micro_batch(study) or count > MOST_MICRO_BATCHES:
+    if not can_micro_batch(study) or count > MAX_MICRO_BATCHES:
         return None
     reason = (
-        f"{attempt.name} ran out of device memory; batches are cut into {count} micro-batches, "
-        "the effective batch and the meaning of the arm stay the same"
+        f"{attempt.name} ran out of device memory; batches are split into {count} micro-batches, "
+        "the effective batch size is unchanged"
     )
     return Remedy(cells, "halve_micro_batch", reason, attempt.name, 0.0, micro_batches=count)
 
 
 def _leave_cancelled(attempt: AttemptState, cell: CellState) -> CellStopped:
-    """What somebody took out of the queue by hand is not put back by itself."""
-    reason = f"job {attempt.job} was cancelled with Slurm's own command; run --retry-stopped goes on"
+    """A job that a user cancelled is not resubmitted automatically."""
+    reason = f"job {attempt.job} was cancelled with scancel; resume it with run --retry-stopped"
     return CellStopped(str(cell.cell), reason, "stopped_by_user", attempt.work)
 
 
@@ -120,10 +121,10 @@ def _more_memory(study: Study, attempt: AttemptState, cells: list[CellState]) ->
     wanted = min(cap, max(asked * 3 // 2, peak * 13 // 10))
     if wanted <= asked:
         return None
-    trend = "level" if attempt.memory_trend == "level" else "too short to tell growth"
+    trend = "level" if attempt.memory_trend == "level" else "too short to show growth"
     reason = (
-        f"{attempt.name} ran out of {bytes_text(asked)} of memory (trace {trend}); it is submitted again with "
-        f"{bytes_text(wanted)}, at most {bytes_text(cap)} is declared"
+        f"{attempt.name} ran out of {bytes_text(asked)} of memory (trace {trend}); resubmitted with "
+        f"{bytes_text(wanted)} (declared maximum {bytes_text(cap)})"
     )
     names = [str(cell.cell) for cell in cells]
     return Remedy(names, "more_memory", reason, attempt.name, 0.0, memory_bytes=wanted)

@@ -1,4 +1,4 @@
-"""The inquest of an attempt that is over: gathers evidence, proves what can be proven, names the cause."""
+"""Settles an attempt that is over: gathers evidence, proves what can be proven, names the cause."""
 
 import os
 from collections.abc import Iterable
@@ -6,26 +6,27 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import Unreadable, read_json, read_tail
+from dreamproof.base.files import read_json, read_tail
 from dreamproof.base.lines import read_rows
-from dreamproof.runs.layout import Cell, CheckpointFolder
+from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import (
     EvalProof,
     TrainProof,
-    checkpoint_unreadable,
-    newest_good_checkpoint,
     read_frozen,
     read_heartbeat,
 )
 from dreamproof.runs.records import FrozenRecord
-from dreamproof.study.adapters.api import Adapter, modified
+from dreamproof.settings.study import Study
+from dreamproof.study.adapters.api import modified
 from dreamproof.study.backends.api import Sighting
-from dreamproof.study.diagnosis.diagnose import Cause, Diagnosis, Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, Diagnosis, diagnose
 from dreamproof.study.diagnosis.memory_trend import read_trend
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import Life, read_moment
 from dreamproof.study.ledger.events import AttemptEnded, EvalProven, Event, ReplicaFrozen, TrainProven
-from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.process.machine import disk_free_bytes
 from dreamproof.study.process.shim import LONGEST_SAMPLE_GAP_SECONDS
 
 OUTPUT_TAIL_BYTES = 65536
@@ -53,7 +54,7 @@ def settle(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, others_
     diagnosis = _diagnose(opened, attempt, sighting, findings, others_killed)
     trend = read_trend(opened.folder.attempt(attempt.name).memory) if diagnosis.cause is Cause.HOST_OOM else None
     if trend is not None:
-        diagnosis.quotes.append(trend.words)
+        diagnosis.quotes.append(trend.text)
     wall_seconds = round(_wall_seconds(opened, attempt, sighting), 3)
     odd = {} if findings.all_frozen else dict.fromkeys(findings.frozen, Cause.NAN.value)
     ended = AttemptEnded(
@@ -85,7 +86,7 @@ def _placement(sighting: Sighting) -> dict[str, Any] | None:
 
 
 def _cancelled_outside(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, diagnosis: Diagnosis) -> bool:
-    """Whether the scheduler says cancelled and nobody here asked for it."""
+    """Whether the scheduler reports it as cancelled without a stop request from here."""
     cancelled = sighting.placement is not None and sighting.placement.state == "CANCELLED"
     asked = os.path.exists(opened.folder.attempt(attempt.name).stop)
     return cancelled and not asked and diagnosis.cause is Cause.STOPPED_BY_USER
@@ -96,16 +97,16 @@ def _diagnose(
 ) -> Diagnosis:
     folder = opened.folder.attempt(attempt.name)
     output = read_tail(folder.output, OUTPUT_TAIL_BYTES)
-    if sighting.facts.get("scheduler_words"):
-        output = f"{output.rstrip()}\n{sighting.facts['scheduler_words']}"
-    told = output.strip() or "slurm" in sighting.facts
-    if sighting.never_began and findings.unproven and not told:
-        words = "the shim did not start, so nothing was run (the supervisor ended in between)"
-        return Diagnosis(Cause.VANISHED, [words], True)
+    if sighting.facts.get("scheduler_output"):
+        output = f"{output.rstrip()}\n{sighting.facts['scheduler_output']}"
+    has_output = output.strip() or "slurm" in sighting.facts
+    if sighting.never_began and findings.unproven and not has_output:
+        reason = "the shim did not start, so nothing was run (the supervisor ended in between)"
+        return Diagnosis(Cause.VANISHED, [reason], True)
     run = opened.run(Cell.parse(attempt.cells[0]))
     stop = read_json(folder.stop)
     return diagnose(
-        Evidence(
+        AttemptEvidence(
             exit=sighting.exit,
             output_tail=output,
             proven=not findings.unproven,
@@ -114,7 +115,7 @@ def _diagnose(
             machine_restarted=sighting.machine_restarted,
             heartbeat=read_heartbeat(run) if attempt.work == "train" else None,
             frozen=next(iter(findings.frozen.values())) if findings.all_frozen else None,
-            disk_free_bytes=_disk_free_bytes(run.root),
+            disk_free_bytes=disk_free_bytes(run.root),
             memory_limit_bytes=opened.study.backend.memory_limit_bytes,
             others_killed_for_memory=others_killed,
             slurm=sighting.facts.get("slurm"),
@@ -122,12 +123,13 @@ def _diagnose(
     )
 
 
-def _disk_free_bytes(folder: Path) -> int | None:
-    try:
-        status = os.statvfs(folder)
-    except OSError:
-        return None
-    return status.f_bavail * status.f_frsize
+def other_memory_kills(state: StudyState, study: Study, sighting: Sighting) -> int:
+    """Kills in a shared memory counter that are already recorded as the end of another attempt."""
+    if sighting.exit is None or study.backend.counts_memory_per_attempt:
+        return 0
+    began = sighting.exit.started_unix_seconds
+    killed = (other for other in state.attempts.values() if other.cause == Cause.HOST_OOM.value)
+    return sum(other.ended is not None and other.ended >= began for other in killed)
 
 
 def prove_cells(opened: OpenStudy, attempt: AttemptState) -> tuple[list[Event], dict[str, str]]:
@@ -190,26 +192,17 @@ def _frozen(opened: OpenStudy, attempt: AttemptState, unproven: dict[str, str]) 
     return {text: record for text, record in records.items() if record is not None}
 
 
-def kept_agent_steps(opened: OpenStudy, adapter: Adapter, cell: Cell, output: Path | None = None) -> int:
-    """The step from which a cell would go on: its last good checkpoint."""
-    run = opened.run(cell)
-    if adapter.name == "native":
-        good = newest_good_checkpoint(run)
-        return good.agent_steps if good is not None else 0
-    return adapter.kept_agent_steps(run, output)
-
-
 def _kept(opened: OpenStudy, attempt: AttemptState, text: str) -> int:
     if attempt.work != "train":
         return attempt.from_agent_steps.get(text, 0)
     cell = Cell.parse(text)
-    return kept_agent_steps(opened, opened.adapter(cell), cell, opened.folder.attempt(attempt.name).output)
+    return opened.adapter(cell).kept_agent_steps(opened.run(cell), opened.folder.attempt(attempt.name).output)
 
 
 def _kept_seconds(
     opened: OpenStudy, attempt: AttemptState, sighting: Sighting, wall_seconds: float
 ) -> dict[str, float]:
-    """Seconds of the attempt after which each cell's newest checkpoint was written; left out where no clock tells."""
+    """Seconds of the attempt after which each cell's newest checkpoint was written; left out if no clock shows it."""
     if attempt.work != "train":
         return {}
     life = _life(attempt, sighting, wall_seconds)
@@ -270,10 +263,3 @@ def _sampled_seconds(path: Path) -> float:
     """Seconds of an attempt at the last sample in its memory.jsonl; 0 without any."""
     times = [row.get("seconds") for row in read_rows(path)]
     return max([float(time) for time in times if isinstance(time, int | float)], default=0.0)
-
-
-def faulty_newest(opened: OpenStudy, cell: Cell) -> tuple[CheckpointFolder, Unreadable] | None:
-    """The newest checkpoint of a native cell and what is wrong with it; None where it is good or there is none."""
-    folders = opened.run(cell).checkpoint_folders()
-    fault = checkpoint_unreadable(folders[-1]) if folders else None
-    return (folders[-1], fault) if fault is not None else None

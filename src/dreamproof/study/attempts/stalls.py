@@ -7,8 +7,9 @@ from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study.attempts.progress import CellProgress
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.liveness import Judgement, State
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.events import FalseAlarm, LivenessChanged, Remedy
-from dreamproof.study.ledger.state import AttemptState, StudyState
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.process.stacks import dump_stacks
 
@@ -22,7 +23,7 @@ def unseen(opened: OpenStudy, attempt: AttemptState, reason: str) -> list[Livene
 
 
 def changed(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, judgement: Judgement) -> LivenessChanged:
-    """The new state of an attempt; a stalled one shows where its process stands."""
+    """The new state of an attempt; for a stalled one, with the stacks of its process."""
     stacks = None
     if judgement.state is State.STALLED and sighting.process_id is not None:
         folder = opened.folder.attempt(attempt.name)
@@ -33,12 +34,12 @@ def changed(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, judgem
 
 def _answering_output(opened: OpenStudy, attempt: AttemptState, folder: AttemptFolder) -> Path | None:
     """Where a trainer that honours the native contract prints its stacks when it is asked."""
-    native = opened.adapter(Cell.parse(attempt.cells[0])).name == "native"
-    return folder.output if native else None
+    dumps = opened.adapter(Cell.parse(attempt.cells[0])).dumps_stacks
+    return folder.output if dumps else None
 
 
 def kill(attempt: AttemptState, judgement: Judgement) -> Remedy:
-    """The kill of an attempt that will never go on by itself, with its evidence."""
+    """The kill of an attempt that will not recover, with its evidence."""
     assert judgement.kill is not None
     reason = f"stalled: {judgement.reason}"
     return Remedy(attempt.cells, "stop_stalled", reason, attempt.name, evidence=judgement.kill.value)
@@ -61,14 +62,14 @@ def false_alarms_in_training(
 
 
 def false_alarms(state: StudyState, attempt: AttemptState, cells: Iterable[str]) -> list[FalseAlarm]:
-    """A false alarm for every attempt that was killed for silence at cells with which this one went on."""
+    """A false alarm for every attempt that was killed for silence and whose cells progressed in this one."""
     killed = {one.name: one for text in cells if (one := state.killed_before(attempt, text)) is not None}
     return [
         FalseAlarm(
             name,
             attempt.name,
-            f"{attempt.name} got beyond the place at which {name} was killed for silence; "
-            "all limits for killing in this study are longer from here on",
+            f"{attempt.name} progressed past the point where {name} was killed for silence; "
+            "all kill limits of this study are longer from now on",
         )
         for name in killed
     ]

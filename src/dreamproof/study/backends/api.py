@@ -1,4 +1,4 @@
-"""What every backend does: start an attempt, say how it stands, stop it, wake up when one ends."""
+"""What every backend does: start an attempt, report its status, stop it, wake up when one ends."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -14,7 +14,7 @@ ATTEMPT_VARIABLE = "DREAMPROOF_ATTEMPT"
 
 @dataclass(frozen=True)
 class Order:
-    """What an attempt is to run, as order.json says it."""
+    """What an attempt is to run, as in order.json."""
 
     attempt: str
     commands: list[list[str]]
@@ -26,15 +26,15 @@ class Order:
     memory_limit_bytes: int | None = None
     stop_grace_seconds: float = 60.0
     lease_seconds: float | None = None
-    """How long its keeper goes on without reading its lease; None where no lease is needed."""
+    """How long its shim continues without reading its lease; None if no lease is needed."""
     request_bytes: int | None = None
-    """Host memory to ask a cluster for, where it differs from what is declared."""
+    """Host memory to ask a cluster for, if it differs from what is declared."""
     locks: list[str] = field(default_factory=list)
     """Files that the attempt locks for as long as any of its processes lives: one per cell."""
 
 
 @dataclass(frozen=True)
-class Placement:
+class JobPlacement:
     """Where a scheduler put an attempt, and for how long."""
 
     job: str
@@ -49,15 +49,15 @@ class Placement:
 
 
 class Presence(StrEnum):
-    """Where an attempt stands."""
+    """The status of an attempt."""
 
     WAITING = "waiting"
-    """Ordered; nothing of it runs as yet."""
+    """Ordered; nothing of it runs yet."""
     RUNNING = "running"
     ENDED = "ended"
     """Over, and how it ended is on record."""
     LOST = "lost"
-    """Over or never begun, and nobody recorded how."""
+    """Over or never started, without an exit record."""
 
 
 @dataclass(frozen=True)
@@ -71,29 +71,29 @@ class Sighting:
     process_id: int | None = None
     machine_restarted: bool = False
     never_began: bool = False
-    placement: Placement | None = None
+    placement: JobPlacement | None = None
     successor: str | None = None
-    """The attempt that goes on in the same place, already ordered."""
+    """The attempt that continues the same job, already ordered."""
     facts: dict[str, Any] = field(default_factory=dict)
-    """What only this backend knows, e.g. the words of a scheduler."""
+    """What only this backend knows, e.g. the output of a scheduler."""
     unseen: str | None = None
     """Why a running attempt cannot be seen from here, e.g. because another container runs it."""
 
 
 class Backend(Protocol):
-    """Runs attempts somewhere. Everything it must remember lies in the attempt's folder."""
+    """Runs attempts. Everything it must remember is in the attempt's folder."""
 
     def start(self, folder: AttemptFolder) -> None:
-        """Starts what order.json says; returns at once."""
+        """Starts the order in order.json; returns at once."""
 
     def look(self, folder: AttemptFolder) -> Sighting:
-        """How the attempt stands."""
+        """The status of the attempt."""
 
     def stop(self, folder: AttemptFolder, reason: str, grace_seconds: float) -> None:
         """Asks the attempt to save and end; what has not ended after the grace is killed."""
 
     def activity(self, folder: AttemptFolder) -> Activity | None:
-        """What all processes of a running attempt use; None where that cannot be known from here."""
+        """What all processes of a running attempt use; None if that cannot be known from here."""
 
     def wait(self, seconds: float) -> None:
         """Sleeps, and wakes early when an attempt may have ended."""

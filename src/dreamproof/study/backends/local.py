@@ -23,18 +23,18 @@ from dreamproof.study.diagnosis.liveness import Activity
 from dreamproof.study.process import cgroup, machine
 from dreamproof.study.process.gpus import VISIBLE
 from dreamproof.study.process.processes import (
-    Identity,
     ProcessFacts,
+    ProcessIdentity,
     boot_id,
     cpu_and_io,
     family,
     is_alive,
     is_runnable,
-    marked,
     process_facts,
+    processes_with_variable,
     signal_group,
 )
-from dreamproof.study.process.shim import CANNOT_START, claim, place_of
+from dreamproof.study.process.shim import CANNOT_START, claim, folder_inode
 
 SHIM_START_SECONDS = 3.0
 OWN_SHIM_START_SECONDS = 60.0
@@ -44,20 +44,20 @@ PACKAGE_PARENT = Path(__file__).parents[3]
 
 
 @dataclass
-class _Known:
+class _LocalAttempt:
     """What this process remembers of one attempt."""
 
     first_seen: float
-    shim: Identity | None = None
-    child: Identity | None = None
+    shim: ProcessIdentity | None = None
+    child: ProcessIdentity | None = None
     popen: subprocess.Popen[bytes] | None = None
     kill_at: float | None = None
-    heard: Identity | None = None
+    heard: ProcessIdentity | None = None
     pidfd: int | None = None
     void: bool = False
     place: int | None = None
     shim_stopped_since: float | None = None
-    left: list[Identity] = field(default_factory=list)
+    left: list[ProcessIdentity] = field(default_factory=list)
     """Processes that outlive both the shim and the command."""
 
 
@@ -68,7 +68,7 @@ class LocalBackend:
         self._monotonic = monotonic
         self._from_lost_host = from_lost_host
         self._boot = boot_id()
-        self._known: dict[Path, _Known] = {}
+        self._known: dict[Path, _LocalAttempt] = {}
         self._ending: list[subprocess.Popen[bytes]] = []
         self._poll = select.poll()
 
@@ -85,7 +85,7 @@ class LocalBackend:
             )
 
     def look(self, folder: AttemptFolder) -> Sighting:
-        """How the attempt stands; an attempt whose shim never came is closed for good."""
+        """The status of the attempt; an attempt whose shim did not start is closed permanently."""
         known = self._remember(folder)
         self._identify(folder, known)
         if known.shim is None:
@@ -110,21 +110,21 @@ class LocalBackend:
             return Sighting(Presence.RUNNING)
         return _running(known.child, child)
 
-    def _look_elsewhere(self, folder: AttemptFolder, known: _Known, shim: Identity) -> Sighting:
+    def _look_elsewhere(self, folder: AttemptFolder, known: _LocalAttempt, shim: ProcessIdentity) -> Sighting:
         """An attempt of another boot, machine or container: over where that is certain, running as long as it may."""
         same_boot = shim.boot_id == self._boot
         another_machine = not same_boot and shim.host not in ("", socket.gethostname())
         if folder.exit.exists() or self._from_lost_host:
             return self._look_when_gone(folder, known, machine_restarted=not same_boot)
         if another_machine:
-            return Sighting(Presence.RUNNING, unseen=f"it was started on {shim.host}, which cannot be seen from here")
+            return Sighting(Presence.RUNNING, unseen=f"it was started on {shim.host}, which is not visible from here")
         if same_boot and is_held(folder):
             return Sighting(Presence.RUNNING, unseen=f"another container ({shim.host}) runs it")
         return self._look_when_gone(folder, known, machine_restarted=not same_boot)
 
-    def _look_at_leftovers(self, folder: AttemptFolder, known: _Known) -> Sighting:
+    def _look_at_leftovers(self, folder: AttemptFolder, known: _LocalAttempt) -> Sighting:
         """Shim and command are gone; a wrapper may have left the trainer itself, which still works on the cell."""
-        known.left = [one for pid in self._marked(folder) if (one := Identity.of(pid)) is not None]
+        known.left = [one for pid in self._attempt_processes(folder) if (one := ProcessIdentity.of(pid)) is not None]
         for process in known.left:
             facts = self._facts(process)
             if facts is not None:
@@ -132,11 +132,11 @@ class LocalBackend:
                 self._kill_if_due(folder, known)
                 return _running(process, facts)
         if is_held(folder):
-            return Sighting(Presence.RUNNING, unseen="a process that cannot be seen from here holds its lock")
+            return Sighting(Presence.RUNNING, unseen="a process that is not visible from here holds its lock")
         return self._look_when_gone(folder, known)
 
-    def _continue_shim(self, known: _Known, shim: ProcessFacts | None, child: ProcessFacts | None) -> None:
-        """A shim that somebody stopped holds its slot for nothing once its command is over, so it is continued."""
+    def _continue_shim(self, known: _LocalAttempt, shim: ProcessFacts | None, child: ProcessFacts | None) -> None:
+        """Continues a stopped shim whose command is over: it would block its slot."""
         if shim is None or shim.state != "T" or known.shim is None or child is not None:
             known.shim_stopped_since = None
             return
@@ -145,23 +145,23 @@ class LocalBackend:
             with suppress(ProcessLookupError):
                 os.kill(known.shim.process_id, signal.SIGCONT)
 
-    def _kill_if_due(self, folder: AttemptFolder, known: _Known) -> None:
+    def _kill_if_due(self, folder: AttemptFolder, known: _LocalAttempt) -> None:
         if known.kill_at is not None and self._monotonic() >= known.kill_at:
             self._signal_all(folder, known, signal.SIGKILL)
 
-    def _signal_all(self, folder: AttemptFolder, known: _Known, number: int) -> None:
+    def _signal_all(self, folder: AttemptFolder, known: _LocalAttempt, number: int) -> None:
         """Signals a command without a shim: its process group, and what left the group, one by one."""
         group = known.child.process_id if known.child is not None and self._facts(known.child) is not None else None
         if group is not None and known.child is not None:
             signal_group(known.child, number)
-        for process_id in self._marked(folder):
+        for process_id in self._attempt_processes(folder):
             with suppress(ProcessLookupError, PermissionError):
                 if os.getpgid(process_id) != group:
                     os.kill(process_id, number)
 
-    def _marked(self, folder: AttemptFolder) -> list[int]:
+    def _attempt_processes(self, folder: AttemptFolder) -> list[int]:
         token = _order(folder).get("environment", {}).get(ATTEMPT_VARIABLE)
-        return marked(ATTEMPT_VARIABLE, token) if isinstance(token, str) else []
+        return processes_with_variable(ATTEMPT_VARIABLE, token) if isinstance(token, str) else []
 
     def activity(self, folder: AttemptFolder) -> Activity | None:
         """What all processes of a running attempt use."""
@@ -183,20 +183,20 @@ class LocalBackend:
             machine.stalled_share(),
         )
 
-    def _look_before_shim(self, folder: AttemptFolder, known: _Known) -> Sighting:
+    def _look_before_shim(self, folder: AttemptFolder, known: _LocalAttempt) -> Sighting:
         died = known.popen is not None and known.popen.poll() is not None
         patience = SHIM_START_SECONDS if known.popen is None else OWN_SHIM_START_SECONDS
         if not known.void and not died and self._monotonic() - known.first_seen < patience:
             return Sighting(Presence.WAITING)
         silent = self._monotonic() - known.first_seen > SILENT_CLAIM_SECONDS
-        if not known.void and not claim(folder, {"void": "the shim never came"}) and not silent:
+        if not known.void and not claim(folder, {"void": "the shim did not start"}) and not silent:
             return Sighting(Presence.WAITING)
         if not known.void and is_held(folder):
             return Sighting(Presence.RUNNING, unseen=f"{folder.shim} cannot be read, but a process holds its lock")
         self._forget(folder, known)
         return Sighting(Presence.LOST, never_began=True)
 
-    def _look_when_gone(self, folder: AttemptFolder, known: _Known, machine_restarted: bool = False) -> Sighting:
+    def _look_when_gone(self, folder: AttemptFolder, known: _LocalAttempt, machine_restarted: bool = False) -> Sighting:
         """The exit record appears just before the shim ends, so this look settles it."""
         record = read_exit(folder.exit) or _failure(folder)
         if known.shim is not None and not folder.exit.exists():
@@ -234,27 +234,27 @@ class LocalBackend:
             self._stop_listening(known)
         self._known.clear()
 
-    def _facts(self, process: Identity | None) -> ProcessFacts | None:
+    def _facts(self, process: ProcessIdentity | None) -> ProcessFacts | None:
         return None if process is None else process_facts(process, self._boot)
 
-    def _remember(self, folder: AttemptFolder) -> _Known:
+    def _remember(self, folder: AttemptFolder) -> _LocalAttempt:
         known = self._known.get(folder.root)
         if known is None:
-            known = self._known[folder.root] = _Known(self._monotonic())
+            known = self._known[folder.root] = _LocalAttempt(self._monotonic())
         return known
 
-    def _identify(self, folder: AttemptFolder, known: _Known, again: bool = False) -> None:
+    def _identify(self, folder: AttemptFolder, known: _LocalAttempt, again: bool = False) -> None:
         """Reads who shim and child are, until both are known."""
         if known.child is not None and not again:
             return
         value = read_json(folder.shim)
         if isinstance(value, dict):
             known.void = "void" in value
-            known.shim = Identity.read(value.get("shim"))
-            known.child = Identity.read(value.get("child"))
+            known.shim = ProcessIdentity.read(value.get("shim"))
+            known.child = ProcessIdentity.read(value.get("child"))
             known.place = value["place"] if isinstance(value.get("place"), int) else None
 
-    def _listen(self, known: _Known, process: Identity | None) -> None:
+    def _listen(self, known: _LocalAttempt, process: ProcessIdentity | None) -> None:
         if process is None or known.heard == process:
             return
         self._stop_listening(known)
@@ -263,14 +263,14 @@ class LocalBackend:
             known.pidfd = os.pidfd_open(process.process_id)
             self._poll.register(known.pidfd, select.POLLIN)
 
-    def _stop_listening(self, known: _Known) -> None:
+    def _stop_listening(self, known: _LocalAttempt) -> None:
         if known.pidfd is not None:
             with suppress(KeyError):
                 self._poll.unregister(known.pidfd)
             os.close(known.pidfd)
             known.pidfd = None
 
-    def _forget(self, folder: AttemptFolder, known: _Known) -> None:
+    def _forget(self, folder: AttemptFolder, known: _LocalAttempt) -> None:
         """Drops an attempt that is over; a shim of our own that has not quite ended is reaped later."""
         self._stop_listening(known)
         self._known.pop(folder.root, None)
@@ -288,7 +288,7 @@ def is_gone(folder: AttemptFolder) -> bool:
         return True  # a copy: whatever lives belongs to the original
     if is_held(folder):
         return False
-    return not any(is_alive(Identity.read(value.get(who))) for who in ("shim", "child"))
+    return not any(is_alive(ProcessIdentity.read(value.get(who))) for who in ("shim", "child"))
 
 
 def is_held(folder: AttemptFolder) -> bool:
@@ -296,14 +296,14 @@ def is_held(folder: AttemptFolder) -> bool:
     return any(is_locked(Path(name)) for name in _order(folder).get("locks", []))
 
 
-def _is_copy(folder: AttemptFolder, known: _Known) -> bool:
+def _is_copy(folder: AttemptFolder, known: _LocalAttempt) -> bool:
     """Whether the attempt's folder is a copy of the one in which its processes work."""
     return known.place not in (None, _inode(folder))
 
 
 def _inode(folder: AttemptFolder) -> int | None:
     try:
-        return place_of(folder)
+        return folder_inode(folder)
     except OSError:
         return None
 
@@ -313,7 +313,7 @@ def _order(folder: AttemptFolder) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _running(process: Identity, facts: ProcessFacts) -> Sighting:
+def _running(process: ProcessIdentity, facts: ProcessFacts) -> Sighting:
     return Sighting(
         Presence.RUNNING,
         process_state=facts.state,
@@ -323,7 +323,9 @@ def _running(process: Identity, facts: ProcessFacts) -> Sighting:
 
 
 def _failure(folder: AttemptFolder) -> ExitRecord | None:
-    """What kept a shim from starting its child, where it could still say so."""
+    """Why a shim could not start its child, if it recorded that."""
     value = read_json(folder.shim)
-    told = value.get("failure") if isinstance(value, dict) else None
-    return ExitRecord(exit_code=CANNOT_START, wall_seconds=0.0, spawn_error=str(told)) if told is not None else None
+    failure = value.get("failure") if isinstance(value, dict) else None
+    return (
+        ExitRecord(exit_code=CANNOT_START, wall_seconds=0.0, spawn_error=str(failure)) if failure is not None else None
+    )

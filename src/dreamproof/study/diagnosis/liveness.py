@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dreamproof.base.words import duration_text
+from dreamproof.base.text import duration_text
 from dreamproof.settings.study import Liveness
 
 SLOW_BELOW = 0.5
-LEAST_WINDOWS = 3
+MIN_WINDOWS = 3
 KEPT_WINDOWS = 64
 RATE_WINDOW_SECONDS = 60.0
 BUSY_CPU = 0.5
@@ -114,7 +114,7 @@ class _Rate:
 
     @property
     def usual(self) -> float | None:
-        return statistics.median(self.past) if len(self.past) >= LEAST_WINDOWS else None
+        return statistics.median(self.past) if len(self.past) >= MIN_WINDOWS else None
 
 
 class _HighWater:
@@ -126,7 +126,7 @@ class _HighWater:
         self._fallen: set[str] = set()
 
     def growth(self, counters: Mapping[str, float], process_id: int | None, is_first: bool) -> str:
-        """The first counter that grew, as text; empty where none did."""
+        """The first counter that grew, as text; empty if none did."""
         if process_id != self._process_id:
             self._process_id = process_id
             self._fallen.clear()
@@ -153,7 +153,7 @@ class _Use:
         self._last: tuple[float, Activity] | None = None
 
     def restart(self) -> None:
-        """Progress was made: what follows is looked at anew."""
+        """Progress was made: resets the measurements."""
         self.pressure, self.cpu_share, self.idle_seconds, self._last = 1.0, None, 0.0, None
 
     def add(self, seconds: float, activity: Activity) -> None:
@@ -227,7 +227,7 @@ class Watch:
         return max(declared, self.stalled_after_seconds(phase))
 
     def observe(self, sample: Sample, other_rates: Sequence[float] = ()) -> Judgement:
-        """Judges the attempt as it stands at this sample."""
+        """Judges the attempt at this sample."""
         self._advance(sample)
         if sample.finished or (sample.phase == "done" and not sample.alive):
             return self._judgement(State.FINISHED, "its work is done", sample)
@@ -272,7 +272,7 @@ class Watch:
         elapsed = min(elapsed, LONGEST_UNWATCHED_SECONDS)
         is_stopped = sample.process_state == "T"
         self._stopped_seconds = self._stopped_seconds + elapsed if is_stopped else 0.0
-        if not is_stopped:  # the time somebody stopped it is not its own silence
+        if not is_stopped:  # time in state T does not count as silence
             self._silent_seconds += elapsed
             self._counted_seconds += elapsed / self._use.pressure
         grew = self._highest.growth(sample.counters, sample.process_id, last is None)
@@ -318,7 +318,7 @@ class Watch:
             return None
         others = statistics.median(other_rates) if other_rates else None
         if others is not None and newest < SLOW_BELOW * others:
-            return f"{newest:,.1f} agent steps/s, other runs average {others:,.1f}"
+            return f"{newest:,.1f} agent steps/s, other runs average {others:,.1f} steps/s"
         usual = self._rate.usual
         if usual is not None and newest < SLOW_BELOW * usual:
             return f"{newest:,.1f} agent steps/s, {usual:,.1f} before"

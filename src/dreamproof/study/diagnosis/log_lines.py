@@ -10,7 +10,7 @@ LONGEST_LINE = 800
 KEPT_OF_EACH_END = LONGEST_LINE // 2
 LONGEST_QUOTE = 300
 QUOTED_LAST_LINES = 3
-# So many lines of any kind after a traceback show that the program went on.
+# So many lines of any kind after a traceback show that the program continued.
 MANY_LINES = 12
 
 STAMP = re.compile(r"^\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?(?:: | - |\s?\|\s?| |$)")
@@ -74,7 +74,7 @@ class Log:
     ranks: Sequence[str]
 
     def last_lines(self, besides: list[str]) -> list[str]:
-        """The last lines as quotes, the very last one named so; earlier ones only where they are not quoted already."""
+        """The last lines as quotes, the very last one named so; earlier ones only if they are not quoted already."""
         if not self.printed:
             return ["its output is empty"]
         *before, last = [quote(line) for line in self.printed[-QUOTED_LAST_LINES:]]
@@ -114,12 +114,12 @@ def _without_prefix(line: str, labelled: bool) -> tuple[str, str]:
 
 
 def is_noise(line: str) -> bool:
-    """Whether a line says nothing about how the program fared: stack frames, drawings, what launchers add."""
+    """Whether a line carries no information about the end: stack frames, drawings, lines of launchers."""
     return bool(FRAME.search(line) or EPILOGUE.search(line) or PROGRESS_BAR.search(line))
 
 
 def is_quiet(line: str) -> bool:
-    """Whether a line is only a warning, an echoed setting, or says itself that the program goes on."""
+    """Whether a line is only a warning, an echoed setting, or states that the program continues."""
     if QUIET_LEVEL.search(line) or SURVIVED.search(line):
         return True
     return ECHO.match(line) is not None and ERROR_NAME.search(line) is None
@@ -130,7 +130,7 @@ def significant(lines: Sequence[str]) -> list[str]:
     return [line for line in lines if not is_noise(line)]
 
 
-def went_on(log: Log, end: int, rank: str = "", logged_quietly: bool = False) -> bool:
+def continued_after(log: Log, end: int, rank: str = "", logged_quietly: bool = False) -> bool:
     """Whether the lines from `end` show that the program worked on; those of other ranks show nothing."""
     rows = [line for line, other in zip(log.lines[end:], log.ranks[end:], strict=True) if other in ("", rank)]
     after = significant(rows)

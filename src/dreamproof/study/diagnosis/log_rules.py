@@ -1,14 +1,14 @@
-"""What the last lines of an output say about the program's end: rules by cause, for exceptions and for fatal lines."""
+"""Rules that find the cause of an end in the last lines of an output: for exceptions and for fatal lines."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dreamproof.study.diagnosis.log_lines import ERROR_NAME, Log, is_quiet, quote, significant, went_on
-from dreamproof.study.diagnosis.tracebacks import Chain, Raised, ending_chain, without_tracebacks
+from dreamproof.study.diagnosis.log_lines import ERROR_NAME, Log, continued_after, is_quiet, quote, significant
+from dreamproof.study.diagnosis.tracebacks import ExceptionChain, Raised, ending_chain, without_tracebacks
 
-# A fatal line stands among the last lines that say anything; an abort prints more after its first line.
+# A fatal line is among the last informative lines; an abort prints more after its first line.
 FATAL_LINES = 6
 ABORT_LINES = 14
 SYSTEM_LINES = 80
@@ -53,7 +53,7 @@ def _rules(*pairs: tuple[Cause, str]) -> list[Rule]:
     return [(cause, re.compile(pattern, re.IGNORECASE)) for cause, pattern in pairs]
 
 
-# Lines in the form that the scheduler and the kernel use; the same words in a line of the program are no evidence.
+# Lines in the form that the scheduler and the kernel use; the same text in a line of the program are no evidence.
 KERNEL = r"^(?:\[ *\d+\.\d+\] |\w{3} +\d+ [\d:]+ \S+ kernel: (?:\[ *\d+\.\d+\] )?|kernel: )?"
 SCHEDULER = r"^(?:slurmstepd|srun|slurmd)(?:-\S+)?: (?:error: )?"
 SYSTEM_RULES = _rules(
@@ -257,7 +257,7 @@ FATAL_RULES = _rules(
     (Cause.KILLED, r"^KeyboardInterrupt\b|^Aborted!$|^\^C$|" + SHELL + r"(?:Killed|Terminated)\b|" + WORKER_KILLED),
     (Cause.BUG, SHELL + r"(?:Segmentation fault|Aborted|Bus error|Illegal instruction|Floating point exception)"),
 )
-# First lines of an abort; what is printed after them may say more.
+# First lines of an abort; later lines may be more specific.
 ABORT_RULES = _rules(
     (
         Cause.BUG,
@@ -318,14 +318,14 @@ ABORT_RULES = _rules(
     ),
 )
 # A last line in the form of an exception, where the traceback itself is not in the log.
-LAST_WORD = re.compile(
+EXCEPTION_LINE = re.compile(
     r"^(?:[\w.]+: ?|\[?(?:ERROR|CRITICAL|FATAL)\]?:? ?(?:[\w.]+: ?)?)?(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception): "
 )
-LAST_WORD_LINES = 3
+EXCEPTION_LINES = 3
 USAGE_ERROR = re.compile(r"^\S+(?: \S+){0,2}: error: ")
 USAGE_LINES = 30
 
-SETTINGS_WORD = re.compile(
+SETTINGS_NAME = re.compile(
     r"\b(?:cfg|conf|config|configs|settings|options|opts|args|hparams|hyperparams|flags|argparse)\b|_(?:cfg|config)\b",
     re.IGNORECASE,
 )
@@ -338,13 +338,13 @@ def _cause_of(found: Raised) -> Cause:
     for cause, pattern in EXCEPTION_RULES:
         if pattern.search(found.message) and not (cause is Cause.NAN and SPACES.search(found.line)):
             return cause
-    if MISSING_KEY.match(found.line) and SETTINGS_WORD.search(found.about):
+    if MISSING_KEY.match(found.line) and SETTINGS_NAME.search(found.about):
         return Cause.BAD_CONFIG
     return Cause.BUG
 
 
-def _telling(chain: Chain) -> tuple[Raised, Cause]:
-    """The exception of a chain that names the cause: the last, or the one it stands for."""
+def _deciding_exception(chain: ExceptionChain) -> tuple[Raised, Cause]:
+    """The exception of a chain that names the cause: the last, or the one that it wraps."""
     causes = [_cause_of(found) for found in chain.raised]
     place = len(causes) - 1
     while place > 0:
@@ -358,21 +358,21 @@ def _telling(chain: Chain) -> tuple[Raised, Cause]:
 
 
 def read_exception(log: Log) -> Finding | None:
-    """What the traceback says that ended the program; None where there is none."""
+    """The cause from the traceback that ended the program; None if there is none."""
     chain = ending_chain(log)
     if chain is None:
         return None
-    found, cause = _telling(chain)
+    found, cause = _deciding_exception(chain)
     before = _of_a_worker(log, chain) if found.is_messenger else None
     frame = [quote(found.frame)] if found.frame else []
     if before is not None:
         return Finding(before.cause, [*before.quotes, quote(found.line)])
-    telling = next((line for line in reversed(found.message.splitlines()) if _shows(cause, line)), found.line)
-    extra = [quote(telling)] if telling != found.line else []
+    deciding = next((line for line in reversed(found.message.splitlines()) if _shows(cause, line)), found.line)
+    extra = [quote(deciding)] if deciding != found.line else []
     return Finding(cause, [quote(found.line), *extra, *frame])
 
 
-def _of_a_worker(log: Log, chain: Chain) -> Finding | None:
+def _of_a_worker(log: Log, chain: ExceptionChain) -> Finding | None:
     """How the worker ended whose failure the traceback only reports: by a signal, or with its own fatal line."""
     for line in log.lines[chain.start :]:
         found = WORKER_SIGNAL.search(line)
@@ -411,9 +411,9 @@ def read_fatal_line(log: Log) -> Finding | None:
     """What the program itself wrote before it gave up, without a traceback; what it survived does not count."""
     log = without_tracebacks(log)
     last = significant(log.lines)
-    spoken = [line for line in last[-FATAL_LINES:] if not is_quiet(line)]
-    found = _last_match([line for line in spoken if _is_last(log, line)], FATAL_RULES)
-    return found or _usage_error(last) or _stopped_for_nan(last) or _abort(log, last) or _last_word(spoken)
+    reported = [line for line in last[-FATAL_LINES:] if not is_quiet(line)]
+    found = _last_match([line for line in reported if _is_last(log, line)], FATAL_RULES)
+    return found or _usage_error(last) or _stopped_for_nan(last) or _abort(log, last) or _exception_line(reported)
 
 
 def _usage_error(last: list[str]) -> Finding | None:
@@ -427,12 +427,12 @@ def _usage_error(last: list[str]) -> Finding | None:
 def _is_last(log: Log, line: str) -> bool:
     """Whether no work follows the line."""
     place = max(place for place, other in enumerate(log.lines) if other == line)
-    return not went_on(log, place + 1, log.ranks[place])
+    return not continued_after(log, place + 1, log.ranks[place])
 
 
 def _stopped_for_nan(last: list[str]) -> Finding | None:
-    """A program that says in its last lines that it stops because something is not finite."""
-    for line in reversed(last[-LAST_WORD_LINES:]):
+    """A program that reports in its last lines that it stops because something is not finite."""
+    for line in reversed(last[-EXCEPTION_LINES:]):
         if re.search(NOT_FINITE, line, re.IGNORECASE) and re.search(STOPS, line, re.IGNORECASE):
             return Finding(Cause.NAN, [quote(line)])
     return None
@@ -443,13 +443,13 @@ def _abort(log: Log, last: list[str]) -> Finding | None:
     found = _last_match(opened, ABORT_RULES)
     if found is None:
         return None
-    # Of several lines the first of the abort says most, e.g. what was thrown.
+    # The first line of an abort is the most informative, e.g. what was thrown.
     first = next(line for line in opened if any(pattern.search(line) for _, pattern in ABORT_RULES))
     return Finding(found.cause, list(dict.fromkeys([quote(first), *found.quotes])))
 
 
-def _last_word(spoken: list[str]) -> Finding | None:
-    found = [line for line in spoken[-LAST_WORD_LINES:] if LAST_WORD.match(line) and ERROR_NAME.search(line)]
+def _exception_line(reported: list[str]) -> Finding | None:
+    found = [line for line in reported[-EXCEPTION_LINES:] if EXCEPTION_LINE.match(line) and ERROR_NAME.search(line)]
     if not found:
         return None
     cause = next((cause for cause, pattern in EXCEPTION_RULES if pattern.search(found[-1])), Cause.BUG)

@@ -1,4 +1,4 @@
-"""Whether a process that ran out of memory grew all the time, or simply needs more. Pure but for one read."""
+"""Whether a process that ran out of memory grew steadily, or simply needs more. Pure but for one read."""
 
 import math
 from dataclasses import dataclass
@@ -6,26 +6,26 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from dreamproof.base.lines import read_rows
-from dreamproof.base.words import bytes_text
+from dreamproof.base.text import bytes_text
 
-LEAST_SAMPLES = 6
-LEAST_SECONDS = 60.0
+MIN_SAMPLES = 6
+MIN_SECONDS = 60.0
 BEGINNING_SHARE = 0.3
-"""Imports and compilation fill memory once; what comes after them tells."""
+"""Imports and compilation fill memory once; only later samples count."""
 LEAK_SHARE = 0.25
 
 
 @dataclass(frozen=True)
 class Trend:
-    """`grows` or `level`, with the reason in words."""
+    """`grows` or `level`, with the reason as text."""
 
     kind: str
-    words: str
+    text: str
 
 
 def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
-    """What (seconds, bytes) samples say; None where there are too few or too short a time."""
-    if len(samples) < LEAST_SAMPLES or samples[-1][0] - samples[0][0] < LEAST_SECONDS:
+    """The trend of (seconds, bytes) samples; None if they are too few or too short."""
+    if len(samples) < MIN_SAMPLES or samples[-1][0] - samples[0][0] < MIN_SECONDS:
         return None
     late = [pair for pair in samples if pair[0] >= samples[0][0] + BEGINNING_SHARE * (samples[-1][0] - samples[0][0])]
     half = late[0][0] + (late[-1][0] - late[0][0]) / 2
@@ -39,9 +39,9 @@ def judge_trend(samples: list[tuple[float, float]]) -> Trend | None:
     share = 2 * grown / largest
     span = f"{bytes_text(int(first[0]))} → {bytes_text(int(second[-1]))}"
     if share >= LEAK_SHARE:
-        words = f"memory grew all the time ({span}, {bytes_text(int(hourly))} an hour): a leak, more will not cure it"
-        return Trend("grows", words)
-    return Trend("level", f"memory was level after the start ({span}): it needs more, it does not leak")
+        text = f"memory grew steadily ({span}, {bytes_text(int(hourly))} per hour): a leak, more memory does not help"
+        return Trend("grows", text)
+    return Trend("level", f"memory was level after the start ({span}): it needs more memory, it does not leak")
 
 
 def read_trend(path: Path) -> Trend | None:

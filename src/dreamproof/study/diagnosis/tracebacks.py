@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from dreamproof.study.diagnosis.log_lines import LOGGED_QUIETLY, PROGRESS_BAR, WORK, Log, went_on
+from dreamproof.study.diagnosis.log_lines import LOGGED_QUIETLY, PROGRESS_BAR, WORK, Log, continued_after
 
 # A traceback further from the end than this many lines was survived whatever follows it.
 LAST_LINES = 400
@@ -16,9 +16,9 @@ EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Za-z_]\w*(?:\([\w.]+\))?(?:: |:$
 FRAME = re.compile(r'^\s*File "([^"]*)", line \d+(?:, in (.+))?')
 REMOTE = re.compile(r"\bRayTaskError\(\w+\): ray::|^multiprocessing\.pool\.RemoteTraceback:")
 CONTINUED = re.compile(r"^(?:\s|tensor\(|array\(|\[\[)")
-# Python prints these and goes on.
-HARMLESS_HEADER = re.compile(r"^(?:Exception ignored (?:in|on)|--- Logging error ---)")
-# These only report that another process failed; its own output stands before them.
+# Python prints these and continues.
+IGNORED_HEADER = re.compile(r"^(?:Exception ignored (?:in|on)|--- Logging error ---)")
+# These only report that another process failed; its own output is before them.
 MESSENGER = re.compile(
     r"\b(?:ChildFailedError|BrokenProcessPool|ProcessExitedException|ProcessRaisedException|CalledProcessError"
     r"|InstantiationException|WorkerCrashedError|ActorDiedError|DistBackendError|DistNetworkError)\b"
@@ -63,15 +63,15 @@ class Raised:
 
 
 @dataclass(frozen=True)
-class Chain:
-    """The exceptions of one traceback, the outermost last, and where in the log it stands."""
+class ExceptionChain:
+    """The exceptions of one traceback, the outermost last, and its position in the log."""
 
     raised: tuple[Raised, ...]
     start: int
     end: int
     rank: str
     harmless: bool
-    """Whether Python printed it and went on by itself."""
+    """Whether Python printed it and continued."""
     logged_quietly: bool
 
 
@@ -114,9 +114,9 @@ def _message(lines: list[str], place: int) -> list[str]:
     return more
 
 
-def find_chains(log: Log) -> list[Chain]:
+def find_chains(log: Log) -> list[ExceptionChain]:
     """Every traceback near the end, in order; linked ones form one chain."""
-    chains: list[Chain] = []
+    chains: list[ExceptionChain] = []
     place = max(0, len(log.lines) - LAST_LINES)
     while place < len(log.lines):
         if not TRACEBACK.search(log.lines[place]):
@@ -135,14 +135,14 @@ def find_chains(log: Log) -> list[Chain]:
     return chains
 
 
-def _new_chain(log: Log, found: Raised, start: int, end: int) -> Chain:
+def _new_chain(log: Log, found: Raised, start: int, end: int) -> ExceptionChain:
     header = log.lines[start - 1] if start > 0 else ""
-    return Chain(
+    return ExceptionChain(
         (found,),
         start,
         end,
         log.ranks[start],
-        HARMLESS_HEADER.match(header) is not None,
+        IGNORED_HEADER.match(header) is not None,
         LOGGED_QUIETLY.search(header) is not None,
     )
 
@@ -154,13 +154,13 @@ def _link(log: Log, end: int, start: int) -> str:
     return "during" if any(DURING.match(line) for line in between) else ""
 
 
-def ending_chain(log: Log) -> Chain | None:
-    """The traceback that ended the program; None where there is none or the program went on after it."""
+def ending_chain(log: Log) -> ExceptionChain | None:
+    """The traceback that ended the program; None if there is none or the program continued after it."""
     chains = [chain for chain in find_chains(log) if not chain.harmless]
     if not chains:
         return None
     last = chains[-1]
-    if went_on(log, last.end, last.rank, last.logged_quietly):
+    if continued_after(log, last.end, last.rank, last.logged_quietly):
         return None
     if last.raised[-1].is_messenger and len(last.raised) == 1:
         # Of several workers the first to fail pulled the others down.
@@ -169,15 +169,17 @@ def ending_chain(log: Log) -> Chain | None:
     return last
 
 
-def _first_of_the_last(log: Log, chains: list[Chain]) -> Chain | None:
+def _first_of_the_last(log: Log, chains: list[ExceptionChain]) -> ExceptionChain | None:
     """The first of the tracebacks that stand together at the end, with no work of the same worker between them."""
-    chosen: Chain | None = None
+    chosen: ExceptionChain | None = None
     for chain in reversed(chains):
         if chosen is None:
-            survived = went_on(log, chain.end, chain.rank, chain.logged_quietly)
+            survived = continued_after(log, chain.end, chain.rank, chain.logged_quietly)
         else:
             between = Log(log.printed[: chosen.start], log.lines[: chosen.start], log.ranks[: chosen.start])
-            survived = chain.rank == chosen.rank or went_on(between, chain.end, chain.rank, chain.logged_quietly)
+            survived = chain.rank == chosen.rank or continued_after(
+                between, chain.end, chain.rank, chain.logged_quietly
+            )
         if survived:
             break
         chosen = chain

@@ -19,7 +19,7 @@ from pydantic_core import from_json
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import (
-    Fault,
+    FaultKind,
     Unreadable,
     encodable,
     file_fault,
@@ -29,7 +29,7 @@ from dreamproof.base.files import (
     read_file,
     unreadable,
 )
-from dreamproof.base.lines import mend_torn_tail
+from dreamproof.base.lines import truncate_partial_line
 from dreamproof.study.ledger.clock import Moment, jump_text, jumps_between, moment_fields, moment_of, read_moment
 from dreamproof.study.ledger.events import ClockJumped, LedgerShortened
 
@@ -66,7 +66,7 @@ def _fault(content: bytes, row: Any, number: int, previous: str) -> str | None:
     if content[-HASH_TAIL_BYTES:-66] != HASH_MARK or row.get("hash") != line_hash(content):
         return "does not match its own hash: it was edited"
     if row.get("prev") != previous:
-        return "does not continue the line before: something was edited, added or taken out here"
+        return "does not continue the line before: something was edited, added or removed here"
     if row.get("n") != number:
         return f"has number {row.get('n')}, not {number}"
     return None
@@ -103,7 +103,7 @@ def _lines(path: Path, offset: int) -> Iterator[bytes]:
     """Whole lines from an offset on, without their newlines; what follows the last newline is a torn line."""
     opened = open_regular(path)
     if isinstance(opened, Unreadable):
-        if opened.fault is Fault.ABSENT:
+        if opened.fault is FaultKind.ABSENT:
             return
         raise _broken(path, opened.reason)
     try:
@@ -120,7 +120,7 @@ def _lines(path: Path, offset: int) -> Iterator[bytes]:
 def _broken(path: Path, seen: str) -> BrokenEvidence:
     return BrokenEvidence(
         f"{path}: {seen}",
-        f"dreamproof verify {path.parent} (then put back the ledger from a copy; it is never edited by hand)",
+        f"dreamproof verify {path.parent} (then restore the ledger from a copy; never edit it by hand)",
     )
 
 
@@ -132,7 +132,7 @@ def read_ledger(path: Path) -> list[Row]:
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """Holds the garbage collector still: a hundred thousand rows are no garbage, and counting them costs a second."""
+    """Pauses the garbage collector: it takes a second for a hundred thousand rows and frees nothing."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -158,7 +158,7 @@ def read_head(path: Path) -> Head | Unreadable:
     slots = [_read_slot(content[start : start + SLOT_BYTES]) for start in (0, SLOT_BYTES)]
     found = [slot for slot in slots if slot is not None]
     if not found:
-        return Unreadable(path, "holds no whole record", Fault.MALFORMED)
+        return Unreadable(path, "holds no whole record", FaultKind.MALFORMED)
     return max(found, key=lambda head: head.number)
 
 
@@ -172,14 +172,14 @@ def _read_slot(content: bytes) -> Head | None:
 
 
 def head_fault(path: Path, head: Head) -> str | None:
-    """What a ledger lacks of what its head recorded; None where it goes at least so far."""
+    """What a ledger lacks of what its head recorded; None if it goes at least so far."""
     number, digest = 0, FIRST_PREVIOUS
     for row in checked_rows(path):
         number, digest = row["n"], row["hash"]
         if number == head.number:
             break
     if number < head.number:
-        return f"it ends after event {number}, and {head.number} were recorded: its end was lost or cut off"
+        return f"it ends after event {number}, although {head.number} were recorded: its end was lost or cut off"
     return None if digest == head.hash else f"event {number} is not the one that was recorded"
 
 
@@ -210,7 +210,7 @@ class Ledger:
         fault = file_fault(path)
         if fault is not None:
             raise _broken(path, fault.reason)
-        self.mended = mend_torn_tail(path)
+        truncate_partial_line(path)
         self.rows = read_ledger(path)
         self._number = len(self.rows)
         self._previous = self.rows[-1]["hash"] if self.rows else FIRST_PREVIOUS
@@ -225,9 +225,9 @@ class Ledger:
         self._open_head(path.with_suffix(HEAD_SUFFIX))
 
     def _open_head(self, path: Path) -> None:
-        """Records where the end of the ledger was lost, then the head as it stands."""
+        """Records a lost end of the ledger, then the present head."""
         before = read_head(path)
-        if isinstance(before, Unreadable) and before.fault is Fault.BLOCKED:
+        if isinstance(before, Unreadable) and before.fault is FaultKind.BLOCKED:
             os.close(self._descriptor)
             raise _broken(path, before.reason)
         self._head = _HeadFile(path)

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from dreamproof.base.words import duration_text
+from dreamproof.base.text import duration_text
 from dreamproof.study.process.processes import boot_id
 
 BOOT_DIGITS = 8
-LEAST_JUMP_SECONDS = 2.0
+MIN_JUMP_SECONDS = 2.0
 DRIFT = 0.001
 """Share by which a clock may differ that is only slewed: NTP slews by at most half of it."""
 SUSPENDED, CLOCK_SET = "suspended", "clock_set"
@@ -39,7 +39,7 @@ class Jump(NamedTuple):
 
 
 def read_moment() -> Moment:
-    """What all clocks of this machine say."""
+    """Reads all clocks of this machine."""
     monotonic = time.monotonic()
     suspended = max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - monotonic)
     return Moment(time.time(), boot_id()[:BOOT_DIGITS], monotonic, suspended)
@@ -56,7 +56,7 @@ def moment_fields(moment: Moment) -> dict[str, Any]:
 
 
 def moment_of(row: Mapping[str, Any], boot: str = "") -> Moment:
-    """The moment of a ledger row; `boot` is the supervisor's, for rows that do not say it."""
+    """The moment of a ledger row; `boot` is the supervisor's, for rows without it."""
     return Moment(row["t"], row.get("boot", boot), row.get("m"), row.get("s", 0.0))
 
 
@@ -64,12 +64,12 @@ def jumps_between(before: Moment, after: Moment) -> list[Jump]:
     """What happened to the clocks between two moments, beyond the passing of time; a slewed clock is no jump."""
     wall = after.unix_seconds - before.unix_seconds
     if before.monotonic_seconds is None or after.monotonic_seconds is None or before.boot != after.boot:
-        return [Jump(CLOCK_SET, round(wall, 3))] if wall < -LEAST_JUMP_SECONDS else []
+        return [Jump(CLOCK_SET, round(wall, 3))] if wall < -MIN_JUMP_SECONDS else []
     passed = after.monotonic_seconds - before.monotonic_seconds
     suspended = after.suspended_seconds - before.suspended_seconds
     was_set = wall - passed - suspended
-    found = [Jump(SUSPENDED, round(suspended, 3))] if suspended > LEAST_JUMP_SECONDS else []
-    if abs(was_set) > LEAST_JUMP_SECONDS + DRIFT * (passed + suspended):
+    found = [Jump(SUSPENDED, round(suspended, 3))] if suspended > MIN_JUMP_SECONDS else []
+    if abs(was_set) > MIN_JUMP_SECONDS + DRIFT * (passed + suspended):
         found.append(Jump(CLOCK_SET, round(was_set, 3)))
     return found
 
@@ -84,23 +84,23 @@ class Life:
 
     @classmethod
     def until(cls, began: Moment, now: Moment) -> "Life | None":
-        """From one moment to another of the same boot; None where no clock but the wall clock was on record."""
+        """From one moment to another of the same boot; None if no clock but the wall clock was on record."""
         if began.monotonic_seconds is None or now.monotonic_seconds is None or began.boot != now.boot:
             return None
         passed = now.monotonic_seconds - began.monotonic_seconds
         return cls(began.unix_seconds, now.unix_seconds, max(0.0, passed))
 
     def seconds_at(self, unix_seconds: float) -> list[float]:
-        """When a file with this time was written: none where it lies outside, two where a set clock leaves a doubt."""
+        """When a file with this time was written: none if it is outside, two if a set clock makes it ambiguous."""
         times = [unix_seconds - self.began_unix_seconds]
         jump = self.ended_unix_seconds - self.began_unix_seconds - self.seconds
-        if abs(jump) > LEAST_JUMP_SECONDS:
+        if abs(jump) > MIN_JUMP_SECONDS:
             times.append(times[0] - jump)  # written before the clock was set, or after it
         return [seconds for seconds in times if 0.0 <= seconds <= self.seconds]
 
 
 def jump_text(kind: str, seconds: float) -> str:
-    """A jump in words."""
+    """A jump as text."""
     if kind == SUSPENDED:
         return f"the machine was suspended for {duration_text(seconds)}"
     return f"the clock was set {'forward' if seconds > 0 else 'back'} by {duration_text(abs(seconds))}"
@@ -118,7 +118,7 @@ def machine_seconds(before: Moment, after: Moment) -> float:
 class Timeline:
     """Seconds of each boot on a line of their own, on which a set clock or a suspension moves nothing.
 
-    Rows without a monotonic reading stand there by their wall clock; the first one with it says how far both are apart.
+    Rows without a monotonic reading are placed by their wall clock; the first one with it gives the offset.
     """
 
     offsets: dict[str, float] = field(default_factory=dict)
@@ -132,7 +132,7 @@ class Timeline:
         self.last[boot] = moment
 
     def seconds(self, moment: Moment) -> float:
-        """Where a moment stands on the line of its boot."""
+        """The position of a moment on the line of its boot."""
         if moment.monotonic_seconds is None:
             return moment.unix_seconds
         return moment.monotonic_seconds + self.offsets.get(moment.boot, moment.unix_seconds - moment.monotonic_seconds)

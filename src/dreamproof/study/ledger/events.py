@@ -1,4 +1,4 @@
-"""What may stand in a ledger: one small typed class an event. `study/ledger/state.py` replays them."""
+"""What may stand in a ledger: one small typed class per event. `study/ledger/state.py` replays them."""
 
 import functools
 import math
@@ -119,7 +119,7 @@ class AttemptStarted(Event):
 
 @dataclass(frozen=True)
 class SettingsResolved(Event):
-    """Every setting of an arm after defaults, where they are first seen or other than before."""
+    """Every setting of an arm after defaults, if they are first seen or other than before."""
 
     name: ClassVar[str] = "settings_resolved"
     arm: str
@@ -129,7 +129,7 @@ class SettingsResolved(Event):
 
 @dataclass(frozen=True)
 class CodeRecorded(Event):
-    """The trainer's code, where it is first seen or other than before; its files are listed in a manifest."""
+    """The trainer's code, if it is first seen or other than before; its files are listed in a manifest."""
 
     name: ClassVar[str] = "code_recorded"
     code_hash: str
@@ -141,7 +141,7 @@ class CodeRecorded(Event):
 
 @dataclass(frozen=True)
 class ChangesAccepted(Event):
-    """Work goes on with other settings or other code because somebody asked for it."""
+    """A user accepted other settings or other code."""
 
     name: ClassVar[str] = "changes_accepted"
     what: Literal["settings", "code"]
@@ -179,11 +179,11 @@ class AttemptEnded(Event):
     kept_wall_seconds: dict[str, float] | None = None
     """Seconds of the attempt after which each cell's last good checkpoint was written."""
     placement: dict[str, Any] | None = None
-    """The scheduler's words: job, nodes, state, reason, queue and allocated seconds, restarts."""
+    """From the scheduler: job, nodes, state, reason, queue and allocated seconds, restarts."""
     memory_trend: str | None = None
-    """`grows` or `level`, where the memory trace tells and memory was the cause."""
+    """`grows` or `level`, if memory was the cause and the trace shows it."""
     cancelled_outside: bool | None = None
-    """Whether somebody cancelled the job with the scheduler's own command."""
+    """Whether the job was cancelled with the scheduler's own command."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ class LivenessChanged(Event):
 
 @dataclass(frozen=True)
 class FalseAlarm(Event):
-    """An attempt was killed for silence, and its successor went on where it had been silent."""
+    """An attempt was killed for silence, and its successor progressed past that point."""
 
     name: ClassVar[str] = "false_alarm"
     attempt: str
@@ -301,7 +301,7 @@ class LedgerShortened(Event):
 
 @dataclass(frozen=True)
 class ReplicaFrozen(Event):
-    """One cell of a pack stopped being finite; the others go on."""
+    """One cell of a pack stopped being finite; the others continue."""
 
     name: ClassVar[str] = "replica_frozen"
     cell: str

@@ -13,10 +13,11 @@ from dreamproof.base.files import Unreadable, open_regular, read_file, text_hash
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
+from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, EvalState, SupervisorSpan
 from dreamproof.study.ledger.chain import Position
 from dreamproof.study.ledger.clock import Moment, Timeline
-from dreamproof.study.ledger.state import AttemptState, CellState, ClockJump, EvalState, StudyState, SupervisorSpan
-from dreamproof.study.ledger.totals import Tally
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.ledger.totals import Totals
 
 Timed = TypeVar("Timed", AttemptState, SupervisorSpan)
 
@@ -26,7 +27,7 @@ INDEX_BYTES = 1 << 30
 PLAIN = (
     "declaration_hash",
     "understood_hash",
-    "beside",
+    "study_file",
     "preflight_fingerprint",
     "preflight_failure",
     "quick_failures",
@@ -52,7 +53,7 @@ LEFT_OUT = ("cell", "condition", "last_evidence")
 
 
 def write_index(folder: StudyFolder, state: StudyState, position: Position) -> None:
-    """Writes the state as it stands at a position of the ledger."""
+    """Writes the state at a position of the ledger."""
     value = {
         "format": FORMAT,
         "bytes": position.size_bytes,
@@ -71,14 +72,14 @@ def write_index(folder: StudyFolder, state: StudyState, position: Position) -> N
             if (unusual := _unusual(one))
         ],
         "open_attempts": [_values(attempt) for attempt in state.open_attempts.values()],
-        "tally": _values(state.tally),
+        "totals": _values(state.totals),
     }
     body = json.dumps(value, separators=(",", ":"))
     write_text(folder.index, f"{text_hash(body)}\n{body}", durable=False)
 
 
 def read_index(folder: StudyFolder) -> tuple[StudyState, Position] | None:
-    """The cached state and where in the ledger it stands; None where there is none that fits the ledger."""
+    """The cached state and its position in the ledger; None if there is none that fits the ledger."""
     try:
         content = read_file(folder.index, INDEX_BYTES)
         if isinstance(content, Unreadable):
@@ -109,7 +110,7 @@ def _fits(ledger: Path, position: Position) -> bool:
 
 
 def _unusual(known: CellState | EvalState) -> dict[str, Any]:
-    """Fields that differ from those of a cell nobody touched; proofs as lists."""
+    """Fields that differ from their defaults; proofs as lists."""
     found: dict[str, Any] = {}
     for field in fields(known):
         if field.name in LEFT_OUT:
@@ -121,7 +122,7 @@ def _unusual(known: CellState | EvalState) -> dict[str, Any]:
     return found
 
 
-Plain = TrainProof | EvalProof | AttemptState | Tally | SupervisorSpan | Timeline | ClockJump
+Plain = TrainProof | EvalProof | AttemptState | Totals | SupervisorSpan | Timeline | ClockJump
 
 
 def _values(record: Plain) -> list[Any]:
@@ -146,8 +147,8 @@ def _restore(value: dict[str, Any]) -> StudyState:
         raise ValueError("an attempt's name is a path")
     state.open_attempts = {row[0]: _with_moments(AttemptState(*row)) for row in value["open_attempts"]}
     state.attempts = dict(state.open_attempts)
-    state.tally = Tally(*value["tally"])
-    state.tally.spans = {boot: [(start, end) for start, end in spans] for boot, spans in state.tally.spans.items()}
+    state.totals = Totals(*value["totals"])
+    state.totals.spans = {boot: [(start, end) for start, end in spans] for boot, spans in state.totals.spans.items()}
     if value["study"] is not None:
         state.redeclare(Study.model_validate(value["study"]))
     return state

@@ -1,4 +1,4 @@
-"""One supervisor per study: a kernel lock that dies with its holder, and a file that says who the holder is."""
+"""One supervisor per study: a kernel lock that ends with its holder, and a file that names the holder."""
 
 import fcntl
 import json
@@ -10,28 +10,28 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput, Busy
 from dreamproof.base.files import file_fault, open_own_file, read_json
 from dreamproof.base.locks import is_locked
-from dreamproof.study.process.processes import Identity, boot_id, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, boot_id, is_alive
 
 DYING_SECONDS = 60.0
 """Wait for a lock whose recorded holder is dead: on a busy machine its last child may take seconds to end."""
 
 
-def read_holder(path: Path) -> Identity | None:
+def read_holder(path: Path) -> ProcessIdentity | None:
     """Who wrote the lease last, alive or not."""
-    return Identity.read(read_json(path))
+    return ProcessIdentity.read(read_json(path))
 
 
-def living_holder(path: Path) -> Identity | None:
+def living_holder(path: Path) -> ProcessIdentity | None:
     """The supervisor that holds the study here, or in a place of which nothing can be known from here."""
     holder = read_holder(path)
     if holder is None or _is_copy(path):
         return None
-    if holder.boot_id == boot_id() and not holder.is_visible:  # another container: the kernel lock tells
+    if holder.boot_id == boot_id() and not holder.is_visible:  # another container: the kernel lock decides
         return holder if is_locked(path) else None
     return holder if is_elsewhere(holder) or is_alive(holder) else None
 
 
-def is_elsewhere(holder: Identity) -> bool:
+def is_elsewhere(holder: ProcessIdentity) -> bool:
     """Whether a holder lives on a machine that cannot be seen from here; a container may change its name."""
     return holder.host != socket.gethostname() and holder.boot_id != boot_id()
 
@@ -65,7 +65,7 @@ class Lease:
             ) from None
         try:
             fault = file_fault(self.path)
-            if fault is not None:  # whoever holds the study may be named in it
+            if fault is not None:  # it may name the holder
                 raise BadInput(f"{self.path.parent}: {fault}", f"ls -ld {self.path}")
             self._lock(descriptor)
             holder = living_holder(self.path)
@@ -90,23 +90,23 @@ class Lease:
                     raise self._busy(holder) from None
                 time.sleep(0.02)
 
-    def _own(self, holder: Identity) -> bool:
-        return holder == Identity.of(os.getpid())
+    def _own(self, holder: ProcessIdentity) -> bool:
+        return holder == ProcessIdentity.of(os.getpid())
 
-    def _busy(self, holder: Identity | None) -> Busy:
+    def _busy(self, holder: ProcessIdentity | None) -> Busy:
         study = self.path.parent
         if holder is None:
             return Busy(f"{study}: another process is taking the lease", f"dreamproof status {study}")
         who = f"process {holder.process_id} on {holder.host or 'this machine'}"
         if is_elsewhere(holder):
             return Busy(
-                f"{study}: supervised by {who}, which cannot be seen from here",
+                f"{study}: supervised by {who}, which is not visible from here",
                 f"dreamproof run {study} --from-lost-host (only if that machine is gone)",
             )
         return Busy(f"{study}: supervised by {who}", f"dreamproof watch {study}, or dreamproof stop {study}")
 
     def _write(self, descriptor: int) -> None:
-        identity = Identity.of(os.getpid())
+        identity = ProcessIdentity.of(os.getpid())
         assert identity is not None
         content = json.dumps({**identity.as_json(), "place": os.fstat(descriptor).st_ino}).encode()
         os.pwrite(descriptor, content, 0)
@@ -114,7 +114,7 @@ class Lease:
         os.fsync(descriptor)
 
     def release(self, attempts_run_on: bool = False) -> None:
-        """Gives the study back; while attempts run on, the lease still says on which machine they do."""
+        """Releases the study; while attempts keep running, the lease still names their machine."""
         if self._descriptor is not None:
             if not attempts_run_on:
                 os.ftruncate(self._descriptor, 0)

@@ -14,7 +14,7 @@ from typing import Any
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.study.ledger.lease import is_elsewhere
-from dreamproof.study.process.processes import Identity, boot_id, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, boot_id, is_alive
 
 SHIMS = ("dreamproof.study.process.shim", "dreamproof.study.backends.slurm.node")
 
@@ -41,8 +41,8 @@ def registered(root: Path, has_attempts: Callable[[], bool]) -> Iterator[None]:
 
 
 def _write_entry(root: Path) -> Path | None:
-    """The entry; None where no folder can be written: the study's shims can still be seen."""
-    identity = Identity.of(os.getpid())
+    """The entry; None if no folder can be written: the study's shims can still be seen."""
+    identity = ProcessIdentity.of(os.getpid())
     assert identity is not None
     name = f"{hashlib.sha256(os.fsencode(root)).hexdigest()[:24]}.json"
     for folder in register_folders():
@@ -58,38 +58,38 @@ def other_studies(root: Path) -> list[str]:
     """Every other study that is supervised or worked on here, each with the process that shows it."""
     own = root.resolve()
     found: dict[Path, str] = {}
-    for study, words in [*_registered_studies(), *_studies_of_shims()]:
+    for study, use in [*_registered_studies(), *_studies_of_shims()]:
         if own not in (study, *study.parents) and study not in found:
-            found[study] = words
-    return [f"{study} ({words})" for study, words in sorted(found.items())]
+            found[study] = use
+    return [f"{study} ({use})" for study, use in sorted(found.items())]
 
 
 def _registered_studies() -> Iterator[tuple[Path, str]]:
     for folder in register_folders():
         for path in sorted(folder.glob("*.json")) if folder.is_dir() else ():
             entry = _content(path)
-            holder = Identity.read(entry)
+            holder = ProcessIdentity.read(entry)
             if not isinstance(entry, dict) or holder is None or is_elsewhere(holder):
                 continue
             study = Path(str(entry.get("study")))
-            words = _use(study, holder) if holder.boot_id == boot_id() else None
-            if words is not None:
-                yield study, words
+            use = _use(study, holder) if holder.boot_id == boot_id() else None
+            if use is not None:
+                yield study, use
             elif _content(path) == entry:  # not one that another supervisor has just written
                 with suppress(OSError):
                     path.unlink()
 
 
 def _content(path: Path) -> Any:
-    """A JSON file's content; None where it cannot be read."""
+    """A JSON file's content; None if it cannot be read."""
     try:
         return read_json(path)
     except OSError:
         return None
 
 
-def _use(study: Path, holder: Identity) -> str | None:
-    """What shows that a study is in use: its supervisor, or an attempt that outlives it; None where nothing does."""
+def _use(study: Path, holder: ProcessIdentity) -> str | None:
+    """What shows that a study is in use: its supervisor, or an attempt that outlives it; None if nothing does."""
     if is_alive(holder):
         return f"supervisor, process {holder.process_id}"
     for process in _living_of(study):
@@ -97,25 +97,25 @@ def _use(study: Path, holder: Identity) -> str | None:
     return None
 
 
-def _living_of(study: Path) -> Iterator[Identity]:
+def _living_of(study: Path) -> Iterator[ProcessIdentity]:
     """Shims and commands of a study's attempts that live."""
     attempts = StudyFolder(study).attempts
     for place in sorted(attempts.iterdir()) if attempts.is_dir() else ():
         folder = AttemptFolder(place)
         claim: Any = None if folder.exit.exists() else _content(folder.shim)
         for who in ("shim", "child") if isinstance(claim, dict) else ():
-            identity = Identity.read(claim.get(who))
+            identity = ProcessIdentity.read(claim.get(who))
             if identity is not None and is_alive(identity):
                 yield identity
 
 
 def _studies_of_shims() -> Iterator[tuple[Path, str]]:
-    """Studies whose shims run here, whoever started them: found in the table of processes."""
+    """Studies whose shims run here, from the table of processes."""
     for name in os.listdir("/proc"):
-        words = _command_line(name) if name.isdigit() else []
+        command = _command_line(name) if name.isdigit() else []
         for module in SHIMS:
-            if module in words[:-1]:
-                place = Path(words[words.index(module) + 1])
+            if module in command[:-1]:
+                place = Path(command[command.index(module) + 1])
                 attempts = place.parent if module == SHIMS[0] else place
                 yield Path(os.path.realpath(attempts.parent)), f"attempt, process {name}"
 

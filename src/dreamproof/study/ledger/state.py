@@ -1,224 +1,28 @@
-"""The state of a study as a replay of its ledger. Pure: touches no disk and no clock."""
+"""The state of a study as a replay of its ledger: one handler per event. Pure: touches no disk and no clock."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.runs.layout import StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
-from dreamproof.study.ledger.clock import BOOT_DIGITS, NOT_KNOWN, Moment, Timeline, moment_of
-from dreamproof.study.ledger.events import row_fault
-from dreamproof.study.ledger.totals import Tally
+from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, SupervisorSpan
+from dreamproof.study.ledger.clock import BOOT_DIGITS, moment_of
+from dreamproof.study.ledger.events import Row, row_fault
+from dreamproof.study.ledger.facts import StudyFacts
 
-if TYPE_CHECKING:
-    from dreamproof.study.ledger.events import Row, Work
-
-EvalCell = tuple[Cell, str]
-MOST_DOUBLINGS = 6
-MOST_DOUBLINGS_OF_STUDY = 3
 NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")
 """Events that do not show that the supervisor before them was still there."""
 
 
-@dataclass(slots=True)
-class CellState:
-    """What the ledger knows of one train cell."""
-
-    cell: Cell
-    proof: TrainProof | None = None
-    running: str | None = None
-    attempts: list[str] = field(default_factory=list)
-    last_cause: str | None = None
-    last_evidence: list[str] = field(default_factory=list)
-    reached_agent_steps: int = 0
-    kept_agent_steps: int = 0
-    wall_seconds: float = 0.0
-    """Wall seconds of its ended train attempts; a pack's are shared equally."""
-    stopped: str | None = None
-    stopped_cause: str | None = None
-    deaths: dict[str, int] = field(default_factory=dict)
-    """Deaths by cause since the cell was last opened."""
-    fruitless: int = 0
-    """Transient deaths in a row that left no newer checkpoint."""
-    pack_limit: int | None = None
-    micro_batches: int = 1
-    memory_bytes: int | None = None
-    """Host memory to ask a cluster for, where it was raised."""
-    frozen: str | None = None
-    source: str | None = None
-    """Folder of a run made outside the study."""
-    source_adapter: str | None = None
-    unproven: str | None = None
-    quarantined: str | None = None
-    """File and reason, while a file of the cell cannot be read."""
-    eval_running: str | None = None
-    eval_deaths: dict[str, int] = field(default_factory=dict)
-    eval_fruitless: int = 0
-    eval_stopped: str | None = None
-    eval_last_cause: str | None = None
-    stalls: dict[str, int] = field(default_factory=dict)
-    """By work: attempts that were killed because they stalled; every one lengthens the limits of the next."""
-    killed_for_silence: dict[str, str] = field(default_factory=dict)
-    """By work: the attempt that was killed for silence last, until its successor shows whether that was right."""
-    resolved_hash: str | None = None
-    """Of the settings after defaults in its last training; None before they were recorded."""
-    code_hash: str | None = None
-
-
-@dataclass(slots=True)
-class EvalState:
-    """What the ledger knows of one eval cell."""
-
-    cell: Cell
-    condition: str
-    proof: EvalProof | None = None
-    attempts: list[str] = field(default_factory=list)
-    unproven: str | None = None
-
-
-@dataclass(slots=True)
-class AttemptState:
-    """One start of one process, and how it ended."""
-
-    name: str
-    work: Work
-    cells: list[str]
-    conditions: list[str]
-    command: list[str]
-    started: float
-    from_agent_steps: dict[str, int]
-    pack_cells: int = 1
-    micro_batches: int = 1
-    ended: float | None = None
-    cause: str | None = None
-    transient: bool = False
-    evidence: list[str] = field(default_factory=list)
-    wall_seconds: float | None = None
-    reached_agent_steps: dict[str, int] = field(default_factory=dict)
-    kept_agent_steps: dict[str, int] = field(default_factory=dict)
-    exit: dict[str, Any] | None = None
-    cell_causes: dict[str, str] = field(default_factory=dict)
-    kept_wall_seconds: dict[str, float] = field(default_factory=dict)
-    liveness: str | None = None
-    liveness_reason: str | None = None
-    stacks: str | None = None
-    placed: float | None = None
-    """When a scheduler gave it its place; None on this machine, or while it waits in a queue."""
-    job: str | None = None
-    nodes: str = ""
-    queue_seconds: float = 0.0
-    placement: dict[str, Any] = field(default_factory=dict)
-    memory_trend: str | None = None
-    cancelled_outside: bool = False
-    killed_for: str | None = None
-    """Which evidence had it killed: stopped, deadlock or silent."""
-    began: Moment = NOT_KNOWN
-    """`started` by all clocks."""
-    placed_at: Moment | None = None
-    """`placed` by all clocks."""
-    ended_at: Moment | None = None
-    resolved: dict[str, str] = field(default_factory=dict)
-    code: str | None = None
-
-    @property
-    def open(self) -> bool:
-        """Whether no end is on record."""
-        return self.ended is None
-
-    def cause_for(self, cell: str) -> str:
-        """How the attempt ended for one of its cells."""
-        return self.cell_causes.get(cell, self.cause or "unknown")
-
-    @property
-    def gained(self) -> bool:
-        """Whether a cell has a newer checkpoint than the attempt began with."""
-        return any(kept > self.from_agent_steps.get(cell, 0) for cell, kept in self.kept_agent_steps.items())
-
-
-@dataclass(slots=True)
-class SupervisorSpan:
-    """One supervisor from its start to its end, or to the last event before the next one started."""
-
-    started: float
-    identity: dict[str, Any]
-    last_event: float
-    ended: float | None = None
-    reason: str | None = None
-    began: Moment = NOT_KNOWN
-    """`started` by all clocks, as `last_seen` is for `last_event` and `ended`."""
-    last_seen: Moment = NOT_KNOWN
-
-    @property
-    def boot(self) -> str:
-        """The boot of the machine on which it ran."""
-        return self.began.boot
-
-
-@dataclass(frozen=True)
-class ClockJump:
-    """A mark of the ledger: the wall clock moved otherwise than time passed."""
-
-    unix_seconds: float
-    kind: str
-    seconds: float
-
-
-@dataclass
-class StudyState:
-    """Everything the ledger says, for the declared matrix and what was ever tried."""
-
-    study: Study | None = None
-    declaration_hash: str | None = None
-    understood_hash: str | None = None
-    """Of the recorded declaration as this version reads it: a setting that is new since changes nothing."""
-    beside: str | None = None
-    cells: dict[Cell, CellState] = field(default_factory=dict)
-    eval_cells: dict[EvalCell, EvalState] = field(default_factory=dict)
-    attempts: dict[str, AttemptState] = field(default_factory=dict)
-    open_attempts: dict[str, AttemptState] = field(default_factory=dict)
-    supervisors: list[SupervisorSpan] = field(default_factory=list)
-    preflight_fingerprint: str | None = None
-    preflight_failure: str | None = None
-    tally: Tally = field(default_factory=Tally)
-    quick_failures: int = 0
-    breaker: str | None = None
-    budget_reached: float | None = None
-    remedies: list[Row] = field(default_factory=list)
-    changes: list[Row] = field(default_factory=list)
-    resolved: dict[str, Row] = field(default_factory=dict)
-    """By arm: its newest settings after defaults, as recorded."""
-    codes: dict[str, Row] = field(default_factory=dict)
-    """By hash: every code that was recorded, oldest first."""
-    code: str | None = None
-    """Hash of the code that was recorded last."""
-    accepted: list[Row] = field(default_factory=list)
-    """Changes of settings or code that somebody asked to go on with."""
-    reports: list[str] = field(default_factory=list)
-    false_alarms: dict[str, str] = field(default_factory=dict)
-    """Attempts that were killed for silence although they were healthy, with the reason to think so."""
-    stop_requested: str | None = None
-    shutdown: str | None = None
-    shortened: list[str] = field(default_factory=list)
-    """In words: where the ledger was found with fewer events than were recorded."""
-    shutdown_boot: str | None = None
-    """The boot in which the last shutdown command was started, until new work begins."""
-    shutdown_done: bool = False
-    """Whether a shutdown succeeded after the newest work."""
-    shutdown_failed: bool = False
-    event_count: int = 0
-    first_event: float | None = None
-    last_event: float | None = None
-    last_moment: Moment | None = None
-    timeline: Timeline = field(default_factory=Timeline)
-    clock_jumps: list[ClockJump] = field(default_factory=list)
+class StudyState(StudyFacts):
+    """The facts after the events applied so far."""
 
     def __post_init__(self) -> None:
-        self._known: dict[str, CellState] = {}
-        self._known_evals: dict[tuple[str, str], EvalState] = {}
+        super().__post_init__()
         self._appliers: dict[str, Callable[[Row], None]] = {
             name.removeprefix("_on_"): getattr(self, name) for name in dir(self) if name.startswith("_on_")
         }
@@ -238,12 +42,12 @@ class StudyState:
             fault = self._take_in(row)
         if fault is not None:
             raise BrokenEvidence(
-                f"event {row.get('n')} of the ledger ({str(row.get('event'))[:40]}) does not fit: {fault}",
+                f"event {row.get('n')} of the ledger ({str(row.get('event'))[:40]}) is not valid: {fault}",
                 "dreamproof verify STUDY; then restore the ledger from a copy",
             )
 
     def _take_in(self, row: Row) -> str | None:
-        """Applies an event; why it does not fit, where it does not."""
+        """Applies an event; why it does not fit, if it does not."""
         try:
             self._take_time(row)
             applier = self._appliers.get(row["event"])
@@ -266,80 +70,11 @@ class StudyState:
             self.supervisors[-1].last_event, self.supervisors[-1].last_seen = now, self.last_moment
 
     def _boot(self, row: Row) -> str:
-        """The boot of a row that does not say it: its supervisor's."""
+        """The boot of a row without one: its supervisor's."""
         if row["event"] == "supervisor_started":
             return str(row["boot_id"])[:BOOT_DIGITS]
         open_one = self.supervisors and self.supervisors[-1].ended is None
         return self.supervisors[-1].boot if open_one else ""
-
-    def attempt_span(self, attempt: AttemptState, now: Moment) -> tuple[float, float]:
-        """When an attempt ran, on the line of its boot: as long as it is billed, up to `now` while it is open."""
-        start = self.timeline.seconds(attempt.began)
-        if attempt.ended_at is None or attempt.wall_seconds is None:
-            return start, max(start, self.timeline.reach(attempt.began.boot, now))
-        if attempt.ended_at.boot == attempt.began.boot:
-            # A start that a torn ledger lost is recorded again later than it was.
-            start = min(start, self.timeline.seconds(attempt.ended_at) - attempt.wall_seconds)
-        return start, start + attempt.wall_seconds
-
-    def redeclare(self, study: Study) -> None:
-        """Lays the matrix of `study` over what is known; nothing known is forgotten."""
-        self.study = study
-        self.cells, self.eval_cells = {}, {}
-        for arm in study.arms:
-            for seed in study.seeds:
-                cell = Cell(arm, seed)
-                text = str(cell)
-                self.cells[cell] = self._known.get(text) or self._known.setdefault(text, CellState(cell))
-                for condition in study.conditions:
-                    key = (text, condition.name)
-                    known = self._known_evals.get(key)
-                    if known is None:
-                        known = self._known_evals[key] = EvalState(cell, condition.name)
-                    self.eval_cells[cell, condition.name] = known
-
-    def known_cell(self, text: str) -> CellState:
-        """The state of the cell written `arm/seed`, declared or not."""
-        known = self._known.get(text)
-        if known is None:
-            known = self._known[text] = CellState(Cell.parse(text))
-        return known
-
-    def known_eval(self, text: str, condition: str) -> EvalState:
-        """The state of an eval cell, declared or not."""
-        known = self._known_evals.get((text, condition))
-        if known is None:
-            known = self._known_evals[text, condition] = EvalState(self.known_cell(text).cell, condition)
-        return known
-
-    def known_cells(self) -> dict[str, CellState]:
-        """Every cell ever seen, declared or not, by its text."""
-        return self._known
-
-    def known_evals(self) -> dict[tuple[str, str], EvalState]:
-        """Every eval cell ever seen, declared or not, by cell text and condition."""
-        return self._known_evals
-
-    def undeclared(self) -> list[CellState]:
-        """Cells that were worked on and no longer stand in the declaration."""
-        return [known for known in self._known.values() if known.cell not in self.cells]
-
-    def trained(self, cell: CellState) -> bool:
-        """Whether the cell's proof covers the declared steps."""
-        return cell.proof is not None and (self.study is None or cell.proof.agent_steps >= self.study.agent_steps)
-
-    def evaluated(self, eval_cell: EvalState) -> bool:
-        """Whether the eval cell's proof covers the declared episodes on the proven checkpoint."""
-        cell = self._known[str(eval_cell.cell)]
-        if eval_cell.proof is None or cell.proof is None or not self.trained(cell):
-            return False
-        enough = self.study is None or eval_cell.proof.episodes >= self.study.evaluation_episodes
-        return enough and eval_cell.proof.parameter_hash == cell.proof.parameter_hash
-
-    @property
-    def supervisor(self) -> SupervisorSpan | None:
-        """The newest supervisor on record; whether it lives is for the lease to say."""
-        return self.supervisors[-1] if self.supervisors else None
 
     def _on_study_declared(self, row: Row) -> None:
         self.declaration_hash = row["declaration_hash"]
@@ -352,7 +87,7 @@ class StudyState:
 
     def _take_declaration(self, row: Row) -> None:
         study = Study.model_validate(row["declaration"])
-        self.beside = row.get("beside", self.beside)
+        self.study_file = row.get("beside", self.study_file)
         self.understood_hash = study.hash()
         self.redeclare(study)
 
@@ -377,7 +112,7 @@ class StudyState:
         identity = {key: row.get(key) for key in ("boot_id", "process_id", "start_ticks", "host", "version", "commit")}
         now = self.last_moment or moment_of(row)
         self.supervisors.append(SupervisorSpan(row["t"], identity, row["t"], began=now, last_seen=now))
-        self._note_restart(now.boot)
+        self._record_restart(now.boot)
         self.quick_failures = 0
         self.breaker = self.budget_reached = self.stop_requested = None
 
@@ -454,29 +189,29 @@ class StudyState:
         attempt.kept_wall_seconds = row.get("kept_wall_seconds", {})
         attempt.memory_trend = row.get("memory_trend")
         attempt.cancelled_outside = row.get("cancelled_outside", False)
-        self._note_placement(attempt, row.get("placement", {}))
+        self._record_placement(attempt, row.get("placement", {}))
         for text in attempt.cells:
             self._count_end(attempt, self.known_cell(text), text)
-        self._tally(attempt, attempt.wall_seconds or 0.0)
+        self._add_to_totals(attempt, attempt.wall_seconds or 0.0)
         self._count_quick_failure(attempt)
 
-    def _note_placement(self, attempt: AttemptState, placement: dict[str, Any]) -> None:
+    def _record_placement(self, attempt: AttemptState, placement: dict[str, Any]) -> None:
         attempt.placement = placement
         attempt.job = placement.get("job", attempt.job)
         attempt.nodes = placement.get("nodes") or attempt.nodes
         attempt.queue_seconds = placement.get("queue_seconds") or attempt.queue_seconds
 
-    def _tally(self, attempt: AttemptState, seconds: float) -> None:
-        tally = self.tally
-        tally.busy_ms += max(0, round(seconds * 1000)) if attempt.cells else 0
-        tally.add_span(attempt.began.boot, *self.attempt_span(attempt, attempt.began))
+    def _add_to_totals(self, attempt: AttemptState, seconds: float) -> None:
+        totals = self.totals
+        totals.busy_ms += max(0, round(seconds * 1000)) if attempt.cells else 0
+        totals.add_span(attempt.began.boot, *self.attempt_span(attempt, attempt.began))
         if attempt.work == "train":
             for text in attempt.cells if seconds else ():
                 gained = attempt.reached_agent_steps.get(text, 0) - attempt.from_agent_steps.get(text, 0)
-                tally.add_training(text.rpartition("/")[0], gained, seconds / len(attempt.cells))
+                totals.add_training(text.rpartition("/")[0], gained, seconds / len(attempt.cells))
         elif attempt.cause == "completed":
-            tally.evaluations += len(attempt.cells) * len(attempt.conditions)
-            tally.evaluation_seconds += seconds
+            totals.evaluations += len(attempt.cells) * len(attempt.conditions)
+            totals.evaluation_seconds += seconds
 
     def _count_end(self, attempt: AttemptState, cell: CellState, text: str) -> None:
         cause = attempt.cause_for(text)
@@ -487,7 +222,7 @@ class StudyState:
         transient = attempt.transient and text not in attempt.cell_causes
         died = cause not in ("completed", "stopped_by_user")
         if attempt.work == "evaluate":
-            # A job that a scheduler began again may be on record as running before its first turn ends.
+            # A requeued job may be recorded as running before the end of its first run is.
             cell.eval_running = None if cell.eval_running == attempt.name else cell.eval_running
             cell.eval_last_cause = cause
             if died:
@@ -525,21 +260,6 @@ class StudyState:
             for text in killed.cells:
                 self.known_cell(text).killed_for_silence.pop(killed.work, None)
 
-    @property
-    def false_alarm_factor(self) -> float:
-        """How many times longer the limits of the whole study are because of false alarms."""
-        return float(2 ** min(len(self.false_alarms), MOST_DOUBLINGS_OF_STUDY))
-
-    def stall_factor(self, attempt: AttemptState) -> float:
-        """How many times longer the limits of an attempt are: doubled by every earlier kill and false alarm."""
-        stalls = max((self.known_cell(text).stalls.get(attempt.work, 0) for text in attempt.cells), default=0)
-        return self.false_alarm_factor * float(2 ** min(stalls, MOST_DOUBLINGS))
-
-    def killed_before(self, attempt: AttemptState, text: str) -> AttemptState | None:
-        """The attempt before this one at the same cell, where it was killed for silence."""
-        name = self.known_cell(text).killed_for_silence.get(attempt.work)
-        return self.attempts.get(name) if name is not None and name != attempt.name else None
-
     def _on_train_proven(self, row: Row) -> None:
         cell = self._known.get(row["cell"]) or self.known_cell(row["cell"])
         cell.proof = TrainProof(row["agent_steps"], row["gradient_steps"], row["parameter_hash"], row["checkpoint"])
@@ -551,18 +271,13 @@ class StudyState:
         known.proof, known.unproven = EvalProof(row["episodes"], row["parameter_hash"]), None
         attempt = self.attempts.get(row.get("attempt") or "")
         if attempt is not None and attempt.cause not in (None, "completed"):
-            self._tally_part(attempt)
+            self._add_partial_evaluation(attempt)
 
-    def proven_by(self, attempt: AttemptState, text: str) -> int:
-        """Conditions of a cell that this attempt proved."""
-        known = [self.known_eval(text, condition) for condition in attempt.conditions]
-        return sum(one.proof is not None and attempt.name in one.attempts[-1:] for one in known)
-
-    def _tally_part(self, attempt: AttemptState) -> None:
-        """Takes in one proof of an evaluation that did not come to its end; its time counts with the first."""
+    def _add_partial_evaluation(self, attempt: AttemptState) -> None:
+        """Adds one proof of an evaluation that did not finish; its time counts with the first."""
         proven = sum(self.proven_by(attempt, text) for text in attempt.cells)
-        self.tally.evaluations += 1
-        self.tally.evaluation_seconds += (attempt.wall_seconds or 0.0) if proven == 1 else 0.0
+        self.totals.evaluations += 1
+        self.totals.evaluation_seconds += (attempt.wall_seconds or 0.0) if proven == 1 else 0.0
 
     def _on_proof_lost(self, row: Row) -> None:
         if row.get("condition") is not None:
@@ -650,17 +365,19 @@ class StudyState:
 
     def _on_shutdown_done(self, row: Row) -> None:
         unseen = row.get("evidence") == []
-        self.shutdown = "done: the command returned 0, nothing showed that the machine stops" if unseen else "done"
+        self.shutdown = (
+            "done: the command returned 0, but there was no sign that the machine stopped" if unseen else "done"
+        )
         self.shutdown_done, self.shutdown_failed = True, False
 
     def _on_shutdown_failed(self, row: Row) -> None:
         self.shutdown = f"FAILED, this machine stayed on: {'; '.join(row['evidence'])}"
         self.shutdown_boot, self.shutdown_failed = None, True
 
-    def _note_restart(self, boot: str) -> None:
+    def _record_restart(self, boot: str) -> None:
         """A machine that was started again since did stop."""
         if self.shutdown_boot is not None and not self.shutdown_done and self.shutdown_boot != boot:
-            self.shutdown, self.shutdown_done = "done: the machine was started again since", True
+            self.shutdown, self.shutdown_done = "done: the machine was restarted since", True
 
     def _on_report_written(self, row: Row) -> None:
         self.reports = row["files"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass
-class Tally:
+class Totals:
     """What ended attempts add up to."""
 
     busy_ms: int = 0
@@ -37,7 +37,7 @@ class Tally:
 
     def covered_ms(self, more: Iterable[tuple[str, float, float]]) -> int:
         """What the spans and `more` cover together, boot by boot."""
-        whole = Tally(spans={boot: list(spans) for boot, spans in self.spans.items()})
+        whole = Totals(spans={boot: list(spans) for boot, spans in self.spans.items()})
         for boot, start, end in more:
             whole.add_span(boot, start, end)
         return sum(round(1000 * sum(end - start for start, end in spans)) for spans in whole.spans.values())

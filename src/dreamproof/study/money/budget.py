@@ -3,12 +3,12 @@
 from dreamproof.settings.study import Study
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.state import StudyState
-from dreamproof.study.money.spending import count, money_per_ms
+from dreamproof.study.money.spending import count_money, money_per_ms
 
 RESERVED_SHARE = 0.1
 LOOP_SECONDS = 2.0
 REPORT_SECONDS = 20.0
-MOST_REPORT_SHARE = 0.4
+MAX_REPORT_SHARE = 0.4
 """Of a budget so small that the reports would eat it up."""
 
 
@@ -22,7 +22,7 @@ class Budget:
         self._spent_before = 0.0
         self._began = 0.0
         self._running = 0
-        slots = study.backend.slots if study.backend.kind == "local" else study.backend.side_by_side
+        slots = study.backend.max_parallel
         self._money_per_second = 1000 * money_per_ms(study.money) * slots
 
     def begin(self, state: StudyState, now: Moment, monotonic: float, longest_grace_seconds: float) -> None:
@@ -30,16 +30,16 @@ class Budget:
         self._began = monotonic
         if self.study.money.budget is None or self._money_per_second == 0:
             return
-        self._spent_before = count(state, now).total_money
+        self._spent_before = count_money(state, now).total_money
         whole_seconds = self.study.money.budget / self._money_per_second
         self.grace_seconds = min(longest_grace_seconds, RESERVED_SHARE * whole_seconds)
-        if self.study.backend.kind == "local":
-            self._report_seconds = min(REPORT_SECONDS, MOST_REPORT_SHARE * whole_seconds)
+        if self.study.backend.runs_here:
+            self._report_seconds = min(REPORT_SECONDS, MAX_REPORT_SHARE * whole_seconds)
 
     def meter(self, monotonic: float, running: int) -> None:
         """On a cluster only what runs is paid for: counts the time since the last call for so many attempts."""
-        if self.study.backend.kind != "local":
-            share = self._running / self.study.backend.side_by_side
+        if not self.study.backend.runs_here:
+            share = self._running / self.study.backend.max_parallel
             self._spent_before += (monotonic - self._began) * self._money_per_second * share
             self._began, self._running = monotonic, running
 

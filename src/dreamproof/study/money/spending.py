@@ -1,4 +1,4 @@
-"""What a study cost: time on the machine as useful, wasted and idle; in whole milliseconds, so that sums are exact.
+"""What a study spent: time on the machine as useful, wasted and idle; in whole milliseconds, so that sums are exact.
 
 Time is what the monotonic clock of each boot measured: a set clock or a suspended machine is shown and never billed.
 """
@@ -6,10 +6,11 @@ Time is what the monotonic clock of each boot measured: a set clock or a suspend
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from dreamproof.base.words import count_text, duration_text, money_text
+from dreamproof.base.text import count_text, duration_text, money_text
 from dreamproof.settings.study import Money, Study
+from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, SupervisorSpan
 from dreamproof.study.ledger.clock import SUSPENDED, Moment, machine_seconds
-from dreamproof.study.ledger.state import AttemptState, CellState, ClockJump, StudyState, SupervisorSpan
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.gap import find_gap
 
 LOST_CHECKPOINT = "checkpoint_lost"
@@ -17,13 +18,13 @@ UNFINISHED = "unknown"
 
 
 @dataclass(slots=True)
-class CellCost:
+class CellMoney:
     """Milliseconds of one cell; a pack's are shared by its cells."""
 
     useful_ms: int = 0
     wasted_ms: int = 0
     running_ms: int = 0
-    """Part of the useful ones that no checkpoint covers as yet, because the attempt still runs."""
+    """Part of the useful ones that no checkpoint covers yet, because the attempt still runs."""
 
     @property
     def seconds(self) -> float:
@@ -32,7 +33,7 @@ class CellCost:
 
 @dataclass(frozen=True)
 class Forecast:
-    """What is still to come; None where nothing is known about the speed."""
+    """The remaining time and money; None if no speed is known."""
 
     busy_seconds: float | None
     wall_seconds: float | None
@@ -42,7 +43,7 @@ class Forecast:
 
 
 @dataclass
-class Costs:
+class StudyMoney:
     """useful + wasted + idle = total; cells and causes are other cuts through the same time."""
 
     study: Study
@@ -56,7 +57,7 @@ class Costs:
     """Runs made outside the study; not part of the total."""
     clock_jumps: list[ClockJump] = field(default_factory=list)
     """Suspensions and set clocks on record; not part of the total."""
-    cells: dict[str, CellCost] = field(default_factory=dict)
+    cells: dict[str, CellMoney] = field(default_factory=dict)
     wasted_by_cause: dict[str, int] = field(default_factory=dict)
     forecast: Forecast = field(default_factory=lambda: Forecast(None, None, None, 0, 0))
     proven_cells: int = 0
@@ -104,7 +105,7 @@ class _Counter:
 
     def __init__(self, state: StudyState, study: Study, now: Moment) -> None:
         self.state, self.now = state, now
-        self.costs = Costs(study)
+        self.spending = StudyMoney(study)
         self._segments: dict[str, list[_Segment]] = {}
 
     def attempt(self, attempt: AttemptState) -> int:
@@ -114,32 +115,32 @@ class _Counter:
         texts = attempt.cells
         take = self._running if attempt.open else self._trained if attempt.work == "train" else self._evaluated
         for text, part in zip(texts, [whole] if len(texts) == 1 else share(whole, len(texts)), strict=True):
-            cell = self.costs.cells.get(text)
+            cell = self.spending.cells.get(text)
             if cell is None:
-                cell = self.costs.cells[text] = CellCost()
+                cell = self.spending.cells[text] = CellMoney()
             take(attempt, text, part, cell)
         return whole if texts else 0
 
     def add_up(self) -> None:
         """The sums over all cells."""
-        parts = self.costs.cells.values()
-        self.costs.useful_ms = sum([part.useful_ms for part in parts])
-        self.costs.wasted_ms = sum([part.wasted_ms for part in parts])
-        self.costs.running_ms = sum([part.running_ms for part in parts])
+        parts = self.spending.cells.values()
+        self.spending.useful_ms = sum([part.useful_ms for part in parts])
+        self.spending.wasted_ms = sum([part.wasted_ms for part in parts])
+        self.spending.running_ms = sum([part.running_ms for part in parts])
 
-    def _waste(self, cell: CellCost, ms: int, cause: str) -> None:
+    def _waste(self, cell: CellMoney, ms: int, cause: str) -> None:
         if ms:
             cell.wasted_ms += ms
-            self.costs.wasted_by_cause[cause] = self.costs.wasted_by_cause.get(cause, 0) + ms
+            self.spending.wasted_by_cause[cause] = self.spending.wasted_by_cause.get(cause, 0) + ms
 
-    def _running(self, attempt: AttemptState, text: str, ms: int, cell: CellCost) -> None:
+    def _running(self, attempt: AttemptState, text: str, ms: int, cell: CellMoney) -> None:
         if attempt.work == "train":
             self._fall_back(text, attempt.from_agent_steps.get(text, 0), cell)
         cell.useful_ms += ms
         cell.running_ms += ms
 
-    def _trained(self, attempt: AttemptState, text: str, ms: int, cell: CellCost) -> None:
-        """Time up to the last checkpoint is useful; what lies beyond it must be done again."""
+    def _trained(self, attempt: AttemptState, text: str, ms: int, cell: CellMoney) -> None:
+        """Time up to the last checkpoint is useful; the rest must be repeated."""
         first = attempt.from_agent_steps.get(text, 0)
         if text in self._segments:
             self._fall_back(text, first, cell)
@@ -156,14 +157,14 @@ class _Counter:
         first, kept, reached = steps
         if kept <= first:
             return 0
-        if kept >= self.costs.study.agent_steps:
+        if kept >= self.spending.study.agent_steps:
             return ms
         seconds = attempt.kept_wall_seconds.get(text)
         if seconds is not None and attempt.wall_seconds:
             return min(ms, int(ms * seconds / attempt.wall_seconds))
         return ms * (kept - first) // (reached - first)
 
-    def _fall_back(self, text: str, start: int, cell: CellCost) -> None:
+    def _fall_back(self, text: str, start: int, cell: CellMoney) -> None:
         """Turns time into waste whose checkpoint is lost: the cell begins again before it."""
         segments = self._segments.get(text, [])
         while segments and segments[-1].end > start:
@@ -176,7 +177,7 @@ class _Counter:
             else:
                 last.end, last.ms = start, last.ms - lost
 
-    def _evaluated(self, attempt: AttemptState, text: str, ms: int, cell: CellCost) -> None:
+    def _evaluated(self, attempt: AttemptState, text: str, ms: int, cell: CellMoney) -> None:
         """The part of the conditions that this attempt proved."""
         count = len(attempt.conditions)
         useful = ms * self.state.proven_by(attempt, text) // count if count else 0
@@ -185,7 +186,7 @@ class _Counter:
 
     def give_up(self, cell: CellState) -> None:
         """A cell that was stopped for good has bought nothing so far."""
-        known = self.costs.cells.get(str(cell.cell))
+        known = self.spending.cells.get(str(cell.cell))
         if known is not None and cell.proof is None:
             lost = known.useful_ms - known.running_ms
             known.useful_ms -= lost
@@ -195,7 +196,7 @@ class _Counter:
 def open_seconds(state: StudyState, attempt: AttemptState, now: Moment) -> float:
     """How long an open attempt has had its place; none while it waits in a queue."""
     assert state.study is not None
-    if state.study.backend.kind == "local":
+    if state.study.backend.runs_here:
         start, end = state.attempt_span(attempt, now)
         return end - start
     return machine_seconds(attempt.placed_at, now) if attempt.placed_at is not None else 0.0
@@ -203,48 +204,48 @@ def open_seconds(state: StudyState, attempt: AttemptState, now: Moment) -> float
 
 def _queue_seconds(state: StudyState, study: Study, now: Moment) -> float:
     """Time in the queue, by the scheduler's clock where it is known."""
-    if study.backend.kind == "local":
+    if study.backend.runs_here:
         return 0.0
     waiting = [machine_seconds(one.began, now) for one in state.open_attempts.values() if one.placed is None]
     return sum(waiting) + sum([one.queue_seconds for one in state.attempts.values()])
 
 
-def count(
+def count_money(
     state: StudyState, now: Moment, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
-) -> Costs:
-    """Counts a study up to `now`; `probed_rates` are agent steps a second by arm, from the preflight."""
+) -> StudyMoney:
+    """Counts a study up to `now`; `probed_rates` are agent steps per second by arm, from the preflight."""
     assert state.study is not None
     counter = _Counter(state, state.study, now)
     busy = sum([counter.attempt(attempt) for attempt in state.attempts.values()])
-    costs = counter.costs
-    costs.imported_seconds = _imported_seconds(state)
-    costs.queue_seconds = _queue_seconds(state, state.study, now)
-    costs.clock_jumps = list(state.clock_jumps)
+    spending = counter.spending
+    spending.imported_seconds = _imported_seconds(state)
+    spending.queue_seconds = _queue_seconds(state, state.study, now)
+    spending.clock_jumps = list(state.clock_jumps)
     for cell in state.cells.values():
         if cell.stopped is not None:
             counter.give_up(cell)
     counter.add_up()
-    if state.study.backend.kind == "local":
-        costs.idle_ms = max(0, state.study.backend.slots * _machine_ms(state, now, supervisor_alive) - busy)
-    costs.proven_cells = sum(state.trained(cell) for cell in state.cells.values())
-    costs.proven_eval_cells = sum(state.evaluated(one) for one in state.eval_cells.values())
-    costs.forecast = _forecast(state, state.study, costs, probed_rates or {})
-    return costs
+    if state.study.backend.runs_here:
+        spending.idle_ms = max(0, state.study.backend.slots * _machine_ms(state, now, supervisor_alive) - busy)
+    spending.proven_cells = sum(state.trained(cell) for cell in state.cells.values())
+    spending.proven_eval_cells = sum(state.evaluated(one) for one in state.eval_cells.values())
+    spending.forecast = _forecast(state, state.study, spending, probed_rates or {})
+    return spending
 
 
-def outlook(
+def spent_and_forecast(
     state: StudyState, now: Moment, supervisor_alive: bool = False, probed_rates: Mapping[str, float] | None = None
 ) -> tuple[float, Forecast]:
-    """Money spent up to `now` and what is still to come: `count` without its cuts, by running totals, for any size."""
+    """Money spent up to `now` and the forecast, from running totals: without the details of `count_money`."""
     assert state.study is not None
-    costs = Costs(state.study)
+    spending = StudyMoney(state.study)
     opened = state.open_attempts.values()
-    total_ms = state.tally.busy_ms + sum(_ms(open_seconds(state, attempt, now)) for attempt in opened)
-    if state.study.backend.kind == "local":
+    total_ms = state.totals.busy_ms + sum(_ms(open_seconds(state, attempt, now)) for attempt in opened)
+    if state.study.backend.runs_here:
         running = [(attempt.began.boot, *state.attempt_span(attempt, now)) for attempt in opened]
-        covered_ms = state.tally.covered_ms([*running, *_supervised(state, now, supervisor_alive)])
+        covered_ms = state.totals.covered_ms([*running, *_supervised(state, now, supervisor_alive)])
         total_ms = max(total_ms, state.study.backend.slots * covered_ms)
-    return costs.money(total_ms), _forecast(state, state.study, costs, probed_rates or {})
+    return spending.money(total_ms), _forecast(state, state.study, spending, probed_rates or {})
 
 
 def _imported_seconds(state: StudyState) -> float:
@@ -297,11 +298,11 @@ def union_seconds(spans: Iterable[tuple[float, float]]) -> float:
     return covered
 
 
-def _forecast(state: StudyState, study: Study, costs: Costs, probed: Mapping[str, float]) -> Forecast:
+def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Mapping[str, float]) -> Forecast:
     gap = find_gap(state)
     counts = (len(gap.train), len(gap.evaluate))
     rates = _rates(state)
-    each_evaluation = state.tally.seconds_per_evaluation()
+    each_evaluation = state.totals.seconds_per_evaluation()
     if not any(counts):
         return Forecast(0.0, 0.0, 0.0, 0, 0)
     busy = 0.0
@@ -313,16 +314,16 @@ def _forecast(state: StudyState, study: Study, costs: Costs, probed: Mapping[str
     if gap.evaluate and each_evaluation is None and gap.train == []:
         return Forecast(None, None, None, *counts)
     busy += len(gap.evaluate) * (each_evaluation or 0.0)
-    side_by_side = max(1, min(study.backend.side_by_side, max(counts)))
-    wall = busy / side_by_side
-    billed = wall * study.backend.slots if study.backend.kind == "local" else busy
-    return Forecast(busy, wall, costs.money(billed * 1000), *counts)
+    max_parallel = max(1, min(study.backend.max_parallel, max(counts)))
+    wall = busy / max_parallel
+    billed = wall * study.backend.slots if study.backend.runs_here else busy
+    return Forecast(busy, wall, spending.money(billed * 1000), *counts)
 
 
 def _rates(state: StudyState) -> dict[str, float]:
-    """Agent steps a second by arm, and under '' for all, over attempts that got somewhere and runs made outside."""
-    steps: dict[str, float] = dict(state.tally.agent_steps)
-    seconds = dict(state.tally.training_seconds)
+    """Agent steps per second by arm, and under '' for all, over attempts that got somewhere and runs made outside."""
+    steps: dict[str, float] = dict(state.totals.agent_steps)
+    seconds = dict(state.totals.training_seconds)
     for cell in state.cells.values():
         if cell.proof is not None and not cell.attempts and cell.wall_seconds > 0:
             arm = cell.cell.arm
@@ -332,33 +333,37 @@ def _rates(state: StudyState) -> dict[str, float]:
     return {**rates, "": sum(steps.values()) / sum(seconds.values())} if steps else {}
 
 
-def cost_lines(costs: Costs) -> list[str]:
-    """What the money bought, in words."""
-    study = costs.study
+def money_lines(spending: StudyMoney) -> list[str]:
+    """What the money bought, as text."""
+    study = spending.study
     currency = study.money.currency
 
-    def line(words: str, ms: float) -> str:
-        percent = f"{ms / costs.total_ms:6.1%}" if costs.total_ms else "     –"
-        return f"{words:<24}{duration_text(ms / 1000):>14}{money_text(costs.money(ms), currency):>12}  {percent}"
+    def line(label: str, ms: float) -> str:
+        percent = f"{ms / spending.total_ms:6.1%}" if spending.total_ms else "     –"
+        return f"{label:<24}{duration_text(ms / 1000):>14}{money_text(spending.money(ms), currency):>12}  {percent}"
 
     cells, evals = len(study.arms) * len(study.seeds), len(study.arms) * len(study.seeds) * len(study.conditions)
-    lines = [line("total", costs.total_ms), line("  useful", costs.useful_ms), line("  wasted", costs.wasted_ms)]
-    lines += [line(f"    {cause}", ms) for cause, ms in sorted(costs.wasted_by_cause.items(), key=_largest_first)]
-    if study.backend.kind == "local":
-        lines.append(line("  idle", costs.idle_ms))
+    lines = [
+        line("total", spending.total_ms),
+        line("  useful", spending.useful_ms),
+        line("  wasted", spending.wasted_ms),
+    ]
+    lines += [line(f"    {cause}", ms) for cause, ms in sorted(spending.wasted_by_cause.items(), key=_largest_first)]
+    if study.backend.runs_here:
+        lines.append(line("  idle", spending.idle_ms))
     else:
-        lines.append(f"in the queue            {duration_text(costs.queue_seconds):>14}    not paid for")
-    bought = f"{costs.proven_cells} of {count_text(cells, 'cell')} trained"
+        lines.append(f"in the queue            {duration_text(spending.queue_seconds):>14}    not paid for")
+    bought = f"{spending.proven_cells} of {count_text(cells, 'cell')} trained"
     if evals:
-        bought += f", {costs.proven_eval_cells} of {count_text(evals, 'evaluation')} done"
-    lines.append(f"{money_text(costs.total_money, currency)} bought: {bought}")
-    if costs.proven_cells and costs.total_money:
-        each = costs.total_money / costs.proven_cells
-        lines.append(f"a trained cell cost {money_text(each, currency)}, waste and idle time included")
-    lines += _outside_lines(costs) + _jump_lines(costs.clock_jumps)
-    lines.append(_forecast_line(costs))
+        bought += f", {spending.proven_eval_cells} of {count_text(evals, 'evaluation')} done"
+    lines.append(f"{money_text(spending.total_money, currency)} bought: {bought}")
+    if spending.proven_cells and spending.total_money:
+        each = spending.total_money / spending.proven_cells
+        lines.append(f"money per trained cell: {money_text(each, currency)}, including waste and idle time")
+    lines += _outside_lines(spending) + _jump_lines(spending.clock_jumps)
+    lines.append(_forecast_line(spending))
     if study.money.budget is not None:
-        left = study.money.budget - costs.total_money
+        left = study.money.budget - spending.total_money
         lines.append(f"budget {money_text(study.money.budget, currency)}, {money_text(left, currency)} left")
     return lines
 
@@ -367,32 +372,34 @@ def _largest_first(pair: tuple[str, int]) -> int:
     return -pair[1]
 
 
-def _outside_lines(costs: Costs) -> list[str]:
-    if not costs.imported_seconds:
+def _outside_lines(spending: StudyMoney) -> list[str]:
+    if not spending.imported_seconds:
         return []
-    worth = money_text(costs.money(costs.imported_seconds * 1000), costs.study.money.currency)
-    return [f"runs made outside the study: {duration_text(costs.imported_seconds)}, {worth} at this price, not counted"]
+    worth = money_text(spending.money(spending.imported_seconds * 1000), spending.study.money.currency)
+    return [
+        f"runs made outside the study: {duration_text(spending.imported_seconds)}, {worth} at this price, not counted"
+    ]
 
 
 def _jump_lines(jumps: list[ClockJump]) -> list[str]:
-    """What the wall clock shows and nobody pays for."""
+    """Time on the wall clock that is not paid for."""
     suspended = [jump.seconds for jump in jumps if jump.kind == SUSPENDED]
     forward = [jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds > 0]
     back = [-jump.seconds for jump in jumps if jump.kind != SUSPENDED and jump.seconds < 0]
-    words = (("the machine was suspended", suspended), ("the clock was set forward", forward))
+    jumps_by_kind = (("the machine was suspended", suspended), ("the clock was set forward", forward))
     return [
         f"{what} {count_text(len(found), 'time')}, {duration_text(sum(found))} in all: not billed"
-        for what, found in (*words, ("the clock was set back", back))
+        for what, found in (*jumps_by_kind, ("the clock was set back", back))
         if found
     ]
 
 
-def _forecast_line(costs: Costs) -> str:
-    forecast = costs.forecast
+def _forecast_line(spending: StudyMoney) -> str:
+    forecast = spending.forecast
     if not forecast.cells and not forecast.eval_cells:
         return "nothing is left to do"
     left = f"{count_text(forecast.cells, 'cell')} and {count_text(forecast.eval_cells, 'evaluation')} left"
     if forecast.wall_seconds is None:
-        return f"{left}: how long is not known before something has run"
-    money = money_text(forecast.money, costs.study.money.currency)
+        return f"{left}: duration unknown until something has run"
+    money = money_text(forecast.money, spending.study.money.currency)
     return f"{left}: about {duration_text(forecast.wall_seconds)}, {money}"

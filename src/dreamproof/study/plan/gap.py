@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import CommandTrainer, Study, parse_seeds
+from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.events import Work
-from dreamproof.study.ledger.state import CellState, EvalState, StudyState
+from dreamproof.study.ledger.state import StudyState
 
 
 @dataclass(frozen=True)
@@ -38,10 +39,10 @@ class Selection:
             chosen_seeds = frozenset(parse_seeds(seeds)) if seeds else None
         except ValueError as error:
             raise BadInput(f"--seeds {seeds}: {error}", "write e.g. --seeds 0-2,4") from None
-        strange = sorted((chosen_seeds or frozenset()) - set(study.seeds))
-        if strange:
+        undeclared = sorted((chosen_seeds or frozenset()) - set(study.seeds))
+        if undeclared:
             raise BadInput(
-                f"--seeds {seeds}: the study declares no seed {strange[0]}",
+                f"--seeds {seeds}: the study declares no seed {undeclared[0]}",
                 "add it to 'seeds' in the study file, or leave it out of --seeds",
             )
         return cls(chosen_arms, chosen_seeds)
@@ -71,7 +72,7 @@ def find_gap(state: StudyState, selection: Selection = EVERYTHING) -> Gap:
 
 
 @dataclass(frozen=True)
-class Job:
+class PlannedAttempt:
     """What one attempt is to do."""
 
     work: Work
@@ -82,22 +83,22 @@ class Job:
 
 
 @dataclass(frozen=True)
-class Looks:
+class PlanQueries:
     """What planning must ask about a cell beyond the ledger."""
 
-    ready: Callable[[Cell], bool]
+    is_ready: Callable[[Cell], bool]
     """Whether its waiting time is over."""
-    kept: Callable[[CellState], int]
+    kept_agent_steps: Callable[[CellState], int]
     """The step of its last good checkpoint."""
     groups: Mapping[str, str]
     """By arm: arms of one group may train in one pack."""
 
 
-def jobs(state: StudyState, gap: Gap, looks: Looks) -> Iterator[Job]:
+def jobs(state: StudyState, gap: Gap, queries: PlanQueries) -> Iterator[PlannedAttempt]:
     """Jobs that may start, best first: evaluations, then cells that have begun, then seed by seed over the arms."""
     assert state.study is not None
-    yield from _evaluation_jobs(state, state.study, gap, looks)
-    yield from _training_jobs(state.study, gap, looks)
+    yield from _evaluation_jobs(state, state.study, gap, queries)
+    yield from _training_jobs(state.study, gap, queries)
 
 
 def open_for_training(cell: CellState) -> bool:
@@ -114,42 +115,42 @@ def _pack_size(study: Study) -> int:
     return 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
 
 
-def _evaluation_jobs(state: StudyState, study: Study, gap: Gap, looks: Looks) -> Iterator[Job]:
+def _evaluation_jobs(state: StudyState, study: Study, gap: Gap, queries: PlanQueries) -> Iterator[PlannedAttempt]:
     missing: dict[Cell, list[str]] = {}
     for eval_cell in gap.evaluate:
-        if open_for_evaluation(state, state.cells[eval_cell.cell]) and looks.ready(eval_cell.cell):
+        if open_for_evaluation(state, state.cells[eval_cell.cell]) and queries.is_ready(eval_cell.cell):
             missing.setdefault(eval_cell.cell, []).append(eval_cell.condition)
     groups: dict[tuple[str, tuple[str, ...]], list[Cell]] = {}
     for cell, conditions in missing.items():
-        groups.setdefault((looks.groups[cell.arm], tuple(conditions)), []).append(cell)
+        groups.setdefault((queries.groups[cell.arm], tuple(conditions)), []).append(cell)
     for (_, shared), cells in groups.items():
         for pack in _chunks(cells, _pack_size(study)):
             steps = {str(cell): known.proof.agent_steps for cell in pack if (known := state.cells[cell]).proof}
-            yield Job("evaluate", pack, list(shared), steps)
+            yield PlannedAttempt("evaluate", pack, list(shared), steps)
 
 
-def _training_jobs(study: Study, gap: Gap, looks: Looks) -> Iterator[Job]:
+def _training_jobs(study: Study, gap: Gap, queries: PlanQueries) -> Iterator[PlannedAttempt]:
     """Cells of one pack share group, step and micro-batches: a pack resumes from a step that all its cells have."""
     seed_order = {seed: place for place, seed in enumerate(study.seeds)}
-    waiting = [cell for cell in gap.train if open_for_training(cell) and looks.ready(cell.cell)]
+    waiting = [cell for cell in gap.train if open_for_training(cell) and queries.is_ready(cell.cell)]
     waiting.sort(key=lambda cell: (cell.kept_agent_steps == 0, seed_order[cell.cell.seed]))
     taken: set[Cell] = set()
     for first in waiting:
         if first.cell in taken:
             continue
         size = min(_pack_size(study), first.pack_limit or study.pack_cells)
-        step = looks.kept(first)
+        step = queries.kept_agent_steps(first)
         pack = [first]
         for other in waiting if size > 1 else ():
             if len(pack) == size:
                 break
-            group = looks.groups[other.cell.arm] == looks.groups[first.cell.arm]
+            group = queries.groups[other.cell.arm] == queries.groups[first.cell.arm]
             alike = group and other.micro_batches == first.micro_batches and other.pack_limit == first.pack_limit
-            if other is not first and other.cell not in taken and alike and looks.kept(other) == step:
+            if other is not first and other.cell not in taken and alike and queries.kept_agent_steps(other) == step:
                 pack.append(other)
         taken |= {cell.cell for cell in pack}
         steps = {str(cell.cell): step for cell in pack}
-        yield Job("train", [cell.cell for cell in pack], [], steps, first.micro_batches)
+        yield PlannedAttempt("train", [cell.cell for cell in pack], [], steps, first.micro_batches)
 
 
 def _chunks(cells: list[Cell], size: int) -> Iterable[list[Cell]]:
@@ -157,7 +158,7 @@ def _chunks(cells: list[Cell], size: int) -> Iterable[list[Cell]]:
 
 
 def declaration_changes(old: Study, new: Study) -> list[str]:
-    """Every key that differs, in words: `agent_steps: 1000 → 2000`."""
+    """Every key that differs: `agent_steps: 1000 → 2000`."""
     changes: list[str] = []
     _differences(old.model_dump(mode="json"), new.model_dump(mode="json"), "", changes)
     return changes
@@ -170,7 +171,7 @@ def _differences(old: object, new: object, place: str, changes: list[str]) -> No
             if key not in old:
                 changes.append(f"{inner}: added {_short(new[key])}")
             elif key not in new:
-                changes.append(f"{inner}: taken out (was {_short(old[key])})")
+                changes.append(f"{inner}: removed (was {_short(old[key])})")
             else:
                 _differences(old[key], new[key], inner, changes)
     elif old != new:
@@ -183,7 +184,7 @@ def _short(value: object) -> str:
 
 
 def changes_of_meaning(old: Study, new: Study) -> list[str]:
-    """Changes that make what is proven and what is to come different things; additions to the matrix are none."""
+    """Changes that make old and new cells incomparable; additions to the matrix do not."""
     kept_arms = {name: settings for name, settings in new.arms.items() if name in old.arms}
     before = old.model_copy(update={"arms": {name: old.arms[name] for name in kept_arms}})
     after = new.model_copy(update={"arms": kept_arms})

@@ -11,13 +11,12 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, list_folder, read_file
 from dreamproof.base.safe_text import printable
-from dreamproof.base.words import nearest_word
+from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import SEED, Cell, RunFolder
 from dreamproof.runs.reader import TrainProof
-from dreamproof.settings.study import CommandTrainer, Study
-from dreamproof.study.adapters import find_adapter
-from dreamproof.study.adapters.api import Adapter, file_times, newest_file
-from dreamproof.study.adapters.embodied import read_chunks
+from dreamproof.settings.study import Study
+from dreamproof.study.adapters import DEFAULT, find_adapter, guess_adapter, study_adapter
+from dreamproof.study.adapters.api import Adapter, file_times
 from dreamproof.study.ledger.events import EvalProven, Event, Imported, TrainProven, Unproven
 from dreamproof.study.plan.open_study import OpenStudy
 
@@ -30,46 +29,46 @@ COLUMNS = {
     "seconds": ("wall_seconds", "duration_sec", "duration_seconds", "duration_s", "elapsed_sec", "elapsed", "seconds"),
 }
 TABLE_BYTES = 64 << 20
-GOOD_WORDS = ("success", "succeeded", "done", "ok", "completed", "finished", "proven")
+SUCCESS_STATUSES = ("success", "succeeded", "done", "ok", "completed", "finished", "proven")
 
 
 @dataclass(frozen=True)
 class Found:
-    """One run that somebody made: where it lies, what is said about it."""
+    """One run made outside the study: its folder, and what a table reports about it."""
 
     cell: Cell
     root: Path | None
-    said: str = ""
+    status: str = ""
     condition: str | None = None
     wall_seconds: float | None = None
 
 
 @dataclass
 class ImportResult:
-    """Events for the ledger, and the same in words."""
+    """Events for the ledger, and the same as text."""
 
     events: list[Event] = field(default_factory=list)
     proven: list[str] = field(default_factory=list)
     unproven: dict[str, str] = field(default_factory=dict)
     missing: list[str] = field(default_factory=list)
-    strangers: list[str] = field(default_factory=list)
+    unmatched: list[str] = field(default_factory=list)
     """What was found and belongs to no declared cell."""
     lines: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Options:
+class ImportOptions:
     """How runs are recognised: by which folder names, and read by which adapter."""
 
     pattern: str | None = None
     adapter: str | None = None
 
 
-def import_runs(opened: OpenStudy, source: Path, options: Options | None = None) -> ImportResult:
+def import_runs(opened: OpenStudy, source: Path, options: ImportOptions | None = None) -> ImportResult:
     """Looks at run folders below a folder, or at those that a status table names; returns what to record."""
-    options = options or Options()
+    options = options or ImportOptions()
     if not os.path.lexists(source):
-        raise BadInput(f"{source}: there is no such folder or table", f"ls {source.parent}")
+        raise BadInput(f"{source}: no such folder or table", f"ls {source.parent}")
     result = ImportResult()
     if os.path.isdir(source):
         found = list(_find_in_folder(opened.study, source, options.pattern, result))
@@ -79,16 +78,16 @@ def import_runs(opened: OpenStudy, source: Path, options: Options | None = None)
         raise _nothing_found(opened, source, options, result)
     _import_training(opened, [one for one in found if one.condition is None], options, result)
     _import_evaluations(opened, [one for one in found if one.condition is not None], result)
-    _sum_up(opened, result)
+    _add_summary(opened, result)
     return result
 
 
-def _nothing_found(opened: OpenStudy, source: Path, options: Options, result: ImportResult) -> BadInput:
-    seen = f"; it holds e.g. '{result.strangers[0]}'" if result.strangers else "; it is empty"
+def _nothing_found(opened: OpenStudy, source: Path, options: ImportOptions, result: ImportResult) -> BadInput:
+    seen = f"; it holds e.g. '{result.unmatched[0]}'" if result.unmatched else "; it is empty"
     arms = ", ".join(opened.study.arms)
     way = f"with the pattern '{options.pattern}'" if options.pattern else "by name"
     return BadInput(
-        f"{source}: nothing in it belongs to a declared cell {way} (arms {arms}){seen}",
+        f"{source}: no run matches a declared cell {way} (arms {arms}){seen}",
         f"dreamproof import {opened.file} {source} --pattern '*_{{arm}}_*_{{seed}}'",
     )
 
@@ -102,7 +101,7 @@ def make_pattern(study: Study, pattern: str | None) -> re.Pattern[str]:
         )
     missing = [name for name in ("{arm}", "{seed}") if pattern.count(name) != 1]
     if missing:
-        raise BadInput(f"--pattern '{pattern}': {missing[0]} must stand in it once", "--pattern '*_{arm}_*_{seed}'")
+        raise BadInput(f"--pattern '{pattern}': {missing[0]} must occur exactly once", "--pattern '*_{arm}_*_{seed}'")
     parts = re.split(r"(\{arm\}|\{seed\}|\*)", pattern)
     groups = {"{arm}": rf"(?P<arm>{arms})", "{seed}": r"(?P<seed>[0-9]{1,18})", "*": ".*"}
     return re.compile("^" + "".join(groups.get(part, re.escape(part)) for part in parts) + "$")
@@ -117,7 +116,7 @@ def _find_in_folder(study: Study, source: Path, pattern: str | None, result: Imp
         match = expression.match(path.name)
         cell = Cell(match["arm"], int(match["seed"])) if match else None
         if cell is None or cell.seed not in study.seeds:
-            result.strangers.append(printable(path.name))
+            result.unmatched.append(printable(path.name))
         else:
             yield Found(cell, path, wall_seconds=_folder_seconds(path))
 
@@ -130,7 +129,7 @@ def _listed(source: Path) -> list[os.DirEntry[str]]:
 
 
 def _folder_seconds(root: Path) -> float | None:
-    """Time between the oldest and the newest file of a run folder; None where copying left no time between them."""
+    """Time between the oldest and the newest file of a run folder; None if copying left no time between them."""
     times = file_times(root)
     seconds = max(times) - min(times) if times else 0.0
     return round(seconds, 3) if seconds >= 1.0 else None
@@ -142,11 +141,11 @@ def _find_in_table(study: Study, source: Path, result: ImportResult) -> Iterator
         arm = _declared(row["arm"], study.arms)
         seed = row["seed"].strip()
         if arm is None or not SEED.fullmatch(seed) or int(seed) not in study.seeds:
-            result.strangers.append(f"line {line}: {row['arm'][:80]} seed {seed[:80]}")
+            result.unmatched.append(f"line {line}: {row['arm'][:80]} seed {seed[:80]}")
             continue
         condition = _declared(row["condition"], [one.name for one in study.conditions]) if "condition" in row else None
         if "condition" in row and condition is None:
-            result.strangers.append(f"line {line}: condition {row['condition'][:80]}")
+            result.unmatched.append(f"line {line}: condition {row['condition'][:80]}")
             continue
         root = _table_folder(source, row.get("folder", ""))
         yield Found(Cell(arm, int(seed)), root, row.get("status", ""), condition, _number(row.get("seconds")))
@@ -174,7 +173,7 @@ def _read_table(source: Path) -> list[dict[str, str]]:
     for needed in ("arm", "seed"):
         if needed not in names:
             raise BadInput(
-                f"{source}:1: no column says the {needed} (there are {', '.join(header)[:200]})",
+                f"{source}:1: no column for the {needed} (columns: {', '.join(header)[:200]})",
                 f"name one of its columns {' or '.join(COLUMNS[needed][:2])}",
             )
     return [{ours: (row.get(theirs) or "") for ours, theirs in names.items()} for row in rows]
@@ -192,7 +191,7 @@ def _column_names(header: list[str]) -> dict[str, str]:
 
 
 def _declared(word: str, names: Iterable[str]) -> str | None:
-    """The declared name that a table's word is, with or without a prefix such as `v2_`."""
+    """The declared name in a table's field, with or without a prefix such as `v2_`."""
     options = list(names)
     if word.strip() in options:
         return word.strip()
@@ -203,10 +202,10 @@ def _declared(word: str, names: Iterable[str]) -> str | None:
 def _table_folder(source: Path, text: str) -> Path | None:
     if not text.strip():
         return None
-    beside = source.parent / text.strip()
+    in_folder = source.parent / text.strip()
     # Tables of a study lie in its manifests/ and name folders as the study folder sees them.
     above = source.parent.parent / text.strip()
-    return above if os.path.isdir(above) and not os.path.isdir(beside) else beside
+    return above if os.path.isdir(above) and not os.path.isdir(in_folder) else in_folder
 
 
 def _number(text: str | None) -> float | None:
@@ -217,80 +216,72 @@ def _number(text: str | None) -> float | None:
     return seconds if 0.0 <= seconds < math.inf else None
 
 
-def guess_adapter(root: Path) -> str:
-    """The adapter that a run folder looks made for."""
-    run = RunFolder(root)
-    if os.path.lexists(run.heartbeat) or os.path.lexists(run.checkpoints):
-        return "native"
-    if read_chunks(root / "replay").count or os.path.exists(root / "checkpoint.ckpt"):
-        return "embodied"
-    return "jsonl" if newest_file(root, ".jsonl") is not None else "bracket_lines"
-
-
 def _choose_adapter(opened: OpenStudy, root: Path, name: str | None) -> Adapter:
     if name is not None:
         return find_adapter(name)
-    trainer = opened.study.trainer
-    if isinstance(trainer, CommandTrainer) and trainer.adapter != "native":
-        return find_adapter(trainer.adapter)
-    return find_adapter(guess_adapter(root))
+    declared = study_adapter(opened.study)
+    return declared if declared.name != DEFAULT else guess_adapter(RunFolder(root))
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _Candidate:
     found: Found
     adapter: str
     agent_steps: int
     proof: TrainProof | str
 
 
-def _judge(opened: OpenStudy, found: Found, options: Options) -> _Judged:
+def _assess(opened: OpenStudy, found: Found, options: ImportOptions) -> _Candidate:
     if found.root is None:
-        return _Judged(found, "", 0, f"a table says '{found.said[:80]}' and names no run folder")
+        return _Candidate(found, "", 0, f"a table reports '{found.status[:80]}' and names no run folder")
     if not os.path.isdir(found.root):
-        return _Judged(found, "", 0, f"its run folder {printable(str(found.root))[:300]} is not there" + _said(found))
+        return _Candidate(
+            found, "", 0, f"its run folder {printable(str(found.root))[:300]} does not exist" + _status_text(found)
+        )
     if str(found.root) != printable(str(found.root)):
-        return _Judged(found, "", 0, f"its run folder has a name that is not UTF-8: {printable(str(found.root))}")
+        return _Candidate(found, "", 0, f"the name of its run folder is not UTF-8: {printable(str(found.root))}")
     adapter = _choose_adapter(opened, found.root, options.adapter)
     run = RunFolder(found.root)
-    if found.said and found.said.strip().lower() not in GOOD_WORDS:
-        return _Judged(found, adapter.name, adapter.read(run).agent_steps, f"its table says '{found.said[:80]}'")
+    if found.status and found.status.strip().lower() not in SUCCESS_STATUSES:
+        return _Candidate(
+            found, adapter.name, adapter.read(run).agent_steps, f"its table reports '{found.status[:80]}'"
+        )
     proof = adapter.prove_training(run, opened.study.agent_steps, None, opened.study.task)
     reached = proof.agent_steps if isinstance(proof, TrainProof) else adapter.read(run).agent_steps
-    return _Judged(found, adapter.name, reached, proof)
+    return _Candidate(found, adapter.name, reached, proof)
 
 
-def _said(found: Found) -> str:
-    return f"; its table says '{found.said[:80]}'" if found.said else ""
+def _status_text(found: Found) -> str:
+    return f"; its table reports '{found.status[:80]}'" if found.status else ""
 
 
-def _import_training(opened: OpenStudy, found: list[Found], options: Options, result: ImportResult) -> None:
+def _import_training(opened: OpenStudy, found: list[Found], options: ImportOptions, result: ImportResult) -> None:
     by_cell: dict[Cell, list[Found]] = {}
     for one in found:
         by_cell.setdefault(one.cell, []).append(one)
     for cell, candidates in sorted(by_cell.items()):
         if opened.state.trained(opened.state.known_cell(str(cell))):
-            result.lines.append(f"{cell}: already proven, left as it is")
+            result.lines.append(f"{cell}: already proven, unchanged")
             continue
-        best = max((_judge(opened, one, options) for one in candidates), key=_rank)
+        best = max((_assess(opened, one, options) for one in candidates), key=_rank)
         _record_training(opened, cell, best, result)
         if len(candidates) > 1:
-            result.lines.append(f"  chosen among {len(candidates)} runs of {cell}")
+            result.lines.append(f"  best of {len(candidates)} runs of {cell}")
 
 
-def _rank(judged: _Judged) -> tuple[bool, int, str]:
+def _rank(candidate: _Candidate) -> tuple[bool, int, str]:
     """Proven before unproven, then the most steps, then the latest by name."""
-    name = judged.found.root.name if judged.found.root is not None else ""
-    return isinstance(judged.proof, TrainProof), judged.agent_steps, name
+    name = candidate.found.root.name if candidate.found.root is not None else ""
+    return isinstance(candidate.proof, TrainProof), candidate.agent_steps, name
 
 
-def _record_training(opened: OpenStudy, cell: Cell, judged: _Judged, result: ImportResult) -> None:
-    text, found, proof = str(cell), judged.found, judged.proof
+def _record_training(opened: OpenStudy, cell: Cell, candidate: _Candidate, result: ImportResult) -> None:
+    text, found, proof = str(cell), candidate.found, candidate.proof
     source = _source(opened, found.root)
     known = opened.state.known_cell(text)
     if found.root is not None and os.path.isdir(found.root) and known.source != source:
-        steps = judged.agent_steps
-        result.events.append(Imported(text, source, judged.adapter or None, steps, found.wall_seconds))
+        steps = candidate.agent_steps
+        result.events.append(Imported(text, source, candidate.adapter or None, steps, found.wall_seconds))
     if isinstance(proof, str):
         result.unproven[text] = proof
         result.lines.append(f"{cell}: unproven: {proof}")
@@ -302,13 +293,13 @@ def _record_training(opened: OpenStudy, cell: Cell, judged: _Judged, result: Imp
     result.events.append(
         TrainProven(text, proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint)
     )
-    result.events += _evaluations_beside(opened, text, judged, proof)
+    result.events += _evaluations_in_run(opened, text, candidate, proof)
 
 
-def _evaluations_beside(opened: OpenStudy, text: str, judged: _Judged, proof: TrainProof) -> list[Event]:
+def _evaluations_in_run(opened: OpenStudy, text: str, candidate: _Candidate, proof: TrainProof) -> list[Event]:
     """Evaluations that lie in a proven run folder and were made from its final checkpoint."""
-    assert judged.found.root is not None
-    adapter, run = find_adapter(judged.adapter), RunFolder(judged.found.root)
+    assert candidate.found.root is not None
+    adapter, run = find_adapter(candidate.adapter), RunFolder(candidate.found.root)
     episodes = opened.study.evaluation_episodes
     found = {
         one.name: adapter.prove_evaluation(run, one.name, episodes, proof.parameter_hash)
@@ -329,7 +320,7 @@ def _source(opened: OpenStudy, root: Path | None) -> str:
 
 
 def _import_evaluations(opened: OpenStudy, found: list[Found], result: ImportResult) -> None:
-    """Evaluations that name the checkpoint they were made from are proven; others are a table's word."""
+    """Evaluations that name the checkpoint they were made from are proven; others are only reported."""
     for one in found:
         condition = one.condition or ""
         known = opened.state.known_eval(str(one.cell), condition)
@@ -351,17 +342,17 @@ def _evaluation_event(opened: OpenStudy, found: Found, condition: str) -> EvalPr
     known = opened.state.known_cell(text)
     source = _source(opened, found.root)
     if known.proof is None:
-        return Unproven(text, source, "its training is not proven" + _said(found), condition)
+        return Unproven(text, source, "its training is not proven" + _status_text(found), condition)
     run = RunFolder(found.root) if found.root is not None and os.path.isdir(found.root) else opened.run(found.cell)
     proof = opened.adapter(found.cell).prove_evaluation(
         run, condition, opened.study.evaluation_episodes, known.proof.parameter_hash
     )
     if isinstance(proof, str):
-        return Unproven(text, source, proof + _said(found), condition)
+        return Unproven(text, source, proof + _status_text(found), condition)
     return EvalProven(text, condition, proof.episodes, proof.parameter_hash)
 
 
-def _sum_up(opened: OpenStudy, result: ImportResult) -> None:
+def _add_summary(opened: OpenStudy, result: ImportResult) -> None:
     """Names what is declared and was not found, which is what a list of finished runs never shows."""
     taken = {*result.proven, *result.unproven}
     result.missing = [
@@ -373,11 +364,11 @@ def _sum_up(opened: OpenStudy, result: ImportResult) -> None:
     before = sum(opened.state.trained(known) for known in opened.state.cells.values())
     trained = before + sum(text in {str(cell) for cell in opened.state.cells} for text in result.proven)
     result.lines += [f"{text}: missing" for text in result.missing]
-    result.lines += [f"not declared, left alone: {name}{_hint(opened, name)}" for name in result.strangers[:20]]
+    result.lines += [f"unmatched, ignored: {name}{_hint(opened, name)}" for name in result.unmatched[:20]]
     unproven = sum(" " not in text for text in result.unproven)
     result.lines.append(f"{trained} of {declared} cells proven, {unproven} unproven, {len(result.missing)} missing")
 
 
 def _hint(opened: OpenStudy, name: str) -> str:
     near = nearest_word(name, opened.study.arms)
-    return f" (is it arm '{near}'?)" if near else ""
+    return f" (did you mean arm '{near}'?)" if near else ""

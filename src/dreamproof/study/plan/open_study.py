@@ -3,35 +3,32 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.settings.study import CommandTrainer, Study, read_study
-from dreamproof.study.adapters import find_adapter
+from dreamproof.study.adapters import find_adapter, study_adapter
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.ledger.chain import checked_rows, collector_paused
 from dreamproof.study.ledger.index import read_index
 from dreamproof.study.ledger.state import StudyState
-
-if TYPE_CHECKING:
-    from dreamproof.study.plan.provenance import Identity
+from dreamproof.study.plan.trainer_identity import TrainerIdentity
 
 
 @dataclass
 class OpenStudy:
-    """A study, where it lies, and its state with the declaration of the file laid over it."""
+    """A study, its folder, and its state with the present declaration."""
 
     folder: StudyFolder
     study: Study
     file: Path
-    """The study file; commands run beside it."""
+    """The study file; commands run in its folder."""
     state: StudyState
-    identity: "Identity | None" = None
+    identity: TrainerIdentity | None = None
     """Settings after defaults and code that attempts are started with; known once a run was prepared."""
 
     @property
-    def beside(self) -> Path:
+    def base_folder(self) -> Path:
         return self.file.parent
 
     def run(self, cell: Cell) -> RunFolder:
@@ -46,7 +43,7 @@ class OpenStudy:
         known = self.state.known_cell(str(cell))
         if known.source is not None and known.proof is not None and known.source_adapter is not None:
             return find_adapter(known.source_adapter)
-        return find_adapter(self.study.trainer.adapter if isinstance(self.study.trainer, CommandTrainer) else "native")
+        return study_adapter(self.study)
 
 
 def results_folder(study: Study, file: Path) -> StudyFolder:
@@ -57,7 +54,7 @@ def results_folder(study: Study, file: Path) -> StudyFolder:
 def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
     """The study that a person names by its file or its folder; `numbers_only` as in `read_state`."""
     if not place.exists():
-        raise BadInput(f"{place}: there is no such study file or folder", "ls studies/ results/")
+        raise BadInput(f"{place}: no such study file or folder", "ls studies/ results/")
     if place.is_dir():
         return _open_folder(StudyFolder(place.resolve()), numbers_only)
     return _open_file(place.resolve(), numbers_only)
@@ -76,14 +73,14 @@ def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
     declared = os.path.exists(folder.declaration)
     handed_over = declared and os.path.isdir(folder.imported)
     if not os.path.lexists(folder.ledger) and not handed_over:
-        raise BadInput(f"{folder.root}: is not a study folder (it holds no {folder.ledger.name})", "ls studies/")
+        raise BadInput(f"{folder.root}: is not a study folder (no {folder.ledger.name})", "ls studies/")
     state = read_state(folder, numbers_only)
     study = read_study(folder.declaration) if declared else state.study
     if study is None:
         raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {folder.root}")
     study = with_added_seeds(study, state)
     state.redeclare(study)
-    file = Path(os.path.abspath(folder.root / (state.beside or folder.declaration.name)))
+    file = Path(os.path.abspath(folder.root / (state.study_file or folder.declaration.name)))
     return OpenStudy(folder, study, file, state)
 
 
@@ -97,7 +94,7 @@ def with_added_seeds(study: Study, state: StudyState) -> Study:
 
 
 def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
-    """The replay of a study folder's ledger; `numbers_only` may come without ended attempts."""
+    """The replay of a study folder's ledger; `numbers_only` may leave out ended attempts."""
     with collector_paused():
         cached = read_index(folder) if numbers_only else None
         if cached is None:
@@ -108,7 +105,7 @@ def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
         return state
 
 
-def beside_text(folder: StudyFolder, file: Path) -> str:
+def relative_study_file(folder: StudyFolder, file: Path) -> str:
     """The study file as the ledger writes it: seen from the study folder."""
     return os.path.relpath(file, folder.root)
 
@@ -118,13 +115,15 @@ def check_links(opened: OpenStudy) -> None:
     probes = opened.folder.probes
     for place in (probes, *(probes / arm for arm in opened.study.arms)):
         if place.is_symlink():
-            raise BadInput(f"{place}: is a link to {os.readlink(place)}; it would be emptied", f"rm {place}")
+            raise BadInput(
+                f"{place}: is a symbolic link to {os.readlink(place)}, whose content would be deleted", f"rm {place}"
+            )
 
 
 def check_place(opened: OpenStudy) -> None:
     """Refuses to run commands in a place that is not the study file's own, e.g. after the folder was moved alone."""
     if isinstance(opened.study.trainer, CommandTrainer) and not opened.file.exists():
         raise BadInput(
-            f"{opened.folder.root}: its study file is no longer at {opened.file}, so its commands have no place to run",
+            f"{opened.folder.root}: its study file is missing at {opened.file}, so its commands have no working folder",
             f"dreamproof run FILE.yaml, with 'folder: {opened.folder.root}' in it",
         )

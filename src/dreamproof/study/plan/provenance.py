@@ -1,6 +1,6 @@
-"""Which settings and which code a study works with now, held against what its ledger recorded.
+"""Which settings and which code a study works with now, compared with its ledger.
 
-Cells made with other settings or by other code do not answer one question: going on is refused, or asked for and
+Cells made with other settings or by other code are not comparable: continuing is refused, or accepted and
 recorded.
 """
 
@@ -8,48 +8,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.code import SOURCE_SUFFIXES, Code, Difference, compare, named_code, own_code, script_code
+from dreamproof.base.code import SOURCE_SUFFIXES, Difference, SourceCode, compare, named_code, own_code, script_code
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, text_hash, write_json
-from dreamproof.base.words import count_text
+from dreamproof.base.text import count_text
 from dreamproof.runs.resolved import NOT_STORED
-from dreamproof.settings.resolved import Resolved, resolve, resolved_changes, resolved_hash
+from dreamproof.settings.resolved import Resolved, resolve, resolved_changes
 from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.study.ledger.cells import CellState
 from dreamproof.study.ledger.events import ChangesAccepted, CodeRecorded, Event, SettingsResolved
-from dreamproof.study.ledger.state import CellState
 from dreamproof.study.plan.commands import working_folder
 from dreamproof.study.plan.gap import find_gap
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.plan.trainer_identity import TrainerIdentity
 
 ACCEPT_SETTINGS = "--accept-changes"
 ACCEPT_CODE = "--accept-changed-code"
-MOST_SHOWN = 8
-
-
-@dataclass(frozen=True)
-class Identity:
-    """Every setting after defaults, by arm, and the code that trains."""
-
-    resolved: dict[str, Resolved]
-    code: Code
-
-    def hash(self, arm: str) -> str:
-        """The hash of an arm's settings after defaults."""
-        return resolved_hash(self.resolved[arm])
+MAX_SHOWN = 8
 
 
 @dataclass(frozen=True)
 class Accepted:
-    """What a person asked to go on with although it changed."""
+    """What a user accepted although it changed."""
 
     settings: bool = False
     code: bool = False
 
 
-def identify(opened: OpenStudy) -> Identity:
+def identify(opened: OpenStudy) -> TrainerIdentity:
     """What would work on the study now."""
     resolved = {arm: resolved_arm(opened.study, arm) for arm in opened.study.arms}
-    return Identity(resolved, trainer_code(opened))
+    return TrainerIdentity(resolved, trainer_code(opened))
 
 
 def resolved_arm(study: Study, arm: str) -> Resolved:
@@ -65,14 +54,14 @@ def resolved_arm(study: Study, arm: str) -> Resolved:
         "settings": settings,
         "command": trainer.command,
         "evaluate": trainer.evaluate,
-        # A value may be a secret; its hash says whether it changed.
+        # A value may be a secret; its hash shows whether it changed.
         "environment": {name: text_hash(value) for name, value in trainer.environment.items()},
     }
 
 
-def trainer_code(opened: OpenStudy) -> Code:
+def trainer_code(opened: OpenStudy) -> SourceCode:
     """The code of the trainer: our own packages, what `trainer.code` names, or the repository of the script."""
-    trainer, folder = opened.study.trainer, working_folder(opened.study, opened.beside)
+    trainer, folder = opened.study.trainer, working_folder(opened.study, opened.base_folder)
     if isinstance(trainer, str):
         return own_code(opened.study.task, folder)
     excluded = [opened.folder.root, opened.file]
@@ -81,7 +70,7 @@ def trainer_code(opened: OpenStudy) -> Code:
     code, empty = named_code(folder, trainer.code, excluded)
     if empty:
         raise BadInput(
-            f"{opened.file}: trainer.code names '{empty[0]}', where there is no file (seen from {folder})",
+            f"{opened.file}: trainer.code names '{empty[0]}', which matches no file (relative to {folder})",
             f"ls {folder}; then correct trainer.code",
         )
     return code
@@ -99,20 +88,20 @@ def find_script(trainer: CommandTrainer, folder: Path) -> Path | None:
 
 
 def settle(opened: OpenStudy, accepted: Accepted) -> tuple[list[Event], list[str]]:
-    """Events that record what works on the study from here on, and what to say of it; refuses what is not accepted.
+    """Events that record what works on the study from here on, and messages about it; refuses what is not accepted.
 
     Where nothing is missing nothing is recorded: reading or reporting a finished study changes nothing.
     """
     if not find_gap(opened.state):
         return [], []
     now = identify(opened)
-    settings, said = _settle_settings(opened, now, accepted.settings)
+    settings, messages = _settle_settings(opened, now, accepted.settings)
     code, more = settle_code(opened, now.code, accepted.code)
     opened.identity = now
-    return settings + code, said + more
+    return settings + code, messages + more
 
 
-def _settle_settings(opened: OpenStudy, now: Identity, accepted: bool) -> tuple[list[Event], list[str]]:
+def _settle_settings(opened: OpenStudy, now: TrainerIdentity, accepted: bool) -> tuple[list[Event], list[str]]:
     state = opened.state
     events: list[Event] = []
     changes: list[str] = []
@@ -124,8 +113,8 @@ def _settle_settings(opened: OpenStudy, now: Identity, accepted: bool) -> tuple[
             changes += [f"arm {arm}: {change}" for change in resolved_changes(known["resolved"], resolved)]
     if changes and not accepted:
         raise BadInput(
-            f"{opened.file}: settings are not what they were when cells were trained; nobody typed this, so a default "
-            f"changed:\n    {_listed(changes)}",
+            f"{opened.file}: settings differ from those of trained cells although the study file did not "
+            f"change: a default changed:\n    {_listed(changes)}",
             f"write the old values into the study file, or dreamproof run {opened.file} {ACCEPT_SETTINGS}",
         )
     if changes:
@@ -134,7 +123,7 @@ def _settle_settings(opened: OpenStudy, now: Identity, accepted: bool) -> tuple[
     return events, [f"{count_text(len(old), 'cell')} {NOT_STORED}"] if old and not state.resolved else []
 
 
-def settle_code(opened: OpenStudy, code: Code, accepted: bool) -> tuple[list[Event], list[str]]:
+def settle_code(opened: OpenStudy, code: SourceCode, accepted: bool) -> tuple[list[Event], list[str]]:
     """The same for the code alone; also called while a study runs."""
     known = opened.state.code
     if known == code.hash:
@@ -143,18 +132,18 @@ def settle_code(opened: OpenStudy, code: Code, accepted: bool) -> tuple[list[Eve
     found = _difference(opened, known, manifest) if known is not None else None
     equal = found is not None and not found.matters
     worked_on = [cell for cell in _all_kept(opened) if cell.code_hash is not None]
-    lines = found.lines(MOST_SHOWN) if found is not None else ["which files changed is not known: no manifest of them"]
+    lines = found.lines(MAX_SHOWN) if found is not None else ["the changed files are unknown: there is no manifest"]
     changed = known is not None and bool(worked_on) and not equal
     if changed and not accepted:
         raise BadInput(_code_refusal(opened, code, len(worked_on), lines), _code_hint(opened))
     write_json(opened.folder.code_manifest(code.hash), manifest)
     recorded = CodeRecorded(code.hash, code.facts(), known if equal else None)
-    said = [f"code: only comments or layout changed in {_names(found)}"] if equal and found and found.layout else []
-    return [recorded, *([ChangesAccepted("code", lines, ACCEPT_CODE)] if changed else [])], said
+    messages = [f"code: only comments or layout changed in {_names(found)}"] if equal and found and found.layout else []
+    return [recorded, *([ChangesAccepted("code", lines, ACCEPT_CODE)] if changed else [])], messages
 
 
 def _names(found: Difference) -> str:
-    return ", ".join(found.layout[:MOST_SHOWN])
+    return ", ".join(found.layout[:MAX_SHOWN])
 
 
 def _difference(opened: OpenStudy, known: str, manifest: dict[str, Any]) -> Difference | None:
@@ -162,22 +151,22 @@ def _difference(opened: OpenStudy, known: str, manifest: dict[str, Any]) -> Diff
     return compare(old, manifest) if isinstance(old, dict) else None
 
 
-def _code_refusal(opened: OpenStudy, code: Code, cells: int, lines: list[str]) -> str:
+def _code_refusal(opened: OpenStudy, code: SourceCode, cells: int, lines: list[str]) -> str:
     old = opened.state.codes[opened.state.code or ""]["facts"]
     listed = "\n    ".join(lines)
     return (
         f"{opened.file}: {count_text(cells, 'cell')} of this study were trained by other code ({_name(old)}) than "
-        f"would go on now ({_name(code.facts())}):\n    {listed}"
+        f"the present one ({_name(code.facts())}):\n    {listed}"
     )
 
 
 def _name(facts: dict[str, Any]) -> str:
     """`1f2e3d4c5b6a, commit 0a1b2c3d4e5f and edits`."""
-    words = str(facts["hash"])[:12]
+    text = str(facts["hash"])[:12]
     if facts.get("commit"):
-        words += f", commit {facts['commit'][:12]}"
-        words += " and edits" if facts.get("diff_hash") or facts.get("untracked_hash") else ""
-    return words
+        text += f", commit {facts['commit'][:12]}"
+        text += " and edits" if facts.get("diff_hash") or facts.get("untracked_hash") else ""
+    return text
 
 
 def _code_hint(opened: OpenStudy) -> str:
@@ -198,5 +187,5 @@ def _all_kept(opened: OpenStudy) -> list[CellState]:
 
 
 def _listed(changes: list[str]) -> str:
-    more = [f"and {len(changes) - MOST_SHOWN} more"] if len(changes) > MOST_SHOWN else []
-    return "\n    ".join([*changes[:MOST_SHOWN], *more])
+    more = [f"and {len(changes) - MAX_SHOWN} more"] if len(changes) > MAX_SHOWN else []
+    return "\n    ".join([*changes[:MAX_SHOWN], *more])

@@ -1,4 +1,4 @@
-"""Starts every arm once in its real environment before anything is spent, and says which cannot work and why."""
+"""Starts every arm once in its real environment before anything is spent, and reports which cannot work and why."""
 
 import shutil
 import sys
@@ -9,27 +9,27 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.errors import Busy, PreflightFailed, Stopped
+from dreamproof.base.errors import Busy, PreflightError, Stopped
 from dreamproof.base.files import canonical_json, file_hash, read_json, read_tail, text_hash, write_json, write_text
-from dreamproof.base.words import bytes_text, count_text, duration_text
+from dreamproof.base.text import bytes_text, count_text, duration_text
 from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.study import CommandTrainer, Slurm, Study, memory_bytes
-from dreamproof.study.adapters import find_adapter
+from dreamproof.study.adapters import study_adapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
 from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
-from dreamproof.study.diagnosis.diagnose import Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, diagnose
 from dreamproof.study.diagnosis.liveness import Watch
 from dreamproof.study.plan.commands import Target, environment, run_settings, train_commands, working_folder
 from dreamproof.study.plan.open_study import OpenStudy
-from dreamproof.study.preflight.slurm import ClusterPreflight, Probe, ask_and_run
+from dreamproof.study.preflight.slurm import ClusterPreflight, ClusterProbe, ask_and_run
 from dreamproof.study.process import machine
-from dreamproof.study.process.gpus import attempts_on_one, gpus_here
+from dreamproof.study.process.gpus import attempts_per_gpu, gpus_here
 
 PROBE_AGENT_STEPS = 1000
 PROBE_EPISODES = 2
@@ -39,7 +39,7 @@ KILL_SECONDS = 5.0
 KEPT_CHECKPOINTS = 3
 LOG_BYTES_PER_CELL = 4 << 20
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class ArmCheck:
     evidence: list[str] = field(default_factory=list)
     wall_seconds: float = 0.0
     probe: dict[str, Any] = field(default_factory=dict)
-    """probe.json of the trainer, where it writes one: phases, memory now and at full settings, rate, versions."""
+    """probe.json of the trainer, if it writes one: phases, memory now and at full settings, rate, versions."""
     host_bytes: int | None = None
     """Peak resident memory as seen from outside."""
 
@@ -76,7 +76,7 @@ class Preflight:
 
     @property
     def rates(self) -> dict[str, float]:
-        """Agent steps a second by arm, where a probe measured them."""
+        """Agent steps per second by arm, where a probe measured them."""
         found = {check.arm: check.probe.get("agent_steps_per_second") for check in self.arms}
         return {arm: float(rate) for arm, rate in found.items() if isinstance(rate, int | float) and rate > 0}
 
@@ -84,9 +84,9 @@ class Preflight:
         """The result as manifests/preflight.json holds it."""
         return {"passed": self.passed, **asdict(self), "rates": self.rates}
 
-    def error(self, study_file: Path) -> PreflightFailed:
+    def error(self, study_file: Path) -> PreflightError:
         """The refusal to launch, naming every arm that failed."""
-        return PreflightFailed("\n".join(self.faults), f"mend it, then dreamproof check {study_file}")
+        return PreflightError("\n".join(self.faults), f"fix the error, then run dreamproof check {study_file}")
 
 
 def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dict[str, Any] | None = None) -> str:
@@ -105,25 +105,19 @@ def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dic
 
 def _machine(opened: OpenStudy) -> dict[str, Any]:
     trainer = opened.study.trainer
-    folder = working_folder(opened.study, opened.beside)
+    folder = working_folder(opened.study, opened.base_folder)
     own = trainer.environment if isinstance(trainer, CommandTrainer) else {}
     facts = machine.describe_machine(folder, own)
     if isinstance(trainer, CommandTrainer):
-        words = [folder / word for word in (*trainer.command, *(trainer.evaluate or []))]
-        facts["scripts"] = {str(path): file_hash(path) for path in words if path.is_file()}
+        scripts = [folder / word for word in (*trainer.command, *(trainer.evaluate or []))]
+        facts["scripts"] = {str(path): file_hash(path) for path in scripts if path.is_file()}
     return facts
-
-
-def read_rates(opened: OpenStudy) -> dict[str, float]:
-    """Agent steps a second by arm, as the last preflight measured them; empty where there was none."""
-    value = read_json(opened.folder.preflight)
-    return dict(value.get("rates", {})) if isinstance(value, dict) else {}
 
 
 def check_arms(
     opened: OpenStudy,
     arms: Sequence[str] | None = None,
-    say: Say | None = None,
+    show: Show | None = None,
     stop_asked_by: Callable[[], str | None] | None = None,
 ) -> Preflight:
     """Probes every arm (or those named), judges memory and disk, and writes both manifests."""
@@ -132,12 +126,12 @@ def check_arms(
     checks: list[ArmCheck] = []
     refused: list[str] = []
     if opened.study.backend.slurm is not None:
-        checks, refused = _probe_on_cluster(opened, opened.study.backend.slurm, chosen, say or _silent)
+        checks, refused = _probe_on_cluster(opened, opened.study.backend.slurm, chosen, show or _silent)
     for arm in chosen if opened.study.backend.slurm is None else ():
         check = _probe(opened, arm, stop_asked_by or _nobody)
         checks.append(check)
-        if say is not None:
-            say(_arm_line(check))
+        if show is not None:
+            show(_arm_line(check))
     needs, faults, warnings = _judge_needs(opened, checks, facts)
     faults = refused + faults
     failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
@@ -157,28 +151,30 @@ def _nobody() -> str | None:
 
 
 def _probe_on_cluster(
-    opened: OpenStudy, slurm: Slurm, arms: Sequence[str], say: Say
+    opened: OpenStudy, slurm: Slurm, arms: Sequence[str], show: Show
 ) -> tuple[list[ArmCheck], list[str]]:
-    """One probe job an arm, after the scheduler accepted the script; what it refuses stops the launch."""
+    """One probe job per arm, after the scheduler accepted the script; what it refuses stops the launch."""
     study = opened.study
     trainer = study.trainer
-    adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
-    folder = str(working_folder(study, opened.beside))
+    adapter = study_adapter(study)
+    folder = str(working_folder(study, opened.base_folder))
     probes = []
     for arm in arms:
-        target, words = _prepare_probe(opened, arm)
+        target, command = _prepare_probe(opened, arm)
         foreign = isinstance(trainer, CommandTrainer)
-        probes.append(Probe(arm, target.run, words, environment(study, [target]), folder, foreign, adapter))
+        probes.append(ClusterProbe(arm, target.run, command, environment(study, [target]), folder, foreign, adapter))
     cluster = ClusterPreflight(slurm, opened.folder, study.name, SlurmCommands())
-    refused, _ = ask_and_run(cluster, probes, study.liveness.kill_silent_after_seconds.of("compile"), say)
+    refused, _ = ask_and_run(cluster, probes, study.liveness.kill_silent_after_seconds.of("compile"), show)
     if refused:
         return [], refused
     checks = [
-        ArmCheck(one.arm, one.passed, one.cause, one.reason, one.evidence, one.wall_seconds, one.told, one.host_bytes)
+        ArmCheck(
+            one.arm, one.passed, one.cause, one.reason, one.evidence, one.wall_seconds, one.measured, one.host_bytes
+        )
         for one in probes
     ]
     for check in checks:
-        say(_arm_line(check))
+        show(_arm_line(check))
     return checks, []
 
 
@@ -188,18 +184,18 @@ def _probe(opened: OpenStudy, arm: str, stop_asked_by: Callable[[], str | None])
 
 
 def _prepare_probe(opened: OpenStudy, arm: str) -> tuple[Target, list[str]]:
-    """A scratch run folder for an arm's probe, and the words that start it."""
+    """A scratch run folder for an arm's probe, and the command that starts it."""
     study = opened.study
     cell = Cell(arm, study.seeds[0])
     run = RunFolder(opened.folder.probes / arm)
     shutil.rmtree(run.root, ignore_errors=True)
-    told = run_settings(study, cell)
+    given = run_settings(study, cell)
     foreign = isinstance(study.trainer, CommandTrainer)
     if foreign:
         steps = min(PROBE_AGENT_STEPS, study.agent_steps)
-        told = told.model_copy(update={"agent_steps": steps, "evaluation_episodes": PROBE_EPISODES})
-    write_json(run.settings, told.model_dump(mode="json"), durable=False)
-    target = Target(cell, run, told.agent_steps)
+        given = given.model_copy(update={"agent_steps": steps, "evaluation_episodes": PROBE_EPISODES})
+    write_json(run.settings, given.model_dump(mode="json"), durable=False)
+    target = Target(cell, run, given.agent_steps)
     return target, train_commands(study, [target])[0] if foreign else _native_probe(run)
 
 
@@ -208,7 +204,7 @@ def _native_probe(run: RunFolder) -> list[str]:
 
 
 class LocalProbe:
-    """One probe under a shim, like any attempt; it ends by itself where the supervisor is killed meanwhile."""
+    """One probe under a shim, like any attempt; it ends by itself if the supervisor is killed meanwhile."""
 
     def __init__(self, opened: OpenStudy, arm: str, backend: LocalBackend) -> None:
         self.opened = opened
@@ -221,7 +217,7 @@ class LocalProbe:
         write_json(self.folder.order, asdict(self._order(target, command)))
         trainer = opened.study.trainer
         self.is_foreign = isinstance(trainer, CommandTrainer)
-        self.adapter = find_adapter(trainer.adapter if isinstance(trainer, CommandTrainer) else "native")
+        self.adapter = study_adapter(opened.study)
         self.began = time.monotonic()
         backend.start(self.folder)
 
@@ -233,7 +229,7 @@ class LocalProbe:
             name,
             [command],
             variables,
-            str(working_folder(study, self.opened.beside)),
+            str(working_folder(study, self.opened.base_folder)),
             {},
             study.backend.memory_limit_bytes,
             STOP_SECONDS,
@@ -241,14 +237,14 @@ class LocalProbe:
         )
 
     def _end_earlier(self) -> None:
-        """Ends the probe that a killed supervisor left running, before its folder is made anew."""
+        """Ends the probe that a killed supervisor left running, before its folder is created again."""
         if not self.folder.order.exists():
             return
         self._stop("stop: another preflight begins")
         if self.backend.look(self.folder).presence is Presence.RUNNING:
             raise Busy(
                 f"{self.folder.root}: an earlier probe of arm {self.arm} still runs and does not end",
-                f"cat {self.folder.shim}; end that process, then dreamproof check {self.opened.file}",
+                f"cat {self.folder.shim}; stop that process, then run dreamproof check {self.opened.file}",
             )
 
     def watch(self, stop_asked_by: Callable[[], str | None]) -> ArmCheck:
@@ -288,8 +284,8 @@ class LocalProbe:
             self.backend.wait(LOOK_SECONDS)
 
     def _failure(self, record: ExitRecord | None, asked: str | None) -> ArmCheck:
-        found = diagnose(Evidence(exit=record, output_tail=read_tail(self.folder.output), asked_to_stop=asked))
-        reason = found.telling.removeprefix("asked to stop: timeout: ")
+        found = diagnose(AttemptEvidence(exit=record, output_tail=read_tail(self.folder.output), asked_to_stop=asked))
+        reason = found.key_quote.removeprefix("asked to stop: timeout: ")
         return self._check(record, False, found.cause.value, reason, found.quotes)
 
     def _check(
@@ -313,16 +309,16 @@ def _judge_needs(
     """What all slots together will need, against what this machine has."""
     study = opened.study
     total, available = machine.host_memory_bytes()
-    side_by_side = min(study.backend.slots, len(study.arms) * len(study.seeds))
+    max_parallel = min(study.backend.slots, len(study.arms) * len(study.seeds))
     if study.backend.slurm is not None:  # every attempt has what its job asks for, on whatever node
         total = available = memory_bytes(study.backend.slurm.memory)
-        side_by_side = 1
+        max_parallel = 1
     host = _largest(checks, "forecast_host_bytes", "host_bytes")
     device = _largest(checks, "forecast_device_bytes", "device_bytes")
     checkpoint = _largest(checks, "checkpoint_bytes")
     missing = sum(not opened.state.trained(cell) for cell in opened.state.cells.values())
     needs: dict[str, Any] = {
-        "host_bytes": host * side_by_side if host else None,
+        "host_bytes": host * max_parallel if host else None,
         "host_total_bytes": total,
         "host_available_bytes": available,
         "device_bytes": _device_need(study, device, len(gpus_here())),
@@ -350,14 +346,14 @@ def _judge_needs(
 
 
 def _device_total(study: Study, facts: dict[str, Any]) -> int | None:
-    """Memory of the smallest device here; what a login node has says nothing about a cluster's nodes."""
-    if study.backend.kind != "local":
+    """Memory of the smallest device here; unknown on a login node of a cluster."""
+    if not study.backend.runs_here:
         return None
     return min((one["total_bytes"] for one in facts["gpu"]["devices"]), default=None)
 
 
 def _largest(checks: list[ArmCheck], *keys: str) -> int:
-    """The largest value of the first key that a probe tells, over all arms; 0 where none tells."""
+    """The largest value of the first key that a probe measured, over all arms; 0 if none did."""
     found = [0]
     for check in checks:
         value = next((check.probe[key] for key in keys if isinstance(check.probe.get(key), int | float)), None)
@@ -371,16 +367,16 @@ def _device_need(study: Study, device: int, gpus: int) -> int | None:
     if not device:
         return None
     packed = 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
-    return device * packed * attempts_on_one(study, gpus)
+    return device * packed * attempts_per_gpu(study, gpus)
 
 
 def money_warnings(study: Study, gpus: int) -> list[str]:
-    """A warning where more GPUs are paid for than this machine has."""
+    """A warning if more GPUs are paid for than this machine has."""
     counted = study.backend.slots * study.money.gpus_per_attempt
-    if study.backend.kind != "local" or not gpus or not study.money.price_per_gpu_hour or counted <= gpus:
+    if not study.backend.runs_here or not gpus or not study.money.price_per_gpu_hour or counted <= gpus:
         return []
     share = gpus / study.backend.slots
-    return [f"money counts {counted:g} GPUs, this machine has {gpus}: say gpus_per_attempt: {share:g} under 'money'"]
+    return [f"money counts {counted:g} GPUs, this machine has {gpus}: set gpus_per_attempt: {share:g} under 'money'"]
 
 
 def _arm_line(check: ArmCheck) -> str:
@@ -389,10 +385,6 @@ def _arm_line(check: ArmCheck) -> str:
         return f"arm {check.arm}: FAILED after {took}: {check.cause}: {check.reason}"
     phases = ", ".join(check.probe.get("phases", {})) or "started and made its first steps"
     return f"arm {check.arm}: passed in {took} ({phases})"
-
-
-def _arm_lines(check: ArmCheck) -> list[str]:
-    return [_arm_line(check), *(f"    | {words}" for words in check.evidence)]
 
 
 def preflight_lines(result: Preflight) -> list[str]:
@@ -404,11 +396,7 @@ def preflight_lines(result: Preflight) -> list[str]:
     edited = f", edited (diff {code['diff_hash'][:12]})" if code.get("dirty") else ""
     lines = [
         f"preflight {'passed' if result.passed else 'FAILED'}: {count_text(len(result.arms), 'arm')}",
-        *(
-            line
-            for check in result.arms
-            for line in (_arm_line(check), *(f"    | {words}" for words in check.evidence))
-        ),
+        *(line for check in result.arms for line in (_arm_line(check), *(f"    | {line}" for line in check.evidence))),
         f"devices: {devices or 'no GPU (' + gpu.get('reason', 'none found') + ')'}",
         f"driver: {gpu.get('driver', '–')}",
         f"versions: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",

@@ -1,4 +1,4 @@
-"""What the last preflight measured, read from its manifest: only numbers that can be reckoned with."""
+"""What the last preflight measured, read from its manifest: positive finite numbers only."""
 
 import math
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from dreamproof.base.files import read_json
 
 @dataclass(frozen=True)
 class Measured:
-    """Agent steps a second by arm, and bytes that are needed by name; empty where there was no preflight."""
+    """Agent steps per second by arm, and bytes that are needed by name; empty if there was no preflight."""
 
     rates: dict[str, float] = field(default_factory=dict)
     needs: dict[str, float] = field(default_factory=dict)

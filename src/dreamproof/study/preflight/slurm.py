@@ -1,4 +1,4 @@
-"""The preflight on a cluster: what the scheduler says to the script, then one short probe job an arm on a real node."""
+"""The preflight on a cluster: the scheduler's answer to the script, then one short probe job per arm on a real node."""
 
 import shutil
 import time
@@ -8,7 +8,7 @@ from typing import Any
 
 from dreamproof.base.errors import DreamproofError
 from dreamproof.base.files import read_json, read_tail, write_json, write_text
-from dreamproof.base.words import duration_text
+from dreamproof.base.text import duration_text
 from dreamproof.runs.layout import AttemptFolder, RunFolder, StudyFolder
 from dreamproof.settings.study import Slurm, memory_bytes
 from dreamproof.study.adapters.api import Adapter
@@ -18,18 +18,18 @@ from dreamproof.study.backends.slurm.commands import SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm.limits import Partition, find_stuck, longest_time, probe_time_limit
 from dreamproof.study.backends.slurm.limits import limit_seconds as seconds_of
 from dreamproof.study.backends.slurm.script import Submission, script_text
-from dreamproof.study.diagnosis.diagnose import Cause, Evidence, diagnose
+from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
 
 PROBE_GRACE_SECONDS = 10.0
 STUCK_SECONDS = 600.0
 """So long a probe waits for a reason that does not clear by itself."""
 
-Say = Callable[[str], None]
+Show = Callable[[str], None]
 
 
 @dataclass
-class Probe:
-    """One arm's probe: what runs where, and what came of it."""
+class ClusterProbe:
+    """One arm's probe: its command, its folder and its result."""
 
     arm: str
     run: RunFolder
@@ -45,14 +45,14 @@ class Probe:
     wall_seconds: float = 0.0
     host_bytes: int | None = None
     began: float | None = None
-    said: str = ""
+    last_shown: str = ""
     stopped: bool = False
     stuck_since: float | None = None
     stuck: str = ""
     """Why it was not worth waiting for any longer."""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def measured(self) -> dict[str, Any]:
         """probe.json, where the trainer wrote one."""
         value = read_json(self.run.probe)
         return value if isinstance(value, dict) else {}
@@ -70,19 +70,19 @@ class ClusterPreflight:
         self._partitions: list[Partition] | None = None
 
     def ask(self) -> str:
-        """What the scheduler would do with the script, and with the probes'; raises SlurmError where it refuses one."""
+        """What the scheduler would do with the script, and with the probes'; raises SlurmError if it refuses one."""
         partitions = self.commands.partitions()
         names = [one["name"].rstrip("*") for one in partitions]
         wanted = self.slurm.partition
         if wanted is not None and not set(wanted.split(",")) <= set(names):
-            raise SlurmError(f"no partition '{wanted}'; there are {', '.join(names)}", "sinfo")
+            raise SlurmError(f"no partition '{wanted}' (partitions: {', '.join(names)})", "sinfo")
         self._check_time()
-        words = self._test(self.slurm, "test")
+        answer = self._test(self.slurm, "test")
         self._test(self.probe_settings(), "test-probe")
-        return words
+        return answer
 
     def _test(self, settings: Slurm, name: str) -> str:
-        """What the scheduler says to one script."""
+        """The scheduler's answer to one script."""
         folder = self.place.submissions / name
         request = (memory_bytes(settings.memory), settings.time_limit)
         submission = Submission(name, f"{self.study_name[:40]}-test", folder, self.attempts, ["a000001"], *request)
@@ -90,13 +90,13 @@ class ClusterPreflight:
         return self.commands.test_submission(folder / "script.sh")
 
     def _check_time(self) -> None:
-        """Refuses a time limit beyond the partition's: sbatch takes it, and the job waits for ever."""
+        """Refuses a time limit beyond the partition's: sbatch takes it, and the job waits forever."""
         longest = longest_time(self.slurm, self._limits())
         if self.slurm.qos is None and seconds_of(self.slurm.time_limit) > seconds_of(longest):
             where = self.slurm.partition or "(default)"
             raise SlurmError(
                 f"backend.slurm.time_limit is {self.slurm.time_limit}, but partition {where} "
-                f"allows {longest}: jobs would wait for ever (PartitionTimeLimit)",
+                f"allows {longest}: jobs would wait forever (PartitionTimeLimit)",
                 f"set time_limit to at most {longest}, choose another partition (sinfo -o '%P %l'), or name the qos "
                 "that lifts this limit",
             )
@@ -118,12 +118,12 @@ class ClusterPreflight:
             }
         )
 
-    def run(self, probes: Sequence[Probe], limit_seconds: float, say: Say) -> None:
-        """Runs one probe job an arm, all in one array, and judges each."""
+    def run(self, probes: Sequence[ClusterProbe], limit_seconds: float, show: Show) -> None:
+        """Runs one probe job per arm, all in one array, and judges each."""
         shutil.rmtree(self.attempts, ignore_errors=True)
         settings = self.probe_settings(len(probes))
         if settings.time_limit != self.slurm.probe_time_limit:
-            say(f"probe jobs ask for {settings.time_limit}: study or partition allow no more")
+            show(f"probe jobs request {settings.time_limit}, the most that study and partition allow")
         backend = SlurmBackend(settings, self.place, f"{self.study_name[:30]}-probe", self.commands)
         open_probes = {probe.arm: (probe, self._order(probe, settings)) for probe in probes}
         try:
@@ -138,14 +138,14 @@ class ClusterPreflight:
                         del open_probes[probe.arm]
                     else:
                         self._watch(backend, probe, folder, sighting, limit_seconds)
-                        self._tell(probe, sighting, say)
+                        self._report(probe, sighting, show)
         finally:
             for _, folder in open_probes.values():
                 backend.stop(folder, "stop: the preflight ended", 0.0)
                 backend.look(folder)
             backend.close()
 
-    def _order(self, probe: Probe, settings: Slurm) -> AttemptFolder:
+    def _order(self, probe: ClusterProbe, settings: Slurm) -> AttemptFolder:
         folder = AttemptFolder(self.attempts / probe.arm)
         variables = {**probe.environment, "DREAMPROOF_PROBE": "1"}
         order = Order(
@@ -161,7 +161,12 @@ class ClusterPreflight:
         return folder
 
     def _watch(
-        self, backend: SlurmBackend, probe: Probe, folder: AttemptFolder, sighting: Sighting, limit_seconds: float
+        self,
+        backend: SlurmBackend,
+        probe: ClusterProbe,
+        folder: AttemptFolder,
+        sighting: Sighting,
+        limit_seconds: float,
     ) -> None:
         """Ends a probe that has shown enough, that shows nothing for too long once it runs, or that does not begin."""
         if sighting.presence is Presence.WAITING and not probe.stopped:
@@ -177,7 +182,9 @@ class ClusterPreflight:
             probe.stopped = True
             backend.stop(folder, f"timeout: no first step within {duration_text(limit_seconds)}", PROBE_GRACE_SECONDS)
 
-    def _watch_queue(self, backend: SlurmBackend, probe: Probe, folder: AttemptFolder, sighting: Sighting) -> None:
+    def _watch_queue(
+        self, backend: SlurmBackend, probe: ClusterProbe, folder: AttemptFolder, sighting: Sighting
+    ) -> None:
         """Gives up on a reason that only a person or a returning node clears, after a while."""
         reason = sighting.placement.reason if sighting.placement is not None else ""
         stuck = find_stuck(reason)
@@ -190,18 +197,18 @@ class ClusterPreflight:
             probe.stopped, probe.stuck = True, f"{reason} for {duration_text(waited)}: {stuck.remedy}"
             backend.stop(folder, f"stop: the probe waited for {reason}", 0.0)
 
-    def _tell(self, probe: Probe, sighting: Sighting, say: Say) -> None:
+    def _report(self, probe: ClusterProbe, sighting: Sighting, show: Show) -> None:
         place = sighting.placement
         if place is None:
             return
         stuck = find_stuck(place.reason)
         hint = f" ({stuck.remedy})" if stuck is not None else ""
         where = f"runs on {place.nodes}" if place.nodes else f"waits: {place.reason or place.state}{hint}"
-        if where != probe.said:
-            probe.said = where
-            say(f"arm {probe.arm}: probe job {place.job} {where}")
+        if where != probe.last_shown:
+            probe.last_shown = where
+            show(f"arm {probe.arm}: probe job {place.job} {where}")
 
-    def _judge(self, probe: Probe, folder: AttemptFolder, sighting: Sighting) -> None:
+    def _judge(self, probe: ClusterProbe, folder: AttemptFolder, sighting: Sighting) -> None:
         record = sighting.exit
         probe.host_bytes = record.peak_bytes if record is not None else None
         probe.wall_seconds = round(record.wall_seconds, 3) if record is not None else 0.0
@@ -215,9 +222,9 @@ class ClusterPreflight:
         if probe.stuck:
             probe.cause, probe.reason, probe.evidence = Cause.BAD_CONFIG.value, probe.stuck, [probe.stuck]
             return
-        text = f"{read_tail(folder.output)}\n{sighting.facts.get('scheduler_words', '')}"
+        text = f"{read_tail(folder.output)}\n{sighting.facts.get('scheduler_output', '')}"
         found = diagnose(
-            Evidence(
+            AttemptEvidence(
                 exit=record,
                 output_tail=text,
                 asked_to_stop=str(asked["reason"]) if isinstance(asked, dict) else None,
@@ -225,17 +232,17 @@ class ClusterPreflight:
                 slurm=sighting.facts.get("slurm"),
             )
         )
-        probe.cause, probe.reason, probe.evidence = found.cause.value, found.telling, found.quotes
+        probe.cause, probe.reason, probe.evidence = found.cause.value, found.key_quote, found.quotes
 
 
 def ask_and_run(
-    preflight: ClusterPreflight, probes: Sequence[Probe], limit_seconds: float, say: Say
+    preflight: ClusterPreflight, probes: Sequence[ClusterProbe], limit_seconds: float, show: Show
 ) -> tuple[list[str], str]:
-    """Faults that stop the launch before any probe, and what the scheduler said; probes run only without faults."""
+    """Faults that stop the launch before any probe, and the scheduler's answer; probes run only without faults."""
     try:
-        words = preflight.ask()
+        answer = preflight.ask()
     except DreamproofError as error:
-        return [f"cluster: {error.seen}; hint: {error.next_command}"], ""
-    say(f"scheduler: {words}")
-    preflight.run(probes, limit_seconds, say)
-    return [], words
+        return [f"cluster: {error.seen}; hint: {error.hint}"], ""
+    show(f"scheduler: {answer}")
+    preflight.run(probes, limit_seconds, show)
+    return [], answer

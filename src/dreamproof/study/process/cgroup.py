@@ -7,10 +7,10 @@ from contextlib import suppress
 from pathlib import Path
 
 MOUNT = Path("/sys/fs/cgroup")
-OOM_WORDS = re.compile(r"oom-kill|oom_kill|[Oo]ut of memory|Killed process")
+OOM_PATTERN = re.compile(r"oom-kill|oom_kill|[Oo]ut of memory|Killed process")
 KERNEL_HEAD = re.compile(r"^\d+,\d+,(\d+),")
 KERNEL_CLOCK_SLACK_SECONDS = 5.0
-LONGEST_KERNEL_STORY_LINES = 4
+MAX_KERNEL_LINES = 4
 OOM_KILL = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
@@ -31,7 +31,7 @@ def own_group(table: str, mount: Path = MOUNT) -> Path | None:
 
 
 def find_own_group() -> Path | None:
-    """The memory controller's folder of this process, or None where there is none to read."""
+    """The memory controller's folder of this process, or None if there is none to read."""
     try:
         return own_group(Path("/proc/self/cgroup").read_text())
     except (OSError, ValueError):
@@ -39,7 +39,7 @@ def find_own_group() -> Path | None:
 
 
 def kill_count(group: Path | None) -> int | None:
-    """Processes of the group that the memory controller killed so far; None where it cannot be read."""
+    """Processes of the group that the memory controller killed so far; None if it cannot be read."""
     if group is None:
         return None
     for name in ("memory.oom_control", "memory.events"):
@@ -53,7 +53,7 @@ def kill_count(group: Path | None) -> int | None:
 
 
 def make_limited_group(parent: Path | None, name: str, limit_bytes: int) -> Path | None:
-    """A group below `parent` that may hold `limit_bytes`; None where this user may not make one."""
+    """A group below `parent` that may hold `limit_bytes`; None if this user may not make one."""
     if parent is None:
         return None
     group = parent / name
@@ -108,12 +108,12 @@ def remove_left(attempt: str, shim_process_id: int) -> None:
 
 
 def group_name(attempt: str, shim_process_id: int) -> str:
-    """The group of one attempt: its shim tells it apart from one of the same name in another study."""
+    """The group of one attempt: its shim distinguishes it from one of the same name in another study."""
     return f"dreamproof-{attempt}-{shim_process_id}"
 
 
 def kernel_lines(process_ids: set[int], since_monotonic_seconds: float) -> list[str]:
-    """What the kernel logged about running out of memory and these processes; nothing where it may not be read."""
+    """What the kernel logged about running out of memory and these processes; nothing if it may not be read."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
@@ -127,16 +127,16 @@ def kernel_lines(process_ids: set[int], since_monotonic_seconds: float) -> list[
                 continue  # the oldest lines were overwritten while reading
             except OSError:
                 break
-            if _tells_of(line, process_ids, since_monotonic_seconds):
+            if _mentions(line, process_ids, since_monotonic_seconds):
                 found.append(line.split(";", 1)[-1].split("\n", 1)[0])
     finally:
         os.close(descriptor)
-    return found[-LONGEST_KERNEL_STORY_LINES:]
+    return found[-MAX_KERNEL_LINES:]
 
 
-def _tells_of(line: str, process_ids: set[int], since_monotonic_seconds: float) -> bool:
+def _mentions(line: str, process_ids: set[int], since_monotonic_seconds: float) -> bool:
     head = KERNEL_HEAD.match(line)
     if head is None or int(head[1]) / 1e6 < since_monotonic_seconds - KERNEL_CLOCK_SLACK_SECONDS:
         return False
     numbers = {int(number) for number in re.findall(r"(?:pid=|[Pp]rocess )(\d+)", line)}
-    return bool(numbers & process_ids) and OOM_WORDS.search(line) is not None
+    return bool(numbers & process_ids) and OOM_PATTERN.search(line) is not None

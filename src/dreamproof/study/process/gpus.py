@@ -12,26 +12,26 @@ VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
 def gpus_here() -> list[str]:
-    """GPUs that this process may use, as CUDA names them; none where neither a variable nor NVIDIA's library tells."""
-    told = os.environ.get(VISIBLE)
-    if told is None:
+    """GPUs that this process may use, by CUDA's names, from a variable or NVIDIA's library."""
+    visible = os.environ.get(VISIBLE)
+    if visible is None:
         return [str(index) for index in range(len(describe_gpus()["devices"]))]
-    return [name.strip() for name in told.split(",") if name.strip() not in ("", "-1")]
+    return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
 
 
-def attempts_on_one(study: Study, gpus: int) -> int:
-    """Attempts that run on one GPU at a time, where there are so many; none known counts as one."""
-    if study.backend.kind != "local":
+def attempts_per_gpu(study: Study, gpus: int) -> int:
+    """Attempts that run on one GPU at a time, if there are so many; none known counts as one."""
+    if not study.backend.runs_here:
         return 1
     return max(1, math.ceil(study.backend.slots * _whole_gpus(study) / max(1, gpus)))
 
 
-def least_taken(study: Study, gpus: list[str], taken: Iterable[str]) -> dict[str, str]:
-    """The variable that gives the next attempt the GPUs which the fewest others have; nothing where there is no choice.
+def assign_gpus(study: Study, gpus: list[str], taken: Iterable[str]) -> dict[str, str]:
+    """The variable that gives the next attempt the GPUs which the fewest others have; nothing if there is no choice.
 
     `taken` are the values of the same variable in attempts that run.
     """
-    if study.backend.kind != "local" or len(gpus) < 2:
+    if not study.backend.runs_here or len(gpus) < 2:
         return {}
     uses = Counter(name for value in taken for name in value.split(","))
     freest = sorted(gpus, key=lambda name: uses[name])[: _whole_gpus(study)]

@@ -37,7 +37,7 @@ def describe_machine(code_folder: Path, environment: dict[str, str]) -> Facts:
 
 
 def describe_gpus() -> Facts:
-    """Driver and devices as NVIDIA's library tells them; where it tells nothing, why."""
+    """Driver and devices as NVIDIA's library reports them; else the reason."""
     try:
         import pynvml
     except ImportError:
@@ -67,7 +67,7 @@ def _text(value: str | bytes) -> str:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of the libraries that matter, as installed beside this program."""
+    """Versions of the libraries that matter, as installed with this program."""
     found = {}
     for name in LIBRARIES:
         try:
@@ -78,7 +78,7 @@ def library_versions() -> dict[str, str]:
 
 
 def describe_code(folder: Path) -> Facts:
-    """Commit of the code in a folder, and a hash of what was edited since; a reason where there is no repository."""
+    """Commit of the code in a folder, and a hash of what was edited since; a reason if there is no repository."""
     return _code_facts(folder, commit_of(folder))
 
 
@@ -105,10 +105,13 @@ def host_memory_bytes() -> tuple[int, int]:
     return total, available
 
 
-def disk_free_bytes(folder: Path) -> int:
-    """Free bytes where a folder lies or will lie."""
+def disk_free_bytes(folder: Path) -> int | None:
+    """Free bytes on the disk of a folder that may not exist yet; None if unknown."""
     present = next((place for place in (folder, *folder.parents) if os.path.exists(place)), folder)
-    status = os.statvfs(present)
+    try:
+        status = os.statvfs(present)
+    except OSError:
+        return None
     return status.f_bavail * status.f_frsize
 
 
@@ -138,7 +141,7 @@ def _full_pressure(path: str) -> float:
 
 
 def any_gpu_is_busy(visible: str | None) -> bool:
-    """Whether one of the named GPUs (all if None) has worked in the last moment; False where nothing can be asked."""
+    """Whether one of the named GPUs (all if None) has worked in the last moment; False if nothing can be asked."""
     try:
         import pynvml
     except ImportError:

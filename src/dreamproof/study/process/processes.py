@@ -1,4 +1,4 @@
-"""Who a process is, beyond its number: boot, pid namespace, process id and start time; what the kernel says of it."""
+"""The identity of a process: boot, pid namespace, process id and start time; and its state in the kernel."""
 
 import os
 import socket
@@ -25,7 +25,7 @@ def pid_namespace() -> str:
 
 
 def _stat(process_id: int) -> list[str] | None:
-    """Fields of /proc/PID/stat from the state on, or None where there is no such process."""
+    """Fields of /proc/PID/stat from the state on, or None if there is no such process."""
     try:
         with open(f"/proc/{process_id}/stat", "rb") as file:
             text = file.read().decode("utf-8", errors="replace")
@@ -35,8 +35,8 @@ def _stat(process_id: int) -> list[str] | None:
 
 
 @dataclass(frozen=True)
-class Identity:
-    """One process for ever: a reused process id has another start time, a reboot another boot id."""
+class ProcessIdentity:
+    """One process forever: a reused process id has another start time, a reboot another boot id."""
 
     boot_id: str
     process_id: int
@@ -46,16 +46,16 @@ class Identity:
     """Empty in records from before it was written."""
 
     @classmethod
-    def of(cls, process_id: int) -> "Identity | None":
-        """The identity of a process of this machine, or None where it is gone."""
+    def of(cls, process_id: int) -> "ProcessIdentity | None":
+        """The identity of a process of this machine, or None if it is gone."""
         fields = _stat(process_id)
         if fields is None:
             return None
         return cls(boot_id(), process_id, int(fields[START_TICKS]), socket.gethostname(), pid_namespace())
 
     @classmethod
-    def read(cls, value: Any) -> "Identity | None":
-        """The identity in a JSON value, or None where there is no whole one."""
+    def read(cls, value: Any) -> "ProcessIdentity | None":
+        """The identity in a JSON value, or None if there is no whole one."""
         try:
             return cls(
                 str(value["boot_id"]),
@@ -86,8 +86,8 @@ class ProcessFacts:
     cpu_seconds: float
 
 
-def process_facts(identity: Identity, this_boot: str) -> ProcessFacts | None:
-    """What the kernel says of exactly this process, or None where it is dead."""
+def process_facts(identity: ProcessIdentity, this_boot: str) -> ProcessFacts | None:
+    """The kernel's facts about exactly this process, or None if it is dead."""
     if identity.boot_id != this_boot or identity.pid_namespace not in ("", pid_namespace()):
         return None
     fields = _stat(identity.process_id)
@@ -97,13 +97,13 @@ def process_facts(identity: Identity, this_boot: str) -> ProcessFacts | None:
     return ProcessFacts(fields[STATE], ticks / TICKS_PER_SECOND)
 
 
-def is_alive(identity: Identity | None) -> bool:
+def is_alive(identity: ProcessIdentity | None) -> bool:
     """Whether exactly this process lives on this machine."""
     return identity is not None and process_facts(identity, boot_id()) is not None
 
 
-def signal_group(leader: Identity, number: int) -> bool:
-    """Sends a signal to the process group that `leader` leads; False where it is gone."""
+def signal_group(leader: ProcessIdentity, number: int) -> bool:
+    """Sends a signal to the process group that `leader` leads; False if it is gone."""
     try:
         os.killpg(leader.process_id, number)
     except (ProcessLookupError, PermissionError):
@@ -127,8 +127,8 @@ def family(process_id: int) -> list[int]:
     return found
 
 
-def marked(variable: str, value: str) -> list[int]:
-    """Living processes that were started with this environment variable, whoever their parent is by now."""
+def processes_with_variable(variable: str, value: str) -> list[int]:
+    """Living processes that were started with this environment variable, whatever their parent is now."""
     wanted = f"{variable}={value}".encode()
     found = []
     for name in os.listdir("/proc"):
@@ -151,7 +151,7 @@ def _is_living(process_id: int) -> bool:
 
 
 def cpu_and_io(process_id: int) -> tuple[float, float]:
-    """CPU seconds and bytes read and written by one process so far; zeros where it is gone or not ours."""
+    """CPU seconds and bytes read and written by one process so far; zeros if it is gone or not ours."""
     fields = _stat(process_id)
     ticks = int(fields[USER_TICKS]) + int(fields[SYSTEM_TICKS]) if fields is not None else 0
     try:
@@ -174,7 +174,7 @@ def is_runnable(process_id: int) -> bool:
 
 
 def resident_bytes(process_id: int) -> int:
-    """Resident memory of one process; 0 where it is gone."""
+    """Resident memory of one process; 0 if it is gone."""
     try:
         with open(f"/proc/{process_id}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGESIZE")

@@ -15,12 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import is_full, new_file_beside, open_own_file, read_json
+from dreamproof.base.files import is_full, new_temp_file, open_own_file, read_json
 from dreamproof.base.lines import append_rows
 from dreamproof.base.locks import try_lock
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study.process import cgroup
-from dreamproof.study.process.processes import Identity, family, resident_bytes
+from dreamproof.study.process.processes import ProcessIdentity, family, resident_bytes
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -84,18 +84,18 @@ class Shim:
 
     def run(self) -> None:
         """Runs the order's commands one after the other and writes the exit record."""
-        self._reserve_room()
+        self._reserve_disk_space()
         child = Child(0)
-        held = self._lock_runs()
-        for command in self.order["commands"] if held is None else ():
+        blocked = self._lock_runs()
+        for command in self.order["commands"] if blocked is None else ():
             child = self._start(command)
-            self._tend(child)
+            self._wait_for_end(child)
             if child.status != 0 or self.asked_to_stop is not None:
                 break
-        if held is not None:
-            self.asked_to_stop = f"locked: {held}"
+        if blocked is not None:
+            self.asked_to_stop = f"locked: {blocked}"
         for descriptor in self.locks:
-            os.close(descriptor)  # nothing of the attempt lives: whoever reads its end finds its cells free
+            os.close(descriptor)  # no process of the attempt is left, so its cells are free before its exit is recorded
         self.status = child.status if child.status is not None else self.status
         self._write_exit(child)
         if self.group is not None:
@@ -115,7 +115,7 @@ class Shim:
             while not try_lock(descriptor):
                 if time.monotonic() >= until:
                     return f"{name} is locked: another process works on this cell"
-                time.sleep(0.1)  # somebody who looks holds it for an instant
+                time.sleep(0.1)  # a reader may hold it for an instant
         return None
 
     def _start(self, command: list[str]) -> Child:
@@ -135,16 +135,16 @@ class Shim:
         if self.group is not None and not cgroup.enter(self.group, process_id):
             cgroup.remove(self.group)
             self.group = None
-        identity = Identity.of(process_id)
+        identity = ProcessIdentity.of(process_id)
         who = {"shim": own_identity(), "child": identity.as_json() if identity else None}
-        rewrite_claim(self.folder, {**who, "place": place_of(self.folder)})
+        rewrite_claim(self.folder, {**who, "place": folder_inode(self.folder)})
         os.write(gate_in, b"g")
         os.close(gate_in)
         with os.fdopen(error_out, "rb") as pipe:
             child.spawn_error = pipe.read().decode("utf-8", errors="replace") or None
         return child
 
-    def _tend(self, child: Child) -> None:
+    def _wait_for_end(self, child: Child) -> None:
         """Waits for the end of the command and of all it started; passes a stop on to all of them; samples memory."""
         while not child.is_over:
             now = time.monotonic()
@@ -159,7 +159,7 @@ class Shim:
                 self.limit_is_near = True
                 self._begin_stop(child, "timeout: the time limit is near")
                 self.kill_at = None  # the limit itself ends what does not end
-            self._keep_lease(child)
+            self._check_lease(child)
             if self.asked_to_stop is None and (asked or self.folder.stop.exists()):
                 self._begin_stop(child)
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
@@ -180,18 +180,18 @@ class Shim:
                 _signal_family(child.process_id, signal.SIGTERM)
         return child.is_over
 
-    def _keep_lease(self, child: Child) -> None:
+    def _check_lease(self, child: Child) -> None:
         """Kills the child at once where its lease was taken away, or could not be read for too long."""
         if self.lease_seconds is None:
             return
         try:
-            told = read_json(self.folder.lease)  # opening a file asks the server; a look for a missing one may not
+            lease = read_json(self.folder.lease)  # opening a file asks the server; a look for a missing one may not
         except OSError:
-            told = None
-        if isinstance(told, dict) and "fenced" not in told:
+            lease = None
+        if isinstance(lease, dict) and "fenced" not in lease:
             self.lease_seen = time.monotonic()
             return
-        fenced = told["fenced"] if isinstance(told, dict) else None
+        fenced = lease["fenced"] if isinstance(lease, dict) else None
         if fenced is None and time.monotonic() - self.lease_seen < self.lease_seconds:
             return
         self.asked_to_stop = f"fenced: {fenced or f'its lease could not be read for {self.lease_seconds:g} s'}"
@@ -234,14 +234,14 @@ class Shim:
         if guard and self.limit_bytes is not None and resident > self.limit_bytes and self.asked_to_stop is None:
             self._begin_stop(child, f"memory: {resident:,} bytes resident of {self.limit_bytes:,} allowed")
 
-    def _reserve_room(self) -> None:
-        """Takes room for the last words and the exit record while there is some: a full disk must not hide itself."""
+    def _reserve_disk_space(self) -> None:
+        """Reserves disk space for the last output and the exit record: a full disk must not hide itself."""
         with os.fdopen(open_own_file(self.folder.exit_reserve, os.O_WRONLY | os.O_TRUNC), "wb") as file:
             file.write(b" " * EXIT_RESERVE_BYTES)
         self._reserve_output()
 
     def _reserve_output(self) -> None:
-        """Room beyond the end of the output; raises where the disk is full, not where the disk cannot do it."""
+        """Room beyond the end of the output; raises if the disk is full, not if the disk cannot do it."""
         with os.fdopen(open_own_file(self.folder.output, os.O_WRONLY | os.O_APPEND), "ab") as output:
             start = ctypes.c_long(os.fstat(output.fileno()).st_size)
             reserve = ctypes.c_long(OUTPUT_RESERVE_BYTES)
@@ -280,19 +280,19 @@ class Shim:
 
 def own_identity() -> dict[str, Any]:
     """Who this process is."""
-    identity = Identity.of(os.getpid())
+    identity = ProcessIdentity.of(os.getpid())
     assert identity is not None
     return identity.as_json()
 
 
-def place_of(folder: AttemptFolder) -> int:
+def folder_inode(folder: AttemptFolder) -> int:
     """The inode of an attempt's folder: renaming keeps it, copying does not."""
     return os.stat(folder.root).st_ino
 
 
 def claim(folder: AttemptFolder, value: dict[str, Any]) -> bool:
     """Takes the attempt: exactly one claimant, shim or supervisor, wins; the others see False."""
-    descriptor, draft = new_file_beside(folder.shim)
+    descriptor, draft = new_temp_file(folder.shim)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(_claim_content(value))
@@ -309,7 +309,7 @@ def claim(folder: AttemptFolder, value: dict[str, Any]) -> bool:
 
 
 def _claim_without_links(folder: AttemptFolder, value: dict[str, Any]) -> bool:
-    """The same on disks without hard links; only a kill between the two calls leaves a claim that says nothing."""
+    """The same on disks without hard links; only a kill between the two calls leaves an empty claim."""
     try:
         descriptor = os.open(folder.shim, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
     except FileExistsError:
@@ -320,7 +320,7 @@ def _claim_without_links(folder: AttemptFolder, value: dict[str, Any]) -> bool:
 
 
 def rewrite_claim(folder: AttemptFolder, value: dict[str, Any]) -> None:
-    """Replaces what the claim says by one write of the same size: a full disk has no room for a second file."""
+    """Replaces the claim by one write of the same size: a full disk has no room for a second file."""
     with os.fdopen(open_own_file(folder.shim, os.O_WRONLY), "wb", buffering=0) as file:
         file.write(_claim_content(value))
 
@@ -348,7 +348,7 @@ def _become_command(order: dict[str, Any], command: list[str], output: Path, pip
         if os.read(gate, 1) != b"g":
             os._exit(CANNOT_START)
         if order.get("lease_seconds") is not None:
-            # Nobody could take the lease away from a command without its keeper, so it must not outlive it.
+            # A command cannot be fenced without its shim, so it must not outlive it.
             LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         for number in (*LISTENED, signal.SIGPIPE):
             signal.signal(number, signal.SIG_DFL)
@@ -367,11 +367,11 @@ def _become_command(order: dict[str, Any], command: list[str], output: Path, pip
 
 def main() -> None:
     """Runs the attempt whose folder is the only argument."""
-    keep(AttemptFolder(Path(sys.argv[1])))
+    run_attempt(AttemptFolder(Path(sys.argv[1])))
 
 
-def keep(folder: AttemptFolder) -> Shim | None:
-    """Runs an attempt to its end; None where another claimed it before."""
+def run_attempt(folder: AttemptFolder) -> Shim | None:
+    """Runs an attempt to its end; None if another claimed it before."""
     with suppress(OSError):
         os.setsid()
     LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -379,12 +379,12 @@ def keep(folder: AttemptFolder) -> Shim | None:
     os.chdir(folder.root)  # a study folder that is renamed takes this shim's files along
     folder = AttemptFolder(Path())
     shim: Shim | None = None
-    if claim(folder, {"shim": own_identity(), "child": None, "place": place_of(folder)}):
+    if claim(folder, {"shim": own_identity(), "child": None, "place": folder_inode(folder)}):
         try:
             shim = Shim(folder)
             shim.run()
         except OSError as failure:
-            failed = {"child": None, "place": place_of(folder), "failure": str(failure)[:1000]}
+            failed = {"child": None, "place": folder_inode(folder), "failure": str(failure)[:1000]}
             rewrite_claim(folder, {"shim": own_identity(), **failed})
             raise
     return shim

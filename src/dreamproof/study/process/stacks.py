@@ -1,4 +1,4 @@
-"""Where a process stands: its own faulthandler, py-spy where it is installed, and the kernel's view of its threads."""
+"""The stacks of a process: its faulthandler, py-spy if installed, and the kernel's view of its threads."""
 
 import os
 import shutil
@@ -16,21 +16,21 @@ from dreamproof.study.process.processes import family
 PY_SPY_SECONDS = 3.0
 FAULTHANDLER_SECONDS = 1.0
 LOOK_SECONDS = 0.05
-MOST_PROCESSES = 8
-MOST_THREADS = 64
+MAX_PROCESSES = 8
+MAX_THREADS = 64
 LONGEST_DUMP_BYTES = 65536
 ANSWERED = "faulthandler of process"
 
 
 def dump_stacks(process_id: int, path: Path, output: Path | None = None) -> None:
-    """Writes the stacks of a process and its children; what cannot be read is said in its place.
+    """Writes the stacks of a process and its children; what cannot be read is reported in its place.
 
     `output` is given only for trainers that honour the native contract: they answer SIGUSR1 by printing their stacks.
     """
     parts = [_faulthandler(process_id, output)] if output is not None else []
     if not any(part.startswith(ANSWERED) for part in parts):
         parts.append(_py_spy(process_id))
-    parts += [_kernel_view(member) for member in [process_id, *family(process_id)][:MOST_PROCESSES]]
+    parts += [_kernel_view(member) for member in [process_id, *family(process_id)][:MAX_PROCESSES]]
     write_text(path, "\n\n".join(parts) + "\n", durable=False)
 
 
@@ -71,9 +71,9 @@ def _py_spy(process_id: int) -> str:
     program = str(beside_python) if beside_python.exists() else shutil.which("py-spy")
     if program is None:
         return "Python stacks: py-spy is not installed"
-    words = [program, "dump", "--nonblocking", "--pid", str(process_id)]
+    command = [program, "dump", "--nonblocking", "--pid", str(process_id)]
     try:
-        done = subprocess.run(words, capture_output=True, timeout=PY_SPY_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=PY_SPY_SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return "Python stacks: py-spy gave no answer"
     return (done.stdout or done.stderr).decode("utf-8", errors="replace").rstrip()
@@ -85,7 +85,7 @@ def _kernel_view(process_id: int) -> str:
         threads = sorted(os.listdir(f"/proc/{process_id}/task"), key=int)
     except OSError:
         return f"Process {process_id} is gone."
-    for thread in threads[:MOST_THREADS]:
+    for thread in threads[:MAX_THREADS]:
         folder = Path(f"/proc/{process_id}/task/{thread}")
         state = " ".join(_state(int(thread)).split()) or "State: ?"
         waits = _read(folder / "wchan").strip()

@@ -17,8 +17,8 @@ from dreamproof.base.files import write_text
 from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import read_moment
-from dreamproof.study.ledger.state import AttemptState
 from dreamproof.study.money import spending
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
@@ -29,7 +29,7 @@ ATTEMPT_COLUMNS = (
     "from_agent_steps", "reached_agent_steps", "kept_agent_steps", "command",
 )  # fmt: skip
 EPISODE_COLUMNS = ("arm", "seed", "condition", "kind", "checkpoint", "metric", "episode", "value")
-COST_COLUMNS = ("cell", "useful_seconds", "wasted_seconds", "money")
+MONEY_COLUMNS = ("cell", "useful_seconds", "wasted_seconds", "money")
 
 Row = dict[str, Any]
 
@@ -39,11 +39,11 @@ def export_study(
 ) -> list[str]:
     """Writes the study to a folder, a .zip or a .tar.gz that must not exist yet; returns the names of its files.
 
-    Nothing is taken from outside the study folder, whatever its ledger or a link in it says, except checkpoints in the
+    Nothing is taken from outside the study folder, whatever its ledger or a link names, except checkpoints in the
     folders of `outside`.
     """
     if target.exists():
-        raise BadInput(f"{target}: is there already, and an export replaces nothing", f"ls {target}")
+        raise BadInput(f"{target}: already exists, and export does not overwrite", f"ls {target}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as scratch:
@@ -66,7 +66,7 @@ def _fill(opened: OpenStudy, folder: Path, now: float) -> None:
         "evals.csv": (EVAL_COLUMNS, eval_rows(state)),
         "attempts.csv": (ATTEMPT_COLUMNS, map(_attempt_row, state.attempts.values())),
         "episodes.csv": (EPISODE_COLUMNS, _episode_rows(opened)),
-        "costs.csv": (COST_COLUMNS, _cost_rows(opened, now)),
+        "money.csv": (MONEY_COLUMNS, _money_rows(opened, now)),
     }
     for name, (columns, rows) in tables.items():
         write_text(folder / name, table(columns, rows), durable=False)
@@ -125,8 +125,8 @@ def _episode_rows(opened: OpenStudy) -> Iterator[Row]:
                     yield dict(zip(EPISODE_COLUMNS, (*place, metric, episode, value), strict=True))
 
 
-def _cost_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
-    counted = spending.count(opened.state, read_moment()._replace(unix_seconds=now))
+def _money_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
+    counted = spending.count_money(opened.state, read_moment()._replace(unix_seconds=now))
     for cell, part in counted.cells.items():
         yield {
             "cell": cell,
@@ -145,7 +145,7 @@ def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]
             continue
         adapter: Adapter = opened.adapter(cell)
         run = opened.run(cell)
-        within = run.checkpoints if adapter.name == "native" else run.root
+        within = adapter.checkpoint_root(run)
         source = within / known.proof.checkpoint
         _refuse_outside(source, within, allowed, str(cell))
         if os.path.lexists(source):
@@ -157,13 +157,13 @@ def _refuse_outside(source: Path, within: Path, allowed: list[Path], cell: str) 
     place, run = source.resolve(), within.resolve()
     if place == run or not place.is_relative_to(run):
         raise BadInput(
-            f"the checkpoint of {cell} is said to be {source}, which is not inside its run folder {run}",
+            f"the checkpoint of {cell} is recorded as {source}, which is not inside its run folder {run}",
             "dreamproof verify STUDY; do not trust this ledger",
         )
     if not any(run.is_relative_to(root) for root in allowed):
         raise BadInput(
-            f"the checkpoint of {cell} lies in {run}, outside the study folder {allowed[0]}",
-            f"look at it; to take it too: dreamproof export STUDY TARGET --checkpoints --outside {run}",
+            f"the checkpoint of {cell} is in {run}, outside the study folder {allowed[0]}",
+            f"check it; to include it: dreamproof export STUDY TARGET --checkpoints --outside {run}",
         )
 
 
@@ -180,8 +180,8 @@ def _copy(source: Path, target: Path) -> None:
             place.parent.mkdir(parents=True, exist_ok=True)
             _copy_file(path, place)
         else:
-            what = f"a link to {os.readlink(path)}" if stat.S_ISLNK(mode) else "not a plain file"
-            raise BadInput(f"{path}: is {what}; an export takes plain files only", f"ls -l {path.parent}")
+            what = f"a symbolic link to {os.readlink(path)}" if stat.S_ISLNK(mode) else "not a plain file"
+            raise BadInput(f"{path}: is {what}; only regular files are exported", f"ls -l {path.parent}")
 
 
 def _copy_file(source: Path, target: Path) -> None:

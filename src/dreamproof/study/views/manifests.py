@@ -7,11 +7,13 @@ from dreamproof.base.files import unless_full, write_text
 from dreamproof.base.safe_text import one_line, spreadsheet_text
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.settings.study import Study
-from dreamproof.study.ledger.state import CellState, EvalState, StudyState
+from dreamproof.study.ledger.cells import CellState, EvalState
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.ledger.status import eval_status, train_status
 from dreamproof.study.plan.open_study import OpenStudy
 
-LEAST_GAP_SECONDS = 2.0
-COST_SHARE = 0.02
+MIN_GAP_SECONDS = 2.0
+TIME_SHARE = 0.02
 
 TRAIN_COLUMNS = (
     "arm",
@@ -33,43 +35,8 @@ EVAL_COLUMNS = ("arm", "seed", "condition", "status", "episodes", "attempts", "c
 Fields = dict[str, Any]
 
 
-def train_status(state: StudyState, cell: CellState) -> str:
-    """One word: proven, running, quarantined, stopped, unproven, waiting (begun or queued) or missing."""
-    if state.trained(cell):
-        return "proven"
-    if cell.running is not None:
-        return _open_word(state, cell.running)
-    if cell.quarantined is not None:
-        return "quarantined"
-    if cell.stopped is not None:
-        return "stopped"
-    if cell.unproven is not None:
-        return "unproven"
-    return "waiting" if cell.attempts else "missing"
-
-
-def _open_word(state: StudyState, attempt: str) -> str:
-    """An attempt that is not over runs, or waits for its place on a cluster."""
-    on_cluster = state.study is not None and state.study.backend.kind == "slurm"
-    return "waiting" if on_cluster and state.attempts[attempt].placed is None else "running"
-
-
-def eval_status(state: StudyState, eval_cell: EvalState) -> str:
-    """One word: proven, running, waiting (in a queue), quarantined, stopped, unproven or missing."""
-    if state.evaluated(eval_cell):
-        return "proven"
-    cell = state.known_cell(str(eval_cell.cell))
-    if cell.eval_running is not None and eval_cell.condition in state.attempts[cell.eval_running].conditions:
-        return _open_word(state, cell.eval_running)
-    if cell.quarantined is not None:
-        return "quarantined"
-    if cell.eval_stopped is not None:
-        return "stopped"
-    return "unproven" if eval_cell.unproven is not None else "missing"
-
-
 def train_rows(state: StudyState, study: Study) -> list[Fields]:
-    """One row a declared cell, missing ones included."""
+    """One row per declared cell, missing ones included."""
     return [_train_row(state, study, cell) for cell in state.cells.values()]
 
 
@@ -95,7 +62,7 @@ def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
 
 
 def eval_rows(state: StudyState) -> list[Fields]:
-    """One row a declared eval cell, missing ones included."""
+    """One row per declared eval cell, missing ones included."""
     return [_eval_row(state, eval_cell) for eval_cell in state.eval_cells.values()]
 
 
@@ -145,4 +112,4 @@ class ManifestWriter:
             write_text(folder.eval_status, table_text(EVAL_COLUMNS, eval_rows(state)), durable=False)
             self.dirty = False
         spent = time.monotonic() - started
-        self._next = started + max(LEAST_GAP_SECONDS, spent / COST_SHARE)
+        self._next = started + max(MIN_GAP_SECONDS, spent / TIME_SHARE)

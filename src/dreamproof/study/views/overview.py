@@ -1,4 +1,4 @@
-"""How a study stands, as data: counts, what runs and how fast, what is missing and why."""
+"""The status of a study as data: counts, what runs and how fast, what is missing and why."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -8,15 +8,15 @@ from typing import Any
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters.api import Reading
 from dreamproof.study.attempts.quarantine import cell_fault
-from dreamproof.study.backends.api import Placement
+from dreamproof.study.backends.api import JobPlacement
 from dreamproof.study.backends.local import is_gone
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import living_holder
-from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.ledger.status import as_seen, eval_status, train_status
 from dreamproof.study.money.spending import open_seconds
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views import slurm_jobs
-from dreamproof.study.views.manifests import eval_status, train_status
 from dreamproof.study.views.verify import identity_notes
 
 
@@ -44,7 +44,7 @@ class RunningCell:
 
 @dataclass(frozen=True)
 class Overview:
-    """Everything `status` says."""
+    """Everything that `status` shows."""
 
     name: str
     question: str
@@ -68,7 +68,7 @@ class Overview:
 
 
 def make_overview(opened: OpenStudy, now: Moment) -> Overview:
-    """How the study stands at this time."""
+    """The status of the study at this time."""
     state, study = opened.state, opened.study
     holder = living_holder(opened.folder.lease)
     running = running_cells(opened, now, holder is not None)
@@ -108,11 +108,6 @@ def dead_cells(running: Iterable[RunningCell]) -> set[tuple[str, str]]:
     return {(cell.work, cell.cell) for cell in running if cell.liveness == "dead"}
 
 
-def as_seen(status: str, is_dead: bool) -> str:
-    """The word for a cell, of whose attempt the ledger does not know yet whether it lives."""
-    return "dead" if is_dead and status == "running" else status
-
-
 def seeds_by_arm(cells: Iterable[Cell]) -> dict[str, list[int]]:
     """Cells as arm: seeds."""
     found: dict[str, list[int]] = {}
@@ -145,11 +140,11 @@ def _stopped(opened: OpenStudy) -> dict[str, str]:
 
 
 def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str]:
-    """What the ledger says and the disk still shows, and what cannot be read of the cells that run."""
+    """Quarantined cells of the ledger, and unreadable files of running cells."""
     found: dict[str, str] = {}
     for cell in opened.state.cells.values():
         if cell.quarantined is not None:
-            again = "" if cell_fault(opened, cell.cell) else " (it can be read again; the next run goes on with it)"
+            again = "" if cell_fault(opened, cell.cell) else " (readable again; the next run continues with it)"
             found[str(cell.cell)] = f"{cell.quarantined}{again}"
     return {one.cell: one.fault for one in running if one.fault} | found
 
@@ -158,9 +153,9 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     state = opened.state
     notices: list[str] = []
     if state.understood_hash is not None and state.understood_hash != opened.study.hash():
-        notices.append("the study file changed since the ledger last saw it; the next run records the change")
+        notices.append("the study file changed since the ledger was last written; the next run records the change")
     if state.open_attempts and not supervised:
-        notices.append("attempts have no supervisor; run adopts those that live")
+        notices.append("attempts run without a supervisor; `run` adopts them")
     if state.preflight_failure is not None:
         notices.append(f"preflight failed: {state.preflight_failure}")
     if state.breaker is not None:
@@ -177,9 +172,9 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
 
 
 def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
-    """Every cell of every open attempt, read from its run folder; what nobody watches is looked at here."""
+    """Every cell of every open attempt, read from its run folder; without a supervisor its process is checked here."""
     found: list[RunningCell] = []
-    if opened.study.backend.kind == "slurm":
+    if opened.study.backend.has_queue:
         return _running_on_cluster(opened, now, supervised)
     for attempt in opened.state.open_attempts.values():
         dead = not supervised and is_gone(opened.folder.attempt(attempt.name))
@@ -196,16 +191,14 @@ def _gone(running: RunningCell) -> RunningCell:
 
 
 def _running_on_cluster(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
-    """The same on a cluster: the scheduler says where each attempt is, whoever asks."""
+    """The same on a cluster: the scheduler reports where each attempt is."""
     places = slurm_jobs.placements(opened, supervised)
     found: list[RunningCell] = []
     for attempt in opened.state.open_attempts.values():
-        place = places.get(attempt.name, Placement(attempt.job or "", attempt.nodes))
+        place = places.get(attempt.name, JobPlacement(attempt.job or "", attempt.nodes))
         state = slurm_jobs.liveness(place)
         for text in attempt.cells:
-            running = replace(
-                _running_cell(opened, attempt, Cell.parse(text), now), place=slurm_jobs.place_words(place)
-            )
+            running = replace(_running_cell(opened, attempt, Cell.parse(text), now), place=slurm_jobs.place_text(place))
             found.append(replace(running, liveness=state[0], reason=state[1]) if state is not None else running)
     return found
 

@@ -4,11 +4,11 @@ import time
 from dataclasses import replace
 
 from dreamproof.base.files import read_json
-from dreamproof.base.words import bytes_text
+from dreamproof.base.text import bytes_text
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.settings.study import memory_bytes
 from dreamproof.study.attempts.launch import attempt_number
-from dreamproof.study.backends.api import Placement
+from dreamproof.study.backends.api import JobPlacement
 from dreamproof.study.backends.slurm.backend import job_name
 from dreamproof.study.backends.slurm.commands import OVER, SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm.limits import find_stuck
@@ -21,8 +21,8 @@ from dreamproof.study.plan.open_study import OpenStudy
 UNSEEN = "UNSEEN"
 
 
-def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | None = None) -> dict[str, Placement]:
-    """Where every open attempt of a study on a cluster stands; a living supervisor's answer spares the controller."""
+def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | None = None) -> dict[str, JobPlacement]:
+    """The placement of every open attempt on a cluster; a running supervisor's snapshot saves a poll."""
     slurm = opened.study.backend.slurm
     attempts = opened.state.open_attempts
     if slurm is None or not attempts:
@@ -42,30 +42,30 @@ def placements(opened: OpenStudy, supervised: bool, commands: SlurmCommands | No
     return {name: replace(one, state=UNSEEN, reason="the controller does not answer") for name, one in found.items()}
 
 
-def _placement(folder: AttemptFolder, table: JobTable) -> Placement:
-    told = read_json(folder.job)
-    if not isinstance(told, dict):
-        return Placement("", state=UNSEEN, reason="not handed in as far as its folder tells")
-    array, element = str(told.get("array_job")), told.get("element")
+def _placement(folder: AttemptFolder, table: JobTable) -> JobPlacement:
+    job_file = read_json(folder.job)
+    if not isinstance(job_file, dict):
+        return JobPlacement("", state=UNSEEN, reason="not submitted, according to its folder")
+    array, element = str(job_file.get("array_job")), job_file.get("element")
     if not isinstance(element, int):
-        return Placement("", state=UNSEEN, reason=f"{folder.job.name} of its folder is damaged")
+        return JobPlacement("", state=UNSEEN, reason=f"{folder.job.name} of its folder is damaged")
     number = f"{array}_{element}"
     job = table.find(array, element)
     if job is None:
-        return Placement(number, state=UNSEEN, reason="Slurm does not speak of it")
+        return JobPlacement(number, state=UNSEEN, reason="job unknown to Slurm")
     return placement(job, number)
 
 
 def live_evidence(opened: OpenStudy, attempt: str, commands: SlurmCommands | None = None) -> list[str]:
-    """What Slurm says at this moment of an attempt that is not over: where it is or why it waits, and its memory."""
+    """What Slurm reports now of an open attempt: where it is or why it waits, and its memory."""
     slurm = opened.study.backend.slurm
     if slurm is None or attempt not in opened.state.open_attempts:
         return []
     commands = commands or SlurmCommands()
     place = placements(opened, False, commands)[attempt]
-    lines = [f"Slurm: {place.state}, {place_words(place)}"]
-    told = read_json(opened.folder.attempt(attempt).job)
-    job_id = told.get("job_id") if isinstance(told, dict) else None
+    lines = [f"Slurm: {place.state}, {place_text(place)}"]
+    job_file = read_json(opened.folder.attempt(attempt).job)
+    job_id = job_file.get("job_id") if isinstance(job_file, dict) else None
     if place.state != "RUNNING" or not job_id:
         return lines
     try:
@@ -79,21 +79,21 @@ def live_evidence(opened: OpenStudy, attempt: str, commands: SlurmCommands | Non
     return lines
 
 
-def place_words(place: Placement) -> str:
-    """Job and node, or why it waits and until when, in a few words."""
-    words = place.job or "–"
+def place_text(place: JobPlacement) -> str:
+    """Job and node, or why it waits and until when, as short text."""
+    job = place.job or "–"
     if place.state in WAITING_STATES:
         start = time.strftime(", expected %d %b %H:%M", time.localtime(place.expected_start or 0))
         stuck = find_stuck(place.reason)
         hint = f" ({stuck.remedy})" if stuck is not None else ""
-        return f"{words} queued: {place.reason or place.state}{hint}{start if place.expected_start else ''}"
+        return f"{job} queued: {place.reason or place.state}{hint}{start if place.expected_start else ''}"
     if place.state == UNSEEN:
-        return f"{words} {place.reason}"
-    return f"{words} on {place.nodes}" if place.nodes else words
+        return f"{job} {place.reason}"
+    return f"{job} on {place.nodes}" if place.nodes else job
 
 
-def liveness(place: Placement) -> tuple[str, str] | None:
-    """State and reason of an attempt that nobody supervises, by the scheduler's word; None while it runs."""
+def liveness(place: JobPlacement) -> tuple[str, str] | None:
+    """State and reason of an unsupervised attempt from the scheduler; None while it runs."""
     if place.state in OVER:
         return "ended", f"Slurm: {place.state}; the next run records how it ended"
     if place.state in WAITING_STATES:
@@ -112,9 +112,11 @@ def script_of(opened: OpenStudy, gap: Gap) -> str:
     names = [folder.attempt_name(last + 1 + place) for place in range(count)]
     made = len(list(folder.submissions.glob("s*"))) if folder.submissions.is_dir() else 0
     name = f"s{made + 1:06d}"
-    told = read_json(folder.cluster)
+    cluster = read_json(folder.cluster)
     known = (
-        str(told["job_name"]) if isinstance(told, dict) and "job_name" in told else f"{opened.study.name[:40]}-XXXXXXXX"
+        str(cluster["job_name"])
+        if isinstance(cluster, dict) and "job_name" in cluster
+        else f"{opened.study.name[:40]}-XXXXXXXX"
     )
     submission = Submission(
         name,

@@ -1,19 +1,18 @@
 """Checks chain, files, hashes and proofs of a study, and names what is broken, first things first."""
 
-import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.base.files import Unreadable, content_hash, file_fault
-from dreamproof.base.words import count_text
-from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder
-from dreamproof.runs.reader import checkpoint_fault, read_checkpoint, read_settings
+from dreamproof.base.files import Unreadable
+from dreamproof.base.text import count_text
+from dreamproof.runs.layout import Cell, RunFolder
+from dreamproof.runs.reader import checkpoint_fault, read_settings
 from dreamproof.runs.resolved import NOT_STORED, read_resolved, resolved_fault
 from dreamproof.study.attempts.launch import orphaned_events
+from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.chain import Head, checked_rows, head_fault, read_head
 from dreamproof.study.ledger.events import Row
-from dreamproof.study.ledger.state import CellState, EvalState, StudyState
+from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import OpenStudy
 
 
@@ -48,7 +47,7 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     cut = head_fault(opened.folder.ledger, head) if isinstance(head, Head) and broken is None else None
     faults += [f"{opened.folder.ledger}: {cut}"] if cut is not None else []
     faults += [
-        f"attempt {event.attempt} lies on disk but not in the ledger: its last lines were lost or taken out"
+        f"attempt {event.attempt} is on disk but not in the ledger: lines at its end were lost or removed"
         for event in orphaned_events(opened.state, opened.folder)
     ]
     trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
@@ -69,7 +68,7 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
 def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
     notes = list(opened.state.shortened)
     if isinstance(head, Unreadable) and opened.state.event_count:
-        notes.append(f"{head}, so that lines cut off the end of the ledger would not show")
+        notes.append(f"{head}, so missing lines at the end of the ledger cannot be detected")
     notes += [
         f"{cell.cell} is quarantined: {cell.quarantined}"
         for cell in opened.state.known_cells().values()
@@ -79,7 +78,7 @@ def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
 
 
 def identity_fault(opened: OpenStudy, cell: CellState) -> str | None:
-    """Why settings and code of a proven cell are not those on record; None where they are or none are recorded."""
+    """Why settings and code of a proven cell are not those on record; None if they are or none are recorded."""
     if cell.resolved_hash is None or cell.source is not None:
         return None
     run = opened.run(cell.cell)
@@ -97,14 +96,12 @@ def identity_fault(opened: OpenStudy, cell: CellState) -> str | None:
 def _code_fault(opened: OpenStudy, cell: CellState) -> str | None:
     """Our own trainers write the hash of their code into every checkpoint."""
     proof, codes = cell.proof, opened.state.codes
-    if proof is None or opened.adapter(cell.cell).name != "native":
+    trained_by = opened.adapter(cell.cell).code_hash(opened.run(cell.cell), proof.checkpoint) if proof else None
+    if proof is None or trained_by is None or cell.code_hash is None:
         return None
-    record = read_checkpoint(CheckpointFolder(opened.run(cell.cell).checkpoints / proof.checkpoint))
-    if record is None or not record.code_hash or cell.code_hash is None:
+    if first_of(codes, trained_by) == first_of(codes, cell.code_hash):
         return None
-    if first_of(codes, record.code_hash) == first_of(codes, cell.code_hash):
-        return None
-    return f"checkpoint {proof.checkpoint} was trained by other code ({record.code_hash[:12]}) than the ledger records"
+    return f"checkpoint {proof.checkpoint} was trained by other code ({trained_by[:12]}) than the ledger records"
 
 
 def first_of(codes: dict[str, Row], code_hash: str) -> str:
@@ -137,42 +134,14 @@ def verify_run(run: RunFolder) -> list[str]:
 
 
 def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) -> str | None:
-    """Why a cell's proof does not hold on disk; None where it does."""
-    proof = cell.proof
-    if proof is None:
+    """Why a cell's proof does not hold on disk; None if it does."""
+    if cell.proof is None:
         return "no proof is on record"
-    adapter = opened.adapter(cell.cell)
-    run = opened.run(cell.cell)
-    if adapter.name != "native":
-        return _file_fault(run.root / proof.checkpoint, proof.parameter_hash, check_content)
-    folder = CheckpointFolder(run.checkpoints / proof.checkpoint)
-    if not os.path.isdir(folder.root):
-        return f"checkpoint {proof.checkpoint} is gone"
-    fault = checkpoint_fault(folder, check_content)
-    if fault is not None:
-        return f"checkpoint {proof.checkpoint}: {fault}"
-    record = read_checkpoint(folder)
-    if record is None or record.parameter_hash != proof.parameter_hash:
-        return f"checkpoint {proof.checkpoint} is not the one that was proven (hash differs)"
-    if record.agent_steps < proof.agent_steps or record.gradient_steps != proof.gradient_steps:
-        return f"checkpoint {proof.checkpoint} says other steps than the ledger"
-    return None
-
-
-def _file_fault(path: Path, expected: str, check_content: bool) -> str | None:
-    """Foreign proofs rest on file times when made; later only the bytes count, since evaluations may write beside."""
-    if not os.path.lexists(path):
-        return f"checkpoint {path.name} is gone"
-    found = content_hash(path) if check_content else file_fault(path)
-    if isinstance(found, Unreadable):
-        return f"checkpoint {found}"
-    if check_content and found != expected:
-        return f"checkpoint {path.name} is not the one that was proven (hash differs)"
-    return None
+    return opened.adapter(cell.cell).proof_fault(opened.run(cell.cell), cell.proof, check_content)
 
 
 def eval_fault(opened: OpenStudy, known: EvalState) -> str | None:
-    """Why an eval cell's proof does not hold on disk; None where it does."""
+    """Why an eval cell's proof does not hold on disk; None if it does."""
     if known.proof is None:
         return "no proof is on record"
     cell: Cell = known.cell

@@ -34,20 +34,20 @@ def hog(bytes_at_a_time: int = 4_000_000, gap_seconds: float = 0.01) -> None:
 
 def train(run: Path, step_seconds: float) -> None:
     """Counts to the declared steps; saves every fifth, and when it is asked to stop."""
-    told = json.loads((run / "settings.json").read_text())
+    given = json.loads((run / "settings.json").read_text())
     asked = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
     kept = sorted((run / "checkpoints").glob("step-*"))
     step = int(kept[-1].name.removeprefix("step-")) if kept else 0
     with (run / "steps.log").open("a") as log:
-        while step < told["agent_steps"] and not asked:
+        while step < given["agent_steps"] and not asked:
             time.sleep(step_seconds)
             step += 1
             log.write(f"{os.getpid()} {step}\n")
             log.flush()
             if step % 5 == 0:
-                save(run, step, told["task"])
-    save(run, step, told["task"])
+                save(run, step, given["task"])
+    save(run, step, given["task"])
 
 
 def die(kind: str, run: Path) -> None:

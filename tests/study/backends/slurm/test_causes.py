@@ -18,9 +18,9 @@ from dreamproof.runs.layout import Cell
 from dreamproof.study import session
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
-from dreamproof.study.ledger.state import AttemptState
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.supervisor import Options, Supervisor
+from dreamproof.study.supervisor import Supervisor, SupervisorOptions
 from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
@@ -82,13 +82,13 @@ class Running(threading.Thread):
             self.failure = failure
 
     def _supervise(self) -> None:
-        with session.held(self.opened) as ledger:
+        with session.open_ledger(self.opened) as ledger:
             session.prepare_run(self.opened, ledger, False)
             slurm = self.opened.study.backend.slurm
             assert slurm is not None
             commands = SlurmCommands(self.slurm.environment)
             backend = SlurmBackend(slurm, self.opened.folder, self.opened.study.name, commands)
-            supervisor = Supervisor(self.opened, ledger, backend, Options(on_tick=self._tick))
+            supervisor = Supervisor(self.opened, ledger, backend, SupervisorOptions(on_tick=self._tick))
             supervisor.run()
             backend.close()
 
@@ -126,8 +126,8 @@ def once(done: set[str], what: str) -> bool:
 def begun(opened: OpenStudy, arm: str) -> bool:
     """Whether the newest attempt's keeper has its child."""
     newest = attempts(opened, arm)[-1:]
-    told = read_json(opened.folder.attempt(newest[0].name).shim) if newest else None
-    return isinstance(told, dict) and told.get("child") is not None
+    given = read_json(opened.folder.attempt(newest[0].name).shim) if newest else None
+    return isinstance(given, dict) and given.get("child") is not None
 
 
 def harm_main(slurm: OneNodeSlurm) -> Act:
@@ -141,8 +141,8 @@ def harm_main(slurm: OneNodeSlurm) -> Act:
             if job is None or not begun(opened, arm) or not once(done, arm):
                 continue
             if arm == "batch_killed":
-                told = read_json(opened.folder.attempt(attempts(opened, arm)[-1].name).shim)
-                os.kill(told["shim"]["process_id"], signal.SIGKILL)
+                given = read_json(opened.folder.attempt(attempts(opened, arm)[-1].name).shim)
+                os.kill(given["shim"]["process_id"], signal.SIGKILL)
             elif arm == "cancelled":
                 slurm.command("scancel", job)
             else:
@@ -249,8 +249,8 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
     rows["a leak is seen in the trace"] = (leak[0].memory_trend, "grows")
     rows["a leak gets no more memory"] = ([row["action"] for row in leaking.opened.state.remedies], [])
     rows["held is seen"] = (("PENDING", "JobHeldUser") in held.placements["works/0"], True)
-    told = " ".join(attempts(dependent.opened, "sleeps")[0].evidence)
-    rows["dependency is quoted"] = ("DependencyNeverSatisfied" in told, True)
+    given = " ".join(attempts(dependent.opened, "sleeps")[0].evidence)
+    rows["dependency is quoted"] = ("DependencyNeverSatisfied" in given, True)
     left = slurm.command("squeue", "--noheader", "--format=%i %j %T %r").strip()
     rows["nothing is left in the queue"] = (left, "")
     return rows

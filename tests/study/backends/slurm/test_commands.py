@@ -11,10 +11,10 @@ import pytest
 from dreamproof.settings.study import Slurm, Study, gpus_of, memory_bytes
 from dreamproof.study.backends.slurm.commands import (
     COLUMNS,
-    Job,
     SlurmBusy,
     SlurmCommands,
     SlurmError,
+    SlurmJob,
     job_from_accounting,
     jobs_from_json,
     jobs_from_table,
@@ -25,8 +25,8 @@ from dreamproof.study.backends.slurm.script import Submission, script_text
 from dreamproof.study.diagnosis.memory_trend import judge_trend
 
 
-def line(**told: str) -> str:
-    row = dict.fromkeys(COLUMNS, "") | {"exit_code": "0", "DerivedEC": "0", "RestartCnt": "0", "Reason": "None"} | told
+def line(**given: str) -> str:
+    row = dict.fromkeys(COLUMNS, "") | {"exit_code": "0", "DerivedEC": "0", "RestartCnt": "0", "Reason": "None"} | given
     return "|".join(row[column] for column in COLUMNS) + "|"
 
 
@@ -66,7 +66,6 @@ OLD: dict[str, Any] = {
     "submit_time": 100,
     "start_time": 160,
     "end_time": 400,
-    "tres_alloc_str": "cpu=1",
     "comment": "s000001",
 }
 NEW = OLD | {
@@ -91,19 +90,19 @@ def test_json_of_old_and_new_versions_says_the_same(row: dict[str, Any]) -> None
     foreign = row | {"name": "somebody_elses"}
     jobs = jobs_from_json(json.dumps({"jobs": [row, foreign]}), "mine")
     reason, comment = "NonZeroExitCode", "s000001"
-    assert jobs == [Job("7", "3", "FAILED", "3:0", "0:125", reason, 1, "n1", 100.0, 160.0, 400.0, "cpu=1", comment)]
+    assert jobs == [SlurmJob("7", "3", "FAILED", "3:0", "0:125", reason, 1, "n1", 100.0, 160.0, 400.0, comment)]
 
 
 def test_accounting_tells_steps_apart_and_survives_odd_numbers() -> None:
     text = (
-        "7_3|FAILED|1:0|0:125|None|n1|100|160|400|cpu=1,mem=18446744073709551615M\n"
-        "7_3.batch|FAILED|1:0|||n1|160|160|400|cpu=1\n"
-        "7_3.0|OUT_OF_MEMORY|0:125|||n1|160|160|400|cpu=1\n"
+        "7_3|FAILED|1:0|0:125|None|n1|100|160|400\n"
+        "7_3.batch|FAILED|1:0|||n1|160|160|400\n"
+        "7_3.0|OUT_OF_MEMORY|0:125|||n1|160|160|400\n"
     )
     job = job_from_accounting(text, "7_3")
     assert job is not None
     assert (job.state, job.derived_exit_code, job.step_states["0"]) == ("FAILED", "0:125", "OUT_OF_MEMORY")
-    cancelled = job_from_accounting("7_3|CANCELLED by 0|0:15|0:0|None|n1|100|160|400|cpu=1\n", "7_3")
+    cancelled = job_from_accounting("7_3|CANCELLED by 0|0:15|0:0|None|n1|100|160|400\n", "7_3")
     assert cancelled is not None and (cancelled.state, cancelled.allocated_seconds) == ("CANCELLED", 240.0)
     assert job_from_accounting("", "7_3") is None
 
@@ -155,7 +154,7 @@ def test_a_busy_controller_is_left_alone_longer_every_time(path: Path) -> None:
     for _ in range(4):
         assert table.refresh() is False
         began = clock.now
-        while commands.is_quiet():
+        while commands.is_backing_off():
             clock.now += 0.5
         waits.append(clock.now - began)
         clock.now += 1.0
@@ -281,12 +280,12 @@ def test_a_study_on_a_cluster_pays_for_its_gres_and_queues_everything() -> None:
         }
     )
     assert study.money.gpus_per_attempt == 2
-    assert (study.backend.slots, study.backend.side_by_side) == (1000, 7)
+    assert (study.backend.slots, study.backend.max_parallel) == (1000, 7)
 
 
 def test_memory_that_grows_all_the_time_is_a_leak_and_a_plateau_is_none() -> None:
     leak = judge_trend([(second, 1e9 + 2e7 * second) for second in range(0, 600, 10)])
     level = judge_trend([(second, 4e9 if second > 50 else 1e9) for second in range(0, 600, 10)])
-    assert leak is not None and leak.kind == "grows" and "a leak" in leak.words
+    assert leak is not None and leak.kind == "grows" and "a leak" in leak.text
     assert level is not None and level.kind == "level"
     assert judge_trend([(0.0, 1e9), (10.0, 2e9)]) is None

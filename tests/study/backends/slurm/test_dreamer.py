@@ -49,8 +49,8 @@ def test_two_cells_of_the_real_agent_are_trained_and_evaluated_through_sbatch(
     variables = {**os.environ, **slurm.environment}
     # Compiling is nearly all that so small a study does.
     variables |= {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-    words = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), "--plain", "--no-check", "--no-report"]
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, timeout=900, check=False)
+    arguments = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), "--plain", "--no-check", "--no-report"]
+    done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     state = open_study(file).state
     assert all(state.trained(cell) for cell in state.cells.values())

@@ -17,7 +17,7 @@ from dreamproof.base.files import read_json
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.slurm.commands import SlurmCommands, jobs_from_json
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.process.processes import Identity, is_alive
+from dreamproof.study.process.processes import ProcessIdentity, is_alive
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 
 TRAINER = Path(__file__).parent / "dying_trainer.py"
@@ -71,10 +71,10 @@ def declare(place: Path, step_seconds: float, agent_steps: int, slurm: dict[str,
     return file
 
 
-def dreamproof(slurm: OneNodeSlurm, *words: str) -> "subprocess.Popen[str]":
+def dreamproof(slurm: OneNodeSlurm, *arguments: str) -> "subprocess.Popen[str]":
     """A verb as a person calls it on a login node of this cluster."""
     return subprocess.Popen(
-        [sys.executable, "-m", "dreamproof.cli.main", *words],
+        [sys.executable, "-m", "dreamproof.cli.main", *arguments],
         env={**os.environ, **slurm.environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -87,9 +87,9 @@ def run(slurm: OneNodeSlurm, file: Path, *more: str) -> "subprocess.Popen[str]":
 
 
 def finish(process: "subprocess.Popen[str]", wanted: int = 0) -> str:
-    said = process.communicate(timeout=PATIENCE_SECONDS)[0]
-    assert process.returncode == wanted, said
-    return said
+    printed = process.communicate(timeout=PATIENCE_SECONDS)[0]
+    assert process.returncode == wanted, printed
+    return printed
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
@@ -125,7 +125,7 @@ def test_killed_supervisor_and_killed_controller_lose_nothing_and_do_nothing_twi
     file = declare(tmp_path, 0.25, 80, {}, seeds=4)
     first = run(slurm, file)
     wait_for(lambda: all(steps(file, seed=seed) for seed in range(4)))
-    slurm.wait_until_written_down()  # or it would end its own jobs as strangers when it comes back
+    slurm.wait_until_written_down()  # or it would end its own jobs as unmatched when it comes back
     first.send_signal(signal.SIGKILL)
     first.wait()
     slurm.kill("slurmctld")
@@ -161,7 +161,7 @@ def test_a_controller_that_lost_its_memory_costs_only_the_steps_since_the_last_c
         first = opened.state.attempts[opened.state.cells[Cell("steady", seed)].attempts[0]]
         again = [step for process, step in steps(file, seed=seed) if process == made[1]]
         assert again[0] == first.kept_agent_steps[f"steady/{seed}"] + 1 > 1
-        assert (first.cause, first.placement["reason"]) == ("vanished", "forgotten by Slurm"), first.evidence
+        assert (first.cause, first.placement["reason"]) == ("vanished", "job unknown to Slurm"), first.evidence
 
 
 def test_a_supervisor_that_dies_before_it_hears_of_its_job_adopts_it_by_name(
@@ -174,9 +174,9 @@ def test_a_supervisor_that_dies_before_it_hears_of_its_job_adopts_it_by_name(
     first.send_signal(signal.SIGKILL)
     first.wait()
     alone = finish(dreamproof(slurm, "status", str(file)))
-    assert "queued: JobHeldUser" in alone and "attempts have no supervisor" in alone, alone
-    for told in attempts.glob("*/job.json"):
-        told.unlink()
+    assert "queued: JobHeldUser" in alone and "attempts run without a supervisor" in alone, alone
+    for given in attempts.glob("*/job.json"):
+        given.unlink()
     second = run(slurm, file)
     wait_for(lambda: len(list(attempts.glob("*/job.json"))) == 2)
     name = re.search(r"faults-\w+", slurm.command("squeue", "--noheader", "--format=%j"))
@@ -194,7 +194,7 @@ def test_a_cell_on_a_lost_node_is_fenced_and_goes_on_elsewhere(slurm: OneNodeSlu
     wait_for(lambda: len(steps(watched)) > 7 and len(steps(alone)) > 7)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    child = Identity.read(read_json(open_study(alone).folder.attempt("a000001").shim)["child"])
+    child = ProcessIdentity.read(read_json(open_study(alone).folder.attempt("a000001").shim)["child"])
     slurm.kill("slurmd")
     wait_for(lambda: open_study(watched).state.cells[Cell("steady", 0)].last_cause is not None)
     first = open_study(watched).state.attempts["a000001"]
@@ -233,8 +233,8 @@ def test_stop_cancels_what_it_started_and_nothing_else(slurm: OneNodeSlurm, tmp_
         "sbatch", "--parsable", "--mem=50M", "--job-name=other", "--output=/dev/null", "--wrap=sleep 300"
     ).strip()
     file = declare(tmp_path, 0.2, 1000, {"array_throttle": 1})
-    said = finish(dreamproof(slurm, "run", str(file), "--detach", "--no-report", "--no-check"))
-    assert "works on it" in said
+    printed = finish(dreamproof(slurm, "run", str(file), "--detach", "--no-report", "--no-check"))
+    assert "runs the study" in printed
     wait_for(lambda: len(steps(file)) > 2)
     status = finish(dreamproof(slurm, "status", str(file)))
     assert re.search(r"a000001 .*running +\d+_0 on \w+", status), status
@@ -268,19 +268,19 @@ def test_a_job_taken_out_of_the_queue_by_hand_is_not_put_back(slurm: OneNodeSlur
 
 def test_an_arm_whose_probe_job_fails_stops_the_submission_and_is_quoted(slurm: OneNodeSlurm, tmp_path: Path) -> None:
     file = declare(tmp_path, 0.05, 10, {}, arms={"good": {"kind": "works"}, "bad": {"kind": "import_error"}})
-    said = finish(dreamproof(slurm, "run", str(file), "--plain", "--no-report"), wanted=4)
-    assert "arm bad: import_error: ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in said
+    printed = finish(dreamproof(slurm, "run", str(file), "--plain", "--no-report"), wanted=4)
+    assert "arm bad: import_error: ModuleNotFoundError: No module named 'a_module_that_is_not_there'" in printed
     assert not open_study(file).state.attempts
-    assert "arm good: passed" in said
+    assert "arm good: passed" in printed
 
 
 def test_what_the_scheduler_would_refuse_stops_before_any_job(slurm: OneNodeSlurm, tmp_path: Path) -> None:
     file = declare(tmp_path, 0.05, 10, {"gres": "gpu:7"})
-    said = finish(dreamproof(slurm, "check", str(file)), wanted=4)
-    assert "Requested node configuration is not available" in said
+    printed = finish(dreamproof(slurm, "check", str(file)), wanted=4)
+    assert "Requested node configuration is not available" in printed
     nowhere = declare(tmp_path, 0.05, 10, {"partition": "nowhere"})
-    said = finish(dreamproof(slurm, "check", str(nowhere)), wanted=4)
-    assert "no partition 'nowhere'; there are work, cheap, again, dear" in said
+    printed = finish(dreamproof(slurm, "check", str(nowhere)), wanted=4)
+    assert "no partition 'nowhere' (partitions: work, cheap, again, dear)" in printed
 
 
 def test_a_waiting_cell_says_why_and_until_when_and_waiting_costs_nothing(slurm: OneNodeSlurm, tmp_path: Path) -> None:
@@ -294,13 +294,13 @@ def test_a_waiting_cell_says_why_and_until_when_and_waiting_costs_nothing(slurm:
     assert "Slurm: PENDING" in finish(dreamproof(slurm, "why", str(file), "steady/0"))
     slurm.command("scancel", other)
     finish(supervisor)
-    told = finish(dreamproof(slurm, "cost", str(file)))
-    assert re.search(r"in the queue +\d+\.\d s +not paid for", told), told
+    given = finish(dreamproof(slurm, "money", str(file)))
+    assert re.search(r"in the queue +\d+\.\d s +not paid for", given), given
     attempt = open_study(file).state.attempts["a000001"]
     assert attempt.queue_seconds >= 2.0
     allocated = attempt.placement["allocated_seconds"]
     # Two GPUs at half the price a second each.
-    assert f"¥{allocated:.2f} bought: 1 of 1 cell trained" in told, told
+    assert f"¥{allocated:.2f} bought: 1 of 1 cell trained" in given, given
 
 
 def test_the_script_that_is_shown_is_the_one_that_is_handed_in(slurm: OneNodeSlurm, tmp_path: Path) -> None:

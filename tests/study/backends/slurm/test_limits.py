@@ -16,7 +16,7 @@ from dreamproof.base.files import write_json
 from dreamproof.runs.layout import RunFolder, StudyFolder
 from dreamproof.settings.study import Slurm
 from dreamproof.study.adapters.native import NativeAdapter
-from dreamproof.study.backends.api import Placement, Presence, Sighting
+from dreamproof.study.backends.api import JobPlacement, Presence, Sighting
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import COLUMNS, SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm.limits import (
@@ -32,8 +32,8 @@ from dreamproof.study.backends.slurm.limits import (
     probe_time_limit,
 )
 from dreamproof.study.preflight import slurm as cluster_preflight
-from dreamproof.study.preflight.slurm import ClusterPreflight, Probe
-from dreamproof.study.views.slurm_jobs import place_words
+from dreamproof.study.preflight.slurm import ClusterPreflight, ClusterProbe
+from dreamproof.study.views.slurm_jobs import place_text
 from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 from dreamproof.testing.small_study import TRAINER
@@ -51,7 +51,7 @@ ASKED = Request("00:10:00", cpus=4, memory_mb=2048)
 
 
 @pytest.mark.parametrize(
-    ("words", "seconds"),
+    ("text", "seconds"),
     [
         ("30", 1800),
         ("30:15", 1815),
@@ -65,8 +65,8 @@ ASKED = Request("00:10:00", cpus=4, memory_mb=2048)
         ("", UNLIMITED),
     ],
 )
-def test_time_limits_are_read_as_sbatch_takes_them(words: str, seconds: float) -> None:
-    assert limit_seconds(words) == seconds
+def test_time_limits_are_read_as_sbatch_takes_them(text: str, seconds: float) -> None:
+    assert limit_seconds(text) == seconds
 
 
 def test_partitions_are_read_from_scontrol() -> None:
@@ -148,7 +148,7 @@ def test_what_never_clears_ends_the_wait_with_its_remedy(reason: str) -> None:
 def test_what_a_person_or_a_node_may_clear_is_waited_for_with_a_hint(reason: str) -> None:
     assert never_starts(reason, Slurm(), ASKED, Site()) is None
     stuck = find_stuck(reason)
-    assert stuck is not None and stuck.remedy in place_words(Placement("7_0", state="PENDING", reason=reason))
+    assert stuck is not None and stuck.remedy in place_text(JobPlacement("7_0", state="PENDING", reason=reason))
 
 
 @pytest.mark.parametrize("reason", NORMAL)
@@ -310,10 +310,10 @@ def test_a_probe_waits_a_while_for_what_a_person_must_clear(
     clock = Clock()
     preflight = ClusterPreflight(Slurm(), StudyFolder(tmp_path / "study"), "study", fake_commands(path, clock))
     preflight.monotonic = clock
-    probe = Probe("low", RunFolder(tmp_path / "run"), ["x"], {}, str(tmp_path), False, NativeAdapter())
+    probe = ClusterProbe("low", RunFolder(tmp_path / "run"), ["x"], {}, str(tmp_path), False, NativeAdapter())
     backend: Any = Queued(reason)
     attempt = StudyFolder(tmp_path / "study").attempt("a000001")
-    waiting = Sighting(Presence.WAITING, placement=Placement("7_0", state="PENDING", reason=reason))
+    waiting = Sighting(Presence.WAITING, placement=JobPlacement("7_0", state="PENDING", reason=reason))
     for _ in range(int(cluster_preflight.STUCK_SECONDS) // 60 + 1):
         assert backend.stopped == []
         preflight._watch(backend, probe, attempt, waiting, 900.0)
@@ -354,9 +354,9 @@ def declare(place: Path, **slurm: Any) -> Path:
     return file
 
 
-def dreamproof(slurm: OneNodeSlurm, *words: str | Path) -> "subprocess.CompletedProcess[str]":
+def dreamproof(slurm: OneNodeSlurm, *arguments: str | Path) -> "subprocess.CompletedProcess[str]":
     """A verb as a person calls it, beside the real Slurm."""
-    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
+    command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, arguments)]
     variables = {**os.environ, **slurm.environment}
     return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
 
@@ -402,9 +402,11 @@ def limited() -> Iterator[OneNodeSlurm]:
     found = OneNodeSlurm("plain", accounting=True, enforce_limits=True)
     try:
         found.start()
-        for words in ("lab GrpTRES=cpu=2", "wall MaxWall=00:02:00"):
-            found.command("sacctmgr", "--quiet", "--immediate", "add", "account", *words.split())
-            found.command("sacctmgr", "--quiet", "--immediate", "add", "user", "root", f"account={words.split()[0]}")
+        for arguments in ("lab GrpTRES=cpu=2", "wall MaxWall=00:02:00"):
+            found.command("sacctmgr", "--quiet", "--immediate", "add", "account", *arguments.split())
+            found.command(
+                "sacctmgr", "--quiet", "--immediate", "add", "user", "root", f"account={arguments.split()[0]}"
+            )
         yield found
     finally:
         found.stop()

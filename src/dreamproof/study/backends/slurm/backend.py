@@ -1,4 +1,4 @@
-"""Attempts as elements of Slurm arrays. What it must remember lies in attempts/, submissions/ and cluster.json."""
+"""Attempts as elements of Slurm arrays. Its state is in attempts/, submissions/ and cluster.json."""
 
 import os
 import re
@@ -12,8 +12,8 @@ from dreamproof.base.files import read_json, read_tail, write_json, write_text
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.settings.study import Slurm, gpus_of, memory_bytes
-from dreamproof.study.backends.api import Placement, Presence, Sighting
-from dreamproof.study.backends.slurm.commands import Job, SlurmBusy, SlurmCommands, SlurmError
+from dreamproof.study.backends.api import JobPlacement, Presence, Sighting
+from dreamproof.study.backends.slurm.commands import SlurmBusy, SlurmCommands, SlurmError, SlurmJob
 from dreamproof.study.backends.slurm.limits import Request, Site, find_stuck, never_starts
 from dreamproof.study.backends.slurm.node import (
     LEASE_MARGIN_SECONDS,
@@ -27,21 +27,21 @@ from dreamproof.study.backends.slurm.queue import WAITING_STATES, JobTable, plac
 from dreamproof.study.backends.slurm.script import Submission, script_text
 from dreamproof.study.diagnosis.diagnose import SlurmEvidence
 from dreamproof.study.diagnosis.liveness import Activity
-from dreamproof.study.process.processes import Identity, boot_id, process_facts
+from dreamproof.study.process.processes import ProcessIdentity, boot_id, process_facts
 from dreamproof.study.process.shim import claim
 
-MOST_ELEMENTS = 1000
-MOST_ACCOUNTED = 200
-LEAST_WAIT_SECONDS = 1.0
+MAX_ELEMENTS = 1000
+MAX_ACCOUNTED = 200
+MIN_WAIT_SECONDS = 1.0
 SETTLING_SECONDS = 5.0
 SILENT_CONTROLLER_SECONDS = 120.0
 ABSENT_POLLS = 3
 LOST_STATES = ("NODE_FAIL", "BOOT_FAIL")
-SLURM_WORDS_BYTES = 65536
+SLURM_OUTPUT_BYTES = 65536
 
 
 @dataclass
-class _Known:
+class _SlurmAttempt:
     """What this process remembers of one attempt."""
 
     first: str
@@ -81,23 +81,23 @@ class SlurmBackend:
         self._monotonic = monotonic
         self._boot = boot_id()
         self._queue: list[AttemptFolder] = []
-        self._known: dict[Path, _Known] = {}
+        self._known: dict[Path, _SlurmAttempt] = {}
         self._refused: dict[Path, str] = {}
-        self._accounts: dict[str, Job] = {}
+        self._accounts: dict[str, SlurmJob] = {}
         self._to_account: list[str] = []
         self._to_signal: list[str] = []
         self._to_cancel: list[str] = []
         self._site: Site | None = None
 
     def start(self, folder: AttemptFolder) -> None:
-        """Puts the attempt on the list; all that stands there goes to sbatch together at the next wait."""
+        """Queues the attempt; all queued attempts go to sbatch together at the next wait."""
         if not folder.lease.exists():
             write_json(folder.lease, {"holder": folder.root.name}, durable=False)
-        self._known[folder.root] = _Known(folder.root.name)
+        self._known[folder.root] = _SlurmAttempt(folder.root.name)
         self._queue.append(folder)
 
     def look(self, folder: AttemptFolder) -> Sighting:
-        """How the attempt stands, by its shim's record and the newest answer of the controller."""
+        """The status of the attempt, from its shim's record and the newest answer of the controller."""
         known = self._remember(folder)
         if folder in self._queue:
             return Sighting(Presence.WAITING)
@@ -121,7 +121,7 @@ class SlurmBackend:
             write_json(folder.stop, {"reason": reason, "grace_seconds": grace_seconds}, durable=False)
         if folder in self._queue:
             self._queue.remove(folder)
-            self._refused[folder.root] = "stopped before it was handed in"
+            self._refused[folder.root] = "stopped before it was submitted"
             return
         job = self.table.find(known.array_job, known.element)
         if job is not None and job.state in WAITING_STATES:
@@ -134,22 +134,22 @@ class SlurmBackend:
         return None
 
     def wait(self, seconds: float) -> None:
-        """Hands in what was started, sends what is to be sent, and sleeps; a shared disk wakes nobody."""
-        self._hand_in()
+        """Submits queued attempts, sends signals, and sleeps; a shared disk has no wake-up events."""
+        self._submit_queued()
         self._send()
         self._ask_accounting()
-        time.sleep(max(LEAST_WAIT_SECONDS, seconds))
+        time.sleep(max(MIN_WAIT_SECONDS, seconds))
 
     def close(self) -> None:
-        """Hands in what was started and forgets; attempts run on."""
-        self._hand_in()
+        """Submits queued attempts and forgets them; attempts keep running."""
+        self._submit_queued()
         self._send()
         self._known.clear()
 
-    def _hand_in(self) -> None:
-        while self._queue and not self.commands.is_quiet():
+    def _submit_queued(self) -> None:
+        while self._queue and not self.commands.is_backing_off():
             asked = self._request(self._queue[0])
-            batch = [folder for folder in self._queue if self._request(folder) == asked][:MOST_ELEMENTS]
+            batch = [folder for folder in self._queue if self._request(folder) == asked][:MAX_ELEMENTS]
             taken = {folder.root for folder in batch}
             self._queue = [folder for folder in self._queue if folder.root not in taken]
             self._submit(batch, *asked)
@@ -173,12 +173,12 @@ class SlurmBackend:
         try:
             array_job = self.commands.submit(folder / "script.sh")
         except SlurmBusy:
-            return  # it may have arrived; the next answers tell
+            return  # it may have arrived; the next answers show
         except SlurmError as error:
             self._refused.update({attempt.root: error.seen for attempt in batch})
             return
-        self._note_jobs(name, array_job)
-        self.table.hurry()
+        self._record_jobs(name, array_job)
+        self.table.poll_soon()
 
     def _new_submission(self) -> tuple[str, Path]:
         place = self._place.submissions
@@ -188,7 +188,7 @@ class SlurmBackend:
         (place / name).mkdir()
         return name, place / name
 
-    def _note_jobs(self, submission: str, array_job: str) -> None:
+    def _record_jobs(self, submission: str, array_job: str) -> None:
         """Writes down which job each attempt of a submission is."""
         for root, known in self._known.items():
             if known.submission == submission and not known.array_job:
@@ -201,7 +201,7 @@ class SlurmBackend:
         for name in {known.submission for known in self._known.values() if not known.array_job and known.submission}:
             array_job = self.table.array_of(name)
             if array_job is not None:
-                self._note_jobs(name, array_job)
+                self._record_jobs(name, array_job)
         seen = {
             root.name: placement(job, known.job)
             for root, known in self._known.items()
@@ -209,12 +209,12 @@ class SlurmBackend:
         }
         write_snapshot(self._place.queue, seen)
 
-    def _cancel(self, known: _Known) -> None:
+    def _cancel(self, known: _SlurmAttempt) -> None:
         if not known.cancelled and known.array_job:
             known.cancelled = True
             self._to_cancel.append(known.job)
 
-    def _press(self, folder: AttemptFolder, known: _Known) -> None:
+    def _enforce_stop(self, folder: AttemptFolder, known: _SlurmAttempt) -> None:
         """Signals an attempt that is to stop, and cancels it when its grace is over."""
         if known.cancel_at is None or folder.exit.exists():
             return
@@ -227,26 +227,26 @@ class SlurmBackend:
     def _send(self) -> None:
         """Sends signals and cancels, each kind in one call; they stay on the list while the controller is busy."""
         try:
-            if self._to_signal and not self.commands.is_quiet():
+            if self._to_signal and not self.commands.is_backing_off():
                 self.commands.signal(self.job_name, self._to_signal)
                 self._to_signal = []
-            if self._to_cancel and not self.commands.is_quiet():
+            if self._to_cancel and not self.commands.is_backing_off():
                 self.commands.cancel(self.job_name, self._to_cancel)
                 self._to_cancel = []
-                self.table.hurry()
+                self.table.poll_soon()
         except SlurmBusy:
             return
 
-    def _remember(self, folder: AttemptFolder) -> _Known:
-        """What is known of an attempt: from this process, from its folder, or from the submission it stands in."""
+    def _remember(self, folder: AttemptFolder) -> _SlurmAttempt:
+        """What is known of an attempt: from this process, from its folder, or from its submission."""
         known = self._known.get(folder.root)
         if known is None:
-            known = self._known[folder.root] = _Known(folder.root.name, since_poll=self.table.polls)
+            known = self._known[folder.root] = _SlurmAttempt(folder.root.name, since_poll=self.table.polls)
         if not known.array_job:
-            told = read_json(folder.job)
-            if isinstance(told, dict):
-                known.array_job, known.element = str(told["array_job"]), int(told["element"])
-                known.first, known.restarts = str(told["first"]), int(told["restarts"])
+            job_file = read_json(folder.job)
+            if isinstance(job_file, dict):
+                known.array_job, known.element = str(job_file["array_job"]), int(job_file["element"])
+                known.first, known.restarts = str(job_file["first"]), int(job_file["restarts"])
             elif not known.submission and folder not in self._queue:
                 known.submission, known.element = self._find_submission(folder.root.name)
         return known
@@ -260,34 +260,34 @@ class SlurmBackend:
                     return folder.name, names.index(attempt)
         return "", -1
 
-    def _polls_without(self, known: _Known) -> int:
+    def _polls_without(self, known: _SlurmAttempt) -> int:
         return self.table.polls - known.since_poll
 
-    def _look_before_job(self, folder: AttemptFolder, known: _Known) -> Sighting:
-        """Not in any answer as yet: waits for some, then closes the attempt for good, unless it began meanwhile."""
+    def _look_before_job(self, folder: AttemptFolder, known: _SlurmAttempt) -> Sighting:
+        """Not in any answer yet: waits for some, then closes the attempt for good, unless it began meanwhile."""
         if known.submission and self._polls_without(known) < ABSENT_POLLS:
-            self.table.hurry(LEAST_WAIT_SECONDS)
+            self.table.poll_soon(MIN_WAIT_SECONDS)
             return Sighting(Presence.WAITING)
         return self._give_up(folder, known, None)
 
-    def _give_up(self, folder: AttemptFolder, known: _Known, evidence: SlurmEvidence | None) -> Sighting:
+    def _give_up(self, folder: AttemptFolder, known: _SlurmAttempt, evidence: SlurmEvidence | None) -> Sighting:
         """Closes an attempt that has not begun, so that no job can begin it later."""
-        if not claim(folder, {"void": "given up before a job began it"}):
-            told = read_json(folder.shim)
-            if not (isinstance(told, dict) and "void" in told):
+        if not claim(folder, {"void": "abandoned before a job started it"}):
+            shim = read_json(folder.shim)
+            if not (isinstance(shim, dict) and "void" in shim):
                 known.since_poll = self.table.polls
                 return Sighting(Presence.RUNNING)
         self._forget(folder)
         state = evidence.job_state if evidence is not None else ""
-        job = Placement(known.job, state=state) if known.array_job else None
+        job = JobPlacement(known.job, state=state) if known.array_job else None
         return Sighting(Presence.LOST, never_began=True, placement=job, facts=_facts(evidence, ""))
 
-    def _look_without_job(self, folder: AttemptFolder, known: _Known) -> Sighting:
-        """Slurm does not speak of the job: too new, forgotten, or the controller lost its memory."""
+    def _look_without_job(self, folder: AttemptFolder, known: _SlurmAttempt) -> Sighting:
+        """The job is unknown to Slurm: too new, forgotten, or the controller lost its memory."""
         began = folder.shim.exists()
         if self._polls_without(known) < ABSENT_POLLS:
             if self.table.polls:
-                self.table.hurry(LEAST_WAIT_SECONDS)
+                self.table.poll_soon(MIN_WAIT_SECONDS)
             if folder.exit.exists() and self.table.silent_seconds() > SILENT_CONTROLLER_SECONDS:
                 return self._over(folder, known, None)
             return self._running(folder, known, None) if began else Sighting(Presence.WAITING)
@@ -297,17 +297,17 @@ class SlurmBackend:
         if job is not None and job.over:
             return self._look_at(folder, known, job)
         if not began and self.table.knows(known.array_job):
-            reason = "taken out of the queue before it began"
+            reason = "removed from the queue before it started"
             return self._give_up(folder, known, SlurmEvidence("CANCELLED", reason=reason))
         if not began:
-            return self._give_up(folder, known, SlurmEvidence("UNKNOWN", reason="Slurm no longer knows the job"))
-        if not self._is_fenced(folder, known, "Slurm no longer knows the job"):
+            return self._give_up(folder, known, SlurmEvidence("UNKNOWN", reason="job unknown to Slurm"))
+        if not self._is_fenced(folder, known, "job unknown to Slurm"):
             return Sighting(Presence.RUNNING)
         return self._over(
-            folder, known, Job(known.array_job, str(known.element), "UNKNOWN", reason="forgotten by Slurm")
+            folder, known, SlurmJob(known.array_job, str(known.element), "UNKNOWN", reason="job unknown to Slurm")
         )
 
-    def _look_at(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+    def _look_at(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob) -> Sighting:
         if job.restarts > known.restarts:
             return self._look_at_requeued(folder, known, job)
         if job.over:
@@ -315,10 +315,10 @@ class SlurmBackend:
         known.over_since = None
         if job.state in WAITING_STATES:
             return self._look_at_waiting(folder, known, job)
-        self._press(folder, known)
+        self._enforce_stop(folder, known)
         return self._running(folder, known, job)
 
-    def _look_at_waiting(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
+    def _look_at_waiting(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob) -> Sighting:
         if known.cancel_at is not None:
             self._cancel(known)
         remedy = self._never_starts(folder, job)
@@ -327,8 +327,8 @@ class SlurmBackend:
             return self._give_up(folder, known, _evidence(replace(job, reason=f"{job.reason}: {remedy}")))
         return Sighting(Presence.WAITING, placement=placement(job, known.job))
 
-    def _never_starts(self, folder: AttemptFolder, job: Job) -> str | None:
-        """The remedy where a job waits for something that never comes."""
+    def _never_starts(self, folder: AttemptFolder, job: SlurmJob) -> str | None:
+        """The remedy if a job waits for something that never comes."""
         if find_stuck(job.reason) is None:
             return None
         if self._site is None:
@@ -339,15 +339,15 @@ class SlurmBackend:
         request = Request(time_limit, self.settings.cpus_per_task, request_bytes >> 20, gpus)
         return never_starts(job.reason, self.settings, request, self._site)
 
-    def _running(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
+    def _running(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob | None) -> Sighting:
         """A job that Slurm runs; its process is looked at where it runs on this machine."""
         if folder.exit.exists():
-            self.table.hurry(LEAST_WAIT_SECONDS)
+            self.table.poll_soon(MIN_WAIT_SECONDS)
             if self.table.silent_seconds() > SILENT_CONTROLLER_SECONDS:
                 return self._over(folder, known, None)
         place = placement(job, known.job) if job is not None else None
-        told = read_json(folder.shim)
-        child = Identity.read(told.get("child")) if isinstance(told, dict) else None
+        shim = read_json(folder.shim)
+        child = ProcessIdentity.read(shim.get("child")) if isinstance(shim, dict) else None
         facts = process_facts(child, self._boot) if child is not None else None
         if child is None or facts is None:
             return Sighting(Presence.RUNNING, placement=place)
@@ -359,8 +359,8 @@ class SlurmBackend:
             placement=place,
         )
 
-    def _look_at_ended(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
-        """Slurm says that it is over: a shared disk gets a moment to show the shim's record, a lost node is fenced."""
+    def _look_at_ended(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob) -> Sighting:
+        """The job is over: waits for the shim's record on the shared disk; a lost node is fenced."""
         if job.state in LOST_STATES and not self._is_fenced(folder, known, f"Slurm: {job.state}"):
             return Sighting(Presence.RUNNING, placement=placement(job, known.job))
         if not folder.shim.exists() and not claim(folder, {"void": f"Slurm: {job.state}"}):
@@ -373,12 +373,16 @@ class SlurmBackend:
             return Sighting(Presence.RUNNING, placement=placement(job, known.job))
         return self._over(folder, known, job)
 
-    def _awaits_accounts(self, known: _Known) -> bool:
-        """Whether the accounting, which hears of an end later than the controller, may still say more about it."""
+    def _awaits_accounts(self, known: _SlurmAttempt) -> bool:
+        """Whether the accounting, which lags behind the controller, may still report more about an end."""
         if known.over_since is None:
             known.over_since = self._monotonic()
-        told = self._accounts.get(known.job)
-        if not self.commands.has_accounting or (told is not None and told.over) or self._is_settled_late(known):
+        accounted = self._accounts.get(known.job)
+        if (
+            not self.commands.has_accounting
+            or (accounted is not None and accounted.over)
+            or self._is_settled_late(known)
+        ):
             return False
         if known.job not in self._to_account:
             self._to_account.append(known.job)
@@ -386,74 +390,74 @@ class SlurmBackend:
 
     def _ask_accounting(self) -> None:
         """Asks about everything that waits for an answer, in one call; what gets none is asked about again."""
-        if not self._to_account or not self.commands.has_accounting or self.commands.is_quiet():
+        if not self._to_account or not self.commands.has_accounting or self.commands.is_backing_off():
             return
-        asked, self._to_account = self._to_account[:MOST_ACCOUNTED], self._to_account[MOST_ACCOUNTED:]
+        asked, self._to_account = self._to_account[:MAX_ACCOUNTED], self._to_account[MAX_ACCOUNTED:]
         try:
             self._accounts.update(self.commands.accounted(asked))
         except SlurmBusy:
             return
         except SlurmError:
-            self.commands.has_accounting = False  # whoever may not ask it gets no better answer later
+            self.commands.has_accounting = False  # without permission now, there is none later
 
-    def _is_settled_late(self, known: _Known) -> bool:
+    def _is_settled_late(self, known: _SlurmAttempt) -> bool:
         return known.over_since is not None and self._monotonic() - known.over_since >= SETTLING_SECONDS
 
-    def _look_at_requeued(self, folder: AttemptFolder, known: _Known, job: Job) -> Sighting:
-        """The job went back into the queue: this attempt is over and the same job goes on as another one."""
-        fence(folder, "its job was put back into the queue")
+    def _look_at_requeued(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob) -> Sighting:
+        """The job was requeued: this attempt is over and the job continues as another one."""
+        fence(folder, "its job was requeued")
         if known.over_since is None:
             known.over_since = self._monotonic()
         if not folder.shim.exists():
-            claim(folder, {"void": "its job was put back into the queue"})
+            claim(folder, {"void": "its job was requeued"})
         if not folder.exit.exists() and not _is_void(folder) and not self._is_settled_late(known):
             return Sighting(Presence.RUNNING, placement=placement(job, known.job))
-        heir = open_attempt(folder.root.parent, known.first, known.restarts + 1)
-        if not heir.job.exists():
+        successor = open_attempt(folder.root.parent, known.first, known.restarts + 1)
+        if not successor.job.exists():
             value = {"array_job": known.array_job, "element": known.element, "first": known.first}
-            write_json(heir.job, {**value, "restarts": known.restarts + 1}, durable=False)
-        ended = Job(known.array_job, str(known.element), "REQUEUED", reason=f"Restarts={job.restarts}")
+            write_json(successor.job, {**value, "restarts": known.restarts + 1}, durable=False)
+        ended = SlurmJob(known.array_job, str(known.element), "REQUEUED", reason=f"Restarts={job.restarts}")
         sighting = self._over(folder, known, ended)
         return Sighting(
             sighting.presence,
             sighting.exit,
             never_began=sighting.never_began,
-            placement=Placement(known.job, job.nodes, "REQUEUED", job.reason, restarts=job.restarts),
-            successor=heir.root.name,
+            placement=JobPlacement(known.job, job.nodes, "REQUEUED", job.reason, restarts=job.restarts),
+            successor=successor.root.name,
             facts=sighting.facts,
         )
 
-    def _is_fenced(self, folder: AttemptFolder, known: _Known, reason: str) -> bool:
-        """Takes the lease away, then waits until its keeper has ended it or can no longer believe in it."""
+    def _is_fenced(self, folder: AttemptFolder, known: _SlurmAttempt, reason: str) -> bool:
+        """Revokes the lease, then waits until its shim has ended it or the lease has expired."""
         fence(folder, reason)
         if known.fenced_at is None:
             known.fenced_at = self._monotonic()
         patience = self.settings.lease_seconds + LEASE_MARGIN_SECONDS
         return is_settled(folder) or _is_void(folder) or self._monotonic() - known.fenced_at >= patience
 
-    def _over(self, folder: AttemptFolder, known: _Known, job: Job | None) -> Sighting:
+    def _over(self, folder: AttemptFolder, known: _SlurmAttempt, job: SlurmJob | None) -> Sighting:
         record = read_exit(folder.exit)
-        told = self._accounts.pop(known.job, None)
-        if job is not None and told is not None:
-            job = replace(job, step_states=told.step_states)
-        words = self._slurm_words(folder.root.name, known)
-        heir = AttemptFolder(folder.root.with_name(restarted_name(known.first, known.restarts + 1)))
+        accounted = self._accounts.pop(known.job, None)
+        if job is not None and accounted is not None:
+            job = replace(job, step_states=accounted.step_states)
+        output = self._slurm_output(folder.root.name, known)
+        successor = AttemptFolder(folder.root.with_name(restarted_name(known.first, known.restarts + 1)))
         self._forget(folder)
         return Sighting(
             Presence.ENDED if record is not None else Presence.LOST,
             record,
             never_began=_is_void(folder),
-            placement=placement(job, known.job) if job is not None else Placement(known.job),
-            successor=heir.root.name if heir.order.exists() else None,
-            facts=_facts(_evidence(job) if job is not None else None, words),
+            placement=placement(job, known.job) if job is not None else JobPlacement(known.job),
+            successor=successor.root.name if successor.order.exists() else None,
+            facts=_facts(_evidence(job) if job is not None else None, output),
         )
 
-    def _slurm_words(self, attempt: str, known: _Known) -> str:
-        """What Slurm wrote about this turn of an element, beside the trainer's own output."""
+    def _slurm_output(self, attempt: str, known: _SlurmAttempt) -> str:
+        """What Slurm wrote about this run of an element, in addition to the trainer's own output."""
         submission = known.submission or self._find_submission(known.first)[0]
         if not submission:
             return ""
-        text = read_tail(self._place.submissions / submission / f"{known.element}.out", SLURM_WORDS_BYTES)
+        text = read_tail(self._place.submissions / submission / f"{known.element}.out", SLURM_OUTPUT_BYTES)
         _, began, after = text.partition(marker(attempt))
         mine = after if began else text
         return mine.partition(marker(restarted_name(known.first, known.restarts + 1)))[0]
@@ -464,24 +468,24 @@ class SlurmBackend:
 
 
 def _is_void(folder: AttemptFolder) -> bool:
-    told = read_json(folder.shim)
-    return isinstance(told, dict) and "void" in told
+    shim = read_json(folder.shim)
+    return isinstance(shim, dict) and "void" in shim
 
 
-def _evidence(job: Job) -> SlurmEvidence:
+def _evidence(job: SlurmJob) -> SlurmEvidence:
     return SlurmEvidence(job.state, job.exit_code, job.derived_exit_code, job.reason, job.step_states)
 
 
-def _facts(evidence: SlurmEvidence | None, words: str) -> dict[str, object]:
+def _facts(evidence: SlurmEvidence | None, output: str) -> dict[str, object]:
     found: dict[str, object] = {"slurm": evidence} if evidence is not None else {}
-    return {**found, "scheduler_words": words} if words.strip() else found
+    return {**found, "scheduler_output": output} if output.strip() else found
 
 
 def job_name(place: StudyFolder, study_name: str) -> str:
-    """The name that all jobs of a study bear and no other job has; made once."""
-    told = read_json(place.cluster)
-    if not isinstance(told, dict):
+    """The unique name of all jobs of a study; made once."""
+    cluster = read_json(place.cluster)
+    if not isinstance(cluster, dict):
         place.root.mkdir(parents=True, exist_ok=True)
-        told = {"job_name": f"{study_name[:40]}-{secrets.token_hex(4)}"}
-        write_json(place.cluster, told)
-    return str(told["job_name"])
+        cluster = {"job_name": f"{study_name[:40]}-{secrets.token_hex(4)}"}
+        write_json(place.cluster, cluster)
+    return str(cluster["job_name"])

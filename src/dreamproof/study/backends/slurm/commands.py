@@ -1,4 +1,4 @@
-"""Drives Slurm's own commands, and no more than one a second: sbatch, squeue, scontrol, sacct, sstat, scancel, sinfo.
+"""Runs Slurm's own commands, at most one per second: sbatch, squeue, scontrol, sacct, sstat, scancel, sinfo.
 
 Leaves it to the backend what to do about the answers.
 """
@@ -18,7 +18,7 @@ from typing import Any
 from dreamproof.base.errors import BadInput, DreamproofError, ExitCode
 from dreamproof.study.backends.slurm.limits import Partition, group_limits_from_text, partitions_from_text
 
-LEAST_GAP_SECONDS = 1.0
+MIN_GAP_SECONDS = 1.0
 CALL_SECONDS = 60.0
 FIRST_BACK_OFF_SECONDS = 2.0
 LONGEST_BACK_OFF_SECONDS = 30.0
@@ -46,10 +46,9 @@ COLUMNS = (
     "SubmitTime",
     "StartTime",
     "EndTime",
-    "tres-alloc",
     "Comment",
 )
-ACCOUNTED = "JobID,State,ExitCode,DerivedExitCode,Reason,NodeList,Submit,Start,End,AllocTRES"
+ACCOUNTED = "JobID,State,ExitCode,DerivedExitCode,Reason,NodeList,Submit,Start,End"
 # 12, 12_3, 12_[0-3], 12+1, 12.batch; never an option.
 JOB = re.compile(r"[0-9][\w\[\],%+.-]*\Z")
 NO_ACCOUNTING = re.compile(r"accounting storage is disabled", re.IGNORECASE)
@@ -80,8 +79,8 @@ class SlurmBusy(SlurmError):
 
 
 @dataclass(frozen=True)
-class Job:
-    """One element as Slurm tells it; times are Unix seconds of the controller, codes are written code:signal."""
+class SlurmJob:
+    """One element as Slurm reports it; times are Unix seconds of the controller, codes are written code:signal."""
 
     array_job: str
     element: str
@@ -94,7 +93,6 @@ class Job:
     submitted: float | None = None
     started: float | None = None
     ended: float | None = None
-    tres: str = ""
     comment: str = ""
     step_states: dict[str, str] = field(default_factory=dict)
 
@@ -142,8 +140,8 @@ class SlurmCommands:
         """Whether Slurm's commands are on this machine."""
         return shutil.which("sbatch", path=self._environment.get("PATH")) is not None
 
-    def is_quiet(self) -> bool:
-        """Whether the controller is left alone now because it was busy."""
+    def is_backing_off(self) -> bool:
+        """Whether calls are paused because the controller was busy."""
         return self._monotonic() < self._quiet_until
 
     def submit(self, script: Path) -> str:
@@ -151,14 +149,14 @@ class SlurmCommands:
         return self._call(["sbatch", "--parsable", str(script)]).strip().partition(";")[0]
 
     def test_submission(self, script: Path) -> str:
-        """What the scheduler would do with a script; raises SlurmError with its words where it would refuse it."""
+        """What the scheduler would do with a script; raises SlurmError with its message if it would refuse it."""
         done = self._run(["sbatch", "--test-only", str(script)])
-        words = _one_line(done.stderr or done.stdout)
+        answer = _one_line(done.stderr or done.stdout)
         if done.returncode != 0:
-            raise _failure("sbatch --test-only", words)
-        return words.removeprefix("sbatch: ")
+            raise _failure("sbatch --test-only", answer)
+        return answer.removeprefix("sbatch: ")
 
-    def jobs(self, name: str) -> list[Job]:
+    def jobs(self, name: str) -> list[SlurmJob]:
         """Every job of ours with this name that the controller remembers, in one call."""
         if self.version() >= JSON_WITH_FILTERS:
             return jobs_from_json(self._call(["squeue", "--me", "--states=all", f"--name={name}", "--json"]), name)
@@ -169,61 +167,63 @@ class SlurmCommands:
 
     def requeue(self, job: str) -> None:
         """Puts a job back into the queue; its process is ended for it."""
-        self._call(["scontrol", "requeue", *_job_words([job])])
+        self._call(["scontrol", "requeue", *_job_arguments([job])])
 
-    def accounted(self, jobs: list[str]) -> dict[str, Job]:
-        """What the accounting remembers of elements, steps included, in one call; nothing where there is none."""
-        words = ["sacct", "--noheader", "--parsable2", f"--format={ACCOUNTED}", f"--jobs={','.join(jobs)}"]
-        done = self._run(words)
+    def accounted(self, jobs: list[str]) -> dict[str, SlurmJob]:
+        """What the accounting remembers of elements, steps included, in one call; nothing if there is none."""
+        arguments = ["sacct", "--noheader", "--parsable2", f"--format={ACCOUNTED}", f"--jobs={','.join(jobs)}"]
+        done = self._run(arguments)
         if done.returncode != 0:
             if not NO_ACCOUNTING.search(done.stderr):
                 raise _failure("sacct", _one_line(done.stderr))
             self.has_accounting = False
             return {}
         found = {job: job_from_accounting(done.stdout, job) for job in jobs}
-        return {job: told for job, told in found.items() if told is not None}
+        return {job: record for job, record in found.items() if record is not None}
 
     def live_peak_bytes(self, job_id: str) -> int | None:
         """The most memory that any step of a running job has had; an element goes by its own number here."""
-        words = ["sstat", "--noheader", "--parsable2", "--allsteps", "--noconvert", "--format=MaxRSS"]
-        done = self._run([*words, f"--jobs={job_id}"])
+        arguments = ["sstat", "--noheader", "--parsable2", "--allsteps", "--noconvert", "--format=MaxRSS"]
+        done = self._run([*arguments, f"--jobs={job_id}"])
         sizes = [int(text) for text in done.stdout.split() if text.isdigit()]
         return max(sizes, default=None)
 
     def cancel(self, name: str, jobs: list[str]) -> None:
-        """Cancels these jobs where they bear this name; those that are over already are none to complain of."""
-        done = self._run(["scancel", "--quiet", f"--name={name}", *_job_words(jobs)])
+        """Cancels these jobs if they have this name; those that are over already are ignored."""
+        done = self._run(["scancel", "--quiet", f"--name={name}", *_job_arguments(jobs)])
         if done.returncode != 0 and BUSY.search(done.stderr):
             raise _failure("scancel", _one_line(done.stderr))
 
     def signal(self, name: str, jobs: list[str], number: str = "TERM") -> None:
-        """Sends a signal to the batch process of these jobs where they bear this name."""
-        done = self._run(["scancel", "--quiet", "--batch", f"--signal={number}", f"--name={name}", *_job_words(jobs)])
+        """Sends a signal to the batch process of these jobs if they have this name."""
+        done = self._run(
+            ["scancel", "--quiet", "--batch", f"--signal={number}", f"--name={name}", *_job_arguments(jobs)]
+        )
         if done.returncode != 0 and BUSY.search(done.stderr):
             raise _failure("scancel --signal", _one_line(done.stderr))
 
     def partitions(self) -> list[dict[str, str]]:
-        """Partitions as sinfo tells them: name, availability, nodes, memory in MB, gres."""
+        """Partitions as sinfo reports them: name, availability, nodes, memory in MB, gres."""
         lines = self._call(["sinfo", "--noheader", "--format=%P|%a|%D|%m|%G|%l"]).splitlines()
         names = ("name", "available", "nodes", "memory_mb", "gres", "time_limit")
         return [dict(zip(names, line.split("|"), strict=False)) for line in lines if line.strip()]
 
     def partition_limits(self) -> list[Partition]:
-        """What each partition allows; nothing where the controller does not tell."""
+        """What each partition allows; empty if the controller does not answer."""
         try:
             return partitions_from_text(self._call(["scontrol", "show", "partition", "--oneliner"]))
         except SlurmError:
             return []
 
     def group_limits(self, account: str | None, qos: str | None) -> dict[str, float]:
-        """What jobs of this account and QOS may use together; nothing where neither is named or nobody tells."""
+        """What jobs of this account and QOS may use together; nothing if neither is named or there is no answer."""
         filters = [["flags=assoc", f"accounts={account}", f"users={getpass.getuser()}"]] if account else []
         filters += [["flags=qos", f"qos={qos}"]] if qos else []
         try:
-            told = [self._call(["scontrol", "show", "assoc_mgr", *words]) for words in filters]
+            answers = [self._call(["scontrol", "show", "assoc_mgr", *arguments]) for arguments in filters]
         except SlurmError:
             return {}
-        return group_limits_from_text("\n".join(told))
+        return group_limits_from_text("\n".join(answers))
 
     def version(self) -> tuple[int, int]:
         """(year, month) of this Slurm; asks no controller."""
@@ -245,39 +245,45 @@ class SlurmCommands:
         slow_seconds = BUSY_SHARE * min(self._answer_seconds)
         return max(poll_seconds, min(LONGEST_BACK_OFF_SECONDS, slow_seconds))
 
-    def _call(self, words: list[str]) -> str:
-        done = self._run(words)
+    def _call(self, arguments: list[str]) -> str:
+        done = self._run(arguments)
         if done.returncode != 0:
-            raise _failure(words[0], _one_line(done.stderr or done.stdout))
+            raise _failure(arguments[0], _one_line(done.stderr or done.stdout))
         return done.stdout
 
-    def _run(self, words: list[str]) -> "subprocess.CompletedProcess[str]":
+    def _run(self, arguments: list[str]) -> "subprocess.CompletedProcess[str]":
         """One paced call; a controller that does not answer is left alone for a while, longer every time."""
-        gap = self._last_call + LEAST_GAP_SECONDS - self._monotonic()
+        gap = self._last_call + MIN_GAP_SECONDS - self._monotonic()
         if gap > 0:
             self._pause(gap)
         began = self._last_call = self._monotonic()
         self.calls += 1
         try:
             done = subprocess.run(
-                words, capture_output=True, text=True, env=self._variables(words[0]), timeout=CALL_SECONDS, check=False
+                arguments,
+                capture_output=True,
+                text=True,
+                env=self._variables(arguments[0]),
+                timeout=CALL_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
-            self._fall_quiet()
-            raise SlurmBusy(f"{words[0]}: no answer within {CALL_SECONDS:g} s", "scontrol ping") from None
+            self._back_off()
+            raise SlurmBusy(f"{arguments[0]}: no answer within {CALL_SECONDS:g} s", "scontrol ping") from None
         except FileNotFoundError:
             raise SlurmError(
-                f"{words[0]}: no such command on this machine", "run it on a login node of the cluster: which sbatch"
+                f"{arguments[0]}: no such command on this machine",
+                "run it on a login node of the cluster: which sbatch",
             ) from None
         self._last_call = self._monotonic()
         self._answer_seconds = (self._answer_seconds[1], self._last_call - began)
         if done.returncode != 0 and BUSY.search(done.stderr):
-            self._fall_quiet()
+            self._back_off()
         else:
             self._back_off_seconds = 0.0
         return done
 
-    def _fall_quiet(self) -> None:
+    def _back_off(self) -> None:
         doubled = max(FIRST_BACK_OFF_SECONDS, 2 * self._back_off_seconds)
         self._back_off_seconds = min(LONGEST_BACK_OFF_SECONDS, doubled)
         self._quiet_until = self._monotonic() + self._back_off_seconds
@@ -290,9 +296,9 @@ class SlurmCommands:
         return {**kept, **self._environment, **ours}
 
 
-def _failure(command: str, words: str) -> SlurmError:
-    kind = SlurmBusy if BUSY.search(words) else SlurmError
-    return kind(f"{command}: {words or 'failed without a word'}", "scontrol ping; sinfo")
+def _failure(command: str, message: str) -> SlurmError:
+    kind = SlurmBusy if BUSY.search(message) else SlurmError
+    return kind(f"{command}: {message or 'failed without a message'}", "scontrol ping; sinfo")
 
 
 def _one_line(text: str) -> str:
@@ -308,15 +314,15 @@ def _seconds(text: str) -> float | None:
     return float(text) if text.isdigit() and int(text) > 0 else None
 
 
-def _job_words(jobs: list[str]) -> list[str]:
-    """Job numbers as words of a command; anything else, which a received folder may hold, would be an option."""
+def _job_arguments(jobs: list[str]) -> list[str]:
+    """Job numbers as arguments; anything else, which a received folder may hold, would be an option."""
     for job in jobs:
         if not JOB.match(job):
             raise BadInput(f"{job!r} is not the number of a Slurm job", "squeue --me")
     return jobs
 
 
-def jobs_from_table(text: str) -> list[Job]:
+def jobs_from_table(text: str) -> list[SlurmJob]:
     """Jobs from the columns of squeue."""
     found = []
     for line in text.splitlines():
@@ -326,10 +332,10 @@ def jobs_from_table(text: str) -> list[Job]:
         row = dict(zip(COLUMNS, parts, strict=False))
         single = not row["ArrayTaskID"].strip() or row["ArrayTaskID"] == "N/A"
         found.append(
-            Job(
+            SlurmJob(
                 row["JobID"] if single else row["ArrayJobID"],
                 "" if single else row["ArrayTaskID"],
-                state_word(row["State"]),
+                state_name(row["State"]),
                 wait_status(int(row["exit_code"] or 0)),
                 wait_status(int(row["DerivedEC"] or 0)) if row["DerivedEC"].isdigit() else row["DerivedEC"],
                 "" if row["Reason"] == "None" else row["Reason"],
@@ -338,41 +344,42 @@ def jobs_from_table(text: str) -> list[Job]:
                 _seconds(row["SubmitTime"]),
                 _seconds(row["StartTime"]),
                 _seconds(row["EndTime"]),
-                row["tres-alloc"],
                 row["Comment"],
             )
         )
     return found
 
 
-def listed_elements(words: str) -> set[int]:
+def listed_elements(text: str) -> set[int]:
     """Numbers in Slurm's list of elements, e.g. 0-3,7,10-20:5%4."""
     found: set[int] = set()
-    for part in words.partition("%")[0].split(","):
-        told = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part.strip())
-        if told:
-            found |= set(range(int(told[1]), int(told[2] or told[1]) + 1, int(told[3] or 1)))
+    for part in text.partition("%")[0].split(","):
+        found_range = re.fullmatch(r"(\d+)(?:-(\d+)(?::(\d+))?)?", part.strip())
+        if found_range:
+            found |= set(
+                range(int(found_range[1]), int(found_range[2] or found_range[1]) + 1, int(found_range[3] or 1))
+            )
     return found
 
 
-def state_word(text: str) -> str:
+def state_name(text: str) -> str:
     """`CANCELLED by 0` and `CANCELLED+` as CANCELLED."""
     return text.split()[0].rstrip("+") if text.split() else "UNKNOWN"
 
 
-def jobs_from_json(text: str, name: str) -> list[Job]:
+def jobs_from_json(text: str, name: str) -> list[SlurmJob]:
     """Jobs with this name from `squeue --json`, whichever version wrote it."""
     return [_job_from_json(row) for row in json.loads(text).get("jobs", []) if row.get("name") == name]
 
 
-def _job_from_json(row: dict[str, Any]) -> Job:
+def _job_from_json(row: dict[str, Any]) -> SlurmJob:
     array_job, element = _number(row.get("array_job_id")), _number(row.get("array_task_id"))
     listed = str(row.get("array_task_string") or "")
     state = row.get("job_state", "UNKNOWN")
-    return Job(
+    return SlurmJob(
         str(array_job or _number(row.get("job_id"))),
         listed or (str(element) if array_job and element is not None else ""),
-        state_word(state[0] if isinstance(state, list) else str(state)),
+        state_name(state[0] if isinstance(state, list) else str(state)),
         _code(row.get("exit_code")),
         _code(row.get("derived_exit_code")),
         "" if row.get("state_reason") in (None, "None") else str(row["state_reason"]),
@@ -381,13 +388,12 @@ def _job_from_json(row: dict[str, Any]) -> Job:
         _time(row.get("submit_time")),
         _time(row.get("start_time")),
         _time(row.get("end_time")),
-        str(row.get("tres_alloc_str") or ""),
         str(row.get("comment") or ""),
     )
 
 
 def _number(value: Any) -> int | None:
-    """A number, or the number in newer versions' {"set": …, "number": …}; None where it is not set."""
+    """A number, or the number in newer versions' {"set": …, "number": …}; None if it is not set."""
     if isinstance(value, dict):
         return int(value["number"]) if value.get("set") else None
     return int(value) if isinstance(value, int | float) else None
@@ -407,7 +413,7 @@ def _code(value: Any) -> str:
     return wait_status(_number(value) or 0)
 
 
-def job_from_accounting(text: str, job: str) -> Job | None:
+def job_from_accounting(text: str, job: str) -> SlurmJob | None:
     """An element and the states of its steps from `sacct --parsable2`."""
     names = ACCOUNTED.split(",")
     rows = [dict(zip(names, line.split("|"), strict=False)) for line in text.splitlines() if "|" in line]
@@ -417,14 +423,14 @@ def job_from_accounting(text: str, job: str) -> Job | None:
     row = own[-1]
     array_job, _, element = job.partition("_")
     steps = {
-        other["JobID"].partition(".")[2]: state_word(other["State"])
+        other["JobID"].partition(".")[2]: state_name(other["State"])
         for other in rows
         if other["JobID"].startswith(f"{job}.")
     }
-    return Job(
+    return SlurmJob(
         array_job,
         element,
-        state_word(row["State"]),
+        state_name(row["State"]),
         row["ExitCode"] or "0:0",
         row["DerivedExitCode"] or "0:0",
         "" if row["Reason"] in ("", "None") else row["Reason"],
@@ -433,7 +439,6 @@ def job_from_accounting(text: str, job: str) -> Job | None:
         _seconds(row["Submit"]),
         _seconds(row["Start"]),
         _seconds(row["End"]),
-        row["AllocTRES"],
         "",
         steps,
     )

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # the keeper of a job on its node imports this too, and its memory counts as the job's
+if TYPE_CHECKING:  # the shim of a job imports this too, and its memory counts as the job's
     from dreamproof.settings.study import Slurm
 
 UNLIMITED = float("inf")
@@ -14,7 +14,7 @@ UNLIMITED = float("inf")
 
 @dataclass(frozen=True)
 class Partition:
-    """One partition as `scontrol show partition` tells it."""
+    """One partition as `scontrol show partition` reports it."""
 
     name: str
     is_default: bool = False
@@ -28,9 +28,9 @@ class Partition:
         return limit_seconds(self.max_time)
 
 
-def limit_seconds(words: str) -> float:
+def limit_seconds(text: str) -> float:
     """A time limit as sbatch takes it: minutes, M:S, H:M:S, D-H, D-H:M, D-H:M:S; what is no time is no limit."""
-    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", words.strip())
+    found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", text.strip())
     if found is None:
         return UNLIMITED
     days, *parts = found.groups()
@@ -65,7 +65,7 @@ def chosen_partitions(settings: Slurm, partitions: list[Partition]) -> list[Part
 
 
 def longest_time(settings: Slurm, partitions: list[Partition]) -> str:
-    """The longest time limit that any partition of the study allows; UNLIMITED where nothing is known."""
+    """The longest time limit that any partition of the study allows; UNLIMITED if nothing is known."""
     chosen = chosen_partitions(settings, partitions)
     return max(chosen, key=lambda one: one.max_seconds).max_time if chosen else "UNLIMITED"
 
@@ -104,7 +104,7 @@ def group_limits_from_text(text: str) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Site:
-    """What is known about limits, asked for when a reason speaks of them."""
+    """Limits of the site, queried only when a reason concerns them."""
 
     partitions: list[Partition] = field(default_factory=list)
     group_limits: dict[str, float] = field(default_factory=dict)
@@ -152,14 +152,14 @@ STUCK = (
         "(sacctmgr show assoc user=$USER)",
     ),
     Stuck("PartitionConfig", "the partition no longer allows such a job (scontrol show partition)"),
-    Stuck("DependencyNeverSatisfied", "what it depends on has failed: see backend.slurm.extra"),
+    Stuck("DependencyNeverSatisfied", "its dependency failed: see backend.slurm.extra"),
     Stuck("DeadLine", "it cannot end before its deadline: see backend.slurm.extra"),
     Stuck("ReservationDeleted|InvalidReservation", "its reservation is gone: see backend.slurm.extra"),
-    Stuck("launch.failed.requeued.held", "the node could not begin it (sinfo -R)"),
-    Stuck("JobHoldMaxRequeue", "it was put back into the queue too often (scontrol show job)"),
+    Stuck("launch.failed.requeued.held", "the node could not start it (sinfo -R)"),
+    Stuck("JobHoldMaxRequeue", "it was requeued too often (scontrol show job)"),
     # A person holds these on purpose and may let go of them.
-    Stuck("JobHeldUser", "somebody holds it: scontrol release JOB, or scancel JOB", is_final=False),
-    Stuck("JobHeldAdmin", "an administrator holds it: ask them, or scancel JOB", is_final=False),
+    Stuck("JobHeldUser", "held by a user: scontrol release JOB, or scancel JOB", is_final=False),
+    Stuck("JobHeldAdmin", "held by an administrator: ask them, or scancel JOB", is_final=False),
     # Nodes come back, and reservations end.
     Stuck("ReqNodeNotAvail|NodeDown", "nodes are down, drained or reserved: sinfo -R", is_final=False),
     Stuck("PartitionDown|PartitionInactive", "the partition is closed: sinfo -s", is_final=False),
@@ -175,12 +175,12 @@ STUCK = (
 
 
 def find_stuck(reason: str) -> Stuck | None:
-    """What is known about a reason for waiting; None where waiting is normal."""
+    """What is known about a reason for waiting; None if waiting is normal."""
     return next((one for one in STUCK if re.search(one.pattern, reason, re.IGNORECASE)), None)
 
 
 def never_starts(reason: str, settings: Slurm, request: Request, site: Site) -> str | None:
-    """The remedy where a job waits for something that never comes; None where waiting may help."""
+    """The remedy if a job waits for something that never comes; None if waiting may help."""
     stuck = find_stuck(reason)
     if stuck is None:
         return None
@@ -188,7 +188,7 @@ def never_starts(reason: str, settings: Slurm, request: Request, site: Site) -> 
         return stuck.remedy if request.exceeds(site.group_limits) else None
     chosen = chosen_partitions(settings, site.partitions)
     if "PartitionNodeLimit" in reason:
-        # Also said while nodes are down; one node is never allowed only where the limits say so.
+        # Also reported while nodes are down; one node is never allowed only if the limits exclude it.
         closed = bool(chosen) and all(one.min_nodes > 1 or one.max_nodes < 1 for one in chosen)
         return f"{stuck.remedy} (scontrol show partition)" if closed else None
     if "PartitionTimeLimit" in reason and len(chosen) > 1:

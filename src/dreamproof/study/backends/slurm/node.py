@@ -34,7 +34,7 @@ def marker(attempt: str) -> str:
 
 
 def open_attempt(attempts: Path, first: str, restarts: int) -> AttemptFolder:
-    """The folder of an attempt; that of a restart is made by whoever needs it first, job or supervisor."""
+    """The folder of an attempt; that of a restart is made by the job or the supervisor, whichever comes first."""
     folder = AttemptFolder(attempts / restarted_name(first, restarts))
     if restarts and not folder.order.exists():
         order = json.loads(AttemptFolder(attempts / first).order.read_bytes())
@@ -48,8 +48,8 @@ def open_attempt(attempts: Path, first: str, restarts: int) -> AttemptFolder:
 
 def fence(folder: AttemptFolder, reason: str) -> None:
     """Takes the right to write away from an attempt that may still run somewhere."""
-    told = read_json(folder.lease)
-    if not isinstance(told, dict) or "fenced" not in told:
+    lease = read_json(folder.lease)
+    if not isinstance(lease, dict) or "fenced" not in lease:
         write_json(folder.lease, {"fenced": reason})
 
 
@@ -67,15 +67,15 @@ def wait_until_fenced(folder: AttemptFolder, lease_seconds: float) -> None:
 
 
 def own_job(first: str, restarts: int) -> dict[str, Any]:
-    """Which job this process is, from what Slurm tells it."""
-    tell = os.environ.get
+    """Which job this process is, from the variables Slurm sets."""
+    get = os.environ.get
     return {
-        "job_id": tell("SLURM_JOB_ID", ""),
-        "array_job": tell("SLURM_ARRAY_JOB_ID", tell("SLURM_JOB_ID", "")),
-        "element": int(tell("SLURM_ARRAY_TASK_ID", "0")),
+        "job_id": get("SLURM_JOB_ID", ""),
+        "array_job": get("SLURM_ARRAY_JOB_ID", get("SLURM_JOB_ID", "")),
+        "element": int(get("SLURM_ARRAY_TASK_ID", "0")),
         "first": first,
         "restarts": restarts,
-        "node": tell("SLURMD_NODENAME", socket.gethostname()),
+        "node": get("SLURMD_NODENAME", socket.gethostname()),
     }
 
 
@@ -92,17 +92,17 @@ def work(attempts: Path, first: str, requeue: bool = True) -> int:
         order = json.loads(folder.order.read_bytes())
         before = AttemptFolder(attempts / restarted_name(first, restarts - 1))
         wait_until_fenced(before, float(order.get("lease_seconds") or 0.0))
-    keeper = shim.keep(folder)
-    if keeper is None:
-        print(f"{folder.root.name} was taken or given up before; nothing to do here", flush=True)
+    own_shim = shim.run_attempt(folder)
+    if own_shim is None:
+        print(f"{folder.root.name} was already started or abandoned; nothing to do", flush=True)
         return ALREADY_TAKEN
-    if keeper.limit_is_near and requeue:
-        go_back_into_queue(f"{job['array_job']}_{job['element']}")
-    return 128 + os.WTERMSIG(keeper.status) if os.WIFSIGNALED(keeper.status) else os.WEXITSTATUS(keeper.status)
+    if own_shim.limit_is_near and requeue:
+        requeue_job(f"{job['array_job']}_{job['element']}")
+    return 128 + os.WTERMSIG(own_shim.status) if os.WIFSIGNALED(own_shim.status) else os.WEXITSTATUS(own_shim.status)
 
 
-def go_back_into_queue(job: str) -> None:
-    """Asks for another turn of the same job; where that is not allowed, the supervisor submits a new one."""
+def requeue_job(job: str) -> None:
+    """Requeues the job; if that is not allowed, the supervisor submits a new one."""
     try:
         SlurmCommands().requeue(job)
     except SlurmError as error:

@@ -1,4 +1,4 @@
-"""What the controller last said about a study's jobs: asked in one call, seldom, and left for readers."""
+"""The controller's last answer about a study's jobs: asked in one call, seldom, and left for readers."""
 
 import time
 from collections.abc import Callable
@@ -9,10 +9,10 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dreamproof.base.files import read_json, unless_full, write_json
-from dreamproof.study.backends.api import Placement
-from dreamproof.study.backends.slurm.commands import Job, SlurmBusy, SlurmCommands, listed_elements
+from dreamproof.study.backends.api import JobPlacement
+from dreamproof.study.backends.slurm.commands import SlurmBusy, SlurmCommands, SlurmJob, listed_elements
 
-PLACEMENT = TypeAdapter(Placement)
+PLACEMENT = TypeAdapter(JobPlacement)
 WAITING_STATES = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
 
 
@@ -27,12 +27,12 @@ class JobTable:
         self._commands, self._name, self._poll_seconds = commands, name, poll_seconds
         self._monotonic = monotonic
         self._poll_at = float("-inf")
-        self._jobs: dict[tuple[str, str], Job] = {}
+        self._jobs: dict[tuple[str, str], SlurmJob] = {}
         self._arrays: dict[str, str] = {}
 
     def refresh(self) -> bool:
-        """Asks where it is time to; True where a new answer came."""
-        if self._monotonic() < self._poll_at or self._commands.is_quiet():
+        """Polls if it is due; True if there is a new answer."""
+        if self._monotonic() < self._poll_at or self._commands.is_backing_off():
             return False
         try:
             jobs = self._commands.jobs(self._name)
@@ -43,20 +43,20 @@ class JobTable:
         self.last_answer = self._monotonic()
         self._poll_at = self.last_answer + self._commands.next_poll_seconds(self._poll_seconds)
         self._jobs = {(job.array_job, job.element): job for job in jobs}
-        # Elements that wait together are told in one line with a list of their numbers.
+        # Elements that wait together are listed in one line with a list of their numbers.
         for job in jobs:
             if job.element and not job.element.isdigit():
                 self._jobs |= {(job.array_job, str(number)): job for number in listed_elements(job.element)}
         self._arrays = {job.comment: job.array_job for job in jobs}
         return True
 
-    def hurry(self, seconds: float = 1.0) -> None:
+    def poll_soon(self, seconds: float = 1.0) -> None:
         """Brings the next question forward."""
         soon = self.last_answer + self._commands.next_poll_seconds(seconds)
         self._poll_at = min(self._poll_at, max(soon, self._monotonic()))
 
-    def find(self, array_job: str, element: int) -> Job | None:
-        """The newest word about one element; None where the answer held none."""
+    def find(self, array_job: str, element: int) -> SlurmJob | None:
+        """The newest answer about one element; None if there was none."""
         return self._jobs.get((array_job, str(element)))
 
     def knows(self, array_job: str) -> bool:
@@ -72,10 +72,10 @@ class JobTable:
         return self._monotonic() - self.last_answer
 
 
-def placement(job: Job, number: str) -> Placement:
+def placement(job: SlurmJob, number: str) -> JobPlacement:
     """An element as people read it."""
     waiting = job.state in WAITING_STATES
-    return Placement(
+    return JobPlacement(
         number,
         "" if waiting else job.nodes,
         job.state,
@@ -87,18 +87,18 @@ def placement(job: Job, number: str) -> Placement:
     )
 
 
-def write_snapshot(path: Path, placements: dict[str, Placement]) -> None:
+def write_snapshot(path: Path, placements: dict[str, JobPlacement]) -> None:
     """Leaves an answer for those who only look."""
     rows = {name: vars(one) for name, one in placements.items()}
     with unless_full():
         write_json(path, {"unix_seconds": time.time(), "jobs": rows}, durable=False)
 
 
-def read_snapshot(path: Path) -> dict[str, Placement]:
-    """How the jobs stood when they were last asked about, by attempt."""
-    told: Any = read_json(path)
-    rows = told.get("jobs") if isinstance(told, dict) else None
-    found: dict[str, Placement] = {}
+def read_snapshot(path: Path) -> dict[str, JobPlacement]:
+    """The status of the jobs at the last poll, by attempt."""
+    snapshot: Any = read_json(path)
+    rows = snapshot.get("jobs") if isinstance(snapshot, dict) else None
+    found: dict[str, JobPlacement] = {}
     for name, row in rows.items() if isinstance(rows, dict) else ():
         with suppress(ValueError):  # a row of another form is left out
             found[name] = PLACEMENT.validate_python(row)

@@ -1,4 +1,4 @@
-"""The script that sbatch is given: one array, one element an attempt."""
+"""The script that sbatch is given: one array, one element per attempt."""
 
 import re
 import shlex
@@ -19,14 +19,14 @@ class Submission:
     name: str
     job_name: str
     folder: Path
-    """Where the script lies and Slurm's own words about each element go."""
+    """Where the script and Slurm's output per element are."""
     attempts_folder: Path
     attempts: list[str]
     memory_bytes: int
     time_limit: str
 
 
-def memory_words(size_bytes: int) -> str:
+def memory_text(size_bytes: int) -> str:
     """Bytes as sbatch takes them, rounded up to megabytes."""
     return f"{-(-size_bytes // (1 << 20))}M"
 
@@ -55,7 +55,7 @@ def script_text(settings: Slurm, submission: Submission) -> str:
         "nodes": "1",
         "ntasks": "1",
         "cpus-per-task": str(settings.cpus_per_task),
-        "mem": memory_words(submission.memory_bytes),
+        "mem": memory_text(submission.memory_bytes),
         "time": submission.time_limit,
     }
     for name, value in options.items():
@@ -70,14 +70,14 @@ def script_text(settings: Slurm, submission: Submission) -> str:
     lines.append(f"#SBATCH --{'requeue' if settings.requeue else 'no-requeue'}")
     lines += [f"#SBATCH {line.removeprefix('#SBATCH').strip()}" for line in settings.extra]
     lines += ["", *settings.setup] if settings.setup else [""]
-    words = [sys.executable, "-m", "dreamproof.study.backends.slurm.node", str(submission.attempts_folder)]
+    command = [sys.executable, "-m", "dreamproof.study.backends.slurm.node", str(submission.attempts_folder)]
     lines += [
         f"attempts=({' '.join(submission.attempts)})",
         f"for path in {shlex.join([sys.executable, str(PACKAGE_PARENT), str(submission.attempts_folder)])}; do",
         '    [ -e "$path" ] || { echo "dreamproof: $path cannot be seen from node $(hostname)" >&2; exit 1; }',
         "done",
         f"cd {shlex.quote(str(PACKAGE_PARENT))} || exit 1",
-        f'exec {shlex.join(words)} "${{attempts[$SLURM_ARRAY_TASK_ID]}}"'
+        f'exec {shlex.join(command)} "${{attempts[$SLURM_ARRAY_TASK_ID]}}"'
         + ("" if settings.requeue else " --no-requeue"),
     ]
     return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""Numbers as people read them: durations, bytes, money; and the nearest word to a misspelt one."""
+"""Numbers as text: durations, bytes, money; the nearest option to a misspelt one; task names."""
 
 import difflib
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ CURRENCY_SIGNS = {"CNY": "¥", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "JP
 
 
 def duration_text(seconds: float | None) -> str:
-    """12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h; a dash where unknown."""
+    """12 s, 3 min 20 s, 2 h 5 min, 3 d 4 h; a dash if unknown."""
     if seconds is None or seconds != seconds:
         return "–"
     whole = round(seconds)
@@ -21,7 +21,7 @@ def duration_text(seconds: float | None) -> str:
 
 
 def bytes_text(count: float | None) -> str:
-    """512 B, 1.5 MiB, 12.0 GiB; a dash where unknown."""
+    """512 B, 1.5 MiB, 12.0 GiB; a dash if unknown."""
     if count is None:
         return "–"
     size = float(count)
@@ -33,7 +33,7 @@ def bytes_text(count: float | None) -> str:
 
 
 def money_text(amount: float | None, currency: str) -> str:
-    """¥38.20; unknown currencies keep their code: 38.20 CHF; a dash where unknown."""
+    """¥38.20; unknown currencies keep their code: 38.20 CHF; a dash if unknown."""
     if amount is None:
         return "–"
     sign = CURRENCY_SIGNS.get(currency)
@@ -45,7 +45,13 @@ def count_text(count: int, singular: str, plural: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
+def split_task(task: str) -> tuple[str, str]:
+    """(source, name) of a task: `FILE.py:NAME`, `package.module:NAME`, or a plain `NAME` with an empty source."""
+    source, _, name = task.rpartition(":")
+    return source, name
+
+
 def nearest_word(word: str, options: Iterable[str]) -> str | None:
-    """The option that `word` most likely meant, if any is near."""
+    """The option nearest to `word`, if any is close."""
     found = difflib.get_close_matches(word, list(options), n=1, cutoff=0.5)
     return found[0] if found else None

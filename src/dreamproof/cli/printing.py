@@ -10,10 +10,8 @@ from dreamproof.base.safe_text import printable
 
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-ArmsOption = Annotated[str | None, typer.Option("--arms", metavar="A,B", help="Work on these arms only, this time.")]
-SeedsOption = Annotated[
-    str | None, typer.Option("--seeds", metavar="0-2,4", help="Work on these seeds only, this time.")
-]
+ArmsOption = Annotated[str | None, typer.Option("--arms", metavar="A,B", help="Only these arms, in this call.")]
+SeedsOption = Annotated[str | None, typer.Option("--seeds", metavar="0-2,4", help="Only these seeds, in this call.")]
 
 
 def print_text(text: str) -> None:
