@@ -199,7 +199,7 @@ def test_ghosts_appear_as_often_as_declared_and_hide_no_hazard(
 
 def test_ghosts_stand_still_in_the_world(point: Course) -> None:
     seen, true = sight(
-        point, "ghosts", 20, {"ghost_chance": 1.0, "ghosts": 2, "ghost_least_steps": 10, "ghost_most_steps": 10}
+        point, "ghosts", 20, {"ghost_chance": 1.0, "ghosts": 2, "ghost_min_steps": 10, "ghost_max_steps": 10}
     )
     cosine, sine = true[..., 29], -true[..., 30]
     ahead, left = seen[..., 25], seen[..., 26]
@@ -221,7 +221,7 @@ def test_missed_hazards_are_parked_as_often_as_declared(point: Course, level: in
 
 
 def test_missed_hazards_may_be_held_where_they_were_seen_last(point: Course) -> None:
-    settings = {"miss_chance": 0.3, "misses": 8, "miss_least_steps": 5, "miss_most_steps": 5, "missed_shows": "held"}
+    settings = {"miss_chance": 0.3, "misses": 8, "miss_min_steps": 5, "miss_max_steps": 5, "missed_shows": "held"}
     seen, true = sight(point, "held", 40, settings)
     stuck = (seen[1:, :, HAZARDS] == seen[:-1, :, HAZARDS]).all(axis=2)
     assert 0.3 < stuck.mean() < 0.9

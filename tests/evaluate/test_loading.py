@@ -144,10 +144,10 @@ def test_cells_that_can_share_a_compile_share_agent_and_env(trained: Trained) ->
 
 def test_an_agent_may_act_under_other_settings_than_it_was_trained_with(trained: dict[str, RunFolder]) -> None:
     plain = load(trained["baseline"], "final")
-    swept = load(trained["baseline"], "final", {"agent": {"filter": {"longest_delay": 1.0}}})
+    swept = load(trained["baseline"], "final", {"agent": {"filter": {"max_delay": 1.0}}})
     wider = load(trained["baseline"], "final", {"agent": {"planner": {"evaluation_samples": 32}}})
     assert plain is not None and swept is not None and wider is not None
-    assert float(swept.scalars["filter"]["longest_delay"]) == 1.0
+    assert float(swept.scalars["filter"]["max_delay"]) == 1.0
     # A traced setting shares the compile, one that shapes it does not; the networks are the same.
     assert swept.agent is plain.agent and wider.agent is not plain.agent
     np.testing.assert_array_equal(wider.state.actor.network.output.weight, plain.state.actor.network.output.weight)

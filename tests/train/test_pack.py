@@ -249,12 +249,12 @@ def randomised(spreads: list[dict[str, float]]) -> Pack:
 
 
 def test_randomised_cells_train_beside_plain_ones_in_one_compile() -> None:
-    plain, wide = tiny_cell(), tiny_cell(train={"randomise": {"mass_spread": 2.0, "most_delay": 2}})
+    plain, wide = tiny_cell(), tiny_cell(train={"randomise": {"mass_spread": 2.0, "max_delay": 2}})
     assert static_key(plain) == static_key(wide)
 
 
 def test_every_randomised_episode_has_a_body_of_its_own() -> None:
-    pack = randomised([{}, {"mass_spread": 2.0, "damping_spread": 3.0, "most_delay": 2}])
+    pack = randomised([{}, {"mass_spread": 2.0, "damping_spread": 3.0, "max_delay": 2}])
     default = pack.env.default_params()
     first, second = (pack._params(pack.told, jnp.asarray(episode)) for episode in (0, 1))
     mass = np.asarray(first.physics.mass / default.physics.mass).reshape(2, pack.envs)
@@ -267,7 +267,7 @@ def test_every_randomised_episode_has_a_body_of_its_own() -> None:
 
 
 def test_factors_lie_evenly_around_one_and_delays_are_whole() -> None:
-    spreads = {name: jnp.asarray(2.0) for name in ("mass_spread", "damping_spread", "force_spread", "most_delay")}
+    spreads = {name: jnp.asarray(2.0) for name in ("mass_spread", "damping_spread", "force_spread", "max_delay")}
     drawn = draw_factors(jax.random.key(0), spreads, 3000)
     logs = np.log2(np.asarray(drawn["mass"]))
     assert abs(logs.mean()) < 0.05 and logs.min() < -0.98 and logs.max() > 0.98

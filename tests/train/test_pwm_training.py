@@ -157,7 +157,7 @@ def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     for part, expected in (
         ({"agent": {"behavior": {"replayed_starts": 1000}}}, "× 1000, are more than the"),
         ({"train": {"prefill_agent_steps": 4}}, "hold no window"),
-        ({"agent": {"world_model": {"latent": 12}}}, "no whole number of groups"),
+        ({"agent": {"world_model": {"latent": 12}}}, "not a multiple of group"),
         ({"agent": {"world_model": {"observation_scale": 2.0}}}, "say decoder: true"),
     ):
         wrong = merged(tiny_pwm_settings(), part)

@@ -15,7 +15,7 @@ class Decision(NamedTuple):
     metrics: dict[str, Array]
 
 
-class Lesson(NamedTuple):
+class EpochBatch(NamedTuple):
     """What one epoch learns from: replayed windows (K, T, B, ...), K batches of them, and what each env shows now."""
 
     replayed: Any
@@ -43,7 +43,7 @@ class Agent(Protocol):
 
 
 @runtime_checkable
-class Apart(Agent, Protocol):
+class SeparateUpdates(Agent, Protocol):
     """An agent whose world model and behaviour can learn apart, as from recorded episodes."""
 
     def update_model(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamproof.base.errors import BadInput, ExitCode
-from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument, print_text
+from dreamproof.cli.words import ArmsOption, SeedsOption, StudyArgument, print_deprecations, print_text
 
 if TYPE_CHECKING:
     from dreamproof.cli.live import View
@@ -56,6 +56,7 @@ def run(
 
     gc.enable()
     opened = open_study(study)
+    print_deprecations(opened.file)
     selection = Selection.parse(opened.study, arms, seeds)
     if detach:
         words = _words_again(study, arms, seeds)

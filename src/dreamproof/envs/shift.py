@@ -15,17 +15,18 @@ from dreamproof.base.words import nearest_word
 from dreamproof.envs.api import Condition, Env, Kind
 from dreamproof.envs.point.params import PointParams
 from dreamproof.settings.env import Shift
+from dreamproof.settings.renames import current_names
 from dreamproof.settings.strict import validate
 
 _GHOSTS: dict[int, dict[str, Any]] = {
-    1: {"ghost_chance": 0.1, "ghosts": 1, "ghost_least_steps": 1, "ghost_most_steps": 2},
-    2: {"ghost_chance": 0.3, "ghosts": 2, "ghost_least_steps": 3, "ghost_most_steps": 5},
-    3: {"ghost_chance": 0.5, "ghosts": 3, "ghost_least_steps": 5, "ghost_most_steps": 10},
+    1: {"ghost_chance": 0.1, "ghosts": 1, "ghost_min_steps": 1, "ghost_max_steps": 2},
+    2: {"ghost_chance": 0.3, "ghosts": 2, "ghost_min_steps": 3, "ghost_max_steps": 5},
+    3: {"ghost_chance": 0.5, "ghosts": 3, "ghost_min_steps": 5, "ghost_max_steps": 10},
 }
 _MISSES: dict[int, dict[str, Any]] = {
     1: {},
-    2: {"miss_chance": 0.05, "misses": 2, "miss_least_steps": 3, "miss_most_steps": 5},
-    3: {"miss_chance": 0.1, "misses": 3, "miss_least_steps": 5, "miss_most_steps": 10},
+    2: {"miss_chance": 0.05, "misses": 2, "miss_min_steps": 3, "miss_max_steps": 5},
+    3: {"miss_chance": 0.1, "misses": 3, "miss_min_steps": 5, "miss_max_steps": 10},
 }
 _NOISE: dict[int, dict[str, Any]] = {
     1: {"place_noise": 0.02, "dropout": 0.02},
@@ -110,12 +111,12 @@ def apply_shift(params: PointParams, shift: Shift) -> PointParams:
         hallucination=params.hallucination._replace(
             ghost_chance=_real(shift.ghost_chance),
             ghosts=_whole(shift.ghosts),
-            ghost_least=_whole(shift.ghost_least_steps),
-            ghost_most=_whole(shift.ghost_most_steps),
+            ghost_min=_whole(shift.ghost_min_steps),
+            ghost_max=_whole(shift.ghost_max_steps),
             miss_chance=_real(shift.miss_chance),
             misses=_whole(shift.misses),
-            miss_least=_whole(shift.miss_least_steps),
-            miss_most=_whole(shift.miss_most_steps),
+            miss_min=_whole(shift.miss_min_steps),
+            miss_max=_whole(shift.miss_max_steps),
             held=_whole(int(shift.missed_shows == "held")),
             original=_whole(int(shift.hallucination == "original")),
         ),
@@ -152,7 +153,7 @@ def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = Non
         slots = " (ghost hazards need env.ghost_slots above 0)" if name in NAMED_SHIFTS else ""
         raise BadInput(f"the task '{env.spec.name}' has no condition '{name}'{slots}; {hint}", "dreamproof schema")
     base = env.named_shifts().get(name, Shift()).model_dump()
-    shift = validate(Shift, base | dict(settings), f"condition '{name}'")
+    shift = validate(Shift, base | current_names(Shift, dict(settings)), f"condition '{name}'")
     # What the task cannot express is refused here rather than in the middle of an evaluation.
     env.apply_shift(env.default_params(), shift)
     kind: Kind = known[name].kind if name in known else "genuine"

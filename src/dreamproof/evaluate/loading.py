@@ -24,6 +24,7 @@ from dreamproof.runs.reader import (
 )
 from dreamproof.runs.records import CheckpointRecord, RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
+from dreamproof.settings.resolved import under_current_names
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import merge
 from dreamproof.settings.traced import static_key, traced_values
@@ -49,7 +50,8 @@ def load(run: RunFolder, which: str, changes: dict[str, Any] | None = None) -> L
     settings = read_settings(run)
     if settings is None:
         raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
-    settings = settings.model_copy(update={"settings": merge(settings.settings, changes or {})})
+    below, above = (under_current_names(settings.trainer, each) for each in (settings.settings, changes or {}))
+    settings = settings.model_copy(update={"settings": merge(below, above)})
     final = newest_good_checkpoint(run, AGENT_FILE)
     if final is None:
         newest = run.checkpoint_folders()[-1:]

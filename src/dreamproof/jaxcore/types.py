@@ -22,7 +22,7 @@ class Spec(NamedTuple):
     action_size: int
     episode_agent_steps: int
     has_cost: bool = True
-    most_step_cost: float = 1.0
+    max_step_cost: float = 1.0
     reconstruction_weights: tuple[float, ...] | None = None
     has_margin: bool = False
     action_repeat: int = 1

@@ -78,35 +78,35 @@ class Normal(NamedTuple):
     """Independent normals over the last axis."""
 
     mean: Array
-    sigma: Array
+    std: Array
 
     def sample(self, key: Array) -> Array:
         return self.at(jax.random.normal(key, self.mean.shape, self.mean.dtype))
 
     def at(self, noise: Array) -> Array:
         """The sample that a draw of the unit normal stands for."""
-        return self.mean + self.sigma * noise
+        return self.mean + self.std * noise
 
     def log_probability(self, value: Array) -> Array:
         """Summed over the last axis."""
-        scaled = (value - self.mean) / self.sigma
-        return (-0.5 * scaled**2 - jnp.log(self.sigma) - 0.5 * LOG_2PI).sum(-1)
+        scaled = (value - self.mean) / self.std
+        return (-0.5 * scaled**2 - jnp.log(self.std) - 0.5 * LOG_2PI).sum(-1)
 
     def entropy(self) -> Array:
         """Summed over the last axis."""
-        return (jnp.log(self.sigma) + 0.5 * (1 + LOG_2PI)).sum(-1)
+        return (jnp.log(self.std) + 0.5 * (1 + LOG_2PI)).sum(-1)
 
     def kl(self, other: "Normal") -> Array:
         """KL[self ‖ other], summed over the last axis."""
-        ratio = (self.sigma / other.sigma) ** 2
-        distance = ((self.mean - other.mean) / other.sigma) ** 2
+        ratio = (self.std / other.std) ** 2
+        distance = ((self.mean - other.mean) / other.std) ** 2
         return 0.5 * (ratio + distance - 1 - jnp.log(ratio)).sum(-1)
 
 
-def bounded_normal(output: Array, least_sigma: float, most_sigma: float) -> Normal:
+def bounded_normal(output: Array, min_std: float, max_std: float) -> Normal:
     """Policy head: mean tanh(μ) in [−1, 1], sigma between the two bounds."""
     mean, raw = jnp.split(output, 2, axis=-1)
-    return Normal(jnp.tanh(mean), least_sigma + (most_sigma - least_sigma) * jax.nn.sigmoid(raw + 2.0))
+    return Normal(jnp.tanh(mean), min_std + (max_std - min_std) * jax.nn.sigmoid(raw + 2.0))
 
 
 class Categoricals(NamedTuple):
@@ -138,7 +138,7 @@ class Categoricals(NamedTuple):
         return (jnp.exp(self.log_probabilities) * difference).sum((-2, -1))
 
 
-def coin_loss(logit: Array, target: Array) -> Array:
+def bernoulli_nll(logit: Array, target: Array) -> Array:
     """Cross-entropy of a Bernoulli, (...)."""
     return jnp.maximum(logit, 0) - logit * target + jnp.log1p(jnp.exp(-jnp.abs(logit)))
 

@@ -12,15 +12,15 @@ from jax.experimental.layout import Layout, with_layout_constraint
 
 NORM_EPSILON = 1e-4
 # Standard deviation of a unit normal cut at two sigma.
-TRUNCATED_SIGMA = 0.87962566103423978
+TRUNCATED_STD = 0.87962566103423978
 NARROW = 4
 """Up to so many inputs are summed one by one, see narrow_product."""
 
 
 def truncated_normal(key: Array, shape: tuple[int, ...], fan_in: int, scale: float = 1.0) -> Array:
     """Weights with variance scale / fan_in, cut at two sigma (DreamerV3, 2023)."""
-    sigma = (scale / fan_in) ** 0.5 / TRUNCATED_SIGMA
-    return sigma * jax.random.truncated_normal(key, -2.0, 2.0, shape)
+    std = (scale / fan_in) ** 0.5 / TRUNCATED_STD
+    return std * jax.random.truncated_normal(key, -2.0, 2.0, shape)
 
 
 def in_rows(x: Array) -> Array:

@@ -44,7 +44,7 @@ def small_normal(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
     return 0.02 * jax.random.normal(key, (inputs, outputs)), jnp.zeros(outputs)
 
 
-def silent(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
+def zeros_init(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
     """All zero."""
     del key
     return jnp.zeros((inputs, outputs)), jnp.zeros(outputs)

@@ -5,12 +5,12 @@ from typing import ClassVar, Self
 from pydantic import model_validator
 
 from dreamproof.base.errors import BadInput
-from dreamproof.settings.dreamer import Dreamer
+from dreamproof.settings.dreamer import DreamerSettings
 from dreamproof.settings.env import EnvSettings
-from dreamproof.settings.pwm import Pwm
+from dreamproof.settings.pwm import PwmSettings
 from dreamproof.settings.recorded import Recorded
 from dreamproof.settings.strict import Settings
-from dreamproof.settings.train import EpochTrain, Loop, OfflineTrain, Train
+from dreamproof.settings.train import EpochTrain, LoopSettings, OfflineTrain, StepTrain
 
 
 class CellSettings(Settings):
@@ -22,7 +22,7 @@ class CellSettings(Settings):
 
     env: EnvSettings = EnvSettings()
     agent: Settings
-    train: Loop
+    train: LoopSettings
 
     @property
     def settled_fraction(self) -> float:
@@ -46,8 +46,8 @@ class DreamerCell(CellSettings):
 
     agent_name: ClassVar[str] = "dreamer"
 
-    agent: Dreamer = Dreamer()
-    train: Train = Train()
+    agent: DreamerSettings = DreamerSettings()
+    train: StepTrain = StepTrain()
 
     @property
     def settled_fraction(self) -> float:
@@ -61,7 +61,7 @@ class AnyPwmCell(CellSettings):
     agent_name: ClassVar[str] = "pwm"
     cuts_batches: ClassVar[bool] = True
 
-    agent: Pwm = Pwm()
+    agent: PwmSettings = PwmSettings()
 
     def in_pieces(self, micro_batches: int) -> Self:
         """The same cell with every batch of the model worked through in so many pieces; the batch in effect stays."""

@@ -27,7 +27,7 @@ from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.resolved import resolved_changes, resolved_hash
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
-from dreamproof.settings.train import Collecting, OfflineTrain, Train
+from dreamproof.settings.train import OfflineTrain, OnlineSettings, StepTrain
 from dreamproof.train.collapse import find_collapse, past_collapses, summarise, validation_curve
 from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
@@ -101,13 +101,13 @@ def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> Pack:
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
     if isinstance(cell.train, OfflineTrain):
         return make_offline_pack(agent, env, cell, seeds, scalars, steps)
-    assert isinstance(cell.train, Collecting)
+    assert isinstance(cell.train, OnlineSettings)
     return Pack(agent, env, cell.train, seeds, scalars, steps)
 
 
 def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env) -> dict[str, Any]:
     """How widely a cell's training episodes differ; nothing where no cell of its pack asks for it."""
-    if not any(isinstance(each.train, Train) and each.train.randomise.is_on for each in cells):
+    if not any(isinstance(each.train, StepTrain) and each.train.randomise.is_on for each in cells):
         return {}
     if not env.varies or env.spec.terminates:
         raise BadInput(

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Agent, Apart
+from dreamproof.agents.api import Agent, SeparateUpdates
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Env
 from dreamproof.jaxcore.types import TimeStep
@@ -46,7 +46,7 @@ class OfflinePack(Pack):
     """Compiled functions of one pack of offline cells."""
 
     def __init__(self, agent: Agent, env: Env, cell: PwmOfflineCell, told: Told, steps: int) -> None:
-        assert isinstance(agent, Apart), type(agent)
+        assert isinstance(agent, SeparateUpdates), type(agent)
         self.agent = self.learner = agent
         self.env, self.told = env, told
         self.replicas, self.envs, self.total_env_steps = told.seeds.shape[0], 1, steps

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Agent, Calibrated, Lesson, Reflective
+from dreamproof.agents.api import Agent, Calibrated, EpochBatch, Reflective
 from dreamproof.envs.api import Env, Params
 from dreamproof.envs.episodes import Episodes, episode_keys, shared_episodes
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.settings.train import Collecting, EpochTrain, Train
+from dreamproof.settings.train import EpochTrain, OnlineSettings, StepTrain
 from dreamproof.train.replay import Replay, add, init_replay, sample
 
 
@@ -48,7 +48,7 @@ class Pack:
     """Env steps at which training goes on with another program than before."""
 
     def __init__(
-        self, agent: Agent, env: Env, settings: Collecting, seeds: list[int], scalars: dict, steps: int
+        self, agent: Agent, env: Env, settings: OnlineSettings, seeds: list[int], scalars: dict, steps: int
     ) -> None:
         self.agent, self.env, self.settings = agent, env, settings
         self.sources: dict[str, str] = {}
@@ -56,7 +56,7 @@ class Pack:
         self.told = Told(jnp.asarray(seeds, jnp.uint32), scalars)
         self.total_env_steps = -(-steps // settings.envs)
         self.epoch_env_steps = settings.epoch_env_steps if isinstance(settings, EpochTrain) else None
-        often = settings.updates_per_agent_step if isinstance(settings, Train) else 1 / settings.envs
+        often = settings.updates_per_agent_step if isinstance(settings, StepTrain) else 1 / settings.envs
         self.updates_per_step = round(settings.envs * often)
         self.staggered = isinstance(settings, EpochTrain) and settings.staggered
         # What replicas are told is an argument: packs that differ in nothing else find each other's compiled programs.
@@ -296,7 +296,7 @@ class Pack:
         if not isinstance(self.settings, EpochTrain):
             return sample(rows, written, key, shape, spec)
         keys = jax.random.split(key, self.settings.batches)
-        return Lesson(jax.vmap(lambda at: sample(rows, written, at, shape, spec))(keys), now)
+        return EpochBatch(jax.vmap(lambda at: sample(rows, written, at, shape, spec))(keys), now)
 
     def _calibrate(self, agent: Any, played: Episodes, skipped: int) -> Any:
         """Agents calibrated on all but the first so many episodes; a frozen replica stays as it is."""
@@ -334,7 +334,7 @@ def draw_factors(key: Array, spreads: dict[str, Array], envs: int) -> dict[str, 
     names = ("mass", "damping", "force")
     luck = jax.random.uniform(key, (len(names) + 1, envs))
     factors = {name: spreads[f"{name}_spread"] ** (2 * luck[row] - 1) for row, name in enumerate(names)}
-    delay = jnp.floor(luck[-1] * (spreads["most_delay"] + 1)).astype(jnp.int32)
+    delay = jnp.floor(luck[-1] * (spreads["max_delay"] + 1)).astype(jnp.int32)
     return factors | {"delay": delay}
 
 

@@ -10,16 +10,16 @@ from jax import Array
 from dreamproof.agents.api import Decision
 from dreamproof.agents.dreamer import belief as believing
 from dreamproof.agents.dreamer.behavior import (
-    Actor,
-    Critics,
-    Dream,
-    DreamReturns,
+    DreamerActor,
+    DreamerCritics,
+    ImaginedReturns,
+    ImaginedRollout,
     actor_loss,
     clip_action,
     critic_loss,
     critic_weights,
-    dream,
-    dream_returns,
+    imagine_rollout,
+    imagined_returns,
     replay_returns,
     update_multiplier,
 )
@@ -29,9 +29,9 @@ from dreamproof.agents.dreamer.feedback import (
     after_surprise,
     init_feedback,
     innovation,
-    planner_price,
+    planner_cost_coef,
 )
-from dreamproof.agents.dreamer.planner import Facts, Networks, plan
+from dreamproof.agents.dreamer.planner import Networks, PlannerConstants, plan
 from dreamproof.agents.dreamer.risk import (
     RiskModel,
     barrier_violation,
@@ -42,8 +42,8 @@ from dreamproof.agents.dreamer.risk import (
 )
 from dreamproof.agents.dreamer.world_model import (
     Batch,
+    DreamerWorldModel,
     Latent,
-    WorldModel,
     entity_shape,
     swap_latents,
     world_model_loss,
@@ -53,7 +53,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.heads import TwoHot, symlog
 from dreamproof.nn.optimiser import AdamState, adam_step, follow, init_adam
-from dreamproof.settings.dreamer import Dreamer as Settings
+from dreamproof.settings.dreamer import DreamerSettings
 
 RESIDUAL_RATE = 0.01
 
@@ -63,7 +63,7 @@ def ramped(progress: Array, begin: Array | float, end: Array | float) -> Array:
     return jnp.clip((progress - begin) / jnp.maximum(end - begin, 1e-6), 0.0, 1.0)
 
 
-def refuse_without_margin(spec: Spec, settings: Settings) -> None:
+def refuse_without_margin(spec: Spec, settings: DreamerSettings) -> None:
     """Margins in metres mean nothing where a task does not say how far away a violation is."""
     asked = {
         "planner.margin": settings.planner.margin,
@@ -82,10 +82,10 @@ def refuse_without_margin(spec: Spec, settings: Settings) -> None:
 class DreamerState(NamedTuple):
     """Everything that learning changes."""
 
-    model: WorldModel
-    actor: Actor
-    critics: Critics
-    slow_critics: Critics
+    model: DreamerWorldModel
+    actor: DreamerActor
+    critics: DreamerCritics
+    slow_critics: DreamerCritics
     risk: RiskModel
     slow_risk: RiskModel
     optimisers: dict[str, AdamState]
@@ -99,7 +99,7 @@ class DreamerState(NamedTuple):
     finite: Array
 
 
-class Memory(NamedTuple):
+class DreamerMemory(NamedTuple):
     """What acting remembers of N envs: a belief, the plan (H, N, A) and the barrier's value (N,)."""
 
     belief: believing.Belief
@@ -110,17 +110,17 @@ class Memory(NamedTuple):
 class DreamerAgent:
     """Static facts of one agent; all changing things live in DreamerState and Memory."""
 
-    def __init__(self, spec: Spec, settings: Settings) -> None:
+    def __init__(self, spec: Spec, settings: DreamerSettings) -> None:
         refuse_without_margin(spec, settings)
         self.spec, self.settings = spec, settings
         self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
         model = settings.world_model
         self.two_hot = TwoHot.make(model.bins, model.bin_reach)
-        self.facts = Facts(
+        self.facts = PlannerConstants(
             settings.behavior.discount,
             spec.episode_agent_steps,
             settings.risk.barrier_decay,
-            spec.most_step_cost,
+            spec.max_step_cost,
             self.two_hot,
         )
 
@@ -129,10 +129,10 @@ class DreamerAgent:
         keys = jax.random.split(key, 4)
         units = [self.settings.world_model.units] * self.settings.world_model.head_layers
         spec, behavior = self.spec, self.settings.behavior
-        model = WorldModel(keys[0], spec, self.settings.world_model, self.dtype)
+        model = DreamerWorldModel(keys[0], spec, self.settings.world_model, self.dtype)
         sizes = (model.feature_size, *units)
-        actor = Actor(keys[1], sizes, spec.action_size, behavior, self.dtype)
-        critics = Critics(keys[2], sizes, self.settings.world_model.bins, self.dtype)
+        actor = DreamerActor(keys[1], sizes, spec.action_size, behavior, self.dtype)
+        critics = DreamerCritics(keys[2], sizes, self.settings.world_model.bins, self.dtype)
         shape = (len(model.rest_slots), spec.action_size)
         risk = RiskModel(keys[3], model.feature_size, shape, self.settings.risk, self.dtype)
         parts = {"model": model, "actor": actor, "critics": critics, "risk": risk}
@@ -154,7 +154,7 @@ class DreamerAgent:
             finite=jnp.asarray(True),
         )
 
-    def init_memory(self, envs: int) -> Memory:
+    def init_memory(self, envs: int) -> DreamerMemory:
         """Nothing seen, nothing planned."""
         sizes, hypotheses = self.settings.world_model, self.settings.filter.hypotheses
         count, width = entity_shape(self.spec, sizes)
@@ -162,10 +162,16 @@ class DreamerAgent:
         latent = Latent(*(jnp.zeros((hypotheses, envs, *shape)) for shape in shapes))
         horizon, actions = self.settings.planner.horizon, self.spec.action_size
         belief = believing.init_belief(latent, actions)
-        return Memory(belief, jnp.zeros((horizon, envs, actions)), jnp.zeros(envs))
+        return DreamerMemory(belief, jnp.zeros((horizon, envs, actions)), jnp.zeros(envs))
 
     def act(
-        self, state: DreamerState, memory: Memory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
+        self,
+        state: DreamerState,
+        memory: DreamerMemory,
+        seen: TimeStep,
+        key: Array,
+        scalars: dict[str, Any],
+        explore: bool,
     ) -> Decision:
         """Observes, plans (or follows the actor where planning is off) and remembers."""
         observe_key, plan_key, noise_key, swap_key = jax.random.split(key, 4)
@@ -178,19 +184,22 @@ class DreamerAgent:
         else:
             settings = self.settings.planner if explore else self.settings.planner.at_evaluation()
             networks = self.networks(state, believing.alarm(belief))
-            found = plan(networks, latent, mean, plan_key, self.prices(state, scalars), (settings, self.facts))
+            found = plan(networks, latent, mean, plan_key, self.coefs(state, scalars), (settings, self.facts))
             mean, metrics = found.mean, metrics | found.metrics
-            strayed = scalars["planner"]["explore_sigma"] * jax.random.normal(noise_key, mean[0].shape)
-            action = found.action + strayed if explore else found.action
+            entity_error = scalars["planner"]["explore_std"] * jax.random.normal(noise_key, mean[0].shape)
+            action = found.action + entity_error if explore else found.action
         action = clip_action(action)
         barrier = state.risk.value(feature)
-        metrics |= {"risk/barrier_value": barrier, "risk/missed": self.missed(state, memory, seen)}
-        return Decision(action, Memory(believing.with_action(belief, action), mean, barrier), metrics)
+        metrics |= {
+            "risk/barrier_value": barrier,
+            "risk/certificate_missed": self.certificate_missed(state, memory, seen),
+        }
+        return Decision(action, DreamerMemory(believing.with_action(belief, action), mean, barrier), metrics)
 
     def _observe(
         self,
         state: DreamerState,
-        memory: Memory,
+        memory: DreamerMemory,
         seen: TimeStep,
         keys: tuple[Array, Array],
         scalars: dict[str, Any],
@@ -214,7 +223,7 @@ class DreamerAgent:
         }
         return belief, ahead, metrics
 
-    def missed(self, state: DreamerState, memory: Memory, seen: TimeStep) -> Array:
+    def certificate_missed(self, state: DreamerState, memory: DreamerMemory, seen: TimeStep) -> Array:
         """1 where the margin fell below what the calibrated barrier promised one step ago, (N,)."""
         return ((seen.margin < memory.barrier - state.offset) & (seen.first < 1)).astype(jnp.float32)
 
@@ -234,18 +243,18 @@ class DreamerAgent:
         offset = conformal_offset(scores, risk.miscoverage)
         return state._replace(offset=jnp.where(jnp.isfinite(offset), offset, state.offset))
 
-    def prices(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
+    def coefs(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
         """The scalars as they hold now: risk counts by the share reached so far, prices follow the feedback."""
         risk, planner, share = scalars["risk"], scalars["planner"], state.risk_share
         now = {
-            "price": share * (risk["price"] + state.feedback.risk_price_raised),
+            "coef": share * (risk["coef"] + state.feedback.risk_coef_offset),
             "tube": share * risk["tube"],
             "innovation_margin": share * risk["innovation_margin"],
             "slack": 1.0 - share,
         }
         return scalars | {
             "risk": risk | now,
-            "planner": planner | {"cost_price": planner_price(state.feedback, planner)},
+            "planner": planner | {"cost_coef": planner_cost_coef(state.feedback, planner)},
         }
 
     def networks(self, state: DreamerState, alarm: Array) -> Networks:
@@ -262,11 +271,11 @@ class DreamerAgent:
         state = state._replace(risk_share=ramped(progress, risk.warm_up, risk.ramp_end))
         state, states, model_metrics = self._learn_model(state, batch, keys[0], scalars)
         feature = jax.lax.stop_gradient(state.model.feature(states))
-        dreamt = self._dream(state, states, keys[1])
+        rollout = self._imagine(state, states, keys[1])
         state, risk_metrics = self._learn_risk(state, feature, batch, scalars, keys[2])
-        penalty, penalty_metrics = self._penalty(state, dreamt.feature, clip_action(dreamt.actions), scalars)
-        returns = dream_returns(state.model, state.critics, dreamt, penalty, self.settings.behavior, self.two_hot)
-        state, behavior_metrics = self._learn_behavior(state, feature, batch, dreamt, returns, scalars, progress)
+        penalty, penalty_metrics = self._penalty(state, rollout.feature, clip_action(rollout.actions), scalars)
+        returns = imagined_returns(state.model, state.critics, rollout, penalty, self.settings.behavior, self.two_hot)
+        state, behavior_metrics = self._learn_behavior(state, feature, batch, rollout, returns, scalars, progress)
         state = state._replace(
             gradient_steps=state.gradient_steps + 1,
             slow_critics=follow(state.slow_critics, state.critics, self.settings.behavior.slow_fraction),
@@ -285,13 +294,13 @@ class DreamerAgent:
         metrics = out.metrics | {"model/gradient_norm": step.gradient_norm}
         return self._stepped(state, "model", step), out.states, metrics
 
-    def _dream(self, state: DreamerState, states: Latent, key: Array) -> Dream:
+    def _imagine(self, state: DreamerState, states: Latent, key: Array) -> ImaginedRollout:
         pick_key, dream_key = jax.random.split(key)
         flat = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), states)
         total = flat.h.shape[0]
         chosen = jax.random.randint(pick_key, (self.settings.behavior.starts,), 0, total)
         start = jax.tree.map(lambda x: x[chosen], flat)
-        return dream(state.model, state.actor, start, self.settings.behavior.horizon, dream_key)
+        return imagine_rollout(state.model, state.actor, start, self.settings.behavior.horizon, dream_key)
 
     def _learn_risk(
         self, state: DreamerState, feature: Array, batch: Batch, scalars: dict[str, Any], key: Array
@@ -313,20 +322,20 @@ class DreamerAgent:
         self, state: DreamerState, feature: Array, actions: Array, scalars: dict[str, Any]
     ) -> tuple[Array, dict[str, Array]]:
         """Priced risk (T, S) of steps through features (T + 1, S, F), imagined or replayed, and its unpriced shadow."""
-        settings, prices = self.settings.risk, self.prices(state, scalars)["risk"]
-        doubt = uncertainty(state.risk, feature[:-1], actions, state.residual).epistemic
+        settings, coefs = self.settings.risk, self.coefs(state, scalars)["risk"]
+        epistemic = uncertainty(state.risk, feature[:-1], actions, state.residual).epistemic
         violation = barrier_violation(state.risk.value(feature) - state.offset, settings.barrier_decay)
-        weighted = prices["uncertainty_weight"] * doubt + prices["certificate_weight"] * violation
-        metrics = {"shadow/dream_uncertainty": doubt.mean(), "shadow/dream_violation": violation.mean()}
-        return prices["price"] * weighted, metrics
+        weighted = coefs["uncertainty_weight"] * epistemic + coefs["certificate_weight"] * violation
+        metrics = {"shadow/imagined_uncertainty": epistemic.mean(), "shadow/imagined_violation": violation.mean()}
+        return coefs["coef"] * weighted, metrics
 
     def _learn_behavior(
         self,
         state: DreamerState,
         feature: Array,
         batch: Batch,
-        dreamt: Dream,
-        returns: DreamReturns,
+        rollout: ImaginedRollout,
+        returns: ImaginedReturns,
         scalars: dict[str, Any],
         progress: Array,
     ) -> tuple[DreamerState, dict[str, Array]]:
@@ -337,13 +346,13 @@ class DreamerAgent:
         )
         ramp = ramped(progress, rates["multiplier_from"], rates["multiplier_to"])
         multiplier = ramp * (rates["multiplier_start"] + raised)
-        prices = {"multiplier": multiplier, "entropy": rates["entropy"]}
+        coefs = {"multiplier": multiplier, "entropy": rates["entropy"]}
         (_, metrics), gradients = eqx.filter_value_and_grad(actor_loss, has_aux=True)(
-            state.actor, dreamt, returns, spread, prices
+            state.actor, rollout, returns, spread, coefs
         )
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rates["actor_learning_rate"], settings.clip)
         state = self._stepped(state, "actor", step)
-        dreamt_places, seen_places = (x.reshape(-1, x.shape[-1]) for x in (dreamt.feature[:-1], feature))
+        dreamt_places, seen_places = (x.reshape(-1, x.shape[-1]) for x in (rollout.feature[:-1], feature))
         slow = self.two_hot.decode(state.slow_critics(jnp.concatenate([dreamt_places, seen_places])))
         dreams, ahead = len(dreamt_places), feature[:-1].shape[0] * feature.shape[1]
         # The same objective as in imagination: one critic cannot learn reward with and without the price of risk.
@@ -355,9 +364,9 @@ class DreamerAgent:
         targets = jnp.concatenate([imagined.reshape(2, -1), replayed.reshape(2, -1)], axis=1)
         places = jnp.concatenate([dreamt_places, seen_places[:ahead]])
 
-        def loss(critics: Critics) -> Array:
-            calm = slow[:, : dreams + ahead]
-            return critic_loss(critics, places, (targets, calm), weights, (self.two_hot, settings.slow_scale))
+        def loss(critics: DreamerCritics) -> Array:
+            slow_targets = slow[:, : dreams + ahead]
+            return critic_loss(critics, places, (targets, slow_targets), weights, (self.two_hot, settings.slow_scale))
 
         value, gradients = eqx.filter_value_and_grad(loss)(state.critics)
         step = adam_step(
@@ -366,9 +375,9 @@ class DreamerAgent:
         state = self._stepped(state, "critics", step)
         metrics |= {
             "critics/loss": value,
-            "dream/return": returns.reward.mean(),
-            "dream/cost": returns.step_cost.mean(),
-            "dream/cost_return": returns.cost.mean(),
+            "imagined/return": returns.reward.mean(),
+            "imagined/cost": returns.step_cost.mean(),
+            "imagined/cost_return": returns.cost.mean(),
             "behavior/multiplier": multiplier,
             "behavior/scale": spread.scale,
         }

@@ -7,31 +7,33 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Batch, Latent, WorldModel
+from dreamproof.agents.dreamer.world_model import Batch, DreamerWorldModel, Latent
 from dreamproof.agents.normalisation import Spread
 from dreamproof.agents.returns import discount_weights, lambda_returns
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import Normal, TwoHot, bounded_normal
 from dreamproof.nn.layers import MLP, ensemble, lowered
-from dreamproof.settings.dreamer import Behavior as Settings
+from dreamproof.settings.dreamer import DreamerBehaviorSettings
 
 
-class Actor(eqx.Module):
+class DreamerActor(eqx.Module):
     """π(a | feature): a bounded normal."""
 
     network: MLP
-    least_sigma: float = eqx.field(static=True)
-    most_sigma: float = eqx.field(static=True)
+    min_std: float = eqx.field(static=True)
+    max_std: float = eqx.field(static=True)
 
-    def __init__(self, key: Array, sizes: tuple[int, ...], actions: int, settings: Settings, dtype: Any) -> None:
+    def __init__(
+        self, key: Array, sizes: tuple[int, ...], actions: int, settings: DreamerBehaviorSettings, dtype: Any
+    ) -> None:
         self.network = MLP(key, sizes, 2 * actions, dtype, scale=0.01)
-        self.least_sigma, self.most_sigma = settings.least_sigma, settings.most_sigma
+        self.min_std, self.max_std = settings.min_std, settings.max_std
 
     def __call__(self, feature: Array) -> Normal:
-        return bounded_normal(self.network(feature), self.least_sigma, self.most_sigma)
+        return bounded_normal(self.network(feature), self.min_std, self.max_std)
 
 
-class Critics(eqx.Module):
+class DreamerCritics(eqx.Module):
     """Values of reward (risk-adjusted where an arm prices risk) and of cost, side by side as two-hot logits."""
 
     both: MLP
@@ -46,7 +48,7 @@ class Critics(eqx.Module):
         return eqx.filter_vmap(lambda network, x: network(x), in_axes=(0, None))(self.both, feature)
 
 
-class Dream(NamedTuple):
+class ImaginedRollout(NamedTuple):
     """An imagined rollout: features (H+1, S, F), unclipped actions (H, S, A), costs (H, S)."""
 
     feature: Array
@@ -59,7 +61,9 @@ def clip_action(action: Array) -> Array:
     return jnp.clip(action, -1.0, 1.0)
 
 
-def dream(model: WorldModel, actor: Actor, start: Latent, horizon: int, key: Array) -> Dream:
+def imagine_rollout(
+    model: DreamerWorldModel, actor: DreamerActor, start: Latent, horizon: int, key: Array
+) -> ImaginedRollout:
     """Follows the actor through the prior for `horizon` steps; no gradient flows."""
 
     act_key, model_key = jax.random.split(key)
@@ -75,10 +79,10 @@ def dream(model: WorldModel, actor: Actor, start: Latent, horizon: int, key: Arr
     noises = (jax.random.normal(act_key, (*shape, model.spec.action_size)), model.noise(model_key, shape))
     last, (states, features, actions) = jax.lax.scan(step, start, noises, unroll=scan_unroll(horizon))
     feature = jnp.concatenate([features, model.feature(last)[None]])
-    return jax.lax.stop_gradient(Dream(feature, actions, model.step_cost(states, feature[1:])))
+    return jax.lax.stop_gradient(ImaginedRollout(feature, actions, model.step_cost(states, feature[1:])))
 
 
-class DreamReturns(NamedTuple):
+class ImaginedReturns(NamedTuple):
     """What a dream is worth: returns (H, S) and the values they are measured against."""
 
     reward: Array
@@ -89,37 +93,42 @@ class DreamReturns(NamedTuple):
     step_cost: Array
 
 
-def dream_returns(
-    model: WorldModel, critics: Critics, dreamt: Dream, penalty: Array, settings: Settings, two_hot: TwoHot
-) -> DreamReturns:
+def imagined_returns(
+    model: DreamerWorldModel,
+    critics: DreamerCritics,
+    rollout: ImaginedRollout,
+    penalty: Array,
+    settings: DreamerBehaviorSettings,
+    two_hot: TwoHot,
+) -> ImaginedReturns:
     """λ-returns of reward minus `penalty` (H, S) and of cost, with soft continuation."""
-    feature = dreamt.feature
+    feature = rollout.feature
     following = feature[1:]
     reward = two_hot.decode(model.reward(following)) - penalty
-    discounts = settings.discount * jax.nn.sigmoid(model.proceed(following)[..., 0])
+    discounts = settings.discount * jax.nn.sigmoid(model.continue_head(following)[..., 0])
     reward_value, cost_value = two_hot.decode(critics(feature))
-    return DreamReturns(
-        lambda_returns(reward, reward_value, discounts, settings.mixing),
-        lambda_returns(dreamt.cost, cost_value, discounts, settings.mixing),
+    return ImaginedReturns(
+        lambda_returns(reward, reward_value, discounts, settings.gae_lambda),
+        lambda_returns(rollout.cost, cost_value, discounts, settings.gae_lambda),
         reward_value[:-1],
         cost_value[:-1],
         discount_weights(discounts),
-        dreamt.cost,
+        rollout.cost,
     )
 
 
 def actor_loss(
-    actor: Actor, dreamt: Dream, returns: DreamReturns, spread: Spread, prices: dict[str, Array]
+    actor: DreamerActor, rollout: ImaginedRollout, returns: ImaginedReturns, spread: Spread, coefs: dict[str, Array]
 ) -> tuple[Array, dict[str, Array]]:
     """REINFORCE on the advantage of reward minus the priced advantage of cost, plus entropy."""
-    policy = actor(dreamt.feature[:-1])
-    advantage = (returns.reward - returns.reward_value) - prices["multiplier"] * (returns.cost - returns.cost_value)
+    policy = actor(rollout.feature[:-1])
+    advantage = (returns.reward - returns.reward_value) - coefs["multiplier"] * (returns.cost - returns.cost_value)
     entropy = policy.entropy()
-    gain = policy.log_probability(dreamt.actions) * jax.lax.stop_gradient(advantage / spread.scale)
-    loss = -(returns.weights * (gain + prices["entropy"] * entropy)).mean()
+    gain = policy.log_probability(rollout.actions) * jax.lax.stop_gradient(advantage / spread.scale)
+    loss = -(returns.weights * (gain + coefs["entropy"] * entropy)).mean()
     return loss, {
         "actor/entropy": entropy.mean(),
-        "actor/sigma": policy.sigma.mean(),
+        "actor/std": policy.std.mean(),
         "actor/advantage": jnp.abs(advantage / spread.scale).mean(),
     }
 
@@ -136,15 +145,17 @@ def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array]) ->
 
 
 def critic_loss(
-    critics: Critics, feature: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]
+    critics: DreamerCritics, feature: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]
 ) -> Array:
     """Cross-entropy at M places (M, F) to returns (2, M) and to the slow critics' values there, for reward and cost."""
-    (targets, calm), (two_hot, slow_scale) = goals, fixed
+    (targets, slow_targets), (two_hot, slow_scale) = goals, fixed
     logits = critics(feature)
-    return (weights * (two_hot.loss(logits, targets) + slow_scale * two_hot.loss(logits, calm))).sum()
+    return (weights * (two_hot.loss(logits, targets) + slow_scale * two_hot.loss(logits, slow_targets))).sum()
 
 
-def replay_returns(values: Array, batch: Batch, penalty: Array, settings: Settings) -> tuple[Array, Array]:
+def replay_returns(
+    values: Array, batch: Batch, penalty: Array, settings: DreamerBehaviorSettings
+) -> tuple[Array, Array]:
     """λ-returns of replayed reward minus `penalty` (T−1, B) and of cost, (2, T−1, B), on values (2, T, B).
 
     Also where they hold (T−1, B): episode ends inside a window cut them.
@@ -153,7 +164,7 @@ def replay_returns(values: Array, batch: Batch, penalty: Array, settings: Settin
     discounts = settings.discount * (1 - batch.terminated[1:]) * (1 - cut)
 
     def returns(gained: Array, value: Array) -> Array:
-        return lambda_returns(jnp.where(cut > 0, value[:-1], gained), value, discounts, settings.mixing)
+        return lambda_returns(jnp.where(cut > 0, value[:-1], gained), value, discounts, settings.gae_lambda)
 
     return jax.vmap(returns)(jnp.stack([batch.reward[1:] - penalty, batch.cost[1:]]), values), 1 - cut
 
@@ -168,5 +179,5 @@ def update_multiplier(
     """
     excess = step_cost.mean() * episode_steps - limits["cost_limit"]
     rate = limits["multiplier_rate"] * jnp.exp(limits["multiplier_growth"] * updates)
-    most = limits["multiplier_most"] - limits["multiplier_start"]
+    most = limits["multiplier_max"] - limits["multiplier_start"]
     return jnp.clip(raised + rate * excess, -limits["multiplier_start"], jnp.maximum(0.0, most))

@@ -10,19 +10,19 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Latent, WorldModel, strayed
+from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent, entity_error
 
 SURPRISE_DECAY = 0.98
 """A delay belongs to an episode, so old evidence counts for about 50 steps."""
-MOST_SURPRISE = 20.0
+MAX_SURPRISE = 20.0
 """Nats of one step: a single jump must not outweigh many quiet steps."""
-LATER_DELAY_COSTS = 2.0
+DELAY_PENALTY = 2.0
 """Nats that a longer delay must explain better: where all explain alike there is no delay."""
 ALARM_RATE = 0.1
 ALARM_FROM, ALARM_FULL = 1.0, 5.0
 """Standard deviations of innovation, averaged over about 10 steps. Without a shift an episode's mean stays below 0.1,
 with half the damping or twice the mass it is above 10 (benchmarks/RESULTS.md)."""
-MOST_INNOVATION = 10.0
+MAX_INNOVATION = 10.0
 
 
 class Belief(NamedTuple):
@@ -38,7 +38,7 @@ class Belief(NamedTuple):
     innovation: Array
 
 
-class Seen(NamedTuple):
+class BeliefUpdate(NamedTuple):
     """A new belief and, of the winning hypothesis: its delay (N,), its state (N, ...) and its surprise (N,)."""
 
     belief: Belief
@@ -60,8 +60,13 @@ def init_belief(latent: Latent, action_size: int) -> Belief:
 
 
 def observe(
-    model: WorldModel, before: Belief, shown: tuple[Array, Array], first: Array, noise: Array, scalars: dict[str, Any]
-) -> Seen:
+    model: DreamerWorldModel,
+    before: Belief,
+    shown: tuple[Array, Array],
+    first: Array,
+    noise: Array,
+    scalars: dict[str, Any],
+) -> BeliefUpdate:
     """Every hypothesis takes in what is shown: embedding (N, U) and entities (N, J, W)."""
     keep = 1.0 - first
 
@@ -73,13 +78,11 @@ def observe(
         return now._replace(e=entities), surprise, trust
 
     latent, surprise, trust = jax.vmap(one)(before.latent, before.actions, before.trust)
-    total = SURPRISE_DECAY * before.surprise * keep + jnp.minimum(surprise, MOST_SURPRISE)
+    total = SURPRISE_DECAY * before.surprise * keep + jnp.minimum(surprise, MAX_SURPRISE)
     delays = jnp.arange(len(total))[:, None]
-    delay = jnp.argmin(
-        jnp.where(delays <= scalars["longest_delay"], total + LATER_DELAY_COSTS * delays, jnp.inf), axis=0
-    )
+    delay = jnp.argmin(jnp.where(delays <= scalars["max_delay"], total + DELAY_PENALTY * delays, jnp.inf), axis=0)
     belief = Belief(latent, trust, total, before.actions * keep[:, None], before.innovation * keep)
-    return Seen(belief, delay, of_winner(latent, delay), of_winner(surprise, delay))
+    return BeliefUpdate(belief, delay, of_winner(latent, delay), of_winner(surprise, delay))
 
 
 def of_winner(tree: Any, delay: Array) -> Any:
@@ -95,7 +98,7 @@ def remember(expected: Array, seen: Array, trust: Array, scalars: dict[str, Any]
     """
     if not seen.shape[-1]:
         return seen, trust
-    consistent = strayed(expected, seen) < scalars["gate"] ** 2
+    consistent = entity_error(expected, seen) < scalars["gate"] ** 2
     raised, lowered = jnp.minimum(trust + 1.0, scalars["patience"]), trust - 1.0
     held = ~consistent & (lowered > 0)
     # The observation itself at a gain of 1: a sum with the expected place would round.
@@ -105,7 +108,7 @@ def remember(expected: Array, seen: Array, trust: Array, scalars: dict[str, Any]
     return place, jnp.where(consistent, raised, jnp.where(held, lowered, fresh))
 
 
-def through_pending(model: WorldModel, latent: Latent, delay: Array, actions: Array, noises: Array) -> Latent:
+def through_pending(model: DreamerWorldModel, latent: Latent, delay: Array, actions: Array, noises: Array) -> Latent:
     """Where (N, ...) the actions that are still to act will have led; noises (K − 1, N, ...)."""
     for late in reversed(range(len(actions) - 1)):
         moved = model.imagine(latent, actions[late], noises[late])
@@ -119,7 +122,7 @@ def _choose(which: Array, new: Array, old: Array) -> Array:
 
 def with_innovation(belief: Belief, innovation: Array) -> Belief:
     """The belief with one more innovation (N,), in standard deviations, in its running mean."""
-    bounded = jnp.clip(innovation, -1.0, MOST_INNOVATION)
+    bounded = jnp.clip(innovation, -1.0, MAX_INNOVATION)
     return belief._replace(innovation=belief.innovation + ALARM_RATE * (bounded - belief.innovation))
 
 

@@ -19,7 +19,7 @@ class Feedback(NamedTuple):
     smooth: Array
     proportional: Array
     integral: Array
-    risk_price_raised: Array
+    risk_coef_offset: Array
     surprise_mean: Array
     surprise_square: Array
 
@@ -40,21 +40,21 @@ def after_episodes(feedback: Feedback, cost: Array, scalars: dict[str, Any]) -> 
     average = feedback.cost + COST_RATE * (cost - feedback.cost)
     excess = average - planner["cost_limit"]
     newest = feedback.smooth[-1] + SMOOTH_RATE * (cost - feedback.smooth[-1])
-    raised = feedback.risk_price_raised + risk["price_rate"] * excess
+    raised = feedback.risk_coef_offset + risk["coef_rate"] * excess
     return feedback._replace(
         cost=average,
         smooth=jnp.append(feedback.smooth[1:], newest),
         proportional=feedback.proportional + PROPORTIONAL_RATE * (excess - feedback.proportional),
         integral=jnp.maximum(0.0, feedback.integral + planner["integral_gain"] * excess),
-        risk_price_raised=jnp.clip(raised, -risk["price"], risk["price_most"] - risk["price"]),
+        risk_coef_offset=jnp.clip(raised, -risk["coef"], risk["coef_max"] - risk["coef"]),
     )
 
 
-def planner_price(feedback: Feedback, planner: dict[str, Array]) -> Array:
+def planner_cost_coef(feedback: Feedback, planner: dict[str, Array]) -> Array:
     """The price of cost among safe candidates."""
     rise = jnp.maximum(0.0, feedback.smooth[-1] - feedback.smooth[0])
     follows = planner["proportional_gain"] * feedback.proportional + feedback.integral
-    return jnp.clip(planner["cost_price"] + follows + planner["derivative_gain"] * rise, 0.0, planner["price_most"])
+    return jnp.clip(planner["cost_coef"] + follows + planner["derivative_gain"] * rise, 0.0, planner["cost_coef_max"])
 
 
 def after_surprise(feedback: Feedback, surprise: Array) -> Feedback:

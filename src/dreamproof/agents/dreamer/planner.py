@@ -9,13 +9,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.behavior import Actor, Critics, clip_action
+from dreamproof.agents.dreamer.behavior import DreamerActor, DreamerCritics, clip_action
 from dreamproof.agents.dreamer.risk import RiskModel, barrier_violation, uncertainty
-from dreamproof.agents.dreamer.world_model import Latent, WorldModel
+from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import TwoHot
 from dreamproof.nn.layers import lowered
-from dreamproof.settings.dreamer import Planner as Settings
+from dreamproof.settings.dreamer import PlannerSettings
 
 FAR = 1e4
 NEGLIGIBLE = 1e-3
@@ -25,9 +25,9 @@ NEGLIGIBLE = 1e-3
 class Networks(NamedTuple):
     """What the planner looks through; `alarm` (N,) in [0, 1] says how far observations are from what was predicted."""
 
-    model: WorldModel
-    actor: Actor
-    critics: Critics
+    model: DreamerWorldModel
+    actor: DreamerActor
+    critics: DreamerCritics
     risk: RiskModel
     residual: Array
     offset: Array
@@ -42,7 +42,7 @@ class Scores(NamedTuple):
     cost: Array
     uncertainty: Array
     violation: Array
-    least_barrier: Array
+    min_barrier: Array
 
     def join(self, *others: "Scores") -> "Scores":
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), self, *others)
@@ -52,26 +52,26 @@ class Scores(NamedTuple):
         mean = jax.tree.map(lambda x: x.mean(0), self)
         return mean._replace(
             cost=mean.cost + worst * (self.cost.max(0) - mean.cost),
-            least_barrier=mean.least_barrier + worst * (self.least_barrier.min(0) - mean.least_barrier),
+            min_barrier=mean.min_barrier + worst * (self.min_barrier.min(0) - mean.min_barrier),
         )
 
 
-class Facts(NamedTuple):
+class PlannerConstants(NamedTuple):
     """Constants of a plan that are not settings of the planner."""
 
     discount: float
     episode_steps: int
     barrier_decay: float
-    most_step_cost: float
+    max_step_cost: float
     two_hot: TwoHot
 
 
-class Plan(NamedTuple):
+class PlannedAction(NamedTuple):
     """What to do now (N, A), the sequence (H, N, A) the next plan starts from, and what is logged of it (N,)."""
 
     action: Array
     mean: Array
-    sigma: Array
+    std: Array
     metrics: dict[str, Array]
 
 
@@ -100,12 +100,12 @@ def widen(start: Latent, candidates: int) -> Latent:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (candidates, *x.shape)), start)
 
 
-def imagine_all(model: WorldModel, state: Latent, action: Array, noise: Array) -> Latent:
+def imagine_all(model: DreamerWorldModel, state: Latent, action: Array, noise: Array) -> Latent:
     """One step for all candidates with one draw: ranking then compares actions, not luck."""
     return jax.vmap(model.imagine, in_axes=(0, 0, None))(state, action, noise)
 
 
-def roll_out(model: WorldModel, start: Latent, actions: Array, noises: Array) -> Latent:
+def roll_out(model: DreamerWorldModel, start: Latent, actions: Array, noises: Array) -> Latent:
     """States (H, K, N, ...) after the action sequences (H, K, N, A)."""
 
     def step(state: Latent, row: tuple[Array, Array]) -> tuple[Latent, Latent]:
@@ -115,7 +115,9 @@ def roll_out(model: WorldModel, start: Latent, actions: Array, noises: Array) ->
     return jax.lax.scan(step, widen(start, actions.shape[1]), (actions, noises), unroll=scan_unroll(len(actions)))[1]
 
 
-def score(networks: Networks, start: Latent, states: Latent, actions: Array, prices: dict, facts: Facts) -> Scores:
+def score(
+    networks: Networks, start: Latent, states: Latent, actions: Array, coefs: dict, facts: PlannerConstants
+) -> Scores:
     """What trajectories of states (H, K, N, ...) that followed `actions` from `start` (N, ...) are worth."""
     feature, two_hot = networks.model.feature(states), facts.two_hot
     first = jnp.broadcast_to(networks.model.feature(start), (1, *feature.shape[1:]))
@@ -123,28 +125,28 @@ def score(networks: Networks, start: Latent, states: Latent, actions: Array, pri
     powers = (facts.discount ** jnp.arange(len(actions)))[:, None, None]
     reward = two_hot.decode(networks.model.reward(feature))
     final, final_cost = two_hot.decode(networks.critics(feature[-1]))
-    doubt = uncertainty(networks.risk, before, actions, networks.residual)
-    metres = metres_kept(doubt.margin_sigma, networks.alarm, prices)
+    disagreement = uncertainty(networks.risk, before, actions, networks.residual)
+    metres = added_radius(disagreement.margin_std, networks.alarm, coefs)
     cost = networks.model.step_cost(states, feature, metres)
-    cost = jnp.where(cost < NEGLIGIBLE * facts.most_step_cost, 0.0, cost)
+    cost = jnp.where(cost < NEGLIGIBLE * facts.max_step_cost, 0.0, cost)
     barrier = networks.risk.value(jnp.concatenate([first, feature])) - networks.offset
     violation = barrier_violation(barrier, facts.barrier_decay)
     return Scores(
         (powers * reward).sum(0) + facts.discount ** len(actions) * final,
-        episode_cost(cost, final_cost, prices["planner"]["terminal_cost"], facts),
-        (powers * doubt.epistemic).sum(0),
+        episode_cost(cost, final_cost, coefs["planner"]["terminal_cost"], facts),
+        (powers * disagreement.epistemic).sum(0),
         (powers * violation).sum(0),
         barrier[1:].min(0),
     )
 
 
-def metres_kept(margin_sigma: Array, alarm: Array, prices: dict) -> Array:
+def added_radius(margin_std: Array, alarm: Array, coefs: dict) -> Array:
     """By how much hazards count as larger: what is set, and what disagreement (...) and innovation (N,) add to it."""
-    widened = prices["risk"]["tube"] * margin_sigma + prices["risk"]["innovation_margin"] * alarm
-    return prices["planner"]["margin"] + widened
+    widened = coefs["risk"]["tube"] * margin_std + coefs["risk"]["innovation_margin"] * alarm
+    return coefs["planner"]["margin"] + widened
 
 
-def episode_cost(cost: Array, critic: Array, share: Array, facts: Facts) -> Array:
+def episode_cost(cost: Array, critic: Array, share: Array, facts: PlannerConstants) -> Array:
     """Cost of a whole episode (...) from that of H steps (H, ...) and what the cost critic says of the last of them.
 
     The critic's value is a sum over 1 / (1 − γ) steps, so (1 − γ) of it is a cost per step.
@@ -155,29 +157,31 @@ def episode_cost(cost: Array, critic: Array, share: Array, facts: Facts) -> Arra
     return (1 - share) * as_here + share * as_valued
 
 
-def rank(scores: Scores, networks: Networks, prices: dict, settings: Settings, needed: int) -> Array:
+def rank(scores: Scores, networks: Networks, coefs: dict, settings: PlannerSettings, needed: int) -> Array:
     """Higher is better, (K, N): safe candidates by worth; where fewer than `needed` are safe, all by how unsafe."""
-    risk, planner = prices["risk"], prices["planner"]
+    risk, planner = coefs["risk"], coefs["planner"]
     if settings.mode == "filter":
         return -scores.cost
     penalty = risk["uncertainty_weight"] * scores.uncertainty + risk["certificate_weight"] * scores.violation
-    worth = scores.reward / networks.scale - risk["price"] * penalty - planner["cost_price"] * scores.cost
-    safe = is_safe(scores, prices)
-    least_bad = -FAR / 2 - scores.cost - 1e2 * uncertified(scores, risk) + 1e-3 * worth
-    return jnp.where(safe.sum(0) >= needed, jnp.where(safe, worth, -FAR), least_bad)
+    worth = scores.reward / networks.scale - risk["coef"] * penalty - planner["cost_coef"] * scores.cost
+    safe = is_safe(scores, coefs)
+    fallback = -FAR / 2 - scores.cost - 1e2 * uncertified(scores, risk) + 1e-3 * worth
+    return jnp.where(safe.sum(0) >= needed, jnp.where(safe, worth, -FAR), fallback)
 
 
-def is_safe(scores: Scores, prices: dict) -> Array:
+def is_safe(scores: Scores, coefs: dict) -> Array:
     """Whether a candidate keeps the limit and, where that is asked for, the certificate, (K, N)."""
-    return (scores.cost <= prices["planner"]["cost_limit"]) & (uncertified(scores, prices["risk"]) <= 0)
+    return (scores.cost <= coefs["planner"]["cost_limit"]) & (uncertified(scores, coefs["risk"]) <= 0)
 
 
 def uncertified(scores: Scores, risk: dict) -> Array:
     """How far a candidate leaves the certified set, (K, N); 0 where no certificate is asked for."""
-    return risk["certified_only"] * jax.nn.relu(-scores.least_barrier - risk["slack"])
+    return risk["certified_only"] * jax.nn.relu(-scores.min_barrier - risk["slack"])
 
 
-def propose(networks: Networks, start: Latent, settings: Settings, key: Array, noises: Array) -> tuple[Latent, Array]:
+def propose(
+    networks: Networks, start: Latent, settings: PlannerSettings, key: Array, noises: Array
+) -> tuple[Latent, Array]:
     """Rollouts of the actor: states (H, P, N, ...) and clipped actions (H, P, N, A); the first follows its mean."""
     greedy = (jnp.arange(settings.proposals) == 0)[:, None, None]
 
@@ -194,8 +198,13 @@ def propose(networks: Networks, start: Latent, settings: Settings, key: Array, n
 
 
 def plan(
-    networks: Networks, start: Latent, mean: Array, key: Array, prices: dict, fixed: tuple[Settings, Facts]
-) -> Plan:
+    networks: Networks,
+    start: Latent,
+    mean: Array,
+    key: Array,
+    coefs: dict,
+    fixed: tuple[PlannerSettings, PlannerConstants],
+) -> PlannedAction:
     """Improves `mean` (H, N, A) from the latent states `start` (N, ...) and chooses what to do now."""
     settings, facts = fixed
     networks = lowered(networks)
@@ -204,43 +213,43 @@ def plan(
 
     def scored(actions: Array) -> Candidates:
         def on_draw(noise: Array) -> Scores:
-            return score(networks, start, roll_out(networks.model, start, actions, noise), actions, prices, facts)
+            return score(networks, start, roll_out(networks.model, start, actions, noise), actions, coefs, facts)
 
-        return Candidates(actions, jax.vmap(on_draw)(noises).over_draws(prices["planner"]["worst_draw"]))
+        return Candidates(actions, jax.vmap(on_draw)(noises).over_draws(coefs["planner"]["worst_draw"]))
 
     states, followed = propose(networks, start, settings, act_key, noises[0])
     one_draw = settings.draws == 1
     proposals = (
-        Candidates(followed, score(networks, start, states, followed, prices, facts)) if one_draw else scored(followed)
+        Candidates(followed, score(networks, start, states, followed, coefs, facts)) if one_draw else scored(followed)
     )
 
     def improve(carry: tuple[Array, Array], step_key: Array) -> tuple[tuple[Array, Array], tuple[Candidates, Array]]:
-        centre, sigma = carry
+        centre, std = carry
         shape = (settings.horizon, settings.samples, *centre.shape[1:])
-        sampled = clip_action(centre[:, None] + sigma[:, None] * jax.random.normal(step_key, shape))
+        sampled = clip_action(centre[:, None] + std[:, None] * jax.random.normal(step_key, shape))
         candidates = proposals.join(scored(sampled))
-        ranked = rank(candidates.scores, networks, prices, settings, settings.elites)
+        ranked = rank(candidates.scores, networks, coefs, settings, settings.elites)
         elites = candidates.pick(jax.lax.top_k(ranked.T, settings.elites)[1].T)
         centre = settings.momentum * centre + (1 - settings.momentum) * elites.actions.mean(1)
-        sigma = jnp.maximum(elites.actions.std(1), settings.least_sigma)
-        return (centre, sigma), (elites, is_safe(candidates.scores, prices).mean(0))
+        std = jnp.maximum(elites.actions.std(1), settings.min_std)
+        return (centre, std), (elites, is_safe(candidates.scores, coefs).mean(0))
 
-    spread = jnp.full_like(mean, settings.first_sigma)
+    spread = jnp.full_like(mean, settings.init_std)
     keys = jax.random.split(sample_key, settings.iterations)
     (mean, spread), found = jax.lax.scan(improve, (mean, spread), keys)
     elites, safe = jax.tree.map(lambda x: x[-1], found)
     # The mean of safe sequences need not be safe (left and right around a hazard), so it is scored itself.
-    executed = choose(scored(mean[:, None]).join(elites, proposals.first()), networks, prices, settings)
+    executed = choose(scored(mean[:, None]).join(elites, proposals.first()), networks, coefs, settings)
     sequence = executed.actions[:, 0]
-    metrics = plan_metrics(elites.scores, safe, prices["risk"])
-    metrics["plan/executed_safe"] = is_safe(executed.scores, prices)[0].astype(jnp.float32)
-    return Plan(sequence[0], sequence, spread, metrics)
+    metrics = plan_metrics(elites.scores, safe, coefs["risk"])
+    metrics["plan/executed_safe"] = is_safe(executed.scores, coefs)[0].astype(jnp.float32)
+    return PlannedAction(sequence[0], sequence, spread, metrics)
 
 
-def choose(candidates: Candidates, networks: Networks, prices: dict, settings: Settings) -> Candidates:
+def choose(candidates: Candidates, networks: Networks, coefs: dict, settings: PlannerSettings) -> Candidates:
     """The best candidate where `execute_best` is 1, else the first (the elite mean)."""
-    best = jnp.argmax(rank(candidates.scores, networks, prices, settings, needed=1), axis=0)
-    return candidates.pick(jnp.where(prices["planner"]["execute_best"] > 0, best, 0)[None])
+    best = jnp.argmax(rank(candidates.scores, networks, coefs, settings, needed=1), axis=0)
+    return candidates.pick(jnp.where(coefs["planner"]["execute_best"] > 0, best, 0)[None])
 
 
 def plan_metrics(elites: Scores, safe: Array, risk: dict[str, Array]) -> dict[str, Array]:

@@ -14,7 +14,7 @@ from jax import Array
 from dreamproof.agents.dreamer.world_model import Batch
 from dreamproof.nn.heads import pinball_loss
 from dreamproof.nn.layers import MLP, ensemble
-from dreamproof.settings.dreamer import Risk as Settings
+from dreamproof.settings.dreamer import RiskSettings
 
 RESIDUAL_FLOOR = 1e-4
 DECREASE_BELOW = 0.15
@@ -27,7 +27,7 @@ class Member(eqx.Module):
     prior: MLP
     prior_scale: float = eqx.field(static=True)
 
-    def __init__(self, key: Array, inputs: int, outputs: int, settings: Settings, dtype: Any) -> None:
+    def __init__(self, key: Array, inputs: int, outputs: int, settings: RiskSettings, dtype: Any) -> None:
         first, second = jax.random.split(key)
         self.trained = MLP(first, (inputs, settings.units), outputs, dtype)
         self.prior = MLP(second, (inputs, settings.units), outputs, dtype)
@@ -43,7 +43,9 @@ class RiskModel(eqx.Module):
     members: Member
     barrier: MLP
 
-    def __init__(self, key: Array, feature_size: int, sizes: tuple[int, int], settings: Settings, dtype: Any) -> None:
+    def __init__(
+        self, key: Array, feature_size: int, sizes: tuple[int, int], settings: RiskSettings, dtype: Any
+    ) -> None:
         observation_size, action_size = sizes
         first, second = jax.random.split(key)
         inputs, outputs = feature_size + action_size, observation_size + 1
@@ -66,7 +68,7 @@ class Uncertainty(NamedTuple):
     """u (...), dimensionless, and the disagreement about the margin in metres (...)."""
 
     epistemic: Array
-    margin_sigma: Array
+    margin_std: Array
 
 
 def uncertainty(risk: RiskModel, feature: Array, action: Array, residual: Array) -> Uncertainty:
@@ -86,7 +88,7 @@ class RiskLoss(NamedTuple):
 
 
 def risk_loss(
-    risk: RiskModel, slow: RiskModel, feature: Array, batch: Batch, extras: dict[str, Array], settings: Settings
+    risk: RiskModel, slow: RiskModel, feature: Array, batch: Batch, extras: dict[str, Array], settings: RiskSettings
 ) -> tuple[Array, RiskLoss]:
     """Ensemble error on its masks, and the pinball loss of the barrier. feature (T, B, F) is detached.
 
@@ -126,7 +128,7 @@ def barrier_violation(values: Array, decay: float) -> Array:
     return outside + too_fast
 
 
-def least_ahead(margins: Array, steps: int) -> Array:
+def min_margin_ahead(margins: Array, steps: int) -> Array:
     """(T, ...): the least margin from each step to the one `steps` later, as far as the sequence goes."""
     far = jnp.full_like(margins[:1], jnp.inf)
     padded = jnp.concatenate([margins, jnp.repeat(far, steps, axis=0)])
@@ -141,7 +143,7 @@ def certificate_pairs(values: Array, margins: Array, steps: int) -> tuple[Array,
     values (T, E) are noted before a step, margins (T, E) after it: margins[t − 1] is where decision t starts.
     """
     last = max(1, len(margins) - 1 - steps)
-    return values[1 : 1 + last], least_ahead(margins, steps)[:last]
+    return values[1 : 1 + last], min_margin_ahead(margins, steps)[:last]
 
 
 def certificate_scores(values: Array, margins: Array, steps: int) -> Array:

@@ -16,15 +16,15 @@ from jax import Array
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.deferred import tapped
-from dreamproof.nn.heads import Categoricals, Normal, TwoHot, coin_loss, symlog
+from dreamproof.nn.heads import Categoricals, Normal, TwoHot, bernoulli_nll, symlog
 from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain, lowered, narrow_product
-from dreamproof.settings.dreamer import WorldModel as Settings
+from dreamproof.settings.dreamer import DreamerModelSettings
 
-LEAST_LATENT_SIGMA = 0.01
+MIN_LATENT_STD = 0.01
 DANGER_CONTEXT = 8
 DANGER_UNITS = 32
 ENTITY_REACH = 2.0
-STRAY_SCALE = 1e-4
+ENTITY_ERROR_SCALE = 1e-4
 """Squared error of an entity's place that counts as one unit of surprise: about a centimetre nearby."""
 
 
@@ -65,7 +65,7 @@ def nearer(entities: Array, metres: Array | float) -> Array:
     return entities * kept
 
 
-def entity_shape(spec: Spec, settings: Settings) -> tuple[int, int]:
+def entity_shape(spec: Spec, settings: DreamerModelSettings) -> tuple[int, int]:
     """How many entities a model of these settings carries, and how many numbers each; (0, 0) for none."""
     if spec.entities is None or not settings.entities:
         return 0, 0
@@ -117,7 +117,7 @@ class Entities(eqx.Module):
         return self.nearness(placed(entities))[..., 0].min(-1)
 
 
-class WorldModel(eqx.Module):
+class DreamerWorldModel(eqx.Module):
     """All that is learned from replay."""
 
     encoder: MLP
@@ -129,13 +129,13 @@ class WorldModel(eqx.Module):
     decoder: MLP
     reward: MLP
     cost: MLP
-    proceed: MLP
+    continue_head: MLP
     margin: MLP
     entities: Entities | None
-    settings: Settings = eqx.field(static=True)
+    settings: DreamerModelSettings = eqx.field(static=True)
     spec: Spec = eqx.field(static=True)
 
-    def __init__(self, key: Array, spec: Spec, settings: Settings, dtype: Any) -> None:
+    def __init__(self, key: Array, spec: Spec, settings: DreamerModelSettings, dtype: Any) -> None:
         keys = jax.random.split(key, 12)
         self.settings, self.spec = settings, spec
         units, h, z = settings.units, settings.deterministic, settings.latent_size
@@ -151,7 +151,7 @@ class WorldModel(eqx.Module):
         self.decoder = MLP(keys[5], (h + z, *[units] * settings.encoder_layers), rest, dtype)
         self.reward = MLP(keys[6], head, settings.bins, dtype, scale=0.0)
         self.cost = MLP(keys[7], head, settings.bins, dtype, scale=0.0)
-        self.proceed = MLP(keys[8], head, 1, dtype)
+        self.continue_head = MLP(keys[8], head, 1, dtype)
         self.margin = MLP(keys[9], head, 1, dtype)
         width = self.entity_shape[1]
         self.entities = Entities(keys[10], width, h, settings.entity_units) if self.has_entities else None
@@ -205,9 +205,9 @@ class WorldModel(eqx.Module):
         if self.entities is None:
             cost = jnp.maximum(0.0, self.two_hot.decode(self.cost(feature)))
             inside = (metres > 0) & (self.step_margin(state, feature) < metres)
-            return jnp.where(inside, self.spec.most_step_cost, cost)
+            return jnp.where(inside, self.spec.max_step_cost, cost)
         entities = nearer(state.e, metres)
-        return self.spec.most_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, entities))
+        return self.spec.max_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, entities))
 
     def step_margin(self, state: Latent, feature: Array) -> Array:
         """Expected margin in a state, (...)."""
@@ -217,7 +217,7 @@ class WorldModel(eqx.Module):
         """Cross-entropy of the cost of a step, (...)."""
         if self.entities is None:
             return self.two_hot.loss(self.cost(feature), target)
-        return coin_loss(self.entities.cost_logit(state.h, state.e), target / self.spec.most_step_cost)
+        return bernoulli_nll(self.entities.cost_logit(state.h, state.e), target / self.spec.max_step_cost)
 
     @property
     def two_hot(self) -> TwoHot:
@@ -234,7 +234,7 @@ class WorldModel(eqx.Module):
         if self.settings.latent == "categorical":
             return Categoricals.make(output, self.settings.groups, self.settings.uniform_mix)
         mean, raw = jnp.split(output, 2, axis=-1)
-        return Normal(mean, LEAST_LATENT_SIGMA + jax.nn.softplus(raw))
+        return Normal(mean, MIN_LATENT_STD + jax.nn.softplus(raw))
 
     def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
         """What `draw` needs, for (shape) states; drawn for a whole scan at once."""
@@ -286,15 +286,15 @@ class WorldModel(eqx.Module):
         kl = jnp.asarray(seen.kl(expected))  # type: ignore[arg-type]
         if self.entities is None:
             return kl
-        return kl + jnp.log1p(strayed(self.moved(now.h, before.e), now.e).mean(-1) / STRAY_SCALE)
+        return kl + jnp.log1p(entity_error(self.moved(now.h, before.e), now.e).mean(-1) / ENTITY_ERROR_SCALE)
 
 
-def strayed(expected: Array, seen: Array) -> Array:
+def entity_error(expected: Array, seen: Array) -> Array:
     """Squared error of where each entity is (..., J), relative to its distance: a turn moves what is far by more."""
     return ((expected - seen) ** 2).sum(-1) / (1.0 + (seen**2).sum(-1))
 
 
-def swap_latents(model: WorldModel, state: Latent, count: Array, key: Array) -> Latent:
+def swap_latents(model: DreamerWorldModel, state: Latent, count: Array, key: Array) -> Latent:
     """`count` of the latent's groups replaced by what the prior would have drawn, other ones each time."""
     order_key, draw_key = jax.random.split(key)
     groups = model.settings.groups
@@ -313,16 +313,16 @@ class WorldModelLoss(NamedTuple):
     metrics: dict[str, Array]
 
 
-def observe_sequence(model: WorldModel, batch: Batch, key: Array) -> tuple[Latent, Array]:
+def observe_sequence(model: DreamerWorldModel, batch: Batch, key: Array) -> tuple[Latent, Array]:
     """Posterior states (T, B, ...) of a batch and the posterior's raw outputs; windows start from the initial state."""
     embedding, entities = model.encode(batch.observation), model.seen_entities(batch.observation)
     first = batch.first.at[0].set(1.0)
-    rows = Rows(batch.action, embedding, first, model.noise(key, first.shape))
-    made = observe_rows((model, rows))
-    return Latent(made.h, made.z, entities), made.output
+    rows = ObserveInputs(batch.action, embedding, first, model.noise(key, first.shape))
+    outputs = observe_scan((model, rows))
+    return Latent(outputs.h, outputs.z, entities), outputs.output
 
 
-class Rows(NamedTuple):
+class ObserveInputs(NamedTuple):
     """What the steps of an observed sequence are given, (T, B, ...)."""
 
     action: Array
@@ -331,7 +331,7 @@ class Rows(NamedTuple):
     noise: Array
 
 
-class Observed(NamedTuple):
+class ObserveOutputs(NamedTuple):
     """What they make of it: the state and the posterior's raw output, (T, B, ...)."""
 
     h: Array
@@ -340,7 +340,7 @@ class Observed(NamedTuple):
 
 
 @eqx.filter_custom_vjp
-def observe_rows(given: tuple[WorldModel, Rows]) -> Observed:
+def observe_scan(given: tuple[DreamerWorldModel, ObserveInputs]) -> ObserveOutputs:
     """All steps one after the other. Gradients of model and rows are made after the scan, for all steps at once.
 
     The scan's backward pass then only tells what arrives at each step from the later ones. That spares it the small
@@ -349,63 +349,70 @@ def observe_rows(given: tuple[WorldModel, Rows]) -> Observed:
     return _chain(*given, None)
 
 
-def _step(model: WorldModel, before: tuple[Array, Array], row: Rows) -> Observed:
+def _step(model: DreamerWorldModel, before: tuple[Array, Array], row: ObserveInputs) -> ObserveOutputs:
     state = Latent(*before, jnp.zeros(()))
     state, output = model.observe(state, row.action, (row.embedding, state.e), row.first, row.noise)
-    return Observed(state.h, state.z, output)
+    return ObserveOutputs(state.h, state.z, output)
 
 
-def _chain(model: WorldModel, rows: Rows, taps: Observed | None) -> Observed:
+def _chain(model: DreamerWorldModel, rows: ObserveInputs, taps: ObserveOutputs | None) -> ObserveOutputs:
     fixed = lowered(jax.lax.stop_gradient(model))
 
-    def step(before: tuple[Array, Array], given: tuple[Rows, Observed | None]) -> tuple[tuple[Array, Array], Observed]:
+    def step(
+        before: tuple[Array, Array], given: tuple[ObserveInputs, ObserveOutputs | None]
+    ) -> tuple[tuple[Array, Array], ObserveOutputs]:
         row, tap = given
-        made = _step(fixed, before, row)
-        made = made if tap is None else Observed(*map(tapped, made, tap))
-        return (made.h, made.z), made
+        outputs = _step(fixed, before, row)
+        outputs = outputs if tap is None else ObserveOutputs(*map(tapped, outputs, tap))
+        return (outputs.h, outputs.z), outputs
 
     kept = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
     start = model.initial(rows.first.shape[1:])
     return jax.lax.scan(kept, (start.h, start.z), (rows, taps), unroll=scan_unroll(len(rows.first)))[1]
 
 
-def _observe_forward(perturbed: Any, given: tuple[WorldModel, Rows]) -> tuple[Observed, tuple[Observed, Any]]:
+def _observe_forward(
+    perturbed: Any, given: tuple[DreamerWorldModel, ObserveInputs]
+) -> tuple[ObserveOutputs, tuple[ObserveOutputs, Any]]:
     del perturbed
     model, rows = given
     shapes = jax.eval_shape(lambda: _chain(model, rows, None))
     taps = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    made, pull = jax.vjp(lambda taps: _chain(model, jax.lax.stop_gradient(rows), taps), taps)
-    return made, (made, pull)
+    outputs, pull = jax.vjp(lambda taps: _chain(model, jax.lax.stop_gradient(rows), taps), taps)
+    return outputs, (outputs, pull)
 
 
 def _observe_backward(
-    kept: tuple[Observed, Any], gradient: Observed, perturbed: Any, given: tuple[WorldModel, Rows]
+    kept: tuple[ObserveOutputs, Any],
+    gradient: ObserveOutputs,
+    perturbed: Any,
+    given: tuple[DreamerWorldModel, ObserveInputs],
 ) -> Any:
     del perturbed
-    made, pull = kept
+    outputs, pull = kept
     (arrived,) = pull(gradient)
-    h, z = (jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]]) for x in (made.h, made.z))
+    h, z = (jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]]) for x in (outputs.h, outputs.z))
     _, pull_all = eqx.filter_vjp(lambda given: _step(given[0], (h, z), given[1]), given)
     return pull_all(arrived)[0]
 
 
-observe_rows.def_fwd(_observe_forward)
-observe_rows.def_bwd(_observe_backward)
+observe_scan.def_fwd(_observe_forward)
+observe_scan.def_bwd(_observe_backward)
 
 
-def entity_loss(model: WorldModel, states: Latent, first: Array) -> Array:
+def entity_loss(model: DreamerWorldModel, states: Latent, first: Array) -> Array:
     """Squared error of where each entity went, mean over entities of the sum over its numbers, (T, B)."""
     if model.entities is None:
         return jnp.zeros_like(first)
     expected = model.moved(states.h[1:], states.e[:-1])
-    error = strayed(expected, states.e[1:])
+    error = entity_error(expected, states.e[1:])
     # A jump (something appears, vanishes or is mistaken for another) is not a motion to be learned.
     bounded = jnp.where(error < 1.0, error, 0.0).mean(-1) * (1 - first[1:])
     return jnp.concatenate([jnp.zeros_like(bounded[:1]), bounded])
 
 
 def world_model_loss(
-    model: WorldModel, batch: Batch, key: Array, scales: dict[str, Array]
+    model: DreamerWorldModel, batch: Batch, key: Array, scales: dict[str, Array]
 ) -> tuple[Array, WorldModelLoss]:
     """Reconstruction, entities, reward, cost, continue, margin and balanced KL; every part is a mean over (T, B)."""
     states, posterior_output = observe_sequence(model, batch, key)
@@ -423,7 +430,7 @@ def world_model_loss(
         "entities": entity_loss(model, states, batch.first),
         "reward": model.two_hot.loss(model.reward(feature), batch.reward) * (1 - batch.first),
         "cost": model.cost_loss(states, feature, batch.cost) * (1 - batch.first),
-        "proceed": coin_loss(model.proceed(feature)[..., 0], 1.0 - batch.terminated),
+        "continue": bernoulli_nll(model.continue_head(feature)[..., 0], 1.0 - batch.terminated),
         "margin": jnp.abs(model.step_margin(states, feature) - batch.margin),
         "dynamics": jnp.maximum(free, frozen_posterior.kl(prior)),
         "representation": jnp.maximum(free, posterior.kl(frozen_prior)),
@@ -433,7 +440,7 @@ def world_model_loss(
         "entities": scales["entity_scale"],
         "reward": 1.0,
         "cost": 1.0,
-        "proceed": 1.0,
+        "continue": 1.0,
         "margin": scales["margin_scale"],
         "dynamics": scales["dynamics_scale"],
         "representation": scales["representation_scale"],

@@ -7,24 +7,24 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Decision, Lesson
+from dreamproof.agents.api import Decision, EpochBatch
 from dreamproof.agents.normalisation import Moments, init_moments, update_moments
 from dreamproof.agents.pwm.behavior import (
-    Actor,
-    Critics,
-    Dream,
-    Start,
+    DifferentiableRollout,
+    PwmActor,
+    PwmCritics,
+    RolloutStart,
     critic_loss,
     critic_targets,
-    dream,
-    dream_return,
+    imagine_rollout,
+    imagined_return,
     make_actor,
 )
-from dreamproof.agents.pwm.world_model import Windows, WorldModel, model_gradients, observed_scales
+from dreamproof.agents.pwm.world_model import PwmWorldModel, Windows, model_gradients, observed_scales
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, flat_adam_step, flat_parameters, init_adam
-from dreamproof.settings.pwm import Pwm as Settings
+from dreamproof.settings.pwm import PwmSettings
 
 BEHAVIOR_ADAM = Adam(0.7, 0.95, 1e-8, 1)
 MODEL_ADAM = Adam(0.9, 0.999, 1e-8, 1)
@@ -33,9 +33,9 @@ MODEL_ADAM = Adam(0.9, 0.999, 1e-8, 1)
 class PwmState(NamedTuple):
     """Everything that learning changes."""
 
-    model: WorldModel
-    actor: Actor
-    critics: Critics
+    model: PwmWorldModel
+    actor: PwmActor
+    critics: PwmCritics
     optimisers: dict[str, AdamState]
     rewards: Moments
     returns: Moments
@@ -44,7 +44,7 @@ class PwmState(NamedTuple):
     finite: Array
 
 
-class Memory(NamedTuple):
+class PwmMemory(NamedTuple):
     """What acting remembers of each env (N, ...): only what was done last, since observations tell the state."""
 
     action: Array
@@ -53,7 +53,7 @@ class Memory(NamedTuple):
 class PwmAgent:
     """Static facts of one agent; all changing things live in PwmState."""
 
-    def __init__(self, spec: Spec, settings: Settings) -> None:
+    def __init__(self, spec: Spec, settings: PwmSettings) -> None:
         tasks = settings.world_model.tasks
         if tasks and (spec.task is None or not 0 <= spec.task < tasks):
             raise BadInput(
@@ -68,9 +68,9 @@ class PwmAgent:
         """Fresh networks."""
         keys = jax.random.split(key, 3)
         latent = self.settings.world_model.widths.latent
-        model = WorldModel(keys[0], self.spec, self.settings, self.dtype)
+        model = PwmWorldModel(keys[0], self.spec, self.settings, self.dtype)
         actor = make_actor(keys[1], latent, self.spec.action_size, self.settings.behavior)
-        critics = Critics(keys[2], latent, self.settings.behavior)
+        critics = PwmCritics(keys[2], latent, self.settings.behavior)
         parts = {"model": model, "actor": actor, "critics": critics}
         zero = jnp.zeros((), jnp.int32)
         optimisers = {name: init_adam(part) for name, part in parts.items()}
@@ -78,40 +78,40 @@ class PwmAgent:
             model, actor, critics, optimisers, init_moments(), init_moments(), zero, zero, jnp.asarray(True)
         )
 
-    def init_memory(self, envs: int) -> Memory:
+    def init_memory(self, envs: int) -> PwmMemory:
         """Nothing done."""
-        return Memory(jnp.zeros((envs, self.spec.action_size)))
+        return PwmMemory(jnp.zeros((envs, self.spec.action_size)))
 
     def act(
-        self, state: PwmState, memory: Memory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
+        self, state: PwmState, memory: PwmMemory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
     ) -> Decision:
         """Encodes what is seen and follows the policy, with its noise where it explores."""
         del scalars
         noise = jax.random.normal(key, memory.action.shape) if explore else jnp.zeros(memory.action.shape)
         action = state.actor(self.encode(state.model, seen.observation), noise)
-        action = action if self.usable is None else action * self.usable
-        return Decision(action, Memory(action), {})
+        action = action if self.action_mask is None else action * self.action_mask
+        return Decision(action, PwmMemory(action), {})
 
     @property
-    def usable(self) -> Array | None:
+    def action_mask(self) -> Array | None:
         """1 for the actions (A,) that the task has, 0 for those that only fill up; None where all are its own."""
         if self.spec.usable_actions is None:
             return None
         return (jnp.arange(self.spec.action_size) < self.spec.usable_actions).astype(jnp.float32)
 
-    def encode(self, model: WorldModel, observation: Array) -> Array:
+    def encode(self, model: PwmWorldModel, observation: Array) -> Array:
         """Latents (..., L) of observations (..., O) of the agent's own task."""
         task = self._task(model)
         if task is not None:
             task = jnp.broadcast_to(task, (*observation.shape[:-1], task.shape[-1]))
         return model.encode(observation, task)
 
-    def _task(self, model: WorldModel) -> Array | None:
+    def _task(self, model: PwmWorldModel) -> Array | None:
         """The vector (E,) of the agent's own task; None where the model knows one task only."""
         return None if model.tasks is None else model.task_vector(jnp.asarray(self.spec.task))
 
     def update(
-        self, state: PwmState, batch: Lesson, key: Array, scalars: dict[str, Any], progress: Array
+        self, state: PwmState, batch: EpochBatch, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
         """One epoch: rounds of an actor step and of passes for the critics, and all batches for the model.
 
@@ -142,7 +142,7 @@ class PwmAgent:
     ) -> tuple[PwmState, dict[str, Array]]:
         """One step of the model for each of K batches of windows (K, T+1, B, ...), of any tasks that it knows."""
         batches, scales = windows.reward.shape[0], scalars["world_model"]
-        unit = reward_unit(state.rewards, scales)
+        unit = reward_scale(state.rewards, scales)
         windows = windows._replace(scale=jnp.broadcast_to(unit, (batches,)))
         if self.settings.world_model.reward == "scalar":
             emphasis = reward_emphasis(state.rewards, unit, scales)
@@ -153,7 +153,7 @@ class PwmAgent:
         state, metrics = self._learn_model(state, windows, key, (rate, scales))
         return state._replace(gradient_steps=state.gradient_steps + batches), metrics
 
-    def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> Start:
+    def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> RolloutStart:
         """Of every round (R, S, ...): what the envs show now, and replayed observations that no other round has.
 
         An ended episode is no start.
@@ -170,14 +170,14 @@ class PwmAgent:
         over = joined_rows(now.terminated.astype(jnp.float32), windows.terminated)
         return self._start(state, observation, 1.0 - over)
 
-    def _start(self, state: PwmState, observation: Array, counts: Array) -> Start:
+    def _start(self, state: PwmState, observation: Array, counts: Array) -> RolloutStart:
         """Where imagination starts, from observations (..., S, O) of the agent's own task."""
         z, task = self.encode(state.model, observation), self._task(state.model)
-        return Start(jax.lax.stop_gradient(z), counts, jax.lax.stop_gradient(task), self.usable)
+        return RolloutStart(jax.lax.stop_gradient(z), counts, jax.lax.stop_gradient(task), self.action_mask)
 
     def _rates(self, scalars: dict[str, Any], progress: Array) -> dict[str, Array]:
         """Learning rates that fall straight over the run."""
-        told, last = scalars["behavior"], scalars["behavior"]["last_learning_rate"]
+        told, last = scalars["behavior"], scalars["behavior"]["final_learning_rate"]
 
         def falling(first: Array) -> Array:
             return first + (last - first) * jnp.clip(progress, 0.0, 1.0)
@@ -189,13 +189,13 @@ class PwmAgent:
         }
 
     def _learn_behavior(
-        self, state: PwmState, start: Start, key: Array, rates: dict[str, Array], scalars: dict[str, Any]
+        self, state: PwmState, start: RolloutStart, key: Array, rates: dict[str, Array], scalars: dict[str, Any]
     ) -> tuple[PwmState, dict[str, Array]]:
         """Rounds of an actor step, then the critics' passes over what it imagined; the model stays as it is.
 
         `start` holds the starts of every round.
         """
-        settings, price = self.settings.behavior, scalars["behavior"]["entropy_price"]
+        settings, entropy_coef = self.settings.behavior, scalars["behavior"]["entropy_coef"]
         # A head that does not learn says what it said first, which would be a discount of its own.
         terminates = self.spec.terminates and scalars["world_model"]["termination_scale"] > 0
         learning, fixed = eqx.partition(state, eqx.is_array)
@@ -204,8 +204,10 @@ class PwmAgent:
             key, z, counts = told
             keys, own = jax.random.split(key), start._replace(z=z, counts=counts)
             state = eqx.combine(learning, fixed)
-            state, dreamt, acted = self._learn_actor(state, own, keys[0], (rates["actor"], price, terminates))
-            state, judged = self._learn_critics(state, dreamt.paid(price), own, keys[1], rates["critics"])
+            state, rollout, acted = self._learn_actor(state, own, keys[0], (rates["actor"], entropy_coef, terminates))
+            state, judged = self._learn_critics(
+                state, rollout.with_entropy_bonus(entropy_coef), own, keys[1], rates["critics"]
+            )
             return eqx.filter(state, eqx.is_array), acted | judged
 
         told = (jax.random.split(key, settings.rounds), start.z, start.counts)
@@ -216,45 +218,47 @@ class PwmAgent:
         return state._replace(gradient_steps=state.gradient_steps + steps), means
 
     def _learn_actor(
-        self, state: PwmState, start: Start, key: Array, told: tuple[Array, Array, bool | Array]
-    ) -> tuple[PwmState, Dream, dict[str, Array]]:
+        self, state: PwmState, start: RolloutStart, key: Array, told: tuple[Array, Array, bool | Array]
+    ) -> tuple[PwmState, DifferentiableRollout, dict[str, Array]]:
         """One step; `told` is its rate, the price of entropies, and whether imagined steps can be the last."""
-        settings, (rate, price, terminates) = self.settings.behavior, told
+        settings, (rate, entropy_coef, terminates) = self.settings.behavior, told
 
-        def loss(actor: Actor) -> tuple[Array, tuple[Dream, Array]]:
-            dreamt = dream(state.model, actor, start, settings, key, terminates)
-            gained = dream_return(dreamt.paid(price), state.critics(dreamt.z[-1]), settings.discount)
+        def loss(actor: PwmActor) -> tuple[Array, tuple[DifferentiableRollout, Array]]:
+            rollout = imagine_rollout(state.model, actor, start, settings, key, terminates)
+            gained = imagined_return(
+                rollout.with_entropy_bonus(entropy_coef), state.critics(rollout.z[-1]), settings.discount
+            )
             scale = update_moments(state.returns, jax.lax.stop_gradient(gained), start.counts).deviation
-            return -(start.counts * gained).mean() / scale, (dreamt, gained)
+            return -(start.counts * gained).mean() / scale, (rollout, gained)
 
-        (value, (dreamt, gained)), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.actor)
-        dreamt, gained = jax.lax.stop_gradient((dreamt, gained))
+        (value, (rollout, gained)), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.actor)
+        rollout, gained = jax.lax.stop_gradient((rollout, gained))
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rate, settings.actor_clip, BEHAVIOR_ADAM)
         state = stepped(state, "actor", step)
         metrics = {
             "actor/loss": value,
             "actor/gradient_norm": step.gradient_norm,
-            "actor/sigma": step.model.sigma.mean(),
-            "actor/magnitude": jnp.abs(dreamt.action).mean(),
-            "actor/entropy": dreamt.entropy.mean(),
-            "dream/return": gained.mean(),
-            "dream/reward": dreamt.reward.mean(),
+            "actor/std": step.model.std.mean(),
+            "actor/magnitude": jnp.abs(rollout.action).mean(),
+            "actor/entropy": rollout.entropy.mean(),
+            "imagined/return": gained.mean(),
+            "imagined/reward": rollout.reward.mean(),
             # Far below the mean of all steps, and the dream promises what the world does not pay.
-            "dream/first_reward": dreamt.reward[0].mean(),
-            "dream/proceed": dreamt.proceed.mean(),
+            "imagined/first_reward": rollout.reward[0].mean(),
+            "imagined/continue_prob": rollout.continue_prob.mean(),
         }
-        return state._replace(returns=update_moments(state.returns, gained, start.counts)), dreamt, metrics
+        return state._replace(returns=update_moments(state.returns, gained, start.counts)), rollout, metrics
 
     def _learn_critics(
-        self, state: PwmState, dreamt: Dream, start: Start, key: Array, rate: Array
+        self, state: PwmState, rollout: DifferentiableRollout, start: RolloutStart, key: Array, rate: Array
     ) -> tuple[PwmState, dict[str, Array]]:
         """Passes over all imagined states in shuffled minibatches; targets are made once."""
         settings = self.settings.behavior
-        values = state.critics(dreamt.z)
-        targets, weights = critic_targets(dreamt, values, settings)
+        values = state.critics(rollout.z)
+        targets, weights = critic_targets(rollout, values, settings)
         weights = weights * start.counts
         z, flat_targets, flat_weights = (
-            part.reshape(-1, *part.shape[2:]) for part in (dreamt.z[:-1], targets, weights)
+            part.reshape(-1, *part.shape[2:]) for part in (rollout.z[:-1], targets, weights)
         )
         size = z.shape[0] // settings.critic_batches
         order = jax.vmap(lambda at: jax.random.permutation(at, z.shape[0]))(
@@ -299,10 +303,10 @@ class PwmAgent:
         optimisers = state.optimisers | {"model": adam}
         state = state._replace(model=whole(flat), optimisers=optimisers, finite=finite, rewards=moments)
         means = {name: value.mean() for name, value in metrics.items()}
-        return state, means | {"model/reward_unit": reward_unit(moments, scales)}
+        return state, means | {"model/reward_scale": reward_scale(moments, scales)}
 
     def _model_gradients(
-        self, model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
+        self, model: PwmWorldModel, windows: Windows, key: Array, scales: dict[str, Array]
     ) -> tuple[Any, dict[str, Array]]:
         """The gradient of one batch, worked through in equal pieces where memory is short."""
         pieces = self.settings.world_model.micro_batches
@@ -320,17 +324,17 @@ class PwmAgent:
         return gradients, metrics
 
 
-def reward_unit(rewards: Moments, scales: dict[str, Array]) -> Array:
+def reward_scale(rewards: Moments, scales: dict[str, Array]) -> Array:
     """What rewards are multiples of. A unit that follows tiny first rewards would swell with every step of progress."""
-    return jnp.maximum(rewards.root_mean_square, scales["least_reward_unit"])
+    return jnp.maximum(rewards.root_mean_square, scales["min_reward_scale"])
 
 
 def reward_emphasis(rewards: Moments, unit: Array, scales: dict[str, Array]) -> Array:
     """Makes squared errors in units errors in standard deviations: small rewards shape the latents as large ones do."""
-    return (unit / jnp.maximum(rewards.deviation, scales["least_reward_deviation"])) ** 2
+    return (unit / jnp.maximum(rewards.deviation, scales["min_reward_std"])) ** 2
 
 
-def replayed_windows(batch: Lesson) -> Windows:
+def replayed_windows(batch: EpochBatch) -> Windows:
     """The replayed windows (K, T+1, B, ...), their rewards in their own unit."""
     rows = batch.replayed
     scale = jnp.ones(rows.reward.shape[:1])

@@ -13,14 +13,14 @@ from jax import Array
 
 from dreamproof.nn.deferred import Tape
 from dreamproof.nn.layers import Linear
-from dreamproof.nn.normed import NormedMLP, silent, small_normal
+from dreamproof.nn.normed import NormedMLP, small_normal, zeros_init
 from dreamproof.nn.simplex import centred, centred_logits, on_simplex, simnorm
-from dreamproof.settings.pwm import Dynamics as Settings
+from dreamproof.settings.pwm import DynamicsSettings
 
-LEAST_PROBABILITY = 1e-3
+MIN_PROBABILITY = 1e-3
 
 
-class Dynamics(Protocol):
+class LatentDynamics(Protocol):
     """What the world model asks of its dynamics. `given` is (..., A), the action and what else is known of the step."""
 
     network: NormedMLP
@@ -35,7 +35,7 @@ class Dynamics(Protocol):
         A tape records the evaluations of the network, or recalls them.
         """
 
-    def ready(self) -> "Dynamics":
+    def ready(self) -> "LatentDynamics":
         """The same, with all done that many calls have in common."""
 
     def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
@@ -108,17 +108,23 @@ class FlowDynamics(eqx.Module):
 
     network: NormedMLP
     group: int = eqx.field(static=True)
-    settings: Settings = eqx.field(static=True)
+    settings: DynamicsSettings = eqx.field(static=True)
 
     def __init__(
-        self, key: Array, sizes: tuple[int, int], units: tuple[int, ...], group: int, settings: Settings, dtype: Any
+        self,
+        key: Array,
+        sizes: tuple[int, int],
+        units: tuple[int, ...],
+        group: int,
+        settings: DynamicsSettings,
+        dtype: Any,
     ) -> None:
         """`sizes` are those of the latent and of what is given."""
         latent, given = sizes
         self.group, self.settings = group, settings
         # A fresh velocity is 0. Small weights would make it large, the more so the wider the network, and latents would
         # first of all learn to be alike.
-        last = None if self._is_normed else silent
+        last = None if self._is_normed else zeros_init
         inputs = (latent + given + 1, *units)
         self.network = NormedMLP(key, inputs, latent, "norm_then_mish", (small_normal, last), dtype)
 
@@ -189,7 +195,7 @@ class FlowDynamics(eqx.Module):
         return raw if isinstance(self.network.last, CentredLinear) else centred(raw, self.group)
 
     def _coordinates(self, z: Array) -> Array:
-        return centred_logits(z, self.group, LEAST_PROBABILITY) if self.settings.space == "logits" else z
+        return centred_logits(z, self.group, MIN_PROBABILITY) if self.settings.space == "logits" else z
 
     def _latent(self, x: Array, known: Array | None) -> Array:
         """Back from the flow's coordinates to the latent's. Between predicted ends nothing leaves the simplex."""
@@ -208,7 +214,7 @@ class FlowDynamics(eqx.Module):
 
 
 def make_dynamics(
-    key: Array, sizes: tuple[int, int], units: tuple[int, ...], group: int, settings: Settings, dtype: Any
+    key: Array, sizes: tuple[int, int], units: tuple[int, ...], group: int, settings: DynamicsSettings, dtype: Any
 ) -> MLPDynamics | FlowDynamics:
     """The dynamics that the settings name, for (latent, given) sizes."""
     if settings.kind == "mlp":

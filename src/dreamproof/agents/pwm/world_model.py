@@ -15,13 +15,13 @@ from dreamproof.agents.pwm.dynamics import FlowDynamics, MLPDynamics, make_dynam
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.deferred import Arrived, Made, Notes, Recaller, Recorded, Recorder, Tape, collecting_scan
-from dreamproof.nn.heads import SymlogTwoHot, coin_loss
-from dreamproof.nn.normed import NormedMLP, silent, small_normal
+from dreamproof.nn.heads import SymlogTwoHot, bernoulli_nll
+from dreamproof.nn.normed import NormedMLP, small_normal, zeros_init
 from dreamproof.nn.simplex import simnorm
-from dreamproof.settings.pwm import Pwm as Settings
+from dreamproof.settings.pwm import PwmSettings
 
-FIRST_TERMINATION_LOGIT = -4.0
-LEAST_DEVIATION = 0.01  # of what is observed
+INIT_TERMINATION_LOGIT = -4.0
+MIN_OBSERVATION_STD = 0.01  # of what is observed
 SUMMED = {"dynamics", "endpoint"}
 
 
@@ -45,7 +45,7 @@ class Windows(NamedTuple):
         return jnp.cumprod(1.0 - self.first[1:], axis=0)
 
 
-class WorldModel(eqx.Module):
+class PwmWorldModel(eqx.Module):
     """z = E(o), z' = D(z, a), r = R(z, a), the chance that z is the end, and the observation of z where it is asked."""
 
     encoder: NormedMLP
@@ -54,9 +54,9 @@ class WorldModel(eqx.Module):
     termination_head: NormedMLP
     decoder: NormedMLP | None
     tasks: Array | None
-    settings: Settings = eqx.field(static=True)
+    settings: PwmSettings = eqx.field(static=True)
 
-    def __init__(self, key: Array, spec: Spec, settings: Settings, dtype: Any) -> None:
+    def __init__(self, key: Array, spec: Spec, settings: PwmSettings, dtype: Any) -> None:
         keys = jax.random.split(key, 5)
         told, widths = settings.world_model, settings.world_model.widths
         task = told.task_size if told.tasks else 0
@@ -70,13 +70,13 @@ class WorldModel(eqx.Module):
         self.encoder = network(keys[0], (spec.observation_size + task, *widths.encoder), widths.latent, None)
         sizes = (widths.latent, given)
         self.dynamics = make_dynamics(keys[1], sizes, widths.units, told.group, settings.dynamics, dtype)
-        self.reward_head = network(keys[2], (widths.latent + given, *widths.units), outputs, silent)
-        ends = network(keys[3], (widths.latent, told.termination_units), 1, silent)
-        bias = jnp.full(1, FIRST_TERMINATION_LOGIT, jnp.float32)
+        self.reward_head = network(keys[2], (widths.latent + given, *widths.units), outputs, zeros_init)
+        ends = network(keys[3], (widths.latent, told.termination_units), 1, zeros_init)
+        bias = jnp.full(1, INIT_TERMINATION_LOGIT, jnp.float32)
         self.termination_head = eqx.tree_at(lambda made: made.last.bias, ends, bias)
         decoded = (widths.latent, *reversed(widths.encoder))
         count = spec.observation_size
-        self.decoder = network(jax.random.fold_in(keys[0], 1), decoded, count, silent) if told.decoder else None
+        self.decoder = network(jax.random.fold_in(keys[0], 1), decoded, count, zeros_init) if told.decoder else None
         shape = (told.tasks, told.task_size)
         self.tasks = jax.random.uniform(keys[4], shape, minval=-0.02, maxval=0.02) if told.tasks else None
 
@@ -122,7 +122,7 @@ class WorldModel(eqx.Module):
             following = dynamics.next(now, *told)
             return following, following
 
-        remembered = remembering(step, self.settings)
+        remembered = rematerialised(step, self.settings)
         _, later = jax.lax.scan(remembered, z, (given, keys), unroll=unroll(self.settings))
         return jnp.concatenate([z[None], later])
 
@@ -138,17 +138,17 @@ def fixed(dynamics: MLPDynamics | FlowDynamics) -> MLPDynamics | FlowDynamics:
     return eqx.tree_at(lambda made: made.network, still, still.network.lowered())
 
 
-def unroll(settings: Settings) -> int:
+def unroll(settings: PwmSettings) -> int:
     """Agent steps in one loop body; one of a flow holds several evaluations already."""
     return scan_unroll() if settings.dynamics.evaluations == 1 else 1
 
 
-def remembering(step: Any, settings: Settings) -> Any:
+def rematerialised(step: Any, settings: PwmSettings) -> Any:
     """`step` of a scan whose backward pass finds again what the settings say and computes the rest anew."""
-    kept = settings.world_model.kept
-    if kept == "everything":
+    saved = settings.world_model.remat_policy
+    if saved == "everything":
         return step
-    policy = jax.checkpoint_policies.dots_saveable if kept == "products" else None
+    policy = jax.checkpoint_policies.dots_saveable if saved == "products" else None
     # A scan's body cannot be merged with its own recomputation, so nothing needs to prevent it.
     return jax.checkpoint(step, policy=policy, prevent_cse=False)
 
@@ -251,7 +251,7 @@ def joined(action: Array, task: Array | None) -> Array:
 
 
 def model_gradients(
-    model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
+    model: PwmWorldModel, windows: Windows, key: Array, scales: dict[str, Array]
 ) -> tuple[Any, dict[str, Array]]:
     """The gradient of the loss, and what is logged of it."""
     (_, metrics), gradients = eqx.filter_value_and_grad(world_model_loss, has_aux=True)(model, windows, key, scales)
@@ -259,7 +259,7 @@ def model_gradients(
 
 
 def world_model_loss(
-    model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
+    model: PwmWorldModel, windows: Windows, key: Array, scales: dict[str, Array]
 ) -> tuple[Array, dict[str, Array]]:
     """(Σ_t decay^t · errors of the rolled-out latents + mean_t decay^t · errors of all that they tell) / T.
 
@@ -275,7 +275,7 @@ def world_model_loss(
     target = jax.lax.stop_gradient(target)
     z = model.roll_out(model.encode(windows.observation[0], task), given, roll_key)
     losses = model.dynamics.losses(z, given, target, scales["source_pull"], loss_key)
-    losses |= judgement_losses(model, z, given, windows)
+    losses |= head_losses(model, z, given, windows)
     if model.decoder is not None:
         standard = (windows.observation[1:] - scales["observed_mean"]) / scales["observed_deviation"]
         losses["observation"] = squared_error(model.decoder(z[1:]), standard)
@@ -294,17 +294,17 @@ def world_model_loss(
     return total, {f"model/{name}": jax.lax.stop_gradient(value) for name, value in told.items()}
 
 
-def judgement_losses(model: WorldModel, z: Array, given: Array, windows: Windows) -> dict[str, Array]:
+def head_losses(model: PwmWorldModel, z: Array, given: Array, windows: Windows) -> dict[str, Array]:
     """Errors (T, B) of reward and termination along latents (T+1, B, L)."""
     output = model.reward_output(z[:-1], given)
     scaled = windows.reward[1:] / windows.scale
     two_hot = model.two_hot
     reward = jnp.square(output[..., 0] - scaled) if two_hot is None else two_hot.loss(output, scaled)
-    return {"reward": reward, "termination": coin_loss(model.termination_logit(z[1:]), windows.terminated[1:])}
+    return {"reward": reward, "termination": bernoulli_nll(model.termination_logit(z[1:]), windows.terminated[1:])}
 
 
 def observed_scales(windows: Windows) -> dict[str, Array]:
     """Mean and deviation (O,) of each number that is observed, the deviation never less than a little."""
     axes = tuple(range(windows.observation.ndim - 1))
-    deviation = jnp.maximum(windows.observation.std(axes), LEAST_DEVIATION)
+    deviation = jnp.maximum(windows.observation.std(axes), MIN_OBSERVATION_STD)
     return {"observed_mean": windows.observation.mean(axes), "observed_deviation": deviation}

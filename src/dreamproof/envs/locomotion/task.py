@@ -88,7 +88,7 @@ class Locomotion(Env):
             action_size=self.body.motors,
             episode_agent_steps=self.episode_agent_steps,
             has_cost=False,
-            most_step_cost=0.0,
+            max_step_cost=0.0,
             action_repeat=self.action_repeat,
             slots=tuple((name, end - width, end) for (name, width), end in named),
             terminates=self.terminates,

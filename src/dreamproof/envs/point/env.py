@@ -95,7 +95,7 @@ class PointGoal(Env):
             action_size=ACTION_SIZE,
             episode_agent_steps=self.episode_agent_steps,
             has_cost=True,
-            most_step_cost=float(self.action_repeat),
+            max_step_cost=float(self.action_repeat),
             reconstruction_weights=sensors.reconstruction_weights(slots, size),
             has_margin=True,
             action_repeat=self.action_repeat,

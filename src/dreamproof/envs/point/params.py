@@ -61,13 +61,13 @@ class Hallucination(NamedTuple):
 
     ghost_chance: Array
     ghosts: Array
-    ghost_least: Array
-    ghost_most: Array
+    ghost_min: Array
+    ghost_max: Array
     ghost_reach: Array
     miss_chance: Array
     misses: Array
-    miss_least: Array
-    miss_most: Array
+    miss_min: Array
+    miss_max: Array
     held: Array
     original: Array
 
@@ -120,13 +120,13 @@ def default_params() -> PointParams:
         Hallucination(
             ghost_chance=_real(0.0),
             ghosts=_whole(0),
-            ghost_least=_whole(1),
-            ghost_most=_whole(1),
+            ghost_min=_whole(1),
+            ghost_max=_whole(1),
             ghost_reach=_real(1.5),
             miss_chance=_real(0.0),
             misses=_whole(0),
-            miss_least=_whole(1),
-            miss_most=_whole(1),
+            miss_min=_whole(1),
+            miss_max=_whole(1),
             held=_whole(0),
             original=_whole(0),
         ),

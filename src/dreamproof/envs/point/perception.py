@@ -102,10 +102,10 @@ def hallucinate(
 ) -> Perception:
     """Starts and ends ghosts and misses for this frame; `is_present` (S,) says which slots hold a hazard."""
     ghost_left, ghost_starts = _event(
-        luck.events[:2], perception.ghost_left, settings.ghost_chance, (settings.ghost_least, settings.ghost_most)
+        luck.events[:2], perception.ghost_left, settings.ghost_chance, (settings.ghost_min, settings.ghost_max)
     )
     miss_left, miss_starts = _event(
-        luck.events[2:], perception.miss_left, settings.miss_chance, (settings.miss_least, settings.miss_most)
+        luck.events[2:], perception.miss_left, settings.miss_chance, (settings.miss_min, settings.miss_max)
     )
     drawn = place + luck.ghost_place * settings.ghost_reach
     chosen = (_ranks(luck.miss_order, is_present) < settings.misses) & is_present
