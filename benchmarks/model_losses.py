@@ -17,8 +17,9 @@ from jax import Array
 from rich.console import Console
 from rich.progress import track
 
+from dreamproof.agents.api import Windows
 from dreamproof.agents.pwm.agent import MODEL_ADAM
-from dreamproof.agents.pwm.world_model import PwmWorldModel, Windows, model_gradients, observed_scales
+from dreamproof.agents.pwm.world_model import PwmWorldModel, model_gradients, observed_scales
 from dreamproof.envs.registry import make as make_env
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.nn.optimiser import AdamState, adam_step, init_adam

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tests.tiny import tiny_cell, tiny_pwm_cell
 
-from dreamproof.agents.api import Calibrated, EpochBatch, Reflective
-from dreamproof.agents.dreamer.world_model import Batch
+from dreamproof.agents.api import Batch, Calibrated, EpochBatch, Reflective
 from dreamproof.agents.registry import AGENTS, make_agent
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep

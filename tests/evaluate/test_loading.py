@@ -112,9 +112,9 @@ def test_changed_parameters_are_refused_even_where_the_file_hash_was_changed_wit
 
 
 def test_a_checkpoint_of_other_settings_is_refused_by_the_array_that_does_not_fit(copied: RunFolder) -> None:
-    told = json.loads(copied.settings.read_text())
-    told["settings"]["agent"]["world_model"]["deterministic"] = 24
-    write_json(copied.settings, told)
+    declared = json.loads(copied.settings.read_text())
+    declared["settings"]["agent"]["world_model"]["deterministic"] = 24
+    write_json(copied.settings, declared)
     with pytest.raises(BrokenEvidence, match="of other settings or of another version"):
         load(copied, "final")
 

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dreamproof.base.errors import BadInput
-from dreamproof.jaxcore.recordings import Notes, Recording, check_output, read_recording, write_recording
+from dreamproof.jaxcore.recordings import Recording, TaskInfo, check_output, read_recording, write_recording
 
-NOTES = Notes(("short", "long"), (1, 2), (1, 1))
+NOTES = TaskInfo(("short", "long"), (1, 2), (1, 1))
 
 
 def some() -> Recording:
@@ -21,7 +21,7 @@ def some() -> Recording:
         task=np.array([0, 1]),
         rows=np.array([2, 4]),
         terminated=np.array([True, False]),
-        notes=NOTES,
+        task_info=NOTES,
     )
 
 
@@ -35,7 +35,7 @@ def test_what_is_written_is_read_again(file: Path) -> None:
     found, expected = read_recording(file), some()
     for name in Recording._fields[:-1]:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
-    assert found.notes == NOTES
+    assert found.task_info == NOTES
     assert [path.name for path in file.parent.iterdir()] == ["some.npz"]
 
 
@@ -58,7 +58,7 @@ def plain() -> dict[str, Any]:
 def test_a_file_without_notes_holds_whole_episodes_that_never_terminate(tmp_path: Path) -> None:
     np.savez(tmp_path / "chunk.npz", **plain())
     found = read_recording(tmp_path / "chunk.npz")
-    assert found.notes is None
+    assert found.task_info is None
     assert found.rows.tolist() == [4, 4] and not found.terminated.any()
     assert not found.reward[:, 0].any() and not found.action[:, 0].any()
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import pytest
+from dreamproof.record.players import find_players
 from jax import Array
 from tests.tiny import StopAfter
 
@@ -20,13 +21,12 @@ from dreamproof.envs.api import Params, Spec, State, TimeStep
 from dreamproof.envs.probes import Known, Probe
 from dreamproof.jaxcore.recordings import write_recording
 from dreamproof.record.episodes import record
-from dreamproof.record.players import find_players
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.testing.small_agent import merged, tiny_pwm_settings
 from dreamproof.train import loop
 from dreamproof.train.offline_pack import OfflinePack
-from dreamproof.train.pack import Told
+from dreamproof.train.pack import ReplicaInputs
 
 TASKS = ("TestTwoHands", "ProbeCostLine")
 OWN_TASK = "ProbeCostLine"
@@ -120,7 +120,7 @@ def programs_of(pack: OfflinePack) -> Iterator[pytest.MonkeyPatch]:
     def compiled(agent: Any, env: Any, cell: Any, seeds: list[int], scalars: Any, steps: int) -> OfflinePack:
         del agent, env, steps
         other = copy(pack)
-        other.told = Told(jnp.asarray(seeds, jnp.uint32), scalars, pack.told.recorded)
+        other.inputs = ReplicaInputs(jnp.asarray(seeds, jnp.uint32), scalars, pack.inputs.recorded)
         other.data, other.sources = cell.data, {name: pack.sources[name] for name in cell.data.files}
         return other
 

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from dreamproof.record.players import find_players
 from tests.train.offline_cells import (
     MODEL_UPDATES,
     OWN_TASK,
@@ -21,7 +22,8 @@ from tests.train.offline_cells import (
     write_cell,
 )
 
-from dreamproof.agents.pwm.world_model import Windows, world_model_loss
+from dreamproof.agents.api import Windows
+from dreamproof.agents.pwm.world_model import world_model_loss
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash, read_json, write_json
 from dreamproof.base.lines import read_rows
@@ -32,14 +34,13 @@ from dreamproof.jaxcore.checkpoints import fill, read_arrays
 from dreamproof.jaxcore.recordings import write_recording
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record.episodes import record
-from dreamproof.record.players import find_players
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_evaluation
 from dreamproof.settings.cell import PwmCell, PwmOfflineCell
 from dreamproof.testing.small_agent import merged
 from dreamproof.train import loop
 from dreamproof.train.collapse import validation_curve
-from dreamproof.train.offline import read_world_model, sample_windows, share_of
+from dreamproof.train.offline import index_windows, read_world_model, sample_windows
 from dreamproof.train.offline_pack import OfflinePack
 from dreamproof.train.probe import probe
 
@@ -94,15 +95,15 @@ def test_the_model_learns_both_tasks_and_their_embedding(trained: RunFolder, pac
     fresh = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, pack.init().agent)
     learned = {name.removeprefix("model/"): value for name, value in arrays(trained).items()}
     model = jax.tree.map(jnp.asarray, fill(fresh.model, learned, "the trained model"))
-    scales = jax.tree.map(lambda x: x[0], pack.told.scalars["world_model"])
-    episodes = pack.told.recorded.episodes
+    scales = jax.tree.map(lambda x: x[0], pack.inputs.scalars["world_model"])
+    episodes = pack.inputs.recorded.episodes
 
     @eqx.filter_jit
     def losses(model: Any, windows: Windows) -> dict[str, jax.Array]:
         return world_model_loss(model, windows, jax.random.key(0), scales)[1]
 
     for task in range(len(TASKS)):
-        windows = sample_windows(episodes, share_of(episodes, 5, task), jax.random.key(1), (5, 64))
+        windows = sample_windows(episodes, index_windows(episodes, 5, task), jax.random.key(1), (5, 64))
         scaled = windows._replace(scale=jnp.asarray(float(np.sqrt(np.square(windows.reward[1:]).mean()))))
         before, after = losses(fresh.model, scaled), losses(model, scaled)
         assert float(after["model/reward"]) < 0.8 * float(before["model/reward"]), TASKS[task]
@@ -119,10 +120,10 @@ def test_the_model_stays_as_it_is_while_the_behaviour_learns(trained: RunFolder)
 
 def test_a_model_that_is_fine_tuned_learns_beside_the_behaviour(pack: OfflinePack, file: Path) -> None:
     told = PwmOfflineCell.model_validate(offline_settings(file, {"train": {"fine_tune": True}}))
-    tuning = OfflinePack(pack.agent, pack.env, told, pack.told, UPDATES)
+    tuning = OfflinePack(pack.agent, pack.env, told, pack.inputs, UPDATES)
     for made, expected in ((pack, False), (tuning, True)):
-        state = eqx.filter_eval_shape(made._init, made.told)
-        _, metrics = eqx.filter_eval_shape(made._behavior_update, made.told, state)
+        state = eqx.filter_eval_shape(made._init, made.inputs)
+        _, metrics = eqx.filter_eval_shape(made._behavior_update, made.inputs, state)
         assert ("model/dynamics" in metrics) == expected
         assert "actor/loss" in metrics
 
@@ -196,10 +197,10 @@ def test_a_single_recorded_task_needs_no_embedding(tmp_path: Path) -> None:
     run = write_cell(tmp_path, offline_settings(tmp_path / "line.npz", merged(alone, {"data": {"action_size": 1}})))
     single = loop.read_job([run]).pack
     assert isinstance(single, OfflinePack)
-    state = eqx.filter_eval_shape(single._init, single.told)
+    state = eqx.filter_eval_shape(single._init, single.inputs)
     assert state.agent.model.tasks is None
     for update in (single._model_update, single._behavior_update):
-        eqx.filter_eval_shape(update, single.told, state)
+        eqx.filter_eval_shape(update, single.inputs, state)
 
 
 def test_a_record_names_the_episodes_by_their_hash(trained: RunFolder, file: Path) -> None:

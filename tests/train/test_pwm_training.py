@@ -21,8 +21,8 @@ from tests.tiny import (
     merged,
     tiny_pwm_cell,
     tiny_pwm_settings,
-    told_otherwise,
     train_here,
+    with_inputs,
     write_pwm_cells,
 )
 
@@ -133,7 +133,7 @@ def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack: Pack) -> None:
     found = []
     for names, place in ((("plain", "quick"), 1), (("quick", "plain"), 0)):
         seeds, changes = zip(*(PWM_CELLS[name] for name in names), strict=True)
-        told = told_otherwise(pack, [tiny_pwm_cell(change) for change in changes], seeds)
+        told = with_inputs(pack, [tiny_pwm_cell(change) for change in changes], seeds)
         state, _ = told.prefill(told.init(), 16)
         state, _ = told.chunk(state, 8)
         kept = eqx.filter((state.agent, state.replay.rows), eqx.is_array)
@@ -181,7 +181,7 @@ def test_critics_learn_before_the_actor_follows_them() -> None:
 def test_the_ring_forgets_the_oldest_rows() -> None:
     cell = tiny_pwm_cell(train={"replay_agent_steps": 40})
     made = make_pwm_pack(registry.make(PWM_TASK), [cell], [0], PWM_AGENT_STEPS)
-    assert jax.eval_shape(made._init, made.told).replay.rows.shape[2] == 10
+    assert jax.eval_shape(made._init, made.inputs).replay.rows.shape[2] == 10
 
 
 def with_returns(pack: Pack, values: list[float]) -> Pack:

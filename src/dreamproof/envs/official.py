@@ -22,7 +22,7 @@ from dreamproof.settings.env import EnvSettings
 PACKAGE = "safety_gymnasium"
 PARKED = (3.0, 0.0)
 HAZARD_RADIUS = 0.2
-LEAST_MARGIN, MOST_MARGIN = -0.2, 0.5
+MIN_MARGIN, MAX_MARGIN = -0.2, 0.5
 Step = tuple[np.ndarray, float, float, bool, bool, dict[str, Any]]
 
 
@@ -94,7 +94,7 @@ def load_builder() -> Any:
 
 
 @dataclass(frozen=True)
-class Facts:
+class TrueState:
     """The true state in world coordinates: metres, radians, metres a second."""
 
     place: np.ndarray
@@ -134,19 +134,19 @@ class OfficialPointGoal:
         reward = cost = goals = 0.0
         terminated = truncated = False
         for _ in range(self.settings.action_repeat):
-            _, gained, spent, terminated, truncated, info = self._env.step(np.asarray(action, np.float64))
-            reward, cost, goals = reward + gained, cost + spent, goals + float(info.get("goal_met", False))
+            _, gained, step_cost, terminated, truncated, info = self._env.step(np.asarray(action, np.float64))
+            reward, cost, goals = reward + gained, cost + step_cost, goals + float(info.get("goal_met", False))
             if terminated or truncated:
                 break
         self._numbers = self._read_numbers()
         info = {"margin": self.margin(), "goals": goals, "cost": cost}
         return self.observation(), reward, cost, terminated, truncated, info
 
-    def facts(self) -> Facts:
+    def facts(self) -> TrueState:
         """Where everything truly is."""
         task = self._env.task
         rotation = np.array(task.agent.mat)
-        return Facts(
+        return TrueState(
             place=np.array(task.agent.pos)[:2],
             heading=float(np.arctan2(rotation[1, 0], rotation[0, 0])),
             velocity=self._frame @ np.array(task.data.qvel[:2]),
@@ -164,7 +164,7 @@ class OfficialPointGoal:
         """Metres to the nearest hazard's edge, as our own task clips it."""
         facts = self.facts()
         nearest = np.min(np.linalg.norm(facts.hazards - facts.place, axis=1))
-        return float(np.clip(nearest - HAZARD_RADIUS, LEAST_MARGIN, MOST_MARGIN))
+        return float(np.clip(nearest - HAZARD_RADIUS, MIN_MARGIN, MAX_MARGIN))
 
     def observation(self) -> np.ndarray:
         """The observation that the settings ask for, float32."""

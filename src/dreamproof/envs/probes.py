@@ -12,7 +12,7 @@ from jax import Array
 from dreamproof.envs.api import Params, SoloEnv, Spec, State, TimeStep
 
 
-class Known(NamedTuple):
+class KnownReturns(NamedTuple):
     """What an episode can yield: the best return, that of uniform actions, and the best within a cost of zero."""
 
     best_return: float
@@ -27,7 +27,7 @@ class ProbeParams(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Probe(SoloEnv):
+class ProbeEnv(SoloEnv):
     """Shared parts of the probes: one action, a fixed length, truncation at its end."""
 
     episode_agent_steps: int = 10
@@ -37,7 +37,7 @@ class Probe(SoloEnv):
         return ProbeParams(jnp.ones(()))
 
     @abstractmethod
-    def known(self) -> Known:
+    def known(self) -> KnownReturns:
         """The answers."""
 
     def _spec(self, name: str, observation_size: int, has_cost: bool = False) -> Spec:
@@ -58,7 +58,7 @@ class _Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TargetProbe(Probe):
+class TargetProbe(ProbeEnv):
     """React: a number in [-1, 1] is shown, and the reward is 1 less the squared distance of the action from it."""
 
     @cached_property
@@ -66,10 +66,10 @@ class TargetProbe(Probe):
         """One number seen, one done."""
         return self._spec("ProbeTarget", 1)
 
-    def known(self) -> Known:
+    def known(self) -> KnownReturns:
         """1 a step; uniform actions miss by 2/3 in the mean square."""
         best = float(self.episode_agent_steps)
-        return Known(best, best / 3.0, best)
+        return KnownReturns(best, best / 3.0, best)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
         """Shows a first target."""
@@ -90,7 +90,7 @@ class _Credit(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CreditProbe(Probe):
+class CreditProbe(ProbeEnv):
     """Give credit: a sign is shown, and the action times the sign is paid out only one step later."""
 
     @cached_property
@@ -98,10 +98,10 @@ class CreditProbe(Probe):
         """The sign, and the promise that the last action earned."""
         return self._spec("ProbeCredit", 2)
 
-    def known(self) -> Known:
+    def known(self) -> KnownReturns:
         """1 a step but the first, whose reward nothing has earned yet."""
         best = self.episode_agent_steps - 1.0
-        return Known(best, 0.0, best)
+        return KnownReturns(best, 0.0, best)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
         """Shows a first sign."""
@@ -110,9 +110,9 @@ class CreditProbe(Probe):
 
     def step_one(self, key: Array, state: _Credit, action: Array, params: Params) -> tuple[State, TimeStep]:
         """Pays the old promise and notes the new one."""
-        paid = state.promise
+        reward = state.promise
         state = _Credit(_sign(key), jnp.clip(action[0], -1, 1) * state.sign, state.agent_steps + 1)
-        return state, self._shown(_pair(state.sign, state.promise), paid, state.agent_steps, params)
+        return state, self._shown(_pair(state.sign, state.promise), reward, state.agent_steps, params)
 
 
 class _Recall(NamedTuple):
@@ -121,7 +121,7 @@ class _Recall(NamedTuple):
 
 
 @dataclass(frozen=True)
-class RecallProbe(Probe):
+class RecallProbe(ProbeEnv):
     """Remember: a sign is shown in the first observation only, and every action is paid by agreement with it."""
 
     @cached_property
@@ -129,10 +129,10 @@ class RecallProbe(Probe):
         """The hint, 0 after the first step, and whether this is the first."""
         return self._spec("ProbeRecall", 2)
 
-    def known(self) -> Known:
+    def known(self) -> KnownReturns:
         """1 a step with memory, 0 without."""
         best = float(self.episode_agent_steps)
-        return Known(best, 0.0, best)
+        return KnownReturns(best, 0.0, best)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
         """Shows the hint."""
@@ -153,7 +153,7 @@ class _Life(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SurviveProbe(Probe):
+class SurviveProbe(ProbeEnv):
     """Stay alive: every step pays 1, but an action below 0 pays nothing and ends the episode by termination."""
 
     @cached_property
@@ -161,10 +161,10 @@ class SurviveProbe(Probe):
         """Whether it is over."""
         return self._spec("ProbeSurvive", 1)._replace(terminates=True)
 
-    def known(self) -> Known:
+    def known(self) -> KnownReturns:
         """1 a step; half of all random actions end it."""
         best = float(self.episode_agent_steps)
-        return Known(best, 1.0 - 0.5**self.episode_agent_steps, best)
+        return KnownReturns(best, 1.0 - 0.5**self.episode_agent_steps, best)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
         """Starts alive."""
@@ -187,7 +187,7 @@ class _Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CostLineProbe(Probe):
+class CostLineProbe(ProbeEnv):
     """Keep a constraint: walking right on [-1, 1] pays the place reached, but beyond 0.5 every step costs 1."""
 
     episode_agent_steps: int = 20
@@ -199,12 +199,12 @@ class CostLineProbe(Probe):
         """The place."""
         return self._spec("ProbeCostLine", 1, has_cost=True)
 
-    def known(self) -> Known:
+    def known(self) -> KnownReturns:
         """From 0 in full strides to the right end, or to the border and no farther."""
         steps = range(1, self.episode_agent_steps + 1)
         best = sum(min(1.0, self.stride * step) for step in steps)
         safe = sum(min(self.border, self.stride * step) for step in steps)
-        return Known(best, 0.0, safe)
+        return KnownReturns(best, 0.0, safe)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
         """Starts in the middle."""
@@ -253,7 +253,7 @@ def _pair(first: Array, second: Array) -> Array:
     return jnp.stack([first, second])
 
 
-PROBES: dict[str, type[Probe]] = {
+PROBES: dict[str, type[ProbeEnv]] = {
     "ProbeTarget": TargetProbe,
     "ProbeCredit": CreditProbe,
     "ProbeRecall": RecallProbe,

@@ -14,7 +14,7 @@ from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal
 from dreamproof.envs.probes import PROBES
 from dreamproof.envs.wrappers import Padded
-from dreamproof.settings.cell import CellSettings, PwmOfflineCell
+from dreamproof.settings.cell import CellSettings, OfflineCell
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.strict import validate
 
@@ -87,13 +87,12 @@ def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> 
 
 
 def make_for(task: str, cell: CellSettings) -> Env:
-    """The environment of a cell's task; of one that learns from recorded tasks, filled up to the widest of them."""
+    """The environment of a cell's task; for an offline cell, padded to the widest recorded task."""
     env = make(task, cell.env)
-    if not isinstance(cell, PwmOfflineCell):
+    if not isinstance(cell, OfflineCell):
         return env
     number = cell.data.number_of(task)
-    known = number if cell.agent.world_model.tasks else None
-    return Padded(env, cell.data.observation_size, cell.data.action_size, known)
+    return Padded(env, cell.data.observation_size, cell.data.action_size, number if cell.is_multitask else None)
 
 
 def _load(source: str) -> None:

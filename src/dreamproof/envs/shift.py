@@ -123,16 +123,16 @@ def apply_shift(params: PointParams, shift: Shift) -> PointParams:
     )
 
 
-def make_condition(name: str, kind: Kind, says: str, shift: Shift) -> Condition:
+def make_condition(name: str, kind: Kind, description: str, shift: Shift) -> Condition:
     """A condition from a shift."""
-    return Condition(name, kind, says, lambda params: apply_shift(params, shift), shift.latent_swaps)
+    return Condition(name, kind, description, lambda params: apply_shift(params, shift), shift.latent_swaps)
 
 
 def point_conditions(ghost_slots: int) -> Mapping[str, Condition]:
     """All named conditions that the task can express with so many slots for ghosts."""
     return {
-        name: make_condition(name, kind, says, NAMED_SHIFTS[name])
-        for name, (kind, says, _) in _NAMED.items()
+        name: make_condition(name, kind, description, NAMED_SHIFTS[name])
+        for name, (kind, description, _) in _NAMED.items()
         if _can_show(ghost_slots, NAMED_SHIFTS[name])
     }
 

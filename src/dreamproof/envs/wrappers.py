@@ -14,7 +14,7 @@ from dreamproof.settings.env import Shift
 
 
 @dataclass(frozen=True)
-class Layer(Env):
+class EnvWrapper(Env):
     """What a layer leaves to the environment inside it."""
 
     env: Env
@@ -41,7 +41,7 @@ class Layer(Env):
 
 
 @dataclass(frozen=True)
-class AutoReset(Layer):
+class AutoReset(EnvWrapper):
     """Starts an env's next episode in the step that ends one.
 
     That step shows reward, cost and end flags of the old episode, `final_observation` is its last observation, and
@@ -70,10 +70,10 @@ class AutoReset(Layer):
             margin = jnp.where(ended, first.margin, shown.margin)
             return chosen, _choose(ended, first.observation, shown.observation), margin
 
-        def go_on() -> tuple[State, Array, Array]:
+        def keep() -> tuple[State, Array, Array]:
             return state, shown.observation, shown.margin
 
-        state, observation, margin = lax.cond(jnp.any(ended), restart, go_on)
+        state, observation, margin = lax.cond(jnp.any(ended), restart, keep)
         last = shown.observation
         return state, shown._replace(observation=observation, margin=margin, first=ended, final_observation=last)
 
@@ -83,7 +83,7 @@ def _choose(ended: Array, new: Array, old: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Padded(Layer):
+class Padded(EnvWrapper):
     """One of several tasks: zeros behind its observation, and actions behind its own that do nothing.
 
     task: its number among them. The sizes are those of the widest.
@@ -125,14 +125,14 @@ class Padded(Layer):
     def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
         """Starts N episodes."""
         state, shown = self.env.reset(keys, params)
-        return state, self._filled_up(shown)
+        return state, self._padded(shown)
 
     def step(self, keys: Array, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
         """One agent step of N envs with the task's own share of the actions."""
         state, shown = self.env.step(keys, state, action[:, : self.env.spec.action_size], params)
-        return state, self._filled_up(shown)
+        return state, self._padded(shown)
 
-    def _filled_up(self, shown: TimeStep) -> TimeStep:
+    def _padded(self, shown: TimeStep) -> TimeStep:
         def wide(seen: Array) -> Array:
             return jnp.pad(seen, ((0, 0), (0, self._missing)))
 

@@ -24,7 +24,7 @@ from dreamproof.runs.writer import RunWriter
 OFFICIAL_EPISODES = 50
 
 
-class Opened(NamedTuple):
+class LoadedRun(NamedTuple):
     """A run whose checkpoints are loaded."""
 
     run: RunFolder
@@ -32,25 +32,25 @@ class Opened(NamedTuple):
     checkpoints: Checkpoints
 
 
-def open_run(folder: Path) -> Opened:
+def open_run(folder: Path) -> LoadedRun:
     """The final checkpoint of a run, and the selected one where that is another."""
     run = RunFolder(folder)
     settings = read_settings(run)
     if settings is None:
         raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
-    return Opened(run, settings, {which: found for which in WHICH if (found := load(run, which)) is not None})
+    return LoadedRun(run, settings, {which: found for which in WHICH if (found := load(run, which)) is not None})
 
 
-def alike(opened: Opened) -> tuple[int, int, str]:
+def group_key(opened: LoadedRun) -> tuple[int, int, str]:
     """Runs that agree in this are evaluated together: one make of agent and env, the same conditions."""
     final = opened.checkpoints["final"]
     return id(final.agent), opened.settings.evaluation_episodes, json.dumps(opened.settings.conditions, sort_keys=True)
 
 
-def evaluate_together(group: list[Opened], conditions: list[str], episodes: int | None) -> None:
+def evaluate_together(group: list[LoadedRun], conditions: list[str], episodes: int | None) -> None:
     """Evaluates runs of one make under every condition; each condition is written as soon as it was seen."""
     first = group[0].settings
-    told = {condition["name"]: condition for condition in first.conditions}
+    declared = {condition["name"]: condition for condition in first.conditions}
     writers = [RunWriter(each.run) for each in group]
     with ExitStack() as stack:
         pulses = [stack.enter_context(Pulse([writer])) for writer in writers]
@@ -58,9 +58,9 @@ def evaluate_together(group: list[Opened], conditions: list[str], episodes: int 
             stack.enter_context(announce_compiles(pulse.set_compiling, pulse.count_compile))
         checkpoints = [each.checkpoints for each in group]
         evaluator = Evaluator(
-            checkpoints, told, episodes or first.evaluation_episodes, lambda: beat(checkpoints, pulses)
+            checkpoints, declared, episodes or first.evaluation_episodes, lambda: update_pulses(checkpoints, pulses)
         )
-        beat(checkpoints, pulses)
+        update_pulses(checkpoints, pulses)
         for name in track(conditions, description=f"{len(group)} cells", disable=not sys.stdout.isatty()):
             for each, writer, made in zip(group, writers, evaluator.evaluate(name), strict=True):
                 writer.write_evaluation(made)
@@ -70,7 +70,7 @@ def evaluate_together(group: list[Opened], conditions: list[str], episodes: int 
                 print(f"{cell} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
 
 
-def beat(runs: list[Checkpoints], pulses: list[Pulse]) -> None:
+def update_pulses(runs: list[Checkpoints], pulses: list[Pulse]) -> None:
     """Says of every run that its evaluation goes on."""
     for checkpoints, pulse in zip(runs, pulses, strict=True):
         record = checkpoints["final"].record
@@ -79,21 +79,21 @@ def beat(runs: list[Checkpoints], pulses: list[Pulse]) -> None:
 
 def evaluate_runs(folders: list[Path], conditions: list[str], episodes: int | None) -> int:
     """Evaluates what can be; a run that is refused does not keep the others from it. The worst exit code."""
-    groups: dict[tuple[int, int, str], list[Opened]] = {}
+    groups: dict[tuple[int, int, str], list[LoadedRun]] = {}
     code = 0
     for folder in folders:
         try:
             opened = open_run(folder)
         except DreamproofError as error:
-            code = max(code, told_error(error))
+            code = max(code, print_error(error))
             continue
-        groups.setdefault(alike(opened), []).append(opened)
+        groups.setdefault(group_key(opened), []).append(opened)
     for group in groups.values():
         evaluate_together(group, conditions, episodes)
     return code
 
 
-def told_error(error: DreamproofError) -> int:
+def print_error(error: DreamproofError) -> int:
     """Prints it and gives its exit code."""
     print(f"error: {error}", file=sys.stderr)
     return int(error.exit_code)
@@ -132,7 +132,7 @@ def main() -> int:
         for folder in asked.run_dirs:
             compare_with_official(RunFolder(folder), asked.episodes or OFFICIAL_EPISODES)
     except DreamproofError as error:
-        return told_error(error)
+        return print_error(error)
     return 0
 
 

@@ -8,7 +8,7 @@ def coverage(fresh: np.ndarray, offset: float) -> float:
     return float(np.mean(fresh <= offset))
 
 
-def kept(values: np.ndarray, least: np.ndarray, offset: float) -> dict[str, float]:
+def certified_rates(values: np.ndarray, least: np.ndarray, offset: float) -> dict[str, float]:
     """How often decisions were certified (V ≥ offset), and how often the margin then fell below 0 all the same.
 
     values and realised least margins are (T, E). Without a certified decision there is no rate given certified.

@@ -25,8 +25,8 @@ def scan_unroll(steps: int = 4) -> int:
 
 def is_recent_gpu() -> bool:
     """Whether the first device is an NVIDIA GPU of 2020 (compute capability 8) or later."""
-    told = str(getattr(jax.devices()[0], "compute_capability", ""))
-    return told.replace(".", "", 1).isdigit() and float(told) >= 8.0
+    capability = str(getattr(jax.devices()[0], "compute_capability", ""))
+    return capability.replace(".", "", 1).isdigit() and float(capability) >= 8.0
 
 
 def use_compilation_cache() -> None:
@@ -46,9 +46,9 @@ def give_back_memory() -> None:
 
 def memory_in_use() -> dict[str, float]:
     """GiB that this process holds on the host and, where the backend tells, on the device."""
-    held = {"memory/host_gib": psutil.Process().memory_info().rss / 2**30}
+    used = {"memory/host_gib": psutil.Process().memory_info().rss / 2**30}
     device = jax.devices()[0].memory_stats() or {}
-    return held | ({"memory/device_gib": device["bytes_in_use"] / 2**30} if "bytes_in_use" in device else {})
+    return used | ({"memory/device_gib": device["bytes_in_use"] / 2**30} if "bytes_in_use" in device else {})
 
 
 @functools.cache

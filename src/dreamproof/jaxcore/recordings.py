@@ -17,7 +17,7 @@ from dreamproof.jaxcore.checkpoints import read_arrays, write_arrays
 AXES = {"obs": 3, "action": 3, "reward": 2, "task": 2}
 
 
-class Notes(NamedTuple):
+class TaskInfo(NamedTuple):
     """Names of the tasks in the order of their numbers, and how many numbers each shows and takes."""
 
     names: tuple[str, ...]
@@ -37,7 +37,7 @@ class Recording(NamedTuple):
     task: np.ndarray
     rows: np.ndarray
     terminated: np.ndarray
-    notes: Notes | None = None
+    task_info: TaskInfo | None = None
 
 
 def check_output(path: Path) -> None:
@@ -61,8 +61,8 @@ def write_recording(path: Path, recording: Recording) -> None:
         "rows": recording.rows.astype(np.int32),
         "terminated": recording.terminated,
     }
-    if recording.notes is not None:
-        arrays |= {name: np.asarray(value) for name, value in recording.notes._asdict().items()}
+    if recording.task_info is not None:
+        arrays |= {name: np.asarray(value) for name, value in recording.task_info._asdict().items()}
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write_arrays(partial, arrays)
@@ -96,14 +96,14 @@ def read_recording(path: Path) -> Recording:
         if not np.isfinite(part).all():
             raise BadInput(f"{path}: numbers that are not finite stand outside of first rows", "check how it was made")
     terminated = arrays.get("terminated", np.zeros(len(reward), bool))
-    return Recording(observation, action, reward, arrays["task"][:, 0], rows, terminated, _notes(path, arrays))
+    return Recording(observation, action, reward, arrays["task"][:, 0], rows, terminated, _task_info(path, arrays))
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
     for name, axes in AXES.items():
         if name not in arrays:
-            held = ", ".join(arrays) or "nothing"
-            raise BadInput(f"{path}: the array '{name}' is missing; it holds {held}", "see docs/multitask.md")
+            present = ", ".join(arrays) or "nothing"
+            raise BadInput(f"{path}: the array '{name}' is missing; it holds {present}", "see docs/multitask.md")
         if arrays[name].ndim != axes or arrays[name].shape[:2] != arrays["obs"].shape[:2]:
             raise BadInput(
                 f"{path}: '{name}' has the shape {arrays[name].shape}, not (E, T, ...)", "see docs/multitask.md"
@@ -120,12 +120,12 @@ def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
         raise BadInput(f"{path}: 'terminated' is not one word for each episode", "check how it was made")
 
 
-def _notes(path: Path, arrays: dict[str, np.ndarray]) -> Notes | None:
+def _task_info(path: Path, arrays: dict[str, np.ndarray]) -> TaskInfo | None:
     if "names" not in arrays:
         return None
-    names, *sizes = (arrays.get(name) for name in Notes._fields)
+    names, *sizes = (arrays.get(name) for name in TaskInfo._fields)
     assert names is not None
     if any(part is None or part.shape != names.shape for part in sizes) or arrays["task"].max() >= len(names):
         raise BadInput(f"{path}: its notes about tasks do not fit its episodes", "check how it was made")
     seen, done = (tuple(int(size) for size in part) for part in sizes if part is not None)
-    return Notes(tuple(str(name) for name in names), seen, done)
+    return TaskInfo(tuple(str(name) for name in names), seen, done)

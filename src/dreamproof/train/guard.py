@@ -14,15 +14,15 @@ class StopFlag:
     """Set by SIGTERM or SIGINT; the loop saves and leaves at the next chunk. SIGUSR1 prints all stacks."""
 
     def __init__(self) -> None:
-        self.asked = False
-        signal.signal(signal.SIGTERM, self._ask)
-        signal.signal(signal.SIGINT, self._ask)
+        self.requested = False
+        signal.signal(signal.SIGTERM, self._request)
+        signal.signal(signal.SIGINT, self._request)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
 
-    def _ask(self, number: int, _frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
+    def _request(self, number: int, _frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
 
 class Frozen:
@@ -32,7 +32,9 @@ class Frozen:
         self.replicas: set[int] = set()
         self.count = replicas
 
-    def note(self, finite: np.ndarray, writers: list[RunWriter], agent_steps: int, gradient_steps: np.ndarray) -> None:
+    def record(
+        self, finite: np.ndarray, writers: list[RunWriter], agent_steps: int, gradient_steps: np.ndarray
+    ) -> None:
         """Records every replica that is not finite any more; the record of an earlier start is left as it is."""
         for index in np.flatnonzero(~finite).tolist():
             if index not in self.replicas:

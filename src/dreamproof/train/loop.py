@@ -32,7 +32,7 @@ from dreamproof.train.collapse import find_collapse, past_collapses, summarise, 
 from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
 from dreamproof.train.offline_pack import make_offline_pack
-from dreamproof.train.pack import Pack, PackState
+from dreamproof.train.pack import Pack, PackState, TrainingPack
 from dreamproof.train.saving import (
     checkpoint_facts,
     resolved_run,
@@ -45,7 +45,7 @@ from dreamproof.train.saving import (
 
 
 @dataclass
-class Job:
+class TrainingJob:
     """Several cells of equal shapes, trained together.
 
     settled: of each cell the trained fraction before which no checkpoint is selected.
@@ -54,7 +54,7 @@ class Job:
     runs: list[RunSettings]
     writers: list[RunWriter]
     cell: CellSettings
-    pack: Pack
+    pack: TrainingPack
     frozen: Frozen
     sums: MetricSums
     settled: list[float]
@@ -68,7 +68,7 @@ class Job:
         return self.runs[0].agent_steps
 
 
-def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
+def read_job(folders: list[RunFolder], micro_batches: int = 1) -> TrainingJob:
     """The job that the settings of these run folders describe; refuses cells that cannot share one compile."""
     runs = [_settings(folder) for folder in folders]
     cells = [
@@ -88,10 +88,10 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
     pack = _make_pack(runs, cells)
     writers = [RunWriter(folder) for folder in folders]
     settled = [cell.settled_fraction for cell in cells]
-    return Job(runs, writers, cells[0], pack, Frozen(len(runs)), MetricSums(len(runs)), settled)
+    return TrainingJob(runs, writers, cells[0], pack, Frozen(len(runs)), MetricSums(len(runs)), settled)
 
 
-def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> Pack:
+def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> TrainingPack:
     """The pack of cells that share everything but seeds and traced settings."""
     cell, steps, seeds = cells[0], runs[0].agent_steps, [run.seed for run in runs]
     env = make_for(runs[0].task, cell)
@@ -121,9 +121,9 @@ def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env) -> dict
 def _check_resolved(run: RunSettings, folder: RunFolder) -> None:
     """Refuses to train with other settings after defaults than resolved.json holds."""
     running_code(run.task)  # hashed now: the files may change while the process runs
-    told, own = read_resolved(folder), resolved_run(run)
-    if told is not None and told.hash != resolved_hash(own):
-        changes = "\n    ".join(resolved_changes(told.resolved, own)[:8])
+    recorded, own = read_resolved(folder), resolved_run(run)
+    if recorded is not None and recorded.hash != resolved_hash(own):
+        changes = "\n    ".join(resolved_changes(recorded.resolved, own)[:8])
         raise BadInput(
             f"{folder.resolved}: this program resolves the settings otherwise:\n    {changes}",
             "install the version that the run began with, or dreamproof run STUDY --accept-changes",
@@ -150,16 +150,16 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
         state = start(job)
         envs = job.pack.envs
         done = int(state.env_steps) * envs
-        _note_frozen(job, state, done)
+        _record_frozen(job, state, done)
         chunk = max(1, job.cell.train.chunk_agent_steps // envs)
-        while done < job.agent_steps and not stop.asked and not job.frozen.all:
+        while done < job.agent_steps and not stop.requested and not job.frozen.all:
             began = time.monotonic()
             steps = min(chunk, -(-(job.agent_steps - done) // envs), _until_due(job, done) // envs)
             state, metrics = job.pack.chunk(state, steps)
             metrics = jax.device_get(metrics)
             before, done = done, int(state.env_steps) * envs
             rate = (done - before) / (time.monotonic() - began)
-            _note_frozen(job, state, done)
+            _record_frozen(job, state, done)
             job.sums.add(metrics)
             pulse.set("train", done, int(state.agent.gradient_steps.max()), rate)
             bar.update(task, completed=done, facts=f"{rate * len(job.runs):,.0f} steps/s")
@@ -170,50 +170,50 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
     return done >= job.agent_steps
 
 
-def start(job: Job) -> PackState:
+def start(job: TrainingJob) -> PackState:
     """Resumed from disk, or fresh and prepared for the first update."""
     folders = shared_checkpoints(job.writers)
     if folders is None:
         return job.pack.prepare(job.pack.init())
     for record in map(read_checkpoint, folders):
         assert record is not None
-        job.pack.recognise(record.sources)
+        job.pack.check_sources(record.sources)
     return restore(job.pack, folders)
 
 
-def _note_frozen(job: Job, state: PackState, done: int) -> None:
-    job.frozen.note(np.asarray(state.agent.finite), job.writers, done, np.asarray(state.agent.gradient_steps))
+def _record_frozen(job: TrainingJob, state: PackState, done: int) -> None:
+    job.frozen.record(np.asarray(state.agent.finite), job.writers, done, np.asarray(state.agent.gradient_steps))
 
 
-def _title(job: Job) -> str:
+def _title(job: TrainingJob) -> str:
     return job.names[0] if len(job.names) == 1 else f"{len(job.names)} cells"
 
 
-def _until_due(job: Job, done: int) -> int:
+def _until_due(job: TrainingJob, done: int) -> int:
     """Agent steps to the next evaluation, at least one step of every env."""
     every = job.cell.train.evaluate_every_agent_steps
     return max(job.pack.envs, every - done % every)
 
 
-def _at_cadence(job: Job, state: PackState, span: tuple[int, int], pulse: Pulse) -> PackState:
+def _at_cadence(job: TrainingJob, state: PackState, span: tuple[int, int], pulse: Pulse) -> PackState:
     """Logs, evaluates and saves whatever fell due in the agent steps after span[0] up to span[1]."""
     settings, done = job.cell.train, span[1]
     updates = np.asarray(state.agent.gradient_steps)
-    if _fell_due(span, settings.log_every_agent_steps):
+    if _is_due(span, settings.log_every_agent_steps):
         give_back_memory()
-        held = memory_in_use()
+        memory = memory_in_use()
         for writer, row, count in zip(job.writers, job.sums.take(), updates, strict=True):
-            writer.log({"agent_steps": done, "gradient_steps": int(count), **row, **held})
-    if _fell_due(span, settings.evaluate_every_agent_steps) and done < job.agent_steps:
+            writer.log({"agent_steps": done, "gradient_steps": int(count), **row, **memory})
+    if _is_due(span, settings.evaluate_every_agent_steps) and done < job.agent_steps:
         return _save(job, state, done, pulse)
     return state
 
 
-def _fell_due(span: tuple[int, int], every: int) -> bool:
+def _is_due(span: tuple[int, int], every: int) -> bool:
     return span[1] // every > span[0] // every
 
 
-def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> PackState:
+def _save(job: TrainingJob, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> PackState:
     """Validates and calibrates every replica, commits its checkpoint, and keeps the best of the candidates.
 
     What goes on is the given state, with the networks of replicas that collapsed rolled back.
@@ -231,7 +231,7 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
             # Before the commit: killed in between, the run comes by here again; after it, it would not.
             if done >= job.settled[index] * job.agent_steps:
                 _select(writer, done, row, job.cell.train.feasible_cost)
-            state = _guard(job, state, index, done)
+            state = _handle_collapse(job, state, index, done)
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
         facts |= {"frozen": index in job.frozen.replicas, "sources": job.pack.sources}
         save_cell(writer, state, index, facts)
@@ -242,7 +242,7 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
     return state
 
 
-def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
+def _handle_collapse(job: TrainingJob, state: PackState, index: int, done: int) -> PackState:
     """Records a collapse of one replica and, while rollbacks are left and training goes on, undoes it."""
     writer, settings = job.writers[index], job.cell.train.collapse
     curve, past = validation_curve(writer.run, done), past_collapses(writer.run, done)
@@ -253,13 +253,13 @@ def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
     chosen = selected_agent_steps(writer.run)
     chosen = best if chosen is None else chosen
     if not writer.run.checkpoint(chosen).root.is_dir():
-        target, deed = None, "left as it is: nothing is selected yet and the best checkpoint is no longer kept"
+        target, outcome = None, "left as it is: nothing is selected yet and the best checkpoint is no longer kept"
     elif done >= job.agent_steps:
-        target, deed = None, "left as it is: training is over, and the final agent is the one that counts"
+        target, outcome = None, "left as it is: training is over, and the final agent is the one that counts"
     elif used >= settings.rollbacks:
-        target, deed = None, f"left as it is: all {settings.rollbacks} rollbacks are used up"
+        target, outcome = None, f"left as it is: all {settings.rollbacks} rollbacks are used up"
     else:
-        target, deed = chosen, f"the networks of step {chosen} came back"
+        target, outcome = chosen, f"the networks of step {chosen} came back"
     record = CollapseRecord(
         agent_steps=done,
         gradient_steps=int(state.agent.gradient_steps[index]),
@@ -267,7 +267,7 @@ def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
         best_return=curve[best],
         best_agent_steps=best,
         rolled_back_to=target,
-        reason=f"{settings.evaluations} validations in a row below {settings.fraction:g} of the best; {deed}",
+        reason=f"{settings.evaluations} validations in a row below {settings.fraction:g} of the best; {outcome}",
     )
     if len(past_collapses(writer.run, done + 1)) == len(past):
         writer.note_collapse(record)

@@ -8,19 +8,19 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.agents.pwm.world_model import Windows
+from dreamproof.agents.api import Windows
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash
 from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, read_arrays
 from dreamproof.jaxcore.recordings import Recording, read_recording
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
-from dreamproof.settings.recorded import Recorded
+from dreamproof.settings.recorded import RecordedData
 
-MOST_WINDOWS = np.iinfo(np.int32).max
+MAX_WINDOWS = np.iinfo(np.int32).max
 
 
-class Episodes(NamedTuple):
+class RecordedEpisodes(NamedTuple):
     """Recorded episodes on the device: (E, T, ...), and of each (E,) its task, its rows and whether it terminated."""
 
     observation: Array
@@ -31,7 +31,7 @@ class Episodes(NamedTuple):
     terminated: Array
 
 
-class Share(NamedTuple):
+class WindowIndex(NamedTuple):
     """Episodes to draw from (S,), the windows in each, and those in it and in all before it."""
 
     episode: Array
@@ -39,16 +39,18 @@ class Share(NamedTuple):
     until: Array
 
 
-def read_episodes(data: Recorded) -> tuple[Episodes, dict[str, str]]:
+def read_episodes(data: RecordedData) -> tuple[RecordedEpisodes, dict[str, str]]:
     """All episodes of the named files, filled up to the widest task and the longest episode, and the files' hashes."""
     parts = [_renumbered(Path(name), read_recording(Path(name)), data) for name in data.files]
     length = max(part.reward.shape[1] for part in parts)
-    whole = [_filled_up(part, length, data) for part in parts]
+    whole = [_padded(part, length, data) for part in parts]
     joined = [np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for arrays in zip(*whole, strict=True)]
-    return Episodes(*(jnp.asarray(part) for part in joined)), {name: file_hash(Path(name)) for name in data.files}
+    return RecordedEpisodes(*(jnp.asarray(part) for part in joined)), {
+        name: file_hash(Path(name)) for name in data.files
+    }
 
 
-def _renumbered(path: Path, recording: Recording, data: Recorded) -> Recording:
+def _renumbered(path: Path, recording: Recording, data: RecordedData) -> Recording:
     """A recording whose tasks have the numbers that the settings give them; what does not fit them is refused."""
     shown, taken = recording.observation.shape[2], recording.action.shape[2]
     if shown > data.observation_size or taken > data.action_size:
@@ -57,26 +59,26 @@ def _renumbered(path: Path, recording: Recording, data: Recorded) -> Recording:
             f"and data.action_size {data.action_size}",
             "set them to those of the widest task in the study file",
         )
-    if recording.notes is None:
-        strange = [str(task) for task in np.unique(recording.task) if not 0 <= task < len(data.tasks)]
+    if recording.task_info is None:
+        unknown = [str(task) for task in np.unique(recording.task) if not 0 <= task < len(data.tasks)]
         numbers = np.arange(len(data.tasks))
     else:
-        names = recording.notes.names
-        strange = [names[task] for task in np.unique(recording.task) if names[task] not in data.tasks]
+        names = recording.task_info.names
+        unknown = [names[task] for task in np.unique(recording.task) if names[task] not in data.tasks]
         numbers = np.array([data.tasks.index(name) if name in data.tasks else -1 for name in names])
-        own = np.asarray(recording.notes.action_sizes)[recording.task]
+        own = np.asarray(recording.task_info.action_sizes)[recording.task]
         # Whatever stands in actions that a task does not have must teach the model nothing.
         recording.action[:] *= (np.arange(taken)[None] < own[:, None])[:, None]
-    if strange:
+    if unknown:
         raise BadInput(
-            f"{path}: holds episodes of the task {', '.join(strange)}, which data.tasks does not name "
+            f"{path}: holds episodes of the task {', '.join(unknown)}, which data.tasks does not name "
             f"({', '.join(data.tasks)})",
             "name all its tasks in data.tasks in the study file",
         )
     return recording._replace(task=numbers[recording.task])
 
 
-def _filled_up(part: Recording, length: int, data: Recorded) -> list[np.ndarray]:
+def _padded(part: Recording, length: int, data: RecordedData) -> list[np.ndarray]:
     short = length - part.reward.shape[1]
 
     def wide(values: np.ndarray, size: int) -> np.ndarray:
@@ -93,7 +95,7 @@ def _filled_up(part: Recording, length: int, data: Recorded) -> list[np.ndarray]
     ]
 
 
-def share_of(episodes: Episodes, window: int, task: int | None = None) -> Share:
+def index_windows(episodes: RecordedEpisodes, window: int, task: int | None = None) -> WindowIndex:
     """What windows of so many rows are drawn from: all episodes, or those of one task."""
     tasks, rows = np.asarray(episodes.task), np.asarray(episodes.rows)
     chosen = np.arange(len(tasks)) if task is None else np.flatnonzero(tasks == task)
@@ -102,40 +104,40 @@ def share_of(episodes: Episodes, window: int, task: int | None = None) -> Share:
         raise BadInput(f"there is no recorded episode of task {task}; there are of {found}", "record some of it")
     windows = np.maximum(1, rows[chosen] - window + 1)
     until = np.cumsum(windows, dtype=np.int64)
-    if until[-1] > MOST_WINDOWS:
+    if until[-1] > MAX_WINDOWS:
         raise BadInput(f"{until[-1]:,} windows are more than can be numbered", "name fewer files in data.files")
-    return Share(*(jnp.asarray(part, jnp.int32) for part in (chosen, windows, until)))
+    return WindowIndex(*(jnp.asarray(part, jnp.int32) for part in (chosen, windows, until)))
 
 
-def draw(share: Share, key: Array, count: int) -> tuple[Array, Array]:
+def draw(index: WindowIndex, key: Array, count: int) -> tuple[Array, Array]:
     """Episodes and first rows (count,) of windows, uniform over all that lie whole inside an episode of the share.
 
     An episode shorter than a window counts as one. The time it takes grows with the logarithm of the episodes alone.
     """
-    number = jax.random.randint(key, (count,), 0, share.until[-1])
-    place = jnp.searchsorted(share.until, number, side="right")
-    return share.episode[place], number - (share.until[place] - share.windows[place])
+    number = jax.random.randint(key, (count,), 0, index.until[-1])
+    place = jnp.searchsorted(index.until, number, side="right")
+    return index.episode[place], number - (index.until[place] - index.windows[place])
 
 
-def sample_windows(episodes: Episodes, share: Share, key: Array, shape: tuple[int, int]) -> Windows:
+def sample_windows(episodes: RecordedEpisodes, index: WindowIndex, key: Array, shape: tuple[int, int]) -> Windows:
     """Windows (T+1, B, ...) of the share, rewards in their own unit; rows behind an episode's end are masked."""
     rows, batch = shape
-    episode, start = draw(share, key, batch)
-    index = start[None] + jnp.arange(rows)[:, None]
-    behind = index >= episodes.rows[episode]
-    at = (episode[None], jnp.minimum(index, episodes.reward.shape[1] - 1))
+    episode, start = draw(index, key, batch)
+    rows_at = start[None] + jnp.arange(rows)[:, None]
+    behind = rows_at >= episodes.rows[episode]
+    at = (episode[None], jnp.minimum(rows_at, episodes.reward.shape[1] - 1))
     observation, action, reward = (part[at] for part in episodes[:3])
-    ends = (index == episodes.rows[episode] - 1) * episodes.terminated[episode]
+    ends = (rows_at == episodes.rows[episode] - 1) * episodes.terminated[episode]
     first = behind.astype(jnp.float32)
     return Windows(observation, action, reward, first, ends, jnp.ones(()), episodes.task[episode])
 
 
-def sample_starts(episodes: Episodes, share: Share, key: Array, count: int) -> Array:
+def sample_starts(episodes: RecordedEpisodes, index: WindowIndex, key: Array, count: int) -> Array:
     """Observations (count, O) in which windows of the share start."""
-    return episodes.observation[draw(share, key, count)]
+    return episodes.observation[draw(index, key, count)]
 
 
-def read_world_model(place: Path, template: Any, data: Recorded) -> tuple[Any, str]:
+def read_world_model(place: Path, template: Any, data: RecordedData) -> tuple[Any, str]:
     """Model and reward scale of a trained run, shaped as `template` (without replicas), and its parameter hash."""
     folder, run = _checkpoint(place)
     fault = checkpoint_fault(folder)
@@ -144,10 +146,10 @@ def read_world_model(place: Path, template: Any, data: Recorded) -> tuple[Any, s
         raise BrokenEvidence(f"{folder.root}: {fault}", "dreamproof verify STUDY")
     if record.gradient_steps <= 0 or not record.finite:
         raise BadInput(f"{folder.root}: was never trained, or holds numbers that are not finite", "dreamproof why")
-    told = read_settings(run)
-    if told is None:
+    trained = read_settings(run)
+    if trained is None:
         raise BadInput(f"{run.settings}: missing or not readable, so its tasks are not known", f"ls {run.root}")
-    tasks = tuple(told.settings.get("data", {}).get("tasks", [told.task]))
+    tasks = tuple(trained.settings.get("data", {}).get("tasks", [trained.task]))
     if tasks != data.tasks:
         raise BadInput(
             f"{place}: its world model knows the tasks {', '.join(tasks)}, not {', '.join(data.tasks)}",

@@ -20,7 +20,7 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.writer import RunWriter
 from dreamproof.train.loop import read_job
-from dreamproof.train.pack import Pack
+from dreamproof.train.pack import TrainingPack
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
 
@@ -97,7 +97,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
     return found
 
 
-def _mean_seconds(pack: Pack, seconds_per_step: list[float]) -> float:
+def _mean_seconds(pack: TrainingPack, seconds_per_step: list[float]) -> float:
     """Seconds an env step takes over the whole run, whose stages may differ."""
     bounds = [0, *pack.later_stages, pack.total_env_steps]
     lengths = [after - before for before, after in pairwise(bounds)]

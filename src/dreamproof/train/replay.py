@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Batch
+from dreamproof.agents.api import Batch
 from dreamproof.jaxcore.types import Spec, TimeStep
 
 SCALARS = ("reward", "cost", "margin", "first", "terminated")

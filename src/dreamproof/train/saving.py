@@ -27,7 +27,7 @@ from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.runs.records import RunSettings
 from dreamproof.runs.writer import RunWriter
 from dreamproof.settings.resolved import Resolved, resolve, resolved_hash
-from dreamproof.train.pack import Pack, PackState, own_part, with_agent
+from dreamproof.train.pack import PackState, TrainingPack, own_part, with_agent
 from dreamproof.version import __version__
 
 RESUME_FILE = "resume.npz"
@@ -106,7 +106,7 @@ def shared_checkpoints(writers: list[RunWriter]) -> list[CheckpointFolder] | Non
     return None
 
 
-def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:
+def restore(pack: TrainingPack, folders: list[CheckpointFolder]) -> PackState:
     """The pack as it was when these checkpoints were saved."""
     template = _template(pack)
     cells = []
@@ -139,7 +139,7 @@ def _zeros(dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def _template(pack: Pack) -> PackState:
+def _template(pack: TrainingPack) -> PackState:
     """Shapes and dtypes of a pack as arrays that hold one zero each: nothing is compiled, nothing put on the device."""
 
     def zeros(leaf: Any) -> Any:

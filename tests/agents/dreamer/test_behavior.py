@@ -3,8 +3,8 @@
 import jax.numpy as jnp
 import numpy as np
 
+from dreamproof.agents.api import Batch
 from dreamproof.agents.dreamer.behavior import critic_weights, replay_returns
-from dreamproof.agents.dreamer.world_model import Batch
 from dreamproof.settings.dreamer import DreamerBehaviorSettings
 
 SETTINGS = DreamerBehaviorSettings(discount=0.5, gae_lambda=1.0)

@@ -30,7 +30,7 @@ SETTINGS = PlannerSettings(elites=2, samples=4, proposals=0)
 def scores(**columns: list[float]) -> Scores:
     """Candidates of one env; what is not said is 0, and the barrier is kept."""
     count = len(next(iter(columns.values())))
-    zero = {name: [0.0] * count for name in Scores._fields} | {"least_barrier": [1.0] * count}
+    zero = {name: [0.0] * count for name in Scores._fields} | {"min_barrier": [1.0] * count}
     return Scores(**{name: jnp.asarray(values)[:, None] for name, values in (zero | columns).items()})
 
 

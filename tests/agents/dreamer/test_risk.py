@@ -6,16 +6,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.agents.dreamer.risk import (
-    RiskModel,
-    barrier_target,
-    barrier_violation,
-    certificate_pairs,
-    certificate_scores,
-    conformal_offset,
-    min_margin_ahead,
-    uncertainty,
-)
+from dreamproof.agents.certificate import certificate_pairs, certificate_scores, conformal_offset, min_margin_ahead
+from dreamproof.agents.dreamer.risk import RiskModel, barrier_target, barrier_violation, uncertainty
 from dreamproof.settings.dreamer import RiskSettings
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from tests.tiny import tiny_cell
 
+from dreamproof.agents.api import Batch
 from dreamproof.agents.dreamer.world_model import (
-    Batch,
     DreamerWorldModel,
     Latent,
     ObserveInputs,

@@ -91,9 +91,9 @@ def test_dynamics_that_is_ready_steps_as_before(variant: str) -> None:
     step = (*some_step(), jax.random.key(3))
     ready = dynamics.ready()
     np.testing.assert_allclose(ready.next(*step), dynamics.next(*step), atol=1e-5)
-    lowered = eqx.tree_at(lambda made: made.network, ready, ready.network.lowered())
-    assert lowered.network.inputs % 32 == 0
-    np.testing.assert_allclose(lowered.next(*step), dynamics.next(*step), atol=1e-5)
+    in_compute_dtype = eqx.tree_at(lambda made: made.network, ready, ready.network.in_compute_dtype())
+    assert in_compute_dtype.network.inputs % 32 == 0
+    np.testing.assert_allclose(in_compute_dtype.next(*step), dynamics.next(*step), atol=1e-5)
 
 
 def test_a_velocity_has_no_mean_in_any_group_and_so_keeps_the_sums() -> None:

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dreamproof.agents.api import Windows
 from dreamproof.agents.pwm.agent import PwmAgent, PwmState
-from dreamproof.agents.pwm.world_model import Windows, observed_scales
+from dreamproof.agents.pwm.world_model import observed_scales
 from dreamproof.jaxcore.types import Spec
 from dreamproof.settings.pwm import PwmSettings
 from dreamproof.settings.traced import traced_values

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Decision
+from dreamproof.agents.api import Batch, Decision
+from dreamproof.agents.certificate import certificate_scores, conformal_offset
 from dreamproof.agents.dreamer import belief as believing
 from dreamproof.agents.dreamer.behavior import (
     DreamerActor,
@@ -32,16 +33,8 @@ from dreamproof.agents.dreamer.feedback import (
     planner_cost_coef,
 )
 from dreamproof.agents.dreamer.planner import Networks, PlannerConstants, plan
-from dreamproof.agents.dreamer.risk import (
-    RiskModel,
-    barrier_violation,
-    certificate_scores,
-    conformal_offset,
-    risk_loss,
-    uncertainty,
-)
+from dreamproof.agents.dreamer.risk import RiskModel, barrier_violation, risk_loss, uncertainty
 from dreamproof.agents.dreamer.world_model import (
-    Batch,
     DreamerWorldModel,
     Latent,
     entity_shape,
@@ -113,6 +106,7 @@ class DreamerAgent:
     def __init__(self, spec: Spec, settings: DreamerSettings) -> None:
         refuse_without_margin(spec, settings)
         self.spec, self.settings = spec, settings
+        self.certificate_steps, self.miscoverage = settings.risk.certificate_steps, settings.risk.miscoverage
         self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
         model = settings.world_model
         self.two_hot = TwoHot.make(model.bins, model.bin_reach)
@@ -238,10 +232,13 @@ class DreamerAgent:
 
         values: of the barrier at each decision; margins: after it. Too few episodes leave the state as it is.
         """
-        risk = self.settings.risk
-        scores = certificate_scores(values, margins, risk.certificate_steps)
-        offset = conformal_offset(scores, risk.miscoverage)
+        scores = certificate_scores(values, margins, self.certificate_steps)
+        offset = conformal_offset(scores, self.miscoverage)
         return state._replace(offset=jnp.where(jnp.isfinite(offset), offset, state.offset))
+
+    def certificate_offset(self, state: DreamerState) -> Array:
+        """The offset of the last calibration."""
+        return state.offset
 
     def coefs(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
         """The scalars as they hold now: risk counts by the share reached so far, prices follow the feedback."""

@@ -7,12 +7,13 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Batch, DreamerWorldModel, Latent
+from dreamproof.agents.api import Batch
+from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent
 from dreamproof.agents.normalisation import Spread
 from dreamproof.agents.returns import discount_weights, lambda_returns
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import Normal, TwoHot, bounded_normal
-from dreamproof.nn.layers import MLP, ensemble, lowered
+from dreamproof.nn.layers import MLP, ensemble, in_compute_dtype
 from dreamproof.settings.dreamer import DreamerBehaviorSettings
 
 
@@ -68,7 +69,7 @@ def imagine_rollout(
 
     act_key, model_key = jax.random.split(key)
     shape = (horizon, *start.h.shape[:-1])
-    fixed, follows = lowered((model, actor))
+    fixed, follows = in_compute_dtype((model, actor))
 
     def step(state: Latent, noise: tuple[Array, Array]) -> tuple[Latent, tuple[Latent, Array, Array]]:
         feature = fixed.feature(state)

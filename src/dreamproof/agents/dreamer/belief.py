@@ -100,12 +100,12 @@ def remember(expected: Array, seen: Array, trust: Array, scalars: dict[str, Any]
         return seen, trust
     consistent = entity_error(expected, seen) < scalars["gate"] ** 2
     raised, lowered = jnp.minimum(trust + 1.0, scalars["patience"]), trust - 1.0
-    held = ~consistent & (lowered > 0)
+    keeps_prediction = ~consistent & (lowered > 0)
     # The observation itself at a gain of 1: a sum with the expected place would round.
     smoothed = jnp.where(scalars["gain"] < 1, expected + scalars["gain"] * (seen - expected), seen)
-    place = jnp.where(held[..., None], expected, jnp.where(consistent[..., None], smoothed, seen))
+    place = jnp.where(keeps_prediction[..., None], expected, jnp.where(consistent[..., None], smoothed, seen))
     fresh = jnp.minimum(1.0, scalars["patience"])
-    return place, jnp.where(consistent, raised, jnp.where(held, lowered, fresh))
+    return place, jnp.where(consistent, raised, jnp.where(keeps_prediction, lowered, fresh))
 
 
 def through_pending(model: DreamerWorldModel, latent: Latent, delay: Array, actions: Array, noises: Array) -> Latent:

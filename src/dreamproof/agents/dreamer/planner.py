@@ -14,7 +14,7 @@ from dreamproof.agents.dreamer.risk import RiskModel, barrier_violation, uncerta
 from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import TwoHot
-from dreamproof.nn.layers import lowered
+from dreamproof.nn.layers import in_compute_dtype
 from dreamproof.settings.dreamer import PlannerSettings
 
 FAR = 1e4
@@ -207,7 +207,7 @@ def plan(
 ) -> PlannedAction:
     """Improves `mean` (H, N, A) from the latent states `start` (N, ...) and chooses what to do now."""
     settings, facts = fixed
-    networks = lowered(networks)
+    networks = in_compute_dtype(networks)
     act_key, latent_key, sample_key = jax.random.split(key, 3)
     noises = networks.model.noise(latent_key, (settings.draws, settings.horizon, *start.h.shape[:-1]))
 

@@ -3,7 +3,6 @@
 The ensemble predicts the next symlog observation and the next margin; only what its members disagree on counts.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Batch
+from dreamproof.agents.api import Batch
 from dreamproof.nn.heads import pinball_loss
 from dreamproof.nn.layers import MLP, ensemble
 from dreamproof.settings.dreamer import RiskSettings
@@ -100,8 +99,8 @@ def risk_loss(
     mask = jax.random.bernoulli(extras["key"], settings.mask_probability, (settings.members, 1, valid.shape[1]))
     weight = mask * valid * (1 - batch.held_out)
     ensemble_loss = (error.mean(-1) * weight).mean()
-    held = valid * batch.held_out
-    residual = (error.mean(0) * held[..., None]).sum((0, 1)) / jnp.maximum(1.0, held.sum())
+    held_out = valid * batch.held_out
+    residual = (error.mean(0) * held_out[..., None]).sum((0, 1)) / jnp.maximum(1.0, held_out.sum())
     later = slow.value(feature[1:])
     goal = barrier_target(batch.margin[:-1], later, settings.barrier_discount)
     value = risk.value(feature[:-1])
@@ -126,37 +125,3 @@ def barrier_violation(values: Array, decay: float) -> Array:
     outside = jax.nn.relu(-now)
     too_fast = (now < DECREASE_BELOW) * jax.nn.relu((1 - decay) * before - now)
     return outside + too_fast
-
-
-def min_margin_ahead(margins: Array, steps: int) -> Array:
-    """(T, ...): the least margin from each step to the one `steps` later, as far as the sequence goes."""
-    far = jnp.full_like(margins[:1], jnp.inf)
-    padded = jnp.concatenate([margins, jnp.repeat(far, steps, axis=0)])
-    return jax.lax.reduce_window(
-        padded, jnp.inf, jax.lax.min, (steps + 1, *[1] * (margins.ndim - 1)), (1,) * margins.ndim, "valid"
-    )
-
-
-def certificate_pairs(values: Array, margins: Array, steps: int) -> tuple[Array, Array]:
-    """Barrier values and realised least margins (T', E) of all decisions that have `steps` more steps ahead of them.
-
-    values (T, E) are noted before a step, margins (T, E) after it: margins[t − 1] is where decision t starts.
-    """
-    last = max(1, len(margins) - 1 - steps)
-    return values[1 : 1 + last], min_margin_ahead(margins, steps)[:last]
-
-
-def certificate_scores(values: Array, margins: Array, steps: int) -> Array:
-    """V minus the realised least margin at one random decision of each episode, (E,): exchangeable over layouts."""
-    value, least = certificate_pairs(values, margins, steps)
-    times = jax.random.randint(jax.random.key(0), (value.shape[1],), 0, len(value))
-    return (value - least)[times, jnp.arange(value.shape[1])]
-
-
-def conformal_offset(scores: Array, miscoverage: float) -> Array:
-    """The ⌈(n+1)(1−δ)⌉-th smallest score: V − offset holds with probability ≥ 1−δ for exchangeable data."""
-    count = scores.shape[0]
-    rank = math.ceil((count + 1) * (1 - miscoverage) - 1e-9)
-    if rank > count:
-        return jnp.asarray(jnp.inf)
-    return jnp.sort(scores)[rank - 1]

@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from dreamproof.agents.api import Batch
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
-from dreamproof.nn.deferred import tapped
+from dreamproof.nn.deferred import tap_gradient
 from dreamproof.nn.heads import Categoricals, Normal, TwoHot, bernoulli_nll, symlog
-from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain, lowered, narrow_product
+from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain, in_compute_dtype, narrow_product
 from dreamproof.settings.dreamer import DreamerModelSettings
 
 MIN_LATENT_STD = 0.01
@@ -34,22 +35,6 @@ class Latent(NamedTuple):
     h: Array
     z: Array
     e: Array
-
-
-class Batch(NamedTuple):
-    """Replayed windows (T, B, ...). action is the one that led to the observation; reward and cost came with it.
-
-    held_out (B,) marks windows that the ensemble does not train on.
-    """
-
-    observation: Array
-    action: Array
-    reward: Array
-    cost: Array
-    margin: Array
-    first: Array
-    terminated: Array
-    held_out: Array
 
 
 def placed(entities: Array) -> Array:
@@ -356,14 +341,14 @@ def _step(model: DreamerWorldModel, before: tuple[Array, Array], row: ObserveInp
 
 
 def _chain(model: DreamerWorldModel, rows: ObserveInputs, taps: ObserveOutputs | None) -> ObserveOutputs:
-    fixed = lowered(jax.lax.stop_gradient(model))
+    fixed = in_compute_dtype(jax.lax.stop_gradient(model))
 
     def step(
         before: tuple[Array, Array], given: tuple[ObserveInputs, ObserveOutputs | None]
     ) -> tuple[tuple[Array, Array], ObserveOutputs]:
         row, tap = given
         outputs = _step(fixed, before, row)
-        outputs = outputs if tap is None else ObserveOutputs(*map(tapped, outputs, tap))
+        outputs = outputs if tap is None else ObserveOutputs(*map(tap_gradient, outputs, tap))
         return (outputs.h, outputs.z), outputs
 
     kept = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)

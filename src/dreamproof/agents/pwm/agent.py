@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Decision, EpochBatch
+from dreamproof.agents.api import Decision, EpochBatch, Windows
 from dreamproof.agents.normalisation import Moments, init_moments, update_moments
 from dreamproof.agents.pwm.behavior import (
     DifferentiableRollout,
@@ -20,7 +20,7 @@ from dreamproof.agents.pwm.behavior import (
     imagined_return,
     make_actor,
 )
-from dreamproof.agents.pwm.world_model import PwmWorldModel, Windows, model_gradients, observed_scales
+from dreamproof.agents.pwm.world_model import PwmWorldModel, model_gradients, observed_scales
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, flat_adam_step, flat_parameters, init_adam
@@ -51,7 +51,9 @@ class PwmMemory(NamedTuple):
 
 
 class PwmAgent:
-    """Static facts of one agent; all changing things live in PwmState."""
+    """Static parts of one agent; everything that changes is in PwmState."""
+
+    model_fields = ("model", "rewards")
 
     def __init__(self, spec: Spec, settings: PwmSettings) -> None:
         tasks = settings.world_model.tasks
@@ -177,14 +179,14 @@ class PwmAgent:
 
     def _rates(self, scalars: dict[str, Any], progress: Array) -> dict[str, Array]:
         """Learning rates that fall straight over the run."""
-        told, last = scalars["behavior"], scalars["behavior"]["final_learning_rate"]
+        xs, last = scalars["behavior"], scalars["behavior"]["final_learning_rate"]
 
         def falling(first: Array) -> Array:
             return first + (last - first) * jnp.clip(progress, 0.0, 1.0)
 
         return {
-            "actor": falling(told["actor_learning_rate"]),
-            "critics": falling(told["critic_learning_rate"]),
+            "actor": falling(xs["actor_learning_rate"]),
+            "critics": falling(xs["critic_learning_rate"]),
             "model": falling(scalars["world_model"]["learning_rate"]),
         }
 
@@ -200,8 +202,8 @@ class PwmAgent:
         terminates = self.spec.terminates and scalars["world_model"]["termination_scale"] > 0
         learning, fixed = eqx.partition(state, eqx.is_array)
 
-        def one(learning: Any, told: tuple[Array, Array, Array]) -> tuple[Any, dict[str, Array]]:
-            key, z, counts = told
+        def one(learning: Any, xs: tuple[Array, Array, Array]) -> tuple[Any, dict[str, Array]]:
+            key, z, counts = xs
             keys, own = jax.random.split(key), start._replace(z=z, counts=counts)
             state = eqx.combine(learning, fixed)
             state, rollout, acted = self._learn_actor(state, own, keys[0], (rates["actor"], entropy_coef, terminates))
@@ -210,18 +212,18 @@ class PwmAgent:
             )
             return eqx.filter(state, eqx.is_array), acted | judged
 
-        told = (jax.random.split(key, settings.rounds), start.z, start.counts)
-        learning, metrics = jax.lax.scan(one, learning, told)
+        xs = (jax.random.split(key, settings.rounds), start.z, start.counts)
+        learning, metrics = jax.lax.scan(one, learning, xs)
         state = eqx.combine(learning, fixed)
         steps = settings.rounds * (1 + settings.critic_passes * settings.critic_batches)
         means = {name: value.mean(0) for name, value in metrics.items()}
         return state._replace(gradient_steps=state.gradient_steps + steps), means
 
     def _learn_actor(
-        self, state: PwmState, start: RolloutStart, key: Array, told: tuple[Array, Array, bool | Array]
+        self, state: PwmState, start: RolloutStart, key: Array, xs: tuple[Array, Array, bool | Array]
     ) -> tuple[PwmState, DifferentiableRollout, dict[str, Array]]:
-        """One step; `told` is its rate, the price of entropies, and whether imagined steps can be the last."""
-        settings, (rate, entropy_coef, terminates) = self.settings.behavior, told
+        """One step; `xs` is its rate, the price of entropies, and whether imagined steps can be the last."""
+        settings, (rate, entropy_coef, terminates) = self.settings.behavior, xs
 
         def loss(actor: PwmActor) -> tuple[Array, tuple[DifferentiableRollout, Array]]:
             rollout = imagine_rollout(state.model, actor, start, settings, key, terminates)
@@ -283,10 +285,10 @@ class PwmAgent:
         return state._replace(critics=whole(flat), optimisers=optimisers, finite=finite), metrics
 
     def _learn_model(
-        self, state: PwmState, windows: Windows, key: Array, told: tuple[Array, dict[str, Array]]
+        self, state: PwmState, windows: Windows, key: Array, xs: tuple[Array, dict[str, Array]]
     ) -> tuple[PwmState, dict[str, Array]]:
         """One step a batch, and the running scale of rewards."""
-        rate, scales = told
+        rate, scales = xs
         flat, whole = flat_parameters(state.model)
 
         def one(carry: tuple[Array, AdamState, Array], drawn: tuple[Windows, Array]) -> tuple[Any, dict[str, Array]]:

@@ -159,20 +159,20 @@ def imagine_rollout(
 
     dynamics = model.fixed_dynamics
 
-    def step(z: Array, told: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
-        drawn, flow_key = told
+    def step(z: Array, xs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
+        drawn, flow_key = xs
         unbounded = actor.unbounded(jax.lax.stop_gradient(z) if settings.detached else z, drawn)
         action = jnp.tanh(unbounded) if start.action_mask is None else jnp.tanh(unbounded) * start.action_mask
         following = dynamics.next(z, joined(action, start.task), flow_key)
         return following, (following, action, actor.entropy(unbounded, start.action_mask))
 
-    told = (noise, jax.random.split(model_key, settings.horizon))
-    _, (later, action, left_open) = jax.lax.scan(
-        rematerialised(step, model.settings), start.z, told, unroll=unroll(model.settings)
+    xs = (noise, jax.random.split(model_key, settings.horizon))
+    _, (later, action, entropy) = jax.lax.scan(
+        rematerialised(step, model.settings), start.z, xs, unroll=unroll(model.settings)
     )
     z = jnp.concatenate([start.z[None], later])
     reward = model.reward(z[:-1], joined(action, start.task))
-    return DifferentiableRollout(z, action, reward, continue_prob_of(model, later, terminates), left_open)
+    return DifferentiableRollout(z, action, reward, continue_prob_of(model, later, terminates), entropy)
 
 
 def continue_prob_of(model: PwmWorldModel, z: Array, terminates: bool | Array) -> Array:

@@ -89,7 +89,7 @@ class MLPDynamics(eqx.Module):
     def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """One evaluation of the network."""
         del key
-        known = None if tape is None else tape.reached
+        known = None if tape is None else tape.known_result
         return simnorm(self.network(filled([z, given], self.network), tape), self.group, known)
 
     def ready(self) -> "MLPDynamics":
@@ -155,7 +155,7 @@ class FlowDynamics(eqx.Module):
             if self.settings.integrator == "heun":
                 slope = 0.5 * (slope + velocity(x + width * slope, index + 1, x))
             x = x + width * slope
-        return self._latent(x, None if tape is None else tape.reached)
+        return self._latent(x, None if tape is None else tape.known_result)
 
     def ready(self) -> "FlowDynamics":
         """The same, with the means of groups taken out of the last weights once instead of out of every velocity."""

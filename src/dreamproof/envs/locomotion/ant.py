@@ -14,7 +14,7 @@ from jax import Array
 from dreamproof.envs.locomotion.physics import Motion
 from dreamproof.envs.locomotion.task import Locomotion, Slots
 
-LEAST_HEIGHT = 0.27
+MIN_HEIGHT = 0.27
 START_HEIGHT = 0.75
 START_JOINTS = (0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0, 1.0)
 TARGET_METRES = 10_000.0
@@ -45,12 +45,12 @@ class Ant(Locomotion):
 
     def start(self, key: Array) -> tuple[Array, Array]:
         """Above the ground with bent knees: ±0.1 m, up to 7.5° about a random axis, joints ±0.2, speeds ±0.25."""
-        luck = jax.random.uniform(key, (29,), minval=-1.0, maxval=1.0)
-        place = jnp.array([0.0, 0.0, START_HEIGHT]) + 0.1 * luck[:3]
-        half_angle, axis = math.pi / 48 * luck[3], luck[4:7] / jnp.linalg.norm(luck[4:7])
+        noise = jax.random.uniform(key, (29,), minval=-1.0, maxval=1.0)
+        place = jnp.array([0.0, 0.0, START_HEIGHT]) + 0.1 * noise[:3]
+        half_angle, axis = math.pi / 48 * noise[3], noise[4:7] / jnp.linalg.norm(noise[4:7])
         turn = jnp.concatenate([jnp.cos(half_angle)[None], jnp.sin(half_angle) * axis])
-        joints = jnp.array(START_JOINTS) + 0.2 * luck[7:15]
-        return jnp.concatenate([place, turn, joints]), 0.25 * luck[15:]
+        joints = jnp.array(START_JOINTS) + 0.2 * noise[7:15]
+        return jnp.concatenate([place, turn, joints]), 0.25 * noise[15:]
 
     def observe(self, motion: Motion, last_action: Array) -> Array:
         """The 37 numbers, velocities in the world's frame."""
@@ -69,16 +69,16 @@ class Ant(Locomotion):
             ]
         )
 
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """Forward speed, uprightness, heading and height over the least, all before the step."""
         del after, action
         rotation = rotation_matrix(before.position[3:7])
         upright = 0.1 * rotation[2, 2] + _heading(before, rotation)
-        return before.velocity[0] + upright + before.position[2] - LEAST_HEIGHT
+        return before.velocity[0] + upright + before.position[2] - MIN_HEIGHT
 
     def has_fallen(self, motion: Motion) -> Array:
         """The torso's centre is below 0.27 m."""
-        return motion.position[2] < LEAST_HEIGHT
+        return motion.position[2] < MIN_HEIGHT
 
 
 def rotation_matrix(quaternion: Array) -> Array:

@@ -11,9 +11,9 @@ from jax import Array
 from dreamproof.envs.locomotion.physics import Motion
 from dreamproof.envs.locomotion.task import Locomotion, Slots
 
-LEAST_HEIGHT = -0.45
+MIN_HEIGHT = -0.45
 LOW_HEIGHT = -0.30
-WIDEST_ANGLE = math.pi / 6
+MAX_ANGLE = math.pi / 6
 
 
 @dataclass(frozen=True)
@@ -40,14 +40,14 @@ class Hopper(Locomotion):
         del last_action
         return jnp.concatenate([motion.position[1:], motion.velocity])
 
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """Forward speed, height and angle before the step, less 0.1 times the squared action."""
         del after
         height = jnp.clip(before.position[1] - LOW_HEIGHT, -1.0, 0.3)
         height = jnp.where(height < 0, -200.0 * height**2, height)
-        angle = 1.0 - (before.position[2] / WIDEST_ANGLE) ** 2
+        angle = 1.0 - (before.position[2] / MAX_ANGLE) ** 2
         return before.velocity[0] + height + angle - 0.1 * jnp.sum(action**2)
 
     def has_fallen(self, motion: Motion) -> Array:
         """The torso has sunk by 0.45 m."""
-        return motion.position[1] < LEAST_HEIGHT
+        return motion.position[1] < MIN_HEIGHT

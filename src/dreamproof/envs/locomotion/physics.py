@@ -47,10 +47,10 @@ class Motion(NamedTuple):
     position: Array
     velocity: Array
     guess: Array
-    felt: Array
+    touch: Array
 
 
-class Body:
+class MujocoBody:
     """A body read from `bodies/NAME.xml`; compared by identity, so get it from `load_body`."""
 
     def __init__(self, name: str) -> None:
@@ -144,20 +144,20 @@ def all_iterations(count: int) -> Iterator[None]:
 
     MJX asks after each one whether to go on, and on a GPU that answer has to travel to the host first.
     """
-    asking = jax.lax.while_loop
+    original = jax.lax.while_loop
 
-    def counting(go_on: Callable[[Any], Array], iterate: Callable[[Any], Any], start: Any) -> Any:
+    def fixed_length(condition: Callable[[Any], Array], iterate: Callable[[Any], Any], start: Any) -> Any:
         def once(now: Any, _: None) -> tuple[Any, None]:
-            goes_on = go_on(now)
-            return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), iterate(now), now), None
+            running = condition(now)
+            return jax.tree.map(lambda new, old: jnp.where(running, new, old), iterate(now), now), None
 
         return jax.lax.scan(once, start, None, length=count)[0]
 
-    jax.lax.while_loop = counting  # type: ignore[assignment]
+    jax.lax.while_loop = fixed_length  # type: ignore[assignment]
     try:
         yield
     finally:
-        jax.lax.while_loop = asking
+        jax.lax.while_loop = original
 
 
 def _declared_springs(model: mujoco.MjModel) -> Springs | None:
@@ -173,6 +173,6 @@ def _ratio(after: np.ndarray, before: np.ndarray) -> np.ndarray:
 
 
 @cache
-def load_body(name: str) -> Body:
+def load_body(name: str) -> MujocoBody:
     """The body of that name, read once a process."""
-    return Body(name)
+    return MujocoBody(name)

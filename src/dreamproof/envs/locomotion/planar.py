@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 
-class Chain(NamedTuple):
+class KinematicChain(NamedTuple):
     """A planar body with K links, the world first. NumPy constants, so that they fold into a compile.
 
     turns (K, Q): a link's angle about +y is `turns @ position`. levers (K, K, 2): a link's centre of mass is the root's
@@ -26,7 +26,7 @@ class Chain(NamedTuple):
         return np.einsum("l,lkc->kc", self.mass, self.levers) / self.mass.sum()
 
 
-def read_chain(model: Any) -> Chain:
+def read_chain(model: Any) -> KinematicChain:
     """The chain of a MuJoCo model whose root slides along x and z and whose hinges turn about ±y."""
     links, joints = model.nbody, model.njnt
     assert np.allclose(model.body_quat, [1, 0, 0, 0]), "links lie along their parents' axes"
@@ -45,7 +45,7 @@ def read_chain(model: Any) -> Chain:
         origins[link, link] -= anchor
         levers[link] = origins[link]
         levers[link, link] += model.body_ipos[link, [0, 2]]
-    return Chain(turns, levers.astype(np.float32), model.body_mass.astype(np.float32))
+    return KinematicChain(turns, levers.astype(np.float32), model.body_mass.astype(np.float32))
 
 
 def turned(lever: np.ndarray, angles: Array) -> tuple[Array, Array]:

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.envs.locomotion.physics import Body, Motion
-from dreamproof.envs.locomotion.planar import Chain, read_chain, turned, turning_speed
+from dreamproof.envs.locomotion.physics import Motion, MujocoBody
+from dreamproof.envs.locomotion.planar import KinematicChain, read_chain, turned, turning_speed
 from dreamproof.envs.locomotion.task import Locomotion, Slots
 from dreamproof.envs.locomotion.tolerance import tolerance
 
@@ -28,7 +28,7 @@ class SuiteTask(Locomotion):
     forward: ClassVar[int | None] = 0
 
     @cached_property
-    def chain(self) -> Chain:
+    def chain(self) -> KinematicChain:
         """The body's levers."""
         return read_chain(self.body.host)
 
@@ -52,7 +52,7 @@ class SuiteTask(Locomotion):
 
 
 @cache
-def settled_poses(body: Body) -> tuple[np.ndarray, np.ndarray]:
+def settled_poses(body: MujocoBody) -> tuple[np.ndarray, np.ndarray]:
     """Positions (S, Q) and velocities (S, V) of random poses left alone for a while, made by MuJoCo in C."""
     # Joints without limits have a range of nothing.
     lower, upper = body.host.jnt_range.T
@@ -81,7 +81,7 @@ class CheetahRun(SuiteTask):
         del last_action
         return jnp.concatenate([motion.position[1:], motion.velocity])
 
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """A tenth of the speed, from 0 to 1."""
         del before, action
         return tolerance(self.speed(after), (10.0, UNBOUNDED), 10.0, "linear", 0.0)
@@ -107,7 +107,7 @@ class WalkerWalk(SuiteTask):
         orientations = jnp.stack([jnp.cos(angles), jnp.sin(angles)], axis=-1).ravel()
         return jnp.concatenate([orientations, self.height(motion)[None], motion.velocity])
 
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """Standing, times a sixth for nothing up to the whole for walking."""
         del before, action
         high = tolerance(self.height(after), (1.2, UNBOUNDED), 0.6)
@@ -132,9 +132,9 @@ class HopperHop(SuiteTask):
     def observe(self, motion: Motion, last_action: Array) -> Array:
         """Everything but the way ahead, and the logarithm of what toe and heel feel."""
         del last_action
-        return jnp.concatenate([motion.position[1:], motion.velocity, jnp.log1p(motion.felt)])
+        return jnp.concatenate([motion.position[1:], motion.velocity, jnp.log1p(motion.touch)])
 
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """Speed while standing high, nothing else."""
         del before, action
         standing = tolerance(self.height(after), (0.6, 2.0), 0.0)
@@ -162,7 +162,7 @@ class CartpoleSwingup(SuiteTask):
         cart, angle = motion.position
         return jnp.concatenate([jnp.stack([cart, jnp.cos(angle), jnp.sin(angle)]), motion.velocity])
 
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """Upright, in the middle, with little force and a slow pole."""
         del before
         upright = (jnp.cos(after.position[1]) + 1) / 2

@@ -13,7 +13,7 @@ from jax import Array, lax
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env, Spec, TimeStep, per_env
 from dreamproof.envs.locomotion.params import BodyParams
-from dreamproof.envs.locomotion.physics import Body, Motion, load_body
+from dreamproof.envs.locomotion.physics import Motion, MujocoBody, load_body
 from dreamproof.settings.env import EnvSettings, Shift
 
 Carry = TypeVar("Carry")
@@ -61,10 +61,10 @@ class Locomotion(Env):
     def from_settings(cls, task: str, settings: EnvSettings) -> Self:
         """The task with the time limit that the settings give; refuses settings that belong to other tasks."""
         plain = EnvSettings()
-        told = {name for name in EnvSettings.model_fields if getattr(settings, name) != getattr(plain, name)}
+        changed = {name for name in EnvSettings.model_fields if getattr(settings, name) != getattr(plain, name)}
         if settings.action_repeat == cls.action_repeat:
-            told.discard("action_repeat")
-        if foreign := sorted(told - {"episode_simulator_steps"}):
+            changed.discard("action_repeat")
+        if foreign := sorted(changed - {"episode_simulator_steps"}):
             raise BadInput(
                 f"the task '{task}' has no use for the env settings {', '.join(foreign)} "
                 f"(its action repeat is {cls.action_repeat})",
@@ -73,7 +73,7 @@ class Locomotion(Env):
         return cls(task, settings.episode_simulator_steps // cls.action_repeat)
 
     @property
-    def body(self) -> Body:
+    def body(self) -> MujocoBody:
         """The body, read once a process."""
         return load_body(self.body_name)
 
@@ -116,8 +116,8 @@ class Locomotion(Env):
     def apply_shift(self, params: BodyParams, shift: Shift) -> BodyParams:
         """The parameters with the shift in them; refuses what a body cannot express."""
         plain = Shift()
-        told = {name for name in Shift.model_fields if getattr(shift, name) != getattr(plain, name)}
-        if foreign := sorted(told - set(_FACTORS)):
+        changed = {name for name in Shift.model_fields if getattr(shift, name) != getattr(plain, name)}
+        if foreign := sorted(changed - set(_FACTORS)):
             raise BadInput(
                 f"the task '{self.name}' cannot express the shift {', '.join(foreign)}",
                 f"use {', '.join(_FACTORS)}; see docs/environments.md",
@@ -133,7 +133,7 @@ class Locomotion(Env):
         """What is seen of a motion."""
 
     @abstractmethod
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """The reward of one control step."""
 
     def has_fallen(self, motion: Motion) -> Array:
@@ -168,27 +168,27 @@ class Locomotion(Env):
         action = jnp.clip(action, -1.0, 1.0)
         # A device may by default multiply with fewer bits than a simulator can bear.
         with jax.default_matmul_precision("highest"):
-            motion, reward = self._ride(state.motion, action, params)
+            motion, reward = self._simulate(state.motion, action, params)
             is_over = jnp.zeros(reward.shape, bool)
             if self.terminates:
-                motion, is_sound = _at_rest_unless_sound(motion, state.motion)
-                is_over = jax.vmap(self.has_fallen)(motion) | ~is_sound
-            gained = self._way(motion) - self._way(state.motion)
+                motion, is_finite = _at_rest_if_nonfinite(motion, state.motion)
+                is_over = jax.vmap(self.has_fallen)(motion) | ~is_finite
+            gained = self._distance(motion) - self._distance(state.motion)
             state = LocomotionState(motion, action, state.agent_steps + 1)
             return state, self._shown(state, reward, gained)._replace(terminated=is_over)
 
-    def _ride(self, motion: Motion, action: Array, params: BodyParams) -> tuple[Motion, Array]:
+    def _simulate(self, motion: Motion, action: Array, params: BodyParams) -> tuple[Motion, Array]:
         """Motions after one agent step, and its rewards (N,). Envs are mapped inside the loops: that traces faster."""
         advance = per_env(self.body.advance, self.default_params())
 
         def control(carry: tuple[Motion, Array]) -> tuple[Motion, Array]:
             before, reward = carry
             after = repeated(lambda motion: advance(motion, action, params), before, self.substeps)
-            return after, reward + jax.vmap(self.pay)(before, after, action)
+            return after, reward + jax.vmap(self.reward)(before, after, action)
 
         return repeated(control, (motion, jnp.zeros(action.shape[0])), self.action_repeat)
 
-    def _way(self, motion: Motion) -> Array:
+    def _distance(self, motion: Motion) -> Array:
         return jnp.zeros(()) if self.forward is None else motion.position[:, self.forward]
 
     def _shown(self, state: LocomotionState, reward: Array, gained: Array) -> TimeStep:
@@ -211,8 +211,8 @@ def repeated(function: Callable[[Carry], Carry], start: Carry, times: int) -> Ca
     return function(start) if times == 1 else lax.fori_loop(0, times, lambda _, carry: function(carry), start)
 
 
-def _at_rest_unless_sound(motion: Motion, before: Motion) -> tuple[Motion, Array]:
+def _at_rest_if_nonfinite(motion: Motion, before: Motion) -> tuple[Motion, Array]:
     """The motions (N, ...), those that are not finite put back to rest where they were, and which were finite (N,)."""
-    is_sound = jnp.isfinite(motion.position).all(1) & jnp.isfinite(motion.velocity).all(1)
+    is_finite = jnp.isfinite(motion.position).all(1) & jnp.isfinite(motion.velocity).all(1)
     rest = jax.tree.map(jnp.zeros_like, motion)._replace(position=before.position)
-    return jax.tree.map(lambda new, old: jnp.where(is_sound[:, None], new, old), motion, rest), is_sound
+    return jax.tree.map(lambda new, old: jnp.where(is_finite[:, None], new, old), motion, rest), is_finite

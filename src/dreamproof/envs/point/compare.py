@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.envs.point.dynamics import Body
+from dreamproof.envs.point.dynamics import PointBody
 from dreamproof.envs.point.env import PointGoal, PointState
-from dreamproof.envs.point.layout import FAR, GOAL_CANDIDATES, GoalBank, Placement
+from dreamproof.envs.point.layout import FAR, GOAL_CANDIDATES, GoalBank, InitialLayout
 from dreamproof.envs.point.params import HAZARD_CAPACITY
 
 CONTACT_METRES = 0.32
@@ -62,8 +62,8 @@ def _state(env: PointGoal, before: Array, goal: Array, hazards: Array, vase: Arr
     padded = jnp.full((HAZARD_CAPACITY, 2), FAR).at[: hazards.shape[0]].set(hazards)
     nowhere = jnp.zeros(GOAL_CANDIDATES)
     bank = GoalBank(nowhere, nowhere, nowhere, jnp.zeros((), jnp.int32))
-    placement = Placement(before[:2], before[2], padded, vase, jnp.zeros(()), bank)
-    return env.place(placement, Body(*before), goal)
+    placement = InitialLayout(before[:2], before[2], padded, vase, jnp.zeros(()), bank)
+    return env.place(placement, PointBody(*before), goal)
 
 
 def our_layouts(keys: Array) -> tuple[np.ndarray, np.ndarray]:

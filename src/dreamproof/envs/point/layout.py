@@ -26,7 +26,7 @@ class GoalBank(NamedTuple):
     following: Array
 
 
-class Placement(NamedTuple):
+class InitialLayout(NamedTuple):
     """A drawn layout of one env; hazards (16, 2), the absent ones far away."""
 
     agent: Array
@@ -43,7 +43,7 @@ def distance(first: Array, second: Array) -> Array:
     return jnp.sqrt(difference[..., 0] ** 2 + difference[..., 1] ** 2)
 
 
-def draw_placement(key: Array, layout: Layout) -> Placement:
+def draw_placement(key: Array, layout: Layout) -> InitialLayout:
     """Places robot, a decoy goal that is drawn anew at once, hazards and vase, in the official order."""
     present = jnp.arange(HAZARD_CAPACITY) < layout.hazards
     hazard_keepouts = jnp.full(HAZARD_CAPACITY, layout.hazard_keepout)
@@ -57,7 +57,7 @@ def draw_placement(key: Array, layout: Layout) -> Placement:
     hazards = places[2 : 2 + HAZARD_CAPACITY]
     bank = _make_bank(units[tries : tries + goals].reshape(2, GOAL_CANDIDATES), hazards, layout)
     angles = units[tries + goals :] * jnp.pi
-    return Placement(places[0], angles[0], hazards, places[-1], angles[1], bank)
+    return InitialLayout(places[0], angles[0], hazards, places[-1], angles[1], bank)
 
 
 def _place_in_order(candidates: Array, keepouts: Array, wanted: Array) -> Array:

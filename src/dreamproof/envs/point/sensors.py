@@ -5,7 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.envs.point.dynamics import Body, felt_acceleration
+from dreamproof.envs.point.dynamics import PointBody, felt_acceleration
 from dreamproof.envs.point.params import HAZARD_SLOTS, Physics
 
 LIDAR_BINS = 16
@@ -26,7 +26,7 @@ class Inner(NamedTuple):
     place: Array
 
 
-class Seen(NamedTuple):
+class EgoView(NamedTuple):
     """Where things are in the body frame (x ahead, y left): goal (2,), hazards (S, 2), vase (2,)."""
 
     goal: Array
@@ -34,7 +34,7 @@ class Seen(NamedTuple):
     vase: Array
 
 
-def sense_inner(body: Body, action: Array, physics: Physics) -> Inner:
+def sense_inner(body: PointBody, action: Array, physics: Physics) -> Inner:
     """Reads the robot's own sensors after a step that was driven by `action`."""
     cosine, sine = jnp.cos(body.heading), jnp.sin(body.heading)
     return Inner(
@@ -53,7 +53,7 @@ def ego(world: Array, cosine: Array, sine: Array) -> Array:
     return jnp.stack([cosine * x + sine * y, cosine * y - sine * x], axis=-1)
 
 
-def coordinates(inner: Inner, seen: Seen) -> Array:
+def coordinates(inner: Inner, seen: EgoView) -> Array:
     """The vector of SafeDreamer's coordinate task, 13 + 2 per hazard slot."""
     magnet = jnp.stack([-MAGNETIC_FIELD * inner.sine, -MAGNETIC_FIELD * inner.cosine, jnp.zeros_like(inner.sine)])
     own = [inner.velocity, inner.acceleration[:1], inner.spin[None], magnet]
@@ -69,7 +69,7 @@ def coordinate_slots(ghost_slots: int) -> tuple[tuple[str, int, int], ...]:
     return (*parts, ("position", end + 2, end + 4))
 
 
-def lidar_vector(inner: Inner, seen: Seen) -> Array:
+def lidar_vector(inner: Inner, seen: EgoView) -> Array:
     """The official observation of 60 numbers."""
     zero = jnp.zeros(1)
     magnet = jnp.stack([-MAGNETIC_FIELD * inner.sine, -MAGNETIC_FIELD * inner.cosine])
