@@ -66,7 +66,7 @@ def test_a_checkpoint_of_another_task_is_refused(copied: RunFolder) -> None:
 
 
 def test_a_frozen_cell_is_refused(trained: Trained) -> None:
-    with pytest.raises(BadInput, match="not finite, or its replica was frozen"):
+    with pytest.raises(BadInput, match="non-finite values, or its replica was frozen"):
         load(trained["wild"], "final")
 
 
@@ -80,7 +80,7 @@ def test_a_changed_file_is_no_checkpoint(copied: RunFolder) -> None:
     for folder in folders[:-1]:
         shutil.rmtree(folder.root)
     with pytest.raises(
-        BadInput, match=f"no whole checkpoint .*{spoilt.root.name}: file agent.npz is not what was saved"
+        BadInput, match=f"no complete checkpoint .*{spoilt.root.name}: file agent.npz is not what was saved"
     ):
         load(copied, "final")
 
@@ -107,7 +107,7 @@ def test_changed_parameters_are_refused_even_where_the_file_hash_was_changed_wit
     write_arrays(path, arrays)
     files = read_json(newest.record)["files"] | {"agent.npz": file_hash(path)}
     change_record(newest, files=files)
-    with pytest.raises(BrokenEvidence, match="parameters are not those of its record"):
+    with pytest.raises(BrokenEvidence, match="parameters do not match its record"):
         load(copied, "final")
 
 

@@ -1,4 +1,4 @@
-"""Files of recorded episodes: the layout, fillers, notes, and what is refused."""
+"""Files of recorded episodes: layout, padding, task info, and what is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -70,9 +70,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "holes": (plain() | {"obs": np.full((2, 4, 2), np.nan, np.float32)}, "not finite"),
     "mixed": (plain() | {"task": np.tile(np.arange(4), (2, 1))}, "more than one task"),
     "empty": ({name: value[:0] for name, value in plain().items()}, "holds no transition"),
-    "too many rows": (plain() | {"rows": np.array([5, 4])}, "'rows' is not a number from 2 to 4"),
-    "ends": (plain() | {"terminated": np.zeros(3, bool)}, "'terminated' is not one word"),
-    "notes": (plain() | {"names": np.array(["one"])}, "notes about tasks do not fit"),
+    "too many rows": (plain() | {"rows": np.array([5, 4])}, "'rows' is not one number from 2 to 4"),
+    "ends": (plain() | {"terminated": np.zeros(3, bool)}, "'terminated' is not one flag"),
+    "notes": (plain() | {"names": np.array(["one"])}, "names and sizes do not match"),
 }
 
 

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dreamproof.record.policies import RecordingPolicy
 from tests.train.offline_cells import TASKS, record_both
 
 from dreamproof.envs.probes import CostLineProbe
@@ -16,6 +15,7 @@ from dreamproof.jaxcore.recordings import read_recording
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record import __main__ as command
 from dreamproof.record.episodes import record
+from dreamproof.record.policies import RecordingPolicy
 
 
 def run(*words: str) -> int:
@@ -63,7 +63,7 @@ def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.Capt
     assert (read_recording(output).action != made.action).any()
 
 
-def test_a_player_that_sees_more_than_its_task_has_is_recorded_without_it() -> None:
+def test_a_padded_policy_is_recorded_without_padding() -> None:
     env = Padded(CostLineProbe(), 3, 2, 1)
 
     def act(state: None, memory: jax.Array, seen: TimeStep, key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -79,7 +79,7 @@ def test_a_player_that_sees_more_than_its_task_has_is_recorded_without_it() -> N
     ("words", "expected"),
     [
         (("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "0"), "at least 1"),
-        (("--tasks", "ProbeSurvive,ProbeSurvive", "--policy", "random", "--episodes", "1"), "stands twice"),
+        (("--tasks", "ProbeSurvive,ProbeSurvive", "--policy", "random", "--episodes", "1"), "duplicate name"),
         (("--tasks", "ProbeSurvived", "--policy", "random", "--episodes", "1"), "did you mean 'ProbeSurvive'?"),
         (("--tasks", "ProbeSurvive", "--policy", "nowhere", "--episodes", "1"), "missing or not readable"),
     ],

@@ -150,7 +150,7 @@ def test_an_arm_that_its_task_cannot_serve_is_refused_wherever_it_stands_in_the_
 def test_a_task_without_physics_is_not_randomised(tmp_path: Any) -> None:
     folders = write_cells(tmp_path, ("baseline", "full"))
     changed(folders["full"], {"train": {"randomise": {"mass_spread": 2.0}}})
-    with pytest.raises(BadInput, match="cannot randomise"):
+    with pytest.raises(BadInput, match="does not support randomisation"):
         read_job(list(folders.values()))
 
 

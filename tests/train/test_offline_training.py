@@ -184,7 +184,7 @@ def test_a_trained_run_can_play_the_episodes_that_are_recorded(trained: RunFolde
     assert made.observation.shape == (8, 21, 1) and made.action.shape == (8, 21, 1)
     # With the noise of training it is worse than without, and far better than random.
     assert made.reward.sum(1).mean() > 0.6 * PROBES[OWN_TASK]().known().best_return
-    with pytest.raises(BadInput, match="none of the runs plays the task 'TestTwoHands'"):
+    with pytest.raises(BadInput, match="none of the runs was trained on the task 'TestTwoHands'"):
         find_players(list(TASKS), [str(trained.root)])
     with pytest.raises(BadInput, match="plays 'ProbeCostLine', which is not one of --tasks"):
         find_players(["TestTwoHands"], [str(trained.root), "random"])
@@ -216,7 +216,7 @@ def test_a_run_does_not_go_on_with_other_episodes(
     assert not train_offline(run, pack, 1)
     place = run.checkpoint_folders()[-1].record
     write_json(place, read_json(place) | {"sources": {str(file): "another"}})
-    with pytest.raises(BadInput, match="is not the file that this run began with"):
+    with pytest.raises(BadInput, match="is not the file that this run started with"):
         train_offline(run, pack)
 
 
@@ -243,7 +243,7 @@ def test_a_world_model_of_other_tasks_or_sizes_is_refused(
     with pytest.raises(BadInput, match="knows the tasks TestTwoHands, ProbeCostLine, not ProbeCostLine, TestTwoHands"):
         train_offline(run, pack)
     run = write_cell(tmp_path / "none", offline_settings(file, {"data": {"world_model": str(tmp_path / "nothing")}}))
-    with pytest.raises(BadInput, match="no whole checkpoint from which to take a world model"):
+    with pytest.raises(BadInput, match="no complete checkpoint with a world model"):
         train_offline(run, pack)
     with pytest.raises(BadInput, match=r"'model/tasks' is float32\(2, 4\), not float32\(3, 4\)"):
         read_world_model(trained.root, {"model": {"tasks": jnp.zeros((3, 4))}}, pack.data)
@@ -272,10 +272,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"agent": {"world_model": {"tasks": 0}}, "data": {"tasks": ["Other"]}},
         "does not name the task 'ProbeCostLine'",
     ),
-    "a task twice": ({"data": {"tasks": ["ProbeCostLine", "ProbeCostLine"]}}, "'ProbeCostLine' stands twice"),
-    "narrow observations": ({"data": {"observation_size": 1}}, "2 numbers are seen and 2 done, but"),
+    "a task twice": ({"data": {"tasks": ["ProbeCostLine", "ProbeCostLine"]}}, "duplicate task 'ProbeCostLine'"),
+    "narrow observations": ({"data": {"observation_size": 1}}, "observation size 2 and action size 2 exceed"),
     "no file": ({"data": {"files": ["nowhere.npz"]}}, "no such file of recorded episodes"),
-    "no starts": ({"agent": {"behavior": {"replayed_starts": 0}}}, "replayed_starts, of which there are 0"),
+    "no starts": ({"agent": {"behavior": {"replayed_starts": 0}}}, "replayed_starts is 0"),
     "a key of other trainers": ({"train": {"envs": 4}}, "unknown key 'train.envs'"),
 }
 
@@ -290,7 +290,7 @@ def test_what_does_not_fit_is_refused_in_words(file: Path, tmp_path: Path, case:
 
 def test_a_task_wider_than_the_recorded_ones_is_refused(file: Path, tmp_path: Path) -> None:
     run = write_cell(tmp_path, offline_settings(file, {"data": {"action_size": 1}}), task="TestTwoHands")
-    with pytest.raises(BadInput, match="'TestTwoHands' takes 2 numbers, more than the 1"):
+    with pytest.raises(BadInput, match="action size of the task 'TestTwoHands', 2, exceeds the 1"):
         loop.read_job([run])
 
 

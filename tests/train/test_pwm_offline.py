@@ -83,7 +83,7 @@ def test_a_share_of_one_task_holds_its_episodes_alone(file: Path) -> None:
     starts = np.asarray(sample_starts(episodes, own, jax.random.key(0), 64))
     there = np.asarray(episodes.observation)[EPISODES // 2 :].reshape(-1, 2)
     assert all((there == start).all(1).any() for start in starts)
-    with pytest.raises(BadInput, match="no recorded episode of task 7; there are of 0, 1"):
+    with pytest.raises(BadInput, match="no recorded episode of task 7; recorded tasks: 0, 1"):
         index_windows(episodes, 4, 7)
 
 

@@ -143,9 +143,9 @@ def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack: Pack) -> None:
 
 def test_micro_batches_are_for_agents_that_can_and_batches_that_divide() -> None:
     assert PwmCell().in_pieces(4).agent.world_model.micro_batches == 4
-    with pytest.raises(BadInput, match="cannot be cut into 3"):
+    with pytest.raises(BadInput, match="cannot be split into 3"):
         PwmCell().in_pieces(3)
-    with pytest.raises(BadInput, match="trains whole batches"):
+    with pytest.raises(BadInput, match="does not support --micro-batches"):
         DreamerCell().in_pieces(2)
     assert DreamerCell().in_pieces(1) == DreamerCell()
 
@@ -155,10 +155,10 @@ def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     told = read_settings(folder)
     assert told is not None
     for part, expected in (
-        ({"agent": {"behavior": {"replayed_starts": 1000}}}, "× 1000, are more than the"),
-        ({"train": {"prefill_agent_steps": 4}}, "hold no window"),
+        ({"agent": {"behavior": {"replayed_starts": 1000}}}, "× 1000, is more than the"),
+        ({"train": {"prefill_agent_steps": 4}}, "too few for a window"),
         ({"agent": {"world_model": {"latent": 12}}}, "not a multiple of group"),
-        ({"agent": {"world_model": {"observation_scale": 2.0}}}, "say decoder: true"),
+        ({"agent": {"world_model": {"observation_scale": 2.0}}}, "set decoder: true"),
     ):
         wrong = merged(tiny_pwm_settings(), part)
         write_json(folder.settings, told.model_copy(update={"settings": wrong}).model_dump(mode="json"))

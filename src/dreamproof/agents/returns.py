@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax import Array
 
 UNROLL = 16
-"""Steps in one loop body: they are cheap and fuse into one kernel."""
+"""Steps per loop body: they are cheap and fuse into one kernel."""
 
 
 def lambda_returns(rewards: Array, values: Array, discounts: Array, lambda_: float) -> Array:
@@ -38,5 +38,5 @@ def discounted_min(margins: Array, discount: Array | float) -> Array:
         now = (1 - discount) * margin + discount * jnp.minimum(margin, later)
         return now, now
 
-    _, least = jax.lax.scan(backward, margins[-1], margins[:-1], reverse=True, unroll=UNROLL)
-    return jnp.concatenate([least, margins[-1:]])
+    _, minima = jax.lax.scan(backward, margins[-1], margins[:-1], reverse=True, unroll=UNROLL)
+    return jnp.concatenate([minima, margins[-1:]])

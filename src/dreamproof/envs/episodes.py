@@ -13,14 +13,14 @@ from dreamproof.jaxcore.types import TimeStep
 
 # policy(memory, seen, step) -> (action (N, A), memory, metrics {name: (N,)})
 Policy = Callable[[Any, TimeStep, Array], tuple[Array, Any, dict[str, Array]]]
-# trace(state, seen, memory) -> arrays to keep of every step
+# trace(state, seen, memory) -> arrays to record in every step
 Trace = Callable[[Any, TimeStep, Any], Any] | None
 
 
 class Episodes(NamedTuple):
-    """One value an episode (N,); `metrics` are means over an episode's decisions; `margins` is (T, N).
+    """One value per episode (N,); `metrics` are means over the decisions of an episode; `margins` is (T, N).
 
-    Where a task has a forward, `metrics` also holds `forward/metres`, the way gained until the episode's end, and
+    If a task has a forward direction, `metrics` also has `forward/metres`, the distance of the episode, and
     `forward/metres_per_second`.
     """
 
@@ -34,12 +34,12 @@ class Episodes(NamedTuple):
 
 
 def episode_keys(seed: int, split: Split, episodes: int) -> tuple[Array, Array]:
-    """What lays out the first episode of so many envs (E,), and what is random inside it (E,)."""
+    """Keys of the layouts of `episodes` episodes (E,), and of the noise inside them (E,)."""
     return layout_keys(seed, split, episodes, 0), noise_keys(seed, split, episodes, 0)
 
 
 class RolloutState(NamedTuple):
-    """Episodes under way: envs, what they show, the policy's memory, which still count (N,), and sums so far (N,)."""
+    """Running episodes: env states, time steps, policy memory, which are still alive (N,), and sums so far (N,)."""
 
     state: Any
     seen: TimeStep
@@ -49,7 +49,7 @@ class RolloutState(NamedTuple):
 
 
 class StepRows(NamedTuple):
-    """What is kept of every step: the policy's metrics (T, N), margins (T, N), and what the trace picked (T, ...)."""
+    """Records of every step: metrics (T, N), margins (T, N), and the trace (T, ...)."""
 
     metrics: dict[str, Array]
     margins: Array
@@ -73,7 +73,7 @@ def repeat_keys(keys: Array, policies: int) -> Array:
 
 
 def flatten_policy(act: Policy, shape: tuple[int, int]) -> Policy:
-    """A policy with leading axes (R, E) as one of R·E envs; its memory keeps the two axes."""
+    """A policy with leading axes (R, E) as a policy of R·E envs; its memory keeps the two axes."""
 
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
         action, memory, metrics = act(memory, jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), seen), index)
@@ -84,7 +84,7 @@ def flatten_policy(act: Policy, shape: tuple[int, int]) -> Policy:
 
 
 def split_policies(found: Episodes, shape: tuple[int, int]) -> Episodes:
-    """Episodes of R·E envs as those of R policies, (R, E); margins become (R, T, E), a trace stays as it is."""
+    """Episodes of R·E envs as those of R policies, (R, E); margins become (R, T, E), a trace is not changed."""
     whole = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), found[:5])
     return Episodes._make([*whole, jnp.moveaxis(found.margins.reshape(-1, *shape), 0, 1), found.trace])
 
@@ -92,9 +92,9 @@ def split_policies(found: Episodes, shape: tuple[int, int]) -> Episodes:
 def complete_episodes(
     env: Env, policy: Policy, memory: Any, keys: tuple[Array, Array], params: Params, trace: Trace = None
 ) -> Episodes:
-    """Runs N envs to the end of their first episode; what comes after a termination is not counted.
+    """Runs N envs to the end of their first episode; steps after a termination are not counted.
 
-    keys: layouts (N,) and in-episode noise (N,). `trace(state, seen, memory)` may pick arrays to keep of every step.
+    keys: layouts (N,) and in-episode noise (N,). `trace(state, seen, memory)` selects arrays to record in every step.
     """
     steps = jnp.arange(env.spec.episode_agent_steps)
     rollout, rows = continue_rollout(
@@ -119,7 +119,7 @@ def continue_rollout(
     params: Params,
     trace: Trace = None,
 ) -> tuple[RolloutState, StepRows]:
-    """Some more agent steps, `keys_and_steps`: keys of the in-episode noise (N,), and step numbers (T,)."""
+    """More agent steps; `keys_and_steps`: keys of the in-episode noise (N,), and step numbers (T,)."""
     noise, steps = keys_and_steps
 
     def step(rollout: RolloutState, index: Array) -> tuple[RolloutState, StepRows]:
@@ -138,7 +138,7 @@ def continue_rollout(
 
 
 def finish_rollout(env: Env, rollout: RolloutState, rows: StepRows) -> Episodes:
-    """The episodes of a ride that went on to their end."""
+    """The episodes of a rollout that reached their end."""
     sums = rollout.sums
     means = {name: values.sum(0) / jnp.maximum(1.0, sums["length"]) for name, values in rows.metrics.items()}
     means |= _forward(sums, env.spec.agent_step_seconds)
@@ -146,7 +146,7 @@ def finish_rollout(env: Env, rollout: RolloutState, rows: StepRows) -> Episodes:
 
 
 def _forward(sums: dict[str, Array], agent_step_seconds: float | None) -> dict[str, Array]:
-    """Distance and speed of every episode (N,), as far as the task tells them."""
+    """Distance and speed of every episode (N,), if the task reports them."""
     if "metres" not in sums:
         return {}
     distance = {"forward/metres": sums["metres"]}

@@ -1,6 +1,6 @@
 """Named conditions of SafetyPointGoal1: each a change of parameters alone, marked proxy or genuine.
 
-A proxy imitates trouble in the observation; a genuine shift changes the world, the body or its timing.
+A proxy perturbs observations only; a genuine shift changes the world, the body or its timing.
 """
 
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ _SWAPS = {1: 1, 2: 2, 3: 4}
 
 
 def _hallucinations() -> dict[str, tuple[Kind, str, dict[str, Any]]]:
-    table: dict[str, tuple[Kind, str, dict[str, Any]]] = {"hallu0": ("proxy", "nothing; the zero of the scale", {})}
+    table: dict[str, tuple[Kind, str, dict[str, Any]]] = {"hallu0": ("proxy", "no change; the zero of the scale", {})}
     for level in (1, 2, 3):
         everything = _GHOSTS[level] | _MISSES[level] | _NOISE[level] | {"latent_swaps": _SWAPS[level]}
         name = f"hallu{level}"
@@ -47,7 +47,11 @@ def _hallucinations() -> dict[str, tuple[Kind, str, dict[str, Any]]]:
             table[f"{name}_fn"] = ("proxy", f"missed hazards of level {level} alone", _MISSES[level])
         table[f"{name}_noise"] = ("proxy", f"place noise and dropout of level {level} alone", _NOISE[level])
         original = _GHOSTS[level] | _MISSES[level] | {"hallucination": "original"}
-        table[f"{name}_original"] = ("proxy", f"the users' first definition of level {level}, defects kept", original)
+        table[f"{name}_original"] = (
+            "proxy",
+            f"the first published definition of level {level}, with its defects",
+            original,
+        )
     return table
 
 
@@ -63,12 +67,12 @@ _GENUINE: dict[str, tuple[Kind, str, dict[str, Any]]] = {
     "hazard_radius_0.30": ("genuine", "hazards of 0.30 m, unseen: a negative control", {"hazard_radius": 0.30}),
     "hazards_12": ("genuine", "12 hazards, the 8 nearest seen", {"hazards": 12}),
     "hazards_16": ("genuine", "16 hazards, the 8 nearest seen", {"hazards": 16}),
-    "action_delay_1": ("genuine", "actions act 1 agent step late", {"action_delay": 1}),
-    "action_delay_2": ("genuine", "actions act 2 agent steps late", {"action_delay": 2}),
+    "action_delay_1": ("genuine", "actions delayed by 1 agent step", {"action_delay": 1}),
+    "action_delay_2": ("genuine", "actions delayed by 2 agent steps", {"action_delay": 2}),
     "action_noise_0.1": ("genuine", "noise of 0.1 on actions", {"action_noise": 0.1}),
-    "observation_delay_1": ("genuine", "observations come 1 agent step late", {"observation_delay": 1}),
-    "observation_delay_2": ("genuine", "observations come 2 agent steps late", {"observation_delay": 2}),
-    "observation_noise_0.1": ("genuine", "noise of 0.1 on every number observed", {"observation_noise": 0.1}),
+    "observation_delay_1": ("genuine", "observations delayed by 1 agent step", {"observation_delay": 1}),
+    "observation_delay_2": ("genuine", "observations delayed by 2 agent steps", {"observation_delay": 2}),
+    "observation_noise_0.1": ("genuine", "noise of 0.1 on every observed value", {"observation_noise": 0.1}),
 }
 _NAMED: dict[str, tuple[Kind, str, dict[str, Any]]] = {
     "id": ("in_distribution", "nothing", {}),
@@ -87,9 +91,9 @@ def _whole(value: int) -> Array:
 
 
 def apply_shift(params: PointParams, shift: Shift) -> PointParams:
-    """Parameters of the same shapes and types with the shift in them."""
+    """Parameters of the same shapes and dtypes with the shift applied."""
     if shift.friction_factor != 1:
-        raise BadInput("friction_factor: the point robot feels no friction with the floor", "use damping_factor")
+        raise BadInput("friction_factor: the point robot has no friction with the floor", "use damping_factor")
     physics = params.physics
     return params._replace(
         physics=physics._replace(
@@ -129,7 +133,7 @@ def make_condition(name: str, kind: Kind, description: str, shift: Shift) -> Con
 
 
 def point_conditions(ghost_slots: int) -> Mapping[str, Condition]:
-    """All named conditions that the task can express with so many slots for ghosts."""
+    """All named conditions that the task can express with `ghost_slots` ghost slots."""
     return {
         name: make_condition(name, kind, description, NAMED_SHIFTS[name])
         for name, (kind, description, _) in _NAMED.items()
@@ -138,12 +142,12 @@ def point_conditions(ghost_slots: int) -> Mapping[str, Condition]:
 
 
 def _can_show(ghost_slots: int, shift: Shift) -> bool:
-    """Ghosts of the corrected definition need a slot of their own."""
+    """Ghosts of the corrected definition need separate slots."""
     return ghost_slots > 0 or shift.ghosts == 0 or shift.hallucination == "original"
 
 
 def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = None) -> Condition:
-    """The named condition of a task; `settings` may alter it or define a new one where the task takes shifts."""
+    """The named condition of a task; `settings` may change it or define a new one if the task supports shifts."""
     known = env.conditions()
     if not settings:
         if name in known:
@@ -154,7 +158,7 @@ def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = Non
         raise BadInput(f"the task '{env.spec.name}' has no condition '{name}'{slots}; {hint}", "dreamproof schema")
     base = env.named_shifts().get(name, Shift()).model_dump()
     shift = validate(Shift, base | current_names(Shift, dict(settings)), f"condition '{name}'")
-    # What the task cannot express is refused here rather than in the middle of an evaluation.
+    # A shift that the task cannot express is refused here, before an evaluation starts.
     env.apply_shift(env.default_params(), shift)
     kind: Kind = known[name].kind if name in known else "genuine"
     changed = ", ".join(f"{key} {value}" for key, value in settings.items())

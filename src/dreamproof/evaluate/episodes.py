@@ -1,4 +1,4 @@
-"""Evaluates runs under named conditions, many at once; layouts are the same for every arm and seed."""
+"""Evaluates many runs at once under named conditions; layouts are the same for every arm and seed."""
 
 import functools
 from collections.abc import Callable
@@ -85,16 +85,18 @@ def _continue_rollout(
 def run_episodes(
     agents: list[Loaded], condition: Condition, split: Split, episodes: int, progress: Progress = lambda: None
 ) -> list[Episodes]:
-    """Complete deterministic episodes of agents of one make under one condition, on the same layouts, all at once.
+    """Complete deterministic episodes of compatible agents under one condition, on the same layouts, in one batch.
 
-    `progress` is called whenever a part of the episodes is over.
+    `progress` is called after every part of the episodes.
     """
     first = agents[0]
-    assert all(each.agent is first.agent and each.env is first.env for each in agents), "agents of different make"
+    assert all(each.agent is first.agent and each.env is first.env for each in agents), (
+        "agents that cannot share a compile"
+    )
     params = condition.change(first.env.default_params())
     if condition.latent_swaps and "latent_swaps" not in first.scalars:
         raise BadInput(
-            f"condition '{condition.name}' swaps parts of the latent, which the agent '{first.run.trainer}' cannot do",
+            f"condition '{condition.name}' swaps latent groups, which the agent '{first.run.trainer}' does not support",
             "set latent_swaps: 0 in the settings of the condition",
         )
     swaps = {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
@@ -115,13 +117,13 @@ def run_episodes(
 
 
 def parts_of(agent_steps: int) -> list[Array]:
-    """The steps of an episode in equal parts, so that one compile serves all of them; one part if they cannot be."""
+    """The steps of an episode in equal parts, which share one compile; a single part if PARTS does not divide them."""
     parts = PARTS if agent_steps % PARTS == 0 else 1
     return list(jnp.arange(agent_steps).reshape(parts, -1))
 
 
 def _of_one(found: Episodes, index: int) -> Episodes:
-    """What one of several agents did; a trace has time as its first axis."""
+    """Episodes of one of several agents; a trace has time as its first axis."""
     trace = jax.tree.map(lambda leaf: leaf[:, index], found.trace)
     return Episodes._make([*jax.tree.map(lambda leaf: leaf[index], found[:-1]), trace])
 
@@ -159,7 +161,7 @@ def _floor(env: Env, name: str) -> Callable[..., Episodes]:
 
 
 def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict[str, float]]:
-    """What the scripted policies reach on the same layouts: means of return, cost and goals."""
+    """Mean return, cost and goals of the scripted policies on the same layouts."""
     params = condition.change(env.default_params())
     found = {}
     for name in floors(env.spec):
@@ -170,10 +172,10 @@ def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict
 
 
 class Evaluator:
-    """Evaluates runs of one make together; calibration and nominal signals are made once and reused.
+    """Evaluates compatible runs together; calibration and nominal episodes are computed once and reused.
 
-    runs: the checkpoints of each run by `final` and `selected`; told: the study's conditions by name; progress: called
-    whenever some more steps are over; split: what is tuned is tuned on validation layouts, never on those of the test.
+    runs: the checkpoints of each run by `final` and `selected`; declared: the study's conditions by name; progress:
+    called after every part of the episodes; split: tuning uses validation layouts, never test layouts.
     """
 
     def __init__(
@@ -206,20 +208,20 @@ class Evaluator:
         return [self._record(*each, facts) for each in zip(self.runs, found, self._nominal, strict=True)]
 
     def _nominal_episodes(self, first: Loaded) -> list[dict[str, Episodes]]:
-        """Episodes without any shift on layouts of their own, which calibrate and which shifted ones are compared with.
+        """Episodes without a shift on separate layouts, for calibration and for comparison with shifted ones.
 
-        None for agents without a certificate.
+        Empty for agents without a certificate.
         """
         if not isinstance(first.agent, Calibrated):
             return [{} for _ in self.runs]
         return self._all_episodes(find_condition(first.env, "id"), "calibration")
 
     def _all_episodes(self, condition: Condition, split: Split) -> list[dict[str, Episodes]]:
-        """Of every checkpoint of every run: the final ones together, then those that were selected."""
+        """Episodes of every checkpoint of every run: first the final ones, then the selected ones."""
         made: list[dict[str, Episodes]] = [{} for _ in self.runs]
         for which in WHICH:
             wanted = [index for index, checkpoints in enumerate(self.runs) if which in checkpoints]
-            # The last one again fills up a shorter batch: the same shape needs no other compile.
+            # A shorter batch is padded with its last agent: the same shape does not recompile.
             for batch in _batches(wanted, min(MAX_AGENTS, len(self.runs))):
                 agents = [self.runs[index][which] for index in batch]
                 found = run_episodes(agents, condition, split, self.episodes, self.progress)
@@ -249,7 +251,7 @@ def _recalibrated(agent: Calibrated, state: Any, values: Array, margins: Array) 
 
 
 def _calibrated(checkpoints: Checkpoints, nominal: dict[str, Episodes]) -> Checkpoints:
-    """The checkpoints as they act from here on: with an offset from episodes in which they acted on their own one."""
+    """The checkpoints with a certificate offset calibrated on nominal episodes."""
     if not nominal:
         return checkpoints
     found = {}
@@ -262,9 +264,9 @@ def _calibrated(checkpoints: Checkpoints, nominal: dict[str, Episodes]) -> Check
 
 
 def certificate_facts(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> dict[str, float]:
-    """What the acting certificate kept on these episodes, and how well each signal tells them from nominal ones.
+    """Coverage of the certificate on these episodes, and how well each signal detects them against nominal ones.
 
-    The nominal ones calibrated; too few of them promise nothing.
+    Without enough nominal episodes for calibration there is no coverage.
     """
     agent = loaded.agent
     assert isinstance(agent, Calibrated)
@@ -272,12 +274,12 @@ def certificate_facts(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> 
     if np.isfinite(conformal_offset(jnp.zeros(len(nominal.returns)), agent.miscoverage)):
         offset = float(agent.certificate_offset(loaded.state))
         barrier, margins = jnp.asarray(episodes.trace["barrier"]), jnp.asarray(episodes.margins)
-        values, least = map(np.asarray, certificate_pairs(barrier, margins, agent.certificate_steps))
+        values, minimum = map(np.asarray, certificate_pairs(barrier, margins, agent.certificate_steps))
         scores = np.asarray(certificate_scores(barrier, margins, agent.certificate_steps))
         facts = {"offset": offset, "claimed": 1 - agent.miscoverage, "coverage": certificate.coverage(scores, offset)}
         facts = {
             f"certificate/{name}": value
-            for name, value in (facts | certificate.certified_rates(values, least, offset)).items()
+            for name, value in (facts | certificate.certified_rates(values, minimum, offset)).items()
         }
     for signal in SIGNALS:
         if signal in episodes.metrics:

@@ -41,7 +41,7 @@ class TwoHot(NamedTuple):
         return jnp.pad(risen, [*ends, (1, 0)], constant_values=1.0) - jnp.pad(risen, [*ends, (0, 1)])
 
     def decode(self, logits: Array) -> Array:
-        """(..., bins) logits → (...) expected values; mirrored bins are summed first, so uniform logits give exactly 0."""
+        """(..., bins) logits → (...) expected values; mirrored bins are summed first, so equal logits give 0."""
         weights = jax.nn.softmax(logits, axis=-1) * self.bins
         middle = len(self.bins) // 2
         pairs = weights[..., :middle] + weights[..., :middle:-1]

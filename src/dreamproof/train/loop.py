@@ -1,4 +1,4 @@
-"""THE loop: prepare, then chunks of (act, step, update); log, evaluate and save in agent steps. It names no agent."""
+"""THE loop: prepare, then chunks of (act, step, update); log, evaluate and save by agent steps. It names no agent."""
 
 import time
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ from dreamproof.train.saving import (
     running_code,
     save_cell,
     shared_checkpoints,
-    with_networks_of,
+    with_agent_from,
 )
 
 
@@ -48,7 +48,7 @@ from dreamproof.train.saving import (
 class TrainingJob:
     """Several cells of equal shapes, trained together.
 
-    settled: of each cell the trained fraction before which no checkpoint is selected.
+    settled: the trained fraction of each cell before which no checkpoint is selected.
     """
 
     runs: list[RunSettings]
@@ -69,7 +69,7 @@ class TrainingJob:
 
 
 def read_job(folders: list[RunFolder], micro_batches: int = 1) -> TrainingJob:
-    """The job that the settings of these run folders describe; refuses cells that cannot share one compile."""
+    """The job of these run folders; refuses cells that cannot share one compile."""
     runs = [_settings(folder) for folder in folders]
     cells = [
         validate(CELL_SETTINGS[run.trainer], run.settings, f"{folder.settings} (settings)").in_pieces(micro_batches)
@@ -80,7 +80,7 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> TrainingJob:
         if not same or static_key(cell) != static_key(cells[0]):
             raise BadInput(
                 f"{run.arm}/{run.seed} cannot train in one pack with {runs[0].arm}/{runs[0].seed}: "
-                "task, steps or a setting that shapes the compile differs",
+                "task, steps or a static setting differs",
                 "set pack_cells: 1 in the study, or make the arms differ in traced settings only",
             )
     for run, folder in zip(runs, folders, strict=True):
@@ -95,7 +95,7 @@ def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> TrainingPa
     """The pack of cells that share everything but seeds and traced settings."""
     cell, steps, seeds = cells[0], runs[0].agent_steps, [run.seed for run in runs]
     env = make_for(runs[0].task, cell)
-    # Each is made once: what a task cannot do is refused for every arm, not only for the first.
+    # Every arm's agent is built: settings that a task does not support are refused for all arms, not only the first.
     agent, *_ = [make_agent(each.agent_name, env.spec, each.agent) for each in cells]
     rows = [traced_values(each.agent) | _randomised(cells, each, env) for each in cells]
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
@@ -106,27 +106,27 @@ def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> TrainingPa
 
 
 def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env) -> dict[str, Any]:
-    """How widely a cell's training episodes differ; nothing where no cell of its pack asks for it."""
+    """The domain randomisation of a cell; empty if no cell of its pack uses it."""
     if not any(isinstance(each.train, StepTrain) and each.train.randomise.is_on for each in cells):
         return {}
     if not env.varies or env.spec.terminates:
         raise BadInput(
-            f"the task '{env.spec.name}' cannot randomise its episodes: "
-            f"{'they do not end together' if env.varies else 'it has no physics that may vary'}",
+            f"the task '{env.spec.name}' does not support randomisation: "
+            f"{'its episodes do not end together' if env.varies else 'it has no physics to vary'}",
             "remove train.randomise from the study file",
         )
     return traced_values(cell.train)
 
 
 def _check_resolved(run: RunSettings, folder: RunFolder) -> None:
-    """Refuses to train with other settings after defaults than resolved.json holds."""
-    running_code(run.task)  # hashed now: the files may change while the process runs
+    """Refuses to train if the resolved settings differ from resolved.json."""
+    running_code(run.task)  # hashed now: files may change while the process runs
     recorded, own = read_resolved(folder), resolved_run(run)
     if recorded is not None and recorded.hash != resolved_hash(own):
         changes = "\n    ".join(resolved_changes(recorded.resolved, own)[:8])
         raise BadInput(
-            f"{folder.resolved}: this program resolves the settings otherwise:\n    {changes}",
-            "install the version that the run began with, or dreamproof run STUDY --accept-changes",
+            f"{folder.resolved}: this version resolves the settings differently:\n    {changes}",
+            "install the version that started the run, or dreamproof run STUDY --accept-changes",
         )
 
 
@@ -140,7 +140,7 @@ def _settings(folder: RunFolder) -> RunSettings:
 
 
 def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
-    """Trains to the last step, resuming where the newest shared checkpoints are; False where it was asked to stop."""
+    """Trains to the last step, resuming from the newest shared checkpoints; False if it was stopped early."""
     stop = StopFlag()
     job = read_job(folders, micro_batches)
     pulse = Pulse(job.writers)
@@ -164,14 +164,14 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
             pulse.set("train", done, int(state.agent.gradient_steps.max()), rate)
             bar.update(task, completed=done, facts=f"{rate * len(job.runs):,.0f} steps/s")
             state = _at_cadence(job, state, (before, done), pulse)
-        # Where it was asked to stop is no place to choose a checkpoint: the choice would depend on when it was asked.
+        # After a stop request no checkpoint is selected: the selection would depend on the time of the request.
         _save(job, state, done, pulse, is_candidate=done >= job.agent_steps)
         pulse.set("done" if done >= job.agent_steps else "save", done, int(state.agent.gradient_steps.max()))
     return done >= job.agent_steps
 
 
 def start(job: TrainingJob) -> PackState:
-    """Resumed from disk, or fresh and prepared for the first update."""
+    """The state from disk, or a fresh one prepared for the first update."""
     folders = shared_checkpoints(job.writers)
     if folders is None:
         return job.pack.prepare(job.pack.init())
@@ -196,7 +196,7 @@ def _until_due(job: TrainingJob, done: int) -> int:
 
 
 def _at_cadence(job: TrainingJob, state: PackState, span: tuple[int, int], pulse: Pulse) -> PackState:
-    """Logs, evaluates and saves whatever fell due in the agent steps after span[0] up to span[1]."""
+    """Logs, evaluates and saves what is due in the agent steps after span[0] up to span[1]."""
     settings, done = job.cell.train, span[1]
     updates = np.asarray(state.agent.gradient_steps)
     if _is_due(span, settings.log_every_agent_steps):
@@ -214,9 +214,9 @@ def _is_due(span: tuple[int, int], every: int) -> bool:
 
 
 def _save(job: TrainingJob, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> PackState:
-    """Validates and calibrates every replica, commits its checkpoint, and keeps the best of the candidates.
+    """Validates and calibrates every replica, saves its checkpoint, and selects the best candidate.
 
-    What goes on is the given state, with the networks of replicas that collapsed rolled back.
+    Returns the state, with the networks of collapsed replicas rolled back.
     """
     updates = np.asarray(state.agent.gradient_steps)
     pulse.set("evaluate", done, int(updates.max()))
@@ -228,7 +228,7 @@ def _save(job: TrainingJob, state: PackState, done: int, pulse: Pulse, is_candid
         row = {f"validation/{name}": float(value[index]) for name, value in means.items()}
         writer.log({"agent_steps": done, "gradient_steps": int(updates[index]), **row})
         if is_candidate:
-            # Before the commit: killed in between, the run comes by here again; after it, it would not.
+            # Before the checkpoint is saved: a run killed in between repeats this step.
             if done >= job.settled[index] * job.agent_steps:
                 _select(writer, done, row, job.cell.train.feasible_cost)
             state = _handle_collapse(job, state, index, done)
@@ -243,7 +243,7 @@ def _save(job: TrainingJob, state: PackState, done: int, pulse: Pulse, is_candid
 
 
 def _handle_collapse(job: TrainingJob, state: PackState, index: int, done: int) -> PackState:
-    """Records a collapse of one replica and, while rollbacks are left and training goes on, undoes it."""
+    """Records a collapse of one replica and rolls it back, while rollbacks and training steps are left."""
     writer, settings = job.writers[index], job.cell.train.collapse
     curve, past = validation_curve(writer.run, done), past_collapses(writer.run, done)
     best = find_collapse(curve, past, settings)
@@ -253,13 +253,13 @@ def _handle_collapse(job: TrainingJob, state: PackState, index: int, done: int) 
     chosen = selected_agent_steps(writer.run)
     chosen = best if chosen is None else chosen
     if not writer.run.checkpoint(chosen).root.is_dir():
-        target, outcome = None, "left as it is: nothing is selected yet and the best checkpoint is no longer kept"
+        target, outcome = None, "not rolled back: nothing is selected yet and the best checkpoint is no longer kept"
     elif done >= job.agent_steps:
-        target, outcome = None, "left as it is: training is over, and the final agent is the one that counts"
+        target, outcome = None, "not rolled back: training is over"
     elif used >= settings.rollbacks:
-        target, outcome = None, f"left as it is: all {settings.rollbacks} rollbacks are used up"
+        target, outcome = None, f"not rolled back: all {settings.rollbacks} rollbacks are used"
     else:
-        target, outcome = chosen, f"the networks of step {chosen} came back"
+        target, outcome = chosen, f"rolled back to step {chosen}"
     record = CollapseRecord(
         agent_steps=done,
         gradient_steps=int(state.agent.gradient_steps[index]),
@@ -267,11 +267,11 @@ def _handle_collapse(job: TrainingJob, state: PackState, index: int, done: int) 
         best_return=curve[best],
         best_agent_steps=best,
         rolled_back_to=target,
-        reason=f"{settings.evaluations} validations in a row below {settings.fraction:g} of the best; {outcome}",
+        reason=f"{settings.evaluations} consecutive validations below {settings.fraction:g} of the best; {outcome}",
     )
     if len(past_collapses(writer.run, done + 1)) == len(past):
         writer.note_collapse(record)
-    return state if target is None else with_networks_of(state, index, writer.run.checkpoint(target))
+    return state if target is None else with_agent_from(state, index, writer.run.checkpoint(target))
 
 
 def _validation(episodes: Episodes) -> dict[str, Array]:
@@ -281,7 +281,7 @@ def _validation(episodes: Episodes) -> dict[str, Array]:
 
 
 def _select(writer: RunWriter, agent_steps: int, row: dict[str, float], feasible_cost: float) -> None:
-    """Names the checkpoint that validates best: feasible first, then by return; else the least cost."""
+    """Selects the checkpoint with the best validation: feasible ones by return, otherwise the lowest cost."""
     now = {"agent_steps": agent_steps, "return": row["validation/return"], "cost": row["validation/cost"]}
 
     def merit(entry: dict[str, float]) -> tuple[bool, float]:

@@ -1,6 +1,6 @@
-"""Replicas that learn from recorded episodes in one compile: a pack whose envs only evaluate.
+"""Replicas that learn from recorded episodes in one compile: a pack whose envs are used for evaluation only.
 
-One env step is one update: of the model alone on all tasks at first, then of the behaviour on the cell's own.
+One env step is one update: first of the model on all tasks, then of the behaviour on the cell's own task.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ Update = Callable[[ReplicaInputs, PackState], tuple[PackState, dict[str, Array]]
 
 
 class OfflineData(NamedTuple):
-    """The episodes that all replicas learn from, and what windows are drawn from."""
+    """Episodes shared by all replicas, and their window indices."""
 
     episodes: RecordedEpisodes
     all_tasks: WindowIndex
@@ -41,7 +41,7 @@ class OfflineData(NamedTuple):
 
 
 class OfflinePack(Pack):
-    """Compiled functions of one pack of offline cells."""
+    """A pack of offline cells."""
 
     def __init__(self, agent: Agent, env: Env, cell: OfflineCell, inputs: ReplicaInputs, steps: int) -> None:
         assert isinstance(agent, SeparateUpdates), type(agent)
@@ -58,7 +58,7 @@ class OfflinePack(Pack):
         self._compiled_evaluate = eqx.filter_jit(self._evaluate)
 
     def prepare(self, state: PackState) -> PackState:
-        """What training starts from: with the world model of another run, where one is named."""
+        """Takes over the world model of another run, if one is set."""
         if self.data.world_model is None:
             return state
         own, static = eqx.partition(
@@ -67,35 +67,35 @@ class OfflinePack(Pack):
         template = jax.tree.map(lambda x: x[0], own)
         found, self.sources[self.data.world_model] = read_world_model(Path(self.data.world_model), template, self.data)
         shared = jax.tree.map(lambda mine, given: jnp.broadcast_to(jnp.asarray(given), mine.shape), own, found)
-        # Replicas are updated in place, so each needs numbers of its own.
+        # Replicas are updated in place, so each needs its own copy.
         copied = jax.tree.map(jnp.array, shared)
         return state._replace(agent=state.agent._replace(**eqx.combine(copied, static)))
 
     def check_sources(self, sources: dict[str, str]) -> None:
-        """Refuses to go on from a checkpoint that learned from other episodes than those that are there."""
+        """Refuses to resume from a checkpoint that learned from other episodes."""
         for name in self.data.files:
             if sources.get(name) != self.sources[name]:
                 raise BadInput(
-                    f"{name}: is not the file that this run began with (its hash differs)",
-                    "put that file back, or start the cell afresh in another study folder",
+                    f"{name}: is not the file that this run started with (its hash differs)",
+                    "restore that file, or train the cell in another study folder",
                 )
         self.sources = dict(sources)
 
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Any]]:
-        """So many updates; takes `state` away. Metrics are (1, R), means over the updates that have them."""
+        """`env_steps` updates; donates `state`. Metrics are (1, R), means over updates."""
         first, last = int(state.env_steps), int(state.env_steps) + env_steps
         turn = min(max(first, self.model_updates), last)
         metrics: dict[str, Array] = {}
         for updates, count in ((self._compiled_model, turn - first), (self._compiled_behavior, last - turn)):
             if count:
-                # How many is an argument: another number compiles nothing anew.
+                # The count is an argument: another count does not recompile.
                 state, means = updates(self.inputs, state, jnp.asarray(count, jnp.int32))
                 metrics |= {name: value[None] for name, value in means.items()}
         return state, metrics
 
     def _init(self, inputs: ReplicaInputs) -> PackState:
         agent = eqx.filter_vmap(self.agent.init_state)(self._keys(inputs, "parameters", jnp.zeros((), jnp.int32)))
-        # One number stands for whatever only acting needs, so that no array is empty.
+        # A single value replaces everything that only acting needs, so that no array is empty.
         nothing, zero = jnp.zeros((self.replicas, 1)), jnp.zeros((), jnp.int32)
         return PackState(
             agent=agent,
@@ -111,7 +111,7 @@ class OfflinePack(Pack):
 
     @staticmethod
     def _make_loop(update: Update) -> Callable[[ReplicaInputs, PackState, Array], tuple[PackState, dict[str, Array]]]:
-        """A function that makes `count` updates and says the means of their metrics (R,)."""
+        """A function that makes `count` updates and returns the means of their metrics (R,)."""
 
         def run(inputs: ReplicaInputs, state: PackState, count: Array) -> tuple[PackState, dict[str, Array]]:
             def one(_: Array, carry: tuple[PackState, dict[str, Array]]) -> tuple[PackState, dict[str, Array]]:
@@ -136,7 +136,7 @@ class OfflinePack(Pack):
         return self._update_replicas(inputs, state, update)
 
     def _behavior_update(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, dict[str, Array]]:
-        """One update of the behaviour in imagination, and one of the model where it goes on learning."""
+        """One update of the behaviour in imagination, and one of the model if it is fine-tuned."""
         recorded: OfflineData = inputs.recorded
         learned = state.env_steps - self.model_updates
         progress = learned / (self.total_env_steps - self.model_updates)
@@ -164,7 +164,7 @@ class OfflinePack(Pack):
     def _update_replicas(
         self, inputs: ReplicaInputs, state: PackState, update: Any
     ) -> tuple[PackState, dict[str, Array]]:
-        """The next state after one update of every replica; one that stops being finite stays as it was."""
+        """The state after one update of every replica; replicas with non-finite values do not change."""
 
         def one(agent: Any, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
             changed, metrics = update(agent, key, scalars)
@@ -178,7 +178,7 @@ class OfflinePack(Pack):
 def make_offline_pack(
     agent: Agent, env: Env, cell: CellSettings, seeds: list[int], scalars: dict, steps: int
 ) -> OfflinePack:
-    """A pack of offline cells of one task, its episodes read and on the device."""
+    """A pack of offline cells of one task, with its episodes on the device."""
     assert isinstance(cell, OfflineCell), type(cell)
     episodes, hashes = read_episodes(cell.data)
     window, own = cell.train.window, env.spec.task or 0

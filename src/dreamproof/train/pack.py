@@ -1,6 +1,6 @@
 """Replicas in one compile. The only place where the replica axis (always the leading one) exists.
 
-Agents and envs know nothing of it: agents are vmapped, envs see one flat batch of R·N.
+Agents are vmapped, envs see one flat batch of R·N.
 """
 
 from typing import Any, NamedTuple, Protocol
@@ -34,7 +34,7 @@ class PackState(NamedTuple):
 
 
 class ReplicaInputs(NamedTuple):
-    """In what replicas differ from the start: seeds (R,) and traced settings (R,); and recorded episodes, if any."""
+    """Inputs of the compiled programs besides the state: seeds (R,), traced settings (R,), recorded episodes if any."""
 
     seeds: Array
     scalars: dict[str, Any]
@@ -85,7 +85,7 @@ class Pack:
         often = settings.updates_per_agent_step if isinstance(settings, StepTrain) else 1 / settings.envs
         self.updates_per_step = round(settings.envs * often)
         self.staggered = isinstance(settings, EpochTrain) and settings.staggered
-        # What replicas are told is an argument: packs that differ in nothing else find each other's compiled programs.
+        # Inputs are arguments, not constants: packs that differ only in them share compiled programs.
         self._compiled_init = eqx.filter_jit(self._init)
         self._compiled_prefill = eqx.filter_jit(self._prefill, donate="all-except-first")
         self._compiled_chunk = eqx.filter_jit(self._chunk, donate="all-except-first")
@@ -98,22 +98,22 @@ class Pack:
         return self._compiled_init(self.inputs)
 
     def prepare(self, state: PackState) -> PackState:
-        """What training starts from: a replay filled with random actions; takes `state` away."""
+        """Fills the replay with random actions; donates `state`."""
         return self.prefill(state, -(-self.settings.prefill_agent_steps // self.envs))[0]
 
     def check_sources(self, sources: dict[str, str]) -> None:
-        """Refuses to go on from a checkpoint that came from other sources; what is seen in envs has none."""
+        """Accepts any checkpoint: experience from envs has no source files."""
         self.sources = dict(sources)
 
     def prefill(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
-        """`env_steps` with random actions and no updates; takes `state` away."""
+        """`env_steps` with random actions and no updates; donates `state`."""
         return self._compiled_prefill(self.inputs, state, env_steps)
 
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
-        """`env_steps` × (act, step, update), or as many whole epochs as hold them; takes `state` away.
+        """`env_steps` × (act, step, update), or the whole epochs that cover them; donates `state`.
 
-        Metrics are (T, R). `episode/done` counts the episodes that ended in a step, the other episode metrics are means
-        over those.
+        Metrics are (T, R). `episode/done` counts the episodes that ended in a step; other episode metrics are their
+        means.
         """
         if self.epoch_env_steps is None:
             return self._compiled_chunk(self.inputs, state, env_steps)
@@ -124,13 +124,13 @@ class Pack:
         return state, {name: jnp.concatenate([row[name] for row in rows]) for name in rows[0]}
 
     def evaluate(self, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
-        """Complete deterministic episodes of every replica on layouts shared by all of them; leaves (R, E)."""
+        """Complete deterministic episodes of every replica on shared layouts; leaves (R, E)."""
         return self._compiled_evaluate(self.inputs, agent, params, episode_keys(0, split, episodes))
 
     def validate(self, agent: Any, episodes: int) -> tuple[Episodes, Any]:
-        """So many episodes on validation layouts, and the agents (R, ...) calibrated on as many other layouts.
+        """`episodes` on validation layouts, and the agents (R, ...) calibrated on as many other layouts.
 
-        Both kinds are played side by side: on a GPU twice the episodes take little longer.
+        Both run in one batch: on a GPU twice the episodes take little longer.
         """
         params = self.env.default_params()
         if not isinstance(self.agent, Calibrated):
@@ -183,7 +183,7 @@ class Pack:
         return self.env.reset(self.flat(keys), self._params(inputs, episode))
 
     def _params(self, inputs: ReplicaInputs, episode: Array) -> Params:
-        """What training episodes are played with: the task's own parameters, or others for every env and episode."""
+        """Parameters of training episodes: the task's own, or randomised ones for every env and episode."""
         params = self.env.default_params()
         if "randomise" not in inputs.scalars:
             return params
@@ -192,7 +192,7 @@ class Pack:
         return self.env.vary(params, self.flat(drawn))
 
     def _advance(self, inputs: ReplicaInputs, state: PackState, action: Array) -> tuple[PackState, dict[str, Array]]:
-        """One env step of every env with `action` (R, N, A); ended episodes start anew."""
+        """One step of every env with `action` (R, N, A); ended episodes restart."""
         keys = jax.vmap(lambda seed: noise_keys(seed, "train", self.envs, state.env_steps))(inputs.seeds)
         params = self._params(inputs, state.episode)
         env, seen = self.env.step(self.flat(keys), state.env, self.flat(action), params)
@@ -217,18 +217,18 @@ class Pack:
         return state._replace(sums=sums), over | {"episode/done": count}
 
     def _cut(self, env_step: Array) -> Array:
-        """The envs (R·N,) whose episode is cut short here: once each, evenly over the length of a first episode."""
+        """Envs (R·N,) whose first episode is truncated here: once each, evenly spread over its length."""
         ends = (1 + jnp.arange(self.envs)) * self.env.spec.episode_agent_steps // self.envs
-        # At its end there is nothing to cut.
+        # An episode that ends here anyway is not truncated.
         cut = self.staggered & (ends == env_step) & (ends < self.env.spec.episode_agent_steps)
         return jnp.tile(cut, self.replicas)
 
     def _restart(
         self, inputs: ReplicaInputs, state: PackState, moved: tuple[Any, TimeStep, Array]
     ) -> tuple[Any, TimeStep, Array]:
-        """In place of its step, an env whose episode had ended shows a first observation.
+        """Replaces the step of envs whose episode had ended by the first observation of a new one.
 
-        The last observation and the first one after it are then both rows of the replay, one a step, in every env.
+        The last and the first observation are then two consecutive rows of the replay, one per step, in every env.
         """
         over = state.seen.terminated | state.seen.truncated
 
@@ -236,7 +236,7 @@ class Pack:
             return jnp.where(over.reshape(over.shape + (1,) * (old.ndim - 1)), new, old)
 
         def anew(_: None) -> tuple[Any, TimeStep]:
-            # An env starts at most one episode a step, so the step numbers its episodes without repeating one.
+            # An env starts at most one episode per step, so the step is a unique episode number.
             fresh = self._reset(inputs, state.env_steps + 1)
             return jax.tree.map(choose, fresh, moved[:2])
 
@@ -244,7 +244,7 @@ class Pack:
         return env, seen, moved[2] * (1 - self.split(over))[..., None]
 
     def _restart_together(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, Array]:
-        """Episodes of one length end in the same step and start anew in it; also where they ended (R, N)."""
+        """Episodes of equal length end and restart in the same step; also returns which ended (R, N)."""
         done = state.seen.truncated.all()
         episode = state.episode + done
 
@@ -314,12 +314,12 @@ class Pack:
             return eqx.filter_vmap(update)(agent, state.replay.rows, self.split(state.seen), keys, inputs.scalars)
 
         changed, metrics = jax.lax.scan(one, state.agent, jnp.arange(self.updates_per_step))
-        # Held once after all updates of a step: to choose between two whole agents costs about as much as Adam.
+        # Once after all updates of a step: selecting between two whole agents costs about as much as Adam.
         agent = eqx.filter_vmap(_freeze_if_nonfinite)(changed, state.agent)
         return agent, {name: value.mean(0) for name, value in metrics.items()}
 
     def _sample_batch(self, rows: Array, written: Array, now: TimeStep, key: Array) -> Any:
-        """What one update of one replica learns from: a batch of windows, or an epoch's batches and the present."""
+        """Data of one update of one replica: a Batch, or an EpochBatch."""
         shape, spec = (self.settings.window, self.settings.batch), self.env.spec
         if not isinstance(self.settings, EpochTrain):
             return sample(rows, written, key, shape, spec)
@@ -327,7 +327,7 @@ class Pack:
         return EpochBatch(jax.vmap(lambda at: sample(rows, written, at, shape, spec))(keys), now)
 
     def _calibrate(self, agent: Any, played: Episodes, skipped: int) -> Any:
-        """Agents calibrated on all but the first so many episodes; a frozen replica stays as it is."""
+        """Agents calibrated on all episodes after the first `skipped`; frozen replicas do not change."""
         assert isinstance(self.agent, Calibrated)
         values, margins = jnp.moveaxis(played.trace, 1, 0)[..., skipped:], played.margins[..., skipped:]
         changed = eqx.filter_vmap(self.agent.calibrate)(agent, values, margins)
@@ -346,19 +346,19 @@ class Pack:
 
 
 def _barrier(state: Any, seen: TimeStep, memory: Any) -> Array:
-    """What the certificate says at a decision, (R, E)."""
+    """Value of the certificate at a decision, (R, E)."""
     del state, seen
     barrier: Array = memory.barrier
     return barrier
 
 
 def first_episodes(played: Episodes, count: int) -> Episodes:
-    """The first so many episodes of every replica, without a trace."""
+    """The first `count` episodes of every replica, without a trace."""
     return Episodes._make([*jax.tree.map(lambda x: x[:, :count], played[:5]), played.margins[..., :count], None])
 
 
 def draw_factors(key: Array, spreads: dict[str, Array], envs: int) -> dict[str, Array]:
-    """Factors (N,) between 1/spread and spread, evenly in their logarithm, and a delay in whole agent steps."""
+    """Log-uniform factors (N,) between 1/spread and spread, and a delay in whole agent steps."""
     names = ("mass", "damping", "force")
     uniforms = jax.random.uniform(key, (len(names) + 1, envs))
     factors = {name: spreads[f"{name}_spread"] ** (2 * uniforms[row] - 1) for row, name in enumerate(names)}
@@ -367,14 +367,14 @@ def draw_factors(key: Array, spreads: dict[str, Array], envs: int) -> dict[str, 
 
 
 def own_part(state: PackState, index: Any) -> PackState:
-    """What belongs to one replica, without the replica axis: its envs are (N, ...), counters are shared by all."""
+    """The part of one replica, without the replica axis: its envs are (N, ...), counters are shared."""
     replicas = len(state.action)
 
     def own(tree: Any) -> Any:
         return jax.tree.map(lambda x: x[index], eqx.filter(tree, eqx.is_array))
 
     def own_envs(tree: Any) -> Any:
-        # The number of envs is named: physics without contacts keeps them in arrays of no numbers.
+        # The number of envs is explicit: physics without contacts has arrays of size 0.
         return jax.tree.map(lambda x: x.reshape(replicas, len(x) // replicas, *x.shape[1:])[index], tree)
 
     return state._replace(
@@ -389,7 +389,7 @@ def own_part(state: PackState, index: Any) -> PackState:
 
 
 def with_agent(agents: Any, index: Any, agent: Any) -> Any:
-    """The agents of a pack, with another in the place of one replica's."""
+    """The agents of a pack with the agent of one replica replaced."""
     arrays, static = eqx.partition(agents, eqx.is_array)
     changed = jax.tree.map(lambda all_replicas, one: all_replicas.at[index].set(one), arrays, agent)
     return eqx.combine(changed, static)
@@ -400,5 +400,5 @@ def _freeze_if_nonfinite(changed: Any, before: Any) -> Any:
 
 
 def freeze_if_nonfinite(changed: Any, before: Any, finite: Array) -> Any:
-    """`changed` while a replica is finite; one that stopped being so stays as it was before, and the others go on."""
+    """`changed` for finite replicas; replicas with non-finite values keep the state `before`."""
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), changed, before)

@@ -371,9 +371,9 @@ def test_a_study_may_make_a_shift_of_its_own_or_alter_a_named_one(ant: CompiledT
     altered = find_condition(ant.env, "mass_x1.5", {"friction_factor": 0.25}).change(default)
     np.testing.assert_allclose(altered.mass, 1.5 * default.mass)
     np.testing.assert_allclose(altered.friction, 0.25 * default.friction)
-    with pytest.raises(BadInput, match="cannot express the shift hazards"):
+    with pytest.raises(BadInput, match="does not support the shift hazards"):
         find_condition(ant.env, "crowded", {"hazards": 12})
-    with pytest.raises(BadInput, match="feels no friction"):
+    with pytest.raises(BadInput, match="has no friction"):
         find_condition(registry.make("SafetyPointGoal1"), "icy", {"friction_factor": 0.5})
 
 

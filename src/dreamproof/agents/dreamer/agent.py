@@ -1,4 +1,4 @@
-"""The Dreamer-style safe agent: one learning state, and how it acts and updates."""
+"""The Dreamer-style safe agent: its learning state, acting and updates."""
 
 from typing import Any, NamedTuple
 
@@ -52,22 +52,22 @@ RESIDUAL_RATE = 0.01
 
 
 def ramped(progress: Array, begin: Array | float, end: Array | float) -> Array:
-    """0 before `begin`, 1 from `end` on, straight between."""
+    """0 before `begin`, 1 from `end` on, linear in between."""
     return jnp.clip((progress - begin) / jnp.maximum(end - begin, 1e-6), 0.0, 1.0)
 
 
 def refuse_without_margin(spec: Spec, settings: DreamerSettings) -> None:
-    """Margins in metres mean nothing where a task does not say how far away a violation is."""
-    asked = {
+    """Refuses margins in metres for a task that has no margin."""
+    margins = {
         "planner.margin": settings.planner.margin,
         "risk.tube": settings.risk.tube,
         "risk.innovation_margin": settings.risk.innovation_margin,
         "risk.certified_only": settings.risk.certified_only,
     }
-    used = [name for name, value in asked.items() if value > 0]
+    used = [name for name, value in margins.items() if value > 0]
     if used and not spec.has_margin:
         raise BadInput(
-            f"the task '{spec.name}' has no margin, so agent.{used[0]} cannot work there",
+            f"the task '{spec.name}' has no margin, so agent.{used[0]} must be 0",
             f"set agent.{used[0]}: 0 in the study file",
         )
 
@@ -93,7 +93,7 @@ class DreamerState(NamedTuple):
 
 
 class DreamerMemory(NamedTuple):
-    """What acting remembers of N envs: a belief, the plan (H, N, A) and the barrier's value (N,)."""
+    """Memory of N envs: belief, planned actions (H, N, A) and barrier value (N,)."""
 
     belief: believing.Belief
     mean: Array
@@ -101,7 +101,7 @@ class DreamerMemory(NamedTuple):
 
 
 class DreamerAgent:
-    """Static facts of one agent; all changing things live in DreamerState and Memory."""
+    """Static parts of one agent; everything that changes is in DreamerState and DreamerMemory."""
 
     def __init__(self, spec: Spec, settings: DreamerSettings) -> None:
         refuse_without_margin(spec, settings)
@@ -110,7 +110,7 @@ class DreamerAgent:
         self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
         model = settings.world_model
         self.two_hot = TwoHot.make(model.bins, model.bin_reach)
-        self.facts = PlannerConstants(
+        self.planner_constants = PlannerConstants(
             settings.behavior.discount,
             spec.episode_agent_steps,
             settings.risk.barrier_decay,
@@ -119,7 +119,7 @@ class DreamerAgent:
         )
 
     def init_state(self, key: Array) -> DreamerState:
-        """Fresh networks; slow copies equal the fast ones."""
+        """Initial networks; the slow copies equal the fast ones."""
         keys = jax.random.split(key, 4)
         units = [self.settings.world_model.units] * self.settings.world_model.head_layers
         spec, behavior = self.spec, self.settings.behavior
@@ -149,7 +149,7 @@ class DreamerAgent:
         )
 
     def init_memory(self, envs: int) -> DreamerMemory:
-        """Nothing seen, nothing planned."""
+        """Initial belief, no plan."""
         sizes, hypotheses = self.settings.world_model, self.settings.filter.hypotheses
         count, width = entity_shape(self.spec, sizes)
         shapes = ((sizes.deterministic,), (sizes.latent_size,), (count, width))
@@ -167,7 +167,7 @@ class DreamerAgent:
         scalars: dict[str, Any],
         explore: bool,
     ) -> Decision:
-        """Observes, plans (or follows the actor where planning is off) and remembers."""
+        """Updates the belief, then plans, or samples the actor if planning is off."""
         observe_key, plan_key, noise_key, swap_key = jax.random.split(key, 4)
         belief, latent, metrics = self._observe(state, memory, seen, (observe_key, swap_key), scalars)
         feature = state.model.feature(latent)
@@ -178,10 +178,12 @@ class DreamerAgent:
         else:
             settings = self.settings.planner if explore else self.settings.planner.at_evaluation()
             networks = self.networks(state, believing.alarm(belief))
-            found = plan(networks, latent, mean, plan_key, self.coefs(state, scalars), (settings, self.facts))
+            found = plan(
+                networks, latent, mean, plan_key, self.coefs(state, scalars), (settings, self.planner_constants)
+            )
             mean, metrics = found.mean, metrics | found.metrics
-            entity_error = scalars["planner"]["explore_std"] * jax.random.normal(noise_key, mean[0].shape)
-            action = found.action + entity_error if explore else found.action
+            noise = scalars["planner"]["explore_std"] * jax.random.normal(noise_key, mean[0].shape)
+            action = found.action + noise if explore else found.action
         action = clip_action(action)
         barrier = state.risk.value(feature)
         metrics |= {
@@ -198,7 +200,7 @@ class DreamerAgent:
         keys: tuple[Array, Array],
         scalars: dict[str, Any],
     ) -> tuple[believing.Belief, Latent, dict[str, Array]]:
-        """The belief after this observation, the state (N, ...) in which the next action will act, and metrics."""
+        """The belief after this observation, the latent (N, ...) in which the next action takes effect, and metrics."""
         model, count = state.model, self.settings.filter.hypotheses
         shown = (model.encode(seen.observation), model.seen_entities(seen.observation))
         noises = model.noise(keys[0], (count, *seen.first.shape))
@@ -207,7 +209,7 @@ class DreamerAgent:
         belief = found.belief._replace(latent=swapped(found.belief.latent))
         surprising = innovation(state.feedback, found.surprise)
         belief = believing.with_innovation(belief, surprising * (1 - seen.first))
-        now = believing.of_winner(belief.latent, found.delay)
+        now = believing.of_selected(belief.latent, found.delay)
         ahead = believing.through_pending(model, now, found.delay, belief.actions, noises[1:])
         metrics = {
             "risk/surprise": found.surprise,
@@ -218,19 +220,19 @@ class DreamerAgent:
         return belief, ahead, metrics
 
     def certificate_missed(self, state: DreamerState, memory: DreamerMemory, seen: TimeStep) -> Array:
-        """1 where the margin fell below what the calibrated barrier promised one step ago, (N,)."""
+        """1 where the margin is below the calibrated bound of one step ago, (N,)."""
         return ((seen.margin < memory.barrier - state.offset) & (seen.first < 1)).astype(jnp.float32)
 
     def reflect(self, state: DreamerState, shown: dict[str, Array], scalars: dict[str, Any]) -> DreamerState:
-        """Moments of the surprise, and prices after finished episodes."""
+        """Updates moments of the surprise, and coefficients after finished episodes."""
         feedback = after_surprise(state.feedback, shown["risk/surprise"])
         later, ended = after_episodes(feedback, shown["episode/cost"], scalars), shown["episode/done"] > 0
         return state._replace(feedback=jax.tree.map(lambda new, old: jnp.where(ended, new, old), later, feedback))
 
     def calibrate(self, state: DreamerState, values: Array, margins: Array) -> DreamerState:
-        """The state whose certificate has the split-conformal offset of held-out episodes (T, E); may be negative.
+        """The state with the split-conformal offset of held-out episodes (T, E); it may be negative.
 
-        values: of the barrier at each decision; margins: after it. Too few episodes leave the state as it is.
+        values: of the barrier at each decision; margins: after it. With too few episodes nothing changes.
         """
         scores = certificate_scores(values, margins, self.certificate_steps)
         offset = conformal_offset(scores, self.miscoverage)
@@ -241,7 +243,7 @@ class DreamerAgent:
         return state.offset
 
     def coefs(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
-        """The scalars as they hold now: risk counts by the share reached so far, prices follow the feedback."""
+        """The scalars after the risk ramp and the feedback controllers."""
         risk, planner, share = scalars["risk"], scalars["planner"], state.risk_share
         now = {
             "coef": share * (risk["coef"] + state.feedback.risk_coef_offset),
@@ -255,14 +257,14 @@ class DreamerAgent:
         }
 
     def networks(self, state: DreamerState, alarm: Array) -> Networks:
-        """What the planner looks through."""
+        """What the planner evaluates candidates with."""
         parts = (state.model, state.actor, state.critics, state.risk, state.residual, state.offset)
         return Networks(*parts, state.spread.scale, alarm)
 
     def update(
         self, state: DreamerState, batch: Batch, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[DreamerState, dict[str, Array]]:
-        """World model, risk, actor and critics, once each."""
+        """One gradient step of world model, risk model, actor and critics."""
         keys = jax.random.split(key, 4)
         risk = self.settings.risk
         state = state._replace(risk_share=ramped(progress, risk.warm_up, risk.ramp_end))
@@ -302,8 +304,8 @@ class DreamerAgent:
     def _learn_risk(
         self, state: DreamerState, feature: Array, batch: Batch, scalars: dict[str, Any], key: Array
     ) -> tuple[DreamerState, dict[str, Array]]:
-        # What dreams of the actor would add is left out: it proposes, the planner disposes, and the barrier is to say
-        # what becomes of the states that are really entered.
+        # No imagined states of the actor: the planner chooses the executed actions, and the barrier must hold in the
+        # states that are actually visited.
         extras = {"seen": symlog(state.model.rest(batch.observation)), "key": key}
         (_, aux), gradients = eqx.filter_value_and_grad(risk_loss, has_aux=True)(
             state.risk, state.slow_risk, feature, batch, extras, self.settings.risk
@@ -318,7 +320,7 @@ class DreamerAgent:
     def _penalty(
         self, state: DreamerState, feature: Array, actions: Array, scalars: dict[str, Any]
     ) -> tuple[Array, dict[str, Array]]:
-        """Priced risk (T, S) of steps through features (T + 1, S, F), imagined or replayed, and its unpriced shadow."""
+        """Weighted risk (T, S) along features (T + 1, S, F), imagined or replayed; metrics are unweighted."""
         settings, coefs = self.settings.risk, self.coefs(state, scalars)["risk"]
         epistemic = uncertainty(state.risk, feature[:-1], actions, state.residual).epistemic
         violation = barrier_violation(state.risk.value(feature) - state.offset, settings.barrier_decay)
@@ -349,21 +351,25 @@ class DreamerAgent:
         )
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rates["actor_learning_rate"], settings.clip)
         state = self._stepped(state, "actor", step)
-        dreamt_places, seen_places = (x.reshape(-1, x.shape[-1]) for x in (rollout.feature[:-1], feature))
-        slow = self.two_hot.decode(state.slow_critics(jnp.concatenate([dreamt_places, seen_places])))
-        dreams, ahead = len(dreamt_places), feature[:-1].shape[0] * feature.shape[1]
-        # The same objective as in imagination: one critic cannot learn reward with and without the price of risk.
+        imagined_features, replayed_features = (x.reshape(-1, x.shape[-1]) for x in (rollout.feature[:-1], feature))
+        slow = self.two_hot.decode(state.slow_critics(jnp.concatenate([imagined_features, replayed_features])))
+        imagined_count, replayed_count = len(imagined_features), feature[:-1].shape[0] * feature.shape[1]
+        # The same objective as in imagination: one critic cannot learn reward with and without the risk penalty.
         penalty, _ = self._penalty(state, feature, batch.action[1:], scalars)
-        replayed, valid = replay_returns(slow[:, dreams:].reshape(2, *feature.shape[:2]), batch, penalty, settings)
+        replayed, valid = replay_returns(
+            slow[:, imagined_count:].reshape(2, *feature.shape[:2]), batch, penalty, settings
+        )
         imagined = jnp.stack([returns.reward, returns.cost])
-        # One pass over all places; each kind counts as its own mean.
-        weights = critic_weights(returns.weights.reshape(-1) / dreams, valid.reshape(-1) / ahead, rates)
+        # One pass over imagined and replayed states; each kind is weighted as its own mean.
+        weights = critic_weights(
+            returns.weights.reshape(-1) / imagined_count, valid.reshape(-1) / replayed_count, rates
+        )
         targets = jnp.concatenate([imagined.reshape(2, -1), replayed.reshape(2, -1)], axis=1)
-        places = jnp.concatenate([dreamt_places, seen_places[:ahead]])
+        features = jnp.concatenate([imagined_features, replayed_features[:replayed_count]])
 
         def loss(critics: DreamerCritics) -> Array:
-            slow_targets = slow[:, : dreams + ahead]
-            return critic_loss(critics, places, (targets, slow_targets), weights, (self.two_hot, settings.slow_scale))
+            slow_targets = slow[:, : imagined_count + replayed_count]
+            return critic_loss(critics, features, (targets, slow_targets), weights, (self.two_hot, settings.slow_scale))
 
         value, gradients = eqx.filter_value_and_grad(loss)(state.critics)
         step = adam_step(
@@ -381,6 +387,6 @@ class DreamerAgent:
         return state._replace(spread=spread, multiplier_raised=raised), metrics
 
     def _stepped(self, state: DreamerState, name: str, step: Any) -> DreamerState:
-        """The state with one part replaced by what its optimiser made of it."""
+        """The state with one network and its optimiser updated."""
         optimisers = state.optimisers | {name: step.state}
         return state._replace(**{name: step.model}, optimisers=optimisers, finite=state.finite & step.finite)

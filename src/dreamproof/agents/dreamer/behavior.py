@@ -1,4 +1,4 @@
-"""Actor and critics: imagined rollouts, returns of reward and cost, the losses, and the price of cost."""
+"""Actor and critics: imagined rollouts, returns of reward and cost, losses, and the Lagrange multiplier of the cost."""
 
 from typing import Any, NamedTuple
 
@@ -35,7 +35,7 @@ class DreamerActor(eqx.Module):
 
 
 class DreamerCritics(eqx.Module):
-    """Values of reward (risk-adjusted where an arm prices risk) and of cost, side by side as two-hot logits."""
+    """Values of reward (minus the risk penalty) and of cost, as two-hot logits."""
 
     both: MLP
 
@@ -58,22 +58,21 @@ class ImaginedRollout(NamedTuple):
 
 
 def clip_action(action: Array) -> Array:
-    """What the task and the model see of an action."""
+    """Actions as the task and the model see them."""
     return jnp.clip(action, -1.0, 1.0)
 
 
 def imagine_rollout(
     model: DreamerWorldModel, actor: DreamerActor, start: Latent, horizon: int, key: Array
 ) -> ImaginedRollout:
-    """Follows the actor through the prior for `horizon` steps; no gradient flows."""
-
+    """Follows the actor through the prior for `horizon` steps; without gradients."""
     act_key, model_key = jax.random.split(key)
     shape = (horizon, *start.h.shape[:-1])
-    fixed, follows = in_compute_dtype((model, actor))
+    fixed, policy_network = in_compute_dtype((model, actor))
 
     def step(state: Latent, noise: tuple[Array, Array]) -> tuple[Latent, tuple[Latent, Array, Array]]:
         feature = fixed.feature(state)
-        action = follows(feature).at(noise[0])
+        action = policy_network(feature).at(noise[0])
         following = fixed.imagine(state, clip_action(action), noise[1])
         return following, (following, feature, action)
 
@@ -84,7 +83,7 @@ def imagine_rollout(
 
 
 class ImaginedReturns(NamedTuple):
-    """What a dream is worth: returns (H, S) and the values they are measured against."""
+    """Returns (H, S) of an imagined rollout, and the values that are their baselines."""
 
     reward: Array
     cost: Array
@@ -121,7 +120,7 @@ def imagined_returns(
 def actor_loss(
     actor: DreamerActor, rollout: ImaginedRollout, returns: ImaginedReturns, spread: Spread, coefs: dict[str, Array]
 ) -> tuple[Array, dict[str, Array]]:
-    """REINFORCE on the advantage of reward minus the priced advantage of cost, plus entropy."""
+    """REINFORCE on the advantage of reward minus the multiplier times the advantage of cost, plus entropy."""
     policy = actor(rollout.feature[:-1])
     advantage = (returns.reward - returns.reward_value) - coefs["multiplier"] * (returns.cost - returns.cost_value)
     entropy = policy.entropy()
@@ -135,10 +134,10 @@ def actor_loss(
 
 
 def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array]) -> Array:
-    """How much each place counts, (2, M): imagined ones first, then replayed ones; for reward, then for cost.
+    """Weights of states (2, M): imagined ones first, then replayed ones; for reward, then for cost.
 
-    The actor proposes and the planner disposes, so imagined costs are not those of what is executed: the cost critic
-    learns from replay in full, and from imagination as far as `imagined_cost_scale` says.
+    The planner chooses the executed actions, so costs imagined with the actor are not those of what is executed: the
+    cost critic learns from replay, and from imagination with the weight `imagined_cost_scale`.
     """
     reward = jnp.concatenate([imagined, rates["replay_value_scale"] * replayed])
     cost = jnp.concatenate([rates["imagined_cost_scale"] * imagined, replayed])
@@ -148,7 +147,7 @@ def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array]) ->
 def critic_loss(
     critics: DreamerCritics, feature: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]
 ) -> Array:
-    """Cross-entropy at M places (M, F) to returns (2, M) and to the slow critics' values there, for reward and cost."""
+    """Cross-entropy at M states (M, F) to returns (2, M) and to the slow critics' values, for reward and cost."""
     (targets, slow_targets), (two_hot, slow_scale) = goals, fixed
     logits = critics(feature)
     return (weights * (two_hot.loss(logits, targets) + slow_scale * two_hot.loss(logits, slow_targets))).sum()
@@ -159,7 +158,7 @@ def replay_returns(
 ) -> tuple[Array, Array]:
     """λ-returns of replayed reward minus `penalty` (T−1, B) and of cost, (2, T−1, B), on values (2, T, B).
 
-    Also where they hold (T−1, B): episode ends inside a window cut them.
+    Also their mask (T−1, B): returns do not cross the end of an episode inside a window.
     """
     cut = batch.first[1:]
     discounts = settings.discount * (1 - batch.terminated[1:]) * (1 - cut)
@@ -173,12 +172,12 @@ def replay_returns(
 def update_multiplier(
     raised: Array, step_cost: Array, episode_steps: int, limits: dict[str, Array], updates: Array
 ) -> Array:
-    """Moves the price of cost by how far the imagined cost of an episode is above what is tolerated.
+    """Updates the multiplier by the excess of the imagined episode cost over its limit.
 
     λ ← max(0, λ + c·g) with a rate c that grows: the gradient of the augmented Lagrangian (Nocedal & Wright, 2006,
-    eq. 17.65) is that of the cost times this λ.
+    eq. 17.65) is the gradient of the cost times this λ.
     """
     excess = step_cost.mean() * episode_steps - limits["cost_limit"]
     rate = limits["multiplier_rate"] * jnp.exp(limits["multiplier_growth"] * updates)
-    most = limits["multiplier_max"] - limits["multiplier_start"]
-    return jnp.clip(raised + rate * excess, -limits["multiplier_start"], jnp.maximum(0.0, most))
+    highest = limits["multiplier_max"] - limits["multiplier_start"]
+    return jnp.clip(raised + rate * excess, -limits["multiplier_start"], jnp.maximum(0.0, highest))

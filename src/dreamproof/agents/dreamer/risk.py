@@ -1,6 +1,6 @@
 """Two signals of risk: epistemic uncertainty of an ensemble, and a barrier value with a conformal offset.
 
-The ensemble predicts the next symlog observation and the next margin; only what its members disagree on counts.
+The ensemble predicts the next symlog observation and the next margin; only the disagreement of its members is used.
 """
 
 from typing import Any, NamedTuple
@@ -37,7 +37,7 @@ class Member(eqx.Module):
 
 
 class RiskModel(eqx.Module):
-    """What is learned about risk."""
+    """Ensemble and barrier network."""
 
     members: Member
     barrier: MLP
@@ -59,7 +59,7 @@ class RiskModel(eqx.Module):
         return eqx.filter_vmap(lambda member, inputs: member(inputs), in_axes=(0, None))(self.members, x)
 
     def value(self, feature: Array) -> Array:
-        """Barrier value in (−0.5, 0.5): discounted least margin to come."""
+        """Barrier value in (−0.5, 0.5): discounted minimum of future margins."""
         return 0.5 * jnp.tanh(self.barrier(feature)[..., 0])
 
 
@@ -73,7 +73,7 @@ class Uncertainty(NamedTuple):
 def uncertainty(risk: RiskModel, feature: Array, action: Array, residual: Array) -> Uncertainty:
     """u = ½·ln(1 + mean_d Var_k / s_d²), s² the residual on windows the ensemble never trained on (ActSafe, 2024)."""
     predicted = risk.predict(feature, action)
-    # Measured from the first member, members that agree have a variance of exactly 0: a mean of equal numbers rounds.
+    # Relative to the first member, members that agree have a variance of exactly 0: a mean of equal values rounds.
     variance = (predicted - predicted[:1]).var(axis=0)
     ratio = (variance / (residual + RESIDUAL_FLOOR)).mean(-1)
     return Uncertainty(0.5 * jnp.log1p(ratio), jnp.sqrt(variance[..., -1]))
@@ -91,7 +91,7 @@ def risk_loss(
 ) -> tuple[Array, RiskLoss]:
     """Ensemble error on its masks, and the pinball loss of the barrier. feature (T, B, F) is detached.
 
-    extras: what of the observation is predicted, seen (T, B, O); key draws the members' masks.
+    extras: `seen`, the predicted part of observations (T, B, O); `key` of the members' masks.
     """
     target = jnp.concatenate([extras["seen"], batch.margin[..., None]], axis=-1)[1:]
     error = (risk.predict(feature[:-1], batch.action[1:]) - target) ** 2
@@ -120,7 +120,7 @@ def barrier_target(margin: Array, later: Array, discount: float) -> Array:
 
 
 def barrier_violation(values: Array, decay: float) -> Array:
-    """How far lower barrier values (H+1, ...) leave the safe set or near its edge too fast at each step, (H, ...)."""
+    """How far lower barrier values (H+1, ...) leave the safe set or decrease too fast near its edge, (H, ...)."""
     before, now = values[:-1], values[1:]
     outside = jax.nn.relu(-now)
     too_fast = (now < DECREASE_BELOW) * jax.nn.relu((1 - decay) * before - now)

@@ -1,9 +1,9 @@
 """Recurrent state-space model (DreamerV3, 2023) with entities: encode, observe, imagine, decode, and their losses.
 
-Entities are parts of the observation that come as a set (hazards around the robot). A network that sees a whole set, or
-where in the world it is, learns the few hundred layouts of a run by heart and knows nothing about the next one. So each
-entity is carried as itself, moved by one shared map, judged alone for cost and margin (the worst one counts), and seen
-by actor and critics through an embedding pooled over all; slots that only name the world's axes are left out.
+Entities are parts of the observation that form a set (hazards around the robot). A network that sees the whole set, or
+its position in the world, memorises the few hundred layouts of a run and does not generalise to new ones. So each
+entity is modelled on its own: one shared map predicts its motion, cost and margin are predicted per entity (the worst
+one counts), and actor and critics see an embedding pooled over all entities; slots in world coordinates are left out.
 """
 
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ DANGER_CONTEXT = 8
 DANGER_UNITS = 32
 ENTITY_REACH = 2.0
 ENTITY_ERROR_SCALE = 1e-4
-"""Squared error of an entity's place that counts as one unit of surprise: about a centimetre nearby."""
+"""Squared error of an entity's position per unit of surprise: about a centimetre nearby."""
 
 
 class Latent(NamedTuple):
@@ -38,20 +38,20 @@ class Latent(NamedTuple):
 
 
 def placed(entities: Array) -> Array:
-    """(..., W) → (..., W + 1): where an entity is, cut off where it cannot matter, and how far away."""
+    """(..., W) → (..., W + 1): clipped position of an entity, and its distance."""
     near = jnp.clip(entities, -ENTITY_REACH, ENTITY_REACH)
     return jnp.concatenate([near, jnp.sqrt(narrow_product(near, near[..., None]) + 1e-6)], axis=-1)
 
 
 def nearer(entities: Array, metres: Array | float) -> Array:
-    """Entities (..., J, W) that much closer, but no closer than here; 0 metres changes no bit."""
+    """Entities (..., J, W) moved closer by `metres`, at most to the origin; 0 metres changes no bit."""
     distance = jnp.sqrt(narrow_product(entities, entities[..., None])) + 1e-6
-    kept = jnp.maximum(0.0, 1.0 - jnp.asarray(metres)[..., None, None] / distance)
-    return entities * kept
+    factor = jnp.maximum(0.0, 1.0 - jnp.asarray(metres)[..., None, None] / distance)
+    return entities * factor
 
 
 def entity_shape(spec: Spec, settings: DreamerModelSettings) -> tuple[int, int]:
-    """How many entities a model of these settings carries, and how many numbers each; (0, 0) for none."""
+    """Number of entities in the model and their width; (0, 0) for none."""
     if spec.entities is None or not settings.entities:
         return 0, 0
     start, stop, width = spec.entities
@@ -59,7 +59,7 @@ def entity_shape(spec: Spec, settings: DreamerModelSettings) -> tuple[int, int]:
 
 
 class Entities(eqx.Module):
-    """How a set of entities moves, how it is seen, and what it costs."""
+    """Motion, embedding, cost and margin of a set of entities."""
 
     motion: Linear
     context: Linear
@@ -82,7 +82,7 @@ class Entities(eqx.Module):
         self.nearness = Plain(keys[7], (width + 1, DANGER_UNITS, DANGER_UNITS, 1))
 
     def move(self, state: Array, entities: Array) -> Array:
-        """The entities (..., J, W) after a step: one affine map for all of them, plus what is special about a place."""
+        """The entities (..., J, W) after a step: one affine map for all, plus a residual per entity."""
         width = entities.shape[-1]
         affine = self.motion(state).reshape(*state.shape[:-1], width + 1, width)
         shared = narrow_product(entities, affine[..., None, :width, :]) + affine[..., width:, :]
@@ -90,20 +90,20 @@ class Entities(eqx.Module):
         return entities + shared + special
 
     def pool(self, entities: Array) -> Array:
-        """(..., J, W) → (..., units): the largest answer of any entity to each of `units` learned questions."""
+        """(..., J, W) → (..., units): max-pooled embedding of the entities."""
         return self.embed(placed(entities)).max(axis=-2)
 
     def cost_logit(self, state: Array, entities: Array) -> Array:
-        """(...): how sure it is that the worst entity costs something in this step."""
+        """(...): logit of the cost of the worst entity in this step."""
         return self.danger(placed(entities), self.speed(state)[..., None, :])[..., 0].max(-1)
 
     def margin(self, entities: Array) -> Array:
-        """(...): distance to violating the constraint by the nearest entity."""
+        """(...): margin to the nearest entity."""
         return self.nearness(placed(entities))[..., 0].min(-1)
 
 
 class DreamerWorldModel(eqx.Module):
-    """All that is learned from replay."""
+    """Encoder, recurrent state-space model, decoder and heads."""
 
     encoder: MLP
     inward: Dense
@@ -143,7 +143,7 @@ class DreamerWorldModel(eqx.Module):
 
     @property
     def entity_shape(self) -> tuple[int, int]:
-        """How many entities, and how many numbers each; (0, 0) without."""
+        """Number of entities and their width; (0, 0) without."""
         return entity_shape(self.spec, self.settings)
 
     @property
@@ -153,7 +153,7 @@ class DreamerWorldModel(eqx.Module):
 
     @property
     def rest_slots(self) -> tuple[int, ...]:
-        """Which observation slots the recurrent model sees: no entity's, and none that only names the world's axes."""
+        """Observation slots of the recurrent model: without entities and without slots in world coordinates."""
         left_out: set[int] = set()
         if self.has_entities and self.spec.entities is not None:
             left_out |= set(range(*self.spec.entities[:2]))
@@ -164,7 +164,7 @@ class DreamerWorldModel(eqx.Module):
 
     @property
     def feature_size(self) -> int:
-        """Width of what heads, actor and critics see."""
+        """Width of the feature that heads, actor and critics see."""
         pooled = self.settings.entity_units if self.has_entities else 0
         return self.settings.deterministic + self.settings.latent_size + pooled
 
@@ -181,7 +181,7 @@ class DreamerWorldModel(eqx.Module):
         return observation[..., start:stop].reshape(*observation.shape[:-1], count, width)
 
     def feature(self, state: Latent) -> Array:
-        """What heads, actor and critics see of a state, in the precision of their products."""
+        """The feature that heads, actor and critics see, in their compute dtype."""
         parts = [state.h, state.z] + ([self.entities.pool(state.e)] if self.entities is not None else [])
         return jnp.concatenate(parts, axis=-1).astype(self.gates.dtype)
 
@@ -210,7 +210,7 @@ class DreamerWorldModel(eqx.Module):
         return TwoHot.make(self.settings.bins, self.settings.bin_reach)
 
     def initial(self, shape: tuple[int, ...]) -> Latent:
-        """The state before anything was seen."""
+        """The initial state."""
         sizes = ((self.settings.deterministic,), (self.settings.latent_size,), self.entity_shape)
         return Latent(*(jnp.zeros((*shape, *size)) for size in sizes))
 
@@ -222,7 +222,7 @@ class DreamerWorldModel(eqx.Module):
         return Normal(mean, MIN_LATENT_STD + jax.nn.softplus(raw))
 
     def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
-        """What `draw` needs, for (shape) states; drawn for a whole scan at once."""
+        """Noise for `draw`, for states of this shape; drawn for a whole scan at once."""
         groups = self.settings.groups
         if self.settings.latent == "categorical":
             return jax.random.gumbel(key, (*shape, groups, self.settings.classes))
@@ -242,7 +242,7 @@ class DreamerWorldModel(eqx.Module):
         return update * jnp.tanh(jax.nn.sigmoid(reset) * candidate) + (1 - update) * state.h
 
     def moved(self, h: Array, entities: Array) -> Array:
-        """Where the entities are expected after the step that made `h`."""
+        """Predicted entities after the step that produced `h`."""
         return entities if self.entities is None else self.entities.move(h, entities)
 
     def imagine(self, state: Latent, action: Array, noise: Array) -> Latent:
@@ -266,7 +266,7 @@ class DreamerWorldModel(eqx.Module):
         return Latent(h, self.draw(self.distribution(output), noise), entities), output
 
     def surprise(self, before: Latent, now: Latent, posterior: Array) -> Array:
-        """How little a step was expected, (...): KL of the posterior to the prior, plus how far entities strayed."""
+        """Surprise of a step, (...): KL of the posterior to the prior, plus the prediction error of entities."""
         seen, expected = (self.distribution(output) for output in (posterior, self.prior(now.h)))
         kl = jnp.asarray(seen.kl(expected))  # type: ignore[arg-type]
         if self.entities is None:
@@ -275,12 +275,12 @@ class DreamerWorldModel(eqx.Module):
 
 
 def entity_error(expected: Array, seen: Array) -> Array:
-    """Squared error of where each entity is (..., J), relative to its distance: a turn moves what is far by more."""
+    """Squared error of each entity's position (..., J), relative to its distance: a turn moves distant ones further."""
     return ((expected - seen) ** 2).sum(-1) / (1.0 + (seen**2).sum(-1))
 
 
 def swap_latents(model: DreamerWorldModel, state: Latent, count: Array, key: Array) -> Latent:
-    """`count` of the latent's groups replaced by what the prior would have drawn, other ones each time."""
+    """`count` randomly chosen latent groups replaced by prior samples."""
     order_key, draw_key = jax.random.split(key)
     groups = model.settings.groups
     noise = model.noise(draw_key, state.z.shape[:-1])
@@ -308,7 +308,7 @@ def observe_sequence(model: DreamerWorldModel, batch: Batch, key: Array) -> tupl
 
 
 class ObserveInputs(NamedTuple):
-    """What the steps of an observed sequence are given, (T, B, ...)."""
+    """Inputs of the steps of an observed sequence, (T, B, ...)."""
 
     action: Array
     embedding: Array
@@ -317,7 +317,7 @@ class ObserveInputs(NamedTuple):
 
 
 class ObserveOutputs(NamedTuple):
-    """What they make of it: the state and the posterior's raw output, (T, B, ...)."""
+    """Their states and the posterior's raw outputs, (T, B, ...)."""
 
     h: Array
     z: Array
@@ -326,12 +326,12 @@ class ObserveOutputs(NamedTuple):
 
 @eqx.filter_custom_vjp
 def observe_scan(given: tuple[DreamerWorldModel, ObserveInputs]) -> ObserveOutputs:
-    """All steps one after the other. Gradients of model and rows are made after the scan, for all steps at once.
+    """All steps in a scan. Gradients of model and rows are computed after the scan, for all steps at once.
 
-    The scan's backward pass then only tells what arrives at each step from the later ones. That spares it the small
-    products and the additions to buffers as large as the weights that every step would need.
+    The backward pass of the scan then only propagates cotangents between steps. That saves the small products and the
+    additions to buffers of the size of the weights in every step.
     """
-    return _chain(*given, None)
+    return _scan_steps(*given, None)
 
 
 def _step(model: DreamerWorldModel, before: tuple[Array, Array], row: ObserveInputs) -> ObserveOutputs:
@@ -340,7 +340,7 @@ def _step(model: DreamerWorldModel, before: tuple[Array, Array], row: ObserveInp
     return ObserveOutputs(state.h, state.z, output)
 
 
-def _chain(model: DreamerWorldModel, rows: ObserveInputs, taps: ObserveOutputs | None) -> ObserveOutputs:
+def _scan_steps(model: DreamerWorldModel, rows: ObserveInputs, taps: ObserveOutputs | None) -> ObserveOutputs:
     fixed = in_compute_dtype(jax.lax.stop_gradient(model))
 
     def step(
@@ -351,9 +351,9 @@ def _chain(model: DreamerWorldModel, rows: ObserveInputs, taps: ObserveOutputs |
         outputs = outputs if tap is None else ObserveOutputs(*map(tap_gradient, outputs, tap))
         return (outputs.h, outputs.z), outputs
 
-    kept = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
+    rematerialised = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
     start = model.initial(rows.first.shape[1:])
-    return jax.lax.scan(kept, (start.h, start.z), (rows, taps), unroll=scan_unroll(len(rows.first)))[1]
+    return jax.lax.scan(rematerialised, (start.h, start.z), (rows, taps), unroll=scan_unroll(len(rows.first)))[1]
 
 
 def _observe_forward(
@@ -361,24 +361,24 @@ def _observe_forward(
 ) -> tuple[ObserveOutputs, tuple[ObserveOutputs, Any]]:
     del perturbed
     model, rows = given
-    shapes = jax.eval_shape(lambda: _chain(model, rows, None))
+    shapes = jax.eval_shape(lambda: _scan_steps(model, rows, None))
     taps = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    outputs, pull = jax.vjp(lambda taps: _chain(model, jax.lax.stop_gradient(rows), taps), taps)
-    return outputs, (outputs, pull)
+    outputs, pull_back = jax.vjp(lambda taps: _scan_steps(model, jax.lax.stop_gradient(rows), taps), taps)
+    return outputs, (outputs, pull_back)
 
 
 def _observe_backward(
-    kept: tuple[ObserveOutputs, Any],
+    residuals: tuple[ObserveOutputs, Any],
     gradient: ObserveOutputs,
     perturbed: Any,
     given: tuple[DreamerWorldModel, ObserveInputs],
 ) -> Any:
     del perturbed
-    outputs, pull = kept
-    (arrived,) = pull(gradient)
+    outputs, pull_back = residuals
+    (cotangents,) = pull_back(gradient)
     h, z = (jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]]) for x in (outputs.h, outputs.z))
     _, pull_all = eqx.filter_vjp(lambda given: _step(given[0], (h, z), given[1]), given)
-    return pull_all(arrived)[0]
+    return pull_all(cotangents)[0]
 
 
 observe_scan.def_fwd(_observe_forward)
@@ -386,12 +386,12 @@ observe_scan.def_bwd(_observe_backward)
 
 
 def entity_loss(model: DreamerWorldModel, states: Latent, first: Array) -> Array:
-    """Squared error of where each entity went, mean over entities of the sum over its numbers, (T, B)."""
+    """Squared error of predicted entities, mean over entities, (T, B)."""
     if model.entities is None:
         return jnp.zeros_like(first)
     expected = model.moved(states.h[1:], states.e[:-1])
     error = entity_error(expected, states.e[1:])
-    # A jump (something appears, vanishes or is mistaken for another) is not a motion to be learned.
+    # A jump (something appears, vanishes or changes its slot) is not a motion to be learned.
     bounded = jnp.where(error < 1.0, error, 0.0).mean(-1) * (1 - first[1:])
     return jnp.concatenate([jnp.zeros_like(bounded[:1]), bounded])
 
@@ -399,7 +399,7 @@ def entity_loss(model: DreamerWorldModel, states: Latent, first: Array) -> Array
 def world_model_loss(
     model: DreamerWorldModel, batch: Batch, key: Array, scales: dict[str, Array]
 ) -> tuple[Array, WorldModelLoss]:
-    """Reconstruction, entities, reward, cost, continue, margin and balanced KL; every part is a mean over (T, B)."""
+    """Reconstruction, entities, reward, cost, continue, margin and balanced KL; each term is a mean over (T, B)."""
     states, posterior_output = observe_sequence(model, batch, key)
     posterior = model.distribution(posterior_output)
     prior = model.distribution(model.prior(states.h))

@@ -1,4 +1,4 @@
-"""Actor and critics of PWM (2024): imagined steps with gradients, the actor's return, the critics' targets."""
+"""Actor and critics of PWM (2024): differentiable rollouts, the actor's return, the critics' targets."""
 
 import math
 from abc import abstractmethod
@@ -17,7 +17,7 @@ from dreamproof.settings.pwm import PwmBehaviorSettings
 
 
 class PwmActor(eqx.Module):
-    """A policy: the tanh of what its subclass makes of a latent and of noise with one σ for all states."""
+    """A policy: tanh of a function of latent and noise, with one standard deviation for all states."""
 
     network: NormedMLP
     log_std: Array
@@ -37,7 +37,7 @@ class PwmActor(eqx.Module):
         """The same before the tanh."""
 
     def entropy(self, unbounded: Array, action_mask: Array | None = None) -> Array:
-        """Entropy (...) where these (..., A) were drawn, up to a constant: mean log σ + log tanh′ of usable actions."""
+        """Entropy (...) at samples (..., A), up to a constant: mean of log σ + log tanh′ over unmasked actions."""
         slope = 2.0 * (math.log(2.0) - unbounded - jax.nn.softplus(-2.0 * unbounded))
         each = jnp.log(self.std) + slope
         return each.mean(-1) if action_mask is None else (each * action_mask).sum(-1) / action_mask.sum(-1)
@@ -74,7 +74,7 @@ class FlowActor(PwmActor):
         return self.network(jnp.concatenate([z, action, times], -1))
 
     def unbounded(self, z: Array, noise: Array) -> Array:
-        """Two evaluations a substep."""
+        """Two evaluations per substep."""
         action, width = self.std * noise, 1.0 / self.substeps
         for index in range(self.substeps):
             slope = self.velocity(z, action, index * width)
@@ -90,7 +90,7 @@ def make_actor(key: Array, latent: int, actions: int, settings: PwmBehaviorSetti
 
 
 class PwmCritics(eqx.Module):
-    """Independent values of a latent; the least of them counts."""
+    """An ensemble of values of a latent; the minimum is used."""
 
     members: NormedMLP
 
@@ -106,17 +106,17 @@ class PwmCritics(eqx.Module):
 
     def all(self, z: Array) -> Array:
         """Every member's value, (K, ...)."""
-        # Each member is given its own view of z: products of all with one z would leave their rows in stripes.
+        # Each member gets its own view of z: a joint product with one z would give strided rows.
         views = jnp.broadcast_to(z, (self.members.hidden[0].norm.scale.shape[0], *z.shape))
         return eqx.filter_vmap(lambda member, view: member(view)[..., 0])(self.members, views)
 
     def __call__(self, z: Array) -> Array:
-        """The least value, (...)."""
+        """The minimum, (...)."""
         return self.all(z).min(0)
 
 
 class DifferentiableRollout(NamedTuple):
-    """Imagined steps: latents (H+1, S, L) and actions (H, S, A); scaled rewards, chances to go on, entropies (H, S)."""
+    """Latents (H+1, S, L), actions (H, S, A); scaled rewards, continuation probabilities and entropies (H, S)."""
 
     z: Array
     action: Array
@@ -125,14 +125,14 @@ class DifferentiableRollout(NamedTuple):
     entropy: Array
 
     def with_entropy_bonus(self, entropy_coef: Array | float) -> "DifferentiableRollout":
-        """The same with the entropies among the rewards."""
+        """The same rollout with entropies added to the rewards."""
         return self._replace(reward=self.reward + entropy_coef * self.entropy)
 
 
 class RolloutStart(NamedTuple):
-    """Where imagination starts: latents (S, L), whether a start counts (S,), and task vectors and usable actions.
+    """Starts of imagined rollouts: latents (S, L), weights (S,), task vectors and action masks.
 
-    The last two are (S, ...), or without S where all starts are of one task.
+    The last two are (S, ...), or without S if all starts are of one task.
     """
 
     z: Array
@@ -149,9 +149,9 @@ def imagine_rollout(
     key: Array,
     terminates: bool | Array,
 ) -> DifferentiableRollout:
-    """Follows the actor through the model; gradients reach the actor through what it does.
+    """Follows the actor through the model; gradients reach the actor through its actions.
 
-    Without `terminates` every imagined step goes on, whatever the termination head says.
+    Without `terminates` the termination head is ignored.
     """
     noise_key, model_key = jax.random.split(key)
     actions = actor.log_std.shape[0]
@@ -176,21 +176,21 @@ def imagine_rollout(
 
 
 def continue_prob_of(model: PwmWorldModel, z: Array, terminates: bool | Array) -> Array:
-    """Of latents (..., L): 1 where nothing terminates, otherwise what the termination head says."""
+    """Continuation probability (...) of latents (..., L); 1 without `terminates`."""
     if isinstance(terminates, bool) and not terminates:
         return jnp.ones(z.shape[:-1])
     return jnp.where(terminates, jax.nn.sigmoid(-model.termination_logit(z)), 1.0)
 
 
 def imagined_return(rollout: DifferentiableRollout, last_value: Array, discount: float) -> Array:
-    """Σ_i γ^i r_i + γ^H V(z_H) of each start (S,), every term weighed by the chance to get there."""
+    """Σ_i γ^i r_i + γ^H V(z_H) of each start (S,), weighted by the probability to get there."""
     discounts = discount * rollout.continue_prob
     weights = discount_weights(discounts)
     return (weights * rollout.reward).sum(0) + weights[-1] * discounts[-1] * last_value
 
 
 def critic_targets(rollout: DifferentiableRollout, values: Array, settings: PwmBehaviorSettings) -> tuple[Array, Array]:
-    """λ-returns (H, S) from values (H+1, S), and how much each imagined state counts."""
+    """λ-returns (H, S) from values (H+1, S), and the weight of each imagined state."""
     targets = lambda_returns(rollout.reward, values, settings.discount * rollout.continue_prob, settings.gae_lambda)
     return targets, discount_weights(rollout.continue_prob)
 

@@ -1,6 +1,6 @@
-"""PWM's ant on MJX: 37 observations, 182 kg, torques of 200 N m, falling ends an episode.
+"""PWM's ant on MJX: 37 observations, 182 kg, torques of 200 N m, falling terminates an episode.
 
-The original world has y up, ours z: vectors (x, y, z) are shown as (x, z, -y), and the quaternion is turned with them.
+The original world has y up, ours z: vectors (x, y, z) are observed as (x, z, -y), and the quaternion accordingly.
 """
 
 import math
@@ -24,7 +24,7 @@ _HALF = math.sqrt(0.5)
 
 @dataclass(frozen=True)
 class Ant(Locomotion):
-    """Run along +x, upright and facing ahead; the reward is that of the state the action was chosen in."""
+    """Run along +x, upright and facing ahead; the reward is computed from the state before the step."""
 
     body_name: ClassVar[str] = "ant"
     substeps: ClassVar[int] = 16
@@ -53,7 +53,7 @@ class Ant(Locomotion):
         return jnp.concatenate([place, turn, joints]), 0.25 * noise[15:]
 
     def observe(self, motion: Motion, last_action: Array) -> Array:
-        """The 37 numbers, velocities in the world's frame."""
+        """The 37 values, velocities in the world frame."""
         rotation = rotation_matrix(motion.position[3:7])
         return jnp.concatenate(
             [
@@ -70,7 +70,7 @@ class Ant(Locomotion):
         )
 
     def reward(self, before: Motion, after: Motion, action: Array) -> Array:
-        """Forward speed, uprightness, heading and height over the least, all before the step."""
+        """Forward speed, uprightness, heading and height above the minimum, all before the step."""
         del after, action
         rotation = rotation_matrix(before.position[3:7])
         upright = 0.1 * rotation[2, 2] + _heading(before, rotation)
@@ -82,7 +82,7 @@ class Ant(Locomotion):
 
 
 def rotation_matrix(quaternion: Array) -> Array:
-    """The rotation (3, 3) of a quaternion (w, x, y, z) of any length but nothing."""
+    """The rotation (3, 3) of a quaternion (w, x, y, z) of any non-zero length."""
     w, x, y, z = quaternion / jnp.linalg.norm(quaternion)
     return jnp.array(
         [
@@ -94,7 +94,7 @@ def rotation_matrix(quaternion: Array) -> Array:
 
 
 def _heading(motion: Motion, rotation: Array) -> Array:
-    """Cosine between the body's x axis and the level direction to a target far ahead."""
+    """Cosine between the body's x axis and the horizontal direction to a distant target."""
     away = jnp.array([TARGET_METRES, 0.0]) - motion.position[:2]
     return rotation[:2, 0] @ (away / jnp.linalg.norm(away))
 

@@ -1,4 +1,4 @@
-"""PWM's hopper on MJX: 11 observations, torques of 200 N m, a torso that sinks ends an episode."""
+"""PWM's hopper on MJX: 11 observations, torques of 200 N m, a torso that sinks terminates an episode."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ MAX_ANGLE = math.pi / 6
 class Hopper(Locomotion):
     """Hop along +x with an upright torso; heights are metres from the start's.
 
-    The reward is that of the state the action was chosen in.
+    The reward is computed from the state before the step.
     """
 
     body_name: ClassVar[str] = "hopper"
@@ -31,17 +31,17 @@ class Hopper(Locomotion):
     slots: ClassVar[Slots] = (("height", 1), ("pitch", 1), ("joints", 3), ("velocity", 3), ("joint_speeds", 3))
 
     def start(self, key: Array) -> tuple[Array, Array]:
-        """Upright with a straight leg; every position and speed off by up to 0.05."""
+        """Upright with a straight leg; positions and speeds perturbed by up to 0.05."""
         noise = jax.random.uniform(key, (12,), minval=-0.05, maxval=0.05)
         return noise[:6], noise[6:]
 
     def observe(self, motion: Motion, last_action: Array) -> Array:
-        """Everything but the way ahead."""
+        """Everything except the forward position."""
         del last_action
         return jnp.concatenate([motion.position[1:], motion.velocity])
 
     def reward(self, before: Motion, after: Motion, action: Array) -> Array:
-        """Forward speed, height and angle before the step, less 0.1 times the squared action."""
+        """Forward speed, height and angle before the step, minus 0.1 times the squared action."""
         del after
         height = jnp.clip(before.position[1] - LOW_HEIGHT, -1.0, 0.3)
         height = jnp.where(height < 0, -200.0 * height**2, height)

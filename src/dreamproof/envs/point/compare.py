@@ -17,7 +17,7 @@ CONTACT_METRES = 0.32
 
 
 class OneStep(NamedTuple):
-    """Absolute errors (T, ...) of one simulator step, and where the vase was out of reach."""
+    """Absolute errors (T, ...) of one simulator step, and where the vase is out of reach."""
 
     position: np.ndarray
     heading: np.ndarray
@@ -42,7 +42,7 @@ def one_step(recorded: Mapping[str, np.ndarray]) -> OneStep:
     body, after = stepped.body, recorded["after"]
     turn = np.asarray(body.heading) - after[:, 2]
     met = recorded["goals"] > 0
-    # A met goal is drawn anew by each side's own luck; what depends on it is compared elsewhere.
+    # A reached goal is redrawn with different random numbers; what depends on it is compared elsewhere.
     numbers = np.abs(np.asarray(shown.observation) - recorded["numbers"])
     numbers[met, 12:28] = 0.0
     return OneStep(
@@ -78,7 +78,7 @@ def our_layouts(keys: Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def layout_statistics(places: np.ndarray, headings: np.ndarray) -> dict[str, np.ndarray]:
-    """Eight one-dimensional views (L,) of layouts, for two-sample tests."""
+    """One-dimensional statistics (L,) of layouts, for two-sample tests."""
     agent, goal, hazards, vase = places[:, 0], places[:, 1], places[:, 2:10], places[:, 10]
     to_hazards = np.linalg.norm(hazards - agent[:, None], axis=2)
     between = np.linalg.norm(hazards[:, :, None] - hazards[:, None], axis=3) + 10.0 * np.eye(8)

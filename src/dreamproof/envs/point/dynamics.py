@@ -20,13 +20,13 @@ class PointBody(NamedTuple):
 
 
 def drive_force(action: Array, physics: Physics) -> Array:
-    """Force along the heading in N; saturated from 5 % of the range on."""
+    """Force along the heading in N; saturates at 5 % of the range."""
     limit = physics.actuator_limit
     return physics.force_gain * physics.gear * jnp.clip(action[0], -limit, limit)
 
 
 def turn_torque(action: Array, spin: Array, physics: Physics) -> Array:
-    """Torque of the velocity servo in N m; it is stiff enough to chatter, which belongs to the task."""
+    """Torque of the velocity servo in N m; it is stiff enough to chatter, as in the official task."""
     limit = physics.actuator_limit
     return physics.yaw_gain * physics.gear * jnp.clip(action[1] - physics.gear * spin, -limit, limit)
 
@@ -34,7 +34,7 @@ def turn_torque(action: Array, spin: Array, physics: Physics) -> Array:
 def _acceleration(
     body: PointBody, turn: tuple[Array, Array], forces: tuple[Array, Array], physics: Physics, seconds: float
 ) -> tuple[Array, Array, Array]:
-    """(M + seconds D)⁻¹ f in the world frame; seconds = 0 gives what an accelerometer feels."""
+    """(M + seconds D)⁻¹ f in the world frame; seconds = 0 gives the accelerometer reading."""
     cosine, sine = turn
     force, torque = forces
     moment = physics.first_moment

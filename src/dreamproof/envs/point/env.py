@@ -29,11 +29,10 @@ from dreamproof.settings.env import EnvSettings, Shift
 
 ACTION_SIZE = 2
 MIN_MARGIN, MAX_MARGIN = -0.2, 0.5
-HAZARD_RADIUS = 0.2
 
 
 class PointState(NamedTuple):
-    """N envs: the body, where things are, what comes next, and what was perceived and commanded before."""
+    """N envs: body, object positions, next goals, and perception and actions of earlier steps."""
 
     body: PointBody
     goal: Array
@@ -48,7 +47,7 @@ class PointState(NamedTuple):
 
 
 class _StepState(NamedTuple):
-    """What one agent step gathers over its simulator steps; `met_at` (2,) is where the goal was reached."""
+    """State and sums over the simulator steps of one agent step; `met_at` (2,) is where the goal was reached."""
 
     body: PointBody
     vase: Vase
@@ -61,7 +60,7 @@ class _StepState(NamedTuple):
 
 @dataclass(frozen=True)
 class PointGoal(Env):
-    """The task; its fields are static, all else is in the parameters."""
+    """The task; its fields are static, everything else is in the parameters."""
 
     name: str = "SafetyPointGoal1"
     lidar: bool = False
@@ -86,7 +85,7 @@ class PointGoal(Env):
 
     @cached_property
     def spec(self) -> Spec:
-        """Sizes, and which numbers of the observation are what."""
+        """Sizes and named slots of the observation."""
         slots = sensors.lidar_slots() if self.lidar else sensors.coordinate_slots(self.ghost_slots)
         size = slots[-1][2]
         return Spec(
@@ -100,7 +99,6 @@ class PointGoal(Env):
             has_margin=True,
             action_repeat=self.action_repeat,
             slots=slots,
-            constraint_radius=HAZARD_RADIUS,
             absolute=("magnetometer",) if self.lidar else ("magnetometer", "rotation", "position"),
             entities=None if self.lidar else (*next(part[1:] for part in slots if part[0] == "hazards"), 2),
             terminates=False,
@@ -108,7 +106,7 @@ class PointGoal(Env):
 
     @property
     def hazard_slots(self) -> int:
-        """How many real hazards an observation shows; the lidar shows all."""
+        """Number of real hazards in an observation; the lidar shows all."""
         return HAZARD_CAPACITY if self.lidar else HAZARD_SLOTS
 
     def default_params(self) -> PointParams:
@@ -120,15 +118,15 @@ class PointGoal(Env):
         return point_conditions(self.ghost_slots)
 
     def named_shifts(self) -> Mapping[str, Shift]:
-        """What those conditions change."""
+        """The shifts of those conditions."""
         return NAMED_SHIFTS
 
     def apply_shift(self, params: PointParams, shift: Shift) -> PointParams:
-        """The parameters with the shift in them."""
+        """The parameters with the shift applied."""
         return apply_shift(params, shift)
 
     def vary(self, params: PointParams, drawn: dict[str, Array]) -> PointParams:
-        """The task with another body and delay in every env."""
+        """Parameters with different physics and delay in every env."""
         physics = params.physics
         return params._replace(
             physics=physics._replace(
@@ -152,7 +150,7 @@ class PointGoal(Env):
         return state, TimeStep(observation, zero, zero, margin, zero, ~no, no, no)
 
     def step(self, keys: Array, state: PointState, action: Array, params: PointParams) -> tuple[PointState, TimeStep]:
-        """One agent step of N envs; the last one of an episode is truncated and shows the last observation."""
+        """One agent step of N envs; the last one of an episode is truncated."""
         action, queue = self._act(keys, state.action_queue, action, params)
         moved = self._per_env(self._simulate)(state, action, params)
         goal, bank, reward, goal_distance = self._redraw(state, moved, params)
@@ -190,7 +188,7 @@ class PointGoal(Env):
         }
 
     def place(self, placement: InitialLayout, body: PointBody, goal: Array) -> PointState:
-        """The state of one env with a given layout, body and goal, before anything was perceived."""
+        """The state of one env with a given layout, body and goal, before the first observation."""
         zero = jnp.zeros(())
         here = jnp.stack([body.x, body.y])
         return PointState(
@@ -207,7 +205,7 @@ class PointGoal(Env):
         )
 
     def start(self, key: Array, params: PointParams) -> PointState:
-        """Lays out one env, before anything is perceived."""
+        """Lays out one env, before the first observation."""
         placement = draw_placement(key, params.layout)
         goal, bank = take_goal(placement.bank, placement.agent, placement.vase, params.layout)
         zero = jnp.zeros(())
@@ -218,7 +216,7 @@ class PointGoal(Env):
         return per_env(function, _DEFAULTS)
 
     def _act(self, keys: Array, queue: Array, action: Array, params: PointParams) -> tuple[Array, Array]:
-        """The action (N, A) that reaches the motors after delay and noise, and the queue of those before."""
+        """The action (N, A) that reaches the motors after delay and noise, and the queue of earlier ones."""
         noisy = jnp.any(params.actuators.noise > 0)
         noise = lax.cond(noisy, self._per_env(_action_noise), lambda *_: jnp.zeros_like(action), keys, params)
         line = jnp.concatenate([action[:, None], queue], axis=1)
@@ -226,7 +224,7 @@ class PointGoal(Env):
         return jnp.clip(delayed + noise, -1.0, 1.0), line[:, :-1]
 
     def _simulate(self, state: PointState, action: Array, params: PointParams) -> _StepState:
-        """The simulator steps of one agent step of one env, up to and past a reached goal."""
+        """The simulator steps of one agent step of one env, up to and beyond a reached goal."""
 
         def tick(moved: _StepState, _: None) -> tuple[_StepState, None]:
             body = simulate(moved.body, action, params.physics)
@@ -253,10 +251,10 @@ class PointGoal(Env):
     def _redraw(
         self, state: PointState, moved: _StepState, params: PointParams
     ) -> tuple[Array, GoalBank, Array, Array]:
-        """Goals (N, 2) after this step, bank, reward and goal distance; drawn behind one batched condition.
+        """Goals (N, 2) after this step, bank, reward and goal distance; drawn inside one batched condition.
 
         A fresh goal is at least 0.405 m from being reached, farther than a robot drives in one agent step, so at most
-        one goal is met a step, and the progress towards the fresh one is a difference of two distances.
+        one goal is reached per step, and the progress towards the fresh one is a difference of two distances.
         """
 
         def draw() -> tuple[Array, ...]:
@@ -275,7 +273,7 @@ class PointGoal(Env):
         return goal, state.bank._replace(following=following), reward, goal_distance
 
     def _observe(self, keys: Array, state: PointState, first: Array, params: PointParams) -> tuple[Array, Perception]:
-        """Observations (N, O), and what perception remembers; the shifted path runs only when something is shifted."""
+        """Observations (N, O), and the perception memory; the shifted path runs only if something is shifted."""
 
         def plain() -> tuple[Array, Perception]:
             observation: Array = self._per_env(self._look)(state, params)
@@ -324,7 +322,7 @@ class PointGoal(Env):
 
 
 _DEFAULTS = default_params()
-# What a step's key is folded with, so that its uses are independent; a reset lays out with the key itself.
+# Folded into the key of a step, so that its uses are independent; a reset uses the key itself.
 _ACT, _LOOK = 1, 2
 
 
@@ -348,7 +346,7 @@ def _take_goal(bank: GoalBank, agent: Array, vase: Array, params: PointParams) -
 
 
 def _true_hazards(state: PointState, inner: sensors.Inner, params: PointParams) -> tuple[Array, Array]:
-    """Body-frame hazards (16, 2), absent ones parked, and which are there."""
+    """Body-frame hazards (16, 2), absent ones parked, and which are present."""
     is_present = jnp.arange(HAZARD_CAPACITY) < params.layout.hazards
     hazards = sensors.ego(state.hazards - inner.place, inner.cosine, inner.sine)
     return jnp.where(is_present[:, None], hazards, jnp.asarray(PARKED)), is_present

@@ -1,4 +1,4 @@
-"""Everything about SafetyPointGoal1 that is data: physics, actuators, layout, sensors, hallucinations."""
+"""Parameters of SafetyPointGoal1: physics, actuators, layout, sensors, hallucinations."""
 
 from typing import NamedTuple
 
@@ -28,14 +28,14 @@ class Physics(NamedTuple):
 
 
 class Actuators(NamedTuple):
-    """What happens to an action before the body feels it; the delay counts agent steps."""
+    """Perturbation of actions; the delay is in agent steps."""
 
     delay: Array
     noise: Array
 
 
 class Layout(NamedTuple):
-    """Where things may be, in metres."""
+    """Placement and radii of objects, in metres."""
 
     extent: Array
     agent_keepout: Array
@@ -48,7 +48,7 @@ class Layout(NamedTuple):
 
 
 class Sensors(NamedTuple):
-    """What happens to an observation before the agent sees it; the delay counts agent steps."""
+    """Perturbation of observations; the delay is in agent steps."""
 
     noise: Array
     place_noise: Array
@@ -73,7 +73,7 @@ class Hallucination(NamedTuple):
 
 
 class PointParams(NamedTuple):
-    """All of it; every leaf is a scalar, or (N,) when envs differ."""
+    """All parameters; every leaf is a scalar, or (N,) if envs differ."""
 
     physics: Physics
     actuators: Actuators

@@ -1,6 +1,6 @@
-"""What a shift does between true state and observation: ghosts, missed hazards, noise, dropout, delay.
+"""Perturbation of observations by a shift: ghosts, missed hazards, noise, dropout, delay.
 
-Reward, cost and margin never pass through here.
+Reward, cost and margin are not affected.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ LONGEST_DELAY = 2
 
 
 class Perception(NamedTuple):
-    """What one env remembers between steps: ghosts (3, 2), frames left, missed slots (S,), what was shown."""
+    """Memory of one env: ghosts (3, 2), remaining frames, missed slots (S,), earlier observations."""
 
     ghosts: Array
     ghost_left: Array
@@ -41,7 +41,7 @@ class NoiseDraws(NamedTuple):
 
 
 def init_perception(hazard_slots: int, observation_size: int) -> Perception:
-    """Nothing seen, nothing hallucinated."""
+    """The initial memory."""
     return Perception(
         ghosts=jnp.zeros((GHOST_CAPACITY, 2)),
         ghost_left=jnp.zeros((), jnp.int32),
@@ -63,7 +63,7 @@ def is_shifted(params: PointParams, hazard_slots: int) -> Array:
 
 
 def nearest_slots(squares: Array, slots: int) -> Array:
-    """Which objects (slots,) are shown, the nearest by squared distance (O,); each keeps its own slot while it can."""
+    """Which objects (slots,) are shown, the nearest by squared distance (O,); each keeps its own slot if possible."""
     if slots == squares.size:
         return jnp.arange(slots)
     rank = jnp.sum(squares[None] < squares[:, None], axis=1)
@@ -76,12 +76,12 @@ def nearest_slots(squares: Array, slots: int) -> Array:
 
 
 def draw_noise(key: Array, hazard_slots: int, shown_slots: int, observation_size: int) -> NoiseDraws:
-    """All random numbers of a frame from one draw; every call of a generator costs compile time."""
+    """All random numbers of a frame from one draw; every call of a generator adds compile time."""
     sizes = (4, 1, 2 * GHOST_CAPACITY, hazard_slots, hazard_slots)
     errors = (2 * shown_slots, 2, observation_size)
-    # Zero would become minus infinity as a normal number.
-    least = float(np.finfo(np.float32).eps)
-    draw = jax.random.uniform(key, (sum(sizes) + sum(errors),), minval=least, maxval=1.0)
+    # Zero would become minus infinity as a normal variate.
+    smallest = float(np.finfo(np.float32).eps)
+    draw = jax.random.uniform(key, (sum(sizes) + sum(errors),), minval=smallest, maxval=1.0)
     starts = np.cumsum((*sizes, *errors))[:-1].tolist()
     events, drop, place, ghost_order, miss_order, *rest = jnp.split(draw, starts)
     normal = [jax.scipy.special.ndtri(part) for part in rest]
@@ -100,7 +100,7 @@ def draw_noise(key: Array, hazard_slots: int, shown_slots: int, observation_size
 def hallucinate(
     noise: NoiseDraws, perception: Perception, is_present: Array, place: Array, settings: Hallucination
 ) -> Perception:
-    """Starts and ends ghosts and misses for this frame; `is_present` (S,) says which slots hold a hazard."""
+    """Starts and ends ghosts and misses for this frame; `is_present` (S,): slots that hold a hazard."""
     ghost_left, ghost_starts = _event(
         noise.events[:2], perception.ghost_left, settings.ghost_chance, (settings.ghost_min, settings.ghost_max)
     )
@@ -119,11 +119,11 @@ def hallucinate(
 
 
 def _event(noise: Array, left: Array, chance: Array, frames: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Frames an event still lasts, this one included, and whether it starts here."""
-    least, most = frames
+    """Remaining frames of an event, including this one, and whether it starts here."""
+    shortest, longest = frames
     running = left > 1
     starts = (~running) & (noise[0] < chance)
-    length = jnp.minimum(least + jnp.floor(noise[1] * (most - least + 1)).astype(jnp.int32), most)
+    length = jnp.minimum(shortest + jnp.floor(noise[1] * (longest - shortest + 1)).astype(jnp.int32), longest)
     return jnp.where(running, left - 1, jnp.where(starts, length, 0)), starts
 
 
@@ -140,7 +140,7 @@ def shown_hazards(
     parked = jnp.asarray(PARKED)
     original = settings.original > 0
     active = (jnp.arange(GHOST_CAPACITY) < settings.ghosts) & (perception.ghost_left > 0)
-    # The users' definition called (0, 0) a miss, which in the body frame is a hazard under the robot.
+    # The original definition used (0, 0) for a miss, which in the body frame is a hazard under the robot.
     absent = jnp.where(original, 0.0, jnp.where(settings.held > 0, perception.shown_hazards, parked))
     real = jnp.where(perception.missed[:, None], absent, hazards)
     # It also wrote world coordinates into body-frame slots, over real hazards.
@@ -154,7 +154,7 @@ def shown_hazards(
 def disturb(
     noise: NoiseDraws, perception: Perception, observation: Array, first: Array, sensors: Sensors
 ) -> tuple[Array, Array]:
-    """The observation after noise, dropout and delay, and the queue (2, O) of what was sensed before."""
+    """The observation after noise, dropout and delay, and the queue (2, O) of earlier ones."""
     noisy = observation + sensors.noise * noise.number_error
     sensed = jnp.where((noise.drop < sensors.dropout) & ~first, perception.shown[0], noisy)
     before = jnp.where(first, sensed, perception.shown)

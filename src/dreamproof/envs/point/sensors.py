@@ -1,4 +1,4 @@
-"""What the robot senses: the official 60 numbers with pseudo-lidar, and SafeDreamer's coordinate vector."""
+"""Observations: the official 60 values with pseudo-lidar, and SafeDreamer's coordinate vector."""
 
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class Inner(NamedTuple):
 
 
 class EgoView(NamedTuple):
-    """Where things are in the body frame (x ahead, y left): goal (2,), hazards (S, 2), vase (2,)."""
+    """Positions in the body frame (x ahead, y left): goal (2,), hazards (S, 2), vase (2,)."""
 
     goal: Array
     hazards: Array
@@ -35,7 +35,7 @@ class EgoView(NamedTuple):
 
 
 def sense_inner(body: PointBody, action: Array, physics: Physics) -> Inner:
-    """Reads the robot's own sensors after a step that was driven by `action`."""
+    """The robot's own sensors after a step with `action`."""
     cosine, sine = jnp.cos(body.heading), jnp.sin(body.heading)
     return Inner(
         acceleration=jnp.stack(felt_acceleration(body, action, physics)),
@@ -70,7 +70,7 @@ def coordinate_slots(ghost_slots: int) -> tuple[tuple[str, int, int], ...]:
 
 
 def lidar_vector(inner: Inner, seen: EgoView) -> Array:
-    """The official observation of 60 numbers."""
+    """The official observation of 60 values."""
     zero = jnp.zeros(1)
     magnet = jnp.stack([-MAGNETIC_FIELD * inner.sine, -MAGNETIC_FIELD * inner.cosine])
     own = [inner.acceleration, zero + GRAVITY, inner.velocity, zero, zero, zero, inner.spin[None], magnet, zero]
@@ -99,7 +99,7 @@ def lidar(points: Array) -> Array:
 
 
 def reconstruction_weights(slots: tuple[tuple[str, int, int], ...], size: int) -> tuple[float, ...]:
-    """1 a number, but little for accelerometer and yaw rate: they carry the servo's chaos."""
+    """1 per value, but less for accelerometer and yaw rate, which are chaotic because of the servo."""
     weights = [1.0] * size
     for name, start, stop in slots:
         if name in ("acceleration", "yaw_rate", "accelerometer", "gyro"):

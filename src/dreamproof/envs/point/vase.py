@@ -1,4 +1,4 @@
-"""The vase: a light box on a rough floor, pushed in the plane. Crude on purpose: it is never penalised."""
+"""The vase: a light box on a rough floor, pushed in the plane. A rough model is enough: it has no cost."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ class Vase(NamedTuple):
 
 
 def push(vase: Vase, body: PointBody) -> Vase:
-    """One simulator step: slide against friction, then leave the robot's two circles."""
+    """One simulator step: slide against friction, then move out of the robot's two circles."""
     speed = jnp.sqrt(vase.velocity_x**2 + vase.velocity_y**2)
     keep = jnp.maximum(0.0, 1.0 - FRICTION_DECELERATION * STEP_SECONDS / jnp.maximum(speed, 1e-6))
     slid = vase._replace(
