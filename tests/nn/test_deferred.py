@@ -39,6 +39,6 @@ def test_a_collecting_scan_collects_what_a_scan_collects(reverse: bool, replicas
 def test_a_weight_gradient_in_shares_is_the_whole_one(rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     keys = jax.random.split(jax.random.key(1))
     given, cotangent = jax.random.normal(keys[0], (*rows, 5)), jax.random.normal(keys[1], (*rows, 3))
-    monkeypatch.setattr(deferred, "SHARED", 8)
+    monkeypatch.setattr(deferred, "SPLIT_ROWS", 8)
     expected = np.einsum("tbi,tbo->io", given, cotangent)
     np.testing.assert_allclose(weight_gradient(given, cotangent), expected, rtol=1e-4, atol=1e-5)

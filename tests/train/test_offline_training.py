@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from dreamproof.record.players import find_players
 from tests.train.offline_cells import (
     MODEL_UPDATES,
     OWN_TASK,
@@ -34,6 +33,7 @@ from dreamproof.jaxcore.checkpoints import fill, read_arrays
 from dreamproof.jaxcore.recordings import write_recording
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record.episodes import record
+from dreamproof.record.policies import find_policies
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_evaluation
 from dreamproof.settings.cell import PwmCell, PwmOfflineCell
@@ -179,19 +179,19 @@ def test_the_true_task_is_evaluated_by_the_usual_command(trained: RunFolder) -> 
 
 
 def test_a_trained_run_can_play_the_episodes_that_are_recorded(trained: RunFolder) -> None:
-    (player,) = find_players([OWN_TASK], [str(trained.root)])
-    made = record([player], [OWN_TASK], 8, 0, lambda batches: batches)
+    (policy,) = find_policies([OWN_TASK], [str(trained.root)])
+    made = record([policy], [OWN_TASK], 8, 0, lambda batches: batches)
     assert made.observation.shape == (8, 21, 1) and made.action.shape == (8, 21, 1)
     # With the noise of training it is worse than without, and far better than random.
     assert made.reward.sum(1).mean() > 0.6 * PROBES[OWN_TASK]().known().best_return
     with pytest.raises(BadInput, match="none of the runs was trained on the task 'TestTwoHands'"):
-        find_players(list(TASKS), [str(trained.root)])
+        find_policies(list(TASKS), [str(trained.root)])
     with pytest.raises(BadInput, match="plays 'ProbeCostLine', which is not one of --tasks"):
-        find_players(["TestTwoHands"], [str(trained.root), "random"])
+        find_policies(["TestTwoHands"], [str(trained.root), "random"])
 
 
 def test_a_single_recorded_task_needs_no_embedding(tmp_path: Path) -> None:
-    made = record(find_players([OWN_TASK], ["random"]), [OWN_TASK], 4, 0, lambda batches: batches)
+    made = record(find_policies([OWN_TASK], ["random"]), [OWN_TASK], 4, 0, lambda batches: batches)
     write_recording(tmp_path / "line.npz", made)
     alone = {"agent": {"world_model": {"tasks": 0}}, "data": {"tasks": [OWN_TASK], "observation_size": 1}}
     run = write_cell(tmp_path, offline_settings(tmp_path / "line.npz", merged(alone, {"data": {"action_size": 1}})))

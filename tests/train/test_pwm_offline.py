@@ -12,7 +12,7 @@ import pytest
 from tests.agents.pwm import toy
 
 from dreamproof.agents.pwm.agent import PwmAgent, pieces_of
-from dreamproof.agents.pwm.behavior import dream
+from dreamproof.agents.pwm.behavior import imagine_rollout
 from dreamproof.agents.pwm.world_model import model_gradients
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec
@@ -173,7 +173,9 @@ def test_actions_that_only_fill_up_are_never_used_in_a_dream() -> None:
     @eqx.filter_jit
     def run(state: Any) -> jax.Array:
         start = agent._start(state, jnp.ones((3, 2)), jnp.ones(3))
-        return dream(state.model, state.actor, start, agent.settings.behavior, jax.random.key(0), False).action
+        return imagine_rollout(
+            state.model, state.actor, start, agent.settings.behavior, jax.random.key(0), False
+        ).action
 
     action = np.asarray(run(toy.lively(agent)))
     assert not action[..., 1].any() and action[..., 0].all()

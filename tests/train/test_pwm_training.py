@@ -80,8 +80,8 @@ def test_the_probe_is_learnt_to_its_known_best(trained: Trained) -> None:
 
 def test_what_is_logged_names_all_parts_of_an_epoch(trained: Trained) -> None:
     row = [row for row in read_rows(trained["plain"].metrics) if "model/dynamics" in row][-1]
-    assert {"actor/loss", "critics/loss", "model/reward", "model/termination", "dream/return"} <= row.keys()
-    assert row["model/spread"] > 0 and row["model/unexplained"] > 0
+    assert {"actor/loss", "critics/loss", "model/reward", "model/termination", "imagined/return"} <= row.keys()
+    assert row["model/latent_variance"] > 0 and row["model/unexplained_variance"] > 0
     assert all(np.isfinite(value) for value in row.values())
 
 

@@ -125,7 +125,11 @@ class PlannerSettings(Settings):
 
     def at_evaluation(self) -> "PlannerSettings":
         """The same planner with the compute budget of evaluation."""
-        overrides = {name: getattr(self, f"evaluation_{name}") for name in ("samples", "iterations", "draws")}
+        overrides = {
+            "samples": self.evaluation_samples,
+            "iterations": self.evaluation_iterations,
+            "draws": self.evaluation_draws,
+        }
         return self.model_copy(update={name: value for name, value in overrides.items() if value is not None})
 
 

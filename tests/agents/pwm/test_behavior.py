@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 from tests.agents.pwm import toy
 
 from dreamproof.agents.normalisation import init_moments, update_moments
-from dreamproof.agents.pwm.agent import reward_emphasis, reward_scale
+from dreamproof.agents.pwm.agent import reward_loss_factor, reward_scale
 from dreamproof.agents.pwm.behavior import (
     DifferentiableRollout,
     RolloutStart,
@@ -255,7 +255,7 @@ def test_errors_of_rewards_count_in_their_own_deviations_down_to_a_least_one() -
         moments = update_moments(init_moments(), jnp.array([2.0 - half, 2.0 + half]), jnp.ones(2))
         unit = reward_scale(moments, scales)
         error = 0.7 / unit
-        emphasis = reward_emphasis(moments, unit, scales)
+        emphasis = reward_loss_factor(moments, unit, scales)
         assert float(emphasis * error**2) == pytest.approx((0.7 / counted) ** 2, rel=0.02)
 
 
