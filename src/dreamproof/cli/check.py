@@ -14,7 +14,7 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
     from dreamproof.study.preflight.local import preflight_lines
 
     opened = open_study(study)
-    print_deprecations(opened.file)
+    print_deprecations(opened.folder.declaration if study.is_dir() else study)
 
     def say(text: str) -> None:
         if not json:

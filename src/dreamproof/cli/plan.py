@@ -34,7 +34,7 @@ def plan(
     from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study, numbers_only=True)
-    print_deprecations(opened.file)
+    print_deprecations(opened.folder.declaration if study.is_dir() else study)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
     if gap.train:
         check_material(opened.study, opened.beside)

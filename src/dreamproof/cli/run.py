@@ -56,7 +56,7 @@ def run(
 
     gc.enable()
     opened = open_study(study)
-    print_deprecations(opened.file)
+    print_deprecations(opened.folder.declaration if study.is_dir() else study)
     selection = Selection.parse(opened.study, arms, seeds)
     if detach:
         words = _words_again(study, arms, seeds)
