@@ -106,6 +106,6 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
         "gradient",
         "gradient_bias_scale_shift",
         "output_product_output_record",
-        "gradient_at_product_bias_scale_shift",
+        "gradient_product_gradient_bias_scale_shift",
     ):
         assert f'"normed_{wanted}"' in lowered
