@@ -54,7 +54,7 @@ def test_all_conditions_of_the_study_exist_and_are_marked(point: Course) -> None
     genuine = {"mass_x2", "damping_x0.5", "force_x1.5", "yaw_gain_x0.6", "hazard_radius_0.30", "hazards_12"}
     genuine |= {"hazards_16", "action_delay_2", "action_noise_0.1", "observation_delay_2", "observation_noise_0.1"}
     assert {kinds[name] for name in genuine} == {"genuine"}
-    assert all(condition.says for condition in point.env.conditions().values())
+    assert all(condition.description for condition in point.env.conditions().values())
 
 
 def test_no_condition_compiles_anything_anew(point: Course) -> None:

@@ -142,12 +142,12 @@ def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack: Pack) -> None:
 
 
 def test_micro_batches_are_for_agents_that_can_and_batches_that_divide() -> None:
-    assert PwmCell().in_pieces(4).agent.world_model.micro_batches == 4
+    assert PwmCell().with_micro_batches(4).agent.world_model.micro_batches == 4
     with pytest.raises(BadInput, match="cannot be split into 3"):
-        PwmCell().in_pieces(3)
+        PwmCell().with_micro_batches(3)
     with pytest.raises(BadInput, match="does not support --micro-batches"):
-        DreamerCell().in_pieces(2)
-    assert DreamerCell().in_pieces(1) == DreamerCell()
+        DreamerCell().with_micro_batches(2)
+    assert DreamerCell().with_micro_batches(1) == DreamerCell()
 
 
 def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ class Condition:
 
     name: str
     kind: Kind
-    says: str
+    description: str
     change: Callable[[Params], Params]
     latent_swaps: int = 0
 

@@ -153,7 +153,7 @@ def _activated(normal: Array, dtype: Any, order: Order) -> Array:
 
 
 def _norm_mish_forward(y: Any, affine: Any, order: Order) -> tuple[Array, tuple[Array, Affine, tuple[()] | None]]:
-    # The structure of the residuals says whether the affine parameters need gradients.
+    # The structure of the residuals encodes whether the affine parameters need gradients.
     learns = () if any(part.perturbed for part in affine) else None
     y, affine = y.value, tuple(part.value for part in affine)
     return norm_mish(y, affine, order), (y, affine, learns)

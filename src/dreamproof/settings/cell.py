@@ -17,7 +17,7 @@ class CellSettings(Settings):
     """Settings of a cell of any agent."""
 
     agent_name: ClassVar[str]
-    cuts_batches: ClassVar[bool] = False
+    supports_micro_batches: ClassVar[bool] = False
     """Whether a batch can be split into micro-batches if memory is short."""
 
     env: EnvSettings = EnvSettings()
@@ -34,7 +34,7 @@ class CellSettings(Settings):
         """Files and folders, relative to the study file's folder, that training needs at its start."""
         return ()
 
-    def in_pieces(self, micro_batches: int) -> Self:
+    def with_micro_batches(self, micro_batches: int) -> Self:
         """The same cell with every batch split into micro-batches, if its agent can do that."""
         if micro_batches == 1:
             return self
@@ -59,11 +59,11 @@ class AnyPwmCell(CellSettings):
     """What all cells of the PWM agent share."""
 
     agent_name: ClassVar[str] = "pwm"
-    cuts_batches: ClassVar[bool] = True
+    supports_micro_batches: ClassVar[bool] = True
 
     agent: PwmSettings = PwmSettings()
 
-    def in_pieces(self, micro_batches: int) -> Self:
+    def with_micro_batches(self, micro_batches: int) -> Self:
         """The same cell with every batch of the model split into micro-batches; the effective batch does not change."""
         if micro_batches == 1:
             return self

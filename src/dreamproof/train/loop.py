@@ -72,7 +72,9 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> TrainingJob:
     """The job of these run folders; refuses cells that cannot share one compile."""
     runs = [_settings(folder) for folder in folders]
     cells = [
-        validate(CELL_SETTINGS[run.trainer], run.settings, f"{folder.settings} (settings)").in_pieces(micro_batches)
+        validate(CELL_SETTINGS[run.trainer], run.settings, f"{folder.settings} (settings)").with_micro_batches(
+            micro_batches
+        )
         for run, folder in zip(runs, folders, strict=True)
     ]
     for run, cell in zip(runs[1:], cells[1:], strict=True):

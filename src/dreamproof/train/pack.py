@@ -235,12 +235,12 @@ class Pack:
         def choose(new: Array, old: Array) -> Array:
             return jnp.where(over.reshape(over.shape + (1,) * (old.ndim - 1)), new, old)
 
-        def anew(_: None) -> tuple[Any, TimeStep]:
+        def restarted(_: None) -> tuple[Any, TimeStep]:
             # An env starts at most one episode per step, so the step is a unique episode number.
             fresh = self._reset(inputs, state.env_steps + 1)
             return jax.tree.map(choose, fresh, moved[:2])
 
-        env, seen = jax.lax.cond(over.any(), anew, lambda _: moved[:2], None)
+        env, seen = jax.lax.cond(over.any(), restarted, lambda _: moved[:2], None)
         return env, seen, moved[2] * (1 - self.split(over))[..., None]
 
     def _restart_together(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, Array]:
@@ -248,13 +248,13 @@ class Pack:
         done = state.seen.truncated.all()
         episode = state.episode + done
 
-        def anew(_: None) -> tuple[Any, TimeStep, Replay, Array]:
+        def restarted(_: None) -> tuple[Any, TimeStep, Replay, Array]:
             env, seen = self._reset(inputs, episode)
             action = jnp.zeros_like(state.action)
             return env, seen, add(state.replay, self.split(seen), action), action
 
         kept = (state.env, state.seen, state.replay, state.action)
-        env, seen, replay, action = jax.lax.cond(done, anew, lambda _: kept, None)
+        env, seen, replay, action = jax.lax.cond(done, restarted, lambda _: kept, None)
         state = state._replace(env=env, seen=seen, replay=replay, action=action, episode=episode)
         return state, jnp.broadcast_to(done, (self.replicas, self.envs))
 
