@@ -345,7 +345,7 @@ class DreamerAgent:
         )
         ramp = ramped(progress, rates["multiplier_from"], rates["multiplier_to"])
         multiplier = ramp * (rates["multiplier_start"] + raised)
-        coefs = {"multiplier": multiplier, "entropy": rates["entropy"]}
+        coefs = {"multiplier": multiplier, "entropy": rates["entropy_coef"]}
         (_, metrics), gradients = eqx.filter_value_and_grad(actor_loss, has_aux=True)(
             state.actor, rollout, returns, spread, coefs
         )
