@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.nn import fused
-from dreamproof.nn.deferred import Notes, Place
+from dreamproof.nn.deferred import BufferIndex, LayerGradients
 from dreamproof.nn.normed import EPSILON
 
 REPEATS = 12
@@ -26,16 +26,16 @@ EVALUATIONS = 8
 """For which there is room where calls note something."""
 CUTS = {
     "ROWS": (1, 2, 4, 8),
-    "NOTED_ROWS": (1, 2, 4, 8),
+    "RECORDED_ROWS": (1, 2, 4, 8),
     "WARP_COLUMNS": (128, 256, 512),
-    "SHARES": (132, 264, 528, 1056),
+    "PROGRAMS": (132, 264, 528, 1056),
 }
 KERNELS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
     "output": (("ROWS", "WARP_COLUMNS"), (1024, 16_384)),
-    "noted_output": (("ROWS", "WARP_COLUMNS"), (1024,)),
+    "recorded_output": (("ROWS", "WARP_COLUMNS"), (1024,)),
     "gradient": (("ROWS", "WARP_COLUMNS"), (1024,)),
-    "noted_gradient": (("NOTED_ROWS", "WARP_COLUMNS"), (1024,)),
-    "gradient_and_sums": (("ROWS", "WARP_COLUMNS", "SHARES"), (16_384,)),
+    "recorded_gradient": (("RECORDED_ROWS", "WARP_COLUMNS"), (1024,)),
+    "gradient_and_sums": (("ROWS", "WARP_COLUMNS", "PROGRAMS"), (16_384,)),
 }
 """What each kernel is cut by, and for how many rows it is timed."""
 
@@ -53,23 +53,27 @@ class Timed(NamedTuple):
 def layer(rows: int, features: int) -> tuple[Array, fused.Affine, Array, Array]:
     """Products, affine parts, what arrives, and a note of many such, in bfloat16."""
     keys = jax.random.split(jax.random.key(0), 6)
-    y, arrived = (jax.random.normal(key, (rows, features)).astype(jnp.bfloat16) for key in keys[:2])
+    y, cotangent = (jax.random.normal(key, (rows, features)).astype(jnp.bfloat16) for key in keys[:2])
     bias, scale, shift = (jax.random.normal(key, (features,)) for key in keys[2:5])
     note = jax.random.normal(keys[5], (EVALUATIONS, rows, features)).astype(jnp.bfloat16)
-    return y, (bias, scale, shift), arrived, note
+    return y, (bias, scale, shift), cotangent, note
 
 
-def call(name: str, y: Array, affine: fused.Affine, arrived: Array, note: Array) -> Any:
+def call(name: str, y: Array, affine: fused.Affine, cotangent: Array, note: Array) -> Any:
     """One kernel; what it notes is written into memory that is made for it."""
-    place = Place(jnp.asarray(3), 1)
+    place = BufferIndex(jnp.asarray(3), 1)
     if name == "output":
         return fused.output(y, affine, EPSILON)
-    if name == "noted_output":
-        return fused.noted_output(y, affine, EPSILON, (jnp.zeros_like(note), jnp.ones_like(note)), place)
-    if name == "noted_gradient":
-        sums = (jnp.zeros((fused.noted_shares(y.shape[0]), y.shape[1])) for _ in affine)
-        return fused.noted_gradient(note, affine, arrived, EPSILON, Notes(jnp.zeros_like(note), *sums), place)
-    return {"gradient": fused.gradient, "gradient_and_sums": fused.gradient_and_sums}[name](y, affine, arrived, EPSILON)
+    if name == "recorded_output":
+        return fused.recorded_output(y, affine, EPSILON, (jnp.zeros_like(note), jnp.ones_like(note)), place)
+    if name == "recorded_gradient":
+        sums = (jnp.zeros((fused.partial_sums(y.shape[0]), y.shape[1])) for _ in affine)
+        return fused.recorded_gradient(
+            note, affine, cotangent, EPSILON, LayerGradients(jnp.zeros_like(note), *sums), place
+        )
+    return {"gradient": fused.gradient, "gradient_and_sums": fused.gradient_and_sums}[name](
+        y, affine, cotangent, EPSILON
+    )
 
 
 def lowered(features: int) -> Iterator[Timed]:

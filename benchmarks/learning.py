@@ -31,14 +31,14 @@ SHOWN = (
     "model/entities",
     "model/dynamics",
     "model/reward",
-    "model/spread",
-    "model/unexplained",
-    "dream/cost",
-    "dream/reward",
-    "dream/first_reward",
-    "dream/return",
+    "model/latent_variance",
+    "model/unexplained_variance",
+    "imagined/cost",
+    "imagined/reward",
+    "imagined/first_reward",
+    "imagined/return",
     "plan/safe_fraction",
-    "actor/sigma",
+    "actor/std",
 )
 
 

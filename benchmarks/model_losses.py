@@ -17,12 +17,13 @@ from jax import Array
 from rich.console import Console
 from rich.progress import track
 
+from dreamproof.agents.api import Windows
 from dreamproof.agents.pwm.agent import MODEL_ADAM
-from dreamproof.agents.pwm.world_model import Windows, WorldModel, model_gradients, observed_scales
+from dreamproof.agents.pwm.world_model import PwmWorldModel, model_gradients, observed_scales
 from dreamproof.envs.registry import make as make_env
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.nn.optimiser import AdamState, adam_step, init_adam
-from dreamproof.settings.pwm import Pwm
+from dreamproof.settings.pwm import PwmSettings
 from dreamproof.settings.traced import traced_values
 
 BATCH, JUDGED, PROBED = 64, 512, 8192
@@ -106,8 +107,8 @@ def windows(rows: Recorded, key: Array, envs: tuple[int, int], shape: tuple[int,
 
 @eqx.filter_jit
 def learned(
-    model: WorldModel, state: AdamState, rows: Recorded, key: Array, told: tuple[int, dict[str, Array]]
-) -> tuple[WorldModel, AdamState]:
+    model: PwmWorldModel, state: AdamState, rows: Recorded, key: Array, told: tuple[int, dict[str, Array]]
+) -> tuple[PwmWorldModel, AdamState]:
     """One update, from windows of so many steps with losses of such scales."""
     drawn, loss_key = jax.random.split(key)
     steps, scales = told
@@ -119,7 +120,7 @@ def learned(
 
 
 @eqx.filter_jit
-def judged(model: WorldModel, seen: Windows, unseen: Windows) -> Judged:
+def judged(model: PwmWorldModel, seen: Windows, unseen: Windows) -> Judged:
     """The model in open loop on windows it never saw; probes of what it reaches learn from those that it did see."""
     given, true = unseen.action[1:], unseen.reward[1:]
     z = model.encode(unseen.observation)
@@ -149,8 +150,8 @@ def with_one(z: Array) -> Array:
 def row(rows: Recorded, asked: argparse.Namespace, named: tuple[str, dict[str, Any], dict[str, Any]]) -> Judged:
     """One way of training, from the first weights on."""
     name, dynamics, losses = named
-    settings = Pwm.model_validate({"world_model": SMALL | losses, "dynamics": dynamics, "precision": "float32"})
-    model = WorldModel(jax.random.key(asked.seed), make_env(asked.task).spec, settings, jnp.float32)
+    settings = PwmSettings.model_validate({"world_model": SMALL | losses, "dynamics": dynamics, "precision": "float32"})
+    model = PwmWorldModel(jax.random.key(asked.seed), make_env(asked.task).spec, settings, jnp.float32)
     scales = jax.tree.map(jnp.asarray, traced_values(settings.world_model))
     state, batches = init_adam(model), jax.random.split(jax.random.key(asked.seed + 1), asked.updates)
     for key in track(batches, description=name, transient=True, console=Console(stderr=True)):

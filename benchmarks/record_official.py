@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dreamproof.envs.official import Facts, OfficialPointGoal
+from dreamproof.envs.official import OfficialPointGoal, TrueState
 from dreamproof.envs.steering import steer
 from dreamproof.settings.env import EnvSettings
 
@@ -32,7 +32,7 @@ def random_action(observation: np.ndarray, generator: np.random.Generator) -> np
     return generator.uniform(-1.0, 1.0, 2)
 
 
-def state_of(facts: Facts) -> np.ndarray:
+def state_of(facts: TrueState) -> np.ndarray:
     """x, y, heading, vx, vy, yaw rate."""
     return np.array([*facts.place, facts.heading, *facts.velocity, facts.spin])
 

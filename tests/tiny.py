@@ -22,7 +22,7 @@ from dreamproof.testing.small_agent import TRAIN as TRAIN
 from dreamproof.testing.small_agent import merged as merged
 from dreamproof.testing.small_agent import tiny_pwm_settings, tiny_settings
 from dreamproof.train import loop
-from dreamproof.train.pack import Pack, Told
+from dreamproof.train.pack import Pack, ReplicaInputs
 
 # Cells of one pack: a seed and what is traced. The last one steps so far that its numbers overflow.
 CELLS: dict[str, tuple[int, dict[str, Any]]] = {
@@ -123,10 +123,10 @@ def write_pwm_cells(place: Path, train: dict[str, Any] | None = None) -> dict[st
     return folders
 
 
-def told_otherwise(pack: Pack, cells: Sequence[DreamerCell | PwmCell], seeds: Sequence[int]) -> Pack:
+def with_inputs(pack: Pack, cells: Sequence[DreamerCell | PwmCell], seeds: Sequence[int]) -> Pack:
     """A pack with other seeds and traced settings that runs the compiled programs of `pack`."""
     other = copy(pack)
-    other.told = Told(jnp.asarray(seeds, jnp.uint32), stacked_scalars(cells))
+    other.inputs = ReplicaInputs(jnp.asarray(seeds, jnp.uint32), stacked_scalars(cells))
     return other
 
 
@@ -135,7 +135,7 @@ def train_here(folders: dict[str, RunFolder], pack: Pack) -> bool:
 
     def compiled(*arguments: Any) -> Pack:
         other = copy(pack)
-        other.told = Told(jnp.asarray(arguments[3], jnp.uint32), arguments[4])
+        other.inputs = ReplicaInputs(jnp.asarray(arguments[3], jnp.uint32), arguments[4])
         return other
 
     numbers = (signal.SIGTERM, signal.SIGINT)

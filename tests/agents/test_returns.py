@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dreamproof.agents.normalisation import Spread, init_spread, update_spread
-from dreamproof.agents.returns import discount_weights, discounted_least, lambda_returns
+from dreamproof.agents.returns import discount_weights, discounted_min, lambda_returns
 
 STEPS = 4
 
@@ -27,16 +27,16 @@ def step_returns(rewards: np.ndarray, values: np.ndarray, discounts: np.ndarray,
     return total + weight * values[start + steps]
 
 
-@pytest.mark.parametrize("mixing", [0.0, 0.6, 0.95, 1.0])
-def test_lambda_returns_are_the_mixture_of_all_step_returns(sequence: tuple[np.ndarray, ...], mixing: float) -> None:
+@pytest.mark.parametrize("lambda_", [0.0, 0.6, 0.95, 1.0])
+def test_lambda_returns_are_the_mixture_of_all_step_returns(sequence: tuple[np.ndarray, ...], lambda_: float) -> None:
     rewards, values, discounts = sequence
     expected = np.zeros((STEPS, 2))
     for start in range(STEPS):
         left = STEPS - start
-        weights = [(1 - mixing) * mixing ** (steps - 1) for steps in range(1, left)] + [mixing ** (left - 1)]
+        weights = [(1 - lambda_) * lambda_ ** (steps - 1) for steps in range(1, left)] + [lambda_ ** (left - 1)]
         mixture = [step_returns(rewards, values, discounts, start, steps) for steps in range(1, left + 1)]
         expected[start] = sum(weight * value for weight, value in zip(weights, mixture, strict=True))
-    got = lambda_returns(*(jnp.asarray(part, jnp.float32) for part in sequence), mixing)
+    got = lambda_returns(*(jnp.asarray(part, jnp.float32) for part in sequence), lambda_)
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -58,9 +58,9 @@ def test_weights_are_products_of_the_discounts_before() -> None:
 def test_the_discounted_least_margin_by_hand() -> None:
     margins = jnp.array([0.4, 0.1, 0.3])
     # y2 = 0.3; y1 = 0.5·0.1 + 0.5·min(0.1, 0.3) = 0.1; y0 = 0.5·0.4 + 0.5·min(0.4, 0.1) = 0.25
-    np.testing.assert_allclose(discounted_least(margins, 0.5), [0.25, 0.1, 0.3], rtol=1e-6)
-    np.testing.assert_allclose(discounted_least(margins, 1.0), [0.1, 0.1, 0.3], rtol=1e-6)
-    np.testing.assert_allclose(discounted_least(margins, 0.0), margins, rtol=1e-6)
+    np.testing.assert_allclose(discounted_min(margins, 0.5), [0.25, 0.1, 0.3], rtol=1e-6)
+    np.testing.assert_allclose(discounted_min(margins, 1.0), [0.1, 0.1, 0.3], rtol=1e-6)
+    np.testing.assert_allclose(discounted_min(margins, 0.0), margins, rtol=1e-6)
 
 
 def test_a_spread_follows_the_percentiles_and_its_scale_is_never_below_one() -> None:

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tests.tiny import tiny_cell, tiny_pwm_cell
 
-from dreamproof.agents.api import Calibrated, Lesson, Reflective
-from dreamproof.agents.dreamer.world_model import Batch
+from dreamproof.agents.api import Batch, Calibrated, EpochBatch, Reflective
 from dreamproof.agents.registry import AGENTS, make_agent
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
@@ -48,10 +47,10 @@ def some_batch(key: jax.Array) -> Batch:
     )
 
 
-def some_lesson(key: jax.Array) -> Lesson:
+def some_lesson(key: jax.Array) -> EpochBatch:
     """Two batches of such windows, and what three envs show."""
     keys = jax.random.split(key)
-    return Lesson(jax.vmap(some_batch)(keys), some_sight(key))
+    return EpochBatch(jax.vmap(some_batch)(keys), some_sight(key))
 
 
 LESSONS: dict[str, Any] = {"dreamer": some_batch, "pwm": some_lesson}
@@ -59,7 +58,7 @@ LESSONS: dict[str, Any] = {"dreamer": some_batch, "pwm": some_lesson}
 
 def spoilt(batch: Any) -> Any:
     """The same with one observation that is no number."""
-    if isinstance(batch, Lesson):
+    if isinstance(batch, EpochBatch):
         return batch._replace(replayed=spoilt(batch.replayed))
     return batch._replace(observation=batch.observation.at[1, 1, 0].set(jnp.nan))
 

@@ -109,7 +109,7 @@ def test_the_first_observation_is_marked_and_costs_nothing(ride: Ride) -> None:
 def test_costs_are_not_negative_and_stay_below_the_declared_most(ride: Ride) -> None:
     cost = np.stack([shown.cost for shown in ride.seen])
     assert cost.min() >= 0
-    assert cost.max() <= (ride.env.spec.most_step_cost if ride.env.spec.has_cost else 0.0)
+    assert cost.max() <= (ride.env.spec.max_step_cost if ride.env.spec.has_cost else 0.0)
 
 
 def test_episodes_end_by_truncation_at_the_declared_length(ride: Ride) -> None:

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.envs.probes import PROBES, Probe
+from dreamproof.envs.probes import PROBES, ProbeEnv
 from dreamproof.evaluate.drawing import NEEDED
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
 COUNT = 256
 
 
-def play(probe: Probe, policy: Callable[[jax.Array, list[jax.Array], int], jax.Array]) -> tuple[float, float]:
+def play(probe: ProbeEnv, policy: Callable[[jax.Array, list[jax.Array], int], jax.Array]) -> tuple[float, float]:
     """Mean return and cost of one episode of many envs; the policy may look at all it has seen."""
     params = probe.default_params()
     state, shown = probe.reset(layout_keys(0, "train", COUNT, 0), params)

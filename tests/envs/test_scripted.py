@@ -40,5 +40,5 @@ def test_a_task_without_a_goal_has_the_random_floor_alone() -> None:
     probe = registry.make("ProbeTarget").spec
     assert list(floors(probe)) == ["random"]
     assert list(floors(registry.make("SafetyPointGoal1").spec)) == ["random", "go_to_goal"]
-    with pytest.raises(BadInput, match="shows no goal"):
+    with pytest.raises(BadInput, match="does not observe a goal"):
         go_to_goal_policy(probe)

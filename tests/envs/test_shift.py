@@ -54,7 +54,7 @@ def test_all_conditions_of_the_study_exist_and_are_marked(point: Course) -> None
     genuine = {"mass_x2", "damping_x0.5", "force_x1.5", "yaw_gain_x0.6", "hazard_radius_0.30", "hazards_12"}
     genuine |= {"hazards_16", "action_delay_2", "action_noise_0.1", "observation_delay_2", "observation_noise_0.1"}
     assert {kinds[name] for name in genuine} == {"genuine"}
-    assert all(condition.says for condition in point.env.conditions().values())
+    assert all(condition.description for condition in point.env.conditions().values())
 
 
 def test_no_condition_compiles_anything_anew(point: Course) -> None:
@@ -199,7 +199,7 @@ def test_ghosts_appear_as_often_as_declared_and_hide_no_hazard(
 
 def test_ghosts_stand_still_in_the_world(point: Course) -> None:
     seen, true = sight(
-        point, "ghosts", 20, {"ghost_chance": 1.0, "ghosts": 2, "ghost_least_steps": 10, "ghost_most_steps": 10}
+        point, "ghosts", 20, {"ghost_chance": 1.0, "ghosts": 2, "ghost_min_steps": 10, "ghost_max_steps": 10}
     )
     cosine, sine = true[..., 29], -true[..., 30]
     ahead, left = seen[..., 25], seen[..., 26]
@@ -221,7 +221,7 @@ def test_missed_hazards_are_parked_as_often_as_declared(point: Course, level: in
 
 
 def test_missed_hazards_may_be_held_where_they_were_seen_last(point: Course) -> None:
-    settings = {"miss_chance": 0.3, "misses": 8, "miss_least_steps": 5, "miss_most_steps": 5, "missed_shows": "held"}
+    settings = {"miss_chance": 0.3, "misses": 8, "miss_min_steps": 5, "miss_max_steps": 5, "missed_shows": "held"}
     seen, true = sight(point, "held", 40, settings)
     stuck = (seen[1:, :, HAZARDS] == seen[:-1, :, HAZARDS]).all(axis=2)
     assert 0.3 < stuck.mean() < 0.9

@@ -69,5 +69,5 @@ def test_a_padded_task_shows_zeros_behind_its_own_and_hears_its_own_actions_alon
 
 
 def test_a_task_wider_than_the_widest_is_refused() -> None:
-    with pytest.raises(BadInput, match="'ProbeTarget' takes 1 numbers, more than the 0 of the widest"):
+    with pytest.raises(BadInput, match="the action size of the task 'ProbeTarget', 1, exceeds the 0 of the widest"):
         Padded(TargetProbe(), observation_size=1, action_size=0)

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.agents.dreamer.risk import conformal_offset
-from dreamproof.evaluate.certificate import auroc, coverage, kept
+from dreamproof.agents.certificate import conformal_offset
+from dreamproof.evaluate.certificate import auroc, certified_rates, coverage
 
 
 def offset(scores: np.ndarray, miscoverage: float) -> float:
@@ -35,7 +35,7 @@ def test_shifted_scores_are_not_covered() -> None:
 def test_violations_are_counted_among_certified_decisions() -> None:
     values = np.array([[0.1, -0.1], [0.2, 0.05], [0.3, 0.0]])
     least = np.array([[0.1, -0.2], [-0.1, 0.1], [0.2, -0.3]])
-    found = kept(values, least, offset=0.0)
+    found = certified_rates(values, least, offset=0.0)
     assert found["certified"] == pytest.approx(5 / 6)
     assert found["violated"] == pytest.approx(3 / 6)
     assert found["certified_and_violated"] == pytest.approx(2 / 6)
@@ -44,8 +44,12 @@ def test_violations_are_counted_among_certified_decisions() -> None:
 
 def test_a_negative_offset_certifies_more() -> None:
     values, least = np.array([[-0.05]]), np.array([[0.1]])
-    assert kept(values, least, offset=0.0) == {"certified": 0.0, "violated": 0.0, "certified_and_violated": 0.0}
-    assert kept(values, least, offset=-0.06)["certified"] == 1.0
+    assert certified_rates(values, least, offset=0.0) == {
+        "certified": 0.0,
+        "violated": 0.0,
+        "certified_and_violated": 0.0,
+    }
+    assert certified_rates(values, least, offset=-0.06)["certified"] == 1.0
 
 
 def test_the_area_under_the_curve_by_hand() -> None:

@@ -114,9 +114,9 @@ def test_an_evaluation_proves_itself_against_the_trained_checkpoint(evaluated: R
     proof = prove_evaluation(evaluated, "id", EPISODES, trained_proof.parameter_hash)
     assert not isinstance(proof, str), proof
     assert proof.episodes == EPISODES
-    beat = read_heartbeat(evaluated)
-    assert beat is not None and beat.phase == "evaluate"
-    assert beat.beat > 2 * PARTS, "validation and test episodes of two checkpoints come in parts"
+    heartbeat = read_heartbeat(evaluated)
+    assert heartbeat is not None and heartbeat.phase == "evaluate"
+    assert heartbeat.beat > 2 * PARTS, "validation and test episodes of two checkpoints come in parts"
 
 
 def test_all_arms_and_seeds_meet_the_same_layouts(trained: Trained) -> None:

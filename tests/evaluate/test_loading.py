@@ -66,7 +66,7 @@ def test_a_checkpoint_of_another_task_is_refused(copied: RunFolder) -> None:
 
 
 def test_a_frozen_cell_is_refused(trained: Trained) -> None:
-    with pytest.raises(BadInput, match="not finite, or its replica was frozen"):
+    with pytest.raises(BadInput, match="non-finite values, or its replica was frozen"):
         load(trained["wild"], "final")
 
 
@@ -80,7 +80,7 @@ def test_a_changed_file_is_no_checkpoint(copied: RunFolder) -> None:
     for folder in folders[:-1]:
         shutil.rmtree(folder.root)
     with pytest.raises(
-        BadInput, match=f"no whole checkpoint .*{spoilt.root.name}: file agent.npz is not what was saved"
+        BadInput, match=f"no complete checkpoint .*{spoilt.root.name}: file agent.npz is not what was saved"
     ):
         load(copied, "final")
 
@@ -107,14 +107,14 @@ def test_changed_parameters_are_refused_even_where_the_file_hash_was_changed_wit
     write_arrays(path, arrays)
     files = read_json(newest.record)["files"] | {"agent.npz": file_hash(path)}
     change_record(newest, files=files)
-    with pytest.raises(BrokenEvidence, match="parameters are not those of its record"):
+    with pytest.raises(BrokenEvidence, match="parameters do not match its record"):
         load(copied, "final")
 
 
 def test_a_checkpoint_of_other_settings_is_refused_by_the_array_that_does_not_fit(copied: RunFolder) -> None:
-    told = json.loads(copied.settings.read_text())
-    told["settings"]["agent"]["world_model"]["deterministic"] = 24
-    write_json(copied.settings, told)
+    declared = json.loads(copied.settings.read_text())
+    declared["settings"]["agent"]["world_model"]["deterministic"] = 24
+    write_json(copied.settings, declared)
     with pytest.raises(BrokenEvidence, match="of other settings or of another version"):
         load(copied, "final")
 
@@ -144,10 +144,10 @@ def test_cells_that_can_share_a_compile_share_agent_and_env(trained: Trained) ->
 
 def test_an_agent_may_act_under_other_settings_than_it_was_trained_with(trained: dict[str, RunFolder]) -> None:
     plain = load(trained["baseline"], "final")
-    swept = load(trained["baseline"], "final", {"agent": {"filter": {"longest_delay": 1.0}}})
+    swept = load(trained["baseline"], "final", {"agent": {"filter": {"max_delay": 1.0}}})
     wider = load(trained["baseline"], "final", {"agent": {"planner": {"evaluation_samples": 32}}})
     assert plain is not None and swept is not None and wider is not None
-    assert float(swept.scalars["filter"]["longest_delay"]) == 1.0
+    assert float(swept.scalars["filter"]["max_delay"]) == 1.0
     # A traced setting shares the compile, one that shapes it does not; the networks are the same.
     assert swept.agent is plain.agent and wider.agent is not plain.agent
     np.testing.assert_array_equal(wider.state.actor.network.output.weight, plain.state.actor.network.output.weight)

@@ -1,4 +1,4 @@
-"""Files of recorded episodes: the layout, fillers, notes, and what is refused."""
+"""Files of recorded episodes: layout, padding, task info, and what is refused."""
 
 from pathlib import Path
 from typing import Any
@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from dreamproof.base.errors import BadInput
-from dreamproof.jaxcore.recordings import Notes, Recording, check_output, read_recording, write_recording
+from dreamproof.jaxcore.recordings import Recording, TaskInfo, check_output, read_recording, write_recording
 
-NOTES = Notes(("short", "long"), (1, 2), (1, 1))
+NOTES = TaskInfo(("short", "long"), (1, 2), (1, 1))
 
 
 def some() -> Recording:
@@ -21,7 +21,7 @@ def some() -> Recording:
         task=np.array([0, 1]),
         rows=np.array([2, 4]),
         terminated=np.array([True, False]),
-        notes=NOTES,
+        task_info=NOTES,
     )
 
 
@@ -35,7 +35,7 @@ def test_what_is_written_is_read_again(file: Path) -> None:
     found, expected = read_recording(file), some()
     for name in Recording._fields[:-1]:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
-    assert found.notes == NOTES
+    assert found.task_info == NOTES
     assert [path.name for path in file.parent.iterdir()] == ["some.npz"]
 
 
@@ -58,7 +58,7 @@ def plain() -> dict[str, Any]:
 def test_a_file_without_notes_holds_whole_episodes_that_never_terminate(tmp_path: Path) -> None:
     np.savez(tmp_path / "chunk.npz", **plain())
     found = read_recording(tmp_path / "chunk.npz")
-    assert found.notes is None
+    assert found.task_info is None
     assert found.rows.tolist() == [4, 4] and not found.terminated.any()
     assert not found.reward[:, 0].any() and not found.action[:, 0].any()
 
@@ -70,9 +70,9 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "holes": (plain() | {"obs": np.full((2, 4, 2), np.nan, np.float32)}, "not finite"),
     "mixed": (plain() | {"task": np.tile(np.arange(4), (2, 1))}, "more than one task"),
     "empty": ({name: value[:0] for name, value in plain().items()}, "holds no transition"),
-    "too many rows": (plain() | {"rows": np.array([5, 4])}, "'rows' is not a number from 2 to 4"),
-    "ends": (plain() | {"terminated": np.zeros(3, bool)}, "'terminated' is not one word"),
-    "notes": (plain() | {"names": np.array(["one"])}, "notes about tasks do not fit"),
+    "too many rows": (plain() | {"rows": np.array([5, 4])}, "'rows' is not one number from 2 to 4"),
+    "ends": (plain() | {"terminated": np.zeros(3, bool)}, "'terminated' is not one flag"),
+    "notes": (plain() | {"names": np.array(["one"])}, "names and sizes do not match"),
 }
 
 

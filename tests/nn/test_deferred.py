@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dreamproof.nn import deferred
-from dreamproof.nn.deferred import collecting_scan, weight_gradient
+from dreamproof.nn.deferred import buffered_scan, weight_gradient
 
 
 def grown(now: jax.Array, told: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
@@ -31,14 +31,14 @@ def test_a_collecting_scan_collects_what_a_scan_collects(reverse: bool, replicas
         )
         return one(told)
 
-    for found, expected in zip(jax.tree.leaves(run(collecting_scan)), jax.tree.leaves(run(jax.lax.scan)), strict=True):
+    for found, expected in zip(jax.tree.leaves(run(buffered_scan)), jax.tree.leaves(run(jax.lax.scan)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize("rows", [(6, 4), (3, 7)])
 def test_a_weight_gradient_in_shares_is_the_whole_one(rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     keys = jax.random.split(jax.random.key(1))
-    given, arrived = jax.random.normal(keys[0], (*rows, 5)), jax.random.normal(keys[1], (*rows, 3))
-    monkeypatch.setattr(deferred, "SHARED", 8)
-    expected = np.einsum("tbi,tbo->io", given, arrived)
-    np.testing.assert_allclose(weight_gradient(given, arrived), expected, rtol=1e-4, atol=1e-5)
+    given, cotangent = jax.random.normal(keys[0], (*rows, 5)), jax.random.normal(keys[1], (*rows, 3))
+    monkeypatch.setattr(deferred, "SPLIT_ROWS", 8)
+    expected = np.einsum("tbi,tbo->io", given, cotangent)
+    np.testing.assert_allclose(weight_gradient(given, cotangent), expected, rtol=1e-4, atol=1e-5)

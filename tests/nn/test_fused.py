@@ -9,8 +9,8 @@ import pytest
 from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from dreamproof.nn import fused
-from dreamproof.nn.deferred import Notes, Place
-from dreamproof.nn.normed import EPSILON, finished
+from dreamproof.nn.deferred import BufferIndex, LayerGradients
+from dreamproof.nn.normed import EPSILON, norm_mish
 
 Parts = dict[str, jax.Array]
 
@@ -23,25 +23,25 @@ def layer(rows: tuple[int, ...], features: int, dtype: Any) -> tuple[jax.Array, 
     return y, (bias, 1.0 + scale, shift), jax.random.normal(keys[4], y.shape).astype(dtype)
 
 
-def plain(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> Parts:
+def plain(y: jax.Array, affine: fused.Affine, cotangent: jax.Array) -> Parts:
     """What the compiler makes of the same."""
-    made, pull = jax.vjp(lambda y, affine: finished(y, affine, "norm_then_mish"), y, affine)
-    at_product, (bias, scale, shift) = pull(arrived)
+    made, pull = jax.vjp(lambda y, affine: norm_mish(y, affine, "norm_then_mish"), y, affine)
+    at_product, (bias, scale, shift) = pull(cotangent)
     return {"output": made, "gradient": at_product, "bias": bias, "scale": scale, "shift": shift}
 
 
-def kernels(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> list[Parts]:
+def kernels(y: jax.Array, affine: fused.Affine, cotangent: jax.Array) -> list[Parts]:
     """What each of the kernels makes."""
-    gradient, sums = fused.gradient_and_sums(y, affine, arrived, EPSILON)
+    gradient, sums = fused.gradient_and_sums(y, affine, cotangent, EPSILON)
     return [
         {"output": fused.output(y, affine, EPSILON)},
-        {"gradient": fused.gradient(y, affine, arrived, EPSILON)},
+        {"gradient": fused.gradient(y, affine, cotangent, EPSILON)},
         {"gradient": gradient, **dict(zip(("bias", "scale", "shift"), sums, strict=True))},
     ]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 2e-2)])
-@pytest.mark.parametrize(("rows", "features", "tile"), [((3, 5), 24, 2), ((2, fused.SHARES + 3), 16, 1)])
+@pytest.mark.parametrize(("rows", "features", "tile"), [((3, 5), 24, 2), ((2, fused.PROGRAMS + 3), 16, 1)])
 def test_kernels_make_what_the_compiler_makes(
     rows: tuple[int, ...], features: int, tile: int, dtype: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,13 +67,13 @@ def test_replicas_each_have_their_own_sums() -> None:
 
 
 def test_a_layer_that_does_not_learn_makes_no_sums() -> None:
-    y, affine, arrived = layer((4,), 16, jnp.float32)
+    y, affine, cotangent = layer((4,), 16, jnp.float32)
 
     def at_product(y: jax.Array) -> jax.Array:
-        return jax.vjp(lambda y: finished(y, affine, "norm_then_mish"), y)[1](arrived)[0]
+        return jax.vjp(lambda y: norm_mish(y, affine, "norm_then_mish"), y)[1](cotangent)[0]
 
     def at_all(y: jax.Array) -> Any:
-        return jax.vjp(lambda y, affine: finished(y, affine, "norm_then_mish"), y, affine)[1](arrived)
+        return jax.vjp(lambda y, affine: norm_mish(y, affine, "norm_then_mish"), y, affine)[1](cotangent)
 
     shapes = [str(jax.make_jaxpr(function)(y)) for function in (at_product, at_all)]
     assert "complex" not in shapes[0], "sums of scale and shift are one sum of complex numbers"
@@ -82,28 +82,30 @@ def test_a_layer_that_does_not_learn_makes_no_sums() -> None:
 
 @pytest.mark.parametrize("features", [16, 1792])
 def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    y, affine, arrived = layer((fused.SHARES * 2,), features, jnp.bfloat16)
+    y, affine, cotangent = layer((fused.PROGRAMS * 2,), features, jnp.bfloat16)
 
-    def everything(y: jax.Array, affine: fused.Affine, arrived: jax.Array) -> Any:
-        place, room = Place(jnp.asarray(2), 1), jnp.zeros((5, *y.shape), y.dtype)
-        sums = (jnp.zeros((fused.noted_shares(y.shape[0]), features)) for _ in affine)
+    def everything(y: jax.Array, affine: fused.Affine, cotangent: jax.Array) -> Any:
+        place, activation_buffers = BufferIndex(jnp.asarray(2), 1), jnp.zeros((5, *y.shape), y.dtype)
+        sums = (jnp.zeros((fused.partial_sums(y.shape[0]), features)) for _ in affine)
         return (
             fused.output(y, affine, EPSILON),
-            fused.gradient(y, affine, arrived, EPSILON),
-            fused.gradient_and_sums(y, affine, arrived, EPSILON),
-            fused.noted_output(y, affine, EPSILON, (room, room + 1), place),
-            fused.noted_gradient(room + 2, affine, arrived, EPSILON, Notes(room + 3, *sums), place),
+            fused.gradient(y, affine, cotangent, EPSILON),
+            fused.gradient_and_sums(y, affine, cotangent, EPSILON),
+            fused.recorded_output(y, affine, EPSILON, (activation_buffers, activation_buffers + 1), place),
+            fused.recorded_gradient(
+                activation_buffers + 2, affine, cotangent, EPSILON, LayerGradients(activation_buffers + 3, *sums), place
+            ),
         )
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
     gpu = AbstractDevice(device_kind="NVIDIA H200", num_cores=None, platform="gpu")
     with use_abstract_mesh(AbstractMesh((), (), abstract_device=gpu)):
-        lowered = jax.jit(everything).trace(y, affine, arrived).lower(lowering_platforms=("cuda",)).as_text()
+        lowered = jax.jit(everything).trace(y, affine, cotangent).lower(lowering_platforms=("cuda",)).as_text()
     for wanted in (
         "output",
         "gradient",
         "gradient_bias_scale_shift",
-        "output_made_kept_output",
-        "gradient_at_product_bias_scale_shift",
+        "output_product_output_record",
+        "gradient_product_gradient_bias_scale_shift",
     ):
         assert f'"normed_{wanted}"' in lowered

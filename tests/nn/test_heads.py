@@ -5,7 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.nn.heads import Categoricals, Normal, TwoHot, bounded_normal, coin_loss, pinball_loss, symexp, symlog
+from dreamproof.nn.heads import (
+    Categoricals,
+    Normal,
+    TwoHot,
+    bernoulli_nll,
+    bounded_normal,
+    pinball_loss,
+    symexp,
+    symlog,
+)
 
 TWO_HOT = TwoHot.make(21, 5.0)
 
@@ -124,15 +133,15 @@ def test_a_policy_head_keeps_mean_and_sigma_within_their_bounds() -> None:
     outputs = jnp.array([[1e3, 1e3], [-1e3, -1e3], [0.0, 0.0]])
     policy = bounded_normal(outputs, 0.1, 1.0)
     np.testing.assert_allclose(policy.mean[:, 0], [1.0, -1.0, 0.0])
-    np.testing.assert_allclose(policy.sigma[:2, 0], [1.0, 0.1], atol=1e-6)
+    np.testing.assert_allclose(policy.std[:2, 0], [1.0, 0.1], atol=1e-6)
 
 
 @pytest.mark.parametrize("logit", [-30.0, -1.0, 0.0, 2.0, 30.0])
 def test_the_coin_loss_is_a_cross_entropy_that_does_not_overflow(logit: float) -> None:
     for target in (0.0, 0.3, 1.0):
         expected = -target * np.log(1 / (1 + np.exp(-logit))) - (1 - target) * np.log(1 / (1 + np.exp(logit)))
-        assert float(coin_loss(jnp.asarray(logit), jnp.asarray(target))) == pytest.approx(expected, abs=1e-5)
-    assert np.isfinite(float(coin_loss(jnp.asarray(1e4), jnp.asarray(0.0))))
+        assert float(bernoulli_nll(jnp.asarray(logit), jnp.asarray(target))) == pytest.approx(expected, abs=1e-5)
+    assert np.isfinite(float(bernoulli_nll(jnp.asarray(1e4), jnp.asarray(0.0))))
 
 
 def test_the_pinball_loss_is_least_at_the_quantile() -> None:

@@ -13,7 +13,7 @@ from dreamproof.nn.layers import (
     Norm,
     Plain,
     ensemble,
-    lowered,
+    in_compute_dtype,
     parameter_count,
     truncated_normal,
 )
@@ -83,7 +83,7 @@ def test_inputs_that_rows_share_answer_as_if_every_row_held_them() -> None:
 
 def test_lowered_networks_answer_the_same_and_hold_what_their_products_take() -> None:
     network = MLP(jax.random.key(10), (5, 16), 7, jnp.bfloat16)
-    low, values = lowered(network), jax.random.normal(jax.random.key(11), (3, 5))
+    low, values = in_compute_dtype(network), jax.random.normal(jax.random.key(11), (3, 5))
     assert low.hidden[0].linear.weight.dtype == jnp.bfloat16
     assert low.hidden[0].norm.scale.dtype == jnp.float32
     np.testing.assert_array_equal(low(values), network(values))

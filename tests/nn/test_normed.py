@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from dreamproof.nn import normed
-from dreamproof.nn.deferred import Made, Notes, Place
+from dreamproof.nn.deferred import BufferIndex, LayerActivations, LayerGradients
 from dreamproof.nn.mish import mish
-from dreamproof.nn.normed import EPSILON, Normed, finished, make_linear, orthogonal, small_normal
+from dreamproof.nn.normed import EPSILON, Normed, make_linear, norm_mish, orthogonal, small_normal
 from dreamproof.nn.normed import LayerNorm as Norm
 
 
@@ -41,7 +41,7 @@ def test_a_finished_product_has_the_gradients_of_its_parts(order: Any, dtype: An
 
         return jax.tree.leaves(jax.jit(jax.value_and_grad(total, (0, 1)))(y, affine))
 
-    for found, expected in zip(gradients(finished), gradients(parts), strict=True):
+    for found, expected in zip(gradients(norm_mish), gradients(parts), strict=True):
         found, expected = np.asarray(found, np.float32), np.asarray(expected, np.float32)
         np.testing.assert_allclose(found, expected, atol=tolerance * np.abs(expected).max())
 
@@ -56,37 +56,37 @@ def test_evaluations_are_written_down_and_so_are_their_gradients(
     layer = Normed(make_linear(keys[0], (5, 8), small_normal, jnp.float32), Norm(8), "norm_then_mish")
     moved = [0.1 * jax.random.normal(key, part.shape) + part for key, part in zip(keys[1:4], layer.affine, strict=True)]
     layer = eqx.tree_at(lambda made: made.affine, layer, tuple(moved))
-    y, arrived = jax.random.normal(keys[3], (3, 7, 8)), jax.random.normal(keys[4], (3, 7, 8))
+    y, cotangent = jax.random.normal(keys[3], (3, 7, 8)), jax.random.normal(keys[4], (3, 7, 8))
     # The first place belongs to another step.
     first = jnp.asarray(1)
 
-    def there_and_back(y: jax.Array, arrived: jax.Array) -> Any:
-        made = Made(jnp.zeros((4, 7, 8)), jnp.zeros((4, 7, 8)))
+    def there_and_back(y: jax.Array, cotangent: jax.Array) -> Any:
+        made = LayerActivations(jnp.zeros((4, 7, 8)), jnp.zeros((4, 7, 8)))
         outputs = []
-        for ahead in range(3):
-            output, made = layer.noted(y[ahead], made, Place(first, ahead))
+        for offset in range(3):
+            output, made = layer.record(y[offset], made, BufferIndex(first, offset))
             outputs.append(output)
 
-        def again(y: jax.Array, notes: Notes) -> Any:
-            recalled = []
-            for ahead in range(3):
-                output, notes = layer.recalled(y[ahead], made, notes, Place(first, ahead))
-                recalled.append(output)
-            return jnp.stack(recalled), notes
+        def again(y: jax.Array, gradients: LayerGradients) -> Any:
+            replay = []
+            for offset in range(3):
+                output, gradients = layer.replay(y[offset], made, gradients, BufferIndex(first, offset))
+                replay.append(output)
+            return jnp.stack(replay), gradients
 
-        blank = layer.room_for_notes(y, 4, 7)._replace(product=jnp.zeros((4, 7, 8)))
-        (once_more, _), pull = jax.vjp(again, jnp.zeros_like(y), blank)
-        at_y, notes = pull((arrived, blank))
-        return made, jnp.stack(outputs), once_more, at_y, (notes.product, *(part.sum(0) for part in notes[1:]))
+        uninitialised = layer.gradient_buffers(y, 4, 7)._replace(product=jnp.zeros((4, 7, 8)))
+        (once_more, _), pull = jax.vjp(again, jnp.zeros_like(y), uninitialised)
+        at_y, gradients = pull((cotangent, uninitialised))
+        return made, jnp.stack(outputs), once_more, at_y, (gradients.product, *(part.sum(0) for part in gradients[1:]))
 
-    expected, pull = jax.vjp(lambda y, affine: normed.finished(y, affine, "norm_then_mish"), y, layer.affine)
-    at_product, sums = pull(arrived)
+    expected, pull = jax.vjp(lambda y, affine: normed.norm_mish(y, affine, "norm_then_mish"), y, layer.affine)
+    at_product, sums = pull(cotangent)
     shifted = [jnp.concatenate([jnp.zeros((1, 7, 8)), part]) for part in (y, expected, at_product)]
-    wanted = (Made(*shifted[:2]), expected, expected, at_product, (shifted[2], *sums))
+    wanted = (LayerActivations(*shifted[:2]), expected, expected, at_product, (shifted[2], *sums))
     if replicas is None:
-        found = [jax.jit(there_and_back)(y, arrived)]
+        found = [jax.jit(there_and_back)(y, cotangent)]
     else:
-        both = jax.jit(jax.vmap(there_and_back))(*(jnp.stack([part] * replicas) for part in (y, arrived)))
+        both = jax.jit(jax.vmap(there_and_back))(*(jnp.stack([part] * replicas) for part in (y, cotangent)))
         found = [jax.tree.map(lambda part, at=at: part[at], both) for at in range(replicas)]
     for one in found:
         for value, right in zip(jax.tree.leaves(one), jax.tree.leaves(wanted), strict=True):

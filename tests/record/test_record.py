@@ -15,7 +15,7 @@ from dreamproof.jaxcore.recordings import read_recording
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record import __main__ as command
 from dreamproof.record.episodes import record
-from dreamproof.record.players import Player
+from dreamproof.record.policies import RecordingPolicy
 
 
 def run(*words: str) -> int:
@@ -28,8 +28,12 @@ def run(*words: str) -> int:
 
 def test_episodes_of_tasks_of_different_sizes_are_filled_up(tmp_path: Path) -> None:
     made = read_recording(record_both(tmp_path / "both.npz", episodes=3))
-    assert made.notes is not None
-    assert (made.notes.names, made.notes.observation_sizes, made.notes.action_sizes) == (TASKS, (2, 1), (2, 1))
+    assert made.task_info is not None
+    assert (made.task_info.names, made.task_info.observation_sizes, made.task_info.action_sizes) == (
+        TASKS,
+        (2, 1),
+        (2, 1),
+    )
     assert made.observation.shape == (6, 21, 2)
     assert made.rows.tolist() == [11, 11, 11, 21, 21, 21]
     hands, line = slice(0, 3), slice(3, 6)
@@ -59,23 +63,23 @@ def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.Capt
     assert (read_recording(output).action != made.action).any()
 
 
-def test_a_player_that_sees_more_than_its_task_has_is_recorded_without_it() -> None:
+def test_a_padded_policy_is_recorded_without_padding() -> None:
     env = Padded(CostLineProbe(), 3, 2, 1)
 
     def act(state: None, memory: jax.Array, seen: TimeStep, key: jax.Array) -> tuple[jax.Array, jax.Array]:
         return jnp.stack([jnp.ones(memory.shape), jnp.zeros(memory.shape)], -1), memory + 1
 
-    player = Player("right", "ProbeCostLine", env, act, None, jnp.zeros)
-    made = record([player], ["ProbeCostLine"], 2, 0, lambda batches: batches)
+    policy = RecordingPolicy("right", "ProbeCostLine", env, act, None, jnp.zeros)
+    made = record([policy], ["ProbeCostLine"], 2, 0, lambda batches: batches)
     assert made.observation.shape == (2, 21, 1) and made.action.shape == (2, 21, 1)
-    np.testing.assert_allclose(made.reward.sum(1), player.env.env.known().best_return)
+    np.testing.assert_allclose(made.reward.sum(1), policy.env.env.known().best_return)
 
 
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
         (("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "0"), "at least 1"),
-        (("--tasks", "ProbeSurvive,ProbeSurvive", "--policy", "random", "--episodes", "1"), "is listed twice"),
+        (("--tasks", "ProbeSurvive,ProbeSurvive", "--policy", "random", "--episodes", "1"), "duplicate name"),
         (("--tasks", "ProbeSurvived", "--policy", "random", "--episodes", "1"), "did you mean 'ProbeSurvive'?"),
         (("--tasks", "ProbeSurvive", "--policy", "nowhere", "--episodes", "1"), "missing or not readable"),
     ],

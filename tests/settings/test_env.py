@@ -18,7 +18,7 @@ def test_the_defaults_are_the_study_of_the_coordinate_task() -> None:
     [
         ({"observaton": "lidar"}, "did you mean 'observation'"),
         ({"action_repeat": 3}, "action_repeat"),
-        ({"action_repeat": 8, "episode_simulator_steps": 1001}, "no whole number of repeats of 8"),
+        ({"action_repeat": 8, "episode_simulator_steps": 1001}, "no multiple of action_repeat 8"),
         ({"ghost_slots": 4}, "ghost_slots"),
     ],
 )
@@ -33,7 +33,7 @@ def test_settings_that_make_no_task_are_refused(value: dict[str, object], words:
         ({"hazards": 17}, "hazards"),
         ({"action_delay": 3}, "action_delay"),
         ({"mass_factor": 0.0}, "mass_factor"),
-        ({"ghost_least_steps": 5, "ghost_most_steps": 3}, "least number of steps is above the most"),
+        ({"ghost_min_steps": 5, "ghost_max_steps": 3}, "minimum number of steps is above its maximum"),
     ],
 )
 def test_shifts_that_cannot_be_are_refused(value: dict[str, object], words: str) -> None:

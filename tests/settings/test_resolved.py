@@ -7,14 +7,14 @@ from pydantic import Field
 
 from dreamproof.settings import cell
 from dreamproof.settings.resolved import Resolved, resolve, resolved_changes, resolved_hash
-from dreamproof.settings.train import Train
+from dreamproof.settings.train import StepTrain
 
 
 def resolved(settings: dict[str, Any]) -> Resolved:
     return resolve("dreamer", "SafetyPointGoal1", 1000, settings, "a test")
 
 
-class ChangedTrain(Train):
+class ChangedTrain(StepTrain):
     """The same loop with another default."""
 
     batch: int = Field(33, ge=1)

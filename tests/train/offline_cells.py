@@ -17,16 +17,16 @@ from tests.tiny import StopAfter
 from dreamproof.base.files import write_json
 from dreamproof.envs import registry
 from dreamproof.envs.api import Params, Spec, State, TimeStep
-from dreamproof.envs.probes import Known, Probe
+from dreamproof.envs.probes import KnownReturns, ProbeEnv
 from dreamproof.jaxcore.recordings import write_recording
 from dreamproof.record.episodes import record
-from dreamproof.record.players import find_players
+from dreamproof.record.policies import find_policies
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.testing.small_agent import merged, tiny_pwm_settings
 from dreamproof.train import loop
 from dreamproof.train.offline_pack import OfflinePack
-from dreamproof.train.pack import Told
+from dreamproof.train.pack import ReplicaInputs
 
 TASKS = ("TestTwoHands", "ProbeCostLine")
 OWN_TASK = "ProbeCostLine"
@@ -39,7 +39,7 @@ class _Targets(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TwoHands(Probe):
+class TwoHands(ProbeEnv):
     """Two numbers in [-1, 1] are shown; the reward is 1 less the mean squared distance of two actions from them."""
 
     @cached_property
@@ -47,9 +47,9 @@ class TwoHands(Probe):
         """Two numbers seen, two done."""
         return self._spec("TestTwoHands", 2)._replace(action_size=2)
 
-    def known(self) -> Known:
+    def known(self) -> KnownReturns:
         """1 a step; uniform actions miss by 2/3 in the mean square."""
-        return Known(self.episode_agent_steps, self.episode_agent_steps / 3, self.episode_agent_steps)
+        return KnownReturns(self.episode_agent_steps, self.episode_agent_steps / 3, self.episode_agent_steps)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
         """Shows first targets."""
@@ -68,7 +68,7 @@ registry.register("TestTwoHands", lambda task, settings: TwoHands())
 
 def record_both(path: Path, episodes: int = 300) -> Path:
     """Random episodes of both tasks in a file."""
-    made = record(find_players(list(TASKS), ["random"]), list(TASKS), episodes, 0, lambda batches: batches)
+    made = record(find_policies(list(TASKS), ["random"]), list(TASKS), episodes, 0, lambda batches: batches)
     write_recording(path, made)
     return path
 
@@ -120,7 +120,7 @@ def programs_of(pack: OfflinePack) -> Iterator[pytest.MonkeyPatch]:
     def compiled(agent: Any, env: Any, cell: Any, seeds: list[int], scalars: Any, steps: int) -> OfflinePack:
         del agent, env, steps
         other = copy(pack)
-        other.told = Told(jnp.asarray(seeds, jnp.uint32), scalars, pack.told.recorded)
+        other.inputs = ReplicaInputs(jnp.asarray(seeds, jnp.uint32), scalars, pack.inputs.recorded)
         other.data, other.sources = cell.data, {name: pack.sources[name] for name in cell.data.files}
         return other
 

@@ -21,7 +21,7 @@ from dreamproof.runs.reader import (
     read_settings,
 )
 from dreamproof.runs.writer import RunWriter
-from dreamproof.train.loop import _fell_due, _select, read_job
+from dreamproof.train.loop import _is_due, _select, read_job
 
 GOOD = ("baseline", "full")
 Trained = dict[str, RunFolder]
@@ -150,7 +150,7 @@ def test_an_arm_that_its_task_cannot_serve_is_refused_wherever_it_stands_in_the_
 def test_a_task_without_physics_is_not_randomised(tmp_path: Any) -> None:
     folders = write_cells(tmp_path, ("baseline", "full"))
     changed(folders["full"], {"train": {"randomise": {"mass_spread": 2.0}}})
-    with pytest.raises(BadInput, match="cannot randomise"):
+    with pytest.raises(BadInput, match="does not support randomisation"):
         read_job(list(folders.values()))
 
 
@@ -190,7 +190,7 @@ def test_an_unknown_trainer_is_refused(tmp_path: Any) -> None:
     ],
 )
 def test_a_cadence_falls_due_once_it_was_passed(span: tuple[int, int], every: int, expected: bool) -> None:
-    assert _fell_due(span, every) is expected
+    assert _is_due(span, every) is expected
 
 
 def test_a_feasible_checkpoint_is_selected_first_then_the_higher_return(tmp_path: Any) -> None:

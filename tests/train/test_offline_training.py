@@ -21,7 +21,8 @@ from tests.train.offline_cells import (
     write_cell,
 )
 
-from dreamproof.agents.pwm.world_model import Windows, world_model_loss
+from dreamproof.agents.api import Windows
+from dreamproof.agents.pwm.world_model import world_model_loss
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash, read_json, write_json
 from dreamproof.base.lines import read_rows
@@ -32,14 +33,14 @@ from dreamproof.jaxcore.checkpoints import fill, read_arrays
 from dreamproof.jaxcore.recordings import write_recording
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record.episodes import record
-from dreamproof.record.players import find_players
+from dreamproof.record.policies import find_policies
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_evaluation
 from dreamproof.settings.cell import PwmCell, PwmOfflineCell
 from dreamproof.testing.small_agent import merged
 from dreamproof.train import loop
 from dreamproof.train.collapse import validation_curve
-from dreamproof.train.offline import read_world_model, sample_windows, share_of
+from dreamproof.train.offline import index_windows, read_world_model, sample_windows
 from dreamproof.train.offline_pack import OfflinePack
 from dreamproof.train.probe import probe
 
@@ -94,15 +95,15 @@ def test_the_model_learns_both_tasks_and_their_embedding(trained: RunFolder, pac
     fresh = jax.tree.map(lambda x: x[0] if eqx.is_array(x) else x, pack.init().agent)
     learned = {name.removeprefix("model/"): value for name, value in arrays(trained).items()}
     model = jax.tree.map(jnp.asarray, fill(fresh.model, learned, "the trained model"))
-    scales = jax.tree.map(lambda x: x[0], pack.told.scalars["world_model"])
-    episodes = pack.told.recorded.episodes
+    scales = jax.tree.map(lambda x: x[0], pack.inputs.scalars["world_model"])
+    episodes = pack.inputs.recorded.episodes
 
     @eqx.filter_jit
     def losses(model: Any, windows: Windows) -> dict[str, jax.Array]:
         return world_model_loss(model, windows, jax.random.key(0), scales)[1]
 
     for task in range(len(TASKS)):
-        windows = sample_windows(episodes, share_of(episodes, 5, task), jax.random.key(1), (5, 64))
+        windows = sample_windows(episodes, index_windows(episodes, 5, task), jax.random.key(1), (5, 64))
         scaled = windows._replace(scale=jnp.asarray(float(np.sqrt(np.square(windows.reward[1:]).mean()))))
         before, after = losses(fresh.model, scaled), losses(model, scaled)
         assert float(after["model/reward"]) < 0.8 * float(before["model/reward"]), TASKS[task]
@@ -119,10 +120,10 @@ def test_the_model_stays_as_it_is_while_the_behaviour_learns(trained: RunFolder)
 
 def test_a_model_that_is_fine_tuned_learns_beside_the_behaviour(pack: OfflinePack, file: Path) -> None:
     told = PwmOfflineCell.model_validate(offline_settings(file, {"train": {"fine_tune": True}}))
-    tuning = OfflinePack(pack.agent, pack.env, told, pack.told, UPDATES)
+    tuning = OfflinePack(pack.agent, pack.env, told, pack.inputs, UPDATES)
     for made, expected in ((pack, False), (tuning, True)):
-        state = eqx.filter_eval_shape(made._init, made.told)
-        _, metrics = eqx.filter_eval_shape(made._behavior_update, made.told, state)
+        state = eqx.filter_eval_shape(made._init, made.inputs)
+        _, metrics = eqx.filter_eval_shape(made._behavior_update, made.inputs, state)
         assert ("model/dynamics" in metrics) == expected
         assert "actor/loss" in metrics
 
@@ -178,28 +179,28 @@ def test_the_true_task_is_evaluated_by_the_usual_command(trained: RunFolder) -> 
 
 
 def test_a_trained_run_can_play_the_episodes_that_are_recorded(trained: RunFolder) -> None:
-    (player,) = find_players([OWN_TASK], [str(trained.root)])
-    made = record([player], [OWN_TASK], 8, 0, lambda batches: batches)
+    (policy,) = find_policies([OWN_TASK], [str(trained.root)])
+    made = record([policy], [OWN_TASK], 8, 0, lambda batches: batches)
     assert made.observation.shape == (8, 21, 1) and made.action.shape == (8, 21, 1)
     # With the noise of training it is worse than without, and far better than random.
     assert made.reward.sum(1).mean() > 0.6 * PROBES[OWN_TASK]().known().best_return
-    with pytest.raises(BadInput, match="none of the runs plays the task 'TestTwoHands'"):
-        find_players(list(TASKS), [str(trained.root)])
+    with pytest.raises(BadInput, match="none of the runs was trained on the task 'TestTwoHands'"):
+        find_policies(list(TASKS), [str(trained.root)])
     with pytest.raises(BadInput, match="plays 'ProbeCostLine', which is not one of --tasks"):
-        find_players(["TestTwoHands"], [str(trained.root), "random"])
+        find_policies(["TestTwoHands"], [str(trained.root), "random"])
 
 
 def test_a_single_recorded_task_needs_no_embedding(tmp_path: Path) -> None:
-    made = record(find_players([OWN_TASK], ["random"]), [OWN_TASK], 4, 0, lambda batches: batches)
+    made = record(find_policies([OWN_TASK], ["random"]), [OWN_TASK], 4, 0, lambda batches: batches)
     write_recording(tmp_path / "line.npz", made)
     alone = {"agent": {"world_model": {"tasks": 0}}, "data": {"tasks": [OWN_TASK], "observation_size": 1}}
     run = write_cell(tmp_path, offline_settings(tmp_path / "line.npz", merged(alone, {"data": {"action_size": 1}})))
     single = loop.read_job([run]).pack
     assert isinstance(single, OfflinePack)
-    state = eqx.filter_eval_shape(single._init, single.told)
+    state = eqx.filter_eval_shape(single._init, single.inputs)
     assert state.agent.model.tasks is None
     for update in (single._model_update, single._behavior_update):
-        eqx.filter_eval_shape(update, single.told, state)
+        eqx.filter_eval_shape(update, single.inputs, state)
 
 
 def test_a_record_names_the_episodes_by_their_hash(trained: RunFolder, file: Path) -> None:
@@ -215,7 +216,7 @@ def test_a_run_does_not_go_on_with_other_episodes(
     assert not train_offline(run, pack, 1)
     place = run.checkpoint_folders()[-1].record
     write_json(place, read_json(place) | {"sources": {str(file): "another"}})
-    with pytest.raises(BadInput, match="is not the file that this run began with"):
+    with pytest.raises(BadInput, match="is not the file that this run started with"):
         train_offline(run, pack)
 
 
@@ -242,7 +243,7 @@ def test_a_world_model_of_other_tasks_or_sizes_is_refused(
     with pytest.raises(BadInput, match="knows the tasks TestTwoHands, ProbeCostLine, not ProbeCostLine, TestTwoHands"):
         train_offline(run, pack)
     run = write_cell(tmp_path / "none", offline_settings(file, {"data": {"world_model": str(tmp_path / "nothing")}}))
-    with pytest.raises(BadInput, match="no whole checkpoint from which to take a world model"):
+    with pytest.raises(BadInput, match="no complete checkpoint with a world model"):
         train_offline(run, pack)
     with pytest.raises(BadInput, match=r"'model/tasks' is float32\(2, 4\), not float32\(3, 4\)"):
         read_world_model(trained.root, {"model": {"tasks": jnp.zeros((3, 4))}}, pack.data)
@@ -271,10 +272,10 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"agent": {"world_model": {"tasks": 0}}, "data": {"tasks": ["Other"]}},
         "does not name the task 'ProbeCostLine'",
     ),
-    "a task twice": ({"data": {"tasks": ["ProbeCostLine", "ProbeCostLine"]}}, "'ProbeCostLine' is listed twice"),
-    "narrow observations": ({"data": {"observation_size": 1}}, "2 numbers are seen and 2 done, but"),
+    "a task twice": ({"data": {"tasks": ["ProbeCostLine", "ProbeCostLine"]}}, "duplicate task 'ProbeCostLine'"),
+    "narrow observations": ({"data": {"observation_size": 1}}, "observation size 2 and action size 2 exceed"),
     "no file": ({"data": {"files": ["nowhere.npz"]}}, "no such file of recorded episodes"),
-    "no starts": ({"agent": {"behavior": {"replayed_starts": 0}}}, "replayed_starts, of which there are 0"),
+    "no starts": ({"agent": {"behavior": {"replayed_starts": 0}}}, "replayed_starts is 0"),
     "a key of other trainers": ({"train": {"envs": 4}}, "unknown key 'train.envs'"),
 }
 
@@ -289,7 +290,7 @@ def test_what_does_not_fit_is_refused_in_words(file: Path, tmp_path: Path, case:
 
 def test_a_task_wider_than_the_recorded_ones_is_refused(file: Path, tmp_path: Path) -> None:
     run = write_cell(tmp_path, offline_settings(file, {"data": {"action_size": 1}}), task="TestTwoHands")
-    with pytest.raises(BadInput, match="'TestTwoHands' takes 2 numbers, more than the 1"):
+    with pytest.raises(BadInput, match="action size of the task 'TestTwoHands', 2, exceeds the 1"):
         loop.read_job([run])
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 import pytest
-from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, merged, tiny_cell, told_otherwise
+from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, merged, tiny_cell, with_inputs
 
 from dreamproof.envs import registry
 from dreamproof.envs.probes import PROBES, CreditProbe, SurviveProbe
@@ -49,7 +49,7 @@ def replica(tree: Any, index: int) -> list[np.ndarray]:
 
 def test_a_replica_in_a_pack_of_three_equals_the_same_one_trained_alone(started: Any, pack_of_three: Pack) -> None:
     seeds, changes = zip(*(CELLS[name] for name in ("full", "baseline", "full")), strict=True)
-    three = told_otherwise(pack_of_three, [tiny_cell(merged(change, MEAN)) for change in changes], seeds)
+    three = with_inputs(pack_of_three, [tiny_cell(merged(change, MEAN)) for change in changes], seeds)
     state, _ = three.prefill(three.init(), PREFILL)
     state, _ = three.chunk(state, CHUNK)
     single = started()
@@ -63,7 +63,7 @@ def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack_of_three: Pack) ->
     found = []
     for names in (("full", "baseline", "wild"), ("wild", "baseline", "full")):
         seeds, changes = zip(*(CELLS[name] for name in names), strict=True)
-        pack = told_otherwise(pack_of_three, [tiny_cell(change) for change in changes], seeds)
+        pack = with_inputs(pack_of_three, [tiny_cell(change) for change in changes], seeds)
         state, _ = pack.prefill(pack.init(), PREFILL)
         for _ in range(5):
             state, _ = pack.chunk(state, CHUNK)
@@ -244,19 +244,19 @@ def randomised(spreads: list[dict[str, float]]) -> Pack:
     pack = make_pack(registry.make("SafetyPointGoal1"), cells, list(range(len(cells))), AGENT_STEPS)
     values = [traced_values(cell.train)["randomise"] for cell in cells]
     stacked = {name: jnp.asarray([value[name] for value in values]) for name in values[0]}
-    pack.told = pack.told._replace(scalars=pack.told.scalars | {"randomise": stacked})
+    pack.inputs = pack.inputs._replace(scalars=pack.inputs.scalars | {"randomise": stacked})
     return pack
 
 
 def test_randomised_cells_train_beside_plain_ones_in_one_compile() -> None:
-    plain, wide = tiny_cell(), tiny_cell(train={"randomise": {"mass_spread": 2.0, "most_delay": 2}})
+    plain, wide = tiny_cell(), tiny_cell(train={"randomise": {"mass_spread": 2.0, "max_delay": 2}})
     assert static_key(plain) == static_key(wide)
 
 
 def test_every_randomised_episode_has_a_body_of_its_own() -> None:
-    pack = randomised([{}, {"mass_spread": 2.0, "damping_spread": 3.0, "most_delay": 2}])
+    pack = randomised([{}, {"mass_spread": 2.0, "damping_spread": 3.0, "max_delay": 2}])
     default = pack.env.default_params()
-    first, second = (pack._params(pack.told, jnp.asarray(episode)) for episode in (0, 1))
+    first, second = (pack._params(pack.inputs, jnp.asarray(episode)) for episode in (0, 1))
     mass = np.asarray(first.physics.mass / default.physics.mass).reshape(2, pack.envs)
     np.testing.assert_array_equal(mass[0], 1.0)
     assert len(np.unique(mass[1])) == pack.envs
@@ -267,7 +267,7 @@ def test_every_randomised_episode_has_a_body_of_its_own() -> None:
 
 
 def test_factors_lie_evenly_around_one_and_delays_are_whole() -> None:
-    spreads = {name: jnp.asarray(2.0) for name in ("mass_spread", "damping_spread", "force_spread", "most_delay")}
+    spreads = {name: jnp.asarray(2.0) for name in ("mass_spread", "damping_spread", "force_spread", "max_delay")}
     drawn = draw_factors(jax.random.key(0), spreads, 3000)
     logs = np.log2(np.asarray(drawn["mass"]))
     assert abs(logs.mean()) < 0.05 and logs.min() < -0.98 and logs.max() > 0.98
@@ -277,7 +277,7 @@ def test_factors_lie_evenly_around_one_and_delays_are_whole() -> None:
 
 def test_other_bodies_move_otherwise_within_one_batch() -> None:
     pack = randomised([{}, {"force_spread": 3.0}])
-    params = pack._params(pack.told, jnp.zeros((), jnp.int32))
+    params = pack._params(pack.inputs, jnp.zeros((), jnp.int32))
     keys = jax.random.split(jax.random.key(0), 2 * pack.envs)
     state, _ = pack.env.reset(keys, params)
     action = jnp.ones((2 * pack.envs, 2)) * jnp.array([1.0, 0.0])

@@ -23,10 +23,10 @@ AGENT: dict[str, Any] = {
         "discount": 0.9,
         "actor_learning_rate": 8e-3,
         "critic_learning_rate": 2e-2,
-        "entropy": 3e-2,
+        "entropy_coef": 3e-2,
         # Beyond the border of the line a step pays at most 1, so a price of 2 must keep the actor out.
         "multiplier_start": 2.0,
-        "multiplier_most": 2.0,
+        "multiplier_max": 2.0,
     },
     # The planner may spend what the test allows.
     "planner": {"samples": 16, "proposals": 8, "cost_limit": 1.0},

@@ -12,14 +12,22 @@ import pytest
 from tests.agents.pwm import toy
 
 from dreamproof.agents.pwm.agent import PwmAgent, pieces_of
-from dreamproof.agents.pwm.behavior import dream
+from dreamproof.agents.pwm.behavior import imagine_rollout
 from dreamproof.agents.pwm.world_model import model_gradients
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.optimiser import Adam, adam_step, init_adam
-from dreamproof.settings.recorded import Recorded
+from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.traced import traced_values
-from dreamproof.train.offline import Episodes, Share, draw, read_episodes, sample_starts, sample_windows, share_of
+from dreamproof.train.offline import (
+    RecordedEpisodes,
+    WindowIndex,
+    draw,
+    index_windows,
+    read_episodes,
+    sample_starts,
+    sample_windows,
+)
 
 EPISODES, LENGTH = 40, 21
 TWO_TASKS = {"tasks": 2, "task_size": 4}
@@ -44,16 +52,16 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "chunk_0.npz"
 
 
-def data_of(*files: Path, **changes: Any) -> Recorded:
+def data_of(*files: Path, **changes: Any) -> RecordedData:
     """Settings that read these files."""
     told = {"tasks": ("with", "against"), "observation_size": 2, "action_size": 1} | changes
-    return Recorded(files=tuple(map(str, files)), **told)
+    return RecordedData(files=tuple(map(str, files)), **told)
 
 
-def all_of(*files: Path, window: int) -> tuple[Episodes, Share]:
+def all_of(*files: Path, window: int) -> tuple[RecordedEpisodes, WindowIndex]:
     """The episodes of files, and a share of all their windows."""
     episodes, _ = read_episodes(data_of(*files))
-    return episodes, share_of(episodes, window)
+    return episodes, index_windows(episodes, window)
 
 
 def test_a_rows_reward_is_that_of_the_observation_before_it(file: Path) -> None:
@@ -70,22 +78,22 @@ def test_a_rows_reward_is_that_of_the_observation_before_it(file: Path) -> None:
 
 def test_a_share_of_one_task_holds_its_episodes_alone(file: Path) -> None:
     episodes, _ = read_episodes(data_of(file))
-    own = share_of(episodes, 4, 1)
+    own = index_windows(episodes, 4, 1)
     assert set(np.asarray(sample_windows(episodes, own, jax.random.key(0), (4, 64)).task)) == {1}
     starts = np.asarray(sample_starts(episodes, own, jax.random.key(0), 64))
     there = np.asarray(episodes.observation)[EPISODES // 2 :].reshape(-1, 2)
     assert all((there == start).all(1).any() for start in starts)
-    with pytest.raises(BadInput, match="no recorded episode of task 7; there are of 0, 1"):
-        share_of(episodes, 4, 7)
+    with pytest.raises(BadInput, match="no recorded episode of task 7; recorded tasks: 0, 1"):
+        index_windows(episodes, 4, 7)
 
 
 def test_windows_are_uniform_over_all_that_lie_inside_episodes_of_any_length() -> None:
     rows, zero = jnp.array([3, 6, 2]), jnp.zeros((3, 6))
-    episodes = Episodes(zero[..., None], zero[..., None], zero, jnp.zeros(3, jnp.int32), rows, jnp.zeros(3))
-    share = share_of(episodes, 3)
+    episodes = RecordedEpisodes(zero[..., None], zero[..., None], zero, jnp.zeros(3, jnp.int32), rows, jnp.zeros(3))
+    index = index_windows(episodes, 3)
     # One window of three rows in the first, four in the second, and the short third counts as one.
-    np.testing.assert_array_equal(share.windows, [1, 4, 1])
-    episode, start = (np.asarray(part) for part in draw(share, jax.random.key(0), 6000))
+    np.testing.assert_array_equal(index.windows, [1, 4, 1])
+    episode, start = (np.asarray(part) for part in draw(index, jax.random.key(0), 6000))
     found = Counter(zip(episode.tolist(), start.tolist(), strict=True))
     assert set(found) == {(0, 0), (1, 0), (1, 1), (1, 2), (1, 3), (2, 0)}
     assert all(900 < count < 1100 for count in found.values()), found
@@ -127,7 +135,7 @@ def test_a_model_of_two_tasks_learns_both_and_its_embedding_is_learned(file: Pat
     spec = Spec("Two", observation_size=2, action_size=1, episode_agent_steps=LENGTH - 1, terminates=False)
     agent = toy.make_agent(spec, world_model=TWO_TASKS | {"reward": "two_hot"})
     scales = jax.tree.map(jnp.asarray, traced_values(agent.settings))["world_model"]
-    episodes, share = all_of(file, window=2)
+    episodes, index = all_of(file, window=2)
 
     @eqx.filter_jit
     def learn(model: Any) -> Any:
@@ -135,7 +143,7 @@ def test_a_model_of_two_tasks_learns_both_and_its_embedding_is_learned(file: Pat
 
         def one(carry: Any, key: jax.Array) -> tuple[Any, None]:
             now = eqx.combine(carry[0], static)
-            windows = sample_windows(episodes, share, key, (2, 32))
+            windows = sample_windows(episodes, index, key, (2, 32))
             gradients, _ = model_gradients(now, windows, key, scales)
             step = adam_step(now, gradients, carry[1], 5e-3, 20.0, Adam(warm_up=1))
             return (eqx.filter(step.model, eqx.is_array), step.state), None
@@ -145,7 +153,7 @@ def test_a_model_of_two_tasks_learns_both_and_its_embedding_is_learned(file: Pat
 
     fresh = toy.fresh(agent).model
     model = learn(fresh)
-    windows = sample_windows(episodes, share, jax.random.key(3), (2, 256))
+    windows = sample_windows(episodes, index, jax.random.key(3), (2, 256))
     told = _told(model, windows)
     assert np.corrcoef(np.asarray(told), np.asarray(windows.reward[1]))[0, 1] > 0.95
     assert float(jnp.abs(model.tasks - fresh.tasks).max()) > 0.01
@@ -165,7 +173,9 @@ def test_actions_that_only_fill_up_are_never_used_in_a_dream() -> None:
     @eqx.filter_jit
     def run(state: Any) -> jax.Array:
         start = agent._start(state, jnp.ones((3, 2)), jnp.ones(3))
-        return dream(state.model, state.actor, start, agent.settings.behavior, jax.random.key(0), False).action
+        return imagine_rollout(
+            state.model, state.actor, start, agent.settings.behavior, jax.random.key(0), False
+        ).action
 
     action = np.asarray(run(toy.lively(agent)))
     assert not action[..., 1].any() and action[..., 0].all()

@@ -21,8 +21,8 @@ from tests.tiny import (
     merged,
     tiny_pwm_cell,
     tiny_pwm_settings,
-    told_otherwise,
     train_here,
+    with_inputs,
     write_pwm_cells,
 )
 
@@ -80,8 +80,8 @@ def test_the_probe_is_learnt_to_its_known_best(trained: Trained) -> None:
 
 def test_what_is_logged_names_all_parts_of_an_epoch(trained: Trained) -> None:
     row = [row for row in read_rows(trained["plain"].metrics) if "model/dynamics" in row][-1]
-    assert {"actor/loss", "critics/loss", "model/reward", "model/termination", "dream/return"} <= row.keys()
-    assert row["model/spread"] > 0 and row["model/unexplained"] > 0
+    assert {"actor/loss", "critics/loss", "model/reward", "model/termination", "imagined/return"} <= row.keys()
+    assert row["model/latent_variance"] > 0 and row["model/unexplained_variance"] > 0
     assert all(np.isfinite(value) for value in row.values())
 
 
@@ -133,7 +133,7 @@ def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack: Pack) -> None:
     found = []
     for names, place in ((("plain", "quick"), 1), (("quick", "plain"), 0)):
         seeds, changes = zip(*(PWM_CELLS[name] for name in names), strict=True)
-        told = told_otherwise(pack, [tiny_pwm_cell(change) for change in changes], seeds)
+        told = with_inputs(pack, [tiny_pwm_cell(change) for change in changes], seeds)
         state, _ = told.prefill(told.init(), 16)
         state, _ = told.chunk(state, 8)
         kept = eqx.filter((state.agent, state.replay.rows), eqx.is_array)
@@ -142,12 +142,12 @@ def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack: Pack) -> None:
 
 
 def test_micro_batches_are_for_agents_that_can_and_batches_that_divide() -> None:
-    assert PwmCell().in_pieces(4).agent.world_model.micro_batches == 4
-    with pytest.raises(BadInput, match="cannot be cut into 3"):
-        PwmCell().in_pieces(3)
-    with pytest.raises(BadInput, match="trains whole batches"):
-        DreamerCell().in_pieces(2)
-    assert DreamerCell().in_pieces(1) == DreamerCell()
+    assert PwmCell().with_micro_batches(4).agent.world_model.micro_batches == 4
+    with pytest.raises(BadInput, match="cannot be split into 3"):
+        PwmCell().with_micro_batches(3)
+    with pytest.raises(BadInput, match="does not support --micro-batches"):
+        DreamerCell().with_micro_batches(2)
+    assert DreamerCell().with_micro_batches(1) == DreamerCell()
 
 
 def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:
@@ -155,10 +155,10 @@ def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     told = read_settings(folder)
     assert told is not None
     for part, expected in (
-        ({"agent": {"behavior": {"replayed_starts": 1000}}}, "× 1000, are more than the"),
-        ({"train": {"prefill_agent_steps": 4}}, "hold no window"),
-        ({"agent": {"world_model": {"latent": 12}}}, "no whole number of groups"),
-        ({"agent": {"world_model": {"observation_scale": 2.0}}}, "say decoder: true"),
+        ({"agent": {"behavior": {"replayed_starts": 1000}}}, "× 1000, is more than the"),
+        ({"train": {"prefill_agent_steps": 4}}, "too few for a window"),
+        ({"agent": {"world_model": {"latent": 12}}}, "not a multiple of group"),
+        ({"agent": {"world_model": {"observation_scale": 2.0}}}, "set decoder: true"),
     ):
         wrong = merged(tiny_pwm_settings(), part)
         write_json(folder.settings, told.model_copy(update={"settings": wrong}).model_dump(mode="json"))
@@ -181,7 +181,7 @@ def test_critics_learn_before_the_actor_follows_them() -> None:
 def test_the_ring_forgets_the_oldest_rows() -> None:
     cell = tiny_pwm_cell(train={"replay_agent_steps": 40})
     made = make_pwm_pack(registry.make(PWM_TASK), [cell], [0], PWM_AGENT_STEPS)
-    assert jax.eval_shape(made._init, made.told).replay.rows.shape[2] == 10
+    assert jax.eval_shape(made._init, made.inputs).replay.rows.shape[2] == 10
 
 
 def with_returns(pack: Pack, values: list[float]) -> Pack:

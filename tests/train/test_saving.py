@@ -17,7 +17,7 @@ from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.writer import RunWriter
 from dreamproof.train.pack import PackState
 from dreamproof.train.replay import Replay
-from dreamproof.train.saving import save_cell, with_networks_of
+from dreamproof.train.saving import save_cell, with_agent_from
 
 REPLICAS, ENVS, CAPACITY, WRITTEN = 3, 2, 11, 5
 
@@ -101,7 +101,7 @@ def test_rolling_back_changes_the_networks_of_one_replica_by_one_program(
     later = jnp.asarray(np.array([70, 80, 90], np.int32))
     trained = state._replace(agent=state.agent._replace(weights=changed, gradient_steps=later))
     with compiled(caplog) as programs:
-        back = [with_networks_of(trained, index, folder) for index, folder in enumerate(folders)]
+        back = [with_agent_from(trained, index, folder) for index, folder in enumerate(folders)]
     assert programs == ["Compiling jit(with_agent)"]
     for index, pack in enumerate(back):
         for was, now, found in zip(state.agent.weights, changed, pack.agent.weights, strict=True):

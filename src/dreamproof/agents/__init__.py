@@ -1,1 +1,1 @@
-"""What learns: pure functions over one state, told about the task by a Spec and never by an env."""
+"""Agents: pure functions over one learning state; they know a task by its Spec, never by its env."""

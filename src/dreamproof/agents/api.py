@@ -1,24 +1,61 @@
-"""What the training loop and the evaluator ask of an agent. Nothing here mentions replicas."""
+"""What the training loop and the evaluator require of an agent. Nothing here mentions replicas."""
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.jaxcore.types import TimeStep
 
 
 class Decision(NamedTuple):
-    """What an agent does now (N, A), what it remembers, and what is logged of it (N,)."""
+    """Actions (N, A), the next memory, and metrics (N,)."""
 
     action: Array
     memory: Any
     metrics: dict[str, Array]
 
 
-class Lesson(NamedTuple):
-    """What one epoch learns from: replayed windows (K, T, B, ...), K batches of them, and what each env shows now."""
+class Batch(NamedTuple):
+    """Replayed windows (T, B, ...). Action, reward and cost belong to the transition into their row.
 
-    replayed: Any
+    held_out (B,) marks windows that the ensemble does not train on.
+    """
+
+    observation: Array
+    action: Array
+    reward: Array
+    cost: Array
+    margin: Array
+    first: Array
+    terminated: Array
+    held_out: Array
+
+
+class Windows(NamedTuple):
+    """Replayed rows (T+1, B, ...). Action, reward and end flags belong to the transition into their row.
+
+    scale divides rewards; task (B,) is the task of each window if there are several.
+    """
+
+    observation: Array
+    action: Array
+    reward: Array
+    first: Array
+    terminated: Array
+    scale: Array
+    task: Array | None = None
+
+    @property
+    def valid(self) -> Array:
+        """1 for transitions (T, B) up to the first end of an episode inside the window."""
+        return jnp.cumprod(1.0 - self.first[1:], axis=0)
+
+
+class EpochBatch(NamedTuple):
+    """Data of one epoch: K batches of replayed windows (K, T, B, ...), and the current time step of each env."""
+
+    replayed: Batch
     now: TimeStep
 
 
@@ -31,43 +68,57 @@ class Agent(Protocol):
         """The learning state before any update."""
 
     def init_memory(self, envs: int) -> Any:
-        """What acting remembers between steps, for `envs` envs."""
+        """The memory between steps, for `envs` envs."""
 
     def act(
         self, state: Any, memory: Any, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
     ) -> Decision:
-        """Chooses actions; `explore` adds the noise of training."""
+        """Chooses actions; `explore` adds exploration noise."""
 
     def update(self, state: Any, batch: Any, key: Array, scalars: dict[str, Any], progress: Array) -> tuple[Any, dict]:
-        """One gradient step on a batch of replayed windows, or one epoch on a Lesson; `progress` is what is trained."""
+        """One gradient step on a Batch, or one epoch on an EpochBatch; `progress` is the trained fraction."""
 
 
 @runtime_checkable
-class Apart(Agent, Protocol):
-    """An agent whose world model and behaviour can learn apart, as from recorded episodes."""
+class SeparateUpdates(Agent, Protocol):
+    """An agent whose world model and behaviour can learn separately, as from recorded episodes.
+
+    model_fields: fields of its learning state that another run with the same world model can take over.
+    """
+
+    model_fields: tuple[str, ...]
 
     def update_model(
-        self, state: Any, windows: Any, key: Array, scalars: dict[str, Any], progress: Array
+        self, state: Any, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[Any, dict]:
         """One gradient step for each of K batches of windows (K, T, B, ...)."""
 
     def update_behavior(
         self, state: Any, observation: Array, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[Any, dict]:
-        """One round of learning in imagination that starts in observations (S, O); the model stays as it is."""
+        """One round of learning in imagination from observations (S, O); the model does not change."""
 
 
 @runtime_checkable
 class Reflective(Agent, Protocol):
-    """An agent that learns from how its own decisions turned out, besides from replay."""
+    """An agent that learns from the outcome of its own decisions, besides from replay."""
 
     def reflect(self, state: Any, shown: dict[str, Array], scalars: dict[str, Any]) -> Any:
-        """Takes in what a decision logged (N,), how many episodes ended in its step and what they cost on average."""
+        """The state after one step; `shown`: logged metrics (N,), number and mean cost of the episodes that ended."""
 
 
 @runtime_checkable
 class Calibrated(Agent, Protocol):
-    """An agent that acts on a certificate; its memory holds the certificate's value as `barrier`."""
+    """An agent that acts on a certificate; its memory holds the value of the certificate as `barrier`.
+
+    certificate_steps: agent steps for which it guarantees a margin >= 0. miscoverage: its allowed error rate.
+    """
+
+    certificate_steps: int
+    miscoverage: float
 
     def calibrate(self, state: Any, values: Array, margins: Array) -> Any:
         """The state after held-out episodes: values (T, E) at each decision, true margins (T, E) after it."""
+
+    def certificate_offset(self, state: Any) -> Array:
+        """What is subtracted from a certificate value before it is compared with 0."""

@@ -1,4 +1,4 @@
-"""Running scales of returns."""
+"""Running statistics of returns and rewards."""
 
 from typing import NamedTuple
 
@@ -19,7 +19,7 @@ class Spread(NamedTuple):
 
 
 def init_spread() -> Spread:
-    """A spread that has seen nothing."""
+    """The initial spread."""
     return Spread(jnp.zeros(()), jnp.zeros(()))
 
 
@@ -30,7 +30,7 @@ def update_spread(spread: Spread, values: Array, rate: float = 0.01) -> Spread:
 
 
 class Moments(NamedTuple):
-    """Exponential averages of numbers and of their squares, corrected for having started at zero."""
+    """Exponential moving averages of values and of their squares, with bias correction."""
 
     total: Array
     squares: Array
@@ -38,13 +38,13 @@ class Moments(NamedTuple):
 
     @property
     def root_mean_square(self) -> Array:
-        """√E[x²]; 1 while nothing was seen."""
+        """√E[x²]; 1 before the first update."""
         seen = self.weight > 0
         return jnp.where(seen, jnp.sqrt(self.squares / jnp.where(seen, self.weight, 1.0) + 1e-8), 1.0)
 
     @property
     def deviation(self) -> Array:
-        """√(Var[x] + 1e-5); 1 while nothing was seen."""
+        """√(Var[x] + 1e-5); 1 before the first update."""
         seen = self.weight > 0
         weight = jnp.where(seen, self.weight, 1.0)
         variance = jnp.maximum(self.squares / weight - (self.total / weight) ** 2, 0.0)
@@ -52,14 +52,14 @@ class Moments(NamedTuple):
 
 
 def init_moments() -> Moments:
-    """Moments that have seen nothing."""
+    """The initial moments."""
     return Moments(jnp.zeros(()), jnp.zeros(()), jnp.zeros(()))
 
 
 def update_moments(moments: Moments, values: Array, weights: Array, rate: float = 0.01) -> Moments:
-    """Moves towards the weighted means of `values` and of their squares; weights of 0 alone change nothing."""
+    """Moves towards the weighted means of `values` and of their squares; if all weights are 0 nothing changes."""
     total = weights.sum()
-    share = rate * (total > 0)
+    step = rate * (total > 0)
     divisor = jnp.maximum(total, 1e-8)
-    news = Moments((weights * values).sum() / divisor, (weights * values**2).sum() / divisor, jnp.ones(()))
-    return Moments(*(old + share * (new - old) for old, new in zip(moments, news, strict=True)))
+    batch = Moments((weights * values).sum() / divisor, (weights * values**2).sum() / divisor, jnp.ones(()))
+    return Moments(*(old + step * (new - old) for old, new in zip(moments, batch, strict=True)))

@@ -2,7 +2,7 @@
 
 import typer
 
-from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_deprecations, print_json, print_text
 
 
 def check(study: StudyArgument, json: JsonOption = False) -> None:
@@ -14,6 +14,7 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
     from dreamproof.study.preflight.local import preflight_lines
 
     opened = open_study(study)
+    print_deprecations(opened.folder.declaration if study.is_dir() else study)
 
     def show(text: str) -> None:
         if not json:

@@ -4,7 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dreamproof.cli.printing import ArmsOption, JsonOption, SeedsOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import (
+    ArmsOption,
+    JsonOption,
+    SeedsOption,
+    StudyArgument,
+    print_deprecations,
+    print_json,
+    print_text,
+)
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.gap import Gap
@@ -26,6 +34,7 @@ def plan(
     from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study, numbers_only=True)
+    print_deprecations(opened.folder.declaration if study.is_dir() else study)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
     if gap.train:
         check_material(opened.study, opened.base_folder)

@@ -19,6 +19,14 @@ def print_text(text: str) -> None:
     typer.echo(printable(text))
 
 
+def print_deprecations(file: Path) -> None:
+    """Prints one note for every renamed key that a study file uses under its old name; to stderr, beside any JSON."""
+    from dreamproof.settings.study import deprecation_notes
+
+    for note in deprecation_notes(file):
+        typer.echo(printable(note), err=True)
+
+
 def print_json(value: Any) -> None:
     """Prints a value as JSON."""
     print_text(json.dumps(value, indent=1, ensure_ascii=False, default=str))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamproof.base.errors import BadInput, ExitCode
-from dreamproof.cli.printing import ArmsOption, SeedsOption, StudyArgument, print_text
+from dreamproof.cli.printing import ArmsOption, SeedsOption, StudyArgument, print_deprecations, print_text
 
 if TYPE_CHECKING:
     from dreamproof.cli.live import View
@@ -60,6 +60,7 @@ def run(
 
     gc.enable()
     opened = open_study(study)
+    print_deprecations(opened.folder.declaration if study.is_dir() else study)
     selection = Selection.parse(opened.study, arms, seeds)
     if detach:
         _detach(opened, rebuild_argv(context, study=study.resolve(), detach=False, plain=True), study)

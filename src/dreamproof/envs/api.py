@@ -1,4 +1,4 @@
-"""What an environment is: pure functions over a batch of N envs; parameters are data, so a shift is data too."""
+"""The environment interface: pure functions over a batch of N envs; parameters are data, so a shift is data too."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
@@ -22,17 +22,17 @@ Kind = Literal["in_distribution", "proxy", "genuine"]
 
 @dataclass(frozen=True)
 class Condition:
-    """One named evaluation setting: what it changes in the parameters, and what it may be called."""
+    """One named evaluation setting: its kind, its description, and its change of the parameters."""
 
     name: str
     kind: Kind
-    says: str
+    description: str
     change: Callable[[Params], Params]
     latent_swaps: int = 0
 
 
 class Env(ABC):
-    """A task, batched over N envs; hashable, so that it may be a static argument of jit."""
+    """A task, batched over N envs; hashable, so it can be a static argument of jit."""
 
     @property
     @abstractmethod
@@ -45,35 +45,35 @@ class Env(ABC):
 
     @abstractmethod
     def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
-        """Starts N episodes; leaves of `params` may carry a leading axis N."""
+        """Starts N episodes; leaves of `params` may have a leading axis N."""
 
     @abstractmethod
     def step(self, keys: Array, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """One agent step of N envs with actions (N, A) in [-1, 1]; never resets by itself."""
+        """One agent step of N envs with actions (N, A) in [-1, 1]; does not reset."""
 
     def conditions(self) -> Mapping[str, Condition]:
         """The named conditions of this task."""
         return {"id": Condition("id", "in_distribution", "nothing", lambda params: params)}
 
     def named_shifts(self) -> Mapping[str, Shift]:
-        """What the named conditions change, where a study's settings may alter it."""
+        """The shifts of the named conditions, which a study may change."""
         return {}
 
     def apply_shift(self, params: Params, shift: Shift) -> Params:
-        """Parameters of the same shapes and types with the shift in them."""
+        """Parameters of the same shapes and dtypes with the shift applied."""
         del params, shift
-        raise BadInput(f"the task '{self.spec.name}' takes no settings for a condition", "dreamproof schema")
+        raise BadInput(f"the task '{self.spec.name}' does not support settings for a condition", "dreamproof schema")
 
     varies = False
-    """Whether `vary` can draw other bodies for training episodes."""
+    """Whether `vary` supports domain randomisation of training episodes."""
 
     def vary(self, params: Params, drawn: dict[str, Array]) -> Params:
-        """Parameters whose mass, damping, force and delay differ between envs: factors (N,) and whole steps (N,)."""
+        """Parameters with randomised mass, damping, force and delay: factors (N,) and whole steps (N,)."""
         del params, drawn
-        raise BadInput(f"the task '{self.spec.name}' has no physics that may vary", "remove train.randomise")
+        raise BadInput(f"the task '{self.spec.name}' has no physics to vary", "remove train.randomise")
 
     def render_state(self, state: State, params: Params) -> dict[str, Array]:
-        """Plain arrays (N, ...) that a drawing needs; empty where nothing can be drawn."""
+        """Arrays (N, ...) for rendering; empty if the task cannot be rendered."""
         del state, params
         return {}
 
@@ -101,12 +101,12 @@ class SoloEnv(Env):
 
 
 def params_axes(params: Params, default: Params) -> Params:
-    """For every leaf 0 where it carries an env axis that the default lacks, else None."""
+    """For every leaf 0 if it has an env axis that the default lacks, else None."""
     return jax.tree.map(lambda leaf, one: 0 if jnp.ndim(leaf) > jnp.ndim(one) else None, params, default)
 
 
 def per_env(function: Callable[..., Any], default: Params) -> Callable[..., Any]:
-    """Maps a function of one env, whose last argument is params, over a leading env axis of all the others."""
+    """Maps a function of one env, whose last argument is params, over a leading env axis of the other arguments."""
 
     def mapped(*arguments: Any) -> Any:
         axes = (0,) * (len(arguments) - 1) + (params_axes(arguments[-1], default),)

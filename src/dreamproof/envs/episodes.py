@@ -13,14 +13,14 @@ from dreamproof.jaxcore.types import TimeStep
 
 # policy(memory, seen, step) -> (action (N, A), memory, metrics {name: (N,)})
 Policy = Callable[[Any, TimeStep, Array], tuple[Array, Any, dict[str, Array]]]
-# trace(state, seen, memory) -> arrays to keep of every step
+# trace(state, seen, memory) -> arrays to record in every step
 Trace = Callable[[Any, TimeStep, Any], Any] | None
 
 
 class Episodes(NamedTuple):
-    """One value an episode (N,); `metrics` are means over an episode's decisions; `margins` is (T, N).
+    """One value per episode (N,); `metrics` are means over the decisions of an episode; `margins` is (T, N).
 
-    Where a task has a forward, `metrics` also holds `forward/metres`, the way gained until the episode's end, and
+    If a task has a forward direction, `metrics` also has `forward/metres`, the distance of the episode, and
     `forward/metres_per_second`.
     """
 
@@ -34,12 +34,12 @@ class Episodes(NamedTuple):
 
 
 def episode_keys(seed: int, split: Split, episodes: int) -> tuple[Array, Array]:
-    """What lays out the first episode of so many envs (E,), and what is random inside it (E,)."""
+    """Keys of the layouts of `episodes` episodes (E,), and of the noise inside them (E,)."""
     return layout_keys(seed, split, episodes, 0), noise_keys(seed, split, episodes, 0)
 
 
-class Ride(NamedTuple):
-    """Episodes under way: envs, what they show, the policy's memory, which still count (N,), and sums so far (N,)."""
+class RolloutState(NamedTuple):
+    """Running episodes: env states, time steps, policy memory, which are still alive (N,), and sums so far (N,)."""
 
     state: Any
     seen: TimeStep
@@ -48,8 +48,8 @@ class Ride(NamedTuple):
     sums: dict[str, Array]
 
 
-class Rows(NamedTuple):
-    """What is kept of every step: the policy's metrics (T, N), margins (T, N), and what the trace picked (T, ...)."""
+class StepRows(NamedTuple):
+    """Records of every step: metrics (T, N), margins (T, N), and the trace (T, ...)."""
 
     metrics: dict[str, Array]
     margins: Array
@@ -61,17 +61,19 @@ def shared_episodes(
 ) -> Episodes:
     """Complete episodes of R policies on the same layouts; `act`, `memory` and results have leading axes (R, E)."""
     shape = (jax.tree.leaves(memory)[0].shape[0], keys[0].shape[0])
-    layout, noise = (for_all(each, shape[0]) for each in keys)
-    return told_apart(complete_episodes(env, flattened(act, shape), memory, (layout, noise), params, trace), shape)
+    layout, noise = (repeat_keys(each, shape[0]) for each in keys)
+    return split_policies(
+        complete_episodes(env, flatten_policy(act, shape), memory, (layout, noise), params, trace), shape
+    )
 
 
-def for_all(keys: Array, policies: int) -> Array:
+def repeat_keys(keys: Array, policies: int) -> Array:
     """The same keys (E,) for each of R policies, flat (R·E,)."""
     return jnp.concatenate([keys] * policies)
 
 
-def flattened(act: Policy, shape: tuple[int, int]) -> Policy:
-    """A policy with leading axes (R, E) as one of R·E envs; its memory keeps the two axes."""
+def flatten_policy(act: Policy, shape: tuple[int, int]) -> Policy:
+    """A policy with leading axes (R, E) as a policy of R·E envs; its memory keeps the two axes."""
 
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
         action, memory, metrics = act(memory, jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), seen), index)
@@ -81,8 +83,8 @@ def flattened(act: Policy, shape: tuple[int, int]) -> Policy:
     return policy
 
 
-def told_apart(found: Episodes, shape: tuple[int, int]) -> Episodes:
-    """Episodes of R·E envs as those of R policies, (R, E); margins become (R, T, E), a trace stays as it is."""
+def split_policies(found: Episodes, shape: tuple[int, int]) -> Episodes:
+    """Episodes of R·E envs as those of R policies, (R, E); margins become (R, T, E), a trace is not changed."""
     whole = jax.tree.map(lambda x: x.reshape(*shape, *x.shape[1:]), found[:5])
     return Episodes._make([*whole, jnp.moveaxis(found.margins.reshape(-1, *shape), 0, 1), found.trace])
 
@@ -90,54 +92,61 @@ def told_apart(found: Episodes, shape: tuple[int, int]) -> Episodes:
 def complete_episodes(
     env: Env, policy: Policy, memory: Any, keys: tuple[Array, Array], params: Params, trace: Trace = None
 ) -> Episodes:
-    """Runs N envs to the end of their first episode; what comes after a termination is not counted.
+    """Runs N envs to the end of their first episode; steps after a termination are not counted.
 
-    keys: layouts (N,) and in-episode noise (N,). `trace(state, seen, memory)` may pick arrays to keep of every step.
+    keys: layouts (N,) and in-episode noise (N,). `trace(state, seen, memory)` selects arrays to record in every step.
     """
     steps = jnp.arange(env.spec.episode_agent_steps)
-    ride, rows = go_on(env, policy, begin(env, memory, keys[0], params), (keys[1], steps), params, trace)
-    return finish(env, ride, rows)
+    rollout, rows = continue_rollout(
+        env, policy, begin_rollout(env, memory, keys[0], params), (keys[1], steps), params, trace
+    )
+    return finish_rollout(env, rollout, rows)
 
 
-def begin(env: Env, memory: Any, layout: Array, params: Params) -> Ride:
+def begin_rollout(env: Env, memory: Any, layout: Array, params: Params) -> RolloutState:
     """N envs at the start of an episode."""
     state, seen = env.reset(layout, params)
     names = ("return", "cost", "goals", "length", *(() if seen.forward_metres is None else ("metres",)))
     count = seen.reward.shape[0]
-    return Ride(state, seen, memory, jnp.ones(count), dict.fromkeys(names, jnp.zeros(count)))
+    return RolloutState(state, seen, memory, jnp.ones(count), dict.fromkeys(names, jnp.zeros(count)))
 
 
-def go_on(
-    env: Env, policy: Policy, ride: Ride, told: tuple[Array, Array], params: Params, trace: Trace = None
-) -> tuple[Ride, Rows]:
-    """Some more agent steps, numbered by the second of `told` (T,); the first is the in-episode noise (N,)."""
-    noise, steps = told
+def continue_rollout(
+    env: Env,
+    policy: Policy,
+    rollout: RolloutState,
+    keys_and_steps: tuple[Array, Array],
+    params: Params,
+    trace: Trace = None,
+) -> tuple[RolloutState, StepRows]:
+    """More agent steps; `keys_and_steps`: keys of the in-episode noise (N,), and step numbers (T,)."""
+    noise, steps = keys_and_steps
 
-    def step(ride: Ride, index: Array) -> tuple[Ride, Rows]:
-        action, memory, metrics = policy(ride.memory, ride.seen, index)
+    def step(rollout: RolloutState, index: Array) -> tuple[RolloutState, StepRows]:
+        action, memory, metrics = policy(rollout.memory, rollout.seen, index)
         step_keys = jax.vmap(jax.random.fold_in, in_axes=(0, None))(noise, index)
-        kept = trace(ride.state, ride.seen, memory) if trace else None
-        state, seen = env.step(step_keys, ride.state, action, params)
-        gained = {"return": seen.reward, "cost": seen.cost, "goals": seen.goals, "length": jnp.ones_like(ride.alive)}
+        traced = trace(rollout.state, rollout.seen, memory) if trace else None
+        state, seen = env.step(step_keys, rollout.state, action, params)
+        gained = {"return": seen.reward, "cost": seen.cost, "goals": seen.goals, "length": jnp.ones_like(rollout.alive)}
         gained |= {} if seen.forward_metres is None else {"metres": seen.forward_metres}
-        sums = {name: ride.sums[name] + ride.alive * value for name, value in gained.items()}
-        going_on = ride.alive * (1.0 - jnp.maximum(seen.terminated, seen.truncated).astype(jnp.float32))
-        counted = {name: value * ride.alive for name, value in metrics.items()}
-        return Ride(state, seen, memory, going_on, sums), Rows(counted, seen.margin, kept)
+        sums = {name: rollout.sums[name] + rollout.alive * value for name, value in gained.items()}
+        alive = rollout.alive * (1.0 - jnp.maximum(seen.terminated, seen.truncated).astype(jnp.float32))
+        counted = {name: value * rollout.alive for name, value in metrics.items()}
+        return RolloutState(state, seen, memory, alive, sums), StepRows(counted, seen.margin, traced)
 
-    return jax.lax.scan(step, ride, steps)
+    return jax.lax.scan(step, rollout, steps)
 
 
-def finish(env: Env, ride: Ride, rows: Rows) -> Episodes:
-    """The episodes of a ride that went on to their end."""
-    sums = ride.sums
+def finish_rollout(env: Env, rollout: RolloutState, rows: StepRows) -> Episodes:
+    """The episodes of a rollout that reached their end."""
+    sums = rollout.sums
     means = {name: values.sum(0) / jnp.maximum(1.0, sums["length"]) for name, values in rows.metrics.items()}
     means |= _forward(sums, env.spec.agent_step_seconds)
     return Episodes(sums["return"], sums["cost"], sums["goals"], sums["length"], means, rows.margins, rows.trace)
 
 
 def _forward(sums: dict[str, Array], agent_step_seconds: float | None) -> dict[str, Array]:
-    """Distance and speed of every episode (N,), as far as the task tells them."""
+    """Distance and speed of every episode (N,), if the task reports them."""
     if "metres" not in sums:
         return {}
     distance = {"forward/metres": sums["metres"]}

@@ -1,4 +1,4 @@
-"""Our environments for other people's agents (Gymnasium, Safety-Gymnasium), and anybody's Gymnasium env for ours."""
+"""Our environments as Gymnasium and Safety-Gymnasium envs, and any Gymnasium env for our agents."""
 
 from typing import Any
 
@@ -14,9 +14,9 @@ from dreamproof.settings.env import EnvSettings
 
 
 class GymnasiumEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """One env of ours; `info` holds cost, margin and goals of the step."""
+    """One env; `info` holds cost, margin and goals of the step."""
 
-    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (Gymnasium's own form)
+    metadata: dict[str, Any] = {"render_modes": []}  # noqa: RUF012 (as Gymnasium declares it)
 
     def __init__(self, env: Env, params: Any = None) -> None:
         self._env = env
@@ -31,7 +31,7 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode; without a seed the next one of the same stream."""
+        """Starts an episode; without a seed, the next one of the same stream."""
         super().reset(seed=seed)
         del options
         if seed is not None:
@@ -56,10 +56,10 @@ class GymnasiumEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
 
 class SafetyGymnasiumEnv(GymnasiumEnv):
-    """The same, with the cost as a value of its own: observation, reward, cost, terminated, truncated, info."""
+    """The same with a separate cost: observation, reward, cost, terminated, truncated, info."""
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, float, bool, bool, dict[str, Any]]:  # type: ignore[override]
-        """One agent step in Safety-Gymnasium's six values."""
+        """One agent step as a Safety-Gymnasium 6-tuple."""
         observation, reward, terminated, truncated, info = super().step(action)
         return observation, reward, info["cost"], terminated, truncated, info
 
@@ -69,17 +69,17 @@ def _info(shown: TimeStep) -> dict[str, Any]:
 
 
 def make_gymnasium(task: str, settings: EnvSettings | dict[str, Any] | None = None, params: Any = None) -> GymnasiumEnv:
-    """A task of ours as a Gymnasium env."""
+    """A task as a Gymnasium env."""
     return GymnasiumEnv(registry.make(task, settings), params)
 
 
 def make_safety_gymnasium(
     task: str, settings: EnvSettings | dict[str, Any] | None = None, params: Any = None
 ) -> SafetyGymnasiumEnv:
-    """A task of ours in Safety-Gymnasium's form."""
+    """A task as a Safety-Gymnasium env."""
     return SafetyGymnasiumEnv(registry.make(task, settings), params)
 
 
 def from_gymnasium(make_env: Maker, name: str, rules: HostRules | None = None) -> HostEnv:
-    """Anybody's Gymnasium or Safety-Gymnasium env for our agents; `make_env` builds one."""
+    """Any Gymnasium or Safety-Gymnasium env for our agents; `make_env` builds one."""
     return HostEnv(HostBatch(make_env, name, rules or HostRules()))

@@ -1,7 +1,7 @@
-"""Environments that step on the host (any Gymnasium env with a cost) in the shape of ours.
+"""Environments that step on the host (any Gymnasium env with a cost) behind the `Env` interface.
 
-`HostBatch` steps them with NumPy arrays; `HostEnv` makes the batch callable from inside a compiled loop. It cannot be
-mapped over replicas: call it with one flat batch.
+`HostBatch` steps them with NumPy arrays; `HostEnv` makes the batch callable from a compiled loop. It cannot be vmapped
+over replicas: call it with one flat batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ DEFAULT_EPISODE_STEPS = 1000
 
 @dataclass(frozen=True)
 class HostRules:
-    """How host environments are read: where the cost is, and whether ended ones restart inside the step."""
+    """Where the cost of a host environment is, and whether ended episodes restart inside the step."""
 
     has_cost: bool = True
     cost_key: str = "cost"
@@ -32,7 +32,7 @@ class HostRules:
 
 
 class HostBatch:
-    """N host environments of one kind, stepped one after the other; every result is a TimeStep of NumPy arrays."""
+    """N host environments of one kind, stepped sequentially; every result is a TimeStep of NumPy arrays."""
 
     def __init__(self, make_env: Maker, name: str, rules: HostRules, spec: Spec | None = None) -> None:
         self._make_env = make_env
@@ -43,7 +43,7 @@ class HostBatch:
         self._shown: TimeStep | None = None
 
     def reset(self, seeds: Sequence[int] | np.ndarray) -> TimeStep:
-        """Starts one episode per seed; environments are made as they are needed."""
+        """Starts one episode per seed; environments are created as needed."""
         while len(self._envs) < len(seeds):
             self._envs.append(self._make_env())
         pairs = [env.reset(seed=int(seed)) for env, seed in zip(self._envs, seeds, strict=False)]
@@ -64,23 +64,23 @@ class HostBatch:
 
     def _step_one(self, index: int, action: np.ndarray) -> tuple[Any, ...]:
         assert self._shown is not None
-        over = bool(self._shown.terminated[index] | self._shown.truncated[index])
-        if over and not self._rules.restarts:
-            return self._stand_still(index)
+        ended_before = bool(self._shown.terminated[index] | self._shown.truncated[index])
+        if ended_before and not self._rules.restarts:
+            return self._repeat_last(index)
         low, high = self._scale
         env = self._envs[index]
         outcome = env.step((low + (np.clip(action, -1.0, 1.0) + 1.0) * 0.5 * (high - low)).astype(np.float32))
         observation, reward, cost, terminated, truncated, info = _six(outcome, self._rules, self.spec.name)
         last = _flat(observation)
         ended = terminated or truncated
-        # The next layout follows from the environment's own stream, as Gymnasium's reset without a seed means.
+        # The next layout comes from the environment's own stream, as for Gymnasium's reset without a seed.
         shown = _flat(env.reset()[0]) if ended and self._rules.restarts else last
         numbers = [reward, cost, info.get("margin", 0.0), info.get("goals", 0.0)]
         flags = [ended and self._rules.restarts, terminated, truncated]
         return (shown, *map(np.float32, numbers), *map(np.bool_, flags), last)
 
-    def _stand_still(self, index: int) -> tuple[Any, ...]:
-        """An ended environment shows its last observation, and nothing more is gained or spent."""
+    def _repeat_last(self, index: int) -> tuple[Any, ...]:
+        """An ended environment repeats its last observation, with reward and cost 0."""
         assert self._shown is not None
         row = [np.asarray(column[index]) for column in self._shown if column is not None]
         zero = np.float32(0.0)
@@ -88,24 +88,24 @@ class HostBatch:
 
 
 class HostState(NamedTuple):
-    """Nothing but a count: the host holds the rest, so a host environment cannot be saved or resumed mid-episode."""
+    """Only a counter: the host holds the state, so a host environment cannot be saved or resumed mid-episode."""
 
     agent_steps: Array
 
 
 class HostEnv(Env):
-    """A host batch behind the functions of `Env`; calls are ordered, so it may stand in a scan."""
+    """A host batch behind the `Env` interface; calls are ordered, so it can be used in a scan."""
 
     def __init__(self, batch: HostBatch) -> None:
         self._batch = batch
 
     @property
     def spec(self) -> Spec:
-        """What the host environment says of itself."""
+        """The spec of the host environment."""
         return self._batch.spec
 
     def default_params(self) -> Params:
-        """Nothing: a host environment has no parameters of ours."""
+        """Empty: a host environment has no parameters."""
         return ()
 
     def reset(self, keys: Array, params: Params) -> tuple[HostState, TimeStep]:
@@ -129,7 +129,7 @@ class HostEnv(Env):
 
 
 def _time_step(*columns: Any) -> TimeStep:
-    """NumPy columns where the compiled world has its own arrays."""
+    """A TimeStep of NumPy columns."""
     return TimeStep(*columns)
 
 
@@ -138,7 +138,7 @@ def _flat(observation: Any) -> np.ndarray:
 
 
 def _six(outcome: tuple[Any, ...], rules: HostRules, name: str) -> tuple[Any, float, float, bool, bool, dict[str, Any]]:
-    """A Gymnasium 5-tuple with the cost in info, or a Safety-Gymnasium 6-tuple, as the latter."""
+    """A Safety-Gymnasium 6-tuple from itself, or from a Gymnasium 5-tuple with the cost in info."""
     if len(outcome) == 6:
         observation, reward, cost, terminated, truncated, info = outcome
         return observation, float(reward), float(cost), bool(terminated), bool(truncated), info
@@ -146,7 +146,7 @@ def _six(outcome: tuple[Any, ...], rules: HostRules, name: str) -> tuple[Any, fl
     if rules.has_cost and rules.cost_key not in info:
         known = ", ".join(map(str, info)) or "nothing"
         seen = f"'{name}': info holds no '{rules.cost_key}' (it holds {known})"
-        raise BadInput(seen, "name it with HostRules(cost_key=...), or say HostRules(has_cost=False)")
+        raise BadInput(seen, "set HostRules(cost_key=...), or HostRules(has_cost=False)")
     cost = float(info[rules.cost_key]) if rules.has_cost else 0.0
     return observation, float(reward), cost, bool(terminated), bool(truncated), info
 

@@ -1,6 +1,6 @@
-"""The real SafetyPointGoal1 of safety-gymnasium, with our observation and action repeat, for parity and evaluation.
+"""The official SafetyPointGoal1 of safety-gymnasium, with our observation and action repeat, for parity and evaluation.
 
-Needs the extra `official`; imports neither JAX nor Gymnasium's registry, so it also runs on the official version pins.
+Needs the extra `official`; imports neither JAX nor Gymnasium's registry, so it runs with the official version pins too.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ from dreamproof.settings.env import EnvSettings
 PACKAGE = "safety_gymnasium"
 PARKED = (3.0, 0.0)
 HAZARD_RADIUS = 0.2
-LEAST_MARGIN, MOST_MARGIN = -0.2, 0.5
+MIN_MARGIN, MAX_MARGIN = -0.2, 0.5
 Step = tuple[np.ndarray, float, float, bool, bool, dict[str, Any]]
 
 
 class _HashableArray(np.ndarray):
-    """An array that dataclasses accept as a default: they refuse what has no hash."""
+    """A hashable array, which dataclasses accept as a default."""
 
     def __hash__(self) -> int:  # type: ignore[override]
         return id(self)
@@ -35,7 +35,7 @@ class _HashableArray(np.ndarray):
 
 @contextmanager
 def _lenient_dataclasses() -> Iterator[None]:
-    """Lets classes of the package have arrays as defaults, which Python 3.11 began to refuse."""
+    """Allows arrays as dataclass defaults, which Python 3.11 refuses."""
     name = "_get_field"
     original: Callable[..., Any] = getattr(dataclasses, name)
 
@@ -53,7 +53,7 @@ def _lenient_dataclasses() -> Iterator[None]:
 
 
 def _bare_package(name: str, place: str) -> types.ModuleType:
-    """A package whose parts can be imported without running its own start-up code."""
+    """A package whose modules can be imported without its __init__."""
     package = types.ModuleType(name)
     package.__path__ = [place]
     package.__file__ = os.path.join(place, "__init__.py")
@@ -62,7 +62,7 @@ def _bare_package(name: str, place: str) -> types.ModuleType:
 
 
 def _without_textures(xmltodict: Any) -> types.SimpleNamespace:
-    """Writes world files without their textures: a reset takes 20 ms instead of 1.2 s, with the same physics."""
+    """Writes world files without textures: a reset takes 20 ms instead of 1.2 s, with the same physics."""
 
     def unparse(tree: Any, **options: Any) -> str:
         tree["mujoco"].pop("asset", None)
@@ -74,12 +74,12 @@ def _without_textures(xmltodict: Any) -> types.SimpleNamespace:
 
 
 def load_builder() -> Any:
-    """The official environment class, without the package's start-up code, whose pins exclude Python 3.11."""
+    """The official environment class, without the package's __init__, whose pins exclude Python 3.11."""
     if f"{PACKAGE}.builder" in sys.modules:
         return sys.modules[f"{PACKAGE}.builder"].Builder
     found = importlib.util.find_spec(PACKAGE)
     if found is None or not found.submodule_search_locations:
-        raise BadInput("safety-gymnasium is not installed here", "make official")
+        raise BadInput("safety-gymnasium is not installed", "make official")
     place = found.submodule_search_locations[0]
     package = _bare_package(PACKAGE, place)
     tasks = _bare_package(f"{PACKAGE}.tasks", os.path.join(place, "tasks"))
@@ -94,8 +94,8 @@ def load_builder() -> Any:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """The true state in world coordinates: metres, radians, metres a second."""
+class TrueState:
+    """The true state in world coordinates: metres, radians, metres per second."""
 
     place: np.ndarray
     heading: float
@@ -107,15 +107,15 @@ class Facts:
 
 
 class OfficialPointGoal:
-    """One real environment; `step` returns observation, reward, cost, terminated, truncated, info."""
+    """One official environment; `step` returns observation, reward, cost, terminated, truncated, info."""
 
     def __init__(self, settings: EnvSettings) -> None:
         self.settings = settings
-        # Gymnasium checks infinite bounds by casting them, which NumPy 2 warns about.
+        # Gymnasium casts infinite bounds, which NumPy 2 warns about.
         with np.errstate(over="ignore"):
             self._env = load_builder()("SafetyPointGoal1-v0", config={"agent_name": "Point"})
         self.action_space = self._env.action_space
-        # Reading all lidars takes most of a simulator step, so it is done once an agent step.
+        # Reading all lidars takes most of a simulator step, so it is done once per agent step.
         self._read_numbers: Callable[[], np.ndarray] = self._env.task.obs
         self._env.task.obs = lambda: None
         self._frame = np.eye(2)
@@ -134,19 +134,19 @@ class OfficialPointGoal:
         reward = cost = goals = 0.0
         terminated = truncated = False
         for _ in range(self.settings.action_repeat):
-            _, gained, spent, terminated, truncated, info = self._env.step(np.asarray(action, np.float64))
-            reward, cost, goals = reward + gained, cost + spent, goals + float(info.get("goal_met", False))
+            _, gained, step_cost, terminated, truncated, info = self._env.step(np.asarray(action, np.float64))
+            reward, cost, goals = reward + gained, cost + step_cost, goals + float(info.get("goal_met", False))
             if terminated or truncated:
                 break
         self._numbers = self._read_numbers()
         info = {"margin": self.margin(), "goals": goals, "cost": cost}
         return self.observation(), reward, cost, terminated, truncated, info
 
-    def facts(self) -> Facts:
-        """Where everything truly is."""
+    def facts(self) -> TrueState:
+        """The true state."""
         task = self._env.task
         rotation = np.array(task.agent.mat)
-        return Facts(
+        return TrueState(
             place=np.array(task.agent.pos)[:2],
             heading=float(np.arctan2(rotation[1, 0], rotation[0, 0])),
             velocity=self._frame @ np.array(task.data.qvel[:2]),
@@ -161,10 +161,10 @@ class OfficialPointGoal:
         return np.asarray(self._numbers)
 
     def margin(self) -> float:
-        """Metres to the nearest hazard's edge, as our own task clips it."""
+        """Metres to the nearest hazard's edge, clipped as in our task."""
         facts = self.facts()
         nearest = np.min(np.linalg.norm(facts.hazards - facts.place, axis=1))
-        return float(np.clip(nearest - HAZARD_RADIUS, LEAST_MARGIN, MOST_MARGIN))
+        return float(np.clip(nearest - HAZARD_RADIUS, MIN_MARGIN, MAX_MARGIN))
 
     def observation(self) -> np.ndarray:
         """The observation that the settings ask for, float32."""

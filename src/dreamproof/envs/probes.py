@@ -1,4 +1,4 @@
-"""Tiny tasks with known answers, one ability each: react, give credit, remember, stay alive, keep a constraint."""
+"""Tiny tasks with known optimal returns, one ability each: reaction, credit, memory, survival, constraint."""
 
 from abc import abstractmethod
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from jax import Array
 from dreamproof.envs.api import Params, SoloEnv, Spec, State, TimeStep
 
 
-class Known(NamedTuple):
-    """What an episode can yield: the best return, that of uniform actions, and the best within a cost of zero."""
+class KnownReturns(NamedTuple):
+    """Known returns of an episode: the best, that of uniform actions, and the best with zero cost."""
 
     best_return: float
     random_return: float
@@ -21,24 +21,24 @@ class Known(NamedTuple):
 
 
 class ProbeParams(NamedTuple):
-    """One knob, so that probes have a shift too: rewards are multiplied by it."""
+    """A single parameter, so that probes have a shift too: rewards are multiplied by it."""
 
     reward_scale: Array
 
 
 @dataclass(frozen=True)
-class Probe(SoloEnv):
-    """Shared parts of the probes: one action, a fixed length, truncation at its end."""
+class ProbeEnv(SoloEnv):
+    """What the probes share: one action and a fixed length."""
 
     episode_agent_steps: int = 10
 
     def default_params(self) -> ProbeParams:
-        """Rewards as they are."""
+        """Unscaled rewards."""
         return ProbeParams(jnp.ones(()))
 
     @abstractmethod
-    def known(self) -> Known:
-        """The answers."""
+    def known(self) -> KnownReturns:
+        """The known returns."""
 
     def _spec(self, name: str, observation_size: int, has_cost: bool = False) -> Spec:
         spec = Spec(name, observation_size, 1, self.episode_agent_steps, has_cost=has_cost, has_margin=has_cost)
@@ -58,26 +58,26 @@ class _Target(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TargetProbe(Probe):
-    """React: a number in [-1, 1] is shown, and the reward is 1 less the squared distance of the action from it."""
+class TargetProbe(ProbeEnv):
+    """Reaction: a number in [-1, 1] is observed; the reward is 1 minus the squared distance of the action from it."""
 
     @cached_property
     def spec(self) -> Spec:
-        """One number seen, one done."""
+        """One observed value, one action."""
         return self._spec("ProbeTarget", 1)
 
-    def known(self) -> Known:
-        """1 a step; uniform actions miss by 2/3 in the mean square."""
+    def known(self) -> KnownReturns:
+        """1 per step; uniform actions have a mean squared error of 2/3."""
         best = float(self.episode_agent_steps)
-        return Known(best, best / 3.0, best)
+        return KnownReturns(best, best / 3.0, best)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
-        """Shows a first target."""
+        """Draws the first target."""
         state = _Target(_uniform(key), jnp.zeros((), jnp.int32))
         return state, self._shown(state.target[None], jnp.zeros(()), state.agent_steps, params)
 
     def step_one(self, key: Array, state: _Target, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """Rewards the hit and shows another."""
+        """Rewards the action and draws the next target."""
         reward = 1.0 - (action[0] - state.target) ** 2
         state = _Target(_uniform(key), state.agent_steps + 1)
         return state, self._shown(state.target[None], reward, state.agent_steps, params)
@@ -85,64 +85,64 @@ class TargetProbe(Probe):
 
 class _Credit(NamedTuple):
     sign: Array
-    promise: Array
+    pending: Array
     agent_steps: Array
 
 
 @dataclass(frozen=True)
-class CreditProbe(Probe):
-    """Give credit: a sign is shown, and the action times the sign is paid out only one step later."""
+class CreditProbe(ProbeEnv):
+    """Credit assignment: a sign is observed; action times sign is the reward of the next step."""
 
     @cached_property
     def spec(self) -> Spec:
-        """The sign, and the promise that the last action earned."""
+        """The sign, and the pending reward."""
         return self._spec("ProbeCredit", 2)
 
-    def known(self) -> Known:
-        """1 a step but the first, whose reward nothing has earned yet."""
+    def known(self) -> KnownReturns:
+        """1 per step except the first."""
         best = self.episode_agent_steps - 1.0
-        return Known(best, 0.0, best)
+        return KnownReturns(best, 0.0, best)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
-        """Shows a first sign."""
+        """Draws the first sign."""
         state = _Credit(_sign(key), jnp.zeros(()), jnp.zeros((), jnp.int32))
-        return state, self._shown(_pair(state.sign, state.promise), jnp.zeros(()), state.agent_steps, params)
+        return state, self._shown(_pair(state.sign, state.pending), jnp.zeros(()), state.agent_steps, params)
 
     def step_one(self, key: Array, state: _Credit, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """Pays the old promise and notes the new one."""
-        paid = state.promise
+        """Gives the pending reward and sets the next one."""
+        reward = state.pending
         state = _Credit(_sign(key), jnp.clip(action[0], -1, 1) * state.sign, state.agent_steps + 1)
-        return state, self._shown(_pair(state.sign, state.promise), paid, state.agent_steps, params)
+        return state, self._shown(_pair(state.sign, state.pending), reward, state.agent_steps, params)
 
 
 class _Recall(NamedTuple):
-    hint: Array
+    sign: Array
     agent_steps: Array
 
 
 @dataclass(frozen=True)
-class RecallProbe(Probe):
-    """Remember: a sign is shown in the first observation only, and every action is paid by agreement with it."""
+class RecallProbe(ProbeEnv):
+    """Memory: a sign is observed only in the first step; the reward is action times sign."""
 
     @cached_property
     def spec(self) -> Spec:
         """The hint, 0 after the first step, and whether this is the first."""
         return self._spec("ProbeRecall", 2)
 
-    def known(self) -> Known:
-        """1 a step with memory, 0 without."""
+    def known(self) -> KnownReturns:
+        """1 per step with memory, 0 without."""
         best = float(self.episode_agent_steps)
-        return Known(best, 0.0, best)
+        return KnownReturns(best, 0.0, best)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
-        """Shows the hint."""
+        """Draws the sign."""
         state = _Recall(_sign(key), jnp.zeros((), jnp.int32))
-        return state, self._shown(_pair(state.hint, jnp.ones(())), jnp.zeros(()), state.agent_steps, params)
+        return state, self._shown(_pair(state.sign, jnp.ones(())), jnp.zeros(()), state.agent_steps, params)
 
     def step_one(self, key: Array, state: _Recall, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """Pays agreement with the hint, and shows nothing."""
+        """Rewards agreement with the sign; the observation is 0."""
         del key
-        reward = jnp.clip(action[0], -1, 1) * state.hint
+        reward = jnp.clip(action[0], -1, 1) * state.sign
         state = state._replace(agent_steps=state.agent_steps + 1)
         return state, self._shown(jnp.zeros(2), reward, state.agent_steps, params)
 
@@ -153,18 +153,18 @@ class _Life(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SurviveProbe(Probe):
-    """Stay alive: every step pays 1, but an action below 0 pays nothing and ends the episode by termination."""
+class SurviveProbe(ProbeEnv):
+    """Survival: a reward of 1 per step, but an action below 0 gives no reward and terminates the episode."""
 
     @cached_property
     def spec(self) -> Spec:
         """Whether it is over."""
         return self._spec("ProbeSurvive", 1)._replace(terminates=True)
 
-    def known(self) -> Known:
-        """1 a step; half of all random actions end it."""
+    def known(self) -> KnownReturns:
+        """1 per step; half of all random actions end it."""
         best = float(self.episode_agent_steps)
-        return Known(best, 1.0 - 0.5**self.episode_agent_steps, best)
+        return KnownReturns(best, 1.0 - 0.5**self.episode_agent_steps, best)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
         """Starts alive."""
@@ -173,7 +173,7 @@ class SurviveProbe(Probe):
         return state, self._shown(jnp.zeros(1), jnp.zeros(()), state.agent_steps, params)
 
     def step_one(self, key: Array, state: _Life, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """Pays while it lasts; what is over stays over."""
+        """Reward while alive; a terminated episode stays terminated."""
         del key
         is_over = state.is_over | (action[0] < 0)
         state = _Life(is_over, state.agent_steps + 1)
@@ -187,8 +187,8 @@ class _Line(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CostLineProbe(Probe):
-    """Keep a constraint: walking right on [-1, 1] pays the place reached, but beyond 0.5 every step costs 1."""
+class CostLineProbe(ProbeEnv):
+    """Constraint: on the line [-1, 1] the reward is the position, but beyond 0.5 every step costs 1."""
 
     episode_agent_steps: int = 20
     stride: float = 0.2
@@ -196,15 +196,15 @@ class CostLineProbe(Probe):
 
     @cached_property
     def spec(self) -> Spec:
-        """The place."""
+        """The position."""
         return self._spec("ProbeCostLine", 1, has_cost=True)
 
-    def known(self) -> Known:
-        """From 0 in full strides to the right end, or to the border and no farther."""
+    def known(self) -> KnownReturns:
+        """From 0 in full strides to the right end, or to the border."""
         steps = range(1, self.episode_agent_steps + 1)
         best = sum(min(1.0, self.stride * step) for step in steps)
         safe = sum(min(self.border, self.stride * step) for step in steps)
-        return Known(best, 0.0, safe)
+        return KnownReturns(best, 0.0, safe)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
         """Starts in the middle."""
@@ -213,14 +213,14 @@ class CostLineProbe(Probe):
         return state, self._line_shown(state, jnp.zeros(()), params)
 
     def step_one(self, key: Array, state: _Line, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """Moves a stride at most."""
+        """Moves by at most one stride."""
         del key
         place = jnp.clip(state.place + self.stride * jnp.clip(action[0], -1, 1), -1.0, 1.0)
         state = _Line(place, state.agent_steps + 1)
         return state, self._line_shown(state, place, params)
 
     def render_state(self, state: _Line, params: Params) -> dict[str, Array]:
-        """The walk as a drawing (N, ...): place to the right, time downwards; discs fill the strip that costs."""
+        """Rendering (N, ...): position to the right, time downwards; discs fill the region with cost."""
         del params
         count, radius = state.place.shape[0], (1.0 - self.border) / 2
         down = 1.0 - 2.0 * state.agent_steps / self.episode_agent_steps
@@ -236,7 +236,7 @@ class CostLineProbe(Probe):
 
     def _line_shown(self, state: _Line, reward: Array, params: Params) -> TimeStep:
         shown = self._shown(state.place[None], reward, state.agent_steps, params)
-        # The best safe walk ends on the border itself; float error must not make it cost.
+        # The best safe episode ends on the border; rounding must not add cost.
         cost = (state.place > self.border + 1e-4).astype(jnp.float32)
         return shown._replace(cost=cost, margin=self.border - state.place)
 
@@ -253,7 +253,7 @@ def _pair(first: Array, second: Array) -> Array:
     return jnp.stack([first, second])
 
 
-PROBES: dict[str, type[Probe]] = {
+PROBES: dict[str, type[ProbeEnv]] = {
     "ProbeTarget": TargetProbe,
     "ProbeCredit": CreditProbe,
     "ProbeRecall": RecallProbe,

@@ -1,4 +1,4 @@
-"""Tasks by name: ours, and those that a user's own file registers."""
+"""Tasks by name: built-in ones, and those that a user's file registers."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,7 @@ from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal
 from dreamproof.envs.probes import PROBES
 from dreamproof.envs.wrappers import Padded
-from dreamproof.settings.cell import CellSettings, PwmOfflineCell
+from dreamproof.settings.cell import CellSettings, OfflineCell
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.strict import validate
 
@@ -24,7 +24,7 @@ LOCOMOTION_TASKS = ("Ant", "Hopper", "cheetah-run", "walker-walk", "hopper-hop",
 
 
 def _make_official(task: str, settings: EnvSettings) -> Env:
-    """The real environment, stepped on the host; what it shows and how it is named in parts equal our own."""
+    """The official environment, stepped on the host; its spec equals that of our own."""
     from dreamproof.envs.official import OfficialPointGoal
 
     spec = PointGoal.from_settings(task, settings).spec
@@ -60,7 +60,7 @@ _LOADED: set[str] = set()
 def register(task: str, factory: Factory) -> None:
     """Adds a task; `factory` gets the task's name and the settings, and returns the Env."""
     if ":" in task:
-        raise BadInput(f"'{task}': a task's name holds no colon", "register it under a plain name")
+        raise BadInput(f"'{task}': a task name must not contain a colon", "register it under a plain name")
     _FACTORIES[task] = factory
 
 
@@ -70,7 +70,7 @@ def tasks() -> list[str]:
 
 
 def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> Env:
-    """The environment of a task: `NAME`, or `FILE.py:NAME` or `package.module:NAME` for one of your own."""
+    """The environment of a task: `NAME`, or `FILE.py:NAME` or `package.module:NAME` for a custom one."""
     if not isinstance(settings, EnvSettings):
         settings = validate(EnvSettings, dict(settings or {}), "env settings")
     source, name = split_task(task)
@@ -87,17 +87,16 @@ def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> 
 
 
 def make_for(task: str, cell: CellSettings) -> Env:
-    """The environment of a cell's task; of one that learns from recorded tasks, filled up to the widest of them."""
+    """The environment of a cell's task; for an offline cell, padded to the widest recorded task."""
     env = make(task, cell.env)
-    if not isinstance(cell, PwmOfflineCell):
+    if not isinstance(cell, OfflineCell):
         return env
     number = cell.data.number_of(task)
-    known = number if cell.agent.world_model.tasks else None
-    return Padded(env, cell.data.observation_size, cell.data.action_size, known)
+    return Padded(env, cell.data.observation_size, cell.data.action_size, number if cell.is_multitask else None)
 
 
 def _load(source: str) -> None:
-    """Runs a user's file or module once, so that it registers its tasks."""
+    """Imports a user's file or module once, so that it registers its tasks."""
     if not source.endswith(".py"):
         try:
             importlib.import_module(source)
@@ -110,7 +109,7 @@ def _load(source: str) -> None:
     if str(path) in _LOADED:
         return
     if not path.is_file():
-        raise BadInput(f"{path}: there is no such file, so its task cannot be made", f"ls {path.parent}")
+        raise BadInput(f"{path}: no such file, so its task cannot be loaded", f"ls {path.parent}")
     name = f"dreamproof_task_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     assert found is not None and found.loader is not None

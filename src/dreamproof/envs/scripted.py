@@ -1,4 +1,4 @@
-"""Policies written by hand, the floors of every table: random, and straight to the goal."""
+"""Scripted baseline policies: random, and straight to the goal."""
 
 from collections.abc import Callable
 
@@ -23,10 +23,10 @@ def random_policy(spec: Spec) -> Policy:
 
 
 def go_to_goal_policy(spec: Spec) -> Policy:
-    """Drives at the goal whatever lies between, from the goal's coordinates or its lidar."""
+    """Drives straight to the goal, from the goal's coordinates or its lidar."""
     goal, lidar, others = spec.slot("goal"), spec.slot("goal_lidar"), spec.slot("hazards_lidar")
     if goal is None and (lidar is None or others is None):
-        raise BadInput(f"the task '{spec.name}' shows no goal to drive to", "use the floor 'random' alone")
+        raise BadInput(f"the task '{spec.name}' does not observe a goal", "use the floor 'random' alone")
 
     def act(key: Array, observation: Array) -> Array:
         del key
@@ -40,10 +40,10 @@ def go_to_goal_policy(spec: Spec) -> Policy:
 
 
 def _lidar_direction(goal: Array, hazards: Array) -> tuple[Array, Array]:
-    """A vector (N,), (N,) towards the goal, or towards the hazards while the goal is out of the lidar's reach."""
+    """A direction (N,), (N,) to the goal, or to the hazards while the goal is out of the lidar's range."""
     bins = goal.shape[1]
     width = 2 * jnp.pi / bins
-    # The brightest bin holds the goal; how bright the next one is says where in the bin.
+    # The brightest bin holds the goal; the brightness of the next one gives the position within the bin.
     here = jnp.argmax(goal, axis=1)
     row = jnp.arange(goal.shape[0])
     through = goal[row, (here + 1) % bins] / jnp.maximum(goal[row, here], 1e-6)
@@ -59,6 +59,6 @@ FLOORS: dict[str, Callable[[Spec], Policy]] = {"random": random_policy, "go_to_g
 
 
 def floors(spec: Spec) -> dict[str, Policy]:
-    """The floors that a task allows, by name."""
+    """The scripted policies that a task supports, by name."""
     has_goal = spec.slot("goal") is not None or spec.slot("goal_lidar") is not None
     return {name: make(spec) for name, make in FLOORS.items() if name == "random" or has_goal}

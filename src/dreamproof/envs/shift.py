@@ -1,6 +1,6 @@
 """Named conditions of SafetyPointGoal1: each a change of parameters alone, marked proxy or genuine.
 
-A proxy imitates trouble in the observation; a genuine shift changes the world, the body or its timing.
+A proxy perturbs observations only; a genuine shift changes the world, the body or its timing.
 """
 
 from collections.abc import Mapping
@@ -15,17 +15,18 @@ from dreamproof.base.text import nearest_word
 from dreamproof.envs.api import Condition, Env, Kind
 from dreamproof.envs.point.params import PointParams
 from dreamproof.settings.env import Shift
+from dreamproof.settings.renames import current_names
 from dreamproof.settings.strict import validate
 
 _GHOSTS: dict[int, dict[str, Any]] = {
-    1: {"ghost_chance": 0.1, "ghosts": 1, "ghost_least_steps": 1, "ghost_most_steps": 2},
-    2: {"ghost_chance": 0.3, "ghosts": 2, "ghost_least_steps": 3, "ghost_most_steps": 5},
-    3: {"ghost_chance": 0.5, "ghosts": 3, "ghost_least_steps": 5, "ghost_most_steps": 10},
+    1: {"ghost_chance": 0.1, "ghosts": 1, "ghost_min_steps": 1, "ghost_max_steps": 2},
+    2: {"ghost_chance": 0.3, "ghosts": 2, "ghost_min_steps": 3, "ghost_max_steps": 5},
+    3: {"ghost_chance": 0.5, "ghosts": 3, "ghost_min_steps": 5, "ghost_max_steps": 10},
 }
 _MISSES: dict[int, dict[str, Any]] = {
     1: {},
-    2: {"miss_chance": 0.05, "misses": 2, "miss_least_steps": 3, "miss_most_steps": 5},
-    3: {"miss_chance": 0.1, "misses": 3, "miss_least_steps": 5, "miss_most_steps": 10},
+    2: {"miss_chance": 0.05, "misses": 2, "miss_min_steps": 3, "miss_max_steps": 5},
+    3: {"miss_chance": 0.1, "misses": 3, "miss_min_steps": 5, "miss_max_steps": 10},
 }
 _NOISE: dict[int, dict[str, Any]] = {
     1: {"place_noise": 0.02, "dropout": 0.02},
@@ -36,7 +37,7 @@ _SWAPS = {1: 1, 2: 2, 3: 4}
 
 
 def _hallucinations() -> dict[str, tuple[Kind, str, dict[str, Any]]]:
-    table: dict[str, tuple[Kind, str, dict[str, Any]]] = {"hallu0": ("proxy", "nothing; the zero of the scale", {})}
+    table: dict[str, tuple[Kind, str, dict[str, Any]]] = {"hallu0": ("proxy", "no change; the zero of the scale", {})}
     for level in (1, 2, 3):
         everything = _GHOSTS[level] | _MISSES[level] | _NOISE[level] | {"latent_swaps": _SWAPS[level]}
         name = f"hallu{level}"
@@ -46,7 +47,11 @@ def _hallucinations() -> dict[str, tuple[Kind, str, dict[str, Any]]]:
             table[f"{name}_fn"] = ("proxy", f"missed hazards of level {level} alone", _MISSES[level])
         table[f"{name}_noise"] = ("proxy", f"place noise and dropout of level {level} alone", _NOISE[level])
         original = _GHOSTS[level] | _MISSES[level] | {"hallucination": "original"}
-        table[f"{name}_original"] = ("proxy", f"the users' first definition of level {level}, defects kept", original)
+        table[f"{name}_original"] = (
+            "proxy",
+            f"the first published definition of level {level}, with its defects",
+            original,
+        )
     return table
 
 
@@ -62,12 +67,12 @@ _GENUINE: dict[str, tuple[Kind, str, dict[str, Any]]] = {
     "hazard_radius_0.30": ("genuine", "hazards of 0.30 m, unseen: a negative control", {"hazard_radius": 0.30}),
     "hazards_12": ("genuine", "12 hazards, the 8 nearest seen", {"hazards": 12}),
     "hazards_16": ("genuine", "16 hazards, the 8 nearest seen", {"hazards": 16}),
-    "action_delay_1": ("genuine", "actions act 1 agent step late", {"action_delay": 1}),
-    "action_delay_2": ("genuine", "actions act 2 agent steps late", {"action_delay": 2}),
+    "action_delay_1": ("genuine", "actions delayed by 1 agent step", {"action_delay": 1}),
+    "action_delay_2": ("genuine", "actions delayed by 2 agent steps", {"action_delay": 2}),
     "action_noise_0.1": ("genuine", "noise of 0.1 on actions", {"action_noise": 0.1}),
-    "observation_delay_1": ("genuine", "observations come 1 agent step late", {"observation_delay": 1}),
-    "observation_delay_2": ("genuine", "observations come 2 agent steps late", {"observation_delay": 2}),
-    "observation_noise_0.1": ("genuine", "noise of 0.1 on every number observed", {"observation_noise": 0.1}),
+    "observation_delay_1": ("genuine", "observations delayed by 1 agent step", {"observation_delay": 1}),
+    "observation_delay_2": ("genuine", "observations delayed by 2 agent steps", {"observation_delay": 2}),
+    "observation_noise_0.1": ("genuine", "noise of 0.1 on every observed value", {"observation_noise": 0.1}),
 }
 _NAMED: dict[str, tuple[Kind, str, dict[str, Any]]] = {
     "id": ("in_distribution", "nothing", {}),
@@ -86,9 +91,9 @@ def _whole(value: int) -> Array:
 
 
 def apply_shift(params: PointParams, shift: Shift) -> PointParams:
-    """Parameters of the same shapes and types with the shift in them."""
+    """Parameters of the same shapes and dtypes with the shift applied."""
     if shift.friction_factor != 1:
-        raise BadInput("friction_factor: the point robot feels no friction with the floor", "use damping_factor")
+        raise BadInput("friction_factor: the point robot has no friction with the floor", "use damping_factor")
     physics = params.physics
     return params._replace(
         physics=physics._replace(
@@ -110,39 +115,39 @@ def apply_shift(params: PointParams, shift: Shift) -> PointParams:
         hallucination=params.hallucination._replace(
             ghost_chance=_real(shift.ghost_chance),
             ghosts=_whole(shift.ghosts),
-            ghost_least=_whole(shift.ghost_least_steps),
-            ghost_most=_whole(shift.ghost_most_steps),
+            ghost_min=_whole(shift.ghost_min_steps),
+            ghost_max=_whole(shift.ghost_max_steps),
             miss_chance=_real(shift.miss_chance),
             misses=_whole(shift.misses),
-            miss_least=_whole(shift.miss_least_steps),
-            miss_most=_whole(shift.miss_most_steps),
+            miss_min=_whole(shift.miss_min_steps),
+            miss_max=_whole(shift.miss_max_steps),
             held=_whole(int(shift.missed_shows == "held")),
             original=_whole(int(shift.hallucination == "original")),
         ),
     )
 
 
-def make_condition(name: str, kind: Kind, says: str, shift: Shift) -> Condition:
+def make_condition(name: str, kind: Kind, description: str, shift: Shift) -> Condition:
     """A condition from a shift."""
-    return Condition(name, kind, says, lambda params: apply_shift(params, shift), shift.latent_swaps)
+    return Condition(name, kind, description, lambda params: apply_shift(params, shift), shift.latent_swaps)
 
 
 def point_conditions(ghost_slots: int) -> Mapping[str, Condition]:
-    """All named conditions that the task can express with so many slots for ghosts."""
+    """All named conditions that the task can express with `ghost_slots` ghost slots."""
     return {
-        name: make_condition(name, kind, says, NAMED_SHIFTS[name])
-        for name, (kind, says, _) in _NAMED.items()
+        name: make_condition(name, kind, description, NAMED_SHIFTS[name])
+        for name, (kind, description, _) in _NAMED.items()
         if _can_show(ghost_slots, NAMED_SHIFTS[name])
     }
 
 
 def _can_show(ghost_slots: int, shift: Shift) -> bool:
-    """Ghosts of the corrected definition need a slot of their own."""
+    """Ghosts of the corrected definition need separate slots."""
     return ghost_slots > 0 or shift.ghosts == 0 or shift.hallucination == "original"
 
 
 def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = None) -> Condition:
-    """The named condition of a task; `settings` may alter it or define a new one where the task takes shifts."""
+    """The named condition of a task; `settings` may change it or define a new one if the task supports shifts."""
     known = env.conditions()
     if not settings:
         if name in known:
@@ -152,8 +157,8 @@ def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = Non
         slots = " (ghost hazards need env.ghost_slots above 0)" if name in NAMED_SHIFTS else ""
         raise BadInput(f"the task '{env.spec.name}' has no condition '{name}'{slots}; {hint}", "dreamproof schema")
     base = env.named_shifts().get(name, Shift()).model_dump()
-    shift = validate(Shift, base | dict(settings), f"condition '{name}'")
-    # What the task cannot express is refused here rather than in the middle of an evaluation.
+    shift = validate(Shift, base | current_names(Shift, dict(settings)), f"condition '{name}'")
+    # A shift that the task cannot express is refused here, before an evaluation starts.
     env.apply_shift(env.default_params(), shift)
     kind: Kind = known[name].kind if name in known else "genuine"
     changed = ", ".join(f"{key} {value}" for key, value in settings.items())

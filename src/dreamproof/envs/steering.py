@@ -1,4 +1,4 @@
-"""Hand-written steering as one formula, for NumPy and JAX arrays alike; the floors of every table use it."""
+"""Scripted steering for NumPy and JAX arrays; the scripted policies use it."""
 
 from typing import Any
 

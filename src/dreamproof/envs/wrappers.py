@@ -1,4 +1,4 @@
-"""Layers around an environment: restarting ended episodes inside the step, filling up to the sizes of other tasks."""
+"""Environment wrappers: automatic reset, padding to the sizes of other tasks."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,34 +14,34 @@ from dreamproof.settings.env import Shift
 
 
 @dataclass(frozen=True)
-class Layer(Env):
-    """What a layer leaves to the environment inside it."""
+class EnvWrapper(Env):
+    """Delegates to the inner environment."""
 
     env: Env
 
     def default_params(self) -> Params:
-        """Those of the inner environment."""
+        """Of the inner environment."""
         return self.env.default_params()
 
     def conditions(self) -> Mapping[str, Condition]:
-        """Those of the inner environment."""
+        """Of the inner environment."""
         return self.env.conditions()
 
     def named_shifts(self) -> Mapping[str, Shift]:
-        """Those of the inner environment."""
+        """Of the inner environment."""
         return self.env.named_shifts()
 
     def apply_shift(self, params: Params, shift: Shift) -> Params:
-        """What the inner environment makes of it."""
+        """By the inner environment."""
         return self.env.apply_shift(params, shift)
 
     def render_state(self, state: State, params: Params) -> dict[str, Array]:
-        """What the inner environment draws."""
+        """Of the inner environment."""
         return self.env.render_state(state, params)
 
 
 @dataclass(frozen=True)
-class AutoReset(Layer):
+class AutoReset(EnvWrapper):
     """Starts an env's next episode in the step that ends one.
 
     That step shows reward, cost and end flags of the old episode, `final_observation` is its last observation, and
@@ -50,7 +50,7 @@ class AutoReset(Layer):
 
     @property
     def spec(self) -> Spec:
-        """What the inner environment says."""
+        """Of the inner environment."""
         return self.env.spec
 
     def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
@@ -59,7 +59,7 @@ class AutoReset(Layer):
         return state, shown._replace(final_observation=shown.observation)
 
     def step(self, keys: Array, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """One agent step of N envs; ended ones begin anew."""
+        """One agent step of N envs; ended episodes restart."""
         pairs = jax.vmap(jax.random.split)(keys)
         state, shown = self.env.step(pairs[:, 0], state, action, params)
         ended = shown.terminated | shown.truncated
@@ -70,10 +70,10 @@ class AutoReset(Layer):
             margin = jnp.where(ended, first.margin, shown.margin)
             return chosen, _choose(ended, first.observation, shown.observation), margin
 
-        def go_on() -> tuple[State, Array, Array]:
+        def keep() -> tuple[State, Array, Array]:
             return state, shown.observation, shown.margin
 
-        state, observation, margin = lax.cond(jnp.any(ended), restart, go_on)
+        state, observation, margin = lax.cond(jnp.any(ended), restart, keep)
         last = shown.observation
         return state, shown._replace(observation=observation, margin=margin, first=ended, final_observation=last)
 
@@ -83,10 +83,10 @@ def _choose(ended: Array, new: Array, old: Array) -> Array:
 
 
 @dataclass(frozen=True)
-class Padded(Layer):
-    """One of several tasks: zeros behind its observation, and actions behind its own that do nothing.
+class Padded(EnvWrapper):
+    """One of several tasks: its observation is zero-padded, and padding actions are ignored.
 
-    task: its number among them. The sizes are those of the widest.
+    task: its number. The sizes are those of the widest task.
     """
 
     observation_size: int
@@ -96,18 +96,18 @@ class Padded(Layer):
     def __post_init__(self) -> None:
         own = self.env.spec
         for what, size, widest in (
-            ("shows", own.observation_size, self.observation_size),
-            ("takes", own.action_size, self.action_size),
+            ("observation", own.observation_size, self.observation_size),
+            ("action", own.action_size, self.action_size),
         ):
             if size > widest:
                 raise BadInput(
-                    f"the task '{own.name}' {what} {size} numbers, more than the {widest} of the widest recorded task",
+                    f"the {what} size of the task '{own.name}', {size}, exceeds the {widest} of the widest task",
                     "raise data.observation_size or data.action_size in the study file",
                 )
 
     @cached_property
     def spec(self) -> Spec:
-        """The widest sizes, the task's number and how many of the actions are its own."""
+        """The spec with the widest sizes, the task's number and the number of its own actions."""
         own = self.env.spec
         weights = own.reconstruction_weights
         return own._replace(
@@ -125,14 +125,14 @@ class Padded(Layer):
     def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
         """Starts N episodes."""
         state, shown = self.env.reset(keys, params)
-        return state, self._filled_up(shown)
+        return state, self._padded(shown)
 
     def step(self, keys: Array, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
-        """One agent step of N envs with the task's own share of the actions."""
+        """One agent step of N envs with the task's own actions."""
         state, shown = self.env.step(keys, state, action[:, : self.env.spec.action_size], params)
-        return state, self._filled_up(shown)
+        return state, self._padded(shown)
 
-    def _filled_up(self, shown: TimeStep) -> TimeStep:
+    def _padded(self, shown: TimeStep) -> TimeStep:
         def wide(seen: Array) -> Array:
             return jnp.pad(seen, ((0, 0), (0, self._missing)))
 

@@ -1,1 +1,1 @@
-"""Complete episodes on the true reward and cost, of checkpoints that were truly trained."""
+"""Complete episodes of trained checkpoints, with the true reward and cost."""

@@ -24,33 +24,33 @@ from dreamproof.runs.writer import RunWriter
 OFFICIAL_EPISODES = 50
 
 
-class Opened(NamedTuple):
-    """A run whose checkpoints are loaded."""
+class LoadedRun(NamedTuple):
+    """A run with its checkpoints."""
 
     run: RunFolder
     settings: RunSettings
     checkpoints: Checkpoints
 
 
-def open_run(folder: Path) -> Opened:
-    """The final checkpoint of a run, and the selected one where that is another."""
+def open_run(folder: Path) -> LoadedRun:
+    """The final checkpoint of a run, and the selected one if it is different."""
     run = RunFolder(folder)
     settings = read_settings(run)
     if settings is None:
         raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
-    return Opened(run, settings, {which: found for which in WHICH if (found := load(run, which)) is not None})
+    return LoadedRun(run, settings, {which: found for which in WHICH if (found := load(run, which)) is not None})
 
 
-def alike(opened: Opened) -> tuple[int, int, str]:
-    """Runs that agree in this are evaluated together: one make of agent and env, the same conditions."""
+def group_key(opened: LoadedRun) -> tuple[int, int, str]:
+    """Runs with equal keys are evaluated together: same agent and env, same conditions."""
     final = opened.checkpoints["final"]
     return id(final.agent), opened.settings.evaluation_episodes, json.dumps(opened.settings.conditions, sort_keys=True)
 
 
-def evaluate_together(group: list[Opened], conditions: list[str], episodes: int | None) -> None:
-    """Evaluates runs of one make under every condition; each condition is written as soon as it was seen."""
+def evaluate_together(group: list[LoadedRun], conditions: list[str], episodes: int | None) -> None:
+    """Evaluates runs with equal keys under every condition; each condition is written as soon as it is done."""
     first = group[0].settings
-    told = {condition["name"]: condition for condition in first.conditions}
+    declared = {condition["name"]: condition for condition in first.conditions}
     writers = [RunWriter(each.run) for each in group]
     with ExitStack() as stack:
         pulses = [stack.enter_context(Pulse([writer])) for writer in writers]
@@ -58,9 +58,9 @@ def evaluate_together(group: list[Opened], conditions: list[str], episodes: int 
             stack.enter_context(announce_compiles(pulse.set_compiling, pulse.count_compile))
         checkpoints = [each.checkpoints for each in group]
         evaluator = Evaluator(
-            checkpoints, told, episodes or first.evaluation_episodes, lambda: beat(checkpoints, pulses)
+            checkpoints, declared, episodes or first.evaluation_episodes, lambda: update_pulses(checkpoints, pulses)
         )
-        beat(checkpoints, pulses)
+        update_pulses(checkpoints, pulses)
         for name in track(conditions, description=f"{len(group)} cells", disable=not sys.stdout.isatty()):
             for each, writer, made in zip(group, writers, evaluator.evaluate(name), strict=True):
                 writer.write_evaluation(made)
@@ -70,44 +70,44 @@ def evaluate_together(group: list[Opened], conditions: list[str], episodes: int 
                 print(f"{cell} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
 
 
-def beat(runs: list[Checkpoints], pulses: list[Pulse]) -> None:
-    """Says of every run that its evaluation goes on."""
+def update_pulses(runs: list[Checkpoints], pulses: list[Pulse]) -> None:
+    """Reports progress for every run."""
     for checkpoints, pulse in zip(runs, pulses, strict=True):
         record = checkpoints["final"].record
         pulse.set("evaluate", record.agent_steps, record.gradient_steps)
 
 
 def evaluate_runs(folders: list[Path], conditions: list[str], episodes: int | None) -> int:
-    """Evaluates what can be; a run that is refused does not keep the others from it. The worst exit code."""
-    groups: dict[tuple[int, int, str], list[Opened]] = {}
+    """Evaluates all valid runs, also if others are refused. Returns the highest exit code."""
+    groups: dict[tuple[int, int, str], list[LoadedRun]] = {}
     code = 0
     for folder in folders:
         try:
             opened = open_run(folder)
         except DreamproofError as error:
-            code = max(code, told_error(error))
+            code = max(code, print_error(error))
             continue
-        groups.setdefault(alike(opened), []).append(opened)
+        groups.setdefault(group_key(opened), []).append(opened)
     for group in groups.values():
         evaluate_together(group, conditions, episodes)
     return code
 
 
-def told_error(error: DreamproofError) -> int:
-    """Prints it and gives its exit code."""
+def print_error(error: DreamproofError) -> int:
+    """Prints an error and returns its exit code."""
     print(f"error: {error}", file=sys.stderr)
     return int(error.exit_code)
 
 
 def compare_with_official(run: RunFolder, episodes: int) -> None:
-    """Evaluates the final checkpoint on the real task and holds it against the run's own evaluation."""
+    """Evaluates the final checkpoint on the official task and compares it with the run's own evaluation."""
     final = load(run, "final")
     assert final is not None
     twin = read_evaluation(run, "id")
     if twin is None:
-        raise BadInput(f"{run.evaluation('id')}: there is nothing to compare with", "dreamproof run STUDY")
+        raise BadInput(f"{run.evaluation('id')}: no evaluation to compare with", "dreamproof run STUDY")
     with Progress() as bar:
-        task = bar.add_task(f"{run.root.name} on the real task, {episodes} episodes", total=PARTS)
+        task = bar.add_task(f"{run.root.name} on the official task, {episodes} episodes", total=PARTS)
         official = evaluate_officially(run, final, episodes, lambda: bar.advance(task))
     for name, (gap, low, high) in differences(official, twin).items():
         there, here = (each.checkpoints["final"].episodes[name] for each in (official, twin))
@@ -117,22 +117,24 @@ def compare_with_official(run: RunFolder, episodes: int) -> None:
 
 
 def main() -> int:
-    """Parses, evaluates, and says what went wrong in words."""
+    """Parses arguments, evaluates, prints errors."""
     parser = argparse.ArgumentParser(prog="python -m dreamproof.evaluate", description=__doc__)
     parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--conditions", help="names, separated by commas")
-    what.add_argument("--official", action="store_true", help="on the real Safety-Gymnasium (make official)")
+    what.add_argument(
+        "--official", action="store_true", help="evaluate on the official Safety-Gymnasium (make official)"
+    )
     parser.add_argument("--episodes", type=int, help="instead of the number in settings.json")
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     use_compilation_cache()
     try:
-        if not asked.official:
-            return evaluate_runs(asked.run_dirs, asked.conditions.split(","), asked.episodes)
-        for folder in asked.run_dirs:
-            compare_with_official(RunFolder(folder), asked.episodes or OFFICIAL_EPISODES)
+        if not arguments.official:
+            return evaluate_runs(arguments.run_dirs, arguments.conditions.split(","), arguments.episodes)
+        for folder in arguments.run_dirs:
+            compare_with_official(RunFolder(folder), arguments.episodes or OFFICIAL_EPISODES)
     except DreamproofError as error:
-        return told_error(error)
+        return print_error(error)
     return 0
 
 

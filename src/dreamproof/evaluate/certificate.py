@@ -1,19 +1,19 @@
-"""What the certificate promises, checked on fresh episodes; and how well signals detect shifted episodes."""
+"""Coverage of the certificate on new episodes, and how well signals detect shifted episodes."""
 
 import numpy as np
 
 
 def coverage(fresh: np.ndarray, offset: float) -> float:
-    """Share of fresh scores that the promise V − offset ≤ realised least margin holds for."""
+    """Fraction of new scores with V − offset ≤ realised minimum margin."""
     return float(np.mean(fresh <= offset))
 
 
-def kept(values: np.ndarray, least: np.ndarray, offset: float) -> dict[str, float]:
-    """How often decisions were certified (V ≥ offset), and how often the margin then fell below 0 all the same.
+def certified_rates(values: np.ndarray, minimum: np.ndarray, offset: float) -> dict[str, float]:
+    """How often decisions were certified (V ≥ offset), and how often the margin then still fell below 0.
 
-    values and realised least margins are (T, E). Without a certified decision there is no rate given certified.
+    values and realised minimum margins are (T, E). Without a certified decision there is no conditional rate.
     """
-    certified, violated = values - offset >= 0, least < 0
+    certified, violated = values - offset >= 0, minimum < 0
     found = {
         "certified": float(np.mean(certified)),
         "violated": float(np.mean(violated)),

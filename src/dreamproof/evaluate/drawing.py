@@ -1,4 +1,4 @@
-"""The trail of one evaluated episode, for tasks that say where things are."""
+"""The trail of one evaluated episode, for tasks that can be rendered."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ NEEDED = ("agent", "goal", "goal_radius", "hazards", "hazard_radius")
 
 
 def places_of_first(env: Env, state: Any, seen: TimeStep, params: Any, episodes: int) -> dict[str, Array]:
-    """Where things are now in the first of every so many envs (R, ...), and what the step that led here cost.
+    """Positions in the first env of each replica (R, ...), and the cost of the step into them.
 
-    Empty where nothing can be drawn.
+    Empty if the task cannot be rendered.
     """
     places = env.render_state(state, params)
     if not set(NEEDED) <= set(places):
@@ -26,7 +26,7 @@ def places_of_first(env: Env, state: Any, seen: TimeStep, params: Any, episodes:
 
 
 def as_trail(places: dict[str, Array]) -> Trail | None:
-    """The record of places (T, ...); hazards stand still, absent ones are left out."""
+    """The record of positions (T, ...); hazards do not move, absent ones are left out."""
     if not places:
         return None
     found = {name: np.round(np.asarray(value, np.float64), DECIMALS) for name, value in places.items()}

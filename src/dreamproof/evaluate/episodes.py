@@ -1,4 +1,4 @@
-"""Evaluates runs under named conditions, many at once; layouts are the same for every arm and seed."""
+"""Evaluates many runs at once under named conditions; layouts are the same for every arm and seed."""
 
 import functools
 from collections.abc import Callable
@@ -12,22 +12,22 @@ import numpy as np
 from jax import Array
 
 from dreamproof.agents.api import Calibrated
-from dreamproof.agents.dreamer.risk import certificate_pairs, certificate_scores, conformal_offset
+from dreamproof.agents.certificate import certificate_pairs, certificate_scores, conformal_offset
 from dreamproof.base.commit import code_name
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env
 from dreamproof.envs.episodes import (
     Episodes,
-    Ride,
-    Rows,
-    begin,
+    RolloutState,
+    StepRows,
+    begin_rollout,
     complete_episodes,
+    continue_rollout,
     episode_keys,
-    finish,
-    flattened,
-    for_all,
-    go_on,
-    told_apart,
+    finish_rollout,
+    flatten_policy,
+    repeat_keys,
+    split_policies,
 )
 from dreamproof.envs.scripted import floors
 from dreamproof.envs.shift import find_condition
@@ -40,7 +40,7 @@ from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
 from dreamproof.version import __version__
 
 LAYOUT_SEED = 0
-TOGETHER = 20
+MAX_AGENTS = 20
 PARTS = 10
 WHICH = ("final", "selected")
 SIGNALS = ("shadow/uncertainty", "shadow/violation", "shadow/innovation")
@@ -50,45 +50,53 @@ Progress = Callable[[], None]
 
 
 @eqx.filter_jit
-def _begun(fixed: tuple[Any, Env], shape: tuple[int, int], layout: Array, params: Any) -> Ride:
+def _begin_rollout(fixed: tuple[Any, Env], shape: tuple[int, int], layout: Array, params: Any) -> RolloutState:
     agent, env = fixed
     memory = eqx.filter_vmap(lambda _: agent.init_memory(shape[1]))(jnp.zeros(shape[0]))
-    return begin(env, memory, for_all(layout, shape[0]), params)
+    return begin_rollout(env, memory, repeat_keys(layout, shape[0]), params)
 
 
 @eqx.filter_jit
-def _gone_on(
-    fixed: tuple[Any, Env], who: tuple[Any, Any], ride: Ride, told: tuple[Array, Array], params: Any
-) -> tuple[Ride, Rows]:
-    (agent, env), (noise, steps) = fixed, told
-    shape = (jax.tree.leaves(who)[0].shape[0], noise.shape[0])
+def _continue_rollout(
+    fixed: tuple[Any, Env],
+    agents: tuple[Any, Any],
+    rollout: RolloutState,
+    noise_and_steps: tuple[Array, Array],
+    params: Any,
+) -> tuple[RolloutState, StepRows]:
+    (agent, env), (noise, steps) = fixed, noise_and_steps
+    shape = (jax.tree.leaves(agents)[0].shape[0], noise.shape[0])
 
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
         def act(state: Any, scalars: Any, memory: Any, seen: TimeStep) -> Any:
             return agent.act(state, memory, seen, step_key(LAYOUT_SEED, "evaluate", index), scalars, explore=False)
 
-        return tuple(eqx.filter_vmap(act)(*who, memory, seen))
+        return tuple(eqx.filter_vmap(act)(*agents, memory, seen))
 
     def trace(env_state: Any, seen: TimeStep, memory: Any) -> dict[str, Any]:
-        kept = {"places": places_of_first(env, env_state, seen, params, shape[1])}
-        return kept | ({"barrier": memory.barrier} if hasattr(memory, "barrier") else {})
+        traced = {"places": places_of_first(env, env_state, seen, params, shape[1])}
+        return traced | ({"barrier": memory.barrier} if isinstance(agent, Calibrated) else {})
 
-    return go_on(env, flattened(policy, shape), ride, (for_all(noise, shape[0]), steps), params, trace)
+    return continue_rollout(
+        env, flatten_policy(policy, shape), rollout, (repeat_keys(noise, shape[0]), steps), params, trace
+    )
 
 
 def run_episodes(
     agents: list[Loaded], condition: Condition, split: Split, episodes: int, progress: Progress = lambda: None
 ) -> list[Episodes]:
-    """Complete deterministic episodes of agents of one make under one condition, on the same layouts, all at once.
+    """Complete deterministic episodes of compatible agents under one condition, on the same layouts, in one batch.
 
-    `progress` is called whenever a part of the episodes is over.
+    `progress` is called after every part of the episodes.
     """
     first = agents[0]
-    assert all(each.agent is first.agent and each.env is first.env for each in agents), "agents of different make"
+    assert all(each.agent is first.agent and each.env is first.env for each in agents), (
+        "agents that cannot share a compile"
+    )
     params = condition.change(first.env.default_params())
     if condition.latent_swaps and "latent_swaps" not in first.scalars:
         raise BadInput(
-            f"condition '{condition.name}' swaps parts of the latent, which the agent '{first.run.trainer}' cannot do",
+            f"condition '{condition.name}' swaps latent groups, which the agent '{first.run.trainer}' does not support",
             "set latent_swaps: 0 in the settings of the condition",
         )
     swaps = {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
@@ -98,24 +106,24 @@ def run_episodes(
     )
     fixed, (layout, noise) = (first.agent, first.env), episode_keys(LAYOUT_SEED, split, episodes)
     shape = (len(agents), episodes)
-    ride, parts = _begun(fixed, shape, layout, params), []
+    rollout, parts = _begin_rollout(fixed, shape, layout, params), []
     for steps in parts_of(first.env.spec.episode_agent_steps):
-        ride, rows = _gone_on(fixed, (states, scalars), ride, (noise, steps), params)
+        rollout, rows = _continue_rollout(fixed, (states, scalars), rollout, (noise, steps), params)
         parts.append(jax.device_get(rows))
         progress()
     rows = jax.tree.map(lambda *pieces: np.concatenate(pieces), *parts)
-    found = jax.device_get(told_apart(finish(first.env, ride, rows), shape))
+    found = jax.device_get(split_policies(finish_rollout(first.env, rollout, rows), shape))
     return [_of_one(found, index) for index in range(len(agents))]
 
 
 def parts_of(agent_steps: int) -> list[Array]:
-    """The steps of an episode in equal parts, so that one compile serves all of them; one part if they cannot be."""
+    """The steps of an episode in equal parts, which share one compile; a single part if PARTS does not divide them."""
     parts = PARTS if agent_steps % PARTS == 0 else 1
     return list(jnp.arange(agent_steps).reshape(parts, -1))
 
 
 def _of_one(found: Episodes, index: int) -> Episodes:
-    """What one of several agents did; a trace has time as its first axis."""
+    """Episodes of one of several agents; a trace has time as its first axis."""
     trace = jax.tree.map(lambda leaf: leaf[:, index], found.trace)
     return Episodes._make([*jax.tree.map(lambda leaf: leaf[index], found[:-1]), trace])
 
@@ -153,7 +161,7 @@ def _floor(env: Env, name: str) -> Callable[..., Episodes]:
 
 
 def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict[str, float]]:
-    """What the scripted policies reach on the same layouts: means of return, cost and goals."""
+    """Mean return, cost and goals of the scripted policies on the same layouts."""
     params = condition.change(env.default_params())
     found = {}
     for name in floors(env.spec):
@@ -164,30 +172,30 @@ def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict
 
 
 class Evaluator:
-    """Evaluates runs of one make together; calibration and nominal signals are made once and reused.
+    """Evaluates compatible runs together; calibration and nominal episodes are computed once and reused.
 
-    runs: the checkpoints of each run by `final` and `selected`; told: the study's conditions by name; progress: called
-    whenever some more steps are over; split: what is tuned is tuned on validation layouts, never on those of the test.
+    runs: the checkpoints of each run by `final` and `selected`; declared: the study's conditions by name; progress:
+    called after every part of the episodes; split: tuning uses validation layouts, never test layouts.
     """
 
     def __init__(
         self,
         runs: list[Checkpoints],
-        told: dict[str, dict[str, Any]],
+        declared: dict[str, dict[str, Any]],
         episodes: int,
         progress: Progress = lambda: None,
         split: Split = "test",
     ) -> None:
-        self.runs, self.told, self.episodes, self.progress, self.split = runs, told, episodes, progress, split
+        self.runs, self.declared, self.episodes, self.progress, self.split = runs, declared, episodes, progress, split
         self._nominal: list[dict[str, Episodes]] = []
 
     def evaluate(self, name: str) -> list[EvaluationRecord]:
         """The records of one condition, one for each run."""
         first = next(iter(self.runs[0].values()))
-        condition = find_condition(first.env, name, self.told.get(name, {}).get("settings") or None)
+        condition = find_condition(first.env, name, self.declared.get(name, {}).get("settings") or None)
         facts = {
             "condition": name,
-            "kind": self.told.get(name, {}).get("kind") or condition.kind,
+            "kind": self.declared.get(name, {}).get("kind") or condition.kind,
             "task": first.run.task,
             "floors": floor_means(first.env, condition, self.episodes),
             "code_version": __version__,
@@ -200,21 +208,21 @@ class Evaluator:
         return [self._record(*each, facts) for each in zip(self.runs, found, self._nominal, strict=True)]
 
     def _nominal_episodes(self, first: Loaded) -> list[dict[str, Episodes]]:
-        """Episodes without any shift on layouts of their own, which calibrate and which shifted ones are compared with.
+        """Episodes without a shift on separate layouts, for calibration and for comparison with shifted ones.
 
-        None for agents without a certificate.
+        Empty for agents without a certificate.
         """
         if not isinstance(first.agent, Calibrated):
             return [{} for _ in self.runs]
         return self._all_episodes(find_condition(first.env, "id"), "calibration")
 
     def _all_episodes(self, condition: Condition, split: Split) -> list[dict[str, Episodes]]:
-        """Of every checkpoint of every run: the final ones together, then those that were selected."""
+        """Episodes of every checkpoint of every run: first the final ones, then the selected ones."""
         made: list[dict[str, Episodes]] = [{} for _ in self.runs]
         for which in WHICH:
             wanted = [index for index, checkpoints in enumerate(self.runs) if which in checkpoints]
-            # The last one again fills up a shorter batch: the same shape needs no other compile.
-            for batch in _batches(wanted, min(TOGETHER, len(self.runs))):
+            # A shorter batch is padded with its last agent: the same shape does not recompile.
+            for batch in _batches(wanted, min(MAX_AGENTS, len(self.runs))):
                 agents = [self.runs[index][which] for index in batch]
                 found = run_episodes(agents, condition, split, self.episodes, self.progress)
                 for index, episodes in zip(batch, found, strict=True):
@@ -229,7 +237,9 @@ class Evaluator:
         facts: dict[str, Any],
     ) -> EvaluationRecord:
         made = {
-            which: evaluated(loaded, found[which], judged(loaded, found[which], nominal[which]) if nominal else {})
+            which: evaluated(
+                loaded, found[which], certificate_facts(loaded, found[which], nominal[which]) if nominal else {}
+            )
             for which, loaded in checkpoints.items()
         }
         return EvaluationRecord(**facts, checkpoints=made, trail=as_trail(found["final"].trace["places"]))
@@ -241,7 +251,7 @@ def _recalibrated(agent: Calibrated, state: Any, values: Array, margins: Array) 
 
 
 def _calibrated(checkpoints: Checkpoints, nominal: dict[str, Episodes]) -> Checkpoints:
-    """The checkpoints as they act from here on: with an offset from episodes in which they acted on their own one."""
+    """The checkpoints with a certificate offset calibrated on nominal episodes."""
     if not nominal:
         return checkpoints
     found = {}
@@ -253,25 +263,28 @@ def _calibrated(checkpoints: Checkpoints, nominal: dict[str, Episodes]) -> Check
     return found
 
 
-def judged(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> dict[str, float]:
-    """What the acting certificate kept on these episodes, and how well each signal tells them from nominal ones.
+def certificate_facts(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> dict[str, float]:
+    """Coverage of the certificate on these episodes, and how well each signal detects them against nominal ones.
 
-    The nominal ones calibrated; too few of them promise nothing.
+    Without enough nominal episodes for calibration there is no coverage.
     """
-    risk = loaded.agent.settings.risk
+    agent = loaded.agent
+    assert isinstance(agent, Calibrated)
     facts = {}
-    if np.isfinite(conformal_offset(jnp.zeros(len(nominal.returns)), risk.miscoverage)):
-        offset, barrier, margins = float(loaded.state.offset), jnp.asarray(episodes.trace["barrier"]), episodes.margins
-        values, least = map(np.asarray, certificate_pairs(barrier, jnp.asarray(margins), risk.certificate_steps))
-        scores = np.asarray(certificate_scores(barrier, jnp.asarray(margins), risk.certificate_steps))
-        facts = {"offset": offset, "claimed": 1 - risk.miscoverage, "coverage": certificate.coverage(scores, offset)}
+    if np.isfinite(conformal_offset(jnp.zeros(len(nominal.returns)), agent.miscoverage)):
+        offset = float(agent.certificate_offset(loaded.state))
+        barrier, margins = jnp.asarray(episodes.trace["barrier"]), jnp.asarray(episodes.margins)
+        values, minimum = map(np.asarray, certificate_pairs(barrier, margins, agent.certificate_steps))
+        scores = np.asarray(certificate_scores(barrier, margins, agent.certificate_steps))
+        facts = {"offset": offset, "claimed": 1 - agent.miscoverage, "coverage": certificate.coverage(scores, offset)}
         facts = {
-            f"certificate/{name}": value for name, value in (facts | certificate.kept(values, least, offset)).items()
+            f"certificate/{name}": value
+            for name, value in (facts | certificate.certified_rates(values, minimum, offset)).items()
         }
     for signal in SIGNALS:
         if signal in episodes.metrics:
-            told = certificate.auroc(*(np.asarray(each.metrics[signal]) for each in (nominal, episodes)))
-            facts[f"auroc/{signal.removeprefix('shadow/')}"] = told
+            area = certificate.auroc(*(np.asarray(each.metrics[signal]) for each in (nominal, episodes)))
+            facts[f"auroc/{signal.removeprefix('shadow/')}"] = area
     return facts
 
 

@@ -1,4 +1,4 @@
-"""Trained agents from checkpoints; what was never trained, is of another task or was changed is refused."""
+"""Trained agents from checkpoints; untrained, modified or other tasks' checkpoints are refused."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from dreamproof.runs.reader import (
 )
 from dreamproof.runs.records import CheckpointRecord, RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
+from dreamproof.settings.resolved import under_current_names
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import merge
 from dreamproof.settings.traced import static_key, traced_values
@@ -42,19 +43,20 @@ class Loaded:
 
 
 def load(run: RunFolder, which: str, changes: dict[str, Any] | None = None) -> Loaded | None:
-    """The `final` or the `selected` agent of a run; None where nothing else than the final one was selected.
+    """The `final` or the `selected` agent of a run; None if the selected one is the final one.
 
-    changes: settings of the cell laid over those it was trained with, as far as networks of the same shapes can act.
+    changes: settings merged over those it was trained with; they must not change shapes of networks.
     """
     settings = read_settings(run)
     if settings is None:
         raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
-    settings = settings.model_copy(update={"settings": merge(settings.settings, changes or {})})
+    below, above = (under_current_names(settings.trainer, each) for each in (settings.settings, changes or {}))
+    settings = settings.model_copy(update={"settings": merge(below, above)})
     final = newest_good_checkpoint(run, AGENT_FILE)
     if final is None:
         newest = run.checkpoint_folders()[-1:]
         why = "".join(f" ({each.root.name}: {checkpoint_fault(each, needed=AGENT_FILE)})" for each in newest)
-        raise BadInput(f"{run.root}: there is no whole checkpoint to evaluate{why}", "dreamproof run STUDY")
+        raise BadInput(f"{run.root}: no complete checkpoint to evaluate{why}", "dreamproof run STUDY")
     folder = final if which == "final" else _selected(run)
     if folder is None or (which == "selected" and folder == final):
         return None
@@ -73,7 +75,7 @@ def _open(settings: RunSettings, folder: CheckpointFolder) -> Loaded:
     agent, env, template = _made(settings, cell)
     arrays = read_arrays(folder.root / AGENT_FILE)
     if parameter_hash(arrays) != record.parameter_hash:
-        raise BrokenEvidence(f"{folder.root}: the parameters are not those of its record", "dreamproof verify STUDY")
+        raise BrokenEvidence(f"{folder.root}: the parameters do not match its record", "dreamproof verify STUDY")
     state = jax.tree.map(jnp.asarray, fill(named_arrays(template), arrays, str(folder.root)))
     scalars = jax.tree.map(jnp.asarray, traced_values(cell.agent))
     return Loaded(settings, record, agent, env, fill(template, state, str(folder.root)), scalars)
@@ -83,7 +85,7 @@ _MADE: dict[tuple[str, str, str], tuple[Agent, Env, Any]] = {}
 
 
 def _made(settings: RunSettings, cell: CellSettings) -> tuple[Agent, Env, Any]:
-    """Agent, env and a blank state; cells that can share a compile share them, so that it is compiled once."""
+    """Agent, env and a blank state; cells that can share a compile share them."""
     key = (settings.trainer, settings.task, static_key(cell))
     if key not in _MADE:
         env = make_for(settings.task, cell)
@@ -93,7 +95,7 @@ def _made(settings: RunSettings, cell: CellSettings) -> tuple[Agent, Env, Any]:
 
 
 def _blank_state(agent: Agent) -> Any:
-    """A learning state of zeros: drawing its first numbers would take a long compile, and all are replaced."""
+    """A learning state of zeros: initialising it would take a long compile, and all values are replaced."""
     shapes = eqx.filter_eval_shape(agent.init_state, jax.random.key(0))
 
     def blank(leaf: Any) -> Any:
@@ -115,5 +117,5 @@ def check_record(settings: RunSettings, folder: CheckpointFolder) -> CheckpointR
             f"{folder.root}: was trained on '{record.task}', not on '{settings.task}'", "dreamproof why STUDY CELL"
         )
     if not record.finite:
-        raise BadInput(f"{folder.root}: holds numbers that are not finite, or its replica was frozen", "dreamproof why")
+        raise BadInput(f"{folder.root}: holds non-finite values, or its replica was frozen", "dreamproof why")
     return record

@@ -1,4 +1,4 @@
-"""The same agent on the real Safety-Gymnasium: whether what the twin says of it is true there."""
+"""Evaluation on the official Safety-Gymnasium, and its difference from our own implementation."""
 
 import dataclasses
 
@@ -22,7 +22,7 @@ COMPARED = ("return", "cost", "goals")
 
 
 def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int, progress: Progress) -> EvaluationRecord:
-    """Complete episodes of one agent on the real task, written beside the run's evaluations; no shift exists there."""
+    """Complete episodes of one agent on the official task without shifts, written beside the run's evaluations."""
     cell = validate(CELL_SETTINGS[loaded.run.trainer], loaded.run.settings, "settings of the run")
     there = dataclasses.replace(loaded, env=make_env(OFFICIAL_TASK, cell.env))
     (found,) = run_episodes([there], find_condition(there.env, "id"), "test", episodes, progress)

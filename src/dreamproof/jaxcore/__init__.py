@@ -1,9 +1,9 @@
-"""What every part that computes with JAX stands on."""
+"""Foundations of all code that uses JAX."""
 
 import os
 
-# On a CPU some of JAX 0.10's programs factorise matrices in one thread of a pool and wait there for shares of it that
-# other threads are to do; a pool of two, on a machine of two cores, can be full of such waits and stand still for ever.
+# On a CPU, JAX 0.10 factorises matrices in one thread of a pool, which waits for work of other threads of that pool;
+# a pool of two, on a machine of two cores, can deadlock.
 ENOUGH_THREADS = 4
 
 

@@ -12,7 +12,14 @@ import numpy as np
 from dreamproof.base.errors import BrokenEvidence
 
 AGENT_FILE = "agent.npz"
-"""Of a checkpoint all that acting needs; what resumes training beside it may stay where it was trained."""
+"""The part of a checkpoint that acting needs; the rest, for resuming, may stay on the training machine."""
+OLD_NAMES = {
+    "continue_head": "proceed",
+    "log_std": "log_sigma",
+    "risk_coef_offset": "risk_price_raised",
+    "touch": "felt",
+}
+"""Parts of array names as checkpoints of earlier versions have them."""
 PIECES: dict[str, Any] = {
     "flags": ["external_loop", "buffered", "zerosize_ok"],
     "op_flags": ["readonly", "contig"],
@@ -21,15 +28,15 @@ PIECES: dict[str, Any] = {
 
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
-    """Every array of a pytree on the host, under the name of its place."""
+    """Every array of a pytree on the host, by its path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes one uncompressed .npz in small pieces; refuses what would have to be pickled.
+    """Writes one uncompressed .npz in small pieces; refuses what would need pickle.
 
-    np.savez copies up to 16 MB at once: those of a replay that grows never fit where the last ones were freed.
+    np.savez copies up to 16 MB at once, which fragments host memory while a replay grows.
     """
     with zipfile.ZipFile(path, "w") as archive:
         for name, array in arrays.items():
@@ -54,7 +61,7 @@ def fill(template: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
     filled = []
     for path, leaf in leaves:
         name = jax.tree_util.keystr(path, simple=True, separator="/")
-        found = arrays.get(name)
+        found = arrays.get(name, arrays.get(_old_name(name)))
         if found is None or found.shape != leaf.shape or found.dtype != leaf.dtype:
             seen = "is missing" if found is None else f"is {found.dtype}{found.shape}, not {leaf.dtype}{leaf.shape}"
             raise BrokenEvidence(
@@ -63,6 +70,10 @@ def fill(template: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
             )
         filled.append(found)
     return eqx.combine(jax.tree_util.tree_unflatten(structure, filled), static)
+
+
+def _old_name(name: str) -> str:
+    return "/".join(OLD_NAMES.get(part, part) for part in name.split("/"))
 
 
 def parameter_hash(arrays: dict[str, np.ndarray]) -> str:

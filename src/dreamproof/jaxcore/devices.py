@@ -1,4 +1,4 @@
-"""Facts about the machine and the code that shape or describe a compile, and the memory that a process holds."""
+"""Properties of the device that affect compilation, library versions, and memory use of the process."""
 
 import ctypes
 import functools
@@ -14,9 +14,9 @@ LIBRARIES = ("jax", "jaxlib", "equinox", "numpy")
 
 
 def scan_unroll(steps: int = 4) -> int:
-    """Steps of a recurrent scan of `steps` in one loop body: launches dominate on a GPU, compile time on a CPU.
+    """Unroll factor of a recurrent scan: kernel launches dominate on a GPU, compile time on a CPU.
 
-    Where 4 would leave some over, which are compiled and joined apart, 5 or 3 may not.
+    5 or 3 is used if 4 does not divide `steps`: a remainder is compiled separately.
     """
     if jax.default_backend() == "cpu":
         return 1
@@ -25,12 +25,12 @@ def scan_unroll(steps: int = 4) -> int:
 
 def is_recent_gpu() -> bool:
     """Whether the first device is an NVIDIA GPU of 2020 (compute capability 8) or later."""
-    told = str(getattr(jax.devices()[0], "compute_capability", ""))
-    return told.replace(".", "", 1).isdigit() and float(told) >= 8.0
+    capability = str(getattr(jax.devices()[0], "compute_capability", ""))
+    return capability.replace(".", "", 1).isdigit() and float(capability) >= 8.0
 
 
 def use_compilation_cache() -> None:
-    """Keeps compiled programs between processes, where JAX_COMPILATION_CACHE_DIR or the user's cache folder says."""
+    """Enables the persistent compilation cache, in JAX_COMPILATION_CACHE_DIR or the user's cache folder."""
     if not jax.config.values["jax_compilation_cache_dir"]:
         folder = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dreamproof" / "xla"
         folder.mkdir(parents=True, exist_ok=True)
@@ -39,21 +39,21 @@ def use_compilation_cache() -> None:
 
 
 def give_back_memory() -> None:
-    """Returns freed host memory to the system: compiling leaves more than a GiB of it, which glibc would keep."""
+    """Returns freed host memory to the system: glibc would keep more than a GiB after compiling."""
     if platform.libc_ver()[0] == "glibc":
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def memory_in_use() -> dict[str, float]:
-    """GiB that this process holds on the host and, where the backend tells, on the device."""
-    held = {"memory/host_gib": psutil.Process().memory_info().rss / 2**30}
+    """GiB in use by this process on the host and, if the backend reports it, on the device."""
+    used = {"memory/host_gib": psutil.Process().memory_info().rss / 2**30}
     device = jax.devices()[0].memory_stats() or {}
-    return held | ({"memory/device_gib": device["bytes_in_use"] / 2**30} if "bytes_in_use" in device else {})
+    return used | ({"memory/device_gib": device["bytes_in_use"] / 2**30} if "bytes_in_use" in device else {})
 
 
 @functools.cache
 def library_versions() -> dict[str, str]:
-    """Versions of what decides numbers."""
+    """Versions of the libraries that affect numerical results."""
     found = {"python": platform.python_version()}
     for name in LIBRARIES:
         try:

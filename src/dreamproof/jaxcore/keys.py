@@ -27,10 +27,10 @@ def member_keys(key: Array, count: int, first: int = 0) -> Array:
 
 
 def layout_keys(seed: Array | int, split: Split, envs: int, episode: Array | int, first_env: int = 0) -> Array:
-    """Keys (envs,) that lay out one episode of every env; splits, seeds, envs and episodes never share one."""
+    """Keys (envs,) of the initial layout of an episode; different for every split, seed, env and episode."""
     return member_keys(step_key(seed, f"layout/{split}", episode), envs, first_env)
 
 
 def noise_keys(seed: Array | int, split: Split, envs: int, agent_step: Array | int, first_env: int = 0) -> Array:
-    """Keys (envs,) of what is random inside one agent step of every env."""
+    """Keys (envs,) of the noise inside one agent step."""
     return member_keys(step_key(seed, f"noise/{split}", agent_step), envs, first_env)

@@ -1,7 +1,7 @@
 """Recorded episodes of several tasks as one plain .npz, in the layout of the TD-MPC2 (2024) multi-task sets.
 
-obs (E, T, O), action (E, T, A), reward (E, T), task (E, T). Row 0 of an episode holds no action and no reward (not a
-number); row t + 1 holds those that led from observation t to observation t + 1. What else a file may say is in Notes.
+obs (E, T, O), action (E, T, A), reward (E, T), task (E, T). Row 0 of an episode has no action and no reward (NaN);
+row t + 1 holds those of the transition from observation t to t + 1. Optional further arrays are those of TaskInfo.
 """
 
 import os
@@ -17,8 +17,8 @@ from dreamproof.jaxcore.checkpoints import read_arrays, write_arrays
 AXES = {"obs": 3, "action": 3, "reward": 2, "task": 2}
 
 
-class Notes(NamedTuple):
-    """Names of the tasks in the order of their numbers, and how many numbers each shows and takes."""
+class TaskInfo(NamedTuple):
+    """Names of the tasks in the order of their numbers, and their observation and action sizes."""
 
     names: tuple[str, ...]
     observation_sizes: tuple[int, ...]
@@ -28,7 +28,7 @@ class Notes(NamedTuple):
 class Recording(NamedTuple):
     """Episodes (E, T, ...), the task of each (E,), its rows (E,) and whether it ended by termination (E,).
 
-    Rows behind an episode's own, like everything that only fills up, are 0.
+    Rows after the end of an episode, and all other padding, are 0.
     """
 
     observation: np.ndarray
@@ -37,19 +37,19 @@ class Recording(NamedTuple):
     task: np.ndarray
     rows: np.ndarray
     terminated: np.ndarray
-    notes: Notes | None = None
+    task_info: TaskInfo | None = None
 
 
 def check_output(path: Path) -> None:
-    """Refuses a place where no recording can be written, before anything is recorded."""
+    """Refuses a path that cannot be written, before anything is recorded."""
     if path.suffix != ".npz":
-        raise BadInput(f"{path}: recorded episodes are an .npz file", f"--output {path.with_suffix('.npz')}")
+        raise BadInput(f"{path}: recorded episodes must be an .npz file", f"--output {path.with_suffix('.npz')}")
     if not path.parent.is_dir():
         raise BadInput(f"{path.parent}: there is no such folder", f"mkdir -p {path.parent}")
 
 
 def write_recording(path: Path, recording: Recording) -> None:
-    """Replaces a file of episodes atomically; fillers of actions and rewards are written as not a number."""
+    """Replaces a file of episodes atomically; padding of actions and rewards is written as NaN."""
     inside = np.arange(recording.reward.shape[1])[None] < recording.rows[:, None]
     moved = inside.copy()
     moved[:, 0] = False
@@ -61,8 +61,8 @@ def write_recording(path: Path, recording: Recording) -> None:
         "rows": recording.rows.astype(np.int32),
         "terminated": recording.terminated,
     }
-    if recording.notes is not None:
-        arrays |= {name: np.asarray(value) for name, value in recording.notes._asdict().items()}
+    if recording.task_info is not None:
+        arrays |= {name: np.asarray(value) for name, value in recording.task_info._asdict().items()}
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write_arrays(partial, arrays)
@@ -75,10 +75,10 @@ def write_recording(path: Path, recording: Recording) -> None:
 
 
 def read_recording(path: Path) -> Recording:
-    """The episodes of a file; what is not in the layout is refused."""
+    """The episodes of a file; a file with another layout is refused."""
     if not path.is_file():
         raise BadInput(
-            f"{path}: there is no such file of recorded episodes (seen from {Path.cwd()})",
+            f"{path}: no such file of recorded episodes (relative to {Path.cwd()})",
             f"python -m dreamproof.record --tasks TASK,TASK --policy random --episodes 100 --output {path}",
         )
     try:
@@ -94,16 +94,16 @@ def read_recording(path: Path) -> Recording:
         for episode in np.flatnonzero(rows < length):
             part[episode, rows[episode] :] = 0.0
         if not np.isfinite(part).all():
-            raise BadInput(f"{path}: numbers that are not finite stand outside of first rows", "check how it was made")
+            raise BadInput(f"{path}: values outside of first rows are not finite", "check how it was made")
     terminated = arrays.get("terminated", np.zeros(len(reward), bool))
-    return Recording(observation, action, reward, arrays["task"][:, 0], rows, terminated, _notes(path, arrays))
+    return Recording(observation, action, reward, arrays["task"][:, 0], rows, terminated, _task_info(path, arrays))
 
 
 def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
     for name, axes in AXES.items():
         if name not in arrays:
-            held = ", ".join(arrays) or "nothing"
-            raise BadInput(f"{path}: the array '{name}' is missing; it holds {held}", "see docs/multitask.md")
+            present = ", ".join(arrays) or "nothing"
+            raise BadInput(f"{path}: the array '{name}' is missing; it holds {present}", "see docs/multitask.md")
         if arrays[name].ndim != axes or arrays[name].shape[:2] != arrays["obs"].shape[:2]:
             raise BadInput(
                 f"{path}: '{name}' has the shape {arrays[name].shape}, not (E, T, ...)", "see docs/multitask.md"
@@ -115,17 +115,17 @@ def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
         raise BadInput(f"{path}: an episode belongs to more than one task", "check how it was made")
     rows = arrays.get("rows", np.full(episodes, length))
     if rows.shape != (episodes,) or rows.min() < 2 or rows.max() > length:
-        raise BadInput(f"{path}: 'rows' is not a number from 2 to {length} for each episode", "check how it was made")
+        raise BadInput(f"{path}: 'rows' is not one number from 2 to {length} per episode", "check how it was made")
     if arrays.get("terminated", rows).shape != (episodes,):
-        raise BadInput(f"{path}: 'terminated' is not one word for each episode", "check how it was made")
+        raise BadInput(f"{path}: 'terminated' is not one flag per episode", "check how it was made")
 
 
-def _notes(path: Path, arrays: dict[str, np.ndarray]) -> Notes | None:
+def _task_info(path: Path, arrays: dict[str, np.ndarray]) -> TaskInfo | None:
     if "names" not in arrays:
         return None
-    names, *sizes = (arrays.get(name) for name in Notes._fields)
+    names, *sizes = (arrays.get(name) for name in TaskInfo._fields)
     assert names is not None
     if any(part is None or part.shape != names.shape for part in sizes) or arrays["task"].max() >= len(names):
-        raise BadInput(f"{path}: its notes about tasks do not fit its episodes", "check how it was made")
+        raise BadInput(f"{path}: its task names and sizes do not match its episodes", "check how it was made")
     seen, done = (tuple(int(size) for size in part) for part in sizes if part is not None)
-    return Notes(tuple(str(name) for name in names), seen, done)
+    return TaskInfo(tuple(str(name) for name in names), seen, done)

@@ -1,9 +1,9 @@
 """Weight gradients of a network that a scan calls many times, as one large product after the backward pass.
 
-On the way there a tape records what the layers make in every evaluation. On the way back that is recalled instead of
-made anew, the weights take no gradient, and the gradients that arrive at products are noted. Both together, over all
-steps, yield the gradients of the weights. That spares the backward pass one small product and one addition to a buffer
-as large as the weights in every evaluation.
+In the forward pass a tape records the activations of every evaluation. The backward pass replays them instead of
+recomputing them, treats the weights as constants and records the cotangents of the matrix products. Activations and
+cotangents of all steps together give the weight gradients. That saves one small product and one addition to a buffer
+of the size of the weights per evaluation.
 """
 
 import functools
@@ -17,26 +17,26 @@ from jax import Array
 
 from dreamproof.nn.layers import in_rows
 
-SHARED, SHARES = 2**16, 4
-"""A product over so many rows is made in so many shares: more pieces of equal work, which keep a whole GPU busy."""
+SPLIT_ROWS, SPLITS = 2**16, 4
+"""A product over at least SPLIT_ROWS rows is split into SPLITS parts, which use more of a GPU."""
 
 
-class Made(NamedTuple):
-    """What the product of a normed layer made in every evaluation (N, B, F), and its outputs where another follows."""
+class LayerActivations(NamedTuple):
+    """Products of a normed layer in every evaluation (N, B, F), and its outputs if another layer follows."""
 
     product: Array
     output: Array | None
 
 
-class Recorded(NamedTuple):
-    """What all evaluations (N, B, ...) were given, and what each normed layer made of it."""
+class ForwardRecord(NamedTuple):
+    """Inputs of all evaluations (N, B, ...), and the activations of each normed layer."""
 
-    given: Array
-    made: list[Made]
+    inputs: Array
+    activations: list[LayerActivations]
 
 
-class Notes(NamedTuple):
-    """Gradients at the product of a normed layer (N, B, F); and at its affine parts, so far, in shares (S, F)."""
+class LayerGradients(NamedTuple):
+    """Cotangents of the product of a normed layer (N, B, F), and partial sums (S, F) for its affine parameters."""
 
     product: Array
     bias: Array
@@ -44,208 +44,214 @@ class Notes(NamedTuple):
     shift: Array
 
 
-class Arrived(NamedTuple):
-    """What was noted of each normed layer, and the gradients (N, B, ...) at the product of a last one without norm."""
+class BackwardRecord(NamedTuple):
+    """Gradients of each normed layer, and cotangents (N, B, ...) of the product of a last layer without norm."""
 
-    normed: list[Notes]
+    normed: list[LayerGradients]
     last: Array | None
 
 
 @jax.custom_vjp
-def tapped(made: Array, tap: Array) -> Array:
-    """`made` as it is; its gradient arrives at `tap` too, in the tap's precision."""
+def tap_gradient(x: Array, tap: Array) -> Array:
+    """`x` unchanged; its gradient is also the gradient of `tap`, in the dtype of `tap`."""
     del tap
-    return made
+    return x
 
 
-def _tapped_forward(made: Array, tap: Array) -> tuple[Array, Array]:
-    # An empty array remembers the tap's type.
-    return made, jnp.zeros((0,), tap.dtype)
+def _tap_forward(x: Array, tap: Array) -> tuple[Array, Array]:
+    # An empty array carries the dtype of the tap.
+    return x, jnp.zeros((0,), tap.dtype)
 
 
-def _tapped_backward(empty: Array, gradient: Array) -> tuple[Array, Array]:
+def _tap_backward(empty: Array, gradient: Array) -> tuple[Array, Array]:
     return gradient, gradient.astype(empty.dtype)
 
 
-tapped.defvjp(_tapped_forward, _tapped_backward)
+tap_gradient.defvjp(_tap_forward, _tap_backward)
 
 
-class Place(NamedTuple):
-    """Where an evaluation is written: so many ahead of the first one of its step."""
+class BufferIndex(NamedTuple):
+    """Row of an evaluation in the buffers: an offset from the first evaluation of its step."""
 
     first: Array
-    ahead: int
+    offset: int
 
     @property
-    def number(self) -> Array:
-        """As one number."""
-        return self.first + self.ahead
+    def row(self) -> Array:
+        """As a single index."""
+        return self.first + self.offset
 
 
-class Layer(Protocol):
-    """What a tape asks of a layer that ends in a norm."""
+class TapedLayer(Protocol):
+    """What a tape requires of a layer that ends in a norm."""
 
-    def noted(self, y: Array, made: Made, place: Place) -> tuple[Array, Made]:
-        """What follows the product, and what was made so far with this in its place."""
+    def record(self, y: Array, activations: LayerActivations, index: BufferIndex) -> tuple[Array, LayerActivations]:
+        """Output for the product `y`, and the activation buffers with this evaluation written."""
 
-    def recalled(self, y: Array, made: Made, notes: Notes, place: Place) -> tuple[Array, Notes]:
-        """What followed the product that was made there. On the way back gradients are written into the notes."""
+    def replay(
+        self, y: Array, activations: LayerActivations, gradients: LayerGradients, index: BufferIndex
+    ) -> tuple[Array, LayerGradients]:
+        """Output of a recorded evaluation. The backward pass writes into the gradient buffers."""
 
 
 class Tape(Protocol):
-    """What a network tells of each of its evaluations. `reached` is where one ended that is being recalled."""
+    """Records or replays the evaluations of a network. `known_result` is the result of a replayed evaluation."""
 
-    reached: Array | None
+    known_result: Array | None
 
-    def begin(self, given: Array) -> Array:
-        """It is evaluated on this."""
+    def begin(self, inputs: Array) -> Array:
+        """Starts an evaluation with these inputs."""
 
-    def finish(self, layer: Layer, y: Array) -> Array:
-        """What follows the product of its next normed layer."""
+    def finish(self, layer: TapedLayer, y: Array) -> Array:
+        """Output of the next normed layer for its product `y`."""
 
     def last(self, y: Array) -> Array:
-        """The product of a last layer without norm."""
+        """Product of a last layer without norm."""
 
 
-class Recorder:
-    """One step of a scan on the way there: `made` has room for all that is made, in this step from `place` on."""
+class RecordingTape:
+    """One step of the forward scan; activations are written into buffers from row `index` on."""
 
-    reached: Array | None = None
+    known_result: Array | None = None
 
-    def __init__(self, made: list[Made], place: Array) -> None:
-        self.made, self.place = list(made), place
-        self.given: list[Array] = []
+    def __init__(self, activations: list[LayerActivations], index: Array) -> None:
+        self.activations, self.index = list(activations), index
+        self.inputs: list[Array] = []
         self.layers = 0
 
-    def begin(self, given: Array) -> Array:
-        """Keeps it."""
-        # The barrier has it copied, rather than made anew from what is wider.
-        given, self.layers = jax.lax.optimization_barrier(given), 0
-        self.given.append(given)
-        return given
+    def begin(self, inputs: Array) -> Array:
+        """Keeps the inputs."""
+        # With the barrier they are copied rather than recomputed from a wider array.
+        inputs, self.layers = jax.lax.optimization_barrier(inputs), 0
+        self.inputs.append(inputs)
+        return inputs
 
-    def finish(self, layer: Layer, y: Array) -> Array:
-        """Writes the product down."""
+    def finish(self, layer: TapedLayer, y: Array) -> Array:
+        """Writes the activations."""
         at, self.layers = self.layers, self.layers + 1
-        output, self.made[at] = layer.noted(y, self.made[at], Place(self.place, len(self.given) - 1))
+        output, self.activations[at] = layer.record(
+            y, self.activations[at], BufferIndex(self.index, len(self.inputs) - 1)
+        )
         return output
 
     def last(self, y: Array) -> Array:
-        """Nothing asks for it later."""
+        """Not needed later."""
         return y
 
 
-class Recaller:
-    """The same step on the way back: products are read instead of made anew, and gradients that arrive are written.
+class ReplayTape:
+    """One step of the backward scan: products are read instead of recomputed, and cotangents are written.
 
-    Notes go through all evaluations as if they were a part of the result, and come back as a part of the gradient.
+    Gradient buffers pass through all evaluations as part of the result, and return as part of the gradient.
     """
 
-    reached: Array | None = None
+    known_result: Array | None = None
 
-    def __init__(self, made: list[Made], place: Array, notes: list[Notes], taps: list[Array]) -> None:
-        """`taps` are where gradients arrive at last products, one of each evaluation in this step."""
-        self.made, self.place, self.notes, self.taps = made, place, list(notes), taps
+    def __init__(
+        self, activations: list[LayerActivations], index: Array, gradients: list[LayerGradients], taps: list[Array]
+    ) -> None:
+        """`taps` receive the gradients of last products, one per evaluation of this step."""
+        self.activations, self.index, self.gradients, self.taps = activations, index, list(gradients), taps
         self.evaluations = self.layers = 0
 
-    def begin(self, given: Array) -> Array:
-        """Counts."""
+    def begin(self, inputs: Array) -> Array:
+        """Counts the evaluation."""
         self.evaluations, self.layers = self.evaluations + 1, 0
-        return given
+        return inputs
 
-    def finish(self, layer: Layer, y: Array) -> Array:
-        """Reads the product."""
+    def finish(self, layer: TapedLayer, y: Array) -> Array:
+        """Reads the activations."""
         at, self.layers = self.layers, self.layers + 1
-        place = Place(self.place, self.evaluations - 1)
-        output, self.notes[at] = layer.recalled(y, self.made[at], self.notes[at], place)
+        index = BufferIndex(self.index, self.evaluations - 1)
+        output, self.gradients[at] = layer.replay(y, self.activations[at], self.gradients[at], index)
         return output
 
     def last(self, y: Array) -> Array:
-        """Taps it."""
-        return tapped(y, self.taps[self.evaluations - 1])
+        """Taps the gradient."""
+        return tap_gradient(y, self.taps[self.evaluations - 1])
 
 
 Step = Callable[[Any, Any], tuple[Any, Any]]
-"""(what goes on, what is told) → what goes on, and what is collected."""
+"""(carry, x) → (carry, y), as in jax.lax.scan."""
 
 
-def collecting_scan(step: Step, first: Any, told: Any, reverse: bool = False) -> tuple[Any, Any]:
-    """jax.lax.scan, but memory for what it collects is taken as it is, where jax.lax.scan fills it with zeros."""
-    witness = jax.tree.leaves(told)[0]
-    length = witness.shape[0]
-    shapes = jax.eval_shape(lambda: step(first, jax.tree.map(lambda leaf: leaf[0], told))[1])
-    room = functools.partial(blank, witness, length)
+def buffered_scan(step: Step, first: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
+    """jax.lax.scan with uninitialised output buffers, where jax.lax.scan fills them with zeros."""
+    like = jax.tree.leaves(xs)[0]
+    length = like.shape[0]
+    shapes = jax.eval_shape(lambda: step(first, jax.tree.map(lambda leaf: leaf[0], xs))[1])
+    allocate = functools.partial(uninitialised, like, length)
 
     def one(carry: tuple[Any, Any], at: tuple[Array, Any]) -> tuple[tuple[Any, Any], None]:
-        (now, rows), (place, told) = carry, at
-        now, made = step(now, told)
-        return (now, jax.tree.map(lambda row, part: written(row, part, place), rows, made)), None
+        (now, rows), (index, xs) = carry, at
+        now, ys = step(now, xs)
+        return (now, jax.tree.map(lambda row, part: write_row(row, part, index), rows, ys)), None
 
-    carry = (first, jax.tree.map(room, shapes))
-    (last, rows), _ = jax.lax.scan(one, carry, (jnp.arange(length), told), reverse=reverse)
+    carry = (first, jax.tree.map(allocate, shapes))
+    (last, rows), _ = jax.lax.scan(one, carry, (jnp.arange(length), xs), reverse=reverse)
     return last, rows
 
 
-def blank(witness: Array, length: int, part: jax.ShapeDtypeStruct) -> Array:
-    """Memory for so many parts, filled with whatever it holds; for all replicas' where the witness is of many."""
+def uninitialised(like: Array, length: int, part: jax.ShapeDtypeStruct) -> Array:
+    """Uninitialised buffer of `length` parts; under vmap it has a batch axis if `like` has one."""
     shape = (length, *part.shape)
 
     @jax.custom_batching.custom_vmap
-    def taken(witness: Array) -> Array:
-        del witness
+    def allocated(like: Array) -> Array:
+        del like
         return jax.lax.empty(shape, part.dtype)
 
-    @taken.def_vmap
-    def _(size: int, batched: list[bool], witness: Array) -> tuple[Array, bool]:
-        del batched, witness
+    @allocated.def_vmap
+    def _(size: int, batched: list[bool], like: Array) -> tuple[Array, bool]:
+        del batched, like
         return jax.lax.empty((size, *shape), part.dtype), True
 
-    return taken(witness)
+    return allocated(like)
 
 
 @jax.custom_batching.custom_vmap
-def written(rows: Array, part: Array, place: Array) -> Array:
-    """`rows` with one of them replaced."""
-    return jax.lax.dynamic_update_index_in_dim(rows, part, place, 0)
+def write_row(rows: Array, part: Array, index: Array) -> Array:
+    """`rows` with one row replaced."""
+    return jax.lax.dynamic_update_index_in_dim(rows, part, index, 0)
 
 
-@written.def_vmap
-def _(size: int, batched: list[bool], rows: Array, part: Array, place: Array) -> tuple[Array, bool]:
-    """All replicas write at the same place. Told in general, JAX would make a scatter of it, which is slow."""
-    assert not batched[2], "replicas write at one place"
+@write_row.def_vmap
+def _(size: int, batched: list[bool], rows: Array, part: Array, index: Array) -> tuple[Array, bool]:
+    """All replicas write at the same index; the general rule would be a scatter, which is slow."""
+    assert not batched[2], "replicas write at one index"
     rows, part = (
         one if known else jnp.broadcast_to(one, (size, *one.shape))
         for one, known in zip((rows, part), batched[:2], strict=True)
     )
-    return jax.lax.dynamic_update_slice_in_dim(rows, part[:, None], place, axis=1), True
+    return jax.lax.dynamic_update_slice_in_dim(rows, part[:, None], index, axis=1), True
 
 
 @jax.custom_batching.custom_vmap
-def read(rows: Array, place: Array) -> Array:
-    """One of them."""
-    return jax.lax.dynamic_index_in_dim(rows, place, 0, keepdims=False)
+def read_row(rows: Array, index: Array) -> Array:
+    """One row."""
+    return jax.lax.dynamic_index_in_dim(rows, index, 0, keepdims=False)
 
 
-@read.def_vmap
-def _(size: int, batched: list[bool], rows: Array, place: Array) -> tuple[Array, bool]:
-    """All replicas read at the same place; told in general it would be a gather."""
+@read_row.def_vmap
+def _(size: int, batched: list[bool], rows: Array, index: Array) -> tuple[Array, bool]:
+    """All replicas read at the same index; the general rule would be a gather."""
     del size
-    assert batched == [True, False], "replicas read at one place"
-    return jax.lax.dynamic_index_in_dim(rows, place, 1, keepdims=False), True
+    assert batched == [True, False], "replicas read at one index"
+    return jax.lax.dynamic_index_in_dim(rows, index, 1, keepdims=False), True
 
 
-def weight_gradient(given: Array, arrived: Array) -> Array:
-    """The gradient of a weight (in, out) from all its products: what was given (..., in), what arrived (..., out)."""
-    rows = given.size // given.shape[-1]
-    shares = math.gcd(rows, SHARES) if rows >= SHARED else 1
-    given, arrived = (part.reshape(shares, -1, part.shape[-1]) for part in (given, arrived))
-    weight = jax.lax.dot_general(given, arrived, (((1,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32)
-    # Without the barrier the compiler takes the shares together again.
+def weight_gradient(inputs: Array, cotangent: Array) -> Array:
+    """Gradient of a weight (in, out) from the inputs (..., in) and cotangents (..., out) of all its products."""
+    rows = inputs.size // inputs.shape[-1]
+    splits = math.gcd(rows, SPLITS) if rows >= SPLIT_ROWS else 1
+    inputs, cotangent = (part.reshape(splits, -1, part.shape[-1]) for part in (inputs, cotangent))
+    weight = jax.lax.dot_general(inputs, cotangent, (((1,), (1,)), ((0,), (0,))), preferred_element_type=jnp.float32)
+    # Without the barrier the compiler merges the parts again.
     return jax.lax.optimization_barrier(weight).sum(0)
 
 
-def scale_gradient(given: Array, arrived: Array) -> tuple[Array, Array]:
-    """Gradients of scale and shift (F,) of one elementwise map from all its calls, both (..., F) in float32."""
-    # As parts of complex numbers both sums are one reduction, into which a GPU takes what makes them; two are not.
-    both = in_rows(jax.lax.complex(given * arrived, arrived)).sum(range(given.ndim - 1))
+def scale_gradient(inputs: Array, cotangent: Array) -> tuple[Array, Array]:
+    """Gradients of scale and shift (F,) of an elementwise map from inputs and cotangents (..., F) of all its calls."""
+    # As real and imaginary part, both sums are one reduction, which a GPU fuses with its producers; two are not.
+    both = in_rows(jax.lax.complex(inputs * cotangent, cotangent)).sum(range(inputs.ndim - 1))
     return both.real, both.imag

@@ -1,8 +1,8 @@
-"""LayerNorm and Mish behind a product, there and back, as one GPU kernel each (Pallas, lowered to Triton).
+"""LayerNorm and Mish after a matrix product: forward and backward as one GPU kernel each (Pallas, lowered to Triton).
 
-A program of the kernel reads scale and shift once for all of its rows. Where sums over rows are wanted it works through
-many and keeps its share of the sums; the shares are added afterwards. Where calls follow each other, what is noted of
-each is written into one large array in place, and shares are added to those of the calls before.
+A program of the kernel reads scale and shift once for all of its rows. For sums over rows, each program processes many
+rows and writes a partial sum; partial sums are added afterwards. Consecutive calls write their records into one large
+array in place, and add to the partial sums of earlier calls.
 """
 
 import functools
@@ -16,32 +16,32 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
 
-from dreamproof.nn.deferred import Notes, Place
+from dreamproof.nn.deferred import BufferIndex, LayerGradients
 from dreamproof.nn.mish import mish, mish_slope
 
-# JAX means to drop this way to Triton; then the compiler makes its own kernels, as it does on a CPU.
+# JAX plans to remove its Triton backend; without it the compiler generates its own kernels, as on a CPU.
 HAS_TRITON = find_spec("jax.experimental.pallas.triton") is not None
 if HAS_TRITON:
     from jax.experimental.pallas import triton
 
 ROWS = 2
-"""Rows that a program takes at a time; on an H200 one takes longer, four about as long (benchmarks/RESULTS.md)."""
-NOTED_ROWS = 4
-"""The same where shares are read and written in every call: half as many programs have half as many. Not timed yet."""
-SHARES = 264
-"""Programs that share rows where sums are wanted of a single call: two for each multiprocessor of an H200."""
+"""Rows per tile; on an H200 one is slower, four about as fast (benchmarks/RESULTS.md)."""
+RECORDED_ROWS = 4
+"""The same if partial sums are read and written in every call: half as many programs have half as many. Not timed."""
+PROGRAMS = 264
+"""Programs for sums of a single call: two per multiprocessor of an H200."""
 WARP_COLUMNS = 256
-"""Columns that one warp takes."""
+"""Columns per warp."""
 SUMS = ("bias", "scale", "shift")
-NOTES = ("made", "kept_output", "at_product")
-"""What can be noted: product and output, and the gradient that arrives at the product."""
+RECORDS = ("product", "output_record", "product_gradient")
+"""What can be recorded: product and output, and the gradient of the product."""
 
 Affine = tuple[Array, Array, Array]
-"""What a layer adds to its product, and by what it scales and shifts what was normalised; each (F,)."""
+"""Bias of the product, scale and shift of the norm; each (F,)."""
 
 
-class Cut(NamedTuple):
-    """How the work is cut: all rows, rows of a tile, tiles of a program, and columns, rounded up."""
+class Tiling(NamedTuple):
+    """All rows, rows per tile, tiles per program, and columns, rounded up."""
 
     rows: int
     tile: int
@@ -51,72 +51,73 @@ class Cut(NamedTuple):
 
 def output(y: Array, affine: Affine, epsilon: float) -> Array:
     """Mish(LayerNorm(y + bias)) of products (..., F), in their type."""
-    (made,) = _called(y, affine, None, epsilon, ("output",))
-    return made
+    (output,) = _called(y, affine, None, epsilon, ("output",))
+    return output
 
 
-def noted_output(
-    y: Array, affine: Affine, epsilon: float, notes: tuple[Array, Array], place: Place
+def recorded_output(
+    y: Array, affine: Affine, epsilon: float, records: tuple[Array, Array], index: BufferIndex
 ) -> tuple[Array, tuple[Array, Array]]:
-    """The same, and notes (N, ..., F) in whose place products and outputs are written."""
-    made, product, kept = _called(y, affine, None, epsilon, ("output", "made", "kept_output"), place, notes)
-    return made, (product, kept)
+    """The same, and buffers (N, ..., F) into which product and output are written."""
+    names = ("output", "product", "output_record")
+    output, *written = _called(y, affine, None, epsilon, names, index, records)
+    return output, (written[0], written[1])
 
 
-def gradient(y: Array, affine: Affine, arrived: Array, epsilon: float) -> Array:
-    """The gradient at the products (..., F) of one that arrived at the output."""
-    (made,) = _called(y, affine, arrived, epsilon, ("gradient",))
-    return made
+def gradient(y: Array, affine: Affine, cotangent: Array, epsilon: float) -> Array:
+    """Gradient of the products (..., F) for a cotangent of the output."""
+    (found,) = _called(y, affine, cotangent, epsilon, ("gradient",))
+    return found
 
 
-def gradient_and_sums(y: Array, affine: Affine, arrived: Array, epsilon: float) -> tuple[Array, Affine]:
+def gradient_and_sums(y: Array, affine: Affine, cotangent: Array, epsilon: float) -> tuple[Array, Affine]:
     """The same, and the gradients of bias, scale and shift, in float32."""
-    made, *sums = _called(y, affine, arrived, epsilon, ("gradient", "bias", "scale", "shift"))
-    return made, (sums[0].sum(0), sums[1].sum(0), sums[2].sum(0))
+    found, *sums = _called(y, affine, cotangent, epsilon, ("gradient", "bias", "scale", "shift"))
+    return found, (sums[0].sum(0), sums[1].sum(0), sums[2].sum(0))
 
 
-def noted_gradient(
-    made: Array, affine: Affine, arrived: Array, epsilon: float, notes: Notes, place: Place
-) -> tuple[Array, Notes]:
-    """The gradient at products noted in a place, and notes of it and of the sums so far."""
-    wanted = ("gradient", "at_product", "bias", "scale", "shift")
-    found, *noted = _called(made, affine, arrived, epsilon, wanted, place, notes)
-    return found, Notes(*noted)
+def recorded_gradient(
+    products: Array, affine: Affine, cotangent: Array, epsilon: float, records: LayerGradients, index: BufferIndex
+) -> tuple[Array, LayerGradients]:
+    """Gradient of recorded products, and buffers with this gradient and the sums so far."""
+    wanted = ("gradient", "product_gradient", "bias", "scale", "shift")
+    found, *written = _called(products, affine, cotangent, epsilon, wanted, index, records)
+    return found, LayerGradients(*written)
 
 
-def noted_shares(rows: int) -> int:
-    """Shares of the noted sums."""
-    return -(-rows // NOTED_ROWS)
+def partial_sums(rows: int) -> int:
+    """Number of partial sums in the records."""
+    return -(-rows // RECORDED_ROWS)
 
 
 def _called(
     y: Array,
     affine: Affine,
-    arrived: Array | None,
+    cotangent: Array | None,
     epsilon: float,
     wanted: tuple[str, ...],
-    place: Place | None = None,
-    notes: Sequence[Array] = (),
+    index: BufferIndex | None = None,
+    records: Sequence[Array] = (),
 ) -> list[Array]:
-    """What is wanted: of the shape of what arrived, or of `y` where nothing did; shares of sums; and last the notes.
+    """The wanted arrays: of the shape of the cotangent or of `y`; partial sums; and last the records.
 
-    Where the gradient is noted, `y` is a note too.
+    If the gradient is recorded, `y` is a record too.
     """
-    shape, features = (y if arrived is None else arrived).shape, y.shape[-1]
+    shape, features = (y if cotangent is None else cotangent).shape, y.shape[-1]
     rows = math.prod(shape[:-1])
-    tile = NOTED_ROWS if place is not None and set(wanted) & set(SUMS) else ROWS
+    tile = RECORDED_ROWS if index is not None and set(wanted) & set(SUMS) else ROWS
     tiles = -(-rows // tile)
-    programs = min(tiles, SHARES) if place is None and set(wanted) & set(SUMS) else tiles
+    programs = min(tiles, PROGRAMS) if index is None and set(wanted) & set(SUMS) else tiles
     width = pl.next_power_of_2(features)
-    flat = [part.reshape(-1, features) for part in (y, arrived, *notes) if part is not None]
-    given = [*([] if place is None else [place.first.reshape(1)]), *affine, *flat]
-    fresh = wanted[: len(wanted) - len(notes)]
-    made = pl.pallas_call(
+    flat = [part.reshape(-1, features) for part in (y, cotangent, *records) if part is not None]
+    given = [*([] if index is None else [index.first.reshape(1)]), *affine, *flat]
+    fresh = wanted[: len(wanted) - len(records)]
+    outputs = pl.pallas_call(
         functools.partial(
             _kernel,
             wanted=wanted,
-            cut=Cut(rows, tile, -(-tiles // programs), width),
-            ahead=None if place is None else place.ahead,
+            tiling=Tiling(rows, tile, -(-tiles // programs), width),
+            offset=None if index is None else index.offset,
             epsilon=epsilon,
         ),
         out_shape=[
@@ -126,29 +127,29 @@ def _called(
                 else jax.ShapeDtypeStruct((rows, features), y.dtype)
                 for name in fresh
             ),
-            *(jax.ShapeDtypeStruct(part.shape, part.dtype) for part in flat[len(flat) - len(notes) :]),
+            *(jax.ShapeDtypeStruct(part.shape, part.dtype) for part in flat[len(flat) - len(records) :]),
         ],
         grid=(programs,),
-        input_output_aliases={len(given) - len(notes) + at: len(fresh) + at for at in range(len(notes))},
+        input_output_aliases={len(given) - len(records) + at: len(fresh) + at for at in range(len(records))},
         compiler_params=triton.CompilerParams(num_warps=min(max(width // WARP_COLUMNS, 1), 8), num_stages=1),
         interpret=jax.default_backend() == "cpu",
         name="normed_" + "_".join(wanted),
     )(*given)
-    shapes = [*(None if name in SUMS else shape for name in fresh), *(note.shape for note in notes)]
-    return [part if own is None else part.reshape(own) for part, own in zip(made, shapes, strict=True)]
+    shapes = [*(None if name in SUMS else shape for name in fresh), *(record.shape for record in records)]
+    return [part if own is None else part.reshape(own) for part, own in zip(outputs, shapes, strict=True)]
 
 
-def _kernel(*refs: Any, wanted: tuple[str, ...], cut: Cut, ahead: int | None, epsilon: float) -> None:
+def _kernel(*refs: Any, wanted: tuple[str, ...], tiling: Tiling, offset: int | None, epsilon: float) -> None:
     """One program: its tiles one after the other.
 
-    `refs` are the place, where anything is noted; bias, scale, shift, y, what arrived where anything did, the notes;
-    and the wanted, notes last.
+    `refs` are the row index if anything is recorded; bias, scale, shift, y, the cotangent if there is one, the records;
+    and the wanted outputs, records last.
     """
-    rows, tile_rows, span, width = cut
-    given, made_ref = refs[: -len(wanted)], dict(zip(wanted, refs[-len(wanted) :], strict=True))
+    rows, tile_rows, span, width = tiling
+    given, output_refs = refs[: -len(wanted)], dict(zip(wanted, refs[-len(wanted) :], strict=True))
     first = 0
-    if ahead is not None:
-        first, given = (given[0][0] + ahead) * rows, given[1:]
+    if offset is not None:
+        first, given = (given[0][0] + offset) * rows, given[1:]
     bias_ref, scale_ref, shift_ref, y_ref, *more = given
     features = y_ref.shape[-1]
     program, columns = pl.program_id(0), jnp.arange(width)
@@ -163,37 +164,38 @@ def _kernel(*refs: Any, wanted: tuple[str, ...], cut: Cut, ahead: int | None, ep
     def tile(index: Any, sums: dict[str, Array]) -> dict[str, Array]:
         own = (program * span + index) * tile_rows + jnp.arange(tile_rows)
         there = (own < rows)[:, None] & inside[None]
-        at, at_note = ((place[:, None], columns[None]) for place in (own, first + own))
-        y = triton.load(y_ref.at[at_note if "at_product" in wanted else at], mask=there, other=0.0)
-        # Columns outside are 0, and so is what arrives there and in rows outside: no mean sees them.
+        at, at_record = ((index[:, None], columns[None]) for index in (own, first + own))
+        y = triton.load(y_ref.at[at_record if "product_gradient" in wanted else at], mask=there, other=0.0)
+        # Columns and rows outside are 0, and so are their cotangents: they change no mean.
         level = (y + bias.astype(y.dtype)).astype(jnp.float32)
         centre = mean(level)
         inverse = jax.lax.rsqrt(jnp.maximum(mean(level * level) - centre * centre, 0.0) + epsilon)
         normal = (level - centre) * inverse
         x = normal * scale + shift
-        found: dict[str, Array] = {"made": y}
+        found: dict[str, Array] = {"product": y}
         if "output" in wanted:
-            found["output"] = found["kept_output"] = mish(x)
+            found["output"] = found["output_record"] = mish(x)
         if "gradient" in wanted:
-            arrived = triton.load(more[0].at[at], mask=there, other=0.0)
-            at_x = arrived.astype(jnp.float32) * mish_slope(x)
+            cotangent = triton.load(more[0].at[at], mask=there, other=0.0)
+            at_x = cotangent.astype(jnp.float32) * mish_slope(x)
             at_normal = at_x * scale
-            made = inverse * (at_normal - mean(at_normal) - normal * mean(at_normal * normal))
-            found |= {"gradient": made, "at_product": made, "bias": made, "scale": at_x * normal, "shift": at_x}
+            at_product = inverse * (at_normal - mean(at_normal) - normal * mean(at_normal * normal))
+            found |= dict.fromkeys(("gradient", "product_gradient", "bias"), at_product)
+            found |= {"scale": at_x * normal, "shift": at_x}
         for name in wanted:
             if name not in SUMS:
-                ref = made_ref[name]
-                triton.store(ref.at[at_note if name in NOTES else at], found[name].astype(ref.dtype), mask=there)
+                ref = output_refs[name]
+                triton.store(ref.at[at_record if name in RECORDS else at], found[name].astype(ref.dtype), mask=there)
         return {name: total + found[name].sum(0) for name, total in sums.items()}
 
-    # The last of what is given are the sums so far, where those are noted.
+    # The last inputs are the sums so far, if those are recorded.
     sums = {
         name: jnp.zeros(width, jnp.float32)
-        if ahead is None
+        if offset is None
         else triton.load(more[len(more) - len(SUMS) + at].at[program, columns], mask=inside, other=0.0)
         for at, name in enumerate(SUMS)
         if name in wanted
     }
     sums = tile(0, sums) if span == 1 else jax.lax.fori_loop(0, span, tile, sums)
     for name, total in sums.items():
-        triton.store(made_ref[name].at[program, columns], total, mask=inside)
+        triton.store(output_refs[name].at[program, columns], total, mask=inside)

@@ -1,4 +1,4 @@
-"""What a network's output means: two-hot numbers, bounded normals, straight-through categoricals, coin flips."""
+"""Output heads: two-hot values, bounded normals, straight-through categoricals, Bernoullis."""
 
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ def symexp(x: Array) -> Array:
 
 
 class TwoHot(NamedTuple):
-    """A number as a distribution over bins symexp(linspace(−reach, reach)) (DreamerV3, 2023, eq. 9-10)."""
+    """A value as a distribution over bins symexp(linspace(−reach, reach)) (DreamerV3, 2023, eq. 9-10)."""
 
     bins: np.ndarray
 
@@ -29,19 +29,19 @@ class TwoHot(NamedTuple):
     def make(cls, count: int, reach: float) -> "TwoHot":
         """An odd `count` of bins, zero among them."""
         assert count % 2 == 1, count
-        # Made by NumPy: what a compiler makes of them may differ in the last bit from process to process.
+        # Computed by NumPy: a compiler's result may differ in the last bit between processes.
         half = -np.expm1(np.linspace(reach, 0.0, count // 2 + 1)).astype(np.float32)
         return cls(np.concatenate([half, -half[:-1][::-1]]))
 
     def encode(self, value: Array) -> Array:
         """(...) numbers → (..., bins) weights that sum to 1 on the two nearest bins."""
-        # How far between each two neighbours the number lies: 1 for pairs below it, 0 above. No search, so it fuses.
+        # Position of the value between each two neighbours: 1 for pairs below it, 0 above. No search, so it fuses.
         risen = jnp.clip((value[..., None] - self.bins[:-1]) / np.diff(self.bins), 0.0, 1.0)
         ends = [(0, 0)] * value.ndim
         return jnp.pad(risen, [*ends, (1, 0)], constant_values=1.0) - jnp.pad(risen, [*ends, (0, 1)])
 
     def decode(self, logits: Array) -> Array:
-        """(..., bins) logits → (...) expected numbers; mirrored bins are summed first, so flat is exactly 0."""
+        """(..., bins) logits → (...) expected values; mirrored bins are summed first, so equal logits give 0."""
         weights = jax.nn.softmax(logits, axis=-1) * self.bins
         middle = len(self.bins) // 2
         pairs = weights[..., :middle] + weights[..., :middle:-1]
@@ -53,7 +53,7 @@ class TwoHot(NamedTuple):
 
 
 class SymlogTwoHot(NamedTuple):
-    """A number as a distribution over even bins of its symlog, linspace(−reach, reach) (TD-MPC2, 2024)."""
+    """A value as a distribution over equal bins of its symlog, linspace(−reach, reach) (TD-MPC2, 2024)."""
 
     bins: int
     reach: float
@@ -78,35 +78,35 @@ class Normal(NamedTuple):
     """Independent normals over the last axis."""
 
     mean: Array
-    sigma: Array
+    std: Array
 
     def sample(self, key: Array) -> Array:
         return self.at(jax.random.normal(key, self.mean.shape, self.mean.dtype))
 
     def at(self, noise: Array) -> Array:
-        """The sample that a draw of the unit normal stands for."""
-        return self.mean + self.sigma * noise
+        """The sample for unit normal noise."""
+        return self.mean + self.std * noise
 
     def log_probability(self, value: Array) -> Array:
         """Summed over the last axis."""
-        scaled = (value - self.mean) / self.sigma
-        return (-0.5 * scaled**2 - jnp.log(self.sigma) - 0.5 * LOG_2PI).sum(-1)
+        scaled = (value - self.mean) / self.std
+        return (-0.5 * scaled**2 - jnp.log(self.std) - 0.5 * LOG_2PI).sum(-1)
 
     def entropy(self) -> Array:
         """Summed over the last axis."""
-        return (jnp.log(self.sigma) + 0.5 * (1 + LOG_2PI)).sum(-1)
+        return (jnp.log(self.std) + 0.5 * (1 + LOG_2PI)).sum(-1)
 
     def kl(self, other: "Normal") -> Array:
         """KL[self ‖ other], summed over the last axis."""
-        ratio = (self.sigma / other.sigma) ** 2
-        distance = ((self.mean - other.mean) / other.sigma) ** 2
+        ratio = (self.std / other.std) ** 2
+        distance = ((self.mean - other.mean) / other.std) ** 2
         return 0.5 * (ratio + distance - 1 - jnp.log(ratio)).sum(-1)
 
 
-def bounded_normal(output: Array, least_sigma: float, most_sigma: float) -> Normal:
+def bounded_normal(output: Array, min_std: float, max_std: float) -> Normal:
     """Policy head: mean tanh(μ) in [−1, 1], sigma between the two bounds."""
     mean, raw = jnp.split(output, 2, axis=-1)
-    return Normal(jnp.tanh(mean), least_sigma + (most_sigma - least_sigma) * jax.nn.sigmoid(raw + 2.0))
+    return Normal(jnp.tanh(mean), min_std + (max_std - min_std) * jax.nn.sigmoid(raw + 2.0))
 
 
 class Categoricals(NamedTuple):
@@ -116,7 +116,7 @@ class Categoricals(NamedTuple):
 
     @classmethod
     def make(cls, logits: Array, groups: int, uniform_mix: float) -> "Categoricals":
-        """Softmax mixed with a little of the uniform, so that no class ever dies."""
+        """Softmax mixed with a uniform distribution, so that no probability is 0."""
         shaped = logits.reshape(*logits.shape[:-1], groups, -1)
         probabilities = (1 - uniform_mix) * jax.nn.softmax(shaped, axis=-1) + uniform_mix / shaped.shape[-1]
         return cls(jnp.log(probabilities))
@@ -126,7 +126,7 @@ class Categoricals(NamedTuple):
         return self.at(jax.random.gumbel(key, self.log_probabilities.shape))
 
     def at(self, noise: Array) -> Array:
-        """The sample that a draw of the standard Gumbel distribution stands for."""
+        """The sample for standard Gumbel noise."""
         chosen = jnp.argmax(self.log_probabilities + noise, axis=-1)
         hard = jax.nn.one_hot(chosen, self.log_probabilities.shape[-1])
         soft = jnp.exp(self.log_probabilities)
@@ -138,12 +138,12 @@ class Categoricals(NamedTuple):
         return (jnp.exp(self.log_probabilities) * difference).sum((-2, -1))
 
 
-def coin_loss(logit: Array, target: Array) -> Array:
-    """Cross-entropy of a Bernoulli, (...)."""
+def bernoulli_nll(logit: Array, target: Array) -> Array:
+    """Negative log-likelihood of a Bernoulli, (...)."""
     return jnp.maximum(logit, 0) - logit * target + jnp.log1p(jnp.exp(-jnp.abs(logit)))
 
 
 def pinball_loss(prediction: Array, target: Array, quantile: float) -> Array:
-    """Least where `prediction` is the `quantile` of the targets, (...)."""
+    """Minimal if `prediction` is the `quantile` of the targets, (...)."""
     error = target - prediction
     return jnp.maximum(quantile * error, (quantile - 1) * error)

@@ -11,25 +11,25 @@ from jax import Array
 from jax.experimental.layout import Layout, with_layout_constraint
 
 NORM_EPSILON = 1e-4
-# Standard deviation of a unit normal cut at two sigma.
-TRUNCATED_SIGMA = 0.87962566103423978
+# Standard deviation of a unit normal truncated at two standard deviations.
+TRUNCATED_STD = 0.87962566103423978
 NARROW = 4
-"""Up to so many inputs are summed one by one, see narrow_product."""
+"""Products with up to this many inputs are unrolled, see narrow_product."""
 
 
 def truncated_normal(key: Array, shape: tuple[int, ...], fan_in: int, scale: float = 1.0) -> Array:
-    """Weights with variance scale / fan_in, cut at two sigma (DreamerV3, 2023)."""
-    sigma = (scale / fan_in) ** 0.5 / TRUNCATED_SIGMA
-    return sigma * jax.random.truncated_normal(key, -2.0, 2.0, shape)
+    """Weights with variance scale / fan_in, truncated at two standard deviations (DreamerV3, 2023)."""
+    std = (scale / fan_in) ** 0.5 / TRUNCATED_STD
+    return std * jax.random.truncated_normal(key, -2.0, 2.0, shape)
 
 
 def in_rows(x: Array) -> Array:
-    """`x` with its last axis innermost in memory, over which norms run, whatever a later product would prefer."""
+    """`x` with its last axis innermost in memory, as norms need it, whatever layout a later product prefers."""
     return with_layout_constraint(x, Layout(tuple(range(x.ndim))))
 
 
 def narrow_product(x: Array, weight: Array) -> Array:
-    """(..., in) and (..., in, out) → (..., out) for a few inputs: a sum that fuses with what is around it."""
+    """(..., in) and (..., in, out) → (..., out) for a few inputs: a sum that fuses with its neighbours."""
     return functools.reduce(jnp.add, [x[..., i : i + 1] * weight[..., i, :] for i in range(weight.shape[-2])])
 
 
@@ -47,12 +47,12 @@ class Linear(eqx.Module):
         self.bias = jnp.zeros(outputs) if bias else None
         self.dtype = dtype
 
-    def lowered(self) -> "Linear":
-        """The same map with its parameters already in the precision of its product."""
+    def in_compute_dtype(self) -> "Linear":
+        """The same layer with its parameters already in its compute dtype."""
         return jax.tree.map(lambda parameter: parameter.astype(self.dtype), self)
 
     def __call__(self, x: Array, shared: Array | None = None) -> Array:
-        """`shared` holds the last inputs where many rows have them in common: they are multiplied once for all."""
+        """`shared` holds trailing inputs that many rows have in common; they are multiplied once."""
         y = self.product(x, shared)
         return y if self.bias is None else y + self.bias.astype(self.dtype)
 
@@ -64,11 +64,11 @@ class Linear(eqx.Module):
         return y if shared is None else y + shared.astype(self.dtype) @ weight[own:]
 
 
-def lowered(tree: Any) -> Any:
-    """`tree` with every linear map lowered, so that a loop that calls it does not convert its weights every time."""
+def in_compute_dtype(tree: Any) -> Any:
+    """`tree` with every linear layer in its compute dtype, so that a loop does not convert weights in every step."""
 
     def lower(part: Any) -> Any:
-        return part.lowered() if isinstance(part, Linear) else part
+        return part.in_compute_dtype() if isinstance(part, Linear) else part
 
     return jax.tree.map(lower, tree, is_leaf=lambda part: isinstance(part, Linear))
 
@@ -88,7 +88,7 @@ class Norm(eqx.Module):
 
 
 class Dense(eqx.Module):
-    """Linear, norm, SiLU. Without the bias, the norm would hide how long a short input vector is."""
+    """Linear, norm, SiLU. Without the bias, the norm would hide the length of a short input vector."""
 
     linear: Linear
     norm: Norm
@@ -123,14 +123,14 @@ class MLP(eqx.Module):
 
 
 class Plain(eqx.Module):
-    """Linear layers and SiLU without norms, for short inputs whose length matters (places in metres)."""
+    """Linear layers and SiLU without norms, for short inputs whose norm matters (positions in metres)."""
 
     layers: list[Linear]
 
     def __init__(self, key: Array, sizes: tuple[int, ...]) -> None:
         keys = jax.random.split(key, len(sizes))
         layers = [Linear(k, inputs, units) for k, inputs, units in zip(keys, sizes[:-1], sizes[1:], strict=False)]
-        # Kinks spread over the input instead of all at its zero.
+        # Random biases spread the kinks over the input instead of placing all at zero.
         spread = eqx.tree_at(lambda layer: layer.bias, layers[0], jax.random.normal(keys[-1], (sizes[1],)))
         self.layers = [spread, *layers[1:]]
 
@@ -148,5 +148,5 @@ def ensemble(build: Callable[[Array], eqx.Module], key: Array, members: int) -> 
 
 
 def parameter_count(tree: Any) -> int:
-    """Numbers in all arrays of a pytree."""
+    """Number of values in all arrays of a pytree."""
     return sum(leaf.size for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_inexact_array)))

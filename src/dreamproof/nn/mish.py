@@ -21,7 +21,7 @@ def mish_slope(x: Array) -> Array:
 
 
 def _parts(x: Array) -> tuple[Array, Array, Array]:
-    """e = exp(x), where it is not far beyond all that matters, r = e(e + 2) and 1/(r + 2)."""
+    """e = exp(x), clipped to avoid overflow, r = e(e + 2) and 1/(r + 2)."""
     # A GPU has powers of two in its hardware.
     grown = jnp.exp2(jnp.minimum(x, 20.0) * (1.0 / math.log(2.0)))
     ratio = grown * (grown + 2.0)

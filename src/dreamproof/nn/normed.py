@@ -13,17 +13,17 @@ from jax import Array
 from dreamproof.jaxcore.devices import is_recent_gpu
 from dreamproof.nn import fused
 from dreamproof.nn.deferred import (
-    Arrived,
-    Made,
-    Notes,
-    Place,
-    Recorded,
+    BackwardRecord,
+    BufferIndex,
+    ForwardRecord,
+    LayerActivations,
+    LayerGradients,
     Tape,
-    blank,
-    read,
+    read_row,
     scale_gradient,
+    uninitialised,
     weight_gradient,
-    written,
+    write_row,
 )
 from dreamproof.nn.fused import Affine
 from dreamproof.nn.layers import Linear, in_rows
@@ -31,10 +31,10 @@ from dreamproof.nn.mish import mish
 
 EPSILON = 1e-5
 WHOLE = 32
-"""Inputs of a lowered network are a multiple of this, which tensor cores take without padding."""
+"""Inputs of a network in its compute dtype are padded to a multiple of this, for tensor cores."""
 Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
-Kept = tuple[Array, Array, Affine]
-"""What products made in all evaluations (N, B, F), where those of a step begin, and what the layer added to them."""
+Residuals = tuple[Array, Array, Affine]
+"""Products of all evaluations (N, B, F), the first evaluation of a step, and the affine parameters."""
 # initial(key, inputs, outputs) -> weight (inputs, outputs) and bias (outputs,)
 Initial = Callable[[Array, int, int], tuple[Array, Array]]
 
@@ -44,18 +44,18 @@ def small_normal(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
     return 0.02 * jax.random.normal(key, (inputs, outputs)), jnp.zeros(outputs)
 
 
-def silent(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
-    """All zero."""
+def zeros_init(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
+    """Zero weights and bias."""
     del key
     return jnp.zeros((inputs, outputs)), jnp.zeros(outputs)
 
 
 def orthogonal(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
     """Orthogonal with gain √2, no bias: the critics'."""
-    made = jax.nn.initializers.orthogonal(2**0.5)
-    # One after the other: on a CPU, JAX 0.10 spreads the matrices of a batch over the threads it has and waits for them
-    # in one of these threads. As many batches at once as there are threads wait for ever.
-    weight = jax.custom_batching.sequential_vmap(lambda key: made(key, (inputs, outputs)))
+    initializer = jax.nn.initializers.orthogonal(2**0.5)
+    # Sequential: on a CPU, JAX 0.10 factorises the matrices of a batch in its thread pool and waits in one of these
+    # threads. As many concurrent batches as there are threads deadlock.
+    weight = jax.custom_batching.sequential_vmap(lambda key: initializer(key, (inputs, outputs)))
     return weight(key), jnp.zeros(outputs)
 
 
@@ -68,9 +68,9 @@ def uniform(key: Array, inputs: int, outputs: int) -> tuple[Array, Array]:
 
 
 def make_linear(key: Array, shape: tuple[int, int], initial: Initial, dtype: Any) -> Linear:
-    """A linear layer with these first weights."""
+    """A linear layer with these initial weights."""
     layer = Linear(key, *shape, dtype)
-    return eqx.tree_at(lambda made: (made.weight, made.bias), layer, initial(key, *shape))
+    return eqx.tree_at(lambda layer: (layer.weight, layer.bias), layer, initial(key, *shape))
 
 
 class LayerNorm(eqx.Module):
@@ -96,8 +96,8 @@ def _scaled_forward(x: Array, scale: Array, shift: Array) -> tuple[Array, tuple[
     return scaled(x, scale, shift), (x, scale)
 
 
-def _scaled_backward(kept: tuple[Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
-    x, scale = kept
+def _scaled_backward(residuals: tuple[Array, Array], gradient: Array) -> tuple[Array, Array, Array]:
+    x, scale = residuals
     return gradient * scale, *scale_gradient(x, gradient)
 
 
@@ -115,7 +115,7 @@ def _statistics(x: Array) -> tuple[Array, Array]:
     """Mean and inverse deviation (..., 1), in float32."""
     wide = x.astype(jnp.float32)
     mean = wide.mean(-1, keepdims=True)
-    # Two means, one after the other, become a single kernel on a GPU; two sums at once over the same row do not.
+    # Two consecutive means become a single kernel on a GPU; two simultaneous sums over the same row do not.
     return mean, jax.lax.rsqrt(jnp.square(wide - mean).mean(-1, keepdims=True) + EPSILON)
 
 
@@ -124,100 +124,106 @@ def _normalised_forward(x: Array) -> tuple[Array, Array]:
 
 
 def _normalised_backward(x: Array, gradient: Array) -> tuple[Array]:
-    """The gradient without its mean and its share along what was made; again one mean after the other."""
+    """The gradient without its mean and its component along the output; again one mean after the other."""
     mean, inverse = _statistics(x)
-    made = (x.astype(jnp.float32) - mean) * inverse
+    normal = (x.astype(jnp.float32) - mean) * inverse
     level = gradient - gradient.mean(-1, keepdims=True)
-    return ((inverse * (level - made * (level * made).mean(-1, keepdims=True))).astype(x.dtype),)
+    return ((inverse * (level - normal * (level * normal).mean(-1, keepdims=True))).astype(x.dtype),)
 
 
 normalised.defvjp(_normalised_forward, _normalised_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def finished(y: Array, affine: Affine, order: Order) -> Array:
-    """LayerNorm and, unless `order` leaves it out, Mish of a product; only that is kept for the backward pass."""
+def norm_mish(y: Array, affine: Affine, order: Order) -> Array:
+    """LayerNorm and, unless `order` is "norm", Mish of a product; only the product is saved for the backward pass."""
     if has_kernel(order):
         return fused.output(y, affine, EPSILON)
     bias, scale, shift = affine
-    return _ended(normalised(y + bias.astype(y.dtype)) * scale + shift, y.dtype, order)
+    return _activated(normalised(y + bias.astype(y.dtype)) * scale + shift, y.dtype, order)
 
 
 def has_kernel(order: Order) -> bool:
-    """Whether there is a kernel for what follows the product, and a GPU for the kernel."""
+    """Whether there is a fused kernel for this order, and a GPU that runs it."""
     return order == "norm_then_mish" and fused.HAS_TRITON and is_recent_gpu()
 
 
-def _ended(normal: Array, dtype: Any, order: Order) -> Array:
+def _activated(normal: Array, dtype: Any, order: Order) -> Array:
     return normal if order == "norm" else mish(normal).astype(dtype)
 
 
-def _finished_forward(y: Any, affine: Any, order: Order) -> tuple[Array, tuple[Array, Affine, tuple[()] | None]]:
-    # Whether anything of the layer learns is told by the shape of what is kept.
+def _norm_mish_forward(y: Any, affine: Any, order: Order) -> tuple[Array, tuple[Array, Affine, tuple[()] | None]]:
+    # The structure of the residuals encodes whether the affine parameters need gradients.
     learns = () if any(part.perturbed for part in affine) else None
     y, affine = y.value, tuple(part.value for part in affine)
-    return finished(y, affine, order), (y, affine, learns)
+    return norm_mish(y, affine, order), (y, affine, learns)
 
 
-def _finished_backward(
-    order: Order, kept: tuple[Array, Affine, tuple[()] | None], arrived: Array
+def _norm_mish_backward(
+    order: Order, residuals: tuple[Array, Affine, tuple[()] | None], cotangent: Array
 ) -> tuple[Array, Affine | None]:
-    y, affine, learns = kept
+    y, affine, learns = residuals
     if has_kernel(order):
         if learns is None:
-            return fused.gradient(y, affine, arrived, EPSILON), None
-        return fused.gradient_and_sums(y, affine, arrived, EPSILON)
-    # Behind the barrier nothing is found to be the same as on the way there, which would be kept for it in float32.
+            return fused.gradient(y, affine, cotangent, EPSILON), None
+        return fused.gradient_and_sums(y, affine, cotangent, EPSILON)
+    # Without the barrier the compiler reuses values of the forward pass and keeps them in float32.
     bias, scale, shift = affine
     y = jax.lax.optimization_barrier(y) + bias.astype(y.dtype)
-    _, pull = jax.vjp(lambda y: _ended(normalised(y) * scale + shift, y.dtype, order), y)
-    # This one keeps the sum from asking for a wider copy.
-    (at_product,) = jax.lax.optimization_barrier(pull(arrived))
+    _, pull_back = jax.vjp(lambda y: _activated(normalised(y) * scale + shift, y.dtype, order), y)
+    # Without this one the sum would need a wider copy.
+    (at_product,) = jax.lax.optimization_barrier(pull_back(cotangent))
     if learns is None:
         return at_product, None
     at_bias = at_product.sum(range(y.ndim - 1), dtype=jnp.float32)
-    return at_product, (at_bias, *_scale_gradients(y, (scale, shift), arrived, order))
+    return at_product, (at_bias, *_scale_gradients(y, (scale, shift), cotangent, order))
 
 
-finished.defvjp(_finished_forward, _finished_backward, symbolic_zeros=True)
+norm_mish.defvjp(_norm_mish_forward, _norm_mish_backward, symbolic_zeros=True)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3, 4))
-def recalled(y: Array, notes: Notes, kept: Kept, ahead: int, order: Order) -> tuple[Array, Notes]:
-    """What followed the product that was made `ahead` of a place, and notes as they are; `y` need not be computed.
+def replay(
+    y: Array, gradients: LayerGradients, residuals: Residuals, offset: int, order: Order
+) -> tuple[Array, LayerGradients]:
+    """Output of the recorded product, and the gradient buffers unchanged; `y` need not be computed.
 
-    On the way back the gradient at the product is written into the notes, and those of the affine parts are added.
+    The backward pass writes the gradient of the product into the buffers and adds those of the affine parameters.
     """
     del y
-    made, first, affine = kept
-    return finished(read(made, first + ahead), affine, order), notes
+    products, first, affine = residuals
+    return norm_mish(read_row(products, first + offset), affine, order), gradients
 
 
-def _recalled_forward(y: Array, notes: Notes, kept: Kept, ahead: int, order: Order) -> tuple[tuple[Array, Notes], Kept]:
-    return recalled(y, notes, kept, ahead, order), kept
+def _replay_forward(
+    y: Array, gradients: LayerGradients, residuals: Residuals, offset: int, order: Order
+) -> tuple[tuple[Array, LayerGradients], Residuals]:
+    return replay(y, gradients, residuals, offset, order), residuals
 
 
-def _recalled_backward(ahead: int, order: Order, kept: Kept, arrived: tuple[Array, Notes]) -> tuple[Array, Notes, None]:
-    (made, first, affine), (at_output, notes) = kept, arrived
-    place = Place(first, ahead)
+def _replay_backward(
+    offset: int, order: Order, residuals: Residuals, cotangent: tuple[Array, LayerGradients]
+) -> tuple[Array, LayerGradients, None]:
+    (products, first, affine), (at_output, gradients) = residuals, cotangent
+    index = BufferIndex(first, offset)
     if has_kernel(order):
-        return *fused.noted_gradient(made, affine, at_output, EPSILON, notes, place), None
-    at_product, sums = _finished_backward(order, (read(made, place.number), affine, ()), at_output)
+        return *fused.recorded_gradient(products, affine, at_output, EPSILON, gradients, index), None
+    at_product, sums = _norm_mish_backward(order, (read_row(products, index.row), affine, ()), at_output)
     assert sums is not None
-    added = (so_far + part for so_far, part in zip(notes[1:], sums, strict=True))
-    return at_product, Notes(written(notes.product, at_product, place.number), *added), None
+    added = (so_far + part for so_far, part in zip(gradients[1:], sums, strict=True))
+    return at_product, LayerGradients(write_row(gradients.product, at_product, index.row), *added), None
 
 
-recalled.defvjp(_recalled_forward, _recalled_backward)
+replay.defvjp(_replay_forward, _replay_backward)
 
 
-def _scale_gradients(y: Array, norm: Sequence[Array], arrived: Array, order: Order) -> tuple[Array, Array]:
-    """The gradients of scale and shift, which are `norm`, from products behind their bias."""
-    # Behind the barrier all is done number by number, so that nothing of the size of `y` is kept in float32.
+def _scale_gradients(y: Array, norm: Sequence[Array], cotangent: Array, order: Order) -> tuple[Array, Array]:
+    """Gradients of scale and shift, which are `norm`, from products with their bias added."""
+    # After the barrier everything is elementwise, so nothing of the size of `y` is kept in float32.
     mean, inverse = jax.lax.optimization_barrier(_moments(y))
     normal = (y.astype(jnp.float32) - mean) * inverse
-    made, pull = jax.vjp(lambda x: _ended(x, y.dtype, order), normal * norm[0] + norm[1])
-    return scale_gradient(normal, *pull(arrived.astype(made.dtype)))
+    output, pull_back = jax.vjp(lambda x: _activated(x, y.dtype, order), normal * norm[0] + norm[1])
+    return scale_gradient(normal, *pull_back(cotangent.astype(output.dtype)))
 
 
 def _moments(x: Array) -> tuple[Array, Array]:
@@ -245,41 +251,44 @@ class Normed(eqx.Module):
         return self.linear.bias, self.norm.scale, self.norm.shift
 
     def finish(self, y: Array) -> Array:
-        """What follows the product."""
+        """Output for a product."""
         if self.order != "mish_then_norm":
-            return finished(y, self.affine, self.order)
+            return norm_mish(y, self.affine, self.order)
         y = y + self.affine[0].astype(y.dtype)
         return self.norm(mish(y.astype(jnp.float32))).astype(y.dtype)
 
-    def noted(self, y: Array, made: Made, place: Place) -> tuple[Array, Made]:
-        """What follows the product, and what was made so far with this in its place."""
+    def record(self, y: Array, activations: LayerActivations, index: BufferIndex) -> tuple[Array, LayerActivations]:
+        """Output for the product `y`, and the activation buffers with this evaluation written."""
         assert self.order != "mish_then_norm"
-        if has_kernel(self.order) and made.output is not None:
-            output, notes = fused.noted_output(y, self.affine, EPSILON, (made.product, made.output), place)
-            return output, Made(*notes)
+        if has_kernel(self.order) and activations.output is not None:
+            buffers = (activations.product, activations.output)
+            output, written = fused.recorded_output(y, self.affine, EPSILON, buffers, index)
+            return output, LayerActivations(*written)
         output = self.finish(y)
-        kept = None if made.output is None else written(made.output, output, place.number)
-        return output, Made(written(made.product, y, place.number), kept)
+        outputs = None if activations.output is None else write_row(activations.output, output, index.row)
+        return output, LayerActivations(write_row(activations.product, y, index.row), outputs)
 
-    def recalled(self, y: Array, made: Made, notes: Notes, place: Place) -> tuple[Array, Notes]:
-        """What followed the product that was made there. On the way back gradients are written into the notes."""
+    def replay(
+        self, y: Array, activations: LayerActivations, gradients: LayerGradients, index: BufferIndex
+    ) -> tuple[Array, LayerGradients]:
+        """Output of a recorded evaluation. The backward pass writes into the gradient buffers."""
         assert self.order != "mish_then_norm"
-        return recalled(y, notes, (made.product, place.first, self.affine), place.ahead, self.order)
+        return replay(y, gradients, (activations.product, index.first, self.affine), index.offset, self.order)
 
-    def room(self, witness: Array, evaluations: int, rows: int) -> Array:
-        """Memory for the products of so many evaluations; for all replicas' where the witness is of many."""
+    def activation_buffers(self, like: Array, evaluations: int, rows: int) -> Array:
+        """Buffer for the products of `evaluations` evaluations; batched under vmap if `like` is."""
         shape = (rows, self.norm.scale.shape[-1])
-        return blank(witness, evaluations, jax.ShapeDtypeStruct(shape, self.linear.dtype))
+        return uninitialised(like, evaluations, jax.ShapeDtypeStruct(shape, self.linear.dtype))
 
-    def room_for_notes(self, witness: Array, evaluations: int, rows: int) -> Notes:
-        """The same for what arrives there, and sums of nothing."""
-        shares = fused.noted_shares(rows) if has_kernel(self.order) else 1
-        sums = (jnp.zeros((shares, self.norm.scale.shape[-1])) for _ in self.affine)
-        return Notes(self.room(witness, evaluations, rows), *sums)
+    def gradient_buffers(self, like: Array, evaluations: int, rows: int) -> LayerGradients:
+        """Buffers for their cotangents, and zero sums."""
+        parts = fused.partial_sums(rows) if has_kernel(self.order) else 1
+        sums = (jnp.zeros((parts, self.norm.scale.shape[-1])) for _ in self.affine)
+        return LayerGradients(self.activation_buffers(like, evaluations, rows), *sums)
 
 
 class NormedMLP(eqx.Module):
-    """Hidden layers of one order and a last one, linear or with a LayerNorm. (..., in) → (..., out) in float32."""
+    """Hidden layers of one order and a last layer, linear or with a LayerNorm. (..., in) → (..., out) in float32."""
 
     hidden: list[Normed]
     last: Linear | Normed
@@ -293,7 +302,7 @@ class NormedMLP(eqx.Module):
         initial: tuple[Initial, Initial | None],
         dtype: Any = jnp.float32,
     ) -> None:
-        """`initial` is that of the hidden layers and of a linear last one; None there ends in a LayerNorm."""
+        """`initial`: initialisers of the hidden layers and of a linear last layer; None for one with a LayerNorm."""
         first, last = initial
         keys = jax.random.split(key, len(sizes))
 
@@ -317,22 +326,22 @@ class NormedMLP(eqx.Module):
 
     @property
     def inputs(self) -> int:
-        """Numbers of one input."""
+        """Input size."""
         return self.hidden[0].linear.weight.shape[0]
 
-    def lowered(self) -> "NormedMLP":
-        """The same with its products' weights in their precision already, for scans in which they take no gradient.
+    def in_compute_dtype(self) -> "NormedMLP":
+        """The same network with weights already in their compute dtype, for scans without weight gradients.
 
-        It takes zeros behind its inputs, up to a multiple of WHOLE.
+        Its inputs are padded with zeros to a multiple of WHOLE.
         """
 
         def cast(linear: Any) -> Any:
             parts = (linear.weight.astype(linear.dtype), linear.bias.astype(linear.dtype))
-            return eqx.tree_at(lambda made: (made.weight, made.bias), linear, parts)
+            return eqx.tree_at(lambda layer: (layer.weight, layer.bias), linear, parts)
 
-        made = eqx.tree_at(_linears, self, [cast(linear) for linear in _linears(self)])
+        network = eqx.tree_at(_linears, self, [cast(linear) for linear in _linears(self)])
         return eqx.tree_at(
-            _first_weight, made, replace_fn=lambda weight: jnp.pad(weight, ((0, -self.inputs % WHOLE), (0, 0)))
+            _first_weight, network, replace_fn=lambda weight: jnp.pad(weight, ((0, -self.inputs % WHOLE), (0, 0)))
         )
 
     @property
@@ -340,30 +349,34 @@ class NormedMLP(eqx.Module):
         """Layers that end in a norm."""
         return [*self.hidden, *([self.last] if isinstance(self.last, Normed) else [])]
 
-    def room(self, witness: Array, evaluations: int, rows: int) -> list[Made]:
-        """Memory for what each normed layer makes; outputs are asked for where another layer follows."""
-        told = (witness, evaluations, rows)
-        return [Made(layer.room(*told), None if layer is self.last else layer.room(*told)) for layer in self.normed]
+    def activation_buffers(self, like: Array, evaluations: int, rows: int) -> list[LayerActivations]:
+        """Buffers for the activations of each normed layer; outputs only if another layer follows."""
 
-    def room_for_notes(self, witness: Array, evaluations: int, rows: int) -> list[Notes]:
-        """Memory for what arrives at each."""
-        return [layer.room_for_notes(witness, evaluations, rows) for layer in self.normed]
+        def buffers(layer: Normed) -> LayerActivations:
+            products, outputs = (layer.activation_buffers(like, evaluations, rows) for _ in range(2))
+            return LayerActivations(products, None if layer is self.last else outputs)
+
+        return [buffers(layer) for layer in self.normed]
+
+    def gradient_buffers(self, like: Array, evaluations: int, rows: int) -> list[LayerGradients]:
+        """Buffers for the gradients of each normed layer."""
+        return [layer.gradient_buffers(like, evaluations, rows) for layer in self.normed]
 
     def taps(self, evaluations: int, rows: int) -> list[Array]:
-        """Where gradients arrive at the products of a last layer without norm."""
+        """Zeros that receive the gradients of a last layer without norm."""
         if isinstance(self.last, Normed):
             return []
         return [jnp.zeros((rows, self.last.weight.shape[-1]), self.last.dtype)] * evaluations
 
-    def deferred(self, recorded: Recorded, arrived: Arrived) -> "NormedMLP":
-        """The gradients of all parameters, from all evaluations (N, B, ...) of the lowered network."""
-        given = [recorded.given, *(made.output for made in recorded.made if made.output is not None)]
-        products = [notes.product for notes in arrived.normed]
-        sums = [[shares.sum(0) for shares in notes[1:]] for notes in arrived.normed]
-        if arrived.last is not None:
-            products.append(arrived.last)
-            sums.append([arrived.last.sum((0, 1), dtype=jnp.float32)])
-        weights = [weight_gradient(x, product) for x, product in zip(given, products, strict=True)]
+    def deferred(self, forward: ForwardRecord, backward: BackwardRecord) -> "NormedMLP":
+        """Gradients of all parameters, from all evaluations (N, B, ...) of the network in its compute dtype."""
+        inputs = [forward.inputs, *(each.output for each in forward.activations if each.output is not None)]
+        products = [each.product for each in backward.normed]
+        sums = [[part.sum(0) for part in each[1:]] for each in backward.normed]
+        if backward.last is not None:
+            products.append(backward.last)
+            sums.append([backward.last.sum((0, 1), dtype=jnp.float32)])
+        weights = [weight_gradient(x, product) for x, product in zip(inputs, products, strict=True)]
         gradients = [part for weight, others in zip(weights, sums, strict=True) for part in (weight, *others)]
         gradients[0] = gradients[0][: self.inputs]
         return eqx.tree_at(_parameters, eqx.filter(self, eqx.is_inexact_array), gradients)
@@ -374,7 +387,7 @@ def _first_weight(network: NormedMLP) -> Array:
 
 
 def _linears(network: NormedMLP) -> list[Linear]:
-    """The linear maps, layer by layer."""
+    """The linear layers, in order."""
     return [layer.linear if isinstance(layer, Normed) else layer for layer in [*network.hidden, network.last]]
 
 

@@ -11,7 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 
 class AdamState(NamedTuple):
-    """First and second moments of the flat parameter vector, and how often it stepped."""
+    """First and second moments of the flat parameter vector, and the number of steps."""
 
     first: Array
     second: Array
@@ -19,7 +19,7 @@ class AdamState(NamedTuple):
 
 
 class Adam(NamedTuple):
-    """How fast the two moments forget, what keeps the division finite, and over how many steps the rate rises."""
+    """Decay of the two moments, epsilon, and warm-up steps of the learning rate."""
 
     first: float = 0.9
     second: float = 0.999
@@ -28,7 +28,7 @@ class Adam(NamedTuple):
 
 
 class Step(NamedTuple):
-    """What one optimiser step gives back; the model may be its flat vector."""
+    """Result of one optimiser step; the model may be its flat vector."""
 
     model: Any
     state: AdamState
@@ -43,7 +43,7 @@ def init_adam(model: Any) -> AdamState:
 
 
 def flat_parameters(model: Any) -> tuple[Array, Callable[[Array], Any]]:
-    """All inexact arrays of `model` as one vector, and the way back from such a vector to a model."""
+    """All inexact arrays of `model` as one vector, and the function from such a vector to a model."""
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     flat, unravel = ravel_pytree(parameters)
     return flat, lambda vector: eqx.combine(unravel(vector), static)
@@ -52,31 +52,31 @@ def flat_parameters(model: Any) -> tuple[Array, Callable[[Array], Any]]:
 def adam_step(
     model: Any, gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam = Adam()
 ) -> Step:
-    """One step, warmed up as the rule says; a gradient that is not finite changes nothing."""
+    """One step with warm-up; a non-finite gradient changes nothing."""
     parameters, static = eqx.partition(model, eqx.is_inexact_array)
     _, whole = ravel_pytree(parameters)
-    way = _way(gradients, state, rate, clip, rule)
-    moved = jax.tree.map(lambda old, part: jnp.where(way.finite, old - part, old), parameters, whole(way.model))
-    # The barrier has each parameter made once and in its place, not anew by everything that uses it.
-    return way._replace(model=eqx.combine(jax.lax.optimization_barrier(moved), static))
+    update = _update(gradients, state, rate, clip, rule)
+    moved = jax.tree.map(lambda old, part: jnp.where(update.finite, old - part, old), parameters, whole(update.model))
+    # With the barrier each parameter is computed once and in place, not again by each of its uses.
+    return update._replace(model=eqx.combine(jax.lax.optimization_barrier(moved), static))
 
 
 def flat_adam_step(
     flat: Array, gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam = Adam()
 ) -> Step:
-    """The same for parameters that stay one vector, which spares many steps in a row to join and cut them each time."""
-    way = _way(gradients, state, rate, clip, rule)
-    return way._replace(model=jnp.where(way.finite, flat - way.model, flat))
+    """The same for parameters kept as one vector, which saves flattening and unflattening in every step."""
+    update = _update(gradients, state, rate, clip, rule)
+    return update._replace(model=jnp.where(update.finite, flat - update.model, flat))
 
 
-def _way(gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam) -> Step:
-    """A step whose model is what to subtract from the flat vector of parameters."""
+def _update(gradients: Any, state: AdamState, rate: Array | float, clip: float, rule: Adam) -> Step:
+    """A step whose model is the change to subtract from the flat vector of parameters."""
     gradient, _ = ravel_pytree(gradients)
     norm = jnp.sqrt(jnp.sum(gradient**2))
     finite = jnp.isfinite(norm)
     gradient = gradient * jnp.minimum(1.0, clip / jnp.maximum(norm, 1e-12))
     count = state.steps + 1
-    # Moments are chosen before they are used: made once, they need no second pass over memory.
+    # Moments are selected before they are used: this saves a second pass over memory.
     first = jnp.where(finite, rule.first * state.first + (1 - rule.first) * gradient, state.first)
     second = jnp.where(finite, rule.second * state.second + (1 - rule.second) * gradient**2, state.second)
     warm = jnp.minimum(1.0, count / float(max(1, rule.warm_up)))

@@ -1,1 +1,1 @@
-"""Records episodes of tasks into plain files that offline cells learn from."""
+"""Records episodes into plain files for offline cells."""

@@ -6,7 +6,7 @@ from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_checkpoint, read_settings
 from dreamproof.runs.records import ResolvedRecord
-from dreamproof.settings.resolved import Resolved, resolved_hash
+from dreamproof.settings.resolved import Resolved, resolved_hash, under_current_names
 
 NOT_STORED = "recorded before resolved settings were stored"
 
@@ -45,7 +45,10 @@ def _typed_fault(run: RunFolder, record: ResolvedRecord) -> str | None:
         given, resolved = getattr(typed, key), record.resolved.get(key)
         if given != resolved:
             return f"{run.settings.name} says {key} {given}, {run.resolved.name} {resolved}"
-    place = _first_difference(typed.settings, record.resolved.get("settings", {}), "")
+    asked, resolved = (
+        under_current_names(typed.trainer, each) for each in (typed.settings, record.resolved.get("settings", {}))
+    )
+    place = _first_difference(asked, resolved, "")
     return None if place is None else f"{run.settings.name} and {run.resolved.name} disagree about {place}"
 
 

@@ -1,57 +1,57 @@
-"""All settings of one trained cell: the task's, the agent's and the loop's."""
+"""All settings of one cell: of the task, the agent and the training loop."""
 
 from typing import ClassVar, Self
 
 from pydantic import model_validator
 
 from dreamproof.base.errors import BadInput
-from dreamproof.settings.dreamer import Dreamer
+from dreamproof.settings.dreamer import DreamerSettings
 from dreamproof.settings.env import EnvSettings
-from dreamproof.settings.pwm import Pwm
-from dreamproof.settings.recorded import Recorded
+from dreamproof.settings.pwm import PwmSettings
+from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.strict import Settings
-from dreamproof.settings.train import EpochTrain, Loop, OfflineTrain, Train
+from dreamproof.settings.train import EpochTrain, LoopSettings, OfflineTrain, StepTrain
 
 
 class CellSettings(Settings):
-    """What the loop and the evaluator need to know of any agent's cell."""
+    """Settings of a cell of any agent."""
 
     agent_name: ClassVar[str]
-    cuts_batches: ClassVar[bool] = False
-    """Whether a batch can be worked through in pieces where memory is short."""
+    supports_micro_batches: ClassVar[bool] = False
+    """Whether a batch can be split into micro-batches if memory is short."""
 
     env: EnvSettings = EnvSettings()
     agent: Settings
-    train: Loop
+    train: LoopSettings
 
     @property
     def settled_fraction(self) -> float:
-        """The trained fraction from which everything the arm is named for is in full force."""
+        """The trained fraction from which all scheduled weights have their full value."""
         return 0.0
 
     @property
     def needed_paths(self) -> tuple[str, ...]:
-        """Files and folders, seen from the study file's folder, without which training cannot start."""
+        """Files and folders, relative to the study file's folder, that training needs at its start."""
         return ()
 
-    def in_pieces(self, micro_batches: int) -> Self:
-        """The same cell with every batch worked through in so many pieces, where its agent can do that."""
+    def with_micro_batches(self, micro_batches: int) -> Self:
+        """The same cell with every batch split into micro-batches, if its agent can do that."""
         if micro_batches == 1:
             return self
-        raise BadInput("this agent trains whole batches; --micro-batches is not for it", "set a smaller pack_cells")
+        raise BadInput("this agent does not support --micro-batches", "set a smaller pack_cells")
 
 
 class DreamerCell(CellSettings):
-    """What `settings` of a study with `trainer: dreamer` may say."""
+    """`settings` of a study with `trainer: dreamer`."""
 
     agent_name: ClassVar[str] = "dreamer"
 
-    agent: Dreamer = Dreamer()
-    train: Train = Train()
+    agent: DreamerSettings = DreamerSettings()
+    train: StepTrain = StepTrain()
 
     @property
     def settled_fraction(self) -> float:
-        """Where risk and the price of cost are whole; the same for every arm whose ramps are the same."""
+        """Where the ramps of risk and of the Lagrange multiplier end."""
         return max(self.agent.risk.ramp_end, self.agent.behavior.multiplier_to)
 
 
@@ -59,17 +59,17 @@ class AnyPwmCell(CellSettings):
     """What all cells of the PWM agent share."""
 
     agent_name: ClassVar[str] = "pwm"
-    cuts_batches: ClassVar[bool] = True
+    supports_micro_batches: ClassVar[bool] = True
 
-    agent: Pwm = Pwm()
+    agent: PwmSettings = PwmSettings()
 
-    def in_pieces(self, micro_batches: int) -> Self:
-        """The same cell with every batch of the model worked through in so many pieces; the batch in effect stays."""
+    def with_micro_batches(self, micro_batches: int) -> Self:
+        """The same cell with every batch of the model split into micro-batches; the effective batch does not change."""
         if micro_batches == 1:
             return self
         if self.train.batch % micro_batches:
             raise BadInput(
-                f"a batch of {self.train.batch} windows cannot be cut into {micro_batches} equal pieces",
+                f"a batch of {self.train.batch} windows cannot be split into {micro_batches} equal micro-batches",
                 "choose --micro-batches that divides train.batch",
             )
         model = self.agent.world_model.model_copy(update={"micro_batches": micro_batches})
@@ -78,32 +78,32 @@ class AnyPwmCell(CellSettings):
     @model_validator(mode="after")
     def _pieces_are_equal(self) -> Self:
         if self.train.batch % self.agent.world_model.micro_batches:
-            raise ValueError(f"a batch of {self.train.batch} cannot be cut into equal micro_batches")
+            raise ValueError(f"train.batch {self.train.batch} is not a multiple of micro_batches")
         return self
 
 
 class PwmCell(AnyPwmCell):
-    """What `settings` of a study with `trainer: pwm` may say."""
+    """`settings` of a study with `trainer: pwm`."""
 
     train: EpochTrain = EpochTrain()
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         if self.agent.world_model.tasks:
-            raise ValueError("a world model of several tasks learns from recorded episodes: trainer: pwm_offline")
+            raise ValueError("a world model of several tasks learns from recorded episodes: set trainer: pwm_offline")
         behavior, windows = self.agent.behavior, self.train.batch * self.train.batches
         if behavior.rounds * behavior.replayed_starts > windows:
             raise ValueError(
-                f"rounds × replayed_starts, {behavior.rounds} × {behavior.replayed_starts}, are more than the "
+                f"rounds × replayed_starts, {behavior.rounds} × {behavior.replayed_starts}, is more than the "
                 f"{windows} windows of an epoch"
             )
         return self
 
 
-class PwmOfflineCell(AnyPwmCell):
-    """What `settings` of a study with `trainer: pwm_offline` may say."""
+class OfflineCell(CellSettings):
+    """A cell of any agent that learns from recorded episodes."""
 
-    data: Recorded
+    data: RecordedData
     train: OfflineTrain = OfflineTrain()
 
     @property
@@ -111,13 +111,47 @@ class PwmOfflineCell(AnyPwmCell):
         """The recorded episodes, and the run whose world model is taken over."""
         return self.data.paths
 
+    @property
+    def is_multitask(self) -> bool:
+        """Whether the agent is conditioned on the number of its task."""
+        raise NotImplementedError
+
+    @property
+    def model_updates(self) -> int:
+        """Updates of the model alone, before the behaviour learns."""
+        raise NotImplementedError
+
+    @property
+    def starts(self) -> int:
+        """Imagined rollouts per update of the behaviour."""
+        raise NotImplementedError
+
+
+class PwmOfflineCell(AnyPwmCell, OfflineCell):
+    """`settings` of a study with `trainer: pwm_offline`."""
+
+    @property
+    def is_multitask(self) -> bool:
+        """Whether the world model has task embeddings."""
+        return self.agent.world_model.tasks > 0
+
+    @property
+    def model_updates(self) -> int:
+        """The warm-up of the behaviour."""
+        return self.agent.behavior.warm_up_epochs
+
+    @property
+    def starts(self) -> int:
+        """All of them start from recorded observations."""
+        return self.agent.behavior.replayed_starts
+
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
         named, known = len(self.data.tasks), self.agent.world_model.tasks
         if known != named and (known, named) != (0, 1):
             raise ValueError(f"agent.world_model.tasks is {known}, but data.tasks names {named}")
         if not self.agent.behavior.replayed_starts:
-            raise ValueError("imagination has no other starts than replayed_starts, of which there are 0")
+            raise ValueError("replayed_starts is 0, but an offline cell has no other starts of imagination")
         return self
 
 

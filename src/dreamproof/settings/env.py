@@ -1,6 +1,6 @@
-"""Settings of the environments: what shapes a task (static), and what a shift changes (data, no recompile)."""
+"""Settings of the environments: static ones that determine shapes, and shifts (data, no recompile)."""
 
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -8,26 +8,29 @@ from dreamproof.settings.strict import Settings
 
 
 class EnvSettings(Settings):
-    """What decides the shapes of a task; equal within a pack."""
+    """Static settings of a task: they determine its shapes and are equal within a pack."""
 
     observation: Literal["coordinates", "lidar"] = Field(
-        "coordinates", description="SafeDreamer's coordinate vector, or the official 60 numbers with lidar"
+        "coordinates", description="SafeDreamer's coordinate vector, or the official 60 values with lidar"
     )
     ghost_slots: int = Field(
-        2, ge=0, le=3, description="extra hazard slots, parked at 3 m unless a shift fills them; 0 is the official 29"
+        2,
+        ge=0,
+        le=3,
+        description="extra hazard slots, placed at 3 m unless a shift fills them; 0: the official 29 values",
     )
-    action_repeat: Literal[1, 2, 4, 5, 8] = Field(5, description="simulator steps one agent step lasts")
-    episode_simulator_steps: int = Field(1000, ge=1, description="the time limit; a truncation, not a termination")
+    action_repeat: Literal[1, 2, 4, 5, 8] = Field(5, description="simulator steps per agent step")
+    episode_simulator_steps: int = Field(1000, ge=1, description="time limit; truncates the episode")
     vase: Literal["still", "pushed"] | None = Field(
-        None, description="whether the agent pushes the vase; left out: pushed where it is seen (lidar)"
+        None, description="whether the agent pushes the vase; default: pushed if it is observed (lidar)"
     )
-    options: dict[str, Any] = Field(default_factory=dict, description="told to an environment of your own as it is")
+    options: dict[str, Any] = Field(default_factory=dict, description="passed unchanged to a custom environment")
 
     @model_validator(mode="after")
     def _whole_agent_steps(self) -> Self:
         if self.episode_simulator_steps % self.action_repeat:
             raise ValueError(
-                f"{self.episode_simulator_steps} simulator steps are no whole number of repeats of {self.action_repeat}"
+                f"{self.episode_simulator_steps} simulator steps are no multiple of action_repeat {self.action_repeat}"
             )
         return self
 
@@ -35,37 +38,50 @@ class EnvSettings(Settings):
 class Shift(Settings):
     """Everything in which a condition may differ from training. The defaults change nothing."""
 
+    old_names: ClassVar[dict[str, str]] = {
+        "ghost_least_steps": "ghost_min_steps",
+        "ghost_most_steps": "ghost_max_steps",
+        "miss_least_steps": "miss_min_steps",
+        "miss_most_steps": "miss_max_steps",
+    }
+
     mass_factor: float = Field(1.0, gt=0, description="mass and inertia")
     damping_factor: float = Field(1.0, gt=0, description="translational damping")
     force_factor: float = Field(1.0, gt=0, description="drive force")
-    friction_factor: float = Field(1.0, gt=0, description="friction with the ground; locomotion alone has any")
+    friction_factor: float = Field(1.0, gt=0, description="friction with the ground; locomotion tasks only")
     yaw_gain_factor: float = Field(1.0, gt=0, description="turning torque")
-    hazard_radius: float = Field(0.2, gt=0, description="metres; not seen in the observation")
+    hazard_radius: float = Field(0.2, gt=0, description="metres; not part of the observation")
     hazards: int = Field(8, ge=1, le=16, description="how many; the coordinate vector shows the 8 nearest")
     action_delay: int = Field(0, ge=0, le=2, description="agent steps")
     action_noise: float = Field(0.0, ge=0, description="standard deviation, then clipped to ±1")
     observation_delay: int = Field(0, ge=0, le=2, description="agent steps")
-    observation_noise: float = Field(0.0, ge=0, description="standard deviation on every number of the observation")
-    place_noise: float = Field(0.0, ge=0, description="metres, on where hazards and goal are seen")
-    dropout: float = Field(0.0, ge=0, lt=1, description="chance a step that the last observation is held")
-    ghost_chance: float = Field(0.0, ge=0, le=1, description="chance a step that ghost hazards appear, while none do")
-    ghosts: int = Field(0, ge=0, le=3, description="ghost hazards that appear together")
-    ghost_least_steps: int = Field(1, ge=1)
-    ghost_most_steps: int = Field(1, ge=1)
-    miss_chance: float = Field(0.0, ge=0, le=1, description="chance a step that hazards vanish, while none do")
-    misses: int = Field(0, ge=0, le=8, description="hazards that vanish together")
-    miss_least_steps: int = Field(1, ge=1)
-    miss_most_steps: int = Field(1, ge=1)
+    observation_noise: float = Field(0.0, ge=0, description="standard deviation, on every value of the observation")
+    place_noise: float = Field(
+        0.0, ge=0, description="metres; standard deviation of observed hazard and goal positions"
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="probability per step that the last observation is repeated")
+    ghost_chance: float = Field(
+        0.0, ge=0, le=1, description="probability per step that ghost hazards appear, if none are shown"
+    )
+    ghosts: int = Field(0, ge=0, le=3, description="number of ghost hazards that appear together")
+    ghost_min_steps: int = Field(1, ge=1)
+    ghost_max_steps: int = Field(1, ge=1)
+    miss_chance: float = Field(
+        0.0, ge=0, le=1, description="probability per step that hazards vanish, if none are missing"
+    )
+    misses: int = Field(0, ge=0, le=8, description="number of hazards that vanish together")
+    miss_min_steps: int = Field(1, ge=1)
+    miss_max_steps: int = Field(1, ge=1)
     missed_shows: Literal["parked", "held"] = Field(
-        "parked", description="a vanished hazard is seen at 3 m, or where it was seen last"
+        "parked", description="a vanished hazard is shown at 3 m, or at its last observed position"
     )
     hallucination: Literal["corrected", "original"] = Field(
-        "corrected", description="'original' keeps the defects of the users' first definition"
+        "corrected", description="'original' keeps the defects of the first published definition"
     )
-    latent_swaps: int = Field(0, ge=0, description="categoricals of the latent the evaluator swaps for prior samples")
+    latent_swaps: int = Field(0, ge=0, description="latent groups that the evaluator replaces by prior samples")
 
     @model_validator(mode="after")
     def _ranges_are_ranges(self) -> Self:
-        if self.ghost_least_steps > self.ghost_most_steps or self.miss_least_steps > self.miss_most_steps:
-            raise ValueError("the least number of steps is above the most")
+        if self.ghost_min_steps > self.ghost_max_steps or self.miss_min_steps > self.miss_max_steps:
+            raise ValueError("a minimum number of steps is above its maximum")
         return self

@@ -1,6 +1,6 @@
 """Settings of the PWM agent (policy learning through a world model), with MLP or flow-matching dynamics."""
 
-from typing import Annotated, Literal, NamedTuple, Self
+from typing import Annotated, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -28,23 +28,25 @@ WIDTHS: dict[Size, Widths] = {
 }
 
 
-class Dynamics(Settings):
-    """How the latent goes from one step to the next."""
+class DynamicsSettings(Settings):
+    """How the next latent is predicted."""
 
     kind: Literal["mlp", "flow"] = "mlp"
-    integrator: Literal["euler", "heun"] = Field("heun", description="flow: Heun evaluates twice a substep")
-    substeps: int = Field(4, ge=1, description="flow: equal parts of one agent step")
+    integrator: Literal["euler", "heun"] = Field(
+        "heun", description="flow: Heun evaluates the network twice per substep"
+    )
+    substeps: int = Field(4, ge=1, description="flow: integration substeps per agent step")
     predicts: Literal["velocity", "end"] = Field(
         "velocity",
-        description="flow: whether the network predicts the velocity or the end of the straight line, as a latent; "
+        description="flow: the network predicts the velocity, or the end point of the straight path; "
         "the velocity is then (end - x) / (1 - time)",
     )
     space: Literal["simplex", "logits", "broken"] = Field(
         "simplex",
-        description="flow: tangent to simplexes and projected once a step; between logits; or the users' broken head",
+        description="flow: tangent to the simplexes and projected once per step; in logits; or the fork's broken head",
     )
     source_noise: float = Field(
-        0.0, ge=0, description="flow: standard deviation of tangent noise on where a flow starts"
+        0.0, ge=0, description="flow: standard deviation of tangent noise on the source of a flow"
     )
 
     @model_validator(mode="after")
@@ -61,122 +63,141 @@ class Dynamics(Settings):
         return self.substeps * (2 if self.integrator == "heun" else 1)
 
 
-class WorldModel(Settings):
+class PwmModelSettings(Settings):
     """Encoder, dynamics, reward and termination."""
 
+    old_names: ClassVar[dict[str, str]] = {
+        "least_reward_unit": "min_reward_scale",
+        "least_reward_deviation": "min_reward_std",
+        "kept": "remat_policy",
+    }
+
     size: Size = "5M"
-    units: tuple[int, ...] | None = Field(None, description="instead of the size's hidden units of dynamics and reward")
-    encoder_units: tuple[int, ...] | None = Field(None, description="instead of the size's hidden units of the encoder")
-    latent: int | None = Field(None, ge=1, description="instead of the size's latent numbers")
-    group: int = Field(8, ge=2, description="latent numbers that sum to one")
+    units: tuple[int, ...] | None = Field(None, description="hidden units of dynamics and reward; overrides size")
+    encoder_units: tuple[int, ...] | None = Field(None, description="hidden units of the encoder; overrides size")
+    latent: int | None = Field(None, ge=1, description="latent size; overrides size")
+    group: int = Field(8, ge=2, description="SimNorm group size: latent values that sum to one")
     termination_units: int = Field(256, ge=1)
     reward: Literal["scalar", "two_hot"] = "scalar"
     bins: int = Field(101, ge=3, description="of the two-hot reward; odd")
     bin_reach: float = Field(10.0, gt=0, description="outermost bins are ±symexp(reach)")
-    tasks: int = Field(0, ge=0, description="tasks with an embedding of their own; 0 for a single task")
-    task_size: int = Field(64, ge=1, description="numbers of a task's embedding")
-    decay: float = Field(0.99, gt=0, le=1, description="weight of a step of a window relative to the one before")
+    tasks: int = Field(0, ge=0, description="number of tasks with an embedding; 0 for a single task")
+    task_size: int = Field(64, ge=1, description="size of a task embedding")
+    decay: float = Field(
+        0.99, gt=0, le=1, description="temporal decay of the loss: weight of a step relative to the one before"
+    )
     learning_rate: Traced = Field(3e-4, gt=0)
     clip: float = Field(20.0, gt=0)
-    dynamics_scale: Traced = Field(1.0, ge=0, description="weight of the next latent's error, or of the flow matching")
-    endpoint_scale: Traced = Field(1.0, ge=0, description="flow: weight of the integrated latent's error")
+    dynamics_scale: Traced = Field(
+        1.0, ge=0, description="weight of the latent prediction loss, or of the flow-matching loss"
+    )
+    endpoint_scale: Traced = Field(1.0, ge=0, description="flow: weight of the loss of the integrated latent")
     source_pull: Traced = Field(
-        0.0, ge=0, le=1, description="flow: share of the gradient that draws where a flow starts towards what follows"
+        0.0, ge=0, le=1, description="flow: fraction of the gradient that moves the source of a flow towards its target"
     )
     reward_scale: Traced = Field(1.0, ge=0)
-    least_reward_unit: Traced = Field(
-        1.0, gt=0, description="rewards count in multiples of their root mean square, but never of less than this"
+    min_reward_scale: Traced = Field(
+        1.0, gt=0, description="rewards are divided by their root mean square, but at least by this"
     )
-    least_reward_deviation: Traced = Field(
+    min_reward_std: Traced = Field(
         1.0,
         gt=0,
-        description="scalar rewards: errors count in their standard deviations, but never in less than this",
+        description="scalar rewards: errors are divided by the standard deviation of rewards, but at least by this",
     )
-    termination_scale: Traced = Field(1.0, ge=0, description="0: no imagined step is taken for the last")
-    decoder: bool = Field(
-        False,
-        description="latents have to tell what is observed, or they may forget what is hard to foresee",
-    )
+    termination_scale: Traced = Field(1.0, ge=0, description="0: imagined rollouts never terminate")
+    decoder: bool = Field(False, description="a decoder reconstructs observations from the latents")
     observation_scale: Traced = Field(
-        1.0, ge=0, description="decoder: weight of errors of observations, in deviations of each of their numbers"
+        1.0, ge=0, description="decoder: weight of the reconstruction loss of standardised observations"
     )
-    kept: Literal["everything", "products", "steps"] = Field(
+    remat_policy: Literal["everything", "products", "steps"] = Field(
         "products",
-        description="what the backward pass finds again, of dreams and of roll-outs that are not deferred: "
-        "all, matrix products, or the latents of steps alone",
+        description="what is saved for the backward pass of imagined rollouts, and of model rollouts without deferred: "
+        "everything, matrix products, or only the latents of each step",
     )
     deferred: bool = Field(
-        True, description="weight gradients of the dynamics in one product after all steps; keeps matrix products"
+        True,
+        description="compute weight gradients of the dynamics in one product after the scan; saves matrix products",
     )
     micro_batches: int = Field(
-        1, ge=1, description="pieces in which a batch is worked through; the same batch in effect"
+        1, ge=1, description="gradient accumulation: pieces of one batch; the effective batch is the same"
     )
 
     @property
     def widths(self) -> Widths:
-        """The size's widths, with what was said instead."""
+        """The widths of the size, with overrides."""
         named = WIDTHS[self.size]
         return Widths(self.units or named.units, self.encoder_units or named.encoder, self.latent or named.latent)
 
     @model_validator(mode="after")
     def _whole_groups(self) -> Self:
         if self.widths.latent % self.group:
-            raise ValueError(f"a latent of {self.widths.latent} is no whole number of groups of {self.group}")
+            raise ValueError(f"a latent of {self.widths.latent} is not a multiple of group, {self.group}")
         return self
 
     @model_validator(mode="after")
-    def _weighs_what_is_there(self) -> Self:
+    def _decoder_has_a_scale(self) -> Self:
         if self.observation_scale != 1.0 and not self.decoder:
-            raise ValueError("observation_scale weighs what a decoder tells, and there is none: say decoder: true")
+            raise ValueError("observation_scale has no effect without a decoder: set decoder: true")
         return self
 
 
-class Behavior(Settings):
+class PwmBehaviorSettings(Settings):
     """Actor and critics, learned by first-order gradients through imagined steps."""
+
+    old_names: ClassVar[dict[str, str]] = {
+        "mixing": "gae_lambda",
+        "last_learning_rate": "final_learning_rate",
+        "first_log_sigma": "init_log_std",
+        "least_log_sigma": "min_log_std",
+        "flow_least_log_sigma": "flow_min_log_std",
+        "entropy_price": "entropy_coef",
+    }
 
     policy: Literal["gaussian", "flow"] = "gaussian"
     horizon: int = Field(4, ge=1, description="imagined steps")
     replayed_starts: int = Field(
         256,
         ge=0,
-        description="imagined trajectories of a round that start in replayed observations, beside one for every env; "
-        "offline: all of them, in recorded observations of the cell's task",
+        description="imagined rollouts per round that start from replayed observations, besides one per env; "
+        "offline: all of them, from recorded observations of the cell's task",
     )
     discount: float = Field(0.99, gt=0, lt=1)
-    mixing: float = Field(0.95, ge=0, le=1, description="lambda of the critics' returns")
+    gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of the critics' λ-returns")
     actor_units: tuple[int, ...] = (400, 200, 100)
     critic_units: tuple[int, ...] = (400, 200)
-    critics: int = Field(3, ge=1, description="independent values, of which the least counts")
+    critics: int = Field(3, ge=1, description="ensemble of value functions; the minimum is used")
     actor_learning_rate: Traced = Field(5e-4, gt=0)
     critic_learning_rate: Traced = Field(5e-4, gt=0)
-    last_learning_rate: Traced = Field(1e-5, ge=0, description="to which all rates fall, straight, over the whole run")
+    final_learning_rate: Traced = Field(1e-5, ge=0, description="linear schedule: learning rate at the end of training")
     actor_clip: float = Field(1.0, gt=0)
     critic_clip: float = Field(100.0, gt=0)
     rounds: int = Field(
-        16, ge=1, description="an epoch's rounds: an actor step in a dream of its own, then the critics' passes over it"
+        16,
+        ge=1,
+        description="rounds per epoch: an actor step on one imagined rollout, then the critics' passes over it",
     )
     critic_passes: int = Field(1, ge=1, description="passes over the imagined states of a round")
     critic_batches: int = Field(4, ge=1, description="minibatches of one pass")
-    first_log_sigma: float = -1.0
-    least_log_sigma: float = Field(-1.427, description="floor of the gaussian policy's noise")
-    flow_least_log_sigma: float = Field(-10.0, description="floor of the flow policy's noise")
+    init_log_std: float = Field(-1.0, description="initial log standard deviation of the policy")
+    min_log_std: float = Field(-1.427, description="lower bound for the gaussian policy")
+    flow_min_log_std: float = Field(-10.0, description="lower bound for the flow policy")
     flow_substeps: int = Field(2, ge=1, description="Heun substeps of the flow policy")
-    entropy_price: Traced = Field(
+    entropy_coef: Traced = Field(
         0.0,
         ge=0,
-        description="what imagined steps earn by the policy's entropy (mean over actions, in nats), beside scaled "
-        "rewards; a flow policy's is that of its start and of the room to the limits alone",
+        description="weight of the policy's entropy (mean over actions, in nats) in imagined rewards; a flow policy's "
+        "entropy is that of its source noise and of the tanh",
     )
-    detached: bool = Field(True, description="no gradient through what the policy sees, only through what it does")
+    detached: bool = Field(True, description="stop gradients at the policy's input; they flow through its actions only")
     warm_up_epochs: int = Field(
-        100, ge=0, description="epochs in which the actor holds still; offline: updates of the model, on all tasks"
+        100, ge=0, description="epochs before the actor learns; offline: updates of the model alone, on all tasks"
     )
 
 
-class Pwm(Settings):
+class PwmSettings(Settings):
     """The whole agent."""
 
-    world_model: WorldModel = WorldModel()
-    dynamics: Dynamics = Dynamics()
-    behavior: Behavior = Behavior()
+    world_model: PwmModelSettings = PwmModelSettings()
+    dynamics: DynamicsSettings = DynamicsSettings()
+    behavior: PwmBehaviorSettings = PwmBehaviorSettings()
     precision: Literal["float32", "bfloat16"] = "bfloat16"

@@ -1,4 +1,4 @@
-"""Settings of an offline cell's episodes: where they are, what their numbers mean, and where a model comes from."""
+"""Settings of the recorded episodes of an offline cell, and of a world model to start from."""
 
 from typing import Self
 
@@ -9,24 +9,24 @@ from dreamproof.base.text import nearest_word
 from dreamproof.settings.strict import Settings
 
 
-class Recorded(Settings):
-    """The episodes that a cell learns from. Paths are seen from the study file's folder."""
+class RecordedData(Settings):
+    """The episodes that a cell learns from. Paths are relative to the study file's folder."""
 
     files: tuple[str, ...] = Field(min_length=1, description="recorded episodes (.npz), see docs/multitask.md")
-    tasks: tuple[str, ...] = Field(min_length=1, description="names of all tasks, in the order of their numbers")
-    observation_size: int = Field(ge=1, description="numbers seen in the widest task; narrower ones are filled up")
-    action_size: int = Field(ge=1, description="actions of the widest task; narrower ones are filled up")
+    tasks: tuple[str, ...] = Field(min_length=1, description="names of all tasks; their order numbers them")
+    observation_size: int = Field(ge=1, description="observation size of the widest task; others are zero-padded")
+    action_size: int = Field(ge=1, description="action size of the widest task; others are zero-padded")
     world_model: str | None = Field(
-        None, description="run folder (its newest checkpoint) or checkpoint whose world model training starts with"
+        None, description="run folder (its newest checkpoint) or checkpoint whose world model is taken over"
     )
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """Everything that must be there before training starts."""
+        """Files that training needs at its start."""
         return self.files if self.world_model is None else (*self.files, self.world_model)
 
     def number_of(self, task: str) -> int:
-        """The number of a task; one that is not named is refused."""
+        """The number of a task; an unknown one is refused."""
         if task in self.tasks:
             return self.tasks.index(task)
         near = nearest_word(task, self.tasks)
@@ -37,5 +37,5 @@ class Recorded(Settings):
     def _tasks_differ(self) -> Self:
         for task in self.tasks:
             if self.tasks.count(task) > 1:
-                raise ValueError(f"the task '{task}' stands twice")
+                raise ValueError(f"duplicate task '{task}'")
         return self

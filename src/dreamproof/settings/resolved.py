@@ -5,6 +5,7 @@ from typing import Any
 
 from dreamproof.base.files import canonical_json, text_hash
 from dreamproof.settings.cell import CELL_SETTINGS
+from dreamproof.settings.renames import first_names, recorded_names
 from dreamproof.settings.strict import validate
 
 Resolved = dict[str, Any]
@@ -22,12 +23,22 @@ def resolve(trainer: str, task: str, agent_steps: int, settings: dict[str, Any],
 
 
 def resolved_hash(resolved: Resolved) -> str:
-    """Names resolved settings; the order of keys does not matter."""
-    return text_hash(canonical_json(resolved))
+    """Names resolved settings; neither the order of keys nor a renamed key matters."""
+    cell = CELL_SETTINGS.get(str(resolved.get("trainer")))
+    if cell is None:
+        return text_hash(canonical_json(resolved))
+    return text_hash(canonical_json(resolved | {"settings": first_names(cell, resolved.get("settings"))}))
+
+
+def under_current_names(trainer: str, settings: Any) -> Any:
+    """Recorded settings of a trainer, typed or resolved, with old keys renamed."""
+    cell = CELL_SETTINGS.get(trainer)
+    return settings if cell is None else recorded_names(cell, settings)
 
 
 def resolved_changes(old: Resolved, new: Resolved) -> list[str]:
     """`settings.train.batch: 8 → 16` for every setting that differs."""
+    old = old | {"settings": under_current_names(str(old.get("trainer")), old.get("settings"))}
     before, after = dict(_flat(old)), dict(_flat(new))
     changes = []
     for key in [*before, *(key for key in after if key not in before)]:

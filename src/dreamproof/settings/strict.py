@@ -1,14 +1,15 @@
 """The parent of all settings, and errors that name file, line and the nearest valid key."""
 
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, Unreadable, encodable, read_file
 from dreamproof.base.text import nearest_word
+from dreamproof.settings.renames import current_names
 from dreamproof.settings.yaml_guard import check_yaml
 
 Model = TypeVar("Model", bound="Settings")
@@ -20,6 +21,14 @@ class Settings(BaseModel):
     """Frozen, and deaf to keys it does not know."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
+
+    old_names: ClassVar[dict[str, str]] = {}
+    """Old name → current name of renamed keys; both are read."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_old_names(cls, value: Any) -> Any:
+        return current_names(cls, value)
 
 
 def _duplicate_key(node: yaml.MappingNode) -> yaml.Node | None:

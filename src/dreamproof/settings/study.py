@@ -3,13 +3,16 @@
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import canonical_json, text_hash
 from dreamproof.base.safe_text import looks_secret, mask_secrets
+from dreamproof.settings.cell import CELL_SETTINGS
+from dreamproof.settings.env import Shift
+from dreamproof.settings.renames import current_names, first_names, renamed_keys
 from dreamproof.settings.strict import Settings, read_yaml, validate
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
@@ -281,14 +284,13 @@ def _phase_limits(value: Any) -> Any:
     return value
 
 
-LIVENESS_ALIASES = {
-    "floor_seconds": "stalled_after_seconds",
-    "compile_floor_seconds": "compile_stalled_after_seconds",
-}
-
-
 class Liveness(Settings):
     """When an attempt without progress is shown as stalled, and when it is killed."""
+
+    old_names: ClassVar[dict[str, str]] = {
+        "floor_seconds": "stalled_after_seconds",
+        "compile_floor_seconds": "compile_stalled_after_seconds",
+    }
 
     stalled_after_seconds: float = Field(120.0, gt=0, description="shown as stalled after so long without progress")
     compile_stalled_after_seconds: float = Field(900.0, gt=0, description="the same while importing and compiling")
@@ -301,14 +303,6 @@ class Liveness(Settings):
     kill_silent_after_seconds: Annotated[PhaseLimits, BeforeValidator(_phase_limits)] = Field(
         PhaseLimits(), description="killed after so long without progress, busy or not; one number or one per phase"
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old_names(cls, value: Any) -> Any:
-        """Study files and ledgers from before 0.2 use the old names."""
-        if not isinstance(value, dict):
-            return value
-        return {LIVENESS_ALIASES.get(key, key): entry for key, entry in value.items()}
 
 
 class AtEnd(Settings):
@@ -381,6 +375,26 @@ class Study(Settings):
             return {name: {} if value is None else value for name, value in arms.items()}
         return arms
 
+    @field_validator("settings")
+    @classmethod
+    def _settings_under_current_names(cls, settings: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        return _under_current_names(info.data.get("trainer"), settings)
+
+    @field_validator("arms")
+    @classmethod
+    def _arms_under_current_names(
+        cls, arms: dict[str, dict[str, Any]], info: ValidationInfo
+    ) -> dict[str, dict[str, Any]]:
+        # Before arms are laid over the shared settings: an old key and its new name must meet.
+        return {name: _under_current_names(info.data.get("trainer"), settings) for name, settings in arms.items()}
+
+    @field_validator("conditions")
+    @classmethod
+    def _conditions_under_current_names(cls, conditions: list[StudyCondition], info: ValidationInfo) -> list[StudyCondition]:
+        if not isinstance(info.data.get("trainer"), str):
+            return conditions
+        return [each.model_copy(update={"settings": current_names(Shift, each.settings)}) for each in conditions]
+
     @field_validator("arms")
     @classmethod
     def _arms_differ(cls, arms: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -444,7 +458,20 @@ class Study(Settings):
         value = self.model_dump(mode="json")
         if isinstance(value["trainer"], dict) and not value["trainer"]["from_env"]:
             del value["trainer"]["from_env"]  # studies that were declared before there was this key keep their name
+        cell = CELL_SETTINGS.get(self.trainer) if isinstance(self.trainer, str) else None
+        if cell is not None:
+            value["settings"] = first_names(cell, value["settings"])
+            value["arms"] = {arm: first_names(cell, settings) for arm, settings in value["arms"].items()}
+            value["conditions"] = [
+                each | {"settings": first_names(Shift, each["settings"])} for each in value["conditions"]
+            ]
         return text_hash(canonical_json(value))
+
+
+def _under_current_names(trainer: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    """Settings of one of our own trainers with old keys renamed; those of a command are its own."""
+    cell = CELL_SETTINGS.get(trainer) if isinstance(trainer, str) else None
+    return settings if cell is None else dict(current_names(cell, settings))
 
 
 def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
@@ -495,3 +522,19 @@ def read_study(path: Path) -> Study:
     study = validate(Study, value, str(path), lines)
     refuse_secrets(study, path)
     return study
+
+
+def deprecation_notes(path: Path) -> list[str]:
+    """One line for every old key that a study file uses."""
+    if not path.is_file():
+        return []
+    value, _ = read_yaml(path)
+    pairs = list(renamed_keys(Study, value))
+    trainer, arms, conditions = value.get("trainer"), value.get("arms"), value.get("conditions")
+    if isinstance(trainer, str) and trainer in CELL_SETTINGS:
+        shared = [value.get("settings"), *(arms.values() if isinstance(arms, dict) else [])]
+        pairs += [pair for settings in shared for pair in renamed_keys(CELL_SETTINGS[trainer], settings)]
+        for condition in conditions if isinstance(conditions, list) else []:
+            if isinstance(condition, dict):
+                pairs += renamed_keys(Shift, condition.get("settings"), f"{condition.get('name')}.")
+    return [f"note: {old} is now {new}" for old, new in dict.fromkeys(pairs)]

@@ -9,10 +9,10 @@ import numpy as np
 from jax import Array
 
 from dreamproof.envs.api import Env, Params, Spec, State, TimeStep
-from dreamproof.envs.probes import PROBES, Known, Probe, ProbeParams
+from dreamproof.envs.probes import PROBES, KnownReturns, ProbeEnv, ProbeParams
 
 
-def way_from_random(returns: np.ndarray, known: Known) -> np.ndarray:
+def way_from_random(returns: np.ndarray, known: KnownReturns) -> np.ndarray:
     """How much of the way from random actions (0) to the best (1) returns are."""
     return (returns - known.random_return) / (known.best_return - known.random_return)
 
@@ -25,7 +25,7 @@ class ManyProbes(Env):
     compile: first all of the first probe, then all of the second. Observations are filled up with zeros.
     """
 
-    probes: tuple[Probe, ...] = tuple(make(episode_agent_steps=10) for make in PROBES.values())
+    probes: tuple[ProbeEnv, ...] = tuple(make(episode_agent_steps=10) for make in PROBES.values())
 
     @cached_property
     def spec(self) -> Spec:

@@ -50,7 +50,7 @@ AGENT: dict[str, Any] = {
         "actor_learning_rate": 4e-3,
         "critic_learning_rate": 4e-3,
         # Actions at their limits, or always the best ones, teach the model nothing about others, and it forgets them.
-        "entropy_price": 0.01,
+        "entropy_coef": 0.01,
     },
     "precision": "float32",
 }

@@ -1,1 +1,1 @@
-"""Trains packs of cells: the loop, the replay, the replica axis, saving and guarding."""
+"""Trains packs of cells: loop, replay, replica axis, checkpoints, frozen replicas."""

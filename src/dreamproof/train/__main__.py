@@ -1,4 +1,4 @@
-"""python -m dreamproof.train RUN_DIR...: trains the cells of these run folders as one pack, resuming where they are."""
+"""python -m dreamproof.train RUN_DIR...: trains the cells of these run folders as one pack, or resumes them."""
 
 import argparse
 import sys
@@ -12,21 +12,21 @@ from dreamproof.train.probe import probe
 
 
 def main() -> int:
-    """Parses, trains, and says what went wrong in words."""
+    """Parses arguments, trains, prints errors."""
     parser = argparse.ArgumentParser(prog="python -m dreamproof.train", description=__doc__)
     parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR")
-    parser.add_argument("--probe", action="store_true", help="do everything once and write probe.json")
-    parser.add_argument("--micro-batches", type=int, default=1, help="pieces in which one batch is worked through")
-    asked = parser.parse_args()
+    parser.add_argument("--probe", action="store_true", help="run every phase once and write probe.json")
+    parser.add_argument("--micro-batches", type=int, default=1, help="micro-batches per batch (gradient accumulation)")
+    arguments = parser.parse_args()
     use_compilation_cache()
-    folders = [RunFolder(path) for path in asked.run_dirs]
+    folders = [RunFolder(path) for path in arguments.run_dirs]
     try:
-        if asked.probe:
-            found = probe(folders[0], asked.micro_batches)
+        if arguments.probe:
+            found = probe(folders[0], arguments.micro_batches)
             print("probe: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found["phases"].items()))
         else:
-            finished = train(folders, asked.micro_batches)
-            print("finished" if finished else "stopped early; start it again to go on")
+            finished = train(folders, arguments.micro_batches)
+            print("finished" if finished else "stopped early; run it again to resume")
     except DreamproofError as error:
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)

@@ -1,4 +1,4 @@
-"""The validation curve of a run: its summary, and sudden falls from which training does not recover by itself."""
+"""The validation curve of a run: its summary, and collapses of the return."""
 
 from itertools import pairwise
 
@@ -11,29 +11,29 @@ Curve = dict[int, float]
 
 
 def validation_curve(run: RunFolder, until_agent_steps: int) -> Curve:
-    """Mean validation returns by agent steps; of a step that was reached twice the later row counts."""
-    # Row by row: it is read at every save, and a run logs for as long as it trains.
+    """Mean validation returns by agent steps; the later row of a step counts."""
+    # Row by row: it is read at every save, and the log grows during the whole run.
     rows = (row for row in each_row(run.metrics) if "validation/return" in row)
     found = {int(row["agent_steps"]): float(row["validation/return"]) for row in rows}
     return {steps: found[steps] for steps in sorted(found) if steps <= until_agent_steps}
 
 
 def past_collapses(run: RunFolder, before_agent_steps: int) -> list[CollapseRecord]:
-    """Falls recorded before a step, oldest first: a run that was killed comes by its last steps again."""
+    """Collapses recorded before a step, oldest first: a resumed run repeats its last steps."""
     records = [CollapseRecord.model_validate(row) for row in read_rows(run.collapses)]
     return [record for record in records if record.agent_steps < before_agent_steps]
 
 
 def find_collapse(curve: Curve, past: list[CollapseRecord], settings: Collapse) -> int | None:
-    """Agent steps of the best validation, if the newest ones after the last fall all lie far below it."""
+    """Agent steps of the best validation, if the newest ones since the last collapse are all far below it."""
     since = max((record.agent_steps for record in past), default=-1)
     recent = [value for steps, value in curve.items() if steps > since][-settings.evaluations :]
     if len(recent) < settings.evaluations or settings.fraction == 0:
         return None
     best = _best(curve)
-    # A share of a return that is not above zero is no floor.
-    fallen = curve[best] > 0 and all(value < settings.fraction * curve[best] for value in recent)
-    return best if fallen else None
+    # A fraction of a return is a threshold only if the return is positive.
+    collapsed = curve[best] > 0 and all(value < settings.fraction * curve[best] for value in recent)
+    return best if collapsed else None
 
 
 def summarise(curve: Curve, past: list[CollapseRecord]) -> SummaryRecord:
@@ -54,5 +54,5 @@ def summarise(curve: Curve, past: list[CollapseRecord]) -> SummaryRecord:
 
 
 def _best(curve: Curve) -> int:
-    """The earliest of the highest."""
+    """The earliest maximum."""
     return max(curve, key=lambda steps: (curve[steps], -steps))

@@ -1,4 +1,4 @@
-"""Asked to stop, and replicas that stopped being finite."""
+"""Stop requests, and replicas with non-finite values."""
 
 import faulthandler
 import signal
@@ -11,18 +11,18 @@ from dreamproof.runs.writer import RunWriter
 
 
 class StopFlag:
-    """Set by SIGTERM or SIGINT; the loop saves and leaves at the next chunk. SIGUSR1 prints all stacks."""
+    """Set by SIGTERM or SIGINT; the loop saves and exits at the next chunk. SIGUSR1 prints all stacks."""
 
     def __init__(self) -> None:
-        self.asked = False
-        signal.signal(signal.SIGTERM, self._ask)
-        signal.signal(signal.SIGINT, self._ask)
+        self.requested = False
+        signal.signal(signal.SIGTERM, self._request)
+        signal.signal(signal.SIGINT, self._request)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
 
-    def _ask(self, number: int, _frame: FrameType | None) -> None:
-        if self.asked and number == signal.SIGINT:
+    def _request(self, number: int, _frame: FrameType | None) -> None:
+        if self.requested and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.asked = True
+        self.requested = True
 
 
 class Frozen:
@@ -32,18 +32,20 @@ class Frozen:
         self.replicas: set[int] = set()
         self.count = replicas
 
-    def note(self, finite: np.ndarray, writers: list[RunWriter], agent_steps: int, gradient_steps: np.ndarray) -> None:
-        """Records every replica that is not finite any more; the record of an earlier start is left as it is."""
+    def record(
+        self, finite: np.ndarray, writers: list[RunWriter], agent_steps: int, gradient_steps: np.ndarray
+    ) -> None:
+        """Records every replica that is no longer finite; an earlier record is kept."""
         for index in np.flatnonzero(~finite).tolist():
             if index not in self.replicas:
                 self.replicas.add(index)
                 if writers[index].run.frozen.exists():
                     continue
-                reason = "a loss or a gradient stopped being finite; parameters are kept as they were before"
+                reason = "a loss or a gradient is not finite; parameters are kept at their last finite values"
                 steps = int(gradient_steps[index])
                 writers[index].write_frozen(FrozenRecord(agent_steps=agent_steps, gradient_steps=steps, reason=reason))
 
     @property
     def all(self) -> bool:
-        """Whether nothing is left to train."""
+        """Whether all replicas are frozen."""
         return len(self.replicas) == self.count

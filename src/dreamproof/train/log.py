@@ -1,4 +1,4 @@
-"""What the host sees of a chunk: rows of metrics, and a progress bar in a terminal."""
+"""Rows of metrics, and a progress bar in a terminal."""
 
 from typing import Any
 
@@ -15,9 +15,9 @@ class MetricSums:
         self.counts: dict[str, np.ndarray] = {}
 
     def add(self, metrics: dict[str, Any]) -> None:
-        """Takes the metrics of one chunk, leaves (T, R); episode values weigh as much as episodes ended."""
+        """Adds the metrics of one chunk, leaves (T, R); episode values are weighted by the number of ended episodes."""
         host = {name: np.asarray(value) for name, value in metrics.items()}
-        # Where nothing is done, no episodes end.
+        # Offline cells have no episodes.
         ended = host.pop("episode/done", np.zeros(self.replicas))
         for name, values in host.items():
             weights = ended if name.startswith("episode/") else np.ones_like(values)
@@ -25,7 +25,7 @@ class MetricSums:
             self.counts[name] = self.counts.get(name, 0) + weights.sum(0)
 
     def take(self) -> list[dict[str, float]]:
-        """One dict a replica, without what nothing was seen of, and starts anew."""
+        """One dict per replica, without metrics that have no values; resets the sums."""
         sums, counts = self.sums, self.counts
         self.sums, self.counts = {}, {}
         return [
@@ -35,7 +35,7 @@ class MetricSums:
 
 
 def progress_bar() -> Progress:
-    """A bar that counts agent steps; it draws itself only in a terminal."""
+    """A bar that counts agent steps; only shown in a terminal."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=32),

@@ -1,4 +1,4 @@
-"""THE loop: prepare, then chunks of (act, step, update); log, evaluate and save in agent steps. It names no agent."""
+"""THE loop: prepare, then chunks of (act, step, update); log, evaluate and save by agent steps. It names no agent."""
 
 import time
 from dataclasses import dataclass
@@ -27,12 +27,12 @@ from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
 from dreamproof.settings.resolved import resolved_changes, resolved_hash
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
-from dreamproof.settings.train import Collecting, OfflineTrain, Train
+from dreamproof.settings.train import OfflineTrain, OnlineSettings, StepTrain
 from dreamproof.train.collapse import find_collapse, past_collapses, summarise, validation_curve
 from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
 from dreamproof.train.offline_pack import make_offline_pack
-from dreamproof.train.pack import Pack, PackState
+from dreamproof.train.pack import Pack, PackState, TrainingPack
 from dreamproof.train.saving import (
     checkpoint_facts,
     resolved_run,
@@ -40,21 +40,21 @@ from dreamproof.train.saving import (
     running_code,
     save_cell,
     shared_checkpoints,
-    with_networks_of,
+    with_agent_from,
 )
 
 
 @dataclass
-class Job:
+class TrainingJob:
     """Several cells of equal shapes, trained together.
 
-    settled: of each cell the trained fraction before which no checkpoint is selected.
+    settled: the trained fraction of each cell before which no checkpoint is selected.
     """
 
     runs: list[RunSettings]
     writers: list[RunWriter]
     cell: CellSettings
-    pack: Pack
+    pack: TrainingPack
     frozen: Frozen
     sums: MetricSums
     settled: list[float]
@@ -68,11 +68,13 @@ class Job:
         return self.runs[0].agent_steps
 
 
-def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
-    """The job that the settings of these run folders describe; refuses cells that cannot share one compile."""
+def read_job(folders: list[RunFolder], micro_batches: int = 1) -> TrainingJob:
+    """The job of these run folders; refuses cells that cannot share one compile."""
     runs = [_settings(folder) for folder in folders]
     cells = [
-        validate(CELL_SETTINGS[run.trainer], run.settings, f"{folder.settings} (settings)").in_pieces(micro_batches)
+        validate(CELL_SETTINGS[run.trainer], run.settings, f"{folder.settings} (settings)").with_micro_batches(
+            micro_batches
+        )
         for run, folder in zip(runs, folders, strict=True)
     ]
     for run, cell in zip(runs[1:], cells[1:], strict=True):
@@ -80,7 +82,7 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
         if not same or static_key(cell) != static_key(cells[0]):
             raise BadInput(
                 f"{run.arm}/{run.seed} cannot train in one pack with {runs[0].arm}/{runs[0].seed}: "
-                "task, steps or a setting that shapes the compile differs",
+                "task, steps or a static setting differs",
                 "set pack_cells: 1 in the study, or make the arms differ in traced settings only",
             )
     for run, folder in zip(runs, folders, strict=True):
@@ -88,45 +90,45 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> Job:
     pack = _make_pack(runs, cells)
     writers = [RunWriter(folder) for folder in folders]
     settled = [cell.settled_fraction for cell in cells]
-    return Job(runs, writers, cells[0], pack, Frozen(len(runs)), MetricSums(len(runs)), settled)
+    return TrainingJob(runs, writers, cells[0], pack, Frozen(len(runs)), MetricSums(len(runs)), settled)
 
 
-def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> Pack:
+def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> TrainingPack:
     """The pack of cells that share everything but seeds and traced settings."""
     cell, steps, seeds = cells[0], runs[0].agent_steps, [run.seed for run in runs]
     env = make_for(runs[0].task, cell)
-    # Each is made once: what a task cannot do is refused for every arm, not only for the first.
+    # Every arm's agent is built: settings that a task does not support are refused for all arms, not only the first.
     agent, *_ = [make_agent(each.agent_name, env.spec, each.agent) for each in cells]
     rows = [traced_values(each.agent) | _randomised(cells, each, env) for each in cells]
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
     if isinstance(cell.train, OfflineTrain):
         return make_offline_pack(agent, env, cell, seeds, scalars, steps)
-    assert isinstance(cell.train, Collecting)
+    assert isinstance(cell.train, OnlineSettings)
     return Pack(agent, env, cell.train, seeds, scalars, steps)
 
 
 def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env) -> dict[str, Any]:
-    """How widely a cell's training episodes differ; nothing where no cell of its pack asks for it."""
-    if not any(isinstance(each.train, Train) and each.train.randomise.is_on for each in cells):
+    """The domain randomisation of a cell; empty if no cell of its pack uses it."""
+    if not any(isinstance(each.train, StepTrain) and each.train.randomise.is_on for each in cells):
         return {}
     if not env.varies or env.spec.terminates:
         raise BadInput(
-            f"the task '{env.spec.name}' cannot randomise its episodes: "
-            f"{'they do not end together' if env.varies else 'it has no physics that may vary'}",
+            f"the task '{env.spec.name}' does not support randomisation: "
+            f"{'its episodes do not end together' if env.varies else 'it has no physics to vary'}",
             "remove train.randomise from the study file",
         )
     return traced_values(cell.train)
 
 
 def _check_resolved(run: RunSettings, folder: RunFolder) -> None:
-    """Refuses to train with other settings after defaults than resolved.json holds."""
-    running_code(run.task)  # hashed now: the files may change while the process runs
-    told, own = read_resolved(folder), resolved_run(run)
-    if told is not None and told.hash != resolved_hash(own):
-        changes = "\n    ".join(resolved_changes(told.resolved, own)[:8])
+    """Refuses to train if the resolved settings differ from resolved.json."""
+    running_code(run.task)  # hashed now: files may change while the process runs
+    recorded, own = read_resolved(folder), resolved_run(run)
+    if recorded is not None and recorded.hash != resolved_hash(own):
+        changes = "\n    ".join(resolved_changes(recorded.resolved, own)[:8])
         raise BadInput(
-            f"{folder.resolved}: this program resolves the settings otherwise:\n    {changes}",
-            "install the version that the run began with, or dreamproof run STUDY --accept-changes",
+            f"{folder.resolved}: this version resolves the settings differently:\n    {changes}",
+            "install the version that started the run, or dreamproof run STUDY --accept-changes",
         )
 
 
@@ -140,7 +142,7 @@ def _settings(folder: RunFolder) -> RunSettings:
 
 
 def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
-    """Trains to the last step, resuming where the newest shared checkpoints are; False where it was asked to stop."""
+    """Trains to the last step, resuming from the newest shared checkpoints; False if it was stopped early."""
     stop = StopFlag()
     job = read_job(folders, micro_batches)
     pulse = Pulse(job.writers)
@@ -150,73 +152,73 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
         state = start(job)
         envs = job.pack.envs
         done = int(state.env_steps) * envs
-        _note_frozen(job, state, done)
+        _record_frozen(job, state, done)
         chunk = max(1, job.cell.train.chunk_agent_steps // envs)
-        while done < job.agent_steps and not stop.asked and not job.frozen.all:
+        while done < job.agent_steps and not stop.requested and not job.frozen.all:
             began = time.monotonic()
             steps = min(chunk, -(-(job.agent_steps - done) // envs), _until_due(job, done) // envs)
             state, metrics = job.pack.chunk(state, steps)
             metrics = jax.device_get(metrics)
             before, done = done, int(state.env_steps) * envs
             rate = (done - before) / (time.monotonic() - began)
-            _note_frozen(job, state, done)
+            _record_frozen(job, state, done)
             job.sums.add(metrics)
             pulse.set("train", done, int(state.agent.gradient_steps.max()), rate)
             bar.update(task, completed=done, facts=f"{rate * len(job.runs):,.0f} steps/s")
             state = _at_cadence(job, state, (before, done), pulse)
-        # Where it was asked to stop is no place to choose a checkpoint: the choice would depend on when it was asked.
+        # After a stop request no checkpoint is selected: the selection would depend on the time of the request.
         _save(job, state, done, pulse, is_candidate=done >= job.agent_steps)
         pulse.set("done" if done >= job.agent_steps else "save", done, int(state.agent.gradient_steps.max()))
     return done >= job.agent_steps
 
 
-def start(job: Job) -> PackState:
-    """Resumed from disk, or fresh and prepared for the first update."""
+def start(job: TrainingJob) -> PackState:
+    """The state from disk, or a fresh one prepared for the first update."""
     folders = shared_checkpoints(job.writers)
     if folders is None:
         return job.pack.prepare(job.pack.init())
     for record in map(read_checkpoint, folders):
         assert record is not None
-        job.pack.recognise(record.sources)
+        job.pack.check_sources(record.sources)
     return restore(job.pack, folders)
 
 
-def _note_frozen(job: Job, state: PackState, done: int) -> None:
-    job.frozen.note(np.asarray(state.agent.finite), job.writers, done, np.asarray(state.agent.gradient_steps))
+def _record_frozen(job: TrainingJob, state: PackState, done: int) -> None:
+    job.frozen.record(np.asarray(state.agent.finite), job.writers, done, np.asarray(state.agent.gradient_steps))
 
 
-def _title(job: Job) -> str:
+def _title(job: TrainingJob) -> str:
     return job.names[0] if len(job.names) == 1 else f"{len(job.names)} cells"
 
 
-def _until_due(job: Job, done: int) -> int:
+def _until_due(job: TrainingJob, done: int) -> int:
     """Agent steps to the next evaluation, at least one step of every env."""
     every = job.cell.train.evaluate_every_agent_steps
     return max(job.pack.envs, every - done % every)
 
 
-def _at_cadence(job: Job, state: PackState, span: tuple[int, int], pulse: Pulse) -> PackState:
-    """Logs, evaluates and saves whatever fell due in the agent steps after span[0] up to span[1]."""
+def _at_cadence(job: TrainingJob, state: PackState, span: tuple[int, int], pulse: Pulse) -> PackState:
+    """Logs, evaluates and saves what is due in the agent steps after span[0] up to span[1]."""
     settings, done = job.cell.train, span[1]
     updates = np.asarray(state.agent.gradient_steps)
-    if _fell_due(span, settings.log_every_agent_steps):
+    if _is_due(span, settings.log_every_agent_steps):
         give_back_memory()
-        held = memory_in_use()
+        memory = memory_in_use()
         for writer, row, count in zip(job.writers, job.sums.take(), updates, strict=True):
-            writer.log({"agent_steps": done, "gradient_steps": int(count), **row, **held})
-    if _fell_due(span, settings.evaluate_every_agent_steps) and done < job.agent_steps:
+            writer.log({"agent_steps": done, "gradient_steps": int(count), **row, **memory})
+    if _is_due(span, settings.evaluate_every_agent_steps) and done < job.agent_steps:
         return _save(job, state, done, pulse)
     return state
 
 
-def _fell_due(span: tuple[int, int], every: int) -> bool:
+def _is_due(span: tuple[int, int], every: int) -> bool:
     return span[1] // every > span[0] // every
 
 
-def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> PackState:
-    """Validates and calibrates every replica, commits its checkpoint, and keeps the best of the candidates.
+def _save(job: TrainingJob, state: PackState, done: int, pulse: Pulse, is_candidate: bool = True) -> PackState:
+    """Validates and calibrates every replica, saves its checkpoint, and selects the best candidate.
 
-    What goes on is the given state, with the networks of replicas that collapsed rolled back.
+    Returns the state, with the networks of collapsed replicas rolled back.
     """
     updates = np.asarray(state.agent.gradient_steps)
     pulse.set("evaluate", done, int(updates.max()))
@@ -228,10 +230,10 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
         row = {f"validation/{name}": float(value[index]) for name, value in means.items()}
         writer.log({"agent_steps": done, "gradient_steps": int(updates[index]), **row})
         if is_candidate:
-            # Before the commit: killed in between, the run comes by here again; after it, it would not.
+            # Before the checkpoint is saved: a run killed in between repeats this step.
             if done >= job.settled[index] * job.agent_steps:
                 _select(writer, done, row, job.cell.train.feasible_cost)
-            state = _guard(job, state, index, done)
+            state = _handle_collapse(job, state, index, done)
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
         facts |= {"frozen": index in job.frozen.replicas, "sources": job.pack.sources}
         save_cell(writer, state, index, facts)
@@ -242,8 +244,8 @@ def _save(job: Job, state: PackState, done: int, pulse: Pulse, is_candidate: boo
     return state
 
 
-def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
-    """Records a collapse of one replica and, while rollbacks are left and training goes on, undoes it."""
+def _handle_collapse(job: TrainingJob, state: PackState, index: int, done: int) -> PackState:
+    """Records a collapse of one replica and rolls it back, while rollbacks and training steps are left."""
     writer, settings = job.writers[index], job.cell.train.collapse
     curve, past = validation_curve(writer.run, done), past_collapses(writer.run, done)
     best = find_collapse(curve, past, settings)
@@ -253,13 +255,13 @@ def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
     chosen = selected_agent_steps(writer.run)
     chosen = best if chosen is None else chosen
     if not writer.run.checkpoint(chosen).root.is_dir():
-        target, deed = None, "left as it is: nothing is selected yet and the best checkpoint is no longer kept"
+        target, outcome = None, "not rolled back: nothing is selected yet and the best checkpoint is no longer kept"
     elif done >= job.agent_steps:
-        target, deed = None, "left as it is: training is over, and the final agent is the one that counts"
+        target, outcome = None, "not rolled back: training is over"
     elif used >= settings.rollbacks:
-        target, deed = None, f"left as it is: all {settings.rollbacks} rollbacks are used up"
+        target, outcome = None, f"not rolled back: all {settings.rollbacks} rollbacks are used"
     else:
-        target, deed = chosen, f"the networks of step {chosen} came back"
+        target, outcome = chosen, f"rolled back to step {chosen}"
     record = CollapseRecord(
         agent_steps=done,
         gradient_steps=int(state.agent.gradient_steps[index]),
@@ -267,11 +269,11 @@ def _guard(job: Job, state: PackState, index: int, done: int) -> PackState:
         best_return=curve[best],
         best_agent_steps=best,
         rolled_back_to=target,
-        reason=f"{settings.evaluations} validations in a row below {settings.fraction:g} of the best; {deed}",
+        reason=f"{settings.evaluations} consecutive validations below {settings.fraction:g} of the best; {outcome}",
     )
     if len(past_collapses(writer.run, done + 1)) == len(past):
         writer.record_collapse(record)
-    return state if target is None else with_networks_of(state, index, writer.run.checkpoint(target))
+    return state if target is None else with_agent_from(state, index, writer.run.checkpoint(target))
 
 
 def _validation(episodes: Episodes) -> dict[str, Array]:
@@ -281,7 +283,7 @@ def _validation(episodes: Episodes) -> dict[str, Array]:
 
 
 def _select(writer: RunWriter, agent_steps: int, row: dict[str, float], feasible_cost: float) -> None:
-    """Names the checkpoint that validates best: feasible first, then by return; else the least cost."""
+    """Selects the checkpoint with the best validation: feasible ones by return, otherwise the lowest cost."""
     now = {"agent_steps": agent_steps, "return": row["validation/return"], "cost": row["validation/cost"]}
 
     def merit(entry: dict[str, float]) -> tuple[bool, float]:

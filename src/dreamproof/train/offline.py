@@ -1,4 +1,4 @@
-"""What an offline cell learns from: recorded episodes on the device, windows drawn from them, a model made before."""
+"""Data of an offline cell: recorded episodes on the device, windows sampled from them, a pretrained world model."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -8,20 +8,20 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.agents.pwm.world_model import Windows
+from dreamproof.agents.api import Windows
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash
 from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, read_arrays
 from dreamproof.jaxcore.recordings import Recording, read_recording
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
-from dreamproof.settings.recorded import Recorded
+from dreamproof.settings.recorded import RecordedData
 
-MOST_WINDOWS = np.iinfo(np.int32).max
+MAX_WINDOWS = np.iinfo(np.int32).max
 
 
-class Episodes(NamedTuple):
-    """Recorded episodes on the device: (E, T, ...), and of each (E,) its task, its rows and whether it terminated."""
+class RecordedEpisodes(NamedTuple):
+    """Recorded episodes on the device: (E, T, ...), and (E,) the task, number of rows and termination of each."""
 
     observation: Array
     action: Array
@@ -31,52 +31,54 @@ class Episodes(NamedTuple):
     terminated: Array
 
 
-class Share(NamedTuple):
-    """Episodes to draw from (S,), the windows in each, and those in it and in all before it."""
+class WindowIndex(NamedTuple):
+    """Episodes to sample from (S,), the number of windows in each, and the cumulative number of windows."""
 
     episode: Array
     windows: Array
     until: Array
 
 
-def read_episodes(data: Recorded) -> tuple[Episodes, dict[str, str]]:
-    """All episodes of the named files, filled up to the widest task and the longest episode, and the files' hashes."""
+def read_episodes(data: RecordedData) -> tuple[RecordedEpisodes, dict[str, str]]:
+    """All episodes of the files, padded to the widest task and the longest episode, and the hashes of the files."""
     parts = [_renumbered(Path(name), read_recording(Path(name)), data) for name in data.files]
     length = max(part.reward.shape[1] for part in parts)
-    whole = [_filled_up(part, length, data) for part in parts]
+    whole = [_padded(part, length, data) for part in parts]
     joined = [np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for arrays in zip(*whole, strict=True)]
-    return Episodes(*(jnp.asarray(part) for part in joined)), {name: file_hash(Path(name)) for name in data.files}
+    return RecordedEpisodes(*(jnp.asarray(part) for part in joined)), {
+        name: file_hash(Path(name)) for name in data.files
+    }
 
 
-def _renumbered(path: Path, recording: Recording, data: Recorded) -> Recording:
-    """A recording whose tasks have the numbers that the settings give them; what does not fit them is refused."""
-    shown, taken = recording.observation.shape[2], recording.action.shape[2]
-    if shown > data.observation_size or taken > data.action_size:
+def _renumbered(path: Path, recording: Recording, data: RecordedData) -> Recording:
+    """A recording with the task numbers of the settings; one that does not match them is refused."""
+    observed, taken = recording.observation.shape[2], recording.action.shape[2]
+    if observed > data.observation_size or taken > data.action_size:
         raise BadInput(
-            f"{path}: {shown} numbers are seen and {taken} done, but data.observation_size is {data.observation_size} "
-            f"and data.action_size {data.action_size}",
+            f"{path}: observation size {observed} and action size {taken} exceed data.observation_size "
+            f"{data.observation_size} or data.action_size {data.action_size}",
             "set them to those of the widest task in the study file",
         )
-    if recording.notes is None:
-        strange = [str(task) for task in np.unique(recording.task) if not 0 <= task < len(data.tasks)]
+    if recording.task_info is None:
+        unknown = [str(task) for task in np.unique(recording.task) if not 0 <= task < len(data.tasks)]
         numbers = np.arange(len(data.tasks))
     else:
-        names = recording.notes.names
-        strange = [names[task] for task in np.unique(recording.task) if names[task] not in data.tasks]
+        names = recording.task_info.names
+        unknown = [names[task] for task in np.unique(recording.task) if names[task] not in data.tasks]
         numbers = np.array([data.tasks.index(name) if name in data.tasks else -1 for name in names])
-        own = np.asarray(recording.notes.action_sizes)[recording.task]
-        # Whatever stands in actions that a task does not have must teach the model nothing.
+        own = np.asarray(recording.task_info.action_sizes)[recording.task]
+        # Padding of actions may hold any value; the model must not learn from it.
         recording.action[:] *= (np.arange(taken)[None] < own[:, None])[:, None]
-    if strange:
+    if unknown:
         raise BadInput(
-            f"{path}: holds episodes of the task {', '.join(strange)}, which data.tasks does not name "
+            f"{path}: holds episodes of the task {', '.join(unknown)}, which data.tasks does not name "
             f"({', '.join(data.tasks)})",
-            "name all its tasks in data.tasks in the study file",
+            "list all its tasks in data.tasks in the study file",
         )
     return recording._replace(task=numbers[recording.task])
 
 
-def _filled_up(part: Recording, length: int, data: Recorded) -> list[np.ndarray]:
+def _padded(part: Recording, length: int, data: RecordedData) -> list[np.ndarray]:
     short = length - part.reward.shape[1]
 
     def wide(values: np.ndarray, size: int) -> np.ndarray:
@@ -93,65 +95,65 @@ def _filled_up(part: Recording, length: int, data: Recorded) -> list[np.ndarray]
     ]
 
 
-def share_of(episodes: Episodes, window: int, task: int | None = None) -> Share:
-    """What windows of so many rows are drawn from: all episodes, or those of one task."""
+def index_windows(episodes: RecordedEpisodes, window: int, task: int | None = None) -> WindowIndex:
+    """The index of all windows of `window` rows, of all episodes or of one task."""
     tasks, rows = np.asarray(episodes.task), np.asarray(episodes.rows)
     chosen = np.arange(len(tasks)) if task is None else np.flatnonzero(tasks == task)
     if not len(chosen):
         found = ", ".join(map(str, np.unique(tasks)))
-        raise BadInput(f"there is no recorded episode of task {task}; there are of {found}", "record some of it")
+        raise BadInput(f"no recorded episode of task {task}; recorded tasks: {found}", "record episodes of it")
     windows = np.maximum(1, rows[chosen] - window + 1)
     until = np.cumsum(windows, dtype=np.int64)
-    if until[-1] > MOST_WINDOWS:
-        raise BadInput(f"{until[-1]:,} windows are more than can be numbered", "name fewer files in data.files")
-    return Share(*(jnp.asarray(part, jnp.int32) for part in (chosen, windows, until)))
+    if until[-1] > MAX_WINDOWS:
+        raise BadInput(f"{until[-1]:,} windows exceed the range of int32", "list fewer files in data.files")
+    return WindowIndex(*(jnp.asarray(part, jnp.int32) for part in (chosen, windows, until)))
 
 
-def draw(share: Share, key: Array, count: int) -> tuple[Array, Array]:
-    """Episodes and first rows (count,) of windows, uniform over all that lie whole inside an episode of the share.
+def draw(index: WindowIndex, key: Array, count: int) -> tuple[Array, Array]:
+    """Episodes and first rows (count,) of windows, uniform over all complete windows of the index.
 
-    An episode shorter than a window counts as one. The time it takes grows with the logarithm of the episodes alone.
+    An episode shorter than a window counts as one window. The time grows with the logarithm of the number of episodes.
     """
-    number = jax.random.randint(key, (count,), 0, share.until[-1])
-    place = jnp.searchsorted(share.until, number, side="right")
-    return share.episode[place], number - (share.until[place] - share.windows[place])
+    number = jax.random.randint(key, (count,), 0, index.until[-1])
+    place = jnp.searchsorted(index.until, number, side="right")
+    return index.episode[place], number - (index.until[place] - index.windows[place])
 
 
-def sample_windows(episodes: Episodes, share: Share, key: Array, shape: tuple[int, int]) -> Windows:
-    """Windows (T+1, B, ...) of the share, rewards in their own unit; rows behind an episode's end are masked."""
+def sample_windows(episodes: RecordedEpisodes, index: WindowIndex, key: Array, shape: tuple[int, int]) -> Windows:
+    """Windows (T+1, B, ...) with unscaled rewards; rows after the end of an episode are masked."""
     rows, batch = shape
-    episode, start = draw(share, key, batch)
-    index = start[None] + jnp.arange(rows)[:, None]
-    behind = index >= episodes.rows[episode]
-    at = (episode[None], jnp.minimum(index, episodes.reward.shape[1] - 1))
+    episode, start = draw(index, key, batch)
+    rows_at = start[None] + jnp.arange(rows)[:, None]
+    is_padding = rows_at >= episodes.rows[episode]
+    at = (episode[None], jnp.minimum(rows_at, episodes.reward.shape[1] - 1))
     observation, action, reward = (part[at] for part in episodes[:3])
-    ends = (index == episodes.rows[episode] - 1) * episodes.terminated[episode]
-    first = behind.astype(jnp.float32)
+    ends = (rows_at == episodes.rows[episode] - 1) * episodes.terminated[episode]
+    first = is_padding.astype(jnp.float32)
     return Windows(observation, action, reward, first, ends, jnp.ones(()), episodes.task[episode])
 
 
-def sample_starts(episodes: Episodes, share: Share, key: Array, count: int) -> Array:
-    """Observations (count, O) in which windows of the share start."""
-    return episodes.observation[draw(share, key, count)]
+def sample_starts(episodes: RecordedEpisodes, index: WindowIndex, key: Array, count: int) -> Array:
+    """First observations (count, O) of sampled windows."""
+    return episodes.observation[draw(index, key, count)]
 
 
-def read_world_model(place: Path, template: Any, data: Recorded) -> tuple[Any, str]:
-    """Model and reward scale of a trained run, shaped as `template` (without replicas), and its parameter hash."""
+def read_world_model(place: Path, template: Any, data: RecordedData) -> tuple[Any, str]:
+    """World model of a trained run, in the structure of `template` (without replicas), and its parameter hash."""
     folder, run = _checkpoint(place)
     fault = checkpoint_fault(folder)
     record = read_checkpoint(folder)
     if fault is not None or record is None:
         raise BrokenEvidence(f"{folder.root}: {fault}", "dreamproof verify STUDY")
     if record.gradient_steps <= 0 or not record.finite:
-        raise BadInput(f"{folder.root}: was never trained, or holds numbers that are not finite", "dreamproof why")
-    told = read_settings(run)
-    if told is None:
-        raise BadInput(f"{run.settings}: missing or not readable, so its tasks are not known", f"ls {run.root}")
-    tasks = tuple(told.settings.get("data", {}).get("tasks", [told.task]))
+        raise BadInput(f"{folder.root}: was never trained, or holds non-finite values", "dreamproof why")
+    trained = read_settings(run)
+    if trained is None:
+        raise BadInput(f"{run.settings}: missing or not readable, so its tasks are unknown", f"ls {run.root}")
+    tasks = tuple(trained.settings.get("data", {}).get("tasks", [trained.task]))
     if tasks != data.tasks:
         raise BadInput(
             f"{place}: its world model knows the tasks {', '.join(tasks)}, not {', '.join(data.tasks)}",
-            "give data.tasks the same names in the same order",
+            "set data.tasks to the same names in the same order",
         )
     try:
         return fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root)), record.parameter_hash
@@ -160,13 +162,13 @@ def read_world_model(place: Path, template: Any, data: Recorded) -> tuple[Any, s
 
 
 def _checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder]:
-    """The checkpoint that a path means, and the run it belongs to."""
+    """The checkpoint of a path, and its run."""
     if CheckpointFolder(place).record.is_file():
         return CheckpointFolder(place), RunFolder(place.parent.parent)
     newest = newest_good_checkpoint(RunFolder(place))
     if newest is None:
         raise BadInput(
-            f"{place}: there is no whole checkpoint from which to take a world model (seen from {Path.cwd()})",
+            f"{place}: no complete checkpoint with a world model (relative to {Path.cwd()})",
             f"ls {place}; or train it first: dreamproof run STUDY",
         )
     return newest, RunFolder(place)

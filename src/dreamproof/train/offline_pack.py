@@ -1,6 +1,6 @@
-"""Replicas that learn from recorded episodes in one compile: a pack whose envs only evaluate.
+"""Replicas that learn from recorded episodes in one compile: a pack whose envs are used for evaluation only.
 
-One env step is one update: of the model alone on all tasks at first, then of the behaviour on the cell's own.
+One env step is one update: first of the model on all tasks, then of the behaviour on the cell's own task.
 """
 
 from collections.abc import Callable
@@ -12,90 +12,90 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Agent, Apart
+from dreamproof.agents.api import Agent, SeparateUpdates
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Env
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.settings.cell import CellSettings, PwmOfflineCell
+from dreamproof.settings.cell import CellSettings, OfflineCell
 from dreamproof.train.offline import (
-    Episodes,
-    Share,
+    RecordedEpisodes,
+    WindowIndex,
+    index_windows,
     read_episodes,
     read_world_model,
     sample_starts,
     sample_windows,
-    share_of,
 )
-from dreamproof.train.pack import Pack, PackState, Told, held
+from dreamproof.train.pack import Pack, PackState, ReplicaInputs, freeze_if_nonfinite
 from dreamproof.train.replay import Replay
 
-TAKEN_OVER = ("model", "rewards")
-
-Update = Callable[[Told, PackState], tuple[PackState, dict[str, Array]]]
+Update = Callable[[ReplicaInputs, PackState], tuple[PackState, dict[str, Array]]]
 
 
-class Material(NamedTuple):
-    """The episodes that all replicas learn from, and what windows are drawn from."""
+class OfflineData(NamedTuple):
+    """Episodes shared by all replicas, and their window indices."""
 
-    episodes: Episodes
-    all_tasks: Share
-    own_task: Share
+    episodes: RecordedEpisodes
+    all_tasks: WindowIndex
+    own_task: WindowIndex
 
 
 class OfflinePack(Pack):
-    """Compiled functions of one pack of offline cells."""
+    """A pack of offline cells."""
 
-    def __init__(self, agent: Agent, env: Env, cell: PwmOfflineCell, told: Told, steps: int) -> None:
-        assert isinstance(agent, Apart), type(agent)
+    def __init__(self, agent: Agent, env: Env, cell: OfflineCell, inputs: ReplicaInputs, steps: int) -> None:
+        assert isinstance(agent, SeparateUpdates), type(agent)
         self.agent = self.learner = agent
-        self.env, self.told = env, told
-        self.replicas, self.envs, self.total_env_steps = told.seeds.shape[0], 1, steps
-        self.loop, self.data, self.starts = cell.train, cell.data, cell.agent.behavior.replayed_starts
-        self.model_updates = min(cell.agent.behavior.warm_up_epochs, steps)
+        self.env, self.inputs = env, inputs
+        self.replicas, self.envs, self.total_env_steps = inputs.seeds.shape[0], 1, steps
+        self.loop, self.data, self.starts = cell.train, cell.data, cell.starts
+        self.model_updates = min(cell.model_updates, steps)
         self.later_stages = (self.model_updates,) if 0 < self.model_updates < steps else ()
         self.sources: dict[str, str] = {}
         self._compiled_init = eqx.filter_jit(self._init)
-        self._compiled_model = eqx.filter_jit(self._repeated(self._model_update), donate="all-except-first")
-        self._compiled_behavior = eqx.filter_jit(self._repeated(self._behavior_update), donate="all-except-first")
+        self._compiled_model = eqx.filter_jit(self._make_loop(self._model_update), donate="all-except-first")
+        self._compiled_behavior = eqx.filter_jit(self._make_loop(self._behavior_update), donate="all-except-first")
         self._compiled_evaluate = eqx.filter_jit(self._evaluate)
 
     def prepare(self, state: PackState) -> PackState:
-        """What training starts from: with the world model of another run, where one is named."""
+        """Takes over the world model of another run, if one is set."""
         if self.data.world_model is None:
             return state
-        own, static = eqx.partition({name: getattr(state.agent, name) for name in TAKEN_OVER}, eqx.is_array)
+        own, static = eqx.partition(
+            {name: getattr(state.agent, name) for name in self.learner.model_fields}, eqx.is_array
+        )
         template = jax.tree.map(lambda x: x[0], own)
         found, self.sources[self.data.world_model] = read_world_model(Path(self.data.world_model), template, self.data)
         shared = jax.tree.map(lambda mine, given: jnp.broadcast_to(jnp.asarray(given), mine.shape), own, found)
-        # Replicas are updated in place, so each needs numbers of its own.
+        # Replicas are updated in place, so each needs its own copy.
         copied = jax.tree.map(jnp.array, shared)
         return state._replace(agent=state.agent._replace(**eqx.combine(copied, static)))
 
-    def recognise(self, sources: dict[str, str]) -> None:
-        """Refuses to go on from a checkpoint that learned from other episodes than those that are there."""
+    def check_sources(self, sources: dict[str, str]) -> None:
+        """Refuses to resume from a checkpoint that learned from other episodes."""
         for name in self.data.files:
             if sources.get(name) != self.sources[name]:
                 raise BadInput(
-                    f"{name}: is not the file that this run began with (its hash differs)",
-                    "put that file back, or start the cell afresh in another study folder",
+                    f"{name}: is not the file that this run started with (its hash differs)",
+                    "restore that file, or train the cell in another study folder",
                 )
         self.sources = dict(sources)
 
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Any]]:
-        """So many updates; takes `state` away. Metrics are (1, R), means over the updates that have them."""
+        """`env_steps` updates; donates `state`. Metrics are (1, R), means over updates."""
         first, last = int(state.env_steps), int(state.env_steps) + env_steps
         turn = min(max(first, self.model_updates), last)
         metrics: dict[str, Array] = {}
         for updates, count in ((self._compiled_model, turn - first), (self._compiled_behavior, last - turn)):
             if count:
-                # How many is an argument: another number compiles nothing anew.
-                state, means = updates(self.told, state, jnp.asarray(count, jnp.int32))
+                # The count is an argument: another count does not recompile.
+                state, means = updates(self.inputs, state, jnp.asarray(count, jnp.int32))
                 metrics |= {name: value[None] for name, value in means.items()}
         return state, metrics
 
-    def _init(self, told: Told) -> PackState:
-        agent = eqx.filter_vmap(self.agent.init_state)(self._keys(told, "parameters", jnp.zeros((), jnp.int32)))
-        # One number stands for whatever only acting needs, so that no array is empty.
+    def _init(self, inputs: ReplicaInputs) -> PackState:
+        agent = eqx.filter_vmap(self.agent.init_state)(self._keys(inputs, "parameters", jnp.zeros((), jnp.int32)))
+        # A single value replaces everything that only acting needs, so that no array is empty.
         nothing, zero = jnp.zeros((self.replicas, 1)), jnp.zeros((), jnp.int32)
         return PackState(
             agent=agent,
@@ -110,34 +110,34 @@ class OfflinePack(Pack):
         )
 
     @staticmethod
-    def _repeated(update: Update) -> Callable[[Told, PackState, Array], tuple[PackState, dict[str, Array]]]:
-        """A function that makes `count` updates and says the means of their metrics (R,)."""
+    def _make_loop(update: Update) -> Callable[[ReplicaInputs, PackState, Array], tuple[PackState, dict[str, Array]]]:
+        """A function that makes `count` updates and returns the means of their metrics (R,)."""
 
-        def run(told: Told, state: PackState, count: Array) -> tuple[PackState, dict[str, Array]]:
+        def run(inputs: ReplicaInputs, state: PackState, count: Array) -> tuple[PackState, dict[str, Array]]:
             def one(_: Array, carry: tuple[PackState, dict[str, Array]]) -> tuple[PackState, dict[str, Array]]:
-                state, metrics = update(told, carry[0])
+                state, metrics = update(inputs, carry[0])
                 return state, jax.tree.map(jnp.add, carry[1], metrics)
 
-            shapes = eqx.filter_eval_shape(update, told, state)[1]
+            shapes = eqx.filter_eval_shape(update, inputs, state)[1]
             zero = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
             state, sums = jax.lax.fori_loop(0, count, one, (state, zero))
             return state, {name: value / count for name, value in sums.items()}
 
         return run
 
-    def _model_update(self, told: Told, state: PackState) -> tuple[PackState, dict[str, Array]]:
+    def _model_update(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, dict[str, Array]]:
         """One update of the model on windows of all tasks."""
-        all_tasks = told.recorded.all_tasks
+        all_tasks = inputs.recorded.all_tasks
         last = self.total_env_steps if self.loop.fine_tune else self.model_updates
 
         def update(agent: Any, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
-            return self._model_learned(agent, key, told.recorded, all_tasks, (scalars, state.env_steps / last))
+            return self._update_model(agent, key, inputs.recorded, all_tasks, (scalars, state.env_steps / last))
 
-        return self._updated(told, state, update)
+        return self._update_replicas(inputs, state, update)
 
-    def _behavior_update(self, told: Told, state: PackState) -> tuple[PackState, dict[str, Array]]:
-        """One update of the behaviour in imagination, and one of the model where it goes on learning."""
-        recorded: Material = told.recorded
+    def _behavior_update(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, dict[str, Array]]:
+        """One update of the behaviour in imagination, and one of the model if it is fine-tuned."""
+        recorded: OfflineData = inputs.recorded
         learned = state.env_steps - self.model_updates
         progress = learned / (self.total_env_steps - self.model_updates)
 
@@ -148,39 +148,41 @@ class OfflinePack(Pack):
             if not self.loop.fine_tune:
                 return agent, metrics
             whole = state.env_steps / self.total_env_steps
-            agent, modelled = self._model_learned(agent, model_key, recorded, recorded.own_task, (scalars, whole))
+            agent, modelled = self._update_model(agent, model_key, recorded, recorded.own_task, (scalars, whole))
             return agent, metrics | modelled
 
-        return self._updated(told, state, update)
+        return self._update_replicas(inputs, state, update)
 
-    def _model_learned(
-        self, agent: Any, key: Array, recorded: Material, share: Share, now: tuple[dict, Array]
+    def _update_model(
+        self, agent: Any, key: Array, recorded: OfflineData, index: WindowIndex, now: tuple[dict, Array]
     ) -> tuple[Any, dict[str, Array]]:
         draw_key, learn_key = jax.random.split(key)
         shape = (self.loop.window, self.loop.batch)
-        windows = jax.tree.map(lambda part: part[None], sample_windows(recorded.episodes, share, draw_key, shape))
+        windows = jax.tree.map(lambda part: part[None], sample_windows(recorded.episodes, index, draw_key, shape))
         return self.learner.update_model(agent, windows, learn_key, *now)
 
-    def _updated(self, told: Told, state: PackState, update: Any) -> tuple[PackState, dict[str, Array]]:
-        """The next state after one update of every replica; one that stops being finite stays as it was."""
+    def _update_replicas(
+        self, inputs: ReplicaInputs, state: PackState, update: Any
+    ) -> tuple[PackState, dict[str, Array]]:
+        """The state after one update of every replica; replicas with non-finite values do not change."""
 
         def one(agent: Any, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
             changed, metrics = update(agent, key, scalars)
-            return held(changed, agent, changed.finite)._replace(finite=changed.finite), metrics
+            return freeze_if_nonfinite(changed, agent, changed.finite)._replace(finite=changed.finite), metrics
 
-        keys = self._keys(told, "learn", state.env_steps)
-        agent, metrics = eqx.filter_vmap(one)(state.agent, keys, told.scalars)
+        keys = self._keys(inputs, "learn", state.env_steps)
+        agent, metrics = eqx.filter_vmap(one)(state.agent, keys, inputs.scalars)
         return state._replace(agent=agent, env_steps=state.env_steps + 1), metrics
 
 
 def make_offline_pack(
     agent: Agent, env: Env, cell: CellSettings, seeds: list[int], scalars: dict, steps: int
 ) -> OfflinePack:
-    """A pack of offline cells of one task, its episodes read and on the device."""
-    assert isinstance(cell, PwmOfflineCell), type(cell)
+    """A pack of offline cells of one task, with its episodes on the device."""
+    assert isinstance(cell, OfflineCell), type(cell)
     episodes, hashes = read_episodes(cell.data)
     window, own = cell.train.window, env.spec.task or 0
-    recorded = Material(episodes, share_of(episodes, window), share_of(episodes, window, own))
-    pack = OfflinePack(agent, env, cell, Told(jnp.asarray(seeds, jnp.uint32), scalars, recorded), steps)
+    recorded = OfflineData(episodes, index_windows(episodes, window), index_windows(episodes, window, own))
+    pack = OfflinePack(agent, env, cell, ReplicaInputs(jnp.asarray(seeds, jnp.uint32), scalars, recorded), steps)
     pack.sources |= hashes
     return pack

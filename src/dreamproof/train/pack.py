@@ -1,21 +1,21 @@
 """Replicas in one compile. The only place where the replica axis (always the leading one) exists.
 
-Agents and envs know nothing of it: agents are vmapped, envs see one flat batch of R·N.
+Agents are vmapped, envs see one flat batch of R·N.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Agent, Calibrated, Lesson, Reflective
+from dreamproof.agents.api import Agent, Calibrated, EpochBatch, Reflective
 from dreamproof.envs.api import Env, Params
 from dreamproof.envs.episodes import Episodes, episode_keys, shared_episodes
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.settings.train import Collecting, EpochTrain, Train
+from dreamproof.settings.train import EpochTrain, OnlineSettings, StepTrain
 from dreamproof.train.replay import Replay, add, init_replay, sample
 
 
@@ -33,33 +33,59 @@ class PackState(NamedTuple):
     sums: dict[str, Array]
 
 
-class Told(NamedTuple):
-    """In what replicas differ from the start: seeds (R,) and traced settings (R,); and recorded episodes, if any."""
+class ReplicaInputs(NamedTuple):
+    """Inputs of the compiled programs besides the state: seeds (R,), traced settings (R,), recorded episodes if any."""
 
     seeds: Array
     scalars: dict[str, Any]
     recorded: Any = None
 
 
+class TrainingPack(Protocol):
+    """What the loop, saving and the preflight probe require of a pack.
+
+    later_stages: env steps from which another compiled program is used. sources: hashes of the files it learned from.
+    """
+
+    envs: int
+    total_env_steps: int
+    later_stages: tuple[int, ...]
+    sources: dict[str, str]
+
+    def init(self) -> PackState:
+        """Fresh agents."""
+
+    def prepare(self, state: PackState) -> PackState:
+        """The state in which training starts; donates `state`."""
+
+    def check_sources(self, sources: dict[str, str]) -> None:
+        """Refuses to resume from a checkpoint that learned from other sources."""
+
+    def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
+        """Trains for `env_steps`; donates `state`. Metrics are (T, R)."""
+
+    def validate(self, agent: Any, episodes: int) -> tuple[Episodes, Any]:
+        """`episodes` validation episodes per replica, and the agents (R, ...) after calibration."""
+
+
 class Pack:
-    """Compiled functions of one pack: what is static of R replicas."""
+    """A pack that collects its own experience: the static parts of R replicas and their compiled functions."""
 
     later_stages: tuple[int, ...] = ()
-    """Env steps at which training goes on with another program than before."""
 
     def __init__(
-        self, agent: Agent, env: Env, settings: Collecting, seeds: list[int], scalars: dict, steps: int
+        self, agent: Agent, env: Env, settings: OnlineSettings, seeds: list[int], scalars: dict, steps: int
     ) -> None:
         self.agent, self.env, self.settings = agent, env, settings
         self.sources: dict[str, str] = {}
         self.replicas, self.envs = len(seeds), settings.envs
-        self.told = Told(jnp.asarray(seeds, jnp.uint32), scalars)
+        self.inputs = ReplicaInputs(jnp.asarray(seeds, jnp.uint32), scalars)
         self.total_env_steps = -(-steps // settings.envs)
         self.epoch_env_steps = settings.epoch_env_steps if isinstance(settings, EpochTrain) else None
-        often = settings.updates_per_agent_step if isinstance(settings, Train) else 1 / settings.envs
+        often = settings.updates_per_agent_step if isinstance(settings, StepTrain) else 1 / settings.envs
         self.updates_per_step = round(settings.envs * often)
         self.staggered = isinstance(settings, EpochTrain) and settings.staggered
-        # What replicas are told is an argument: packs that differ in nothing else find each other's compiled programs.
+        # Inputs are arguments, not constants: packs that differ only in them share compiled programs.
         self._compiled_init = eqx.filter_jit(self._init)
         self._compiled_prefill = eqx.filter_jit(self._prefill, donate="all-except-first")
         self._compiled_chunk = eqx.filter_jit(self._chunk, donate="all-except-first")
@@ -69,42 +95,42 @@ class Pack:
 
     def init(self) -> PackState:
         """Fresh agents, envs at the start of their first episode, one row in the replay."""
-        return self._compiled_init(self.told)
+        return self._compiled_init(self.inputs)
 
     def prepare(self, state: PackState) -> PackState:
-        """What training starts from: a replay filled with random actions; takes `state` away."""
+        """Fills the replay with random actions; donates `state`."""
         return self.prefill(state, -(-self.settings.prefill_agent_steps // self.envs))[0]
 
-    def recognise(self, sources: dict[str, str]) -> None:
-        """Refuses to go on from a checkpoint that came from other sources; what is seen in envs has none."""
+    def check_sources(self, sources: dict[str, str]) -> None:
+        """Accepts any checkpoint: experience from envs has no source files."""
         self.sources = dict(sources)
 
     def prefill(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
-        """`env_steps` with random actions and no updates; takes `state` away."""
-        return self._compiled_prefill(self.told, state, env_steps)
+        """`env_steps` with random actions and no updates; donates `state`."""
+        return self._compiled_prefill(self.inputs, state, env_steps)
 
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
-        """`env_steps` × (act, step, update), or as many whole epochs as hold them; takes `state` away.
+        """`env_steps` × (act, step, update), or the whole epochs that cover them; donates `state`.
 
-        Metrics are (T, R). `episode/done` counts the episodes that ended in a step, the other episode metrics are means
-        over those.
+        Metrics are (T, R). `episode/done` counts the episodes that ended in a step; other episode metrics are their
+        means.
         """
         if self.epoch_env_steps is None:
-            return self._compiled_chunk(self.told, state, env_steps)
+            return self._compiled_chunk(self.inputs, state, env_steps)
         rows = []
         for _ in range(-(-env_steps // self.epoch_env_steps)):
-            state, metrics = self._compiled_epoch(self.told, state)
+            state, metrics = self._compiled_epoch(self.inputs, state)
             rows.append(metrics)
         return state, {name: jnp.concatenate([row[name] for row in rows]) for name in rows[0]}
 
     def evaluate(self, agent: Any, params: Params, split: Split, episodes: int) -> Episodes:
-        """Complete deterministic episodes of every replica on layouts shared by all of them; leaves (R, E)."""
-        return self._compiled_evaluate(self.told, agent, params, episode_keys(0, split, episodes))
+        """Complete deterministic episodes of every replica on shared layouts; leaves (R, E)."""
+        return self._compiled_evaluate(self.inputs, agent, params, episode_keys(0, split, episodes))
 
     def validate(self, agent: Any, episodes: int) -> tuple[Episodes, Any]:
-        """So many episodes on validation layouts, and the agents (R, ...) calibrated on as many other layouts.
+        """`episodes` on validation layouts, and the agents (R, ...) calibrated on as many other layouts.
 
-        Both kinds are played side by side: on a GPU twice the episodes take little longer.
+        Both run in one batch: on a GPU twice the episodes take little longer.
         """
         params = self.env.default_params()
         if not isinstance(self.agent, Calibrated):
@@ -113,7 +139,7 @@ class Pack:
         keys = jax.tree.map(
             lambda *parts: jnp.concatenate(parts), *(episode_keys(0, each, episodes) for each in splits)
         )
-        both = self._compiled_evaluate(self.told, agent, params, keys)
+        both = self._compiled_evaluate(self.inputs, agent, params, keys)
         return first_episodes(both, episodes), self._compiled_calibrate(agent, both, episodes)
 
     def flat(self, tree: Any) -> Any:
@@ -124,8 +150,8 @@ class Pack:
         """(R·N, ...) → (R, N, ...)."""
         return jax.tree.map(lambda x: x.reshape(self.replicas, -1, *x.shape[1:]), tree)
 
-    def _init(self, told: Told) -> PackState:
-        keys = self._keys(told, "parameters", jnp.zeros((), jnp.int32))
+    def _init(self, inputs: ReplicaInputs) -> PackState:
+        keys = self._keys(inputs, "parameters", jnp.zeros((), jnp.int32))
         agent = eqx.filter_vmap(self.agent.init_state)(keys)
         memory = eqx.filter_vmap(lambda _: self.agent.init_memory(self.envs))(keys)
         spec = self.env.spec
@@ -133,7 +159,7 @@ class Pack:
         capacity = self.total_env_steps * per_episode // spec.episode_agent_steps + per_episode
         if self.settings.replay_agent_steps is not None:
             capacity = max(self.settings.window, min(capacity, self.settings.replay_agent_steps // self.envs))
-        env, seen = self._reset(told, jnp.zeros((), jnp.int32))
+        env, seen = self._reset(inputs, jnp.zeros((), jnp.int32))
         action = jnp.zeros((self.replicas, self.envs, spec.action_size))
         zero = jnp.zeros((self.replicas, self.envs))
         state = PackState(
@@ -149,32 +175,32 @@ class Pack:
         )
         return state._replace(replay=add(state.replay, self.split(seen), action))
 
-    def _keys(self, told: Told, stream: str, step: Array) -> Array:
-        return jax.vmap(lambda seed: step_key(seed, stream, step))(told.seeds)
+    def _keys(self, inputs: ReplicaInputs, stream: str, step: Array) -> Array:
+        return jax.vmap(lambda seed: step_key(seed, stream, step))(inputs.seeds)
 
-    def _reset(self, told: Told, episode: Array) -> tuple[Any, TimeStep]:
-        keys = jax.vmap(lambda seed: layout_keys(seed, "train", self.envs, episode))(told.seeds)
-        return self.env.reset(self.flat(keys), self._params(told, episode))
+    def _reset(self, inputs: ReplicaInputs, episode: Array) -> tuple[Any, TimeStep]:
+        keys = jax.vmap(lambda seed: layout_keys(seed, "train", self.envs, episode))(inputs.seeds)
+        return self.env.reset(self.flat(keys), self._params(inputs, episode))
 
-    def _params(self, told: Told, episode: Array) -> Params:
-        """What training episodes are played with: the task's own parameters, or others for every env and episode."""
+    def _params(self, inputs: ReplicaInputs, episode: Array) -> Params:
+        """Parameters of training episodes: the task's own, or randomised ones for every env and episode."""
         params = self.env.default_params()
-        if "randomise" not in told.scalars:
+        if "randomise" not in inputs.scalars:
             return params
-        keys = self._keys(told, "randomise", episode)
-        drawn = jax.vmap(lambda key, spreads: draw_factors(key, spreads, self.envs))(keys, told.scalars["randomise"])
+        keys = self._keys(inputs, "randomise", episode)
+        drawn = jax.vmap(lambda key, spreads: draw_factors(key, spreads, self.envs))(keys, inputs.scalars["randomise"])
         return self.env.vary(params, self.flat(drawn))
 
-    def _advance(self, told: Told, state: PackState, action: Array) -> tuple[PackState, dict[str, Array]]:
-        """One env step of every env with `action` (R, N, A); ended episodes start anew."""
-        keys = jax.vmap(lambda seed: noise_keys(seed, "train", self.envs, state.env_steps))(told.seeds)
-        params = self._params(told, state.episode)
+    def _advance(self, inputs: ReplicaInputs, state: PackState, action: Array) -> tuple[PackState, dict[str, Array]]:
+        """One step of every env with `action` (R, N, A); ended episodes restart."""
+        keys = jax.vmap(lambda seed: noise_keys(seed, "train", self.envs, state.env_steps))(inputs.seeds)
+        params = self._params(inputs, state.episode)
         env, seen = self.env.step(self.flat(keys), state.env, self.flat(action), params)
         separate = self.env.spec.terminates or self.staggered
         cut = self._cut(state.env_steps + 1)
         if separate:
             seen = seen._replace(truncated=seen.truncated | cut)
-            env, seen, action = self._restart(told, state, (env, seen, action))
+            env, seen, action = self._restart(inputs, state, (env, seen, action))
         shaped = self.split(seen)
         replay = add(state.replay, shaped, action)
         gained = {"return": shaped.reward, "cost": shaped.cost, "goals": shaped.goals}
@@ -183,7 +209,7 @@ class Pack:
         if separate:
             ended = shaped.terminated | shaped.truncated
         else:
-            state, ended = self._restart_together(told, state)
+            state, ended = self._restart_together(inputs, state)
         whole = ended & ~self.split(cut)
         count = whole.sum(1)
         over = {f"episode/{name}": (value * whole).sum(1) / jnp.maximum(1, count) for name, value in sums.items()}
@@ -191,162 +217,164 @@ class Pack:
         return state._replace(sums=sums), over | {"episode/done": count}
 
     def _cut(self, env_step: Array) -> Array:
-        """The envs (R·N,) whose episode is cut short here: once each, evenly over the length of a first episode."""
+        """Envs (R·N,) whose first episode is truncated here: once each, evenly spread over its length."""
         ends = (1 + jnp.arange(self.envs)) * self.env.spec.episode_agent_steps // self.envs
-        # At its end there is nothing to cut.
+        # An episode that ends here anyway is not truncated.
         cut = self.staggered & (ends == env_step) & (ends < self.env.spec.episode_agent_steps)
         return jnp.tile(cut, self.replicas)
 
-    def _restart(self, told: Told, state: PackState, moved: tuple[Any, TimeStep, Array]) -> tuple[Any, TimeStep, Array]:
-        """In place of its step, an env whose episode had ended shows a first observation.
+    def _restart(
+        self, inputs: ReplicaInputs, state: PackState, moved: tuple[Any, TimeStep, Array]
+    ) -> tuple[Any, TimeStep, Array]:
+        """Replaces the step of envs whose episode had ended by the first observation of a new one.
 
-        The last observation and the first one after it are then both rows of the replay, one a step, in every env.
+        The last and the first observation are then two consecutive rows of the replay, one per step, in every env.
         """
         over = state.seen.terminated | state.seen.truncated
 
         def choose(new: Array, old: Array) -> Array:
             return jnp.where(over.reshape(over.shape + (1,) * (old.ndim - 1)), new, old)
 
-        def anew(_: None) -> tuple[Any, TimeStep]:
-            # An env starts at most one episode a step, so the step numbers its episodes without repeating one.
-            fresh = self._reset(told, state.env_steps + 1)
+        def restarted(_: None) -> tuple[Any, TimeStep]:
+            # An env starts at most one episode per step, so the step is a unique episode number.
+            fresh = self._reset(inputs, state.env_steps + 1)
             return jax.tree.map(choose, fresh, moved[:2])
 
-        env, seen = jax.lax.cond(over.any(), anew, lambda _: moved[:2], None)
+        env, seen = jax.lax.cond(over.any(), restarted, lambda _: moved[:2], None)
         return env, seen, moved[2] * (1 - self.split(over))[..., None]
 
-    def _restart_together(self, told: Told, state: PackState) -> tuple[PackState, Array]:
-        """Episodes of one length end in the same step and start anew in it; also where they ended (R, N)."""
+    def _restart_together(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, Array]:
+        """Episodes of equal length end and restart in the same step; also returns which ended (R, N)."""
         done = state.seen.truncated.all()
         episode = state.episode + done
 
-        def anew(_: None) -> tuple[Any, TimeStep, Replay, Array]:
-            env, seen = self._reset(told, episode)
+        def restarted(_: None) -> tuple[Any, TimeStep, Replay, Array]:
+            env, seen = self._reset(inputs, episode)
             action = jnp.zeros_like(state.action)
             return env, seen, add(state.replay, self.split(seen), action), action
 
         kept = (state.env, state.seen, state.replay, state.action)
-        env, seen, replay, action = jax.lax.cond(done, anew, lambda _: kept, None)
+        env, seen, replay, action = jax.lax.cond(done, restarted, lambda _: kept, None)
         state = state._replace(env=env, seen=seen, replay=replay, action=action, episode=episode)
         return state, jnp.broadcast_to(done, (self.replicas, self.envs))
 
-    def _prefill(self, told: Told, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
+    def _prefill(self, inputs: ReplicaInputs, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
         def step(state: PackState, _: None) -> tuple[PackState, dict[str, Array]]:
             shape = (self.envs, self.env.spec.action_size)
-            keys = self._keys(told, "prefill", state.env_steps)
+            keys = self._keys(inputs, "prefill", state.env_steps)
             action = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0))(keys)
-            return self._advance(told, state, action)
+            return self._advance(inputs, state, action)
 
         return jax.lax.scan(step, state, None, length=env_steps)
 
-    def _chunk(self, told: Told, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
+    def _chunk(self, inputs: ReplicaInputs, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
         def step(state: PackState, _: None) -> tuple[PackState, Any]:
-            state, acted = self._act(told, state)
-            agent, learned = self._learn(told, state)
+            state, acted = self._act(inputs, state)
+            agent, learned = self._learn(inputs, state)
             return state._replace(agent=agent), acted | learned
 
         return jax.lax.scan(step, state, None, length=env_steps)
 
-    def _epoch(self, told: Told, state: PackState) -> tuple[PackState, dict[str, Array]]:
+    def _epoch(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, dict[str, Array]]:
         def step(state: PackState, _: None) -> tuple[PackState, Any]:
-            return self._act(told, state)
+            return self._act(inputs, state)
 
         state, acted = jax.lax.scan(step, state, None, length=self.epoch_env_steps)
-        agent, learned = self._learn(told, state)
+        agent, learned = self._learn(inputs, state)
         return state._replace(agent=agent), acted | {name: value[None] for name, value in learned.items()}
 
-    def _act(self, told: Told, state: PackState) -> tuple[PackState, dict[str, Array]]:
+    def _act(self, inputs: ReplicaInputs, state: PackState) -> tuple[PackState, dict[str, Array]]:
         def act(agent: Any, memory: Any, seen: TimeStep, key: Array, scalars: dict) -> Any:
             return self.agent.act(agent, memory, seen, key, scalars, explore=True)
 
-        keys = self._keys(told, "act", state.env_steps)
-        decided = eqx.filter_vmap(act)(state.agent, state.memory, self.split(state.seen), keys, told.scalars)
-        state, over = self._advance(told, state._replace(memory=decided.memory), decided.action)
+        keys = self._keys(inputs, "act", state.env_steps)
+        decided = eqx.filter_vmap(act)(state.agent, state.memory, self.split(state.seen), keys, inputs.scalars)
+        state, over = self._advance(inputs, state._replace(memory=decided.memory), decided.action)
 
         if isinstance(self.agent, Reflective):
             shown = decided.metrics | {name: over[name] for name in ("episode/done", "episode/cost")}
-            agent = eqx.filter_vmap(self._reflected)(state.agent, shown, told.scalars)
+            agent = eqx.filter_vmap(self._reflected)(state.agent, shown, inputs.scalars)
             state = state._replace(agent=agent)
         return state, over | {name: value.mean(1) for name, value in decided.metrics.items()}
 
     def _reflected(self, agent: Any, shown: dict[str, Array], scalars: dict[str, Any]) -> Any:
         assert isinstance(self.agent, Reflective)
-        return held(self.agent.reflect(agent, shown, scalars), agent, agent.finite)
+        return freeze_if_nonfinite(self.agent.reflect(agent, shown, scalars), agent, agent.finite)
 
-    def _learn(self, told: Told, state: PackState) -> tuple[Any, dict[str, Array]]:
+    def _learn(self, inputs: ReplicaInputs, state: PackState) -> tuple[Any, dict[str, Array]]:
         progress = state.env_steps / self.total_env_steps
 
         def update(agent: Any, rows: Array, now: TimeStep, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
             sample_key, learn_key = jax.random.split(key)
-            batch = self._lesson(rows, state.replay.written, now, sample_key)
+            batch = self._sample_batch(rows, state.replay.written, now, sample_key)
             return self.agent.update(agent, batch, learn_key, scalars, progress)
 
         def one(agent: Any, index: Array) -> tuple[Any, dict[str, Array]]:
-            keys = self._keys(told, "learn", state.env_steps * self.updates_per_step + index)
-            return eqx.filter_vmap(update)(agent, state.replay.rows, self.split(state.seen), keys, told.scalars)
+            keys = self._keys(inputs, "learn", state.env_steps * self.updates_per_step + index)
+            return eqx.filter_vmap(update)(agent, state.replay.rows, self.split(state.seen), keys, inputs.scalars)
 
         changed, metrics = jax.lax.scan(one, state.agent, jnp.arange(self.updates_per_step))
-        # Held once after all updates of a step: to choose between two whole agents costs about as much as Adam.
-        agent = eqx.filter_vmap(_finite_or_before)(changed, state.agent)
+        # Once after all updates of a step: selecting between two whole agents costs about as much as Adam.
+        agent = eqx.filter_vmap(_freeze_if_nonfinite)(changed, state.agent)
         return agent, {name: value.mean(0) for name, value in metrics.items()}
 
-    def _lesson(self, rows: Array, written: Array, now: TimeStep, key: Array) -> Any:
-        """What one update of one replica learns from: a batch of windows, or an epoch's batches and the present."""
+    def _sample_batch(self, rows: Array, written: Array, now: TimeStep, key: Array) -> Any:
+        """Data of one update of one replica: a Batch, or an EpochBatch."""
         shape, spec = (self.settings.window, self.settings.batch), self.env.spec
         if not isinstance(self.settings, EpochTrain):
             return sample(rows, written, key, shape, spec)
         keys = jax.random.split(key, self.settings.batches)
-        return Lesson(jax.vmap(lambda at: sample(rows, written, at, shape, spec))(keys), now)
+        return EpochBatch(jax.vmap(lambda at: sample(rows, written, at, shape, spec))(keys), now)
 
     def _calibrate(self, agent: Any, played: Episodes, skipped: int) -> Any:
-        """Agents calibrated on all but the first so many episodes; a frozen replica stays as it is."""
+        """Agents calibrated on all episodes after the first `skipped`; frozen replicas do not change."""
         assert isinstance(self.agent, Calibrated)
         values, margins = jnp.moveaxis(played.trace, 1, 0)[..., skipped:], played.margins[..., skipped:]
         changed = eqx.filter_vmap(self.agent.calibrate)(agent, values, margins)
-        return eqx.filter_vmap(lambda new, old: held(new, old, old.finite))(changed, agent)
+        return eqx.filter_vmap(lambda new, old: freeze_if_nonfinite(new, old, old.finite))(changed, agent)
 
-    def _evaluate(self, told: Told, agent: Any, params: Params, keys: tuple[Array, Array]) -> Episodes:
+    def _evaluate(self, inputs: ReplicaInputs, agent: Any, params: Params, keys: tuple[Array, Array]) -> Episodes:
         def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
             def act(agent: Any, memory: Any, seen: TimeStep, scalars: dict) -> Any:
                 return self.agent.act(agent, memory, seen, step_key(0, "evaluate", index), scalars, explore=False)
 
-            return tuple(eqx.filter_vmap(act)(agent, memory, seen, told.scalars))
+            return tuple(eqx.filter_vmap(act)(agent, memory, seen, inputs.scalars))
 
-        memory = eqx.filter_vmap(lambda _: self.agent.init_memory(len(keys[0])))(told.seeds)
+        memory = eqx.filter_vmap(lambda _: self.agent.init_memory(len(keys[0])))(inputs.seeds)
         trace = _barrier if isinstance(self.agent, Calibrated) else None
         return shared_episodes(self.env, policy, memory, keys, params, trace)
 
 
 def _barrier(state: Any, seen: TimeStep, memory: Any) -> Array:
-    """What the certificate says at a decision, (R, E)."""
+    """Value of the certificate at a decision, (R, E)."""
     del state, seen
     barrier: Array = memory.barrier
     return barrier
 
 
 def first_episodes(played: Episodes, count: int) -> Episodes:
-    """The first so many episodes of every replica, without a trace."""
+    """The first `count` episodes of every replica, without a trace."""
     return Episodes._make([*jax.tree.map(lambda x: x[:, :count], played[:5]), played.margins[..., :count], None])
 
 
 def draw_factors(key: Array, spreads: dict[str, Array], envs: int) -> dict[str, Array]:
-    """Factors (N,) between 1/spread and spread, evenly in their logarithm, and a delay in whole agent steps."""
+    """Log-uniform factors (N,) between 1/spread and spread, and a delay in whole agent steps."""
     names = ("mass", "damping", "force")
-    luck = jax.random.uniform(key, (len(names) + 1, envs))
-    factors = {name: spreads[f"{name}_spread"] ** (2 * luck[row] - 1) for row, name in enumerate(names)}
-    delay = jnp.floor(luck[-1] * (spreads["most_delay"] + 1)).astype(jnp.int32)
+    uniforms = jax.random.uniform(key, (len(names) + 1, envs))
+    factors = {name: spreads[f"{name}_spread"] ** (2 * uniforms[row] - 1) for row, name in enumerate(names)}
+    delay = jnp.floor(uniforms[-1] * (spreads["max_delay"] + 1)).astype(jnp.int32)
     return factors | {"delay": delay}
 
 
 def own_part(state: PackState, index: Any) -> PackState:
-    """What belongs to one replica, without the replica axis: its envs are (N, ...), counters are shared by all."""
+    """The part of one replica, without the replica axis: its envs are (N, ...), counters are shared."""
     replicas = len(state.action)
 
     def own(tree: Any) -> Any:
         return jax.tree.map(lambda x: x[index], eqx.filter(tree, eqx.is_array))
 
     def own_envs(tree: Any) -> Any:
-        # The number of envs is named: physics without contacts keeps them in arrays of no numbers.
+        # The number of envs is explicit: physics without contacts has arrays of size 0.
         return jax.tree.map(lambda x: x.reshape(replicas, len(x) // replicas, *x.shape[1:])[index], tree)
 
     return state._replace(
@@ -361,16 +389,16 @@ def own_part(state: PackState, index: Any) -> PackState:
 
 
 def with_agent(agents: Any, index: Any, agent: Any) -> Any:
-    """The agents of a pack, with another in the place of one replica's."""
+    """The agents of a pack with the agent of one replica replaced."""
     arrays, static = eqx.partition(agents, eqx.is_array)
     changed = jax.tree.map(lambda all_replicas, one: all_replicas.at[index].set(one), arrays, agent)
     return eqx.combine(changed, static)
 
 
-def _finite_or_before(changed: Any, before: Any) -> Any:
-    return held(changed, before, changed.finite)._replace(finite=changed.finite)
+def _freeze_if_nonfinite(changed: Any, before: Any) -> Any:
+    return freeze_if_nonfinite(changed, before, changed.finite)._replace(finite=changed.finite)
 
 
-def held(changed: Any, before: Any, finite: Array) -> Any:
-    """`changed` while a replica is finite; one that stopped being so stays as it was before, and the others go on."""
+def freeze_if_nonfinite(changed: Any, before: Any, finite: Array) -> Any:
+    """`changed` for finite replicas; replicas with non-finite values keep the state `before`."""
     return jax.tree.map(lambda new, old: jnp.where(finite, new, old), changed, before)

@@ -1,4 +1,4 @@
-"""Preflight of one cell: build, one training step, save, restore, a short evaluation; says what it took."""
+"""Preflight of one cell: build, train, save, restore and evaluate once; records time and memory."""
 
 import resource
 import time
@@ -20,12 +20,12 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.writer import RunWriter
 from dreamproof.train.loop import read_job
-from dreamproof.train.pack import Pack
+from dreamproof.train.pack import TrainingPack
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
 
 def probe(folder: RunFolder, micro_batches: int = 1) -> dict[str, Any]:
-    """Does everything a run does, once, and writes probe.json."""
+    """Runs every phase of a run once and writes probe.json."""
     pulse = Pulse([RunWriter(folder)])
     with pulse, announce_compiles(pulse.set_compiling, pulse.count_compile):
         return _probe(folder, micro_batches, pulse)
@@ -52,7 +52,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
         if stage is not None:
             state = state._replace(env_steps=jnp.asarray(stage, jnp.int32))
         with phase("compile and train"):
-            # The same length as in training, so that the compiled program is found again there.
+            # The same length as in training, so that training finds the compiled program in the cache.
             steps = max(1, settings.chunk_agent_steps // job.pack.envs)
             state, _ = job.pack.chunk(state, steps)
             before = int(state.env_steps)
@@ -72,9 +72,9 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
             lambda a, b: bool(np.array_equal(np.asarray(a), np.asarray(b))), _arrays(again), _arrays(state)
         )
         if not all(jax.tree.leaves(same)):
-            raise RuntimeError("the restored state is not the saved one")
+            raise RuntimeError("the restored state differs from the saved one")
     with phase("evaluate"):
-        # As many episodes as in training, so that this program too is found again there.
+        # As many episodes as in training, for the same reason.
         episodes, _ = job.pack.validate(state.agent, settings.validation_episodes)
         jax.block_until_ready(episodes.returns)
     device = jax.devices()[0].memory_stats() or {}
@@ -84,7 +84,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
         "phases": phases,
         "device_bytes": device.get("peak_bytes_in_use"),
         "host_bytes": host,
-        # The ring is allocated whole at the start, so memory at the end is memory now.
+        # The replay is fully allocated at the start, so memory does not grow.
         "forecast_device_bytes": device.get("peak_bytes_in_use"),
         "forecast_host_bytes": host,
         "state_bytes": now,
@@ -97,8 +97,8 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
     return found
 
 
-def _mean_seconds(pack: Pack, seconds_per_step: list[float]) -> float:
-    """Seconds an env step takes over the whole run, whose stages may differ."""
+def _mean_seconds(pack: TrainingPack, seconds_per_step: list[float]) -> float:
+    """Mean seconds per env step over all stages of the run."""
     bounds = [0, *pack.later_stages, pack.total_env_steps]
     lengths = [after - before for before, after in pairwise(bounds)]
     return sum(map(mul, lengths, seconds_per_step)) / pack.total_env_steps

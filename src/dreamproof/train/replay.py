@@ -1,4 +1,4 @@
-"""A ring of everything seen, on the device: one row a timestep of every env, read as windows."""
+"""A replay ring buffer on the device: one row per time step of every env, sampled as windows."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Batch
+from dreamproof.agents.api import Batch
 from dreamproof.jaxcore.types import Spec, TimeStep
 
 SCALARS = ("reward", "cost", "margin", "first", "terminated")
@@ -20,17 +20,17 @@ class Replay(NamedTuple):
 
 
 def row_width(spec: Spec) -> int:
-    """Numbers in one row: observation, action, then the scalars."""
+    """Values per row: observation, action, then the scalars."""
     return spec.observation_size + spec.action_size + len(SCALARS)
 
 
 def init_replay(spec: Spec, replicas: int, envs: int, capacity: int) -> Replay:
-    """An empty ring of `capacity` rows an env."""
+    """An empty buffer with `capacity` rows per env."""
     return Replay(jnp.zeros((replicas, envs, capacity, row_width(spec))), jnp.zeros((), jnp.int32))
 
 
 def add(replay: Replay, seen: TimeStep, action: Array) -> Replay:
-    """Writes one row (R, N, ...) an env over the oldest; `action` is the one that led to `seen`."""
+    """Overwrites the oldest row of every env (R, N, ...); `action` is the one that led to `seen`."""
     scalars = jnp.stack([jnp.asarray(getattr(seen, name), jnp.float32) for name in SCALARS], axis=-1)
     row = jnp.concatenate([seen.observation, action, scalars], axis=-1)
     index = replay.written % replay.rows.shape[2]
@@ -39,7 +39,7 @@ def add(replay: Replay, seen: TimeStep, action: Array) -> Replay:
 
 
 def sample(rows: Array, written: Array, key: Array, shape: tuple[int, int], spec: Spec) -> Batch:
-    """Windows (T, B, ...) of one replica's rows (N, C, W), uniform over all that lie whole inside the ring.
+    """Windows (T, B, ...) of one replica's rows (N, C, W), uniform over all complete windows.
 
     Windows of env 0 are marked as held out.
     """

@@ -1,4 +1,4 @@
-"""Cells of a pack on disk: one checkpoint a cell, and a pack put together again from them."""
+"""Checkpoints: one per cell of a pack, and a pack restored from them."""
 
 import functools
 from pathlib import Path
@@ -27,19 +27,19 @@ from dreamproof.runs.reader import checkpoint_fault
 from dreamproof.runs.records import RunSettings
 from dreamproof.runs.writer import RunWriter
 from dreamproof.settings.resolved import Resolved, resolve, resolved_hash
-from dreamproof.train.pack import Pack, PackState, own_part, with_agent
+from dreamproof.train.pack import PackState, TrainingPack, own_part, with_agent
 from dreamproof.version import __version__
 
 RESUME_FILE = "resume.npz"
 
-# One program for all leaves, whichever the replica: leaf by leaf, every shape would be a program of its own, which the
-# process keeps with more than a megabyte of host memory.
+# One program for all leaves and replicas: leaf by leaf, every shape would compile its own program, which keeps more
+# than a megabyte of host memory.
 _compiled_own_part = eqx.filter_jit(own_part)
 _compiled_with_agent = eqx.filter_jit(with_agent)
 
 
 def cell_arrays(cell: PackState) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """What the agent of one replica is, and what is needed beside it to go on as if never stopped."""
+    """Arrays of one replica's agent, and the other arrays that resuming needs."""
     written = min(int(cell.replay.written), cell.replay.rows.shape[1])
     rest = {
         "memory": cell.memory,
@@ -47,7 +47,7 @@ def cell_arrays(cell: PackState) -> tuple[dict[str, np.ndarray], dict[str, np.nd
         "seen": cell.seen,
         "action": cell.action,
         "sums": cell.sums,
-        # Cut on the host: every new length of a slice on the device would be compiled and kept.
+        # Sliced on the host: every new length of a slice on the device would be compiled and kept.
         "rows": np.asarray(cell.replay.rows)[:, :written],
         "written": cell.replay.written,
         "env_steps": cell.env_steps,
@@ -57,7 +57,7 @@ def cell_arrays(cell: PackState) -> tuple[dict[str, np.ndarray], dict[str, np.nd
 
 
 def save_cell(writer: RunWriter, state: PackState, index: int, facts: dict[str, Any]) -> CheckpointFolder:
-    """Commits the checkpoint of one replica."""
+    """Saves the checkpoint of one replica."""
     agent, rest = cell_arrays(_compiled_own_part(state, np.asarray(index, np.int32)))
 
     def write(folder: Path) -> None:
@@ -69,7 +69,7 @@ def save_cell(writer: RunWriter, state: PackState, index: int, facts: dict[str, 
 
 
 def checkpoint_facts(settings: RunSettings, agent_steps: int, gradient_steps: int, pack: list[str]) -> dict[str, Any]:
-    """What the record of a checkpoint says beside its files."""
+    """Metadata of a checkpoint."""
     return {
         "agent_steps": agent_steps,
         "gradient_steps": gradient_steps,
@@ -85,19 +85,19 @@ def checkpoint_facts(settings: RunSettings, agent_steps: int, gradient_steps: in
 
 
 def resolved_run(settings: RunSettings) -> Resolved:
-    """Every setting of a run after defaults, as this program knows them."""
+    """The resolved settings of a run in this version."""
     place = f"settings of {settings.arm}/{settings.seed}"
     return resolve(settings.trainer, settings.task, settings.agent_steps, settings.settings, place)
 
 
 @functools.cache
 def running_code(task: str) -> str:
-    """The hash of the code that this process trains with, as it was when first asked."""
+    """The hash of the code that this process trains with, taken at the first call."""
     return own_code(task, Path.cwd()).hash
 
 
 def shared_checkpoints(writers: list[RunWriter]) -> list[CheckpointFolder] | None:
-    """The good checkpoints at the newest step that all cells of a pack have; None to start from nothing."""
+    """Valid checkpoints at the newest step that all cells of a pack have; None if there is none."""
     found = [{folder.agent_steps for folder in writer.run.checkpoint_folders()} for writer in writers]
     for step in sorted(set.intersection(*found), reverse=True):
         folders = [writer.run.checkpoint(step) for writer in writers]
@@ -106,8 +106,8 @@ def shared_checkpoints(writers: list[RunWriter]) -> list[CheckpointFolder] | Non
     return None
 
 
-def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:
-    """The pack as it was when these checkpoints were saved."""
+def restore(pack: TrainingPack, folders: list[CheckpointFolder]) -> PackState:
+    """The pack state of these checkpoints."""
     template = _template(pack)
     cells = []
     for index, folder in enumerate(folders):
@@ -121,8 +121,8 @@ def restore(pack: Pack, folders: list[CheckpointFolder]) -> PackState:
     return _join(template, cells)
 
 
-def with_networks_of(state: PackState, index: int, folder: CheckpointFolder) -> PackState:
-    """The pack with one replica's agent as it was in a checkpoint; counters, envs and replay stay."""
+def with_agent_from(state: PackState, index: int, folder: CheckpointFolder) -> PackState:
+    """The pack with the agent of one replica from a checkpoint; counters, envs and replay do not change."""
     arrays = eqx.filter(state.agent, eqx.is_array)
     template = jax.tree.map(lambda x: _zeros(x.dtype, x.shape[1:]), arrays)
     before = fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root))
@@ -135,12 +135,12 @@ Arrays = dict[str, np.ndarray]
 
 
 def _zeros(dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """An array of any shape that holds one number."""
+    """Zeros of any shape that share one element."""
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def _template(pack: Pack) -> PackState:
-    """Shapes and dtypes of a pack as arrays that hold one zero each: nothing is compiled, nothing put on the device."""
+def _template(pack: TrainingPack) -> PackState:
+    """Shapes and dtypes of a pack as zeros that share one element: nothing is compiled or put on the device."""
 
     def zeros(leaf: Any) -> Any:
         return _zeros(leaf.dtype, leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf

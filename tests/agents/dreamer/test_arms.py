@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.tiny import tiny_cell
 
-from dreamproof.settings.dreamer import Dreamer
+from dreamproof.settings.dreamer import DreamerSettings
 from dreamproof.settings.traced import static_key, traced_values
 
 ARMS: dict[str, dict[str, Any]] = {
@@ -46,6 +46,6 @@ def test_every_traced_setting_is_a_number() -> None:
     def flat(values: dict[str, Any]) -> list[Any]:
         return [leaf for value in values.values() for leaf in (flat(value) if isinstance(value, dict) else [value])]
 
-    found = flat(traced_values(Dreamer()))
+    found = flat(traced_values(DreamerSettings()))
     assert len(found) > 20
     assert all(isinstance(value, float) for value in found)

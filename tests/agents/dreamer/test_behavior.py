@@ -3,11 +3,11 @@
 import jax.numpy as jnp
 import numpy as np
 
+from dreamproof.agents.api import Batch
 from dreamproof.agents.dreamer.behavior import critic_weights, replay_returns
-from dreamproof.agents.dreamer.world_model import Batch
-from dreamproof.settings.dreamer import Behavior
+from dreamproof.settings.dreamer import DreamerBehaviorSettings
 
-SETTINGS = Behavior(discount=0.5, mixing=1.0)
+SETTINGS = DreamerBehaviorSettings(discount=0.5, gae_lambda=1.0)
 
 
 def window(first: list[float]) -> Batch:
@@ -28,11 +28,11 @@ def window(first: list[float]) -> Batch:
 def test_replayed_rewards_carry_the_price_of_risk_and_costs_do_not() -> None:
     values = jnp.zeros((2, 4, 1))
     plain, _ = replay_returns(values, window([0.0] * 4), jnp.zeros((3, 1)), SETTINGS)
-    priced, _ = replay_returns(values, window([0.0] * 4), jnp.full((3, 1), 0.25), SETTINGS)
+    with_coefs, _ = replay_returns(values, window([0.0] * 4), jnp.full((3, 1), 0.25), SETTINGS)
     np.testing.assert_allclose(plain[0, :, 0], [1.75, 1.5, 1.0])
     # A penalty of a quarter of the reward takes a quarter of the return.
-    np.testing.assert_allclose(priced[0], 0.75 * plain[0])
-    np.testing.assert_allclose(priced[1], plain[1])
+    np.testing.assert_allclose(with_coefs[0], 0.75 * plain[0])
+    np.testing.assert_allclose(with_coefs[1], plain[1])
 
 
 def test_an_episode_that_ends_inside_a_window_cuts_the_return() -> None:

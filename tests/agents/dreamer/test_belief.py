@@ -11,7 +11,7 @@ from dreamproof.agents.dreamer import belief as believing
 from dreamproof.agents.dreamer.world_model import Latent
 
 ON = {
-    "longest_delay": jnp.asarray(2.0),
+    "max_delay": jnp.asarray(2.0),
     "patience": jnp.asarray(4.0),
     "gate": jnp.asarray(0.2),
     "gain": jnp.asarray(1.0),
@@ -51,7 +51,7 @@ def started(hypotheses: int, envs: int = 1) -> believing.Belief:
 
 def ridden(
     delay: int, hypotheses: int, steps: int = 30, scalars: dict[str, Array] = ON
-) -> tuple[believing.Seen, list[float], list[float]]:
+) -> tuple[believing.BeliefUpdate, list[float], list[float]]:
     """The belief after random actions that act `delay` steps late; also actions and places so far."""
     generator = np.random.default_rng(0)
     belief, place = started(hypotheses), 0.0
@@ -83,7 +83,7 @@ def test_without_hypotheses_a_delay_only_surprises() -> None:
 
 
 def test_longer_delays_than_allowed_never_win() -> None:
-    seen, _, _ = ridden(2, hypotheses=3, scalars=ON | {"longest_delay": jnp.asarray(0.0)})
+    seen, _, _ = ridden(2, hypotheses=3, scalars=ON | {"max_delay": jnp.asarray(0.0)})
     assert seen.delay.tolist() == [0]
 
 

@@ -22,7 +22,7 @@ SPEC = Spec(
     action_size=2,
     episode_agent_steps=10,
     has_margin=True,
-    most_step_cost=5.0,
+    max_step_cost=5.0,
     slots=(("hazards", 3, 7),),
     entities=(3, 7, 2),
 )
@@ -34,8 +34,8 @@ class Setting:
 
     def __init__(self) -> None:
         self.agent = DreamerAgent(SPEC, tiny_cell().agent)
-        made: DreamerState = eqx.filter_jit(self.agent.init_state)(jax.random.key(0))
-        self.state = made._replace(risk_share=jnp.ones(()))
+        outputs: DreamerState = eqx.filter_jit(self.agent.init_state)(jax.random.key(0))
+        self.state = outputs._replace(risk_share=jnp.ones(()))
         self.act = eqx.filter_jit(lambda *given: self.agent.act(*given, explore=False))
 
     def agreeing(self) -> DreamerState:

@@ -13,15 +13,15 @@ from dreamproof.agents.dreamer.feedback import (
     after_surprise,
     init_feedback,
     innovation,
-    planner_price,
+    planner_cost_coef,
 )
-from dreamproof.settings.dreamer import Dreamer
+from dreamproof.settings.dreamer import DreamerSettings
 from dreamproof.settings.traced import traced_values
 
 
 def told(**planner: float) -> dict[str, Any]:
     """Traced settings with some of the planner's changed."""
-    scalars = traced_values(Dreamer())
+    scalars = traced_values(DreamerSettings())
     return scalars | {"planner": scalars["planner"] | planner}
 
 
@@ -34,8 +34,8 @@ def after(costs: list[float], scalars: dict[str, Any]) -> Feedback:
 
 
 def test_without_gains_the_price_is_the_one_set() -> None:
-    scalars = told(cost_price=0.03)
-    assert float(planner_price(after([90.0] * 20, scalars), scalars["planner"])) == pytest.approx(0.03)
+    scalars = told(cost_coef=0.03)
+    assert float(planner_cost_coef(after([90.0] * 20, scalars), scalars["planner"])) == pytest.approx(0.03)
 
 
 def test_the_integral_sums_the_excess_and_never_falls_below_zero() -> None:
@@ -48,23 +48,23 @@ def test_the_integral_sums_the_excess_and_never_falls_below_zero() -> None:
 
 
 def test_a_rise_of_the_cost_counts_and_a_fall_does_not() -> None:
-    scalars = told(derivative_gain=0.01, price_most=9.0)
+    scalars = told(derivative_gain=0.01, cost_coef_max=9.0)
     rising, falling = after([0.0] * 11 + [40.0] * 5, scalars), after([40.0] * 60 + [0.0] * 11, scalars)
-    assert float(planner_price(rising, scalars["planner"])) > 0.05
-    assert float(planner_price(falling, scalars["planner"])) == 0.0
+    assert float(planner_cost_coef(rising, scalars["planner"])) > 0.05
+    assert float(planner_cost_coef(falling, scalars["planner"])) == 0.0
 
 
 def test_the_price_stays_within_its_bounds() -> None:
-    scalars = told(proportional_gain=0.1, integral_gain=0.1, price_most=0.1, cost_limit=2.0)
-    assert float(planner_price(after([90.0] * 50, scalars), scalars["planner"])) == pytest.approx(0.1)
-    assert float(planner_price(after([0.0] * 50, scalars), scalars["planner"])) == 0.0
+    scalars = told(proportional_gain=0.1, integral_gain=0.1, cost_coef_max=0.1, cost_limit=2.0)
+    assert float(planner_cost_coef(after([90.0] * 50, scalars), scalars["planner"])) == pytest.approx(0.1)
+    assert float(planner_cost_coef(after([0.0] * 50, scalars), scalars["planner"])) == 0.0
 
 
 def test_the_price_of_risk_rises_where_episodes_cost_too_much_and_falls_where_they_do_not() -> None:
     scalars = told(cost_limit=2.0)
-    scalars["risk"] = scalars["risk"] | {"price": 0.5, "price_rate": 0.05, "price_most": 2.0}
-    assert float(after([900.0] * 30, scalars).risk_price_raised) == pytest.approx(1.5)
-    assert float(after([0.0] * 30, scalars).risk_price_raised) == pytest.approx(-0.5)
+    scalars["risk"] = scalars["risk"] | {"coef": 0.5, "coef_rate": 0.05, "coef_max": 2.0}
+    assert float(after([900.0] * 30, scalars).risk_coef_offset) == pytest.approx(1.5)
+    assert float(after([0.0] * 30, scalars).risk_coef_offset) == pytest.approx(-0.5)
 
 
 def test_innovation_counts_standard_deviations_above_what_training_showed() -> None:
@@ -82,7 +82,7 @@ def test_the_multiplier_follows_the_imagined_cost_ever_faster() -> None:
         "multiplier_rate": 0.01,
         "multiplier_growth": 0.1,
         "multiplier_start": 0.2,
-        "multiplier_most": 1.0,
+        "multiplier_max": 1.0,
     }
     told_limits = {name: jnp.asarray(value) for name, value in limits.items()}
 

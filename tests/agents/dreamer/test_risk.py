@@ -6,24 +6,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.agents.dreamer.risk import (
-    RiskModel,
-    barrier_target,
-    barrier_violation,
-    certificate_pairs,
-    certificate_scores,
-    conformal_offset,
-    least_ahead,
-    uncertainty,
-)
-from dreamproof.settings.dreamer import Risk
+from dreamproof.agents.certificate import certificate_pairs, certificate_scores, conformal_offset, min_margin_ahead
+from dreamproof.agents.dreamer.risk import RiskModel, barrier_target, barrier_violation, uncertainty
+from dreamproof.settings.dreamer import RiskSettings
 
 
 @pytest.fixture(scope="module")
 def risk() -> RiskModel:
     """Three members over features of four numbers and one action, predicting two observations and the margin."""
-    made = eqx.filter_jit(lambda key: RiskModel(key, 4, (2, 1), Risk(members=3, units=8), jnp.float32))
-    return made(jax.random.key(0))
+    outputs = eqx.filter_jit(lambda key: RiskModel(key, 4, (2, 1), RiskSettings(members=3, units=8), jnp.float32))
+    return outputs(jax.random.key(0))
 
 
 def test_the_barrier_violation_by_hand() -> None:
@@ -57,17 +49,17 @@ def test_too_few_scores_promise_nothing() -> None:
 
 def test_members_that_agree_are_certain(risk: RiskModel) -> None:
     same = eqx.tree_at(
-        lambda made: made.members,
+        lambda outputs: outputs.members,
         risk,
         jax.tree.map(lambda x: jnp.broadcast_to(x[:1], x.shape), risk.members),
     )
     feature, action = jnp.ones((5, 4)), jnp.zeros((5, 1))
     residual = jnp.ones(3)
     agreed = uncertainty(same, feature, action, residual)
-    assert float(agreed.epistemic.max()) == float(agreed.margin_sigma.max()) == 0.0
-    doubt = uncertainty(risk, feature, action, residual)
-    assert float(doubt.epistemic.min()) > 0
-    assert float(doubt.margin_sigma.min()) > 0
+    assert float(agreed.epistemic.max()) == float(agreed.margin_std.max()) == 0.0
+    epistemic = uncertainty(risk, feature, action, residual)
+    assert float(epistemic.epistemic.min()) > 0
+    assert float(epistemic.margin_std.min()) > 0
 
 
 def test_uncertainty_is_measured_against_the_residual(risk: RiskModel) -> None:
@@ -79,7 +71,7 @@ def test_uncertainty_is_measured_against_the_residual(risk: RiskModel) -> None:
 
 
 def test_the_prior_of_a_member_is_never_trained(risk: RiskModel) -> None:
-    gradient = eqx.filter_grad(lambda made: (made.predict(jnp.ones((1, 4)), jnp.ones((1, 1))) ** 2).sum())(risk)
+    gradient = eqx.filter_grad(lambda outputs: (outputs.predict(jnp.ones((1, 4)), jnp.ones((1, 1))) ** 2).sum())(risk)
     prior = jax.tree.leaves(eqx.filter(gradient.members.prior, eqx.is_array))
     trained = jax.tree.leaves(eqx.filter(gradient.members.trained, eqx.is_array))
     assert all(float(jnp.abs(leaf).max()) == 0.0 for leaf in prior)
@@ -93,8 +85,8 @@ def test_barrier_values_stay_within_half_a_metre(risk: RiskModel) -> None:
 
 def test_the_least_margin_ahead_by_hand() -> None:
     margins = jnp.array([[0.4], [0.1], [0.3], [0.2], [0.5]])
-    np.testing.assert_allclose(least_ahead(margins, 0), margins)
-    np.testing.assert_allclose(least_ahead(margins, 2)[:, 0], [0.1, 0.1, 0.2, 0.2, 0.5])
+    np.testing.assert_allclose(min_margin_ahead(margins, 0), margins)
+    np.testing.assert_allclose(min_margin_ahead(margins, 2)[:, 0], [0.1, 0.1, 0.2, 0.2, 0.5])
 
 
 def test_a_decision_is_judged_by_the_margins_from_its_own_moment_on() -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.tiny import tiny_cell
 
+from dreamproof.agents.api import Batch
 from dreamproof.agents.dreamer.world_model import (
-    Batch,
+    DreamerWorldModel,
     Latent,
-    Observed,
-    Rows,
-    WorldModel,
-    observe_rows,
+    ObserveInputs,
+    ObserveOutputs,
+    observe_scan,
     swap_latents,
     world_model_loss,
 )
@@ -29,7 +29,7 @@ SPEC = Spec(
     observation_size=11,
     action_size=2,
     episode_agent_steps=10,
-    most_step_cost=5.0,
+    max_step_cost=5.0,
     slots=(("velocity", 0, 2), ("compass", 2, 3), ("hazards", 3, 11)),
     entities=(3, 11, 2),
     absolute=("compass",),
@@ -39,63 +39,65 @@ SPEC = Spec(
 def build(**world_model: Any) -> Any:
     """Makes a tiny model of SPEC from a key."""
     settings = tiny_cell({"world_model": world_model}).agent.world_model
-    return lambda key: WorldModel(key, SPEC, settings, jnp.float32)
+    return lambda key: DreamerWorldModel(key, SPEC, settings, jnp.float32)
 
 
 @pytest.fixture(scope="module")
-def model() -> WorldModel:
+def model() -> DreamerWorldModel:
     """Gaussian latents."""
     return eqx.filter_jit(build())(jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
-def state(model: WorldModel) -> Latent:
+def state(model: DreamerWorldModel) -> Latent:
     """Random states of three envs."""
     keys = jax.random.split(jax.random.key(1), 3)
     return Latent(*(jax.random.normal(key, part.shape) for key, part in zip(keys, model.initial((3,)), strict=True)))
 
 
 @eqx.filter_jit
-def judged(model: WorldModel, state: Latent) -> tuple[jax.Array, ...]:
+def judged(model: DreamerWorldModel, state: Latent) -> tuple[jax.Array, ...]:
     """Feature, cost and margin of a state."""
     feature = model.feature(state)
     return feature, model.step_cost(state, feature), model.step_margin(state, feature)
 
 
-def test_the_order_of_entities_changes_neither_feature_nor_cost_nor_margin(model: WorldModel, state: Latent) -> None:
+def test_the_order_of_entities_changes_neither_feature_nor_cost_nor_margin(
+    model: DreamerWorldModel, state: Latent
+) -> None:
     turned = state._replace(e=state.e[:, jnp.array([2, 0, 3, 1])])
     jax.tree.map(np.testing.assert_array_equal, judged(model, state), judged(model, turned))
 
 
-def test_another_entity_changes_what_is_seen(model: WorldModel, state: Latent) -> None:
+def test_another_entity_changes_what_is_seen(model: DreamerWorldModel, state: Latent) -> None:
     other = state._replace(e=state.e.at[:, 1].add(0.7))
     assert float(jnp.abs(judged(model, state)[0] - judged(model, other)[0]).max()) > 1e-3
 
 
-def test_the_cost_of_a_step_lies_between_zero_and_the_most(model: WorldModel, state: Latent) -> None:
+def test_the_cost_of_a_step_lies_between_zero_and_the_most(model: DreamerWorldModel, state: Latent) -> None:
     cost = np.asarray(judged(model, state)[1])
-    assert ((cost >= 0) & (cost <= SPEC.most_step_cost)).all()
+    assert ((cost >= 0) & (cost <= SPEC.max_step_cost)).all()
 
 
-def test_entities_move_one_by_one_and_alike(model: WorldModel, state: Latent) -> None:
+def test_entities_move_one_by_one_and_alike(model: DreamerWorldModel, state: Latent) -> None:
     order = jnp.array([2, 0, 3, 1])
     moved, turned = (eqx.filter_jit(model.moved)(state.h, e) for e in (state.e, state.e[:, order]))
     np.testing.assert_allclose(moved[:, order], turned, rtol=1e-5, atol=1e-6)
 
 
-def test_the_recurrent_part_sees_neither_entities_nor_the_axes_of_the_world(model: WorldModel) -> None:
+def test_the_recurrent_part_sees_neither_entities_nor_the_axes_of_the_world(model: DreamerWorldModel) -> None:
     assert model.rest_slots == (0, 1)
     shape = eqx.filter_eval_shape
     assert shape(build(absolute=True), jax.random.key(0)).rest_slots == (0, 1, 2)
     assert shape(build(entities=False), jax.random.key(0)).rest_slots == (0, 1, *range(3, 11))
 
 
-def test_entities_are_read_from_the_observation_as_they_are(model: WorldModel) -> None:
+def test_entities_are_read_from_the_observation_as_they_are(model: DreamerWorldModel) -> None:
     observation = jnp.arange(11.0)
     np.testing.assert_array_equal(model.seen_entities(observation), np.arange(3.0, 11.0).reshape(4, 2))
 
 
-def test_a_first_observation_forgets_the_past(model: WorldModel, state: Latent) -> None:
+def test_a_first_observation_forgets_the_past(model: DreamerWorldModel, state: Latent) -> None:
     observation = jax.random.normal(jax.random.key(2), (3, 11))
 
     @eqx.filter_jit
@@ -112,10 +114,10 @@ def test_a_first_observation_forgets_the_past(model: WorldModel, state: Latent) 
 
 
 @pytest.mark.parametrize("latent", ["gaussian", "categorical"])
-def test_exactly_as_many_groups_are_swapped_as_asked_for(latent: str, model: WorldModel) -> None:
-    made = model if latent == "gaussian" else eqx.filter_jit(build(latent=latent, classes=4))(jax.random.key(0))
-    start, groups = made.initial((50,)), made.settings.groups
-    swap = eqx.filter_jit(lambda count, key: swap_latents(made, start, count, key).z.reshape(50, groups, -1))
+def test_exactly_as_many_groups_are_swapped_as_asked_for(latent: str, model: DreamerWorldModel) -> None:
+    outputs = model if latent == "gaussian" else eqx.filter_jit(build(latent=latent, classes=4))(jax.random.key(0))
+    start, groups = outputs.initial((50,)), outputs.settings.groups
+    swap = eqx.filter_jit(lambda count, key: swap_latents(outputs, start, count, key).z.reshape(50, groups, -1))
     for count in (0, 1, 3, groups):
         # The initial latent is all zeros, so that every swapped group shows.
         changed = (np.asarray(swap(jnp.asarray(float(count)), jax.random.key(4))) != 0).any(-1)
@@ -148,9 +150,9 @@ def loss() -> Any:
     return eqx.filter_jit(lambda model, batch: world_model_loss(model, batch, jax.random.key(6), scales))
 
 
-def test_reward_and_cost_of_a_first_step_are_not_learned(model: WorldModel, batch: Batch, loss: Any) -> None:
+def test_reward_and_cost_of_a_first_step_are_not_learned(model: DreamerWorldModel, batch: Batch, loss: Any) -> None:
     # A head that starts at zero answers every target alike.
-    model = eqx.tree_at(lambda made: made.reward.output.bias, model, jnp.arange(21.0))
+    model = eqx.tree_at(lambda outputs: outputs.reward.output.bias, model, jnp.arange(21.0))
     total = loss(model, batch)[0]
     strange = batch._replace(reward=batch.reward.at[2, 1].set(50.0), cost=batch.cost.at[2, 1].set(5.0))
     assert float(loss(model, strange)[0]) == float(total)
@@ -158,7 +160,7 @@ def test_reward_and_cost_of_a_first_step_are_not_learned(model: WorldModel, batc
     assert float(loss(model, seen)[0]) != float(total)
 
 
-def test_what_led_to_a_first_step_does_not_matter(model: WorldModel, batch: Batch, loss: Any) -> None:
+def test_what_led_to_a_first_step_does_not_matter(model: DreamerWorldModel, batch: Batch, loss: Any) -> None:
     states = loss(model, batch)[1].states
     past = batch._replace(observation=batch.observation.at[:2, 1].add(1.0), action=batch.action.at[1:3, 1].set(-1.0))
     others = loss(model, past)[1].states
@@ -166,31 +168,31 @@ def test_what_led_to_a_first_step_does_not_matter(model: WorldModel, batch: Batc
     assert float(jnp.abs(states.h[1, 1] - others.h[1, 1]).max()) > 1e-4
 
 
-def test_an_entity_that_jumps_is_no_motion_to_be_learned(model: WorldModel, batch: Batch, loss: Any) -> None:
+def test_an_entity_that_jumps_is_no_motion_to_be_learned(model: DreamerWorldModel, batch: Batch, loss: Any) -> None:
     far = batch._replace(observation=batch.observation.at[3, 0, 3:5].set(1e3))
     assert float(loss(model, far)[1].metrics["model/entities"]) < 1e3
     assert np.isfinite(float(loss(model, far)[0]))
 
 
-def test_gradients_made_after_the_scan_are_those_made_step_by_step(model: WorldModel, batch: Batch) -> None:
+def test_gradients_made_after_the_scan_are_those_made_step_by_step(model: DreamerWorldModel, batch: Batch) -> None:
     embedding = model.encode(batch.observation)
-    rows = Rows(batch.action, embedding, batch.first, model.noise(jax.random.key(7), batch.first.shape))
+    rows = ObserveInputs(batch.action, embedding, batch.first, model.noise(jax.random.key(7), batch.first.shape))
 
-    def step_by_step(given: tuple[WorldModel, Rows]) -> Observed:
+    def step_by_step(given: tuple[DreamerWorldModel, ObserveInputs]) -> ObserveOutputs:
         model, rows = given
-        state, made = model.initial((3,)), []
-        for row in map(Rows, *rows):
+        state, outputs = model.initial((3,)), []
+        for row in map(ObserveInputs, *rows):
             state, output = model.observe(state, row.action, (row.embedding, state.e), row.first, row.noise)
-            made.append(Observed(state.h, state.z, output))
-        return jax.tree.map(lambda *parts: jnp.stack(parts), *made)
+            outputs.append(ObserveOutputs(state.h, state.z, output))
+        return jax.tree.map(lambda *parts: jnp.stack(parts), *outputs)
 
     def told(observe: Any) -> Any:
-        def loss(given: tuple[WorldModel, Rows]) -> jax.Array:
+        def loss(given: tuple[DreamerWorldModel, ObserveInputs]) -> jax.Array:
             return sum(((x - 0.3) ** 2).sum() for x in observe(given))
 
         return eqx.filter_jit(eqx.filter_value_and_grad(loss))((model, rows))
 
-    (value, (network, given)), (plain_value, (plain_network, plain_given)) = told(observe_rows), told(step_by_step)
+    (value, (network, given)), (plain_value, (plain_network, plain_given)) = told(observe_scan), told(step_by_step)
     np.testing.assert_allclose(value, plain_value, rtol=1e-6)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5), network, plain_network)
     np.testing.assert_allclose(given.embedding, plain_given.embedding, rtol=2e-4, atol=2e-5)

@@ -11,10 +11,16 @@ from jax.flatten_util import ravel_pytree
 from tests.agents.pwm import toy
 
 from dreamproof.agents.normalisation import init_moments, update_moments
-from dreamproof.agents.pwm.agent import reward_emphasis, reward_unit
-from dreamproof.agents.pwm.behavior import Dream, Start, critic_targets, dream, dream_return
+from dreamproof.agents.pwm.agent import reward_loss_factor, reward_scale
+from dreamproof.agents.pwm.behavior import (
+    DifferentiableRollout,
+    RolloutStart,
+    critic_targets,
+    imagine_rollout,
+    imagined_return,
+)
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.settings.pwm import Behavior
+from dreamproof.settings.pwm import PwmBehaviorSettings
 from dreamproof.settings.traced import traced_values
 
 STARTS = 6
@@ -27,8 +33,10 @@ def objective(agent: Any) -> Any:
 
     def worth(actor: Any, state: Any) -> jax.Array:
         z = state.model.encode(jax.random.normal(jax.random.key(1), (STARTS, 2)))
-        dreamt = dream(state.model, actor, Start(z, jnp.ones(STARTS)), settings, jax.random.key(2), True)
-        return dream_return(dreamt, state.critics(dreamt.z[-1]), settings.discount).mean()
+        rollout = imagine_rollout(
+            state.model, actor, RolloutStart(z, jnp.ones(STARTS)), settings, jax.random.key(2), True
+        )
+        return imagined_return(rollout, state.critics(rollout.z[-1]), settings.discount).mean()
 
     return eqx.filter_jit(eqx.filter_value_and_grad(worth))
 
@@ -101,21 +109,21 @@ def test_without_detaching_gradients_also_pass_through_what_the_policy_sees(
     assert float(jnp.abs(slopes[0] - slopes[1]).max()) > 1e-5
 
 
-def some_dream(proceed: np.ndarray | None = None) -> Dream:
+def some_rollout(continue_prob: np.ndarray | None = None) -> DifferentiableRollout:
     """Three steps of two starts with known rewards."""
     reward = jnp.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    going = jnp.ones((3, 2)) if proceed is None else jnp.asarray(proceed)
-    return Dream(jnp.zeros((4, 2, 8)), jnp.zeros((3, 2, 1)), reward, going, -jnp.ones((3, 2)))
+    going = jnp.ones((3, 2)) if continue_prob is None else jnp.asarray(continue_prob)
+    return DifferentiableRollout(jnp.zeros((4, 2, 8)), jnp.zeros((3, 2, 1)), reward, going, -jnp.ones((3, 2)))
 
 
 def test_a_dream_is_worth_its_rewards_and_the_last_value_at_the_right_power_of_the_discount() -> None:
-    worth = dream_return(some_dream(), jnp.array([10.0, 20.0]), 0.5)
+    worth = imagined_return(some_rollout(), jnp.array([10.0, 20.0]), 0.5)
     np.testing.assert_allclose(worth, [1 + 1.5 + 1.25 + 10 / 8, 2 + 2 + 1.5 + 20 / 8])
 
 
 def test_what_comes_after_an_imagined_termination_is_worth_nothing() -> None:
-    proceed = np.array([[1.0, 1.0], [0.0, 0.25], [1.0, 1.0]])
-    worth = dream_return(some_dream(proceed), jnp.array([10.0, 20.0]), 0.5)
+    continue_prob = np.array([[1.0, 1.0], [0.0, 0.25], [1.0, 1.0]])
+    worth = imagined_return(some_rollout(continue_prob), jnp.array([10.0, 20.0]), 0.5)
     np.testing.assert_allclose(worth, [1 + 1.5, 2 + 2 + 0.25 * (1.5 + 20 / 8)])
 
 
@@ -127,29 +135,29 @@ def test_without_a_weight_of_terminations_no_imagined_step_is_the_last(scale: fl
     _, metrics = eqx.filter_jit(agent.update_behavior)(
         state, jnp.ones((STARTS, 2)), jax.random.key(0), scalars, jnp.zeros(())
     )
-    assert float(metrics["dream/proceed"]) == pytest.approx(expected, rel=1e-6)
+    assert float(metrics["imagined/continue_prob"]) == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("mixing", [0.0, 0.6, 1.0])
-def test_critic_targets_are_the_explicit_mixture_of_n_step_returns(mixing: float) -> None:
-    discount, proceed = 0.9, np.array([[1.0, 1.0], [0.3, 1.0], [1.0, 0.0]])
+@pytest.mark.parametrize("gae_lambda", [0.0, 0.6, 1.0])
+def test_critic_targets_are_the_explicit_mixture_of_n_step_returns(gae_lambda: float) -> None:
+    discount, continue_prob = 0.9, np.array([[1.0, 1.0], [0.3, 1.0], [1.0, 0.0]])
     values = np.array([[0.5, -1.0], [2.0, 0.7], [1.5, 3.0], [4.0, -2.0]])
-    dreamt = some_dream(proceed)
-    settings = Behavior(discount=discount, mixing=mixing)
-    targets, weights = critic_targets(dreamt, jnp.asarray(values), settings)
-    reward = np.asarray(dreamt.reward)
+    rollout = some_rollout(continue_prob)
+    settings = PwmBehaviorSettings(discount=discount, gae_lambda=gae_lambda)
+    targets, weights = critic_targets(rollout, jnp.asarray(values), settings)
+    reward = np.asarray(rollout.reward)
 
     def n_step(t: int, n: int) -> np.ndarray:
         total, factor = np.zeros(2), np.ones(2)
         for k in range(t, t + n):
             total = total + factor * reward[k]
-            factor = factor * discount * proceed[k]
+            factor = factor * discount * continue_prob[k]
         return total + factor * values[t + n]
 
     for t in range(3):
         left = 3 - t
-        mixture = sum((1 - mixing) * mixing ** (n - 1) * n_step(t, n) for n in range(1, left))
-        mixture = mixture + mixing ** (left - 1) * n_step(t, left)
+        mixture = sum((1 - gae_lambda) * gae_lambda ** (n - 1) * n_step(t, n) for n in range(1, left))
+        mixture = mixture + gae_lambda ** (left - 1) * n_step(t, left)
         np.testing.assert_allclose(targets[t], mixture, rtol=1e-5)
     np.testing.assert_allclose(weights, [[1, 1], [1, 1], [0.3, 1]])
 
@@ -178,7 +186,7 @@ def test_the_entropy_of_the_gaussian_policy_is_that_of_its_actions() -> None:
     actor = toy.lively(toy.make_agent()).actor
     z, noise = jnp.zeros((50, 16)), jax.random.normal(jax.random.key(0), (50, 1))
     raw = actor.unbounded(z, noise)
-    density = jax.scipy.stats.norm.logpdf(raw, actor.network(z), actor.sigma) - jnp.log(1.0 - jnp.tanh(raw) ** 2)
+    density = jax.scipy.stats.norm.logpdf(raw, actor.network(z), actor.std) - jnp.log(1.0 - jnp.tanh(raw) ** 2)
     constant = (0.5 * jnp.log(2 * jnp.pi) + 0.5 * noise**2).mean(-1)
     np.testing.assert_allclose(actor.entropy(raw) + constant, -density.mean(-1), rtol=1e-3, atol=1e-4)
     assert np.isfinite(actor.entropy(jnp.array([[60.0], [-60.0]]))).all(), "also where actions are at their limits"
@@ -191,10 +199,12 @@ def test_actions_that_only_fill_up_have_no_entropy() -> None:
 
 
 def test_entropy_is_paid_in_the_return_and_in_the_targets() -> None:
-    dreamt, last = some_dream(), jnp.zeros(2)
-    plain, paid = (dream_return(dreamt.paid(price), last, 0.5) for price in (0.0, 0.1))
-    np.testing.assert_allclose(plain - paid, 0.1 * (1 + 0.5 + 0.25), rtol=1e-5)
-    np.testing.assert_allclose(dreamt.paid(0.1).reward, dreamt.reward - 0.1)
+    rollout, last = some_rollout(), jnp.zeros(2)
+    plain, with_entropy_bonus = (
+        imagined_return(rollout.with_entropy_bonus(entropy_coef), last, 0.5) for entropy_coef in (0.0, 0.1)
+    )
+    np.testing.assert_allclose(plain - with_entropy_bonus, 0.1 * (1 + 0.5 + 0.25), rtol=1e-5)
+    np.testing.assert_allclose(rollout.with_entropy_bonus(0.1).reward, rollout.reward - 0.1)
 
 
 def test_where_nothing_else_is_paid_entropy_opens_the_policy() -> None:
@@ -202,22 +212,22 @@ def test_where_nothing_else_is_paid_entropy_opens_the_policy() -> None:
     agent = toy.make_agent()
     first = toy.fresh(agent)
     # A fresh reward head says 0 already.
-    narrow = eqx.tree_at(lambda made: made.log_sigma, toy.lively(agent, 1.0).actor, jnp.full(1, -1.2))
+    narrow = eqx.tree_at(lambda made: made.log_std, toy.lively(agent, 1.0).actor, jnp.full(1, -1.2))
     state = first._replace(actor=narrow, critics=jax.tree.map(lambda part: 0 * part, first.critics))
-    start, told = Start(jnp.full((8, 16), 0.125), jnp.ones(8)), (jnp.asarray(1e-2), jnp.asarray(1.0), False)
-    before, learn, entropies = float(state.actor.sigma.mean()), eqx.filter_jit(agent._learn_actor), []
+    start, told = RolloutStart(jnp.full((8, 16), 0.125), jnp.ones(8)), (jnp.asarray(1e-2), jnp.asarray(1.0), False)
+    before, learn, entropies = float(state.actor.std.mean()), eqx.filter_jit(agent._learn_actor), []
     for seed in range(12):
-        state, dreamt, _ = learn(state, start, jax.random.key(seed), told)
-        entropies.append(float(dreamt.entropy.mean()))
+        state, rollout, _ = learn(state, start, jax.random.key(seed), told)
+        entropies.append(float(rollout.entropy.mean()))
     assert np.mean(entropies[-3:]) > np.mean(entropies[:3]) + 0.1
-    assert float(state.actor.sigma.mean()) > before
+    assert float(state.actor.std.mean()) > before
 
 
 def test_the_noise_of_the_gaussian_policy_has_a_floor() -> None:
     actor = toy.lively(toy.make_agent()).actor
-    for log_sigma, expected in ((-9.0, -1.427), (-1.0, -1.0), (0.5, 0.5)):
-        told = eqx.tree_at(lambda made: made.log_sigma, actor, jnp.array([log_sigma]))
-        assert float(told.sigma[0]) == pytest.approx(np.exp(expected), rel=1e-5)
+    for log_std, expected in ((-9.0, -1.427), (-1.0, -1.0), (0.5, 0.5)):
+        told = eqx.tree_at(lambda made: made.log_std, actor, jnp.array([log_std]))
+        assert float(told.std[0]) == pytest.approx(np.exp(expected), rel=1e-5)
 
 
 def test_rewards_are_scaled_by_their_size_and_never_shifted() -> None:
@@ -233,19 +243,19 @@ def test_rewards_are_scaled_by_their_size_and_never_shifted() -> None:
 
 
 def test_small_rewards_are_not_blown_up_and_large_ones_are_brought_down() -> None:
-    scales = {"least_reward_unit": jnp.asarray(1.0)}
+    scales = {"min_reward_scale": jnp.asarray(1.0)}
     for size, unit in ((0.01, 1.0), (4.0, 4.0)):
         moments = update_moments(init_moments(), jnp.full(8, size), jnp.ones(8))
-        assert float(reward_unit(moments, scales)) == pytest.approx(unit, rel=1e-4)
+        assert float(reward_scale(moments, scales)) == pytest.approx(unit, rel=1e-4)
 
 
 def test_errors_of_rewards_count_in_their_own_deviations_down_to_a_least_one() -> None:
-    scales = {"least_reward_unit": jnp.asarray(1.0), "least_reward_deviation": jnp.asarray(0.01)}
+    scales = {"min_reward_scale": jnp.asarray(1.0), "min_reward_std": jnp.asarray(0.01)}
     for half, counted in ((0.05, 0.05), (3.0, 3.0), (0.001, 0.01)):
         moments = update_moments(init_moments(), jnp.array([2.0 - half, 2.0 + half]), jnp.ones(2))
-        unit = reward_unit(moments, scales)
+        unit = reward_scale(moments, scales)
         error = 0.7 / unit
-        emphasis = reward_emphasis(moments, unit, scales)
+        emphasis = reward_loss_factor(moments, unit, scales)
         assert float(emphasis * error**2) == pytest.approx((0.7 / counted) ** 2, rel=0.02)
 
 

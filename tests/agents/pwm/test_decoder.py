@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from tests.agents.pwm import toy
 
+from dreamproof.agents.api import Windows
 from dreamproof.agents.pwm.agent import PwmAgent
-from dreamproof.agents.pwm.world_model import Windows, observed_scales, world_model_loss
+from dreamproof.agents.pwm.world_model import observed_scales, world_model_loss
 from dreamproof.settings.traced import traced_values
 
 STEPS, DECAY = 3, 0.99

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from tests.agents.pwm import toy
 
-from dreamproof.agents.pwm.dynamics import LEAST_PROBABILITY, FlowDynamics, make_dynamics
+from dreamproof.agents.pwm.dynamics import MIN_PROBABILITY, FlowDynamics, make_dynamics
 from dreamproof.agents.pwm.world_model import world_model_loss
 from dreamproof.nn.normed import NormedMLP
 from dreamproof.nn.simplex import grouped, simnorm
-from dreamproof.settings.pwm import Dynamics
+from dreamproof.settings.pwm import DynamicsSettings
 from dreamproof.settings.traced import traced_values
 
 LATENT, GIVEN, GROUP = 32, 3, 8
@@ -32,7 +32,7 @@ FLOOR = sum(0.99**t * (1 + t) ** 2 / 64 for t in range(16)) / 16
 
 def made(variant: str) -> Any:
     """Fresh dynamics."""
-    settings = Dynamics.model_validate(VARIANTS[variant])
+    settings = DynamicsSettings.model_validate(VARIANTS[variant])
     return make_dynamics(jax.random.key(0), (LATENT, GIVEN), (24, 24), GROUP, settings, jnp.float32)
 
 
@@ -63,7 +63,7 @@ def test_an_imagined_step_evaluates_the_network_so_often(
     monkeypatch.setattr(NormedMLP, "__call__", counted)
     jax.eval_shape(made(variant).next, *some_step())
     assert len(calls) == expected
-    assert Dynamics.model_validate(VARIANTS[variant]).evaluations == expected
+    assert DynamicsSettings.model_validate(VARIANTS[variant]).evaluations == expected
 
 
 @pytest.mark.parametrize("variant", list(VARIANTS))
@@ -91,9 +91,9 @@ def test_dynamics_that_is_ready_steps_as_before(variant: str) -> None:
     step = (*some_step(), jax.random.key(3))
     ready = dynamics.ready()
     np.testing.assert_allclose(ready.next(*step), dynamics.next(*step), atol=1e-5)
-    lowered = eqx.tree_at(lambda made: made.network, ready, ready.network.lowered())
-    assert lowered.network.inputs % 32 == 0
-    np.testing.assert_allclose(lowered.next(*step), dynamics.next(*step), atol=1e-5)
+    in_compute_dtype = eqx.tree_at(lambda made: made.network, ready, ready.network.in_compute_dtype())
+    assert in_compute_dtype.network.inputs % 32 == 0
+    np.testing.assert_allclose(in_compute_dtype.next(*step), dynamics.next(*step), atol=1e-5)
 
 
 def test_a_velocity_has_no_mean_in_any_group_and_so_keeps_the_sums() -> None:
@@ -108,7 +108,7 @@ def test_a_velocity_has_no_mean_in_any_group_and_so_keeps_the_sums() -> None:
 def test_a_fresh_flow_stands_still(variant: str) -> None:
     z, given = some_step()
     # Logits know no probability below the least; what the others of a group have too much, one has too little.
-    tolerance = GROUP * LEAST_PROBABILITY if variant == "logits" else 1e-6
+    tolerance = GROUP * MIN_PROBABILITY if variant == "logits" else 1e-6
     np.testing.assert_allclose(made(variant).next(z, given), z, atol=tolerance)
 
 
@@ -123,7 +123,7 @@ def test_integrators_have_the_order_of_their_rule(
     monkeypatch.setattr(FlowDynamics, "_latent", lambda self, x, known: x)
     errors = []
     for substeps in (4, 8):
-        settings = Dynamics.model_validate(
+        settings = DynamicsSettings.model_validate(
             {"kind": "flow", "integrator": integrator, "substeps": substeps, "predicts": predicts}
         )
         flow = FlowDynamics(jax.random.key(0), (8, 1), (4,), 8, settings, jnp.float32)
@@ -184,7 +184,7 @@ def test_a_flow_of_ends_arrives_where_its_network_always_points(variant: str, mo
 
 
 def test_one_euler_step_to_a_predicted_end_is_a_plain_network() -> None:
-    settings = Dynamics(kind="flow", integrator="euler", substeps=1, predicts="end")
+    settings = DynamicsSettings(kind="flow", integrator="euler", substeps=1, predicts="end")
     flow = make_dynamics(jax.random.key(0), (LATENT, GIVEN), (24, 24), GROUP, settings, jnp.float32)
     assert isinstance(flow, FlowDynamics)
     z, given = some_step()
@@ -194,7 +194,7 @@ def test_one_euler_step_to_a_predicted_end_is_a_plain_network() -> None:
 @pytest.mark.parametrize("space", ["logits", "broken"])
 def test_ends_are_predicted_on_the_simplex_alone(space: str) -> None:
     with pytest.raises(ValueError, match="predicts: end needs space: simplex"):
-        Dynamics.model_validate({"kind": "flow", "predicts": "end", "space": space})
+        DynamicsSettings.model_validate({"kind": "flow", "predicts": "end", "space": space})
 
 
 def test_a_flow_that_starts_in_noise_gives_other_latents_for_other_keys() -> None:

@@ -21,7 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "logits": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "logits", "source_noise": 0.1},
     "broken": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "broken"},
 }
-PLAIN: dict[str, Any] = {"deferred": False, "kept": "everything"}
+PLAIN: dict[str, Any] = {"deferred": False, "remat_policy": "everything"}
 SMALL: dict[str, Any] = {"units": [8, 8], "latent": 8, "encoder_units": [8], "decoder": True}
 
 
@@ -44,7 +44,7 @@ def gradient(kind: str, way: dict[str, Any], replicas: int | None = None) -> dic
     return {jax.tree_util.keystr(path): np.asarray(leaf) for path, leaf in leaves}
 
 
-@pytest.mark.parametrize(("kind", "way"), [("mlp", {"kept": "steps", "micro_batches": 4}), ("flow", {})])
+@pytest.mark.parametrize(("kind", "way"), [("mlp", {"remat_policy": "steps", "micro_batches": 4}), ("flow", {})])
 def test_all_ways_to_the_gradient_lead_to_the_same(kind: str, way: dict[str, Any]) -> None:
     expected, found = gradient(kind, PLAIN), gradient(kind, way)
     assert found.keys() == expected.keys()

@@ -175,7 +175,7 @@ def test_first_weights_are_as_published(two_tasks: Any) -> None:
     weight = np.asarray(two_tasks.model.dynamics.network.hidden[1].linear.weight)
     assert weight.std() == pytest.approx(0.02, rel=0.05)
     assert not np.asarray(two_tasks.model.reward_head.last.weight).any()
-    np.testing.assert_allclose(two_tasks.actor.log_sigma, -1.0)
+    np.testing.assert_allclose(two_tasks.actor.log_std, -1.0)
     assert np.abs(np.asarray(two_tasks.actor.network.hidden[0].linear.weight)).max() <= 1 / np.sqrt(64)
     assert np.abs(np.asarray(two_tasks.model.tasks)).max() <= 0.02
     tall = np.asarray(two_tasks.critics.members.hidden[0].linear.weight[0])

@@ -9,7 +9,7 @@ import pytest
 
 from dreamproof.agents.pwm.agent import PwmAgent, PwmState
 from dreamproof.jaxcore.types import Spec
-from dreamproof.settings.pwm import Pwm
+from dreamproof.settings.pwm import PwmSettings
 
 ANT = Spec("Ant", observation_size=37, action_size=8, episode_agent_steps=1000)
 MT30 = Spec("MT30", observation_size=24, action_size=6, episode_agent_steps=500, task=0)
@@ -21,7 +21,7 @@ V3 = {"kind": "flow", "integrator": "euler", "substeps": 8}
 
 def shapes(spec: Spec, **settings: Any) -> PwmState:
     """The state as shapes alone."""
-    return eqx.filter_eval_shape(PwmAgent(spec, Pwm.model_validate(settings)).init_state, jax.random.key(0))
+    return eqx.filter_eval_shape(PwmAgent(spec, PwmSettings.model_validate(settings)).init_state, jax.random.key(0))
 
 
 def count(tree: Any) -> int:
@@ -91,4 +91,4 @@ def test_a_flow_has_as_many_parameters_as_the_plain_network_within_two_percent(s
 
 @pytest.mark.parametrize(("dynamics", "expected"), [({"kind": "mlp"}, 1), (V1, 4), (V2, 8), (V3, 8)])
 def test_settings_say_how_often_an_imagined_step_evaluates_the_network(dynamics: Any, expected: int) -> None:
-    assert Pwm.model_validate({"dynamics": dynamics}).dynamics.evaluations == expected
+    assert PwmSettings.model_validate({"dynamics": dynamics}).dynamics.evaluations == expected

@@ -9,10 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dreamproof.agents.api import Windows
 from dreamproof.agents.pwm.agent import PwmAgent, PwmState
-from dreamproof.agents.pwm.world_model import Windows, observed_scales
+from dreamproof.agents.pwm.world_model import observed_scales
 from dreamproof.jaxcore.types import Spec
-from dreamproof.settings.pwm import Pwm
+from dreamproof.settings.pwm import PwmSettings
 from dreamproof.settings.traced import traced_values
 
 SPEC = Spec("Turning", observation_size=2, action_size=1, episode_agent_steps=16, terminates=False)
@@ -34,12 +35,12 @@ BATCH, STEPS = 16, 16
 def make_agent(spec: Spec = SPEC, **settings: Any) -> PwmAgent:
     """A small agent with some settings in place of the small ones, part by part."""
     parts = {name: {**SMALL.get(name, {}), **part} for name, part in settings.items()}
-    told = Pwm.model_validate({**SMALL, **parts})
+    told = PwmSettings.model_validate({**SMALL, **parts})
     return PwmAgent(spec._replace(task=0) if told.world_model.tasks else spec, told)
 
 
 @functools.cache
-def _fresh(spec: Spec, settings: Pwm) -> PwmState:
+def _fresh(spec: Spec, settings: PwmSettings) -> PwmState:
     return eqx.filter_jit(PwmAgent(spec, settings).init_state)(jax.random.key(0))
 
 

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from dreamproof.envs import registry
-from dreamproof.envs.locomotion.physics import Body, Motion
+from dreamproof.envs.locomotion.physics import Motion, MujocoBody
 from dreamproof.envs.locomotion.task import Locomotion, LocomotionState
 from dreamproof.envs.wrappers import AutoReset
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
@@ -23,7 +23,7 @@ if jax.__version_info__ < (0, 11):
     QUICK["xla_cpu_use_fusion_emitters"] = False
 
 
-class Ride(NamedTuple):
+class CompiledTask(NamedTuple):
     """A restarting task of short episodes; `step` also restarts, so one compile shows both."""
 
     env: Locomotion
@@ -57,7 +57,7 @@ class Ride(NamedTuple):
 
 
 @cache
-def ride(task: str) -> Ride:
+def compiled_task(task: str) -> CompiledTask:
     """The task with episodes of so many control steps."""
     steps = 2 * EPISODE_STEPS if "-" in task else EPISODE_STEPS
     env = registry.make(task, {"episode_simulator_steps": steps})
@@ -69,23 +69,25 @@ def ride(task: str) -> Ride:
         traces[0] += 1
         return restarting.step(*arguments)
 
-    return Ride(env, jax.jit(step, compiler_options=QUICK), jax.jit(restarting.reset, compiler_options=QUICK), traces)
+    return CompiledTask(
+        env, jax.jit(step, compiler_options=QUICK), jax.jit(restarting.reset, compiler_options=QUICK), traces
+    )
 
 
 def wild_states(env: Locomotion, count: int, seed: int = 0) -> list[mujoco.MjData]:
     """C states after ever longer rollouts from random poses with random actions; many of them touch the ground."""
     model = env.body.host
-    luck = np.random.default_rng(seed)
+    noise = np.random.default_rng(seed)
     joints = np.flatnonzero(model.jnt_limited)
     # PWM's hopper has fallen half a second after a straight leg, and at once with a folded one.
     folded, rounds = (0.1, 2) if env.name == "Hopper" else (1.0, 8)
     found = []
     for index in range(count):
         data = mujoco.MjData(model)
-        data.qpos[model.jnt_qposadr[joints]] = folded * luck.uniform(*model.jnt_range[joints].T)
+        data.qpos[model.jnt_qposadr[joints]] = folded * noise.uniform(*model.jnt_range[joints].T)
         # Simulator steps on springs are short.
         for _ in range(rounds * (index + 1)):
-            data.ctrl[:] = luck.uniform(-1, 1, model.nu)
+            data.ctrl[:] = noise.uniform(-1, 1, model.nu)
             c_steps(env.body, model, data, 4 if env.body.springs is None else 32)
         mujoco.mj_forward(model, data)
         mujoco.mj_subtreeVel(model, data)
@@ -93,7 +95,7 @@ def wild_states(env: Locomotion, count: int, seed: int = 0) -> list[mujoco.MjDat
     return found
 
 
-def c_steps(body: Body, model: mujoco.MjModel, data: mujoco.MjData, count: int) -> int:
+def c_steps(body: MujocoBody, model: mujoco.MjModel, data: mujoco.MjData, count: int) -> int:
     """So many steps by MuJoCo in C; how many contacts were met. Springs are written out once more, by plain numbers."""
     met = 0
     for _ in range(count):

@@ -10,13 +10,13 @@ import mujoco
 import numpy as np
 import pytest
 from jax import Array
-from tests.envs.locomotion.rollouts import COUNT, EPISODE_STEPS, Ride, c_steps, ride, wild_states
+from tests.envs.locomotion.rollouts import COUNT, EPISODE_STEPS, CompiledTask, c_steps, compiled_task, wild_states
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs import registry
 from dreamproof.envs.locomotion import physics
 from dreamproof.envs.locomotion.params import BodyParams
-from dreamproof.envs.locomotion.physics import Body, Motion
+from dreamproof.envs.locomotion.physics import Motion, MujocoBody
 from dreamproof.envs.locomotion.task import Locomotion
 from dreamproof.envs.shift import find_condition
 from dreamproof.jaxcore.keys import layout_keys
@@ -44,15 +44,15 @@ WEAKER, HEAVIER = Shift(force_factor=0.6), Shift(mass_factor=1.5)
 
 
 @pytest.fixture(scope="session", params=list(SIZES))
-def any_ride(request: pytest.FixtureRequest) -> Ride:
+def any_task(request: pytest.FixtureRequest) -> CompiledTask:
     """Every task, one after the other."""
-    return ride(request.param)
+    return compiled_task(request.param)
 
 
 @pytest.fixture(scope="session")
-def ant() -> Ride:
+def ant() -> CompiledTask:
     """The ant."""
-    return ride("Ant")
+    return compiled_task("Ant")
 
 
 def thorough(model: mujoco.MjModel) -> mujoco.MjModel:
@@ -63,7 +63,7 @@ def thorough(model: mujoco.MjModel) -> mujoco.MjModel:
 
 
 def c_rollout(
-    body: Body, model: mujoco.MjModel, states: list[mujoco.MjData], actions: np.ndarray
+    body: MujocoBody, model: mujoco.MjModel, states: list[mujoco.MjData], actions: np.ndarray
 ) -> tuple[np.ndarray, ...]:
     """Positions, velocities, sensors (N, ...) after a step for each row of actions (T, N, A); contacts met (N,)."""
     positions, velocities, sensors, contacts = [], [], [], []
@@ -81,23 +81,23 @@ def c_rollout(
     return np.stack(positions), np.stack(velocities), np.stack(sensors), np.stack(contacts)
 
 
-def airborne(ride: Ride, speed: float = 0.0) -> Any:
+def airborne(compiled_task: CompiledTask, speed: float = 0.0) -> Any:
     """Ants that fall freely from 3 m with bent knees, joints turning at `speed`."""
     positions = np.tile([0, 0, 3.0, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1], (COUNT, 1))
     velocities = np.zeros((COUNT, 14))
     velocities[:, 6:] = speed * np.sign(positions[:, 7:] + 0.1)
-    return ride.place(positions, velocities)
+    return compiled_task.place(positions, velocities)
 
 
-def test_a_task_says_its_sizes_times_and_that_nothing_costs(any_ride: Ride) -> None:
-    spec = registry.make(any_ride.env.name).spec
+def test_a_task_says_its_sizes_times_and_that_nothing_costs(any_task: CompiledTask) -> None:
+    spec = registry.make(any_task.env.name).spec
     sizes = (spec.observation_size, spec.action_size, spec.episode_agent_steps)
     assert sizes == SIZES[spec.name][:3]
     assert spec.agent_step_seconds == pytest.approx(SIZES[spec.name][3])
     assert spec.terminates == SIZES[spec.name][4]
     assert not spec.has_cost
     assert not spec.has_margin
-    assert hash(any_ride.env) == hash(copy.copy(any_ride.env))
+    assert hash(any_task.env) == hash(copy.copy(any_task.env))
 
 
 def test_the_ant_weighs_182_kilograms_and_the_cheetah_14() -> None:
@@ -107,10 +107,10 @@ def test_the_ant_weighs_182_kilograms_and_the_cheetah_14() -> None:
     assert weights == pytest.approx({"Ant": 182.176, "Hopper": 15.82, "cheetah-run": 14.0}, rel=1e-4)
 
 
-def test_what_is_shown_is_finite_and_has_the_declared_shapes(any_ride: Ride) -> None:
-    state, shown = any_ride.start()
-    for seen in (shown, any_ride.go(state, jnp.ones(any_ride.env.spec.action_size))[1]):
-        assert seen.observation.shape == (COUNT, any_ride.env.spec.observation_size)
+def test_what_is_shown_is_finite_and_has_the_declared_shapes(any_task: CompiledTask) -> None:
+    state, shown = any_task.start()
+    for seen in (shown, any_task.go(state, jnp.ones(any_task.env.spec.action_size))[1]):
+        assert seen.observation.shape == (COUNT, any_task.env.spec.observation_size)
         columns = [seen.reward, seen.cost, seen.margin, seen.goals]
         assert {(column.shape, column.dtype) for column in columns} == {((COUNT,), jnp.dtype("float32"))}
         flags = [seen.first, seen.terminated, seen.truncated]
@@ -120,24 +120,24 @@ def test_what_is_shown_is_finite_and_has_the_declared_shapes(any_ride: Ride) -> 
     assert bool(shown.first.all())
 
 
-def test_mjx_and_mujoco_in_c_stay_together_for_twenty_simulator_steps_and_more(any_ride: Ride) -> None:
-    env = any_ride.env
+def test_mjx_and_mujoco_in_c_stay_together_for_twenty_simulator_steps_and_more(any_task: CompiledTask) -> None:
+    env = any_task.env
     agent_steps, position_error, velocity_error = HORIZONS[env.name]
     states = wild_states(env, COUNT)
     actions = np.random.default_rng(1).uniform(-1, 1, (agent_steps, COUNT, env.body.motors)).astype(np.float32)
-    state = any_ride.place([data.qpos for data in states], [data.qvel for data in states])
-    going_on = np.ones(COUNT, bool)
+    state = any_task.place([data.qpos for data in states], [data.qvel for data in states])
+    running = np.ones(COUNT, bool)
     for step in range(agent_steps):
-        state, shown = any_ride.go(state, actions[step])
-        going_on &= ~np.asarray(shown.terminated)
+        state, shown = any_task.go(state, actions[step])
+        running &= ~np.asarray(shown.terminated)
     held = np.repeat(actions, env.substeps * env.action_repeat, axis=0)
     positions, velocities, sensors, contacts = c_rollout(env.body, thorough(env.body.host), states, held)
-    assert going_on.sum() >= 4
-    assert env.forward is None or contacts[going_on].sum() > 20
-    np.testing.assert_allclose(state.motion.position[going_on], positions[going_on], atol=position_error)
-    np.testing.assert_allclose(state.motion.velocity[going_on], velocities[going_on], atol=velocity_error)
+    assert running.sum() >= 4
+    assert env.forward is None or contacts[running].sum() > 20
+    np.testing.assert_allclose(state.motion.position[running], positions[running], atol=position_error)
+    np.testing.assert_allclose(state.motion.velocity[running], velocities[running], atol=velocity_error)
     # Newtons; the suite's hopper alone feels any.
-    np.testing.assert_allclose(state.motion.felt[going_on], sensors[going_on], rtol=1e-2, atol=0.1)
+    np.testing.assert_allclose(state.motion.touch[running], sensors[running], rtol=1e-2, atol=0.1)
     assert sensors.any() == (env.name == "hopper-hop")
 
 
@@ -151,8 +151,8 @@ def test_iterations_after_the_solver_has_converged_change_nothing() -> None:
     action = jax.random.uniform(jax.random.key(0), (COUNT, env.body.motors), minval=-1.0)
 
     def asking(motion: Motion, action: Array) -> Motion:
-        told = {"qpos": motion.position, "qvel": motion.velocity, "qacc_warmstart": motion.guess, "ctrl": action}
-        data = physics.mjx.step(env.body.model, env.body.blank.replace(**told))
+        changed = {"qpos": motion.position, "qvel": motion.velocity, "qacc_warmstart": motion.guess, "ctrl": action}
+        data = physics.mjx.step(env.body.model, env.body.blank.replace(**changed))
         return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata)
 
     counting = jax.jit(jax.vmap(lambda motion, action: env.body.advance(motion, action, env.body.params)))
@@ -164,49 +164,49 @@ def test_iterations_after_the_solver_has_converged_change_nothing() -> None:
     assert jax.lax.while_loop is WHILE_LOOP
 
 
-def test_the_same_keys_start_the_same_episodes_and_other_keys_others(any_ride: Ride) -> None:
-    one, again, other = (any_ride.start(seed)[1].observation for seed in (0, 0, 1))
+def test_the_same_keys_start_the_same_episodes_and_other_keys_others(any_task: CompiledTask) -> None:
+    one, again, other = (any_task.start(seed)[1].observation for seed in (0, 0, 1))
     np.testing.assert_array_equal(one, again)
     assert not np.allclose(one, other)
     assert len(np.unique(np.asarray(one), axis=0)) > COUNT // 2
-    alone = any_ride.env.start(layout_keys(0, "test", COUNT, 0)[3])[0]
-    np.testing.assert_allclose(alone, any_ride.start()[0].motion.position[3], atol=1e-6)
+    alone = any_task.env.start(layout_keys(0, "test", COUNT, 0)[3])[0]
+    np.testing.assert_allclose(alone, any_task.start()[0].motion.position[3], atol=1e-6)
 
 
-def test_an_env_does_not_feel_its_neighbours(any_ride: Ride) -> None:
-    state, _ = any_ride.start()
-    actions = jax.random.uniform(jax.random.key(0), (COUNT, any_ride.env.spec.action_size), minval=-1, maxval=1)
+def test_an_env_does_not_feel_its_neighbours(any_task: CompiledTask) -> None:
+    state, _ = any_task.start()
+    actions = jax.random.uniform(jax.random.key(0), (COUNT, any_task.env.spec.action_size), minval=-1, maxval=1)
     order = jnp.array([5, 3, 0, 7, 1, 6, 2, 4])
-    _, straight = any_ride.go(state, actions)
-    _, shuffled = any_ride.go(jax.tree.map(lambda leaf: leaf[order], state), actions[order])
+    _, straight = any_task.go(state, actions)
+    _, shuffled = any_task.go(jax.tree.map(lambda leaf: leaf[order], state), actions[order])
     np.testing.assert_allclose(shuffled.observation, straight.observation[order], atol=1e-5)
     np.testing.assert_allclose(shuffled.reward, straight.reward[order], atol=1e-5)
 
 
-def test_the_time_limit_truncates_restarts_and_keeps_the_last_observation(any_ride: Ride) -> None:
-    state, _ = any_ride.start()
+def test_the_time_limit_truncates_restarts_and_keeps_the_last_observation(any_task: CompiledTask) -> None:
+    state, _ = any_task.start()
     late = jnp.full(COUNT, EPISODE_STEPS - 2, jnp.int32).at[0].set(EPISODE_STEPS - 1)
     state = state._replace(agent_steps=late)
-    before, early = any_ride.go(state, jnp.zeros(any_ride.env.spec.action_size))
+    before, early = any_task.go(state, jnp.zeros(any_task.env.spec.action_size))
     assert np.asarray(early.truncated).tolist() == [True] + [False] * (COUNT - 1)
     assert not bool(early.terminated.any())
     np.testing.assert_array_equal(early.observation[1:], early.final_observation[1:])
     assert not np.allclose(early.observation[0], early.final_observation[0])
     # The kept observation is that of the old episode's last state; the shown one belongs to a fresh start.
-    untouched = any_ride.go(state._replace(agent_steps=state.agent_steps * 0), jnp.zeros(any_ride.env.spec.action_size))
+    untouched = any_task.go(state._replace(agent_steps=state.agent_steps * 0), jnp.zeros(any_task.env.spec.action_size))
     np.testing.assert_array_equal(early.final_observation, untouched[1].observation)
     assert np.asarray(before.agent_steps).tolist() == [0] + [EPISODE_STEPS - 1] * (COUNT - 1)
     assert np.asarray(early.first).tolist() == [True] + [False] * (COUNT - 1)
 
 
-def test_the_way_forward_is_told(any_ride: Ride) -> None:
-    env = any_ride.env
-    state, shown = any_ride.start()
+def test_the_way_forward_is_told(any_task: CompiledTask) -> None:
+    env = any_task.env
+    state, shown = any_task.start()
     if env.forward is None:
         assert shown.forward_metres is None
         return
     moving = state.motion.velocity.at[:, env.forward].set(1.0)
-    after, shown = any_ride.go(state._replace(motion=state.motion._replace(velocity=moving)), np.zeros(env.body.motors))
+    after, shown = any_task.go(state._replace(motion=state.motion._replace(velocity=moving)), np.zeros(env.body.motors))
     way = after.motion.position[:, env.forward] - state.motion.position[:, env.forward]
     np.testing.assert_allclose(shown.forward_metres, way, atol=1e-6)
     assert float(shown.forward_metres.mean()) > 0
@@ -214,14 +214,14 @@ def test_the_way_forward_is_told(any_ride: Ride) -> None:
 
 @pytest.mark.parametrize("task", [task for task in SIZES if not SIZES[task][4]])
 def test_a_suite_step_pays_at_most_two_and_an_episode_a_thousand(task: str) -> None:
-    suite = ride(task)
+    suite = compiled_task(task)
     assert registry.make(task).spec.episode_agent_steps * suite.env.action_repeat == 1000
     state, _ = suite.start()
     _, shown = suite.go(state, np.ones(suite.env.body.motors))
     assert 0 <= float(shown.reward.min()) <= float(shown.reward.max()) <= 2.0
 
 
-def test_falling_terminates_and_is_no_truncation(ant: Ride) -> None:
+def test_falling_terminates_and_is_no_truncation(ant: CompiledTask) -> None:
     positions = np.tile([5.0, 0, 0.6, 1, 0, 0, 0, 0, 1, 0, -1, 0, -1, 0, 1], (COUNT, 1))
     velocities = np.zeros((COUNT, 14))
     # One ant drops on its back.
@@ -233,7 +233,7 @@ def test_falling_terminates_and_is_no_truncation(ant: Ride) -> None:
     assert abs(float(state.motion.position[2, 0])) < 0.2 < float(state.motion.position[3, 0])
 
 
-def test_a_simulation_that_breaks_down_ends_its_episode_alone(ant: Ride) -> None:
+def test_a_simulation_that_breaks_down_ends_its_episode_alone(ant: CompiledTask) -> None:
     state = airborne(ant)
     _, sound = ant.go(state, np.zeros(8))
     broken = state.motion.velocity.at[1, 4].set(jnp.nan)
@@ -245,8 +245,10 @@ def test_a_simulation_that_breaks_down_ends_its_episode_alone(ant: Ride) -> None
     np.testing.assert_array_equal(shown.observation[2:], sound.observation[2:])
 
 
-def test_an_ant_that_presses_its_knees_stands_and_is_paid_1_4_a_step_and_one_that_does_not_sinks(ant: Ride) -> None:
-    env, pay = ant.env, jax.jit(ant.env.pay)
+def test_an_ant_that_presses_its_knees_stands_and_is_paid_1_4_a_step_and_one_that_does_not_sinks(
+    ant: CompiledTask,
+) -> None:
+    env, reward = ant.env, jax.jit(ant.env.reward)
     knees = np.array([0, 1, 0, -1, 0, -1, 0, 1.0])
     paid: dict[float, list[float]] = {0.0: [], 0.5: []}
     for pressed, rewards in paid.items():
@@ -254,7 +256,7 @@ def test_an_ant_that_presses_its_knees_stands_and_is_paid_1_4_a_step_and_one_tha
         data.qpos[7:], data.ctrl[:] = knees, pressed * knees
         for _ in range(300):
             here = env.body.still(jnp.asarray(data.qpos, jnp.float32), jnp.asarray(data.qvel, jnp.float32))
-            rewards.append(float(pay(here, here, jnp.zeros(8))))
+            rewards.append(float(reward(here, here, jnp.zeros(8))))
             c_steps(env.body, env.body.host, data, env.substeps)
     assert 1.4 < np.mean(paid[0.5]) < 1.5
     # 1.1 is what an upright ant gets at the height where episodes end.
@@ -267,7 +269,7 @@ def test_an_ant_that_presses_its_knees_stands_and_is_paid_1_4_a_step_and_one_tha
     assert not bool(shown.terminated.any())
 
 
-def test_no_condition_compiles_anything_anew(ant: Ride) -> None:
+def test_no_condition_compiles_anything_anew(ant: CompiledTask) -> None:
     state, _ = ant.start()
     ant.go(state, np.zeros(8))
     before = ant.traces[0]
@@ -277,7 +279,7 @@ def test_no_condition_compiles_anything_anew(ant: Ride) -> None:
 
 
 def test_every_env_may_have_a_body_of_its_own() -> None:
-    hopper = ride("Hopper")
+    hopper = compiled_task("Hopper")
     default = hopper.env.default_params()
     bodies = default._replace(gear=jnp.stack([default.gear * factor for factor in np.linspace(0.5, 1.5, COUNT)]))
     keys, state = layout_keys(0, "test", COUNT, 0), hopper.place(np.zeros((COUNT, 6)))
@@ -297,7 +299,7 @@ def test_every_env_may_have_a_body_of_its_own() -> None:
         ("friction_x0.5", {"friction"}),
     ],
 )
-def test_a_condition_changes_what_it_says_and_nothing_else(ant: Ride, name: str, changed: set[str]) -> None:
+def test_a_condition_changes_what_it_says_and_nothing_else(ant: CompiledTask, name: str, changed: set[str]) -> None:
     assert set(ant.env.conditions()) == {
         "id", "mass_x1.5", "mass_x0.7", "force_x0.6", "force_x1.5", "damping_x3", "friction_x0.5",
     }  # fmt: skip
@@ -314,7 +316,7 @@ def test_a_condition_changes_what_it_says_and_nothing_else(ant: Ride, name: str,
     assert ant.env.conditions()[name].kind == ("genuine" if changed else "in_distribution")
 
 
-def test_a_heavier_body_is_that_of_mujoco_in_c(ant: Ride) -> None:
+def test_a_heavier_body_is_that_of_mujoco_in_c(ant: CompiledTask) -> None:
     model = thorough(ant.env.body.host)
     model.body_mass[:] *= 1.5
     model.body_inertia[:] *= 1.5
@@ -325,14 +327,14 @@ def test_a_heavier_body_is_that_of_mujoco_in_c(ant: Ride) -> None:
     states = wild_states(ant.env, COUNT, seed=3)
     placed = ant.place([data.qpos for data in states], [data.qvel for data in states])
     moved, shown = ant.go(placed, np.full(8, 0.5), heavy)
-    going_on = ~np.asarray(shown.terminated)
-    assert going_on.sum() >= 4
+    running = ~np.asarray(shown.terminated)
+    assert running.sum() >= 4
     positions, velocities, _, _ = c_rollout(ant.env.body, model, states, np.full((ant.env.substeps, COUNT, 8), 0.5))
-    np.testing.assert_allclose(moved.motion.position[going_on], positions[going_on], atol=1e-4)
-    np.testing.assert_allclose(moved.motion.velocity[going_on], velocities[going_on], atol=1e-2)
+    np.testing.assert_allclose(moved.motion.position[running], positions[running], atol=1e-4)
+    np.testing.assert_allclose(moved.motion.velocity[running], velocities[running], atol=1e-2)
 
 
-def test_shifts_are_felt_in_the_way_they_say(ant: Ride) -> None:
+def test_shifts_are_felt_in_the_way_they_say(ant: CompiledTask) -> None:
     def joint_speed(shift: Shift, action: float, speed: float = 0.0) -> float:
         params = ant.env.apply_shift(ant.env.default_params(), shift)
         state, _ = ant.go(airborne(ant, speed), np.full(8, action), params)
@@ -344,7 +346,7 @@ def test_shifts_are_felt_in_the_way_they_say(ant: Ride) -> None:
     assert joint_speed(Shift(damping_factor=3.0), 0.0, 3.0) < 0.95 * joint_speed(Shift(), 0.0, 3.0)
 
 
-def test_low_friction_slides_farther(ant: Ride) -> None:
+def test_low_friction_slides_farther(ant: CompiledTask) -> None:
     resting, knees = mujoco.MjData(ant.env.body.host), np.array([0, 1, 0, -1, 0, -1, 0, 1.0])
     resting.qpos[7:], resting.ctrl[:] = knees, 0.5 * knees
     c_steps(ant.env.body, ant.env.body.host, resting, 4800)
@@ -360,7 +362,7 @@ def test_low_friction_slides_farther(ant: Ride) -> None:
     assert 2.0 - speeds["friction_x0.5"] < 0.7 * (2.0 - speeds["id"])
 
 
-def test_a_study_may_make_a_shift_of_its_own_or_alter_a_named_one(ant: Ride) -> None:
+def test_a_study_may_make_a_shift_of_its_own_or_alter_a_named_one(ant: CompiledTask) -> None:
     default = ant.env.default_params()
     own = find_condition(ant.env, "brittle", {"mass_factor": 2.0, "force_factor": 0.5})
     assert own.kind == "genuine"
@@ -369,9 +371,9 @@ def test_a_study_may_make_a_shift_of_its_own_or_alter_a_named_one(ant: Ride) -> 
     altered = find_condition(ant.env, "mass_x1.5", {"friction_factor": 0.25}).change(default)
     np.testing.assert_allclose(altered.mass, 1.5 * default.mass)
     np.testing.assert_allclose(altered.friction, 0.25 * default.friction)
-    with pytest.raises(BadInput, match="cannot express the shift hazards"):
+    with pytest.raises(BadInput, match="does not support the shift hazards"):
         find_condition(ant.env, "crowded", {"hazards": 12})
-    with pytest.raises(BadInput, match="feels no friction"):
+    with pytest.raises(BadInput, match="has no friction"):
         find_condition(registry.make("SafetyPointGoal1"), "icy", {"friction_factor": 0.5})
 
 

@@ -69,7 +69,7 @@ def test_the_ant_is_paid_for_speed_uprightness_heading_and_height_before_the_ste
     # Rolled by 60 degrees about x: still facing ahead, up is cos 60.
     rolled = motion([0, 0, 0.3, math.cos(math.pi / 6), math.sin(math.pi / 6), 0, 0, *[0] * 8], [-1.0, *[0] * 13])
     for before, paid in ((upright, 2.0 + 0.1 + 1.0 + 0.23), (rolled, -1.0 + 0.05 + 1.0 + 0.03)):
-        assert float(env.pay(before, upright, jnp.ones(8))) == pytest.approx(paid, abs=1e-5)
+        assert float(env.reward(before, upright, jnp.ones(8))) == pytest.approx(paid, abs=1e-5)
 
 
 def test_the_ant_has_fallen_below_27_centimetres() -> None:
@@ -91,7 +91,7 @@ def test_the_hopper_is_paid_for_speed_height_and_angle(height: float, pitch: flo
     env = registry.make("Hopper")
     before = motion([7.0, height, pitch, 0, 0, 0], [1.5, 0, 0, 0, 0, 0])
     action = jnp.asarray([1.0, -1.0, 0.5])
-    assert float(env.pay(before, before, action)) == pytest.approx(1.5 + paid - 0.225, abs=1e-4)
+    assert float(env.reward(before, before, action)) == pytest.approx(1.5 + paid - 0.225, abs=1e-4)
     assert bool(env.has_fallen(before)) == (height < -0.45)
     np.testing.assert_allclose(env.observe(before, action), [height, pitch, 0, 0, 0, 1.5, 0, 0, 0, 0, 0], rtol=1e-6)
 
@@ -99,11 +99,11 @@ def test_the_hopper_is_paid_for_speed_height_and_angle(height: float, pitch: flo
 def test_the_swing_up_is_paid_for_a_still_upright_central_pole() -> None:
     env = registry.make("cartpole-swingup")
     aloft, hanging = motion([0, 0], [0, 0]), motion([0, math.pi], [0, 0])
-    assert float(env.pay(hanging, aloft, jnp.zeros(1))) == pytest.approx(1.0)
-    assert float(env.pay(aloft, hanging, jnp.zeros(1))) == pytest.approx(0.0, abs=1e-6)
-    assert float(env.pay(hanging, aloft, jnp.ones(1))) == pytest.approx(0.8)
-    assert float(env.pay(hanging, motion([2, 0], [0, 0]), jnp.zeros(1))) == pytest.approx(0.55)
-    assert float(env.pay(hanging, motion([0, 0], [3, 5]), jnp.zeros(1))) == pytest.approx(0.55)
+    assert float(env.reward(hanging, aloft, jnp.zeros(1))) == pytest.approx(1.0)
+    assert float(env.reward(aloft, hanging, jnp.zeros(1))) == pytest.approx(0.0, abs=1e-6)
+    assert float(env.reward(hanging, aloft, jnp.ones(1))) == pytest.approx(0.8)
+    assert float(env.reward(hanging, motion([2, 0], [0, 0]), jnp.zeros(1))) == pytest.approx(0.55)
+    assert float(env.reward(hanging, motion([0, 0], [3, 5]), jnp.zeros(1))) == pytest.approx(0.55)
     tilted = env.observe(motion([0.5, 0.1], [3, 5]), jnp.zeros(1))
     np.testing.assert_allclose(tilted, [0.5, math.cos(0.1), math.sin(0.1), 3, 5], rtol=1e-6)
 
@@ -125,7 +125,7 @@ def test_the_cheetah_sees_all_but_its_way_and_is_paid_a_tenth_of_its_speed() -> 
     env = registry.make("cheetah-run")
     for speed, paid in ((5.0, 0.5), (12.0, 1.0), (-1.0, 0.0)):
         running = motion([100.0, *[0] * 8], [speed, *[0] * 8])
-        assert float(env.pay(running, running, jnp.zeros(6))) == pytest.approx(paid)
+        assert float(env.reward(running, running, jnp.zeros(6))) == pytest.approx(paid)
     np.testing.assert_array_equal(env.observe(running, jnp.zeros(6)), [*[0] * 8, -1.0, *[0] * 8])
 
 
@@ -142,23 +142,23 @@ def test_the_walker_sees_orientations_height_and_velocity() -> None:
 def test_the_walker_is_paid_for_standing_and_walking() -> None:
     env = registry.make("walker-walk")
     still, at_half, walking = (motion([0.0] * 9, [0, speed, *[0] * 7]) for speed in (0.0, 0.5, 1.0))
-    assert float(env.pay(still, still, ZERO)) == pytest.approx(1 / 6)
-    assert float(env.pay(still, at_half, ZERO)) == pytest.approx((2.5 + 1) / 6)
-    assert float(env.pay(still, walking, ZERO)) == pytest.approx(1.0)
+    assert float(env.reward(still, still, ZERO)) == pytest.approx(1 / 6)
+    assert float(env.reward(still, at_half, ZERO)) == pytest.approx((2.5 + 1) / 6)
+    assert float(env.reward(still, walking, ZERO)) == pytest.approx(1.0)
     # Upside down at 0.7 m: neither upright nor high.
     flat = motion([-0.6, 0, math.pi, *[0.0] * 6], [0.0] * 9)
     high = 0.1 ** ((0.5 / 0.6) ** 2)
-    assert float(env.pay(still, flat, ZERO)) == pytest.approx(0.75 * high / 6, rel=1e-4)
+    assert float(env.reward(still, flat, ZERO)) == pytest.approx(0.75 * high / 6, rel=1e-4)
 
 
 def test_the_suite_hopper_is_paid_for_speed_only_while_it_stands() -> None:
     env = registry.make("hopper-hop")
     straight, fast = motion([0.0] * 7, [0.0] * 7), motion([0.0] * 7, [1.0, *[0.0] * 6])
-    assert float(env.pay(straight, straight, ZERO)) == 0.0
-    assert float(env.pay(straight, fast, ZERO)) == pytest.approx(0.5)
-    assert float(env.pay(straight, motion([0.0] * 7, [2.0, *[0.0] * 6]), ZERO)) == pytest.approx(1.0)
+    assert float(env.reward(straight, straight, ZERO)) == 0.0
+    assert float(env.reward(straight, fast, ZERO)) == pytest.approx(0.5)
+    assert float(env.reward(straight, motion([0.0] * 7, [2.0, *[0.0] * 6]), ZERO)) == pytest.approx(1.0)
     on_its_head = motion([0, 0, math.pi, 0, 0, 0, 0], [2.0, *[0.0] * 6])
-    assert float(env.pay(straight, on_its_head, ZERO)) == 0.0
+    assert float(env.reward(straight, on_its_head, ZERO)) == 0.0
 
 
 def test_the_suite_hopper_measures_its_height_from_the_foot_and_feels_in_logarithms() -> None:

@@ -31,7 +31,7 @@ def test_what_is_seen_and_paid_is_what_dm_control_shows_and_pays(task: str) -> N
     after = Motion(*(jnp.asarray(part, jnp.float32) for part in parts))
     action = jnp.asarray(rows["action"], jnp.float32)
     np.testing.assert_allclose(jax.vmap(env.observe)(after, action), rows["observation"], rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(jax.vmap(env.pay)(after, after, action), rows["reward"], atol=1e-5)
+    np.testing.assert_allclose(jax.vmap(env.reward)(after, after, action), rows["reward"], atol=1e-5)
     assert rows["reward"].std() > 1e-3
 
 

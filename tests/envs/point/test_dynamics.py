@@ -5,16 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.envs.point.dynamics import Body, felt_acceleration, simulate
+from dreamproof.envs.point.dynamics import PointBody, felt_acceleration, simulate
 from dreamproof.envs.point.params import default_params
 
 PHYSICS = default_params().physics
 
 
 @jax.jit
-def drive(action: jax.Array) -> Body:
+def drive(action: jax.Array) -> PointBody:
     """The body after every one of 1,000 simulator steps from rest with one command."""
-    start = Body(*jnp.zeros(6))
+    start = PointBody(*jnp.zeros(6))
     return jax.lax.scan(lambda body, _: (simulate(body, action, PHYSICS),) * 2, start, None, length=1000)[1]
 
 
@@ -42,12 +42,12 @@ def test_the_heading_stays_within_half_a_turn() -> None:
 
 
 def test_the_accelerometer_feels_the_full_force_at_rest() -> None:
-    ahead, left = felt_acceleration(Body(*jnp.zeros(6)), jnp.array([1.0, 0.0]), PHYSICS)
+    ahead, left = felt_acceleration(PointBody(*jnp.zeros(6)), jnp.array([1.0, 0.0]), PHYSICS)
     assert ahead == pytest.approx(0.015 / 5.18879e-3, rel=1e-5)
     assert left == pytest.approx(0.0, abs=1e-6)
 
 
 def test_the_body_moves_along_its_heading() -> None:
-    turned = simulate(Body(*jnp.array([0.0, 0.0, jnp.pi / 2, 0.0, 0.0, 0.0])), jnp.array([1.0, 0.0]), PHYSICS)
+    turned = simulate(PointBody(*jnp.array([0.0, 0.0, jnp.pi / 2, 0.0, 0.0, 0.0])), jnp.array([1.0, 0.0]), PHYSICS)
     assert float(turned.y) > 1e-4
     assert abs(float(turned.x)) < 1e-8

@@ -157,5 +157,5 @@ def test_the_vase_is_pushed_only_where_it_is_seen(point: Course, lidar_point: Co
 
 
 def test_settings_that_do_not_fit_are_refused() -> None:
-    with pytest.raises(BadInput, match="no whole number of repeats"):
+    with pytest.raises(BadInput, match="no multiple of action_repeat"):
         registry.make("SafetyPointGoal1", {"episode_simulator_steps": 1001})

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.envs.point.layout import GOAL_CANDIDATES, Placement, draw_placement, take_goal
+from dreamproof.envs.point.layout import GOAL_CANDIDATES, InitialLayout, draw_placement, take_goal
 from dreamproof.envs.point.params import default_params
 from dreamproof.jaxcore.keys import SPLITS, layout_keys
 
@@ -14,7 +14,7 @@ COUNT = 256
 
 
 @jax.jit
-def draw(keys: jax.Array, hazards: jax.Array) -> Placement:
+def draw(keys: jax.Array, hazards: jax.Array) -> InitialLayout:
     """Many layouts with some number of hazards."""
     return jax.vmap(lambda key: draw_placement(key, LAYOUT._replace(hazards=hazards)))(keys)
 

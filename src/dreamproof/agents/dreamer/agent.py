@@ -1,4 +1,4 @@
-"""The Dreamer-style safe agent: one learning state, and how it acts and updates."""
+"""The Dreamer-style safe agent: its learning state, acting and updates."""
 
 from typing import Any, NamedTuple
 
@@ -7,19 +7,20 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Decision
+from dreamproof.agents.api import Batch, Decision
+from dreamproof.agents.certificate import certificate_scores, conformal_offset
 from dreamproof.agents.dreamer import belief as believing
 from dreamproof.agents.dreamer.behavior import (
-    Actor,
-    Critics,
-    Dream,
-    DreamReturns,
+    DreamerActor,
+    DreamerCritics,
+    ImaginedReturns,
+    ImaginedRollout,
     actor_loss,
     clip_action,
     critic_loss,
     critic_weights,
-    dream,
-    dream_returns,
+    imagine_rollout,
+    imagined_returns,
     replay_returns,
     update_multiplier,
 )
@@ -29,21 +30,13 @@ from dreamproof.agents.dreamer.feedback import (
     after_surprise,
     init_feedback,
     innovation,
-    planner_price,
+    planner_cost_coef,
 )
-from dreamproof.agents.dreamer.planner import Facts, Networks, plan
-from dreamproof.agents.dreamer.risk import (
-    RiskModel,
-    barrier_violation,
-    certificate_scores,
-    conformal_offset,
-    risk_loss,
-    uncertainty,
-)
+from dreamproof.agents.dreamer.planner import Networks, PlannerConstants, plan
+from dreamproof.agents.dreamer.risk import RiskModel, barrier_violation, risk_loss, uncertainty
 from dreamproof.agents.dreamer.world_model import (
-    Batch,
+    DreamerWorldModel,
     Latent,
-    WorldModel,
     entity_shape,
     swap_latents,
     world_model_loss,
@@ -53,28 +46,28 @@ from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.heads import TwoHot, symlog
 from dreamproof.nn.optimiser import AdamState, adam_step, follow, init_adam
-from dreamproof.settings.dreamer import Dreamer as Settings
+from dreamproof.settings.dreamer import DreamerSettings
 
 RESIDUAL_RATE = 0.01
 
 
 def ramped(progress: Array, begin: Array | float, end: Array | float) -> Array:
-    """0 before `begin`, 1 from `end` on, straight between."""
+    """0 before `begin`, 1 from `end` on, linear in between."""
     return jnp.clip((progress - begin) / jnp.maximum(end - begin, 1e-6), 0.0, 1.0)
 
 
-def refuse_without_margin(spec: Spec, settings: Settings) -> None:
-    """Margins in metres mean nothing where a task does not say how far away a violation is."""
-    asked = {
+def refuse_without_margin(spec: Spec, settings: DreamerSettings) -> None:
+    """Refuses margins in metres for a task that has no margin."""
+    margins = {
         "planner.margin": settings.planner.margin,
         "risk.tube": settings.risk.tube,
         "risk.innovation_margin": settings.risk.innovation_margin,
         "risk.certified_only": settings.risk.certified_only,
     }
-    used = [name for name, value in asked.items() if value > 0]
+    used = [name for name, value in margins.items() if value > 0]
     if used and not spec.has_margin:
         raise BadInput(
-            f"the task '{spec.name}' has no margin, so agent.{used[0]} cannot work there",
+            f"the task '{spec.name}' has no margin, so agent.{used[0]} must be 0",
             f"set agent.{used[0]}: 0 in the study file",
         )
 
@@ -82,10 +75,10 @@ def refuse_without_margin(spec: Spec, settings: Settings) -> None:
 class DreamerState(NamedTuple):
     """Everything that learning changes."""
 
-    model: WorldModel
-    actor: Actor
-    critics: Critics
-    slow_critics: Critics
+    model: DreamerWorldModel
+    actor: DreamerActor
+    critics: DreamerCritics
+    slow_critics: DreamerCritics
     risk: RiskModel
     slow_risk: RiskModel
     optimisers: dict[str, AdamState]
@@ -99,8 +92,8 @@ class DreamerState(NamedTuple):
     finite: Array
 
 
-class Memory(NamedTuple):
-    """What acting remembers of N envs: a belief, the plan (H, N, A) and the barrier's value (N,)."""
+class DreamerMemory(NamedTuple):
+    """Memory of N envs: belief, planned actions (H, N, A) and barrier value (N,)."""
 
     belief: believing.Belief
     mean: Array
@@ -108,31 +101,32 @@ class Memory(NamedTuple):
 
 
 class DreamerAgent:
-    """Static facts of one agent; all changing things live in DreamerState and Memory."""
+    """Static parts of one agent; everything that changes is in DreamerState and DreamerMemory."""
 
-    def __init__(self, spec: Spec, settings: Settings) -> None:
+    def __init__(self, spec: Spec, settings: DreamerSettings) -> None:
         refuse_without_margin(spec, settings)
         self.spec, self.settings = spec, settings
+        self.certificate_steps, self.miscoverage = settings.risk.certificate_steps, settings.risk.miscoverage
         self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
         model = settings.world_model
         self.two_hot = TwoHot.make(model.bins, model.bin_reach)
-        self.facts = Facts(
+        self.planner_constants = PlannerConstants(
             settings.behavior.discount,
             spec.episode_agent_steps,
             settings.risk.barrier_decay,
-            spec.most_step_cost,
+            spec.max_step_cost,
             self.two_hot,
         )
 
     def init_state(self, key: Array) -> DreamerState:
-        """Fresh networks; slow copies equal the fast ones."""
+        """Initial networks; the slow copies equal the fast ones."""
         keys = jax.random.split(key, 4)
         units = [self.settings.world_model.units] * self.settings.world_model.head_layers
         spec, behavior = self.spec, self.settings.behavior
-        model = WorldModel(keys[0], spec, self.settings.world_model, self.dtype)
+        model = DreamerWorldModel(keys[0], spec, self.settings.world_model, self.dtype)
         sizes = (model.feature_size, *units)
-        actor = Actor(keys[1], sizes, spec.action_size, behavior, self.dtype)
-        critics = Critics(keys[2], sizes, self.settings.world_model.bins, self.dtype)
+        actor = DreamerActor(keys[1], sizes, spec.action_size, behavior, self.dtype)
+        critics = DreamerCritics(keys[2], sizes, self.settings.world_model.bins, self.dtype)
         shape = (len(model.rest_slots), spec.action_size)
         risk = RiskModel(keys[3], model.feature_size, shape, self.settings.risk, self.dtype)
         parts = {"model": model, "actor": actor, "critics": critics, "risk": risk}
@@ -154,20 +148,26 @@ class DreamerAgent:
             finite=jnp.asarray(True),
         )
 
-    def init_memory(self, envs: int) -> Memory:
-        """Nothing seen, nothing planned."""
+    def init_memory(self, envs: int) -> DreamerMemory:
+        """Initial belief, no plan."""
         sizes, hypotheses = self.settings.world_model, self.settings.filter.hypotheses
         count, width = entity_shape(self.spec, sizes)
         shapes = ((sizes.deterministic,), (sizes.latent_size,), (count, width))
         latent = Latent(*(jnp.zeros((hypotheses, envs, *shape)) for shape in shapes))
         horizon, actions = self.settings.planner.horizon, self.spec.action_size
         belief = believing.init_belief(latent, actions)
-        return Memory(belief, jnp.zeros((horizon, envs, actions)), jnp.zeros(envs))
+        return DreamerMemory(belief, jnp.zeros((horizon, envs, actions)), jnp.zeros(envs))
 
     def act(
-        self, state: DreamerState, memory: Memory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
+        self,
+        state: DreamerState,
+        memory: DreamerMemory,
+        seen: TimeStep,
+        key: Array,
+        scalars: dict[str, Any],
+        explore: bool,
     ) -> Decision:
-        """Observes, plans (or follows the actor where planning is off) and remembers."""
+        """Updates the belief, then plans, or samples the actor if planning is off."""
         observe_key, plan_key, noise_key, swap_key = jax.random.split(key, 4)
         belief, latent, metrics = self._observe(state, memory, seen, (observe_key, swap_key), scalars)
         feature = state.model.feature(latent)
@@ -178,24 +178,29 @@ class DreamerAgent:
         else:
             settings = self.settings.planner if explore else self.settings.planner.at_evaluation()
             networks = self.networks(state, believing.alarm(belief))
-            found = plan(networks, latent, mean, plan_key, self.prices(state, scalars), (settings, self.facts))
+            found = plan(
+                networks, latent, mean, plan_key, self.coefs(state, scalars), (settings, self.planner_constants)
+            )
             mean, metrics = found.mean, metrics | found.metrics
-            strayed = scalars["planner"]["explore_sigma"] * jax.random.normal(noise_key, mean[0].shape)
-            action = found.action + strayed if explore else found.action
+            noise = scalars["planner"]["explore_std"] * jax.random.normal(noise_key, mean[0].shape)
+            action = found.action + noise if explore else found.action
         action = clip_action(action)
         barrier = state.risk.value(feature)
-        metrics |= {"risk/barrier_value": barrier, "risk/missed": self.missed(state, memory, seen)}
-        return Decision(action, Memory(believing.with_action(belief, action), mean, barrier), metrics)
+        metrics |= {
+            "risk/barrier_value": barrier,
+            "risk/certificate_missed": self.certificate_missed(state, memory, seen),
+        }
+        return Decision(action, DreamerMemory(believing.with_action(belief, action), mean, barrier), metrics)
 
     def _observe(
         self,
         state: DreamerState,
-        memory: Memory,
+        memory: DreamerMemory,
         seen: TimeStep,
         keys: tuple[Array, Array],
         scalars: dict[str, Any],
     ) -> tuple[believing.Belief, Latent, dict[str, Array]]:
-        """The belief after this observation, the state (N, ...) in which the next action will act, and metrics."""
+        """The belief after this observation, the latent (N, ...) in which the next action takes effect, and metrics."""
         model, count = state.model, self.settings.filter.hypotheses
         shown = (model.encode(seen.observation), model.seen_entities(seen.observation))
         noises = model.noise(keys[0], (count, *seen.first.shape))
@@ -204,7 +209,7 @@ class DreamerAgent:
         belief = found.belief._replace(latent=swapped(found.belief.latent))
         surprising = innovation(state.feedback, found.surprise)
         belief = believing.with_innovation(belief, surprising * (1 - seen.first))
-        now = believing.of_winner(belief.latent, found.delay)
+        now = believing.of_selected(belief.latent, found.delay)
         ahead = believing.through_pending(model, now, found.delay, belief.actions, noises[1:])
         metrics = {
             "risk/surprise": found.surprise,
@@ -214,59 +219,62 @@ class DreamerAgent:
         }
         return belief, ahead, metrics
 
-    def missed(self, state: DreamerState, memory: Memory, seen: TimeStep) -> Array:
-        """1 where the margin fell below what the calibrated barrier promised one step ago, (N,)."""
+    def certificate_missed(self, state: DreamerState, memory: DreamerMemory, seen: TimeStep) -> Array:
+        """1 where the margin is below the calibrated bound of one step ago, (N,)."""
         return ((seen.margin < memory.barrier - state.offset) & (seen.first < 1)).astype(jnp.float32)
 
     def reflect(self, state: DreamerState, shown: dict[str, Array], scalars: dict[str, Any]) -> DreamerState:
-        """Moments of the surprise, and prices after finished episodes."""
+        """Updates moments of the surprise, and coefficients after finished episodes."""
         feedback = after_surprise(state.feedback, shown["risk/surprise"])
         later, ended = after_episodes(feedback, shown["episode/cost"], scalars), shown["episode/done"] > 0
         return state._replace(feedback=jax.tree.map(lambda new, old: jnp.where(ended, new, old), later, feedback))
 
     def calibrate(self, state: DreamerState, values: Array, margins: Array) -> DreamerState:
-        """The state whose certificate has the split-conformal offset of held-out episodes (T, E); may be negative.
+        """The state with the split-conformal offset of held-out episodes (T, E); it may be negative.
 
-        values: of the barrier at each decision; margins: after it. Too few episodes leave the state as it is.
+        values: of the barrier at each decision; margins: after it. With too few episodes nothing changes.
         """
-        risk = self.settings.risk
-        scores = certificate_scores(values, margins, risk.certificate_steps)
-        offset = conformal_offset(scores, risk.miscoverage)
+        scores = certificate_scores(values, margins, self.certificate_steps)
+        offset = conformal_offset(scores, self.miscoverage)
         return state._replace(offset=jnp.where(jnp.isfinite(offset), offset, state.offset))
 
-    def prices(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
-        """The scalars as they hold now: risk counts by the share reached so far, prices follow the feedback."""
+    def certificate_offset(self, state: DreamerState) -> Array:
+        """The offset of the last calibration."""
+        return state.offset
+
+    def coefs(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
+        """The scalars after the risk ramp and the feedback controllers."""
         risk, planner, share = scalars["risk"], scalars["planner"], state.risk_share
         now = {
-            "price": share * (risk["price"] + state.feedback.risk_price_raised),
+            "coef": share * (risk["coef"] + state.feedback.risk_coef_offset),
             "tube": share * risk["tube"],
             "innovation_margin": share * risk["innovation_margin"],
             "slack": 1.0 - share,
         }
         return scalars | {
             "risk": risk | now,
-            "planner": planner | {"cost_price": planner_price(state.feedback, planner)},
+            "planner": planner | {"cost_coef": planner_cost_coef(state.feedback, planner)},
         }
 
     def networks(self, state: DreamerState, alarm: Array) -> Networks:
-        """What the planner looks through."""
+        """What the planner evaluates candidates with."""
         parts = (state.model, state.actor, state.critics, state.risk, state.residual, state.offset)
         return Networks(*parts, state.spread.scale, alarm)
 
     def update(
         self, state: DreamerState, batch: Batch, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[DreamerState, dict[str, Array]]:
-        """World model, risk, actor and critics, once each."""
+        """One gradient step of world model, risk model, actor and critics."""
         keys = jax.random.split(key, 4)
         risk = self.settings.risk
         state = state._replace(risk_share=ramped(progress, risk.warm_up, risk.ramp_end))
         state, states, model_metrics = self._learn_model(state, batch, keys[0], scalars)
         feature = jax.lax.stop_gradient(state.model.feature(states))
-        dreamt = self._dream(state, states, keys[1])
+        rollout = self._imagine(state, states, keys[1])
         state, risk_metrics = self._learn_risk(state, feature, batch, scalars, keys[2])
-        penalty, penalty_metrics = self._penalty(state, dreamt.feature, clip_action(dreamt.actions), scalars)
-        returns = dream_returns(state.model, state.critics, dreamt, penalty, self.settings.behavior, self.two_hot)
-        state, behavior_metrics = self._learn_behavior(state, feature, batch, dreamt, returns, scalars, progress)
+        penalty, penalty_metrics = self._penalty(state, rollout.feature, clip_action(rollout.actions), scalars)
+        returns = imagined_returns(state.model, state.critics, rollout, penalty, self.settings.behavior, self.two_hot)
+        state, behavior_metrics = self._learn_behavior(state, feature, batch, rollout, returns, scalars, progress)
         state = state._replace(
             gradient_steps=state.gradient_steps + 1,
             slow_critics=follow(state.slow_critics, state.critics, self.settings.behavior.slow_fraction),
@@ -285,19 +293,19 @@ class DreamerAgent:
         metrics = out.metrics | {"model/gradient_norm": step.gradient_norm}
         return self._stepped(state, "model", step), out.states, metrics
 
-    def _dream(self, state: DreamerState, states: Latent, key: Array) -> Dream:
+    def _imagine(self, state: DreamerState, states: Latent, key: Array) -> ImaginedRollout:
         pick_key, dream_key = jax.random.split(key)
         flat = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), states)
         total = flat.h.shape[0]
         chosen = jax.random.randint(pick_key, (self.settings.behavior.starts,), 0, total)
         start = jax.tree.map(lambda x: x[chosen], flat)
-        return dream(state.model, state.actor, start, self.settings.behavior.horizon, dream_key)
+        return imagine_rollout(state.model, state.actor, start, self.settings.behavior.horizon, dream_key)
 
     def _learn_risk(
         self, state: DreamerState, feature: Array, batch: Batch, scalars: dict[str, Any], key: Array
     ) -> tuple[DreamerState, dict[str, Array]]:
-        # What dreams of the actor would add is left out: it proposes, the planner disposes, and the barrier is to say
-        # what becomes of the states that are really entered.
+        # No imagined states of the actor: the planner chooses the executed actions, and the barrier must hold in the
+        # states that are actually visited.
         extras = {"seen": symlog(state.model.rest(batch.observation)), "key": key}
         (_, aux), gradients = eqx.filter_value_and_grad(risk_loss, has_aux=True)(
             state.risk, state.slow_risk, feature, batch, extras, self.settings.risk
@@ -312,21 +320,21 @@ class DreamerAgent:
     def _penalty(
         self, state: DreamerState, feature: Array, actions: Array, scalars: dict[str, Any]
     ) -> tuple[Array, dict[str, Array]]:
-        """Priced risk (T, S) of steps through features (T + 1, S, F), imagined or replayed, and its unpriced shadow."""
-        settings, prices = self.settings.risk, self.prices(state, scalars)["risk"]
-        doubt = uncertainty(state.risk, feature[:-1], actions, state.residual).epistemic
+        """Weighted risk (T, S) along features (T + 1, S, F), imagined or replayed; metrics are unweighted."""
+        settings, coefs = self.settings.risk, self.coefs(state, scalars)["risk"]
+        epistemic = uncertainty(state.risk, feature[:-1], actions, state.residual).epistemic
         violation = barrier_violation(state.risk.value(feature) - state.offset, settings.barrier_decay)
-        weighted = prices["uncertainty_weight"] * doubt + prices["certificate_weight"] * violation
-        metrics = {"shadow/dream_uncertainty": doubt.mean(), "shadow/dream_violation": violation.mean()}
-        return prices["price"] * weighted, metrics
+        weighted = coefs["uncertainty_weight"] * epistemic + coefs["certificate_weight"] * violation
+        metrics = {"shadow/imagined_uncertainty": epistemic.mean(), "shadow/imagined_violation": violation.mean()}
+        return coefs["coef"] * weighted, metrics
 
     def _learn_behavior(
         self,
         state: DreamerState,
         feature: Array,
         batch: Batch,
-        dreamt: Dream,
-        returns: DreamReturns,
+        rollout: ImaginedRollout,
+        returns: ImaginedReturns,
         scalars: dict[str, Any],
         progress: Array,
     ) -> tuple[DreamerState, dict[str, Array]]:
@@ -337,27 +345,31 @@ class DreamerAgent:
         )
         ramp = ramped(progress, rates["multiplier_from"], rates["multiplier_to"])
         multiplier = ramp * (rates["multiplier_start"] + raised)
-        prices = {"multiplier": multiplier, "entropy": rates["entropy"]}
+        coefs = {"multiplier": multiplier, "entropy": rates["entropy_coef"]}
         (_, metrics), gradients = eqx.filter_value_and_grad(actor_loss, has_aux=True)(
-            state.actor, dreamt, returns, spread, prices
+            state.actor, rollout, returns, spread, coefs
         )
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rates["actor_learning_rate"], settings.clip)
         state = self._stepped(state, "actor", step)
-        dreamt_places, seen_places = (x.reshape(-1, x.shape[-1]) for x in (dreamt.feature[:-1], feature))
-        slow = self.two_hot.decode(state.slow_critics(jnp.concatenate([dreamt_places, seen_places])))
-        dreams, ahead = len(dreamt_places), feature[:-1].shape[0] * feature.shape[1]
-        # The same objective as in imagination: one critic cannot learn reward with and without the price of risk.
+        imagined_features, replayed_features = (x.reshape(-1, x.shape[-1]) for x in (rollout.feature[:-1], feature))
+        slow = self.two_hot.decode(state.slow_critics(jnp.concatenate([imagined_features, replayed_features])))
+        imagined_count, replayed_count = len(imagined_features), feature[:-1].shape[0] * feature.shape[1]
+        # The same objective as in imagination: one critic cannot learn reward with and without the risk penalty.
         penalty, _ = self._penalty(state, feature, batch.action[1:], scalars)
-        replayed, valid = replay_returns(slow[:, dreams:].reshape(2, *feature.shape[:2]), batch, penalty, settings)
+        replayed, valid = replay_returns(
+            slow[:, imagined_count:].reshape(2, *feature.shape[:2]), batch, penalty, settings
+        )
         imagined = jnp.stack([returns.reward, returns.cost])
-        # One pass over all places; each kind counts as its own mean.
-        weights = critic_weights(returns.weights.reshape(-1) / dreams, valid.reshape(-1) / ahead, rates)
+        # One pass over imagined and replayed states; each kind is weighted as its own mean.
+        weights = critic_weights(
+            returns.weights.reshape(-1) / imagined_count, valid.reshape(-1) / replayed_count, rates
+        )
         targets = jnp.concatenate([imagined.reshape(2, -1), replayed.reshape(2, -1)], axis=1)
-        places = jnp.concatenate([dreamt_places, seen_places[:ahead]])
+        features = jnp.concatenate([imagined_features, replayed_features[:replayed_count]])
 
-        def loss(critics: Critics) -> Array:
-            calm = slow[:, : dreams + ahead]
-            return critic_loss(critics, places, (targets, calm), weights, (self.two_hot, settings.slow_scale))
+        def loss(critics: DreamerCritics) -> Array:
+            slow_targets = slow[:, : imagined_count + replayed_count]
+            return critic_loss(critics, features, (targets, slow_targets), weights, (self.two_hot, settings.slow_scale))
 
         value, gradients = eqx.filter_value_and_grad(loss)(state.critics)
         step = adam_step(
@@ -366,15 +378,15 @@ class DreamerAgent:
         state = self._stepped(state, "critics", step)
         metrics |= {
             "critics/loss": value,
-            "dream/return": returns.reward.mean(),
-            "dream/cost": returns.step_cost.mean(),
-            "dream/cost_return": returns.cost.mean(),
+            "imagined/return": returns.reward.mean(),
+            "imagined/cost": returns.step_cost.mean(),
+            "imagined/cost_return": returns.cost.mean(),
             "behavior/multiplier": multiplier,
             "behavior/scale": spread.scale,
         }
         return state._replace(spread=spread, multiplier_raised=raised), metrics
 
     def _stepped(self, state: DreamerState, name: str, step: Any) -> DreamerState:
-        """The state with one part replaced by what its optimiser made of it."""
+        """The state with one network and its optimiser updated."""
         optimisers = state.optimisers | {name: step.state}
         return state._replace(**{name: step.model}, optimisers=optimisers, finite=state.finite & step.finite)

@@ -1,4 +1,4 @@
-"""Actor and critics: imagined rollouts, returns of reward and cost, the losses, and the price of cost."""
+"""Actor and critics: imagined rollouts, returns of reward and cost, losses, and the Lagrange multiplier of the cost."""
 
 from typing import Any, NamedTuple
 
@@ -7,32 +7,35 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Batch, Latent, WorldModel
+from dreamproof.agents.api import Batch
+from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent
 from dreamproof.agents.normalisation import Spread
 from dreamproof.agents.returns import discount_weights, lambda_returns
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import Normal, TwoHot, bounded_normal
-from dreamproof.nn.layers import MLP, ensemble, lowered
-from dreamproof.settings.dreamer import Behavior as Settings
+from dreamproof.nn.layers import MLP, ensemble, in_compute_dtype
+from dreamproof.settings.dreamer import DreamerBehaviorSettings
 
 
-class Actor(eqx.Module):
+class DreamerActor(eqx.Module):
     """π(a | feature): a bounded normal."""
 
     network: MLP
-    least_sigma: float = eqx.field(static=True)
-    most_sigma: float = eqx.field(static=True)
+    min_std: float = eqx.field(static=True)
+    max_std: float = eqx.field(static=True)
 
-    def __init__(self, key: Array, sizes: tuple[int, ...], actions: int, settings: Settings, dtype: Any) -> None:
+    def __init__(
+        self, key: Array, sizes: tuple[int, ...], actions: int, settings: DreamerBehaviorSettings, dtype: Any
+    ) -> None:
         self.network = MLP(key, sizes, 2 * actions, dtype, scale=0.01)
-        self.least_sigma, self.most_sigma = settings.least_sigma, settings.most_sigma
+        self.min_std, self.max_std = settings.min_std, settings.max_std
 
     def __call__(self, feature: Array) -> Normal:
-        return bounded_normal(self.network(feature), self.least_sigma, self.most_sigma)
+        return bounded_normal(self.network(feature), self.min_std, self.max_std)
 
 
-class Critics(eqx.Module):
-    """Values of reward (risk-adjusted where an arm prices risk) and of cost, side by side as two-hot logits."""
+class DreamerCritics(eqx.Module):
+    """Values of reward (minus the risk penalty) and of cost, as two-hot logits."""
 
     both: MLP
 
@@ -46,7 +49,7 @@ class Critics(eqx.Module):
         return eqx.filter_vmap(lambda network, x: network(x), in_axes=(0, None))(self.both, feature)
 
 
-class Dream(NamedTuple):
+class ImaginedRollout(NamedTuple):
     """An imagined rollout: features (H+1, S, F), unclipped actions (H, S, A), costs (H, S)."""
 
     feature: Array
@@ -55,31 +58,32 @@ class Dream(NamedTuple):
 
 
 def clip_action(action: Array) -> Array:
-    """What the task and the model see of an action."""
+    """Actions as the task and the model see them."""
     return jnp.clip(action, -1.0, 1.0)
 
 
-def dream(model: WorldModel, actor: Actor, start: Latent, horizon: int, key: Array) -> Dream:
-    """Follows the actor through the prior for `horizon` steps; no gradient flows."""
-
+def imagine_rollout(
+    model: DreamerWorldModel, actor: DreamerActor, start: Latent, horizon: int, key: Array
+) -> ImaginedRollout:
+    """Follows the actor through the prior for `horizon` steps; without gradients."""
     act_key, model_key = jax.random.split(key)
     shape = (horizon, *start.h.shape[:-1])
-    fixed, follows = lowered((model, actor))
+    fixed, policy_network = in_compute_dtype((model, actor))
 
     def step(state: Latent, noise: tuple[Array, Array]) -> tuple[Latent, tuple[Latent, Array, Array]]:
         feature = fixed.feature(state)
-        action = follows(feature).at(noise[0])
+        action = policy_network(feature).at(noise[0])
         following = fixed.imagine(state, clip_action(action), noise[1])
         return following, (following, feature, action)
 
     noises = (jax.random.normal(act_key, (*shape, model.spec.action_size)), model.noise(model_key, shape))
     last, (states, features, actions) = jax.lax.scan(step, start, noises, unroll=scan_unroll(horizon))
     feature = jnp.concatenate([features, model.feature(last)[None]])
-    return jax.lax.stop_gradient(Dream(feature, actions, model.step_cost(states, feature[1:])))
+    return jax.lax.stop_gradient(ImaginedRollout(feature, actions, model.step_cost(states, feature[1:])))
 
 
-class DreamReturns(NamedTuple):
-    """What a dream is worth: returns (H, S) and the values they are measured against."""
+class ImaginedReturns(NamedTuple):
+    """Returns (H, S) of an imagined rollout, and the values that are their baselines."""
 
     reward: Array
     cost: Array
@@ -89,46 +93,51 @@ class DreamReturns(NamedTuple):
     step_cost: Array
 
 
-def dream_returns(
-    model: WorldModel, critics: Critics, dreamt: Dream, penalty: Array, settings: Settings, two_hot: TwoHot
-) -> DreamReturns:
+def imagined_returns(
+    model: DreamerWorldModel,
+    critics: DreamerCritics,
+    rollout: ImaginedRollout,
+    penalty: Array,
+    settings: DreamerBehaviorSettings,
+    two_hot: TwoHot,
+) -> ImaginedReturns:
     """λ-returns of reward minus `penalty` (H, S) and of cost, with soft continuation."""
-    feature = dreamt.feature
+    feature = rollout.feature
     following = feature[1:]
     reward = two_hot.decode(model.reward(following)) - penalty
-    discounts = settings.discount * jax.nn.sigmoid(model.proceed(following)[..., 0])
+    discounts = settings.discount * jax.nn.sigmoid(model.continue_head(following)[..., 0])
     reward_value, cost_value = two_hot.decode(critics(feature))
-    return DreamReturns(
-        lambda_returns(reward, reward_value, discounts, settings.mixing),
-        lambda_returns(dreamt.cost, cost_value, discounts, settings.mixing),
+    return ImaginedReturns(
+        lambda_returns(reward, reward_value, discounts, settings.gae_lambda),
+        lambda_returns(rollout.cost, cost_value, discounts, settings.gae_lambda),
         reward_value[:-1],
         cost_value[:-1],
         discount_weights(discounts),
-        dreamt.cost,
+        rollout.cost,
     )
 
 
 def actor_loss(
-    actor: Actor, dreamt: Dream, returns: DreamReturns, spread: Spread, prices: dict[str, Array]
+    actor: DreamerActor, rollout: ImaginedRollout, returns: ImaginedReturns, spread: Spread, coefs: dict[str, Array]
 ) -> tuple[Array, dict[str, Array]]:
-    """REINFORCE on the advantage of reward minus the priced advantage of cost, plus entropy."""
-    policy = actor(dreamt.feature[:-1])
-    advantage = (returns.reward - returns.reward_value) - prices["multiplier"] * (returns.cost - returns.cost_value)
+    """REINFORCE on the advantage of reward minus the multiplier times the advantage of cost, plus entropy."""
+    policy = actor(rollout.feature[:-1])
+    advantage = (returns.reward - returns.reward_value) - coefs["multiplier"] * (returns.cost - returns.cost_value)
     entropy = policy.entropy()
-    gain = policy.log_probability(dreamt.actions) * jax.lax.stop_gradient(advantage / spread.scale)
-    loss = -(returns.weights * (gain + prices["entropy"] * entropy)).mean()
+    gain = policy.log_probability(rollout.actions) * jax.lax.stop_gradient(advantage / spread.scale)
+    loss = -(returns.weights * (gain + coefs["entropy"] * entropy)).mean()
     return loss, {
         "actor/entropy": entropy.mean(),
-        "actor/sigma": policy.sigma.mean(),
+        "actor/std": policy.std.mean(),
         "actor/advantage": jnp.abs(advantage / spread.scale).mean(),
     }
 
 
 def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array]) -> Array:
-    """How much each place counts, (2, M): imagined ones first, then replayed ones; for reward, then for cost.
+    """Weights of states (2, M): imagined ones first, then replayed ones; for reward, then for cost.
 
-    The actor proposes and the planner disposes, so imagined costs are not those of what is executed: the cost critic
-    learns from replay in full, and from imagination as far as `imagined_cost_scale` says.
+    The planner chooses the executed actions, so costs imagined with the actor are not those of what is executed: the
+    cost critic learns from replay, and from imagination with the weight `imagined_cost_scale`.
     """
     reward = jnp.concatenate([imagined, rates["replay_value_scale"] * replayed])
     cost = jnp.concatenate([rates["imagined_cost_scale"] * imagined, replayed])
@@ -136,24 +145,26 @@ def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array]) ->
 
 
 def critic_loss(
-    critics: Critics, feature: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]
+    critics: DreamerCritics, feature: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]
 ) -> Array:
-    """Cross-entropy at M places (M, F) to returns (2, M) and to the slow critics' values there, for reward and cost."""
-    (targets, calm), (two_hot, slow_scale) = goals, fixed
+    """Cross-entropy at M states (M, F) to returns (2, M) and to the slow critics' values, for reward and cost."""
+    (targets, slow_targets), (two_hot, slow_scale) = goals, fixed
     logits = critics(feature)
-    return (weights * (two_hot.loss(logits, targets) + slow_scale * two_hot.loss(logits, calm))).sum()
+    return (weights * (two_hot.loss(logits, targets) + slow_scale * two_hot.loss(logits, slow_targets))).sum()
 
 
-def replay_returns(values: Array, batch: Batch, penalty: Array, settings: Settings) -> tuple[Array, Array]:
+def replay_returns(
+    values: Array, batch: Batch, penalty: Array, settings: DreamerBehaviorSettings
+) -> tuple[Array, Array]:
     """λ-returns of replayed reward minus `penalty` (T−1, B) and of cost, (2, T−1, B), on values (2, T, B).
 
-    Also where they hold (T−1, B): episode ends inside a window cut them.
+    Also their mask (T−1, B): returns do not cross the end of an episode inside a window.
     """
     cut = batch.first[1:]
     discounts = settings.discount * (1 - batch.terminated[1:]) * (1 - cut)
 
     def returns(gained: Array, value: Array) -> Array:
-        return lambda_returns(jnp.where(cut > 0, value[:-1], gained), value, discounts, settings.mixing)
+        return lambda_returns(jnp.where(cut > 0, value[:-1], gained), value, discounts, settings.gae_lambda)
 
     return jax.vmap(returns)(jnp.stack([batch.reward[1:] - penalty, batch.cost[1:]]), values), 1 - cut
 
@@ -161,12 +172,12 @@ def replay_returns(values: Array, batch: Batch, penalty: Array, settings: Settin
 def update_multiplier(
     raised: Array, step_cost: Array, episode_steps: int, limits: dict[str, Array], updates: Array
 ) -> Array:
-    """Moves the price of cost by how far the imagined cost of an episode is above what is tolerated.
+    """Updates the multiplier by the excess of the imagined episode cost over its limit.
 
     λ ← max(0, λ + c·g) with a rate c that grows: the gradient of the augmented Lagrangian (Nocedal & Wright, 2006,
-    eq. 17.65) is that of the cost times this λ.
+    eq. 17.65) is the gradient of the cost times this λ.
     """
     excess = step_cost.mean() * episode_steps - limits["cost_limit"]
     rate = limits["multiplier_rate"] * jnp.exp(limits["multiplier_growth"] * updates)
-    most = limits["multiplier_most"] - limits["multiplier_start"]
-    return jnp.clip(raised + rate * excess, -limits["multiplier_start"], jnp.maximum(0.0, most))
+    highest = limits["multiplier_max"] - limits["multiplier_start"]
+    return jnp.clip(raised + rate * excess, -limits["multiplier_start"], jnp.maximum(0.0, highest))

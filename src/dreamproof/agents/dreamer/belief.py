@@ -1,7 +1,7 @@
-"""What acting believes of each env: one filter per hypothesis about the delay of actions, and a memory of entities.
+"""The belief about each env: one filter per hypothesis about the delay of actions, and a memory of entities.
 
-Under the hypothesis "k steps late" an observation follows from the action of k decisions ago. The hypothesis whose
-observations surprised least so far wins, and planning starts where its pending actions will have led.
+Under the hypothesis "delay k" an observation follows from the action of k decisions ago. The hypothesis with the least
+accumulated surprise is used, and planning starts from the latent after its pending actions.
 """
 
 from typing import Any, NamedTuple
@@ -10,25 +10,25 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Latent, WorldModel, strayed
+from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent, entity_error
 
 SURPRISE_DECAY = 0.98
-"""A delay belongs to an episode, so old evidence counts for about 50 steps."""
-MOST_SURPRISE = 20.0
-"""Nats of one step: a single jump must not outweigh many quiet steps."""
-LATER_DELAY_COSTS = 2.0
-"""Nats that a longer delay must explain better: where all explain alike there is no delay."""
+"""A delay is fixed within an episode; evidence has a time constant of about 50 steps."""
+MAX_SURPRISE = 20.0
+"""Nats per step: a single jump must not outweigh many normal steps."""
+DELAY_PENALTY = 2.0
+"""Nats by which a longer delay must explain better: if all are equal, no delay is assumed."""
 ALARM_RATE = 0.1
 ALARM_FROM, ALARM_FULL = 1.0, 5.0
 """Standard deviations of innovation, averaged over about 10 steps. Without a shift an episode's mean stays below 0.1,
 with half the damping or twice the mass it is above 10 (benchmarks/RESULTS.md)."""
-MOST_INNOVATION = 10.0
+MAX_INNOVATION = 10.0
 
 
 class Belief(NamedTuple):
     """K hypotheses over N envs: states (K, N, ...), evidence for each entity (K, N, J), surprise so far (K, N).
 
-    actions (K, N, A) are the last ones, newest first; innovation (N,) is a running mean of the winner's.
+    actions (K, N, A) are the last ones, newest first; innovation (N,) is a running mean for the selected hypothesis.
     """
 
     latent: Latent
@@ -38,8 +38,8 @@ class Belief(NamedTuple):
     innovation: Array
 
 
-class Seen(NamedTuple):
-    """A new belief and, of the winning hypothesis: its delay (N,), its state (N, ...) and its surprise (N,)."""
+class BeliefUpdate(NamedTuple):
+    """A new belief and, of the selected hypothesis: delay (N,), latent (N, ...) and surprise (N,)."""
 
     belief: Belief
     delay: Array
@@ -48,7 +48,7 @@ class Seen(NamedTuple):
 
 
 def init_belief(latent: Latent, action_size: int) -> Belief:
-    """Nothing seen: states (K, N, ...) of zeros, no action before."""
+    """The belief before the first observation, without previous actions."""
     count, envs = latent.h.shape[:2]
     return Belief(
         latent,
@@ -60,9 +60,14 @@ def init_belief(latent: Latent, action_size: int) -> Belief:
 
 
 def observe(
-    model: WorldModel, before: Belief, shown: tuple[Array, Array], first: Array, noise: Array, scalars: dict[str, Any]
-) -> Seen:
-    """Every hypothesis takes in what is shown: embedding (N, U) and entities (N, J, W)."""
+    model: DreamerWorldModel,
+    before: Belief,
+    shown: tuple[Array, Array],
+    first: Array,
+    noise: Array,
+    scalars: dict[str, Any],
+) -> BeliefUpdate:
+    """Updates every hypothesis with an observation: embedding (N, U) and entities (N, J, W)."""
     keep = 1.0 - first
 
     def one(latent: Latent, action: Array, trust: Array) -> tuple[Latent, Array, Array]:
@@ -73,40 +78,38 @@ def observe(
         return now._replace(e=entities), surprise, trust
 
     latent, surprise, trust = jax.vmap(one)(before.latent, before.actions, before.trust)
-    total = SURPRISE_DECAY * before.surprise * keep + jnp.minimum(surprise, MOST_SURPRISE)
+    total = SURPRISE_DECAY * before.surprise * keep + jnp.minimum(surprise, MAX_SURPRISE)
     delays = jnp.arange(len(total))[:, None]
-    delay = jnp.argmin(
-        jnp.where(delays <= scalars["longest_delay"], total + LATER_DELAY_COSTS * delays, jnp.inf), axis=0
-    )
+    delay = jnp.argmin(jnp.where(delays <= scalars["max_delay"], total + DELAY_PENALTY * delays, jnp.inf), axis=0)
     belief = Belief(latent, trust, total, before.actions * keep[:, None], before.innovation * keep)
-    return Seen(belief, delay, of_winner(latent, delay), of_winner(surprise, delay))
+    return BeliefUpdate(belief, delay, of_selected(latent, delay), of_selected(surprise, delay))
 
 
-def of_winner(tree: Any, delay: Array) -> Any:
-    """(K, N, ...) → (N, ...): of every env what its hypothesis says."""
+def of_selected(tree: Any, delay: Array) -> Any:
+    """(K, N, ...) → (N, ...): the entry of each env's selected hypothesis."""
     return jax.tree.map(lambda x: x[delay, jnp.arange(x.shape[1])], tree)
 
 
 def remember(expected: Array, seen: Array, trust: Array, scalars: dict[str, Any]) -> tuple[Array, Array]:
-    """Where entities (N, J, W) are taken to be, and the evidence for that (N, J).
+    """Filtered positions of entities (N, J, W), and the evidence for them (N, J).
 
-    Evidence grows by 1 a step up to `patience` while an entity is seen where it was expected, and falls by 1 where it
-    is not; until it is used up the expected place is kept. Without patience every observation is believed.
+    Evidence grows by 1 per step up to `patience` while an entity is observed where it was predicted, and falls by 1
+    otherwise; until it is used up the predicted position is kept. With a patience of 0 every observation is used.
     """
     if not seen.shape[-1]:
         return seen, trust
-    consistent = strayed(expected, seen) < scalars["gate"] ** 2
+    consistent = entity_error(expected, seen) < scalars["gate"] ** 2
     raised, lowered = jnp.minimum(trust + 1.0, scalars["patience"]), trust - 1.0
-    held = ~consistent & (lowered > 0)
-    # The observation itself at a gain of 1: a sum with the expected place would round.
+    keeps_prediction = ~consistent & (lowered > 0)
+    # The observation itself at a gain of 1: a sum with the prediction would round.
     smoothed = jnp.where(scalars["gain"] < 1, expected + scalars["gain"] * (seen - expected), seen)
-    place = jnp.where(held[..., None], expected, jnp.where(consistent[..., None], smoothed, seen))
+    place = jnp.where(keeps_prediction[..., None], expected, jnp.where(consistent[..., None], smoothed, seen))
     fresh = jnp.minimum(1.0, scalars["patience"])
-    return place, jnp.where(consistent, raised, jnp.where(held, lowered, fresh))
+    return place, jnp.where(consistent, raised, jnp.where(keeps_prediction, lowered, fresh))
 
 
-def through_pending(model: WorldModel, latent: Latent, delay: Array, actions: Array, noises: Array) -> Latent:
-    """Where (N, ...) the actions that are still to act will have led; noises (K − 1, N, ...)."""
+def through_pending(model: DreamerWorldModel, latent: Latent, delay: Array, actions: Array, noises: Array) -> Latent:
+    """Latents (N, ...) after the pending actions; noises (K − 1, N, ...)."""
     for late in reversed(range(len(actions) - 1)):
         moved = model.imagine(latent, actions[late], noises[late])
         latent = jax.tree.map(lambda new, old, is_due=delay > late: _choose(is_due, new, old), moved, latent)
@@ -118,16 +121,16 @@ def _choose(which: Array, new: Array, old: Array) -> Array:
 
 
 def with_innovation(belief: Belief, innovation: Array) -> Belief:
-    """The belief with one more innovation (N,), in standard deviations, in its running mean."""
-    bounded = jnp.clip(innovation, -1.0, MOST_INNOVATION)
+    """The belief with an innovation (N,), in standard deviations, added to its running mean."""
+    bounded = jnp.clip(innovation, -1.0, MAX_INNOVATION)
     return belief._replace(innovation=belief.innovation + ALARM_RATE * (bounded - belief.innovation))
 
 
 def alarm(belief: Belief) -> Array:
-    """0 where observations are as predicted, 1 where they are far from it, (N,)."""
+    """0 if observations are as predicted, 1 if they are far from it, (N,)."""
     return jnp.clip((belief.innovation - ALARM_FROM) / (ALARM_FULL - ALARM_FROM), 0.0, 1.0)
 
 
 def with_action(belief: Belief, action: Array) -> Belief:
-    """The belief after an action (N, A) was sent."""
+    """The belief after an action (N, A)."""
     return belief._replace(actions=jnp.concatenate([action[None], belief.actions[:-1]]))

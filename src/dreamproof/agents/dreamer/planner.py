@@ -1,6 +1,6 @@
 """Constrained cross-entropy planning in latent space (SafeDreamer, 2024, alg. 2, with its errors fixed).
 
-`filter` ranks by predicted cost alone, ties going to the actor's own rollouts: what the released agent really does.
+`filter` ranks by predicted cost alone, ties go to the actor's own rollouts: what the released agent does.
 """
 
 from typing import NamedTuple
@@ -9,25 +9,25 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.behavior import Actor, Critics, clip_action
+from dreamproof.agents.dreamer.behavior import DreamerActor, DreamerCritics, clip_action
 from dreamproof.agents.dreamer.risk import RiskModel, barrier_violation, uncertainty
-from dreamproof.agents.dreamer.world_model import Latent, WorldModel
+from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.nn.heads import TwoHot
-from dreamproof.nn.layers import lowered
-from dreamproof.settings.dreamer import Planner as Settings
+from dreamproof.nn.layers import in_compute_dtype
+from dreamproof.settings.dreamer import PlannerSettings
 
 FAR = 1e4
 NEGLIGIBLE = 1e-3
-"""Chance of cost in a step below which it counts as none: a sigmoid is never 0, and a limit of 0 has to be met."""
+"""Cost probability of a step below which it counts as 0: a sigmoid is never 0, and a limit of 0 must be reachable."""
 
 
 class Networks(NamedTuple):
-    """What the planner looks through; `alarm` (N,) in [0, 1] says how far observations are from what was predicted."""
+    """Networks and statistics of the planner; `alarm` (N,) in [0, 1]: how far observations are from predictions."""
 
-    model: WorldModel
-    actor: Actor
-    critics: Critics
+    model: DreamerWorldModel
+    actor: DreamerActor
+    critics: DreamerCritics
     risk: RiskModel
     residual: Array
     offset: Array
@@ -36,42 +36,42 @@ class Networks(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """What is known of each candidate (K, N)."""
+    """Scores of each candidate (K, N)."""
 
     reward: Array
     cost: Array
     uncertainty: Array
     violation: Array
-    least_barrier: Array
+    min_barrier: Array
 
     def join(self, *others: "Scores") -> "Scores":
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), self, *others)
 
     def over_draws(self, worst: Array) -> "Scores":
-        """(D, K, N) → (K, N): means, or for what may go wrong the worst of the draws where `worst` is 1."""
+        """(D, K, N) → (K, N): means; for cost and barrier the worst sample if `worst` is 1."""
         mean = jax.tree.map(lambda x: x.mean(0), self)
         return mean._replace(
             cost=mean.cost + worst * (self.cost.max(0) - mean.cost),
-            least_barrier=mean.least_barrier + worst * (self.least_barrier.min(0) - mean.least_barrier),
+            min_barrier=mean.min_barrier + worst * (self.min_barrier.min(0) - mean.min_barrier),
         )
 
 
-class Facts(NamedTuple):
+class PlannerConstants(NamedTuple):
     """Constants of a plan that are not settings of the planner."""
 
     discount: float
     episode_steps: int
     barrier_decay: float
-    most_step_cost: float
+    max_step_cost: float
     two_hot: TwoHot
 
 
-class Plan(NamedTuple):
-    """What to do now (N, A), the sequence (H, N, A) the next plan starts from, and what is logged of it (N,)."""
+class PlannedAction(NamedTuple):
+    """The action (N, A), the sequence (H, N, A) from which the next plan starts, and metrics (N,)."""
 
     action: Array
     mean: Array
-    sigma: Array
+    std: Array
     metrics: dict[str, Array]
 
 
@@ -86,11 +86,11 @@ class Candidates(NamedTuple):
         return Candidates(actions, self.scores.join(*(other.scores for other in others)))
 
     def first(self) -> "Candidates":
-        """The first alone, where there is any: of the actor's rollouts the one that follows its mean."""
+        """Only the first candidate, if any: of the actor's rollouts the one that follows its mean."""
         return Candidates(self.actions[:, :1], jax.tree.map(lambda x: x[:1], self.scores))
 
     def pick(self, chosen: Array) -> "Candidates":
-        """Those numbered by `chosen` (C, N)."""
+        """The candidates with indices `chosen` (C, N)."""
         actions = jnp.take_along_axis(self.actions, chosen[None, :, :, None], axis=1)
         return Candidates(actions, jax.tree.map(lambda x: jnp.take_along_axis(x, chosen, axis=0), self.scores))
 
@@ -100,12 +100,12 @@ def widen(start: Latent, candidates: int) -> Latent:
     return jax.tree.map(lambda x: jnp.broadcast_to(x, (candidates, *x.shape)), start)
 
 
-def imagine_all(model: WorldModel, state: Latent, action: Array, noise: Array) -> Latent:
-    """One step for all candidates with one draw: ranking then compares actions, not luck."""
+def imagine_all(model: DreamerWorldModel, state: Latent, action: Array, noise: Array) -> Latent:
+    """One step of all candidates with common random numbers: ranking then compares actions only."""
     return jax.vmap(model.imagine, in_axes=(0, 0, None))(state, action, noise)
 
 
-def roll_out(model: WorldModel, start: Latent, actions: Array, noises: Array) -> Latent:
+def roll_out(model: DreamerWorldModel, start: Latent, actions: Array, noises: Array) -> Latent:
     """States (H, K, N, ...) after the action sequences (H, K, N, A)."""
 
     def step(state: Latent, row: tuple[Array, Array]) -> tuple[Latent, Latent]:
@@ -115,69 +115,73 @@ def roll_out(model: WorldModel, start: Latent, actions: Array, noises: Array) ->
     return jax.lax.scan(step, widen(start, actions.shape[1]), (actions, noises), unroll=scan_unroll(len(actions)))[1]
 
 
-def score(networks: Networks, start: Latent, states: Latent, actions: Array, prices: dict, facts: Facts) -> Scores:
-    """What trajectories of states (H, K, N, ...) that followed `actions` from `start` (N, ...) are worth."""
-    feature, two_hot = networks.model.feature(states), facts.two_hot
+def score(
+    networks: Networks, start: Latent, states: Latent, actions: Array, coefs: dict, constants: PlannerConstants
+) -> Scores:
+    """Scores of trajectories (H, K, N, ...) that followed `actions` from `start` (N, ...)."""
+    feature, two_hot = networks.model.feature(states), constants.two_hot
     first = jnp.broadcast_to(networks.model.feature(start), (1, *feature.shape[1:]))
     before = jnp.concatenate([first, feature[:-1]])
-    powers = (facts.discount ** jnp.arange(len(actions)))[:, None, None]
+    powers = (constants.discount ** jnp.arange(len(actions)))[:, None, None]
     reward = two_hot.decode(networks.model.reward(feature))
     final, final_cost = two_hot.decode(networks.critics(feature[-1]))
-    doubt = uncertainty(networks.risk, before, actions, networks.residual)
-    metres = metres_kept(doubt.margin_sigma, networks.alarm, prices)
+    disagreement = uncertainty(networks.risk, before, actions, networks.residual)
+    metres = added_radius(disagreement.margin_std, networks.alarm, coefs)
     cost = networks.model.step_cost(states, feature, metres)
-    cost = jnp.where(cost < NEGLIGIBLE * facts.most_step_cost, 0.0, cost)
+    cost = jnp.where(cost < NEGLIGIBLE * constants.max_step_cost, 0.0, cost)
     barrier = networks.risk.value(jnp.concatenate([first, feature])) - networks.offset
-    violation = barrier_violation(barrier, facts.barrier_decay)
+    violation = barrier_violation(barrier, constants.barrier_decay)
     return Scores(
-        (powers * reward).sum(0) + facts.discount ** len(actions) * final,
-        episode_cost(cost, final_cost, prices["planner"]["terminal_cost"], facts),
-        (powers * doubt.epistemic).sum(0),
+        (powers * reward).sum(0) + constants.discount ** len(actions) * final,
+        episode_cost(cost, final_cost, coefs["planner"]["terminal_cost"], constants),
+        (powers * disagreement.epistemic).sum(0),
         (powers * violation).sum(0),
         barrier[1:].min(0),
     )
 
 
-def metres_kept(margin_sigma: Array, alarm: Array, prices: dict) -> Array:
-    """By how much hazards count as larger: what is set, and what disagreement (...) and innovation (N,) add to it."""
-    widened = prices["risk"]["tube"] * margin_sigma + prices["risk"]["innovation_margin"] * alarm
-    return prices["planner"]["margin"] + widened
+def added_radius(margin_std: Array, alarm: Array, coefs: dict) -> Array:
+    """Metres added to hazard radii: the set margin, plus terms for disagreement (...) and innovation (N,)."""
+    widened = coefs["risk"]["tube"] * margin_std + coefs["risk"]["innovation_margin"] * alarm
+    return coefs["planner"]["margin"] + widened
 
 
-def episode_cost(cost: Array, critic: Array, share: Array, facts: Facts) -> Array:
-    """Cost of a whole episode (...) from that of H steps (H, ...) and what the cost critic says of the last of them.
+def episode_cost(cost: Array, critic: Array, share: Array, constants: PlannerConstants) -> Array:
+    """Cost of a whole episode (...) from the costs of H steps (H, ...) and the cost critic's value of the last state.
 
     The critic's value is a sum over 1 / (1 − γ) steps, so (1 − γ) of it is a cost per step.
     """
-    planned, left = cost.sum(0), facts.episode_steps - len(cost)
-    as_here = planned * (facts.episode_steps / len(cost))
-    as_valued = planned + jnp.maximum(0.0, critic) * (1 - facts.discount) * left
+    planned, left = cost.sum(0), constants.episode_steps - len(cost)
+    as_here = planned * (constants.episode_steps / len(cost))
+    as_valued = planned + jnp.maximum(0.0, critic) * (1 - constants.discount) * left
     return (1 - share) * as_here + share * as_valued
 
 
-def rank(scores: Scores, networks: Networks, prices: dict, settings: Settings, needed: int) -> Array:
-    """Higher is better, (K, N): safe candidates by worth; where fewer than `needed` are safe, all by how unsafe."""
-    risk, planner = prices["risk"], prices["planner"]
+def rank(scores: Scores, networks: Networks, coefs: dict, settings: PlannerSettings, needed: int) -> Array:
+    """Higher is better, (K, N): safe candidates by value; if fewer than `needed` are safe, all by their excess cost."""
+    risk, planner = coefs["risk"], coefs["planner"]
     if settings.mode == "filter":
         return -scores.cost
     penalty = risk["uncertainty_weight"] * scores.uncertainty + risk["certificate_weight"] * scores.violation
-    worth = scores.reward / networks.scale - risk["price"] * penalty - planner["cost_price"] * scores.cost
-    safe = is_safe(scores, prices)
-    least_bad = -FAR / 2 - scores.cost - 1e2 * uncertified(scores, risk) + 1e-3 * worth
-    return jnp.where(safe.sum(0) >= needed, jnp.where(safe, worth, -FAR), least_bad)
+    value = scores.reward / networks.scale - risk["coef"] * penalty - planner["cost_coef"] * scores.cost
+    safe = is_safe(scores, coefs)
+    fallback = -FAR / 2 - scores.cost - 1e2 * uncertified(scores, risk) + 1e-3 * value
+    return jnp.where(safe.sum(0) >= needed, jnp.where(safe, value, -FAR), fallback)
 
 
-def is_safe(scores: Scores, prices: dict) -> Array:
-    """Whether a candidate keeps the limit and, where that is asked for, the certificate, (K, N)."""
-    return (scores.cost <= prices["planner"]["cost_limit"]) & (uncertified(scores, prices["risk"]) <= 0)
+def is_safe(scores: Scores, coefs: dict) -> Array:
+    """Whether a candidate satisfies the cost limit and, if required, the certificate, (K, N)."""
+    return (scores.cost <= coefs["planner"]["cost_limit"]) & (uncertified(scores, coefs["risk"]) <= 0)
 
 
 def uncertified(scores: Scores, risk: dict) -> Array:
-    """How far a candidate leaves the certified set, (K, N); 0 where no certificate is asked for."""
-    return risk["certified_only"] * jax.nn.relu(-scores.least_barrier - risk["slack"])
+    """How far a candidate leaves the certified set, (K, N); 0 if no certificate is required."""
+    return risk["certified_only"] * jax.nn.relu(-scores.min_barrier - risk["slack"])
 
 
-def propose(networks: Networks, start: Latent, settings: Settings, key: Array, noises: Array) -> tuple[Latent, Array]:
+def propose(
+    networks: Networks, start: Latent, settings: PlannerSettings, key: Array, noises: Array
+) -> tuple[Latent, Array]:
     """Rollouts of the actor: states (H, P, N, ...) and clipped actions (H, P, N, A); the first follows its mean."""
     greedy = (jnp.arange(settings.proposals) == 0)[:, None, None]
 
@@ -194,57 +198,64 @@ def propose(networks: Networks, start: Latent, settings: Settings, key: Array, n
 
 
 def plan(
-    networks: Networks, start: Latent, mean: Array, key: Array, prices: dict, fixed: tuple[Settings, Facts]
-) -> Plan:
-    """Improves `mean` (H, N, A) from the latent states `start` (N, ...) and chooses what to do now."""
-    settings, facts = fixed
-    networks = lowered(networks)
+    networks: Networks,
+    start: Latent,
+    mean: Array,
+    key: Array,
+    coefs: dict,
+    fixed: tuple[PlannerSettings, PlannerConstants],
+) -> PlannedAction:
+    """Improves `mean` (H, N, A) from the latents `start` (N, ...) and chooses an action."""
+    settings, constants = fixed
+    networks = in_compute_dtype(networks)
     act_key, latent_key, sample_key = jax.random.split(key, 3)
     noises = networks.model.noise(latent_key, (settings.draws, settings.horizon, *start.h.shape[:-1]))
 
     def scored(actions: Array) -> Candidates:
         def on_draw(noise: Array) -> Scores:
-            return score(networks, start, roll_out(networks.model, start, actions, noise), actions, prices, facts)
+            return score(networks, start, roll_out(networks.model, start, actions, noise), actions, coefs, constants)
 
-        return Candidates(actions, jax.vmap(on_draw)(noises).over_draws(prices["planner"]["worst_draw"]))
+        return Candidates(actions, jax.vmap(on_draw)(noises).over_draws(coefs["planner"]["worst_draw"]))
 
     states, followed = propose(networks, start, settings, act_key, noises[0])
     one_draw = settings.draws == 1
     proposals = (
-        Candidates(followed, score(networks, start, states, followed, prices, facts)) if one_draw else scored(followed)
+        Candidates(followed, score(networks, start, states, followed, coefs, constants))
+        if one_draw
+        else scored(followed)
     )
 
     def improve(carry: tuple[Array, Array], step_key: Array) -> tuple[tuple[Array, Array], tuple[Candidates, Array]]:
-        centre, sigma = carry
+        centre, std = carry
         shape = (settings.horizon, settings.samples, *centre.shape[1:])
-        sampled = clip_action(centre[:, None] + sigma[:, None] * jax.random.normal(step_key, shape))
+        sampled = clip_action(centre[:, None] + std[:, None] * jax.random.normal(step_key, shape))
         candidates = proposals.join(scored(sampled))
-        ranked = rank(candidates.scores, networks, prices, settings, settings.elites)
+        ranked = rank(candidates.scores, networks, coefs, settings, settings.elites)
         elites = candidates.pick(jax.lax.top_k(ranked.T, settings.elites)[1].T)
         centre = settings.momentum * centre + (1 - settings.momentum) * elites.actions.mean(1)
-        sigma = jnp.maximum(elites.actions.std(1), settings.least_sigma)
-        return (centre, sigma), (elites, is_safe(candidates.scores, prices).mean(0))
+        std = jnp.maximum(elites.actions.std(1), settings.min_std)
+        return (centre, std), (elites, is_safe(candidates.scores, coefs).mean(0))
 
-    spread = jnp.full_like(mean, settings.first_sigma)
+    spread = jnp.full_like(mean, settings.init_std)
     keys = jax.random.split(sample_key, settings.iterations)
     (mean, spread), found = jax.lax.scan(improve, (mean, spread), keys)
     elites, safe = jax.tree.map(lambda x: x[-1], found)
-    # The mean of safe sequences need not be safe (left and right around a hazard), so it is scored itself.
-    executed = choose(scored(mean[:, None]).join(elites, proposals.first()), networks, prices, settings)
+    # The mean of safe sequences need not be safe (left and right around a hazard), so it is scored too.
+    executed = choose(scored(mean[:, None]).join(elites, proposals.first()), networks, coefs, settings)
     sequence = executed.actions[:, 0]
-    metrics = plan_metrics(elites.scores, safe, prices["risk"])
-    metrics["plan/executed_safe"] = is_safe(executed.scores, prices)[0].astype(jnp.float32)
-    return Plan(sequence[0], sequence, spread, metrics)
+    metrics = plan_metrics(elites.scores, safe, coefs["risk"])
+    metrics["plan/executed_safe"] = is_safe(executed.scores, coefs)[0].astype(jnp.float32)
+    return PlannedAction(sequence[0], sequence, spread, metrics)
 
 
-def choose(candidates: Candidates, networks: Networks, prices: dict, settings: Settings) -> Candidates:
-    """The best candidate where `execute_best` is 1, else the first (the elite mean)."""
-    best = jnp.argmax(rank(candidates.scores, networks, prices, settings, needed=1), axis=0)
-    return candidates.pick(jnp.where(prices["planner"]["execute_best"] > 0, best, 0)[None])
+def choose(candidates: Candidates, networks: Networks, coefs: dict, settings: PlannerSettings) -> Candidates:
+    """The best candidate if `execute_best` is 1, else the first (the elite mean)."""
+    best = jnp.argmax(rank(candidates.scores, networks, coefs, settings, needed=1), axis=0)
+    return candidates.pick(jnp.where(coefs["planner"]["execute_best"] > 0, best, 0)[None])
 
 
 def plan_metrics(elites: Scores, safe: Array, risk: dict[str, Array]) -> dict[str, Array]:
-    """What is logged of a decision, (N,) each; shadow values are not weighted by the arm."""
+    """Metrics of a decision, (N,) each; shadow/ metrics are unweighted."""
     elites = jax.tree.map(lambda x: x.mean(0), elites)
     weighted = risk["uncertainty_weight"] * elites.uncertainty + risk["certificate_weight"] * elites.violation
     return {

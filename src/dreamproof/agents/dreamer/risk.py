@@ -1,9 +1,8 @@
 """Two signals of risk: epistemic uncertainty of an ensemble, and a barrier value with a conformal offset.
 
-The ensemble predicts the next symlog observation and the next margin; only what its members disagree on counts.
+The ensemble predicts the next symlog observation and the next margin; only the disagreement of its members is used.
 """
 
-import math
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,10 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import Batch
+from dreamproof.agents.api import Batch
 from dreamproof.nn.heads import pinball_loss
 from dreamproof.nn.layers import MLP, ensemble
-from dreamproof.settings.dreamer import Risk as Settings
+from dreamproof.settings.dreamer import RiskSettings
 
 RESIDUAL_FLOOR = 1e-4
 DECREASE_BELOW = 0.15
@@ -27,7 +26,7 @@ class Member(eqx.Module):
     prior: MLP
     prior_scale: float = eqx.field(static=True)
 
-    def __init__(self, key: Array, inputs: int, outputs: int, settings: Settings, dtype: Any) -> None:
+    def __init__(self, key: Array, inputs: int, outputs: int, settings: RiskSettings, dtype: Any) -> None:
         first, second = jax.random.split(key)
         self.trained = MLP(first, (inputs, settings.units), outputs, dtype)
         self.prior = MLP(second, (inputs, settings.units), outputs, dtype)
@@ -38,12 +37,14 @@ class Member(eqx.Module):
 
 
 class RiskModel(eqx.Module):
-    """What is learned about risk."""
+    """Ensemble and barrier network."""
 
     members: Member
     barrier: MLP
 
-    def __init__(self, key: Array, feature_size: int, sizes: tuple[int, int], settings: Settings, dtype: Any) -> None:
+    def __init__(
+        self, key: Array, feature_size: int, sizes: tuple[int, int], settings: RiskSettings, dtype: Any
+    ) -> None:
         observation_size, action_size = sizes
         first, second = jax.random.split(key)
         inputs, outputs = feature_size + action_size, observation_size + 1
@@ -58,7 +59,7 @@ class RiskModel(eqx.Module):
         return eqx.filter_vmap(lambda member, inputs: member(inputs), in_axes=(0, None))(self.members, x)
 
     def value(self, feature: Array) -> Array:
-        """Barrier value in (−0.5, 0.5): discounted least margin to come."""
+        """Barrier value in (−0.5, 0.5): discounted minimum of future margins."""
         return 0.5 * jnp.tanh(self.barrier(feature)[..., 0])
 
 
@@ -66,13 +67,13 @@ class Uncertainty(NamedTuple):
     """u (...), dimensionless, and the disagreement about the margin in metres (...)."""
 
     epistemic: Array
-    margin_sigma: Array
+    margin_std: Array
 
 
 def uncertainty(risk: RiskModel, feature: Array, action: Array, residual: Array) -> Uncertainty:
     """u = ½·ln(1 + mean_d Var_k / s_d²), s² the residual on windows the ensemble never trained on (ActSafe, 2024)."""
     predicted = risk.predict(feature, action)
-    # Measured from the first member, members that agree have a variance of exactly 0: a mean of equal numbers rounds.
+    # Relative to the first member, members that agree have a variance of exactly 0: a mean of equal values rounds.
     variance = (predicted - predicted[:1]).var(axis=0)
     ratio = (variance / (residual + RESIDUAL_FLOOR)).mean(-1)
     return Uncertainty(0.5 * jnp.log1p(ratio), jnp.sqrt(variance[..., -1]))
@@ -86,11 +87,11 @@ class RiskLoss(NamedTuple):
 
 
 def risk_loss(
-    risk: RiskModel, slow: RiskModel, feature: Array, batch: Batch, extras: dict[str, Array], settings: Settings
+    risk: RiskModel, slow: RiskModel, feature: Array, batch: Batch, extras: dict[str, Array], settings: RiskSettings
 ) -> tuple[Array, RiskLoss]:
     """Ensemble error on its masks, and the pinball loss of the barrier. feature (T, B, F) is detached.
 
-    extras: what of the observation is predicted, seen (T, B, O); key draws the members' masks.
+    extras: `seen`, the predicted part of observations (T, B, O); `key` of the members' masks.
     """
     target = jnp.concatenate([extras["seen"], batch.margin[..., None]], axis=-1)[1:]
     error = (risk.predict(feature[:-1], batch.action[1:]) - target) ** 2
@@ -98,8 +99,8 @@ def risk_loss(
     mask = jax.random.bernoulli(extras["key"], settings.mask_probability, (settings.members, 1, valid.shape[1]))
     weight = mask * valid * (1 - batch.held_out)
     ensemble_loss = (error.mean(-1) * weight).mean()
-    held = valid * batch.held_out
-    residual = (error.mean(0) * held[..., None]).sum((0, 1)) / jnp.maximum(1.0, held.sum())
+    held_out = valid * batch.held_out
+    residual = (error.mean(0) * held_out[..., None]).sum((0, 1)) / jnp.maximum(1.0, held_out.sum())
     later = slow.value(feature[1:])
     goal = barrier_target(batch.margin[:-1], later, settings.barrier_discount)
     value = risk.value(feature[:-1])
@@ -119,42 +120,8 @@ def barrier_target(margin: Array, later: Array, discount: float) -> Array:
 
 
 def barrier_violation(values: Array, decay: float) -> Array:
-    """How far lower barrier values (H+1, ...) leave the safe set or near its edge too fast at each step, (H, ...)."""
+    """How far lower barrier values (H+1, ...) leave the safe set or decrease too fast near its edge, (H, ...)."""
     before, now = values[:-1], values[1:]
     outside = jax.nn.relu(-now)
     too_fast = (now < DECREASE_BELOW) * jax.nn.relu((1 - decay) * before - now)
     return outside + too_fast
-
-
-def least_ahead(margins: Array, steps: int) -> Array:
-    """(T, ...): the least margin from each step to the one `steps` later, as far as the sequence goes."""
-    far = jnp.full_like(margins[:1], jnp.inf)
-    padded = jnp.concatenate([margins, jnp.repeat(far, steps, axis=0)])
-    return jax.lax.reduce_window(
-        padded, jnp.inf, jax.lax.min, (steps + 1, *[1] * (margins.ndim - 1)), (1,) * margins.ndim, "valid"
-    )
-
-
-def certificate_pairs(values: Array, margins: Array, steps: int) -> tuple[Array, Array]:
-    """Barrier values and realised least margins (T', E) of all decisions that have `steps` more steps ahead of them.
-
-    values (T, E) are noted before a step, margins (T, E) after it: margins[t − 1] is where decision t starts.
-    """
-    last = max(1, len(margins) - 1 - steps)
-    return values[1 : 1 + last], least_ahead(margins, steps)[:last]
-
-
-def certificate_scores(values: Array, margins: Array, steps: int) -> Array:
-    """V minus the realised least margin at one random decision of each episode, (E,): exchangeable over layouts."""
-    value, least = certificate_pairs(values, margins, steps)
-    times = jax.random.randint(jax.random.key(0), (value.shape[1],), 0, len(value))
-    return (value - least)[times, jnp.arange(value.shape[1])]
-
-
-def conformal_offset(scores: Array, miscoverage: float) -> Array:
-    """The ⌈(n+1)(1−δ)⌉-th smallest score: V − offset holds with probability ≥ 1−δ for exchangeable data."""
-    count = scores.shape[0]
-    rank = math.ceil((count + 1) * (1 - miscoverage) - 1e-9)
-    if rank > count:
-        return jnp.asarray(jnp.inf)
-    return jnp.sort(scores)[rank - 1]

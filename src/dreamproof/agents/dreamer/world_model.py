@@ -1,9 +1,9 @@
 """Recurrent state-space model (DreamerV3, 2023) with entities: encode, observe, imagine, decode, and their losses.
 
-Entities are parts of the observation that come as a set (hazards around the robot). A network that sees a whole set, or
-where in the world it is, learns the few hundred layouts of a run by heart and knows nothing about the next one. So each
-entity is carried as itself, moved by one shared map, judged alone for cost and margin (the worst one counts), and seen
-by actor and critics through an embedding pooled over all; slots that only name the world's axes are left out.
+Entities are parts of the observation that form a set (hazards around the robot). A network that sees the whole set, or
+its position in the world, memorises the few hundred layouts of a run and does not generalise to new ones. So each
+entity is modelled on its own: one shared map predicts its motion, cost and margin are predicted per entity (the worst
+one counts), and actor and critics see an embedding pooled over all entities; slots in world coordinates are left out.
 """
 
 from typing import Any, NamedTuple
@@ -13,19 +13,20 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from dreamproof.agents.api import Batch
 from dreamproof.jaxcore.devices import scan_unroll
 from dreamproof.jaxcore.types import Spec
-from dreamproof.nn.deferred import tapped
-from dreamproof.nn.heads import Categoricals, Normal, TwoHot, coin_loss, symlog
-from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain, lowered, narrow_product
-from dreamproof.settings.dreamer import WorldModel as Settings
+from dreamproof.nn.deferred import tap_gradient
+from dreamproof.nn.heads import Categoricals, Normal, TwoHot, bernoulli_nll, symlog
+from dreamproof.nn.layers import MLP, Dense, Linear, Norm, Plain, in_compute_dtype, narrow_product
+from dreamproof.settings.dreamer import DreamerModelSettings
 
-LEAST_LATENT_SIGMA = 0.01
+MIN_LATENT_STD = 0.01
 DANGER_CONTEXT = 8
 DANGER_UNITS = 32
 ENTITY_REACH = 2.0
-STRAY_SCALE = 1e-4
-"""Squared error of an entity's place that counts as one unit of surprise: about a centimetre nearby."""
+ENTITY_ERROR_SCALE = 1e-4
+"""Squared error of an entity's position per unit of surprise: about a centimetre nearby."""
 
 
 class Latent(NamedTuple):
@@ -36,37 +37,21 @@ class Latent(NamedTuple):
     e: Array
 
 
-class Batch(NamedTuple):
-    """Replayed windows (T, B, ...). action is the one that led to the observation; reward and cost came with it.
-
-    held_out (B,) marks windows that the ensemble does not train on.
-    """
-
-    observation: Array
-    action: Array
-    reward: Array
-    cost: Array
-    margin: Array
-    first: Array
-    terminated: Array
-    held_out: Array
-
-
 def placed(entities: Array) -> Array:
-    """(..., W) → (..., W + 1): where an entity is, cut off where it cannot matter, and how far away."""
+    """(..., W) → (..., W + 1): clipped position of an entity, and its distance."""
     near = jnp.clip(entities, -ENTITY_REACH, ENTITY_REACH)
     return jnp.concatenate([near, jnp.sqrt(narrow_product(near, near[..., None]) + 1e-6)], axis=-1)
 
 
 def nearer(entities: Array, metres: Array | float) -> Array:
-    """Entities (..., J, W) that much closer, but no closer than here; 0 metres changes no bit."""
+    """Entities (..., J, W) moved closer by `metres`, at most to the origin; 0 metres changes no bit."""
     distance = jnp.sqrt(narrow_product(entities, entities[..., None])) + 1e-6
-    kept = jnp.maximum(0.0, 1.0 - jnp.asarray(metres)[..., None, None] / distance)
-    return entities * kept
+    factor = jnp.maximum(0.0, 1.0 - jnp.asarray(metres)[..., None, None] / distance)
+    return entities * factor
 
 
-def entity_shape(spec: Spec, settings: Settings) -> tuple[int, int]:
-    """How many entities a model of these settings carries, and how many numbers each; (0, 0) for none."""
+def entity_shape(spec: Spec, settings: DreamerModelSettings) -> tuple[int, int]:
+    """Number of entities in the model and their width; (0, 0) for none."""
     if spec.entities is None or not settings.entities:
         return 0, 0
     start, stop, width = spec.entities
@@ -74,7 +59,7 @@ def entity_shape(spec: Spec, settings: Settings) -> tuple[int, int]:
 
 
 class Entities(eqx.Module):
-    """How a set of entities moves, how it is seen, and what it costs."""
+    """Motion, embedding, cost and margin of a set of entities."""
 
     motion: Linear
     context: Linear
@@ -97,7 +82,7 @@ class Entities(eqx.Module):
         self.nearness = Plain(keys[7], (width + 1, DANGER_UNITS, DANGER_UNITS, 1))
 
     def move(self, state: Array, entities: Array) -> Array:
-        """The entities (..., J, W) after a step: one affine map for all of them, plus what is special about a place."""
+        """The entities (..., J, W) after a step: one affine map for all, plus a residual per entity."""
         width = entities.shape[-1]
         affine = self.motion(state).reshape(*state.shape[:-1], width + 1, width)
         shared = narrow_product(entities, affine[..., None, :width, :]) + affine[..., width:, :]
@@ -105,20 +90,20 @@ class Entities(eqx.Module):
         return entities + shared + special
 
     def pool(self, entities: Array) -> Array:
-        """(..., J, W) → (..., units): the largest answer of any entity to each of `units` learned questions."""
+        """(..., J, W) → (..., units): max-pooled embedding of the entities."""
         return self.embed(placed(entities)).max(axis=-2)
 
     def cost_logit(self, state: Array, entities: Array) -> Array:
-        """(...): how sure it is that the worst entity costs something in this step."""
+        """(...): logit of the cost of the worst entity in this step."""
         return self.danger(placed(entities), self.speed(state)[..., None, :])[..., 0].max(-1)
 
     def margin(self, entities: Array) -> Array:
-        """(...): distance to violating the constraint by the nearest entity."""
+        """(...): margin to the nearest entity."""
         return self.nearness(placed(entities))[..., 0].min(-1)
 
 
-class WorldModel(eqx.Module):
-    """All that is learned from replay."""
+class DreamerWorldModel(eqx.Module):
+    """Encoder, recurrent state-space model, decoder and heads."""
 
     encoder: MLP
     inward: Dense
@@ -129,13 +114,13 @@ class WorldModel(eqx.Module):
     decoder: MLP
     reward: MLP
     cost: MLP
-    proceed: MLP
+    continue_head: MLP
     margin: MLP
     entities: Entities | None
-    settings: Settings = eqx.field(static=True)
+    settings: DreamerModelSettings = eqx.field(static=True)
     spec: Spec = eqx.field(static=True)
 
-    def __init__(self, key: Array, spec: Spec, settings: Settings, dtype: Any) -> None:
+    def __init__(self, key: Array, spec: Spec, settings: DreamerModelSettings, dtype: Any) -> None:
         keys = jax.random.split(key, 12)
         self.settings, self.spec = settings, spec
         units, h, z = settings.units, settings.deterministic, settings.latent_size
@@ -151,14 +136,14 @@ class WorldModel(eqx.Module):
         self.decoder = MLP(keys[5], (h + z, *[units] * settings.encoder_layers), rest, dtype)
         self.reward = MLP(keys[6], head, settings.bins, dtype, scale=0.0)
         self.cost = MLP(keys[7], head, settings.bins, dtype, scale=0.0)
-        self.proceed = MLP(keys[8], head, 1, dtype)
+        self.continue_head = MLP(keys[8], head, 1, dtype)
         self.margin = MLP(keys[9], head, 1, dtype)
         width = self.entity_shape[1]
         self.entities = Entities(keys[10], width, h, settings.entity_units) if self.has_entities else None
 
     @property
     def entity_shape(self) -> tuple[int, int]:
-        """How many entities, and how many numbers each; (0, 0) without."""
+        """Number of entities and their width; (0, 0) without."""
         return entity_shape(self.spec, self.settings)
 
     @property
@@ -168,7 +153,7 @@ class WorldModel(eqx.Module):
 
     @property
     def rest_slots(self) -> tuple[int, ...]:
-        """Which observation slots the recurrent model sees: no entity's, and none that only names the world's axes."""
+        """Observation slots of the recurrent model: without entities and without slots in world coordinates."""
         left_out: set[int] = set()
         if self.has_entities and self.spec.entities is not None:
             left_out |= set(range(*self.spec.entities[:2]))
@@ -179,7 +164,7 @@ class WorldModel(eqx.Module):
 
     @property
     def feature_size(self) -> int:
-        """Width of what heads, actor and critics see."""
+        """Width of the feature that heads, actor and critics see."""
         pooled = self.settings.entity_units if self.has_entities else 0
         return self.settings.deterministic + self.settings.latent_size + pooled
 
@@ -196,7 +181,7 @@ class WorldModel(eqx.Module):
         return observation[..., start:stop].reshape(*observation.shape[:-1], count, width)
 
     def feature(self, state: Latent) -> Array:
-        """What heads, actor and critics see of a state, in the precision of their products."""
+        """The feature that heads, actor and critics see, in their compute dtype."""
         parts = [state.h, state.z] + ([self.entities.pool(state.e)] if self.entities is not None else [])
         return jnp.concatenate(parts, axis=-1).astype(self.gates.dtype)
 
@@ -205,9 +190,9 @@ class WorldModel(eqx.Module):
         if self.entities is None:
             cost = jnp.maximum(0.0, self.two_hot.decode(self.cost(feature)))
             inside = (metres > 0) & (self.step_margin(state, feature) < metres)
-            return jnp.where(inside, self.spec.most_step_cost, cost)
+            return jnp.where(inside, self.spec.max_step_cost, cost)
         entities = nearer(state.e, metres)
-        return self.spec.most_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, entities))
+        return self.spec.max_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, entities))
 
     def step_margin(self, state: Latent, feature: Array) -> Array:
         """Expected margin in a state, (...)."""
@@ -217,7 +202,7 @@ class WorldModel(eqx.Module):
         """Cross-entropy of the cost of a step, (...)."""
         if self.entities is None:
             return self.two_hot.loss(self.cost(feature), target)
-        return coin_loss(self.entities.cost_logit(state.h, state.e), target / self.spec.most_step_cost)
+        return bernoulli_nll(self.entities.cost_logit(state.h, state.e), target / self.spec.max_step_cost)
 
     @property
     def two_hot(self) -> TwoHot:
@@ -225,7 +210,7 @@ class WorldModel(eqx.Module):
         return TwoHot.make(self.settings.bins, self.settings.bin_reach)
 
     def initial(self, shape: tuple[int, ...]) -> Latent:
-        """The state before anything was seen."""
+        """The initial state."""
         sizes = ((self.settings.deterministic,), (self.settings.latent_size,), self.entity_shape)
         return Latent(*(jnp.zeros((*shape, *size)) for size in sizes))
 
@@ -234,10 +219,10 @@ class WorldModel(eqx.Module):
         if self.settings.latent == "categorical":
             return Categoricals.make(output, self.settings.groups, self.settings.uniform_mix)
         mean, raw = jnp.split(output, 2, axis=-1)
-        return Normal(mean, LEAST_LATENT_SIGMA + jax.nn.softplus(raw))
+        return Normal(mean, MIN_LATENT_STD + jax.nn.softplus(raw))
 
     def noise(self, key: Array, shape: tuple[int, ...]) -> Array:
-        """What `draw` needs, for (shape) states; drawn for a whole scan at once."""
+        """Noise for `draw`, for states of this shape; drawn for a whole scan at once."""
         groups = self.settings.groups
         if self.settings.latent == "categorical":
             return jax.random.gumbel(key, (*shape, groups, self.settings.classes))
@@ -257,7 +242,7 @@ class WorldModel(eqx.Module):
         return update * jnp.tanh(jax.nn.sigmoid(reset) * candidate) + (1 - update) * state.h
 
     def moved(self, h: Array, entities: Array) -> Array:
-        """Where the entities are expected after the step that made `h`."""
+        """Predicted entities after the step that produced `h`."""
         return entities if self.entities is None else self.entities.move(h, entities)
 
     def imagine(self, state: Latent, action: Array, noise: Array) -> Latent:
@@ -281,21 +266,21 @@ class WorldModel(eqx.Module):
         return Latent(h, self.draw(self.distribution(output), noise), entities), output
 
     def surprise(self, before: Latent, now: Latent, posterior: Array) -> Array:
-        """How little a step was expected, (...): KL of the posterior to the prior, plus how far entities strayed."""
+        """Surprise of a step, (...): KL of the posterior to the prior, plus the prediction error of entities."""
         seen, expected = (self.distribution(output) for output in (posterior, self.prior(now.h)))
         kl = jnp.asarray(seen.kl(expected))  # type: ignore[arg-type]
         if self.entities is None:
             return kl
-        return kl + jnp.log1p(strayed(self.moved(now.h, before.e), now.e).mean(-1) / STRAY_SCALE)
+        return kl + jnp.log1p(entity_error(self.moved(now.h, before.e), now.e).mean(-1) / ENTITY_ERROR_SCALE)
 
 
-def strayed(expected: Array, seen: Array) -> Array:
-    """Squared error of where each entity is (..., J), relative to its distance: a turn moves what is far by more."""
+def entity_error(expected: Array, seen: Array) -> Array:
+    """Squared error of each entity's position (..., J), relative to its distance: a turn moves distant ones further."""
     return ((expected - seen) ** 2).sum(-1) / (1.0 + (seen**2).sum(-1))
 
 
-def swap_latents(model: WorldModel, state: Latent, count: Array, key: Array) -> Latent:
-    """`count` of the latent's groups replaced by what the prior would have drawn, other ones each time."""
+def swap_latents(model: DreamerWorldModel, state: Latent, count: Array, key: Array) -> Latent:
+    """`count` randomly chosen latent groups replaced by prior samples."""
     order_key, draw_key = jax.random.split(key)
     groups = model.settings.groups
     noise = model.noise(draw_key, state.z.shape[:-1])
@@ -313,17 +298,17 @@ class WorldModelLoss(NamedTuple):
     metrics: dict[str, Array]
 
 
-def observe_sequence(model: WorldModel, batch: Batch, key: Array) -> tuple[Latent, Array]:
+def observe_sequence(model: DreamerWorldModel, batch: Batch, key: Array) -> tuple[Latent, Array]:
     """Posterior states (T, B, ...) of a batch and the posterior's raw outputs; windows start from the initial state."""
     embedding, entities = model.encode(batch.observation), model.seen_entities(batch.observation)
     first = batch.first.at[0].set(1.0)
-    rows = Rows(batch.action, embedding, first, model.noise(key, first.shape))
-    made = observe_rows((model, rows))
-    return Latent(made.h, made.z, entities), made.output
+    rows = ObserveInputs(batch.action, embedding, first, model.noise(key, first.shape))
+    outputs = observe_scan((model, rows))
+    return Latent(outputs.h, outputs.z, entities), outputs.output
 
 
-class Rows(NamedTuple):
-    """What the steps of an observed sequence are given, (T, B, ...)."""
+class ObserveInputs(NamedTuple):
+    """Inputs of the steps of an observed sequence, (T, B, ...)."""
 
     action: Array
     embedding: Array
@@ -331,8 +316,8 @@ class Rows(NamedTuple):
     noise: Array
 
 
-class Observed(NamedTuple):
-    """What they make of it: the state and the posterior's raw output, (T, B, ...)."""
+class ObserveOutputs(NamedTuple):
+    """Their states and the posterior's raw outputs, (T, B, ...)."""
 
     h: Array
     z: Array
@@ -340,74 +325,81 @@ class Observed(NamedTuple):
 
 
 @eqx.filter_custom_vjp
-def observe_rows(given: tuple[WorldModel, Rows]) -> Observed:
-    """All steps one after the other. Gradients of model and rows are made after the scan, for all steps at once.
+def observe_scan(given: tuple[DreamerWorldModel, ObserveInputs]) -> ObserveOutputs:
+    """All steps in a scan. Gradients of model and rows are computed after the scan, for all steps at once.
 
-    The scan's backward pass then only tells what arrives at each step from the later ones. That spares it the small
-    products and the additions to buffers as large as the weights that every step would need.
+    The backward pass of the scan then only propagates cotangents between steps. That saves the small products and the
+    additions to buffers of the size of the weights in every step.
     """
-    return _chain(*given, None)
+    return _scan_steps(*given, None)
 
 
-def _step(model: WorldModel, before: tuple[Array, Array], row: Rows) -> Observed:
+def _step(model: DreamerWorldModel, before: tuple[Array, Array], row: ObserveInputs) -> ObserveOutputs:
     state = Latent(*before, jnp.zeros(()))
     state, output = model.observe(state, row.action, (row.embedding, state.e), row.first, row.noise)
-    return Observed(state.h, state.z, output)
+    return ObserveOutputs(state.h, state.z, output)
 
 
-def _chain(model: WorldModel, rows: Rows, taps: Observed | None) -> Observed:
-    fixed = lowered(jax.lax.stop_gradient(model))
+def _scan_steps(model: DreamerWorldModel, rows: ObserveInputs, taps: ObserveOutputs | None) -> ObserveOutputs:
+    fixed = in_compute_dtype(jax.lax.stop_gradient(model))
 
-    def step(before: tuple[Array, Array], given: tuple[Rows, Observed | None]) -> tuple[tuple[Array, Array], Observed]:
+    def step(
+        before: tuple[Array, Array], given: tuple[ObserveInputs, ObserveOutputs | None]
+    ) -> tuple[tuple[Array, Array], ObserveOutputs]:
         row, tap = given
-        made = _step(fixed, before, row)
-        made = made if tap is None else Observed(*map(tapped, made, tap))
-        return (made.h, made.z), made
+        outputs = _step(fixed, before, row)
+        outputs = outputs if tap is None else ObserveOutputs(*map(tap_gradient, outputs, tap))
+        return (outputs.h, outputs.z), outputs
 
-    kept = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
+    rematerialised = jax.checkpoint(step, policy=jax.checkpoint_policies.dots_saveable, prevent_cse=False)
     start = model.initial(rows.first.shape[1:])
-    return jax.lax.scan(kept, (start.h, start.z), (rows, taps), unroll=scan_unroll(len(rows.first)))[1]
+    return jax.lax.scan(rematerialised, (start.h, start.z), (rows, taps), unroll=scan_unroll(len(rows.first)))[1]
 
 
-def _observe_forward(perturbed: Any, given: tuple[WorldModel, Rows]) -> tuple[Observed, tuple[Observed, Any]]:
+def _observe_forward(
+    perturbed: Any, given: tuple[DreamerWorldModel, ObserveInputs]
+) -> tuple[ObserveOutputs, tuple[ObserveOutputs, Any]]:
     del perturbed
     model, rows = given
-    shapes = jax.eval_shape(lambda: _chain(model, rows, None))
+    shapes = jax.eval_shape(lambda: _scan_steps(model, rows, None))
     taps = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
-    made, pull = jax.vjp(lambda taps: _chain(model, jax.lax.stop_gradient(rows), taps), taps)
-    return made, (made, pull)
+    outputs, pull_back = jax.vjp(lambda taps: _scan_steps(model, jax.lax.stop_gradient(rows), taps), taps)
+    return outputs, (outputs, pull_back)
 
 
 def _observe_backward(
-    kept: tuple[Observed, Any], gradient: Observed, perturbed: Any, given: tuple[WorldModel, Rows]
+    residuals: tuple[ObserveOutputs, Any],
+    gradient: ObserveOutputs,
+    perturbed: Any,
+    given: tuple[DreamerWorldModel, ObserveInputs],
 ) -> Any:
     del perturbed
-    made, pull = kept
-    (arrived,) = pull(gradient)
-    h, z = (jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]]) for x in (made.h, made.z))
+    outputs, pull_back = residuals
+    (cotangents,) = pull_back(gradient)
+    h, z = (jnp.concatenate([jnp.zeros_like(x[:1]), x[:-1]]) for x in (outputs.h, outputs.z))
     _, pull_all = eqx.filter_vjp(lambda given: _step(given[0], (h, z), given[1]), given)
-    return pull_all(arrived)[0]
+    return pull_all(cotangents)[0]
 
 
-observe_rows.def_fwd(_observe_forward)
-observe_rows.def_bwd(_observe_backward)
+observe_scan.def_fwd(_observe_forward)
+observe_scan.def_bwd(_observe_backward)
 
 
-def entity_loss(model: WorldModel, states: Latent, first: Array) -> Array:
-    """Squared error of where each entity went, mean over entities of the sum over its numbers, (T, B)."""
+def entity_loss(model: DreamerWorldModel, states: Latent, first: Array) -> Array:
+    """Squared error of predicted entities, mean over entities, (T, B)."""
     if model.entities is None:
         return jnp.zeros_like(first)
     expected = model.moved(states.h[1:], states.e[:-1])
-    error = strayed(expected, states.e[1:])
-    # A jump (something appears, vanishes or is mistaken for another) is not a motion to be learned.
+    error = entity_error(expected, states.e[1:])
+    # A jump (something appears, vanishes or changes its slot) is not a motion to be learned.
     bounded = jnp.where(error < 1.0, error, 0.0).mean(-1) * (1 - first[1:])
     return jnp.concatenate([jnp.zeros_like(bounded[:1]), bounded])
 
 
 def world_model_loss(
-    model: WorldModel, batch: Batch, key: Array, scales: dict[str, Array]
+    model: DreamerWorldModel, batch: Batch, key: Array, scales: dict[str, Array]
 ) -> tuple[Array, WorldModelLoss]:
-    """Reconstruction, entities, reward, cost, continue, margin and balanced KL; every part is a mean over (T, B)."""
+    """Reconstruction, entities, reward, cost, continue, margin and balanced KL; each term is a mean over (T, B)."""
     states, posterior_output = observe_sequence(model, batch, key)
     posterior = model.distribution(posterior_output)
     prior = model.distribution(model.prior(states.h))
@@ -423,7 +415,7 @@ def world_model_loss(
         "entities": entity_loss(model, states, batch.first),
         "reward": model.two_hot.loss(model.reward(feature), batch.reward) * (1 - batch.first),
         "cost": model.cost_loss(states, feature, batch.cost) * (1 - batch.first),
-        "proceed": coin_loss(model.proceed(feature)[..., 0], 1.0 - batch.terminated),
+        "continue": bernoulli_nll(model.continue_head(feature)[..., 0], 1.0 - batch.terminated),
         "margin": jnp.abs(model.step_margin(states, feature) - batch.margin),
         "dynamics": jnp.maximum(free, frozen_posterior.kl(prior)),
         "representation": jnp.maximum(free, posterior.kl(frozen_prior)),
@@ -433,7 +425,7 @@ def world_model_loss(
         "entities": scales["entity_scale"],
         "reward": 1.0,
         "cost": 1.0,
-        "proceed": 1.0,
+        "continue": 1.0,
         "margin": scales["margin_scale"],
         "dynamics": scales["dynamics_scale"],
         "representation": scales["representation_scale"],

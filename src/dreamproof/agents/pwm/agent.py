@@ -1,4 +1,4 @@
-"""The PWM agent: one learning state, how it acts on encoded observations, and what it learns in one epoch."""
+"""The PWM agent: its learning state, acting on encoded observations, and the update of one epoch."""
 
 from typing import Any, NamedTuple
 
@@ -7,24 +7,24 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Decision, Lesson
+from dreamproof.agents.api import Decision, EpochBatch, Windows
 from dreamproof.agents.normalisation import Moments, init_moments, update_moments
 from dreamproof.agents.pwm.behavior import (
-    Actor,
-    Critics,
-    Dream,
-    Start,
+    DifferentiableRollout,
+    PwmActor,
+    PwmCritics,
+    RolloutStart,
     critic_loss,
     critic_targets,
-    dream,
-    dream_return,
+    imagine_rollout,
+    imagined_return,
     make_actor,
 )
-from dreamproof.agents.pwm.world_model import Windows, WorldModel, model_gradients, observed_scales
+from dreamproof.agents.pwm.world_model import PwmWorldModel, model_gradients, observed_scales
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, flat_adam_step, flat_parameters, init_adam
-from dreamproof.settings.pwm import Pwm as Settings
+from dreamproof.settings.pwm import PwmSettings
 
 BEHAVIOR_ADAM = Adam(0.7, 0.95, 1e-8, 1)
 MODEL_ADAM = Adam(0.9, 0.999, 1e-8, 1)
@@ -33,9 +33,9 @@ MODEL_ADAM = Adam(0.9, 0.999, 1e-8, 1)
 class PwmState(NamedTuple):
     """Everything that learning changes."""
 
-    model: WorldModel
-    actor: Actor
-    critics: Critics
+    model: PwmWorldModel
+    actor: PwmActor
+    critics: PwmCritics
     optimisers: dict[str, AdamState]
     rewards: Moments
     returns: Moments
@@ -44,33 +44,35 @@ class PwmState(NamedTuple):
     finite: Array
 
 
-class Memory(NamedTuple):
-    """What acting remembers of each env (N, ...): only what was done last, since observations tell the state."""
+class PwmMemory(NamedTuple):
+    """Memory of N envs: only the last action, since observations determine the state."""
 
     action: Array
 
 
 class PwmAgent:
-    """Static facts of one agent; all changing things live in PwmState."""
+    """Static parts of one agent; everything that changes is in PwmState."""
 
-    def __init__(self, spec: Spec, settings: Settings) -> None:
+    model_fields = ("model", "rewards")
+
+    def __init__(self, spec: Spec, settings: PwmSettings) -> None:
         tasks = settings.world_model.tasks
         if tasks and (spec.task is None or not 0 <= spec.task < tasks):
             raise BadInput(
                 f"a world model of {tasks} tasks cannot act in '{spec.name}', "
-                + ("which has no number among them" if spec.task is None else f"whose number is {spec.task}"),
-                "name all tasks in data.tasks, the study's own among them; see docs/multitask.md",
+                + ("which is not one of them" if spec.task is None else f"whose task number is {spec.task}"),
+                "list all tasks in data.tasks, including the study's own; see docs/multitask.md",
             )
         self.spec, self.settings = spec, settings
         self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
 
     def init_state(self, key: Array) -> PwmState:
-        """Fresh networks."""
+        """Initial networks."""
         keys = jax.random.split(key, 3)
         latent = self.settings.world_model.widths.latent
-        model = WorldModel(keys[0], self.spec, self.settings, self.dtype)
+        model = PwmWorldModel(keys[0], self.spec, self.settings, self.dtype)
         actor = make_actor(keys[1], latent, self.spec.action_size, self.settings.behavior)
-        critics = Critics(keys[2], latent, self.settings.behavior)
+        critics = PwmCritics(keys[2], latent, self.settings.behavior)
         parts = {"model": model, "actor": actor, "critics": critics}
         zero = jnp.zeros((), jnp.int32)
         optimisers = {name: init_adam(part) for name, part in parts.items()}
@@ -78,60 +80,60 @@ class PwmAgent:
             model, actor, critics, optimisers, init_moments(), init_moments(), zero, zero, jnp.asarray(True)
         )
 
-    def init_memory(self, envs: int) -> Memory:
-        """Nothing done."""
-        return Memory(jnp.zeros((envs, self.spec.action_size)))
+    def init_memory(self, envs: int) -> PwmMemory:
+        """Zero actions."""
+        return PwmMemory(jnp.zeros((envs, self.spec.action_size)))
 
     def act(
-        self, state: PwmState, memory: Memory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
+        self, state: PwmState, memory: PwmMemory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
     ) -> Decision:
-        """Encodes what is seen and follows the policy, with its noise where it explores."""
+        """Encodes the observation and samples the policy; without `explore` its noise is 0."""
         del scalars
         noise = jax.random.normal(key, memory.action.shape) if explore else jnp.zeros(memory.action.shape)
         action = state.actor(self.encode(state.model, seen.observation), noise)
-        action = action if self.usable is None else action * self.usable
-        return Decision(action, Memory(action), {})
+        action = action if self.action_mask is None else action * self.action_mask
+        return Decision(action, PwmMemory(action), {})
 
     @property
-    def usable(self) -> Array | None:
-        """1 for the actions (A,) that the task has, 0 for those that only fill up; None where all are its own."""
+    def action_mask(self) -> Array | None:
+        """1 for actions (A,) of the task, 0 for padding; None without padding."""
         if self.spec.usable_actions is None:
             return None
         return (jnp.arange(self.spec.action_size) < self.spec.usable_actions).astype(jnp.float32)
 
-    def encode(self, model: WorldModel, observation: Array) -> Array:
+    def encode(self, model: PwmWorldModel, observation: Array) -> Array:
         """Latents (..., L) of observations (..., O) of the agent's own task."""
         task = self._task(model)
         if task is not None:
             task = jnp.broadcast_to(task, (*observation.shape[:-1], task.shape[-1]))
         return model.encode(observation, task)
 
-    def _task(self, model: WorldModel) -> Array | None:
-        """The vector (E,) of the agent's own task; None where the model knows one task only."""
+    def _task(self, model: PwmWorldModel) -> Array | None:
+        """The embedding (E,) of the agent's own task; None for a single-task model."""
         return None if model.tasks is None else model.task_vector(jnp.asarray(self.spec.task))
 
     def update(
-        self, state: PwmState, batch: Lesson, key: Array, scalars: dict[str, Any], progress: Array
+        self, state: PwmState, batch: EpochBatch, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """One epoch: rounds of an actor step and of passes for the critics, and all batches for the model.
+        """One epoch: rounds of one actor step and several critic passes, then one model step per batch.
 
-        `batch` holds windows (K, T+1, B, ...) and what the envs show now.
+        `batch` holds windows (K, T+1, B, ...) and the current time step of the envs.
         """
         behavior_key, model_key = jax.random.split(key)
         windows = replayed_windows(batch)
         rates = self._rates(scalars, progress)
-        awake = state.epochs >= self.settings.behavior.warm_up_epochs
+        actor_learns = state.epochs >= self.settings.behavior.warm_up_epochs
         start = self.starts(state, batch.now, windows)
-        # Critics learn from the start: what fresh ones say would drive the actor into the corners of its actions.
-        rates["actor"] = rates["actor"] * awake
-        state, behaved = self._learn_behavior(state, start, behavior_key, rates, scalars)
-        state, modelled = self.update_model(state, windows, model_key, scalars, progress)
-        return state._replace(epochs=state.epochs + 1), behaved | modelled
+        # Critics learn from the first epoch: untrained ones would drive the actor into the corners of its action space.
+        rates["actor"] = rates["actor"] * actor_learns
+        state, behavior_metrics = self._learn_behavior(state, start, behavior_key, rates, scalars)
+        state, model_metrics = self.update_model(state, windows, model_key, scalars, progress)
+        return state._replace(epochs=state.epochs + 1), behavior_metrics | model_metrics
 
     def update_behavior(
         self, state: PwmState, observation: Array, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """The rounds of actor and critics, imagined from observations (S, O) of the agent's own task."""
+        """The rounds of actor and critics, from observations (S, O) of the agent's own task."""
         rates = self._rates(scalars, progress)
         start = self._start(state, observation, jnp.ones(observation.shape[0]))
         z, counts = (jnp.broadcast_to(part, (self.settings.behavior.rounds, *part.shape)) for part in start[:2])
@@ -140,12 +142,12 @@ class PwmAgent:
     def update_model(
         self, state: PwmState, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """One step of the model for each of K batches of windows (K, T+1, B, ...), of any tasks that it knows."""
+        """One model step for each of K batches of windows (K, T+1, B, ...), of any of its tasks."""
         batches, scales = windows.reward.shape[0], scalars["world_model"]
-        unit = reward_unit(state.rewards, scales)
+        unit = reward_scale(state.rewards, scales)
         windows = windows._replace(scale=jnp.broadcast_to(unit, (batches,)))
         if self.settings.world_model.reward == "scalar":
-            emphasis = reward_emphasis(state.rewards, unit, scales)
+            emphasis = reward_loss_factor(state.rewards, unit, scales)
             scales = scales | {"reward_scale": scales["reward_scale"] * emphasis}
         if self.settings.world_model.decoder:
             scales = scales | observed_scales(windows)
@@ -153,108 +155,116 @@ class PwmAgent:
         state, metrics = self._learn_model(state, windows, key, (rate, scales))
         return state._replace(gradient_steps=state.gradient_steps + batches), metrics
 
-    def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> Start:
-        """Of every round (R, S, ...): what the envs show now, and replayed observations that no other round has.
+    def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> RolloutStart:
+        """Starts of all rounds (R, S, ...): the envs' current observations, and replayed ones, different in each round.
 
-        An ended episode is no start.
+        Ended episodes have a weight of 0.
         """
         rounds, count = self.settings.behavior.rounds, self.settings.behavior.replayed_starts
 
         def joined_rows(now: Array, replayed: Array) -> Array:
-            firsts = replayed[:, 0].reshape(-1, *now.shape[1:])
-            assert rounds * count <= firsts.shape[0], f"{rounds} × {count} starts from {firsts.shape[0]} windows"
-            own = firsts[: rounds * count].reshape(rounds, count, *now.shape[1:])
+            first_rows = replayed[:, 0].reshape(-1, *now.shape[1:])
+            assert rounds * count <= first_rows.shape[0], (
+                f"{rounds} × {count} starts from {first_rows.shape[0]} windows"
+            )
+            own = first_rows[: rounds * count].reshape(rounds, count, *now.shape[1:])
             return jnp.concatenate([jnp.broadcast_to(now, (rounds, *now.shape)), own], 1)
 
         observation = joined_rows(now.observation, windows.observation)
-        over = joined_rows(now.terminated.astype(jnp.float32), windows.terminated)
-        return self._start(state, observation, 1.0 - over)
+        ended = joined_rows(now.terminated.astype(jnp.float32), windows.terminated)
+        return self._start(state, observation, 1.0 - ended)
 
-    def _start(self, state: PwmState, observation: Array, counts: Array) -> Start:
-        """Where imagination starts, from observations (..., S, O) of the agent's own task."""
+    def _start(self, state: PwmState, observation: Array, counts: Array) -> RolloutStart:
+        """Starts of imagined rollouts from observations (..., S, O) of the agent's own task."""
         z, task = self.encode(state.model, observation), self._task(state.model)
-        return Start(jax.lax.stop_gradient(z), counts, jax.lax.stop_gradient(task), self.usable)
+        return RolloutStart(jax.lax.stop_gradient(z), counts, jax.lax.stop_gradient(task), self.action_mask)
 
     def _rates(self, scalars: dict[str, Any], progress: Array) -> dict[str, Array]:
-        """Learning rates that fall straight over the run."""
-        told, last = scalars["behavior"], scalars["behavior"]["last_learning_rate"]
+        """Linear learning-rate schedules."""
+        behavior, last = scalars["behavior"], scalars["behavior"]["final_learning_rate"]
 
-        def falling(first: Array) -> Array:
+        def linear(first: Array) -> Array:
             return first + (last - first) * jnp.clip(progress, 0.0, 1.0)
 
         return {
-            "actor": falling(told["actor_learning_rate"]),
-            "critics": falling(told["critic_learning_rate"]),
-            "model": falling(scalars["world_model"]["learning_rate"]),
+            "actor": linear(behavior["actor_learning_rate"]),
+            "critics": linear(behavior["critic_learning_rate"]),
+            "model": linear(scalars["world_model"]["learning_rate"]),
         }
 
     def _learn_behavior(
-        self, state: PwmState, start: Start, key: Array, rates: dict[str, Array], scalars: dict[str, Any]
+        self, state: PwmState, start: RolloutStart, key: Array, rates: dict[str, Array], scalars: dict[str, Any]
     ) -> tuple[PwmState, dict[str, Array]]:
-        """Rounds of an actor step, then the critics' passes over what it imagined; the model stays as it is.
+        """Rounds of one actor step and the critics' passes over its rollout; the model does not change.
 
         `start` holds the starts of every round.
         """
-        settings, price = self.settings.behavior, scalars["behavior"]["entropy_price"]
-        # A head that does not learn says what it said first, which would be a discount of its own.
+        settings, entropy_coef = self.settings.behavior, scalars["behavior"]["entropy_coef"]
+        # An untrained termination head would act as an additional discount.
         terminates = self.spec.terminates and scalars["world_model"]["termination_scale"] > 0
         learning, fixed = eqx.partition(state, eqx.is_array)
 
-        def one(learning: Any, told: tuple[Array, Array, Array]) -> tuple[Any, dict[str, Array]]:
-            key, z, counts = told
+        def one(learning: Any, xs: tuple[Array, Array, Array]) -> tuple[Any, dict[str, Array]]:
+            key, z, counts = xs
             keys, own = jax.random.split(key), start._replace(z=z, counts=counts)
             state = eqx.combine(learning, fixed)
-            state, dreamt, acted = self._learn_actor(state, own, keys[0], (rates["actor"], price, terminates))
-            state, judged = self._learn_critics(state, dreamt.paid(price), own, keys[1], rates["critics"])
-            return eqx.filter(state, eqx.is_array), acted | judged
+            state, rollout, actor_metrics = self._learn_actor(
+                state, own, keys[0], (rates["actor"], entropy_coef, terminates)
+            )
+            state, critic_metrics = self._learn_critics(
+                state, rollout.with_entropy_bonus(entropy_coef), own, keys[1], rates["critics"]
+            )
+            return eqx.filter(state, eqx.is_array), actor_metrics | critic_metrics
 
-        told = (jax.random.split(key, settings.rounds), start.z, start.counts)
-        learning, metrics = jax.lax.scan(one, learning, told)
+        xs = (jax.random.split(key, settings.rounds), start.z, start.counts)
+        learning, metrics = jax.lax.scan(one, learning, xs)
         state = eqx.combine(learning, fixed)
         steps = settings.rounds * (1 + settings.critic_passes * settings.critic_batches)
         means = {name: value.mean(0) for name, value in metrics.items()}
         return state._replace(gradient_steps=state.gradient_steps + steps), means
 
     def _learn_actor(
-        self, state: PwmState, start: Start, key: Array, told: tuple[Array, Array, bool | Array]
-    ) -> tuple[PwmState, Dream, dict[str, Array]]:
-        """One step; `told` is its rate, the price of entropies, and whether imagined steps can be the last."""
-        settings, (rate, price, terminates) = self.settings.behavior, told
+        self, state: PwmState, start: RolloutStart, key: Array, parameters: tuple[Array, Array, bool | Array]
+    ) -> tuple[PwmState, DifferentiableRollout, dict[str, Array]]:
+        """One step; `parameters`: learning rate, entropy coefficient, and whether imagined rollouts can terminate."""
+        settings, (rate, entropy_coef, terminates) = self.settings.behavior, parameters
 
-        def loss(actor: Actor) -> tuple[Array, tuple[Dream, Array]]:
-            dreamt = dream(state.model, actor, start, settings, key, terminates)
-            gained = dream_return(dreamt.paid(price), state.critics(dreamt.z[-1]), settings.discount)
-            scale = update_moments(state.returns, jax.lax.stop_gradient(gained), start.counts).deviation
-            return -(start.counts * gained).mean() / scale, (dreamt, gained)
+        def loss(actor: PwmActor) -> tuple[Array, tuple[DifferentiableRollout, Array]]:
+            rollout = imagine_rollout(state.model, actor, start, settings, key, terminates)
+            returns = imagined_return(
+                rollout.with_entropy_bonus(entropy_coef), state.critics(rollout.z[-1]), settings.discount
+            )
+            scale = update_moments(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
+            return -(start.counts * returns).mean() / scale, (rollout, returns)
 
-        (value, (dreamt, gained)), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.actor)
-        dreamt, gained = jax.lax.stop_gradient((dreamt, gained))
+        (value, (rollout, returns)), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.actor)
+        rollout, returns = jax.lax.stop_gradient((rollout, returns))
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rate, settings.actor_clip, BEHAVIOR_ADAM)
         state = stepped(state, "actor", step)
         metrics = {
             "actor/loss": value,
             "actor/gradient_norm": step.gradient_norm,
-            "actor/sigma": step.model.sigma.mean(),
-            "actor/magnitude": jnp.abs(dreamt.action).mean(),
-            "actor/entropy": dreamt.entropy.mean(),
-            "dream/return": gained.mean(),
-            "dream/reward": dreamt.reward.mean(),
-            # Far below the mean of all steps, and the dream promises what the world does not pay.
-            "dream/first_reward": dreamt.reward[0].mean(),
-            "dream/proceed": dreamt.proceed.mean(),
+            "actor/std": step.model.std.mean(),
+            "actor/magnitude": jnp.abs(rollout.action).mean(),
+            "actor/entropy": rollout.entropy.mean(),
+            "imagined/return": returns.mean(),
+            "imagined/reward": rollout.reward.mean(),
+            # Far below the mean of all steps, the model predicts rewards that the environment does not give.
+            "imagined/first_reward": rollout.reward[0].mean(),
+            "imagined/continue_prob": rollout.continue_prob.mean(),
         }
-        return state._replace(returns=update_moments(state.returns, gained, start.counts)), dreamt, metrics
+        return state._replace(returns=update_moments(state.returns, returns, start.counts)), rollout, metrics
 
     def _learn_critics(
-        self, state: PwmState, dreamt: Dream, start: Start, key: Array, rate: Array
+        self, state: PwmState, rollout: DifferentiableRollout, start: RolloutStart, key: Array, rate: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """Passes over all imagined states in shuffled minibatches; targets are made once."""
+        """Passes over all imagined states in shuffled minibatches; targets are computed once."""
         settings = self.settings.behavior
-        values = state.critics(dreamt.z)
-        targets, weights = critic_targets(dreamt, values, settings)
+        values = state.critics(rollout.z)
+        targets, weights = critic_targets(rollout, values, settings)
         weights = weights * start.counts
         z, flat_targets, flat_weights = (
-            part.reshape(-1, *part.shape[2:]) for part in (dreamt.z[:-1], targets, weights)
+            part.reshape(-1, *part.shape[2:]) for part in (rollout.z[:-1], targets, weights)
         )
         size = z.shape[0] // settings.critic_batches
         order = jax.vmap(lambda at: jax.random.permutation(at, z.shape[0]))(
@@ -279,10 +289,10 @@ class PwmAgent:
         return state._replace(critics=whole(flat), optimisers=optimisers, finite=finite), metrics
 
     def _learn_model(
-        self, state: PwmState, windows: Windows, key: Array, told: tuple[Array, dict[str, Array]]
+        self, state: PwmState, windows: Windows, key: Array, parameters: tuple[Array, dict[str, Array]]
     ) -> tuple[PwmState, dict[str, Array]]:
-        """One step a batch, and the running scale of rewards."""
-        rate, scales = told
+        """One step per batch, and the running scale of rewards; `parameters`: learning rate and loss scales."""
+        rate, scales = parameters
         flat, whole = flat_parameters(state.model)
 
         def one(carry: tuple[Array, AdamState, Array], drawn: tuple[Windows, Array]) -> tuple[Any, dict[str, Array]]:
@@ -299,12 +309,12 @@ class PwmAgent:
         optimisers = state.optimisers | {"model": adam}
         state = state._replace(model=whole(flat), optimisers=optimisers, finite=finite, rewards=moments)
         means = {name: value.mean() for name, value in metrics.items()}
-        return state, means | {"model/reward_unit": reward_unit(moments, scales)}
+        return state, means | {"model/reward_scale": reward_scale(moments, scales)}
 
     def _model_gradients(
-        self, model: WorldModel, windows: Windows, key: Array, scales: dict[str, Array]
+        self, model: PwmWorldModel, windows: Windows, key: Array, scales: dict[str, Array]
     ) -> tuple[Any, dict[str, Array]]:
-        """The gradient of one batch, worked through in equal pieces where memory is short."""
+        """The gradient of one batch, accumulated over micro-batches."""
         pieces = self.settings.world_model.micro_batches
         if pieces == 1:
             return model_gradients(model, windows, key, scales)
@@ -320,34 +330,34 @@ class PwmAgent:
         return gradients, metrics
 
 
-def reward_unit(rewards: Moments, scales: dict[str, Array]) -> Array:
-    """What rewards are multiples of. A unit that follows tiny first rewards would swell with every step of progress."""
-    return jnp.maximum(rewards.root_mean_square, scales["least_reward_unit"])
+def reward_scale(rewards: Moments, scales: dict[str, Array]) -> Array:
+    """The scale that divides rewards. Without a minimum it would follow tiny first rewards and grow with progress."""
+    return jnp.maximum(rewards.root_mean_square, scales["min_reward_scale"])
 
 
-def reward_emphasis(rewards: Moments, unit: Array, scales: dict[str, Array]) -> Array:
-    """Makes squared errors in units errors in standard deviations: small rewards shape the latents as large ones do."""
-    return (unit / jnp.maximum(rewards.deviation, scales["least_reward_deviation"])) ** 2
+def reward_loss_factor(rewards: Moments, unit: Array, scales: dict[str, Array]) -> Array:
+    """Turns squared errors of scaled rewards into squared standard deviations: small rewards also shape the latents."""
+    return (unit / jnp.maximum(rewards.deviation, scales["min_reward_std"])) ** 2
 
 
-def replayed_windows(batch: Lesson) -> Windows:
-    """The replayed windows (K, T+1, B, ...), their rewards in their own unit."""
+def replayed_windows(batch: EpochBatch) -> Windows:
+    """The replayed windows (K, T+1, B, ...), with unscaled rewards."""
     rows = batch.replayed
     scale = jnp.ones(rows.reward.shape[:1])
     return Windows(rows.observation, rows.action, rows.reward, rows.first, rows.terminated, scale)
 
 
 def pieces_of(part: Array, pieces: int) -> Array:
-    """(T, B, ...) → (pieces, T, B/pieces, ...), (B,) → (pieces, B/pieces); a number becomes one for every piece."""
+    """(T, B, ...) → (pieces, T, B/pieces, ...), (B,) → (pieces, B/pieces); a scalar is repeated."""
     if part.ndim == 0:
         return jnp.broadcast_to(part, (pieces,))
     if part.ndim == 1:
         return part.reshape(pieces, -1)
-    assert part.shape[1] % pieces == 0, f"a batch of {part.shape[1]} cannot be cut into {pieces} equal pieces"
+    assert part.shape[1] % pieces == 0, f"a batch of {part.shape[1]} cannot be split into {pieces} equal parts"
     return jnp.moveaxis(part.reshape(part.shape[0], pieces, -1, *part.shape[2:]), 1, 0)
 
 
 def stepped(state: PwmState, name: str, step: Step) -> PwmState:
-    """The state with one part replaced by what its optimiser made of it."""
+    """The state with one network and its optimiser updated."""
     optimisers = state.optimisers | {name: step.state}
     return state._replace(**{name: step.model}, optimisers=optimisers, finite=state.finite & step.finite)

@@ -1,7 +1,7 @@
-"""From one latent to the next: a plain network, or a velocity field that is integrated over one agent step.
+"""Latent dynamics: a plain network, or a velocity field that is integrated over one agent step.
 
-A latent is groups of probabilities. A flow whose network predicts ends stays between them; a predicted velocity without
-mean in any group keeps their sums, and the projection at the end of a step corrects signs and rounding.
+A latent consists of groups of probabilities. A flow that predicts end points stays inside the simplex; a predicted
+velocity with zero mean in every group keeps the sums; a projection at the end of a step corrects signs and rounding.
 """
 
 from typing import Any, Protocol
@@ -13,36 +13,36 @@ from jax import Array
 
 from dreamproof.nn.deferred import Tape
 from dreamproof.nn.layers import Linear
-from dreamproof.nn.normed import NormedMLP, silent, small_normal
+from dreamproof.nn.normed import NormedMLP, small_normal, zeros_init
 from dreamproof.nn.simplex import centred, centred_logits, on_simplex, simnorm
-from dreamproof.settings.pwm import Dynamics as Settings
+from dreamproof.settings.pwm import DynamicsSettings
 
-LEAST_PROBABILITY = 1e-3
+MIN_PROBABILITY = 1e-3
 
 
-class Dynamics(Protocol):
-    """What the world model asks of its dynamics. `given` is (..., A), the action and what else is known of the step."""
+class LatentDynamics(Protocol):
+    """What the world model requires of its dynamics. `given` is (..., A): the action, after the task vector if any."""
 
     network: NormedMLP
 
     @property
     def evaluations(self) -> int:
-        """Network evaluations of one step."""
+        """Network evaluations per step."""
 
     def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
-        """The latent (..., L) one agent step later; a key is needed only where flows start in noise.
+        """The latent (..., L) one agent step later; a key is needed only if flows have source noise.
 
-        A tape records the evaluations of the network, or recalls them.
+        A tape records or replays the evaluations of the network.
         """
 
-    def ready(self) -> "Dynamics":
-        """The same, with all done that many calls have in common."""
+    def ready(self) -> "LatentDynamics":
+        """The same dynamics, with computations that many calls share already done."""
 
     def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
-        """Errors (T, ...) of rolled-out latents (T+1, ...) against those that should have been reached (T, ...).
+        """Losses (T, ...) of rolled-out latents (T+1, ...) against target latents (T, ...).
 
-        Where a flow starts is a part of where it ends. `pull` is the share of the gradient by which latents are drawn
-        towards what follows for that reason alone.
+        The source of a flow is part of its loss. `pull` is the fraction of the gradient that moves the source towards
+        its target.
         """
 
 
@@ -51,19 +51,19 @@ def squared_error(x: Array, target: Array) -> Array:
     return jnp.square(x - target).mean(-1)
 
 
-def moved(x: Array) -> Array:
-    """Zero, with the gradient of `x`."""
+def gradient_only(x: Array) -> Array:
+    """Zero with the gradient of `x`."""
     return x - jax.lax.stop_gradient(x)
 
 
-def filled(parts: list[Array], network: NormedMLP) -> Array:
-    """The parts of an input beside each other, and zeros where the network takes more."""
+def padded(parts: list[Array], network: NormedMLP) -> Array:
+    """The parts of an input concatenated, zero-padded to the input size of the network."""
     missing = network.inputs - sum(part.shape[-1] for part in parts)
     return jnp.concatenate([*parts, jnp.zeros((*parts[0].shape[:-1], missing))], -1)
 
 
 class CentredLinear(Linear):
-    """A linear map whose outputs have no mean in any group."""
+    """A linear layer whose outputs have zero mean in every group."""
 
     def __init__(self, linear: Any, group: int) -> None:
         self.weight, self.bias = centred(linear.weight, group), centred(linear.bias, group)
@@ -89,47 +89,53 @@ class MLPDynamics(eqx.Module):
     def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """One evaluation of the network."""
         del key
-        known = None if tape is None else tape.reached
-        return simnorm(self.network(filled([z, given], self.network), tape), self.group, known)
+        known = None if tape is None else tape.known_result
+        return simnorm(self.network(padded([z, given], self.network), tape), self.group, known)
 
     def ready(self) -> "MLPDynamics":
-        """Itself."""
+        """Unchanged."""
         return self
 
     def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
-        """The error of the latent that was reached; it is learned from once."""
+        """The error of the predicted latent, counted once."""
         del given, pull, key
         error = squared_error(z[1:], target)
         return {"dynamics": error, "endpoint": jax.lax.stop_gradient(error)}
 
 
 class FlowDynamics(eqx.Module):
-    """dz/dτ = v(z, a, τ) over τ from 0 to 1, learned by flow matching (Lipman et al., 2023) on straight lines."""
+    """dz/dτ = v(z, a, τ) over τ from 0 to 1, learned by flow matching (Lipman et al., 2023) on straight paths."""
 
     network: NormedMLP
     group: int = eqx.field(static=True)
-    settings: Settings = eqx.field(static=True)
+    settings: DynamicsSettings = eqx.field(static=True)
 
     def __init__(
-        self, key: Array, sizes: tuple[int, int], units: tuple[int, ...], group: int, settings: Settings, dtype: Any
+        self,
+        key: Array,
+        sizes: tuple[int, int],
+        units: tuple[int, ...],
+        group: int,
+        settings: DynamicsSettings,
+        dtype: Any,
     ) -> None:
-        """`sizes` are those of the latent and of what is given."""
+        """`sizes`: of the latent and of `given`."""
         latent, given = sizes
         self.group, self.settings = group, settings
-        # A fresh velocity is 0. Small weights would make it large, the more so the wider the network, and latents would
-        # first of all learn to be alike.
-        last = None if self._is_normed else silent
+        # The initial velocity is 0. Small random weights would make it large in wide networks, and latents would first
+        # learn to collapse.
+        last = None if self._is_normed else zeros_init
         inputs = (latent + given + 1, *units)
         self.network = NormedMLP(key, inputs, latent, "norm_then_mish", (small_normal, last), dtype)
 
     @property
     def evaluations(self) -> int:
-        """Those of all substeps."""
+        """Of all substeps."""
         return self.settings.evaluations
 
     def predicted(self, x: Array, given: Array, time: Array, tape: Tape | None = None) -> Array:
-        """One evaluation at times (..., 1): the velocity v(x, a, τ), or the end of the straight line through x."""
-        return self._moving(self.network(filled([x, time, given], self.network), tape))
+        """One evaluation at times (..., 1): the velocity v(x, a, τ), or the end of the straight path through x."""
+        return self._velocity_or_end(self.network(padded([x, time, given], self.network), tape))
 
     def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """Integrates from the latent, in equal substeps."""
@@ -141,7 +147,7 @@ class FlowDynamics(eqx.Module):
             made = self.predicted(at, given, jnp.full((*at.shape[:-1], 1), index * width), tape)
             if not self._predicts_end:
                 return made
-            # At the last time nothing is left to divide by: there, the line from the start of the last substep counts.
+            # At τ = 1 the denominator is 0; use the path from the start of the last substep instead.
             return (made - at) / (1.0 - index * width) if index < substeps else (made - start) / width
 
         for index in range(substeps):
@@ -149,29 +155,29 @@ class FlowDynamics(eqx.Module):
             if self.settings.integrator == "heun":
                 slope = 0.5 * (slope + velocity(x + width * slope, index + 1, x))
             x = x + width * slope
-        return self._latent(x, None if tape is None else tape.reached)
+        return self._latent(x, None if tape is None else tape.known_result)
 
     def ready(self) -> "FlowDynamics":
-        """The same, with the means of groups taken out of the last weights once instead of out of every velocity."""
+        """The same dynamics, with group means removed from the last weights instead of from every velocity."""
         if self._is_normed:
             return self
         return eqx.tree_at(lambda made: made.network.last, self, CentredLinear(self.network.last, self.group))
 
     def losses(self, z: Array, given: Array, target: Array, pull: Array | float, key: Array) -> dict[str, Array]:
-        """The error of what is predicted at a random time of each straight line, and of the latent that was reached."""
+        """The error of the prediction at a random time of each straight path, and of the integrated latent."""
         time_key, noise_key = jax.random.split(key)
         source, end = self._source(z[:-1], noise_key), self._coordinates(target)
         time = jax.random.uniform(time_key, (*source.shape[:-1], 1))
         predicted = self.predicted((1 - time) * source + time * end, given, time)
         if self._predicts_end:
-            # Of the velocity this is the error times 1 − τ. Where a flow starts is no part of it.
+            # This is the velocity error times 1 − τ. The source of a flow is not part of it.
             return {"dynamics": squared_error(predicted, end), "endpoint": squared_error(z[1:], target)}
-        # The way to the end is what the velocity should be; by it latents also learn to lie close to their successors,
-        # as the first one does by every latent that is reached from it.
-        way = end - source + (1 - pull) * moved(source)
+        # The target velocity is end − source; through it latents also learn to be close to their successors, as the
+        # first one does through every latent reached from it.
+        velocity = end - source + (1 - pull) * gradient_only(source)
         return {
-            "dynamics": squared_error(predicted, way),
-            "endpoint": squared_error(z[1:] - (1 - pull) * moved(z[0]), target),
+            "dynamics": squared_error(predicted, velocity),
+            "endpoint": squared_error(z[1:] - (1 - pull) * gradient_only(z[0]), target),
         }
 
     @property
@@ -180,19 +186,19 @@ class FlowDynamics(eqx.Module):
 
     @property
     def _is_normed(self) -> bool:
-        """Whether the network ends in LayerNorm and SimNorm: right for a latent, wrong for a velocity."""
+        """Whether the network ends in LayerNorm and SimNorm: correct for a latent, wrong for a velocity."""
         return self._predicts_end or self.settings.space == "broken"
 
-    def _moving(self, raw: Array) -> Array:
+    def _velocity_or_end(self, raw: Array) -> Array:
         if self._is_normed:
             return simnorm(raw, self.group)
         return raw if isinstance(self.network.last, CentredLinear) else centred(raw, self.group)
 
     def _coordinates(self, z: Array) -> Array:
-        return centred_logits(z, self.group, LEAST_PROBABILITY) if self.settings.space == "logits" else z
+        return centred_logits(z, self.group, MIN_PROBABILITY) if self.settings.space == "logits" else z
 
     def _latent(self, x: Array, known: Array | None) -> Array:
-        """Back from the flow's coordinates to the latent's. Between predicted ends nothing leaves the simplex."""
+        """From the flow's coordinates to the latent's. With predicted end points nothing leaves the simplex."""
         if self._predicts_end:
             return x
         if self.settings.space == "simplex":
@@ -203,14 +209,14 @@ class FlowDynamics(eqx.Module):
         x = self._coordinates(z)
         if self.settings.source_noise == 0:
             return x
-        assert key is not None, "a flow that starts in noise needs a key"
+        assert key is not None, "a flow with source noise needs a key"
         return x + self.settings.source_noise * centred(jax.random.normal(key, x.shape), self.group)
 
 
 def make_dynamics(
-    key: Array, sizes: tuple[int, int], units: tuple[int, ...], group: int, settings: Settings, dtype: Any
+    key: Array, sizes: tuple[int, int], units: tuple[int, ...], group: int, settings: DynamicsSettings, dtype: Any
 ) -> MLPDynamics | FlowDynamics:
-    """The dynamics that the settings name, for (latent, given) sizes."""
+    """The dynamics of the settings, for sizes (latent, given)."""
     if settings.kind == "mlp":
         return MLPDynamics(key, *sizes, units, group, dtype)
     return FlowDynamics(key, sizes, units, group, settings, dtype)

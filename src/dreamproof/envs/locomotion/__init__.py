@@ -1,1 +1,1 @@
-"""Locomotion on MJX: an ant and a hopper as PWM has them, and four tasks of the DM-Control suite."""
+"""Locomotion on MJX: the ant and hopper of PWM, and four tasks of the DM-Control suite."""

@@ -1,6 +1,6 @@
-"""PWM's ant on MJX: 37 observations, 182 kg, torques of 200 N m, falling ends an episode.
+"""PWM's ant on MJX: 37 observations, 182 kg, torques of 200 N m, falling terminates an episode.
 
-The original world has y up, ours z: vectors (x, y, z) are shown as (x, z, -y), and the quaternion is turned with them.
+The original world has y up, ours z: vectors (x, y, z) are observed as (x, z, -y), and the quaternion accordingly.
 """
 
 import math
@@ -14,7 +14,7 @@ from jax import Array
 from dreamproof.envs.locomotion.physics import Motion
 from dreamproof.envs.locomotion.task import Locomotion, Slots
 
-LEAST_HEIGHT = 0.27
+MIN_HEIGHT = 0.27
 START_HEIGHT = 0.75
 START_JOINTS = (0.0, 1.0, 0.0, -1.0, 0.0, -1.0, 0.0, 1.0)
 TARGET_METRES = 10_000.0
@@ -24,7 +24,7 @@ _HALF = math.sqrt(0.5)
 
 @dataclass(frozen=True)
 class Ant(Locomotion):
-    """Run along +x, upright and facing ahead; the reward is that of the state the action was chosen in."""
+    """Run along +x, upright and facing ahead; the reward is computed from the state before the step."""
 
     body_name: ClassVar[str] = "ant"
     substeps: ClassVar[int] = 16
@@ -45,15 +45,15 @@ class Ant(Locomotion):
 
     def start(self, key: Array) -> tuple[Array, Array]:
         """Above the ground with bent knees: ±0.1 m, up to 7.5° about a random axis, joints ±0.2, speeds ±0.25."""
-        luck = jax.random.uniform(key, (29,), minval=-1.0, maxval=1.0)
-        place = jnp.array([0.0, 0.0, START_HEIGHT]) + 0.1 * luck[:3]
-        half_angle, axis = math.pi / 48 * luck[3], luck[4:7] / jnp.linalg.norm(luck[4:7])
+        noise = jax.random.uniform(key, (29,), minval=-1.0, maxval=1.0)
+        place = jnp.array([0.0, 0.0, START_HEIGHT]) + 0.1 * noise[:3]
+        half_angle, axis = math.pi / 48 * noise[3], noise[4:7] / jnp.linalg.norm(noise[4:7])
         turn = jnp.concatenate([jnp.cos(half_angle)[None], jnp.sin(half_angle) * axis])
-        joints = jnp.array(START_JOINTS) + 0.2 * luck[7:15]
-        return jnp.concatenate([place, turn, joints]), 0.25 * luck[15:]
+        joints = jnp.array(START_JOINTS) + 0.2 * noise[7:15]
+        return jnp.concatenate([place, turn, joints]), 0.25 * noise[15:]
 
     def observe(self, motion: Motion, last_action: Array) -> Array:
-        """The 37 numbers, velocities in the world's frame."""
+        """The 37 values, velocities in the world frame."""
         rotation = rotation_matrix(motion.position[3:7])
         return jnp.concatenate(
             [
@@ -69,20 +69,20 @@ class Ant(Locomotion):
             ]
         )
 
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
-        """Forward speed, uprightness, heading and height over the least, all before the step."""
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
+        """Forward speed, uprightness, heading and height above the minimum, all before the step."""
         del after, action
         rotation = rotation_matrix(before.position[3:7])
         upright = 0.1 * rotation[2, 2] + _heading(before, rotation)
-        return before.velocity[0] + upright + before.position[2] - LEAST_HEIGHT
+        return before.velocity[0] + upright + before.position[2] - MIN_HEIGHT
 
     def has_fallen(self, motion: Motion) -> Array:
         """The torso's centre is below 0.27 m."""
-        return motion.position[2] < LEAST_HEIGHT
+        return motion.position[2] < MIN_HEIGHT
 
 
 def rotation_matrix(quaternion: Array) -> Array:
-    """The rotation (3, 3) of a quaternion (w, x, y, z) of any length but nothing."""
+    """The rotation (3, 3) of a quaternion (w, x, y, z) of any non-zero length."""
     w, x, y, z = quaternion / jnp.linalg.norm(quaternion)
     return jnp.array(
         [
@@ -94,7 +94,7 @@ def rotation_matrix(quaternion: Array) -> Array:
 
 
 def _heading(motion: Motion, rotation: Array) -> Array:
-    """Cosine between the body's x axis and the level direction to a target far ahead."""
+    """Cosine between the body's x axis and the horizontal direction to a distant target."""
     away = jnp.array([TARGET_METRES, 0.0]) - motion.position[:2]
     return rotation[:2, 0] @ (away / jnp.linalg.norm(away))
 

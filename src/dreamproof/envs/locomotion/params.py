@@ -1,4 +1,4 @@
-"""What a shift may change of a body: fields of its MuJoCo model as data."""
+"""Parameters of a body that a shift may change: fields of its MuJoCo model as data."""
 
 from typing import NamedTuple
 

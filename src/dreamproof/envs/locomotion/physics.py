@@ -1,4 +1,4 @@
-"""One body in MuJoCo's two forms: the C model, and its steps in MJX as a pure function of a small state.
+"""One body as a MuJoCo C model, and its steps in MJX as a pure function of a small state.
 
 The only module that imports mujoco; tasks see motions and parameters.
 """
@@ -21,7 +21,7 @@ from dreamproof.envs.locomotion.params import BodyParams
 from dreamproof.envs.locomotion.springs import Springs, ground_force, limit_torque
 from dreamproof.settings.env import Shift
 
-# MJX prints that its Warp backend, which nothing here uses, is not installed.
+# MJX prints that its unused Warp backend is not installed.
 with redirect_stdout(io.StringIO()):
     from mujoco import mjx
 
@@ -38,27 +38,27 @@ MODEL_FIELDS = (
 
 
 class Motion(NamedTuple):
-    """All that a body carries from step to step.
+    """The state of a body.
 
-    position (Q,), velocity (V,); guess (V,): the last accelerations, where the solver starts; felt (S,): touch sensors
+    position (Q,), velocity (V,); guess (V,): the last accelerations, where the solver starts; touch (S,): touch sensors
     of the last simulator step, newtons.
     """
 
     position: Array
     velocity: Array
     guess: Array
-    felt: Array
+    touch: Array
 
 
-class Body:
-    """A body read from `bodies/NAME.xml`; compared by identity, so get it from `load_body`."""
+class MujocoBody:
+    """A body read from `bodies/NAME.xml`; compared by identity, so use `load_body`."""
 
     def __init__(self, name: str) -> None:
         text = (files("dreamproof.envs.locomotion") / "bodies" / f"{name}.xml").read_text()
         self.name = name
         self.host = mujoco.MjModel.from_xml_string(text)
         self.springs = _declared_springs(self.host)
-        # A body may be loaded while something is traced; what is kept must not belong to that trace.
+        # A body may be loaded inside a trace; its arrays must not belong to that trace.
         with jax.ensure_compile_time_eval():
             self.model = mjx.put_model(self.host, impl="jax")
             self.blank = mjx.make_data(self.host, impl="jax")
@@ -66,17 +66,17 @@ class Body:
 
     @property
     def motors(self) -> int:
-        """How many actions there are."""
+        """Number of actions."""
         return int(self.host.nu)
 
     def still(self, position: Array, velocity: Array) -> Motion:
-        """A motion that nothing came before."""
+        """A motion without history."""
         return Motion(position, velocity, jnp.zeros(self.host.nv), jnp.zeros(self.host.nsensordata))
 
     def advance(self, motion: Motion, action: Array, params: BodyParams) -> Motion:
         """The motion one simulator step later under an action (A,)."""
         model = self.model.replace(**dict(zip(MODEL_FIELDS, params, strict=True)))
-        # MJX derives everything else in its data anew each step, so only the motion is carried.
+        # MJX recomputes everything else in its data in each step, so only the motion is carried.
         data = self.blank.replace(qpos=motion.position, qvel=motion.velocity, qacc_warmstart=motion.guess, ctrl=action)
         if self.springs is None:
             with all_iterations(int(self.host.opt.iterations)):
@@ -86,7 +86,7 @@ class Body:
         return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata)
 
     def _sprung_step(self, springs: Springs, model: Any, data: Any) -> Any:
-        """One step of MJX with springs in the place of its constraints, so there is nothing to solve."""
+        """One step of MJX with springs instead of constraints, so no solver is needed."""
         data = mjx.fwd_velocity(model, mjx.fwd_position(model, data))
         pushed = data.replace(
             xfrc_applied=self._from_the_ground(springs, model, data), qfrc_applied=self._from_limits(springs, data)
@@ -104,7 +104,7 @@ class Body:
         force = ground_force(springs, lowest, velocity, model.geom_friction[balls, 0])
         torque = jnp.cross(lowest - data.xipos[owners], force)
         wrench = jnp.concatenate([force, torque], axis=1)
-        # Sums over few fixed places fuse with what is around them; a scatter would not.
+        # Sums over a few fixed rows fuse with their neighbours; a scatter would not.
         return jnp.stack([wrench[np.flatnonzero(owners == body)].sum(0) for body in range(self.host.nbody)])
 
     def _from_limits(self, springs: Springs, data: Any) -> Array:
@@ -115,14 +115,14 @@ class Body:
         return jnp.zeros(self.host.nv).at[self.host.jnt_dofadr[limited]].set(torque)
 
     def settle(self, position: np.ndarray, simulator_steps: int) -> tuple[np.ndarray, np.ndarray]:
-        """Position and velocity so many steps in C after lying still in a position, with no motor on."""
+        """Position and velocity after `simulator_steps` in C from rest, without actuation."""
         data = mujoco.MjData(self.host)
         data.qpos[:] = position
         mujoco.mj_step(self.host, data, simulator_steps)
         return data.qpos.astype(np.float32), data.qvel.astype(np.float32)
 
     def shifted(self, params: BodyParams, shift: Shift) -> BodyParams:
-        """Parameters of the same shapes with the shift in them."""
+        """Parameters of the same shapes with the shift applied."""
         heavier = copy.copy(self.host)
         heavier.body_mass[:] *= shift.mass_factor
         heavier.body_inertia[:] *= shift.mass_factor
@@ -140,39 +140,39 @@ class Body:
 
 @contextmanager
 def all_iterations(count: int) -> Iterator[None]:
-    """What is traced inside makes all iterations of MJX's solver; those after it has converged change nothing.
+    """Traces MJX's solver with a fixed number of iterations; those after convergence change nothing.
 
-    MJX asks after each one whether to go on, and on a GPU that answer has to travel to the host first.
+    MJX's own loop tests for convergence after each iteration, which on a GPU needs a transfer to the host.
     """
-    asking = jax.lax.while_loop
+    original = jax.lax.while_loop
 
-    def counting(go_on: Callable[[Any], Array], iterate: Callable[[Any], Any], start: Any) -> Any:
+    def fixed_length(condition: Callable[[Any], Array], iterate: Callable[[Any], Any], start: Any) -> Any:
         def once(now: Any, _: None) -> tuple[Any, None]:
-            goes_on = go_on(now)
-            return jax.tree.map(lambda new, old: jnp.where(goes_on, new, old), iterate(now), now), None
+            running = condition(now)
+            return jax.tree.map(lambda new, old: jnp.where(running, new, old), iterate(now), now), None
 
         return jax.lax.scan(once, start, None, length=count)[0]
 
-    jax.lax.while_loop = counting  # type: ignore[assignment]
+    jax.lax.while_loop = fixed_length  # type: ignore[assignment]
     try:
         yield
     finally:
-        jax.lax.while_loop = asking
+        jax.lax.while_loop = original
 
 
 def _declared_springs(model: mujoco.MjModel) -> Springs | None:
-    """What the body's file says under <custom>; None where MuJoCo's own contacts and limits are meant."""
+    """The springs under <custom> in the body's file; None for MuJoCo's own contacts and limits."""
     if mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_NUMERIC, "springs") < 0:
         return None
     return Springs(*(float(number) for number in model.numeric("springs").data))
 
 
 def _ratio(after: np.ndarray, before: np.ndarray) -> np.ndarray:
-    """Elementwise, 1 where both are nothing."""
+    """Elementwise, 1 where `before` is 0."""
     return np.divide(after, before, out=np.ones_like(before), where=before > 0).astype(np.float32)
 
 
 @cache
-def load_body(name: str) -> Body:
-    """The body of that name, read once a process."""
-    return Body(name)
+def load_body(name: str) -> MujocoBody:
+    """The body of that name, read once per process."""
+    return MujocoBody(name)

@@ -1,6 +1,6 @@
-"""Where the parts of a planar body are, in closed form: sums of levers turned by the bodies' angles.
+"""Forward kinematics of a planar body in closed form: sums of levers rotated by the angles of its links.
 
-MJX would need its whole kinematics for a height or a speed; a body that moves in the x-z plane needs a sine a link.
+MJX would compute its full kinematics for a height or a speed; a body in the x-z plane needs one sine per link.
 """
 
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ import numpy as np
 from jax import Array
 
 
-class Chain(NamedTuple):
+class KinematicChain(NamedTuple):
     """A planar body with K links, the world first. NumPy constants, so that they fold into a compile.
 
     turns (K, Q): a link's angle about +y is `turns @ position`. levers (K, K, 2): a link's centre of mass is the root's
@@ -26,7 +26,7 @@ class Chain(NamedTuple):
         return np.einsum("l,lkc->kc", self.mass, self.levers) / self.mass.sum()
 
 
-def read_chain(model: Any) -> Chain:
+def read_chain(model: Any) -> KinematicChain:
     """The chain of a MuJoCo model whose root slides along x and z and whose hinges turn about ±y."""
     links, joints = model.nbody, model.njnt
     assert np.allclose(model.body_quat, [1, 0, 0, 0]), "links lie along their parents' axes"
@@ -40,12 +40,12 @@ def read_chain(model: Any) -> Chain:
             if model.jnt_type[joint] == _HINGE:
                 turns[link, joint] = model.jnt_axis[joint, 1]
                 anchor = model.jnt_pos[joint, [0, 2]]
-        # The root's place is what its slides say; every other link hangs on its parent's frame.
+        # The root's position is that of its slide joints; every other link is attached to its parent's frame.
         origins[link, parent] += (model.body_pos[link, [0, 2]] if parent else 0.0) + anchor
         origins[link, link] -= anchor
         levers[link] = origins[link]
         levers[link, link] += model.body_ipos[link, [0, 2]]
-    return Chain(turns, levers.astype(np.float32), model.body_mass.astype(np.float32))
+    return KinematicChain(turns, levers.astype(np.float32), model.body_mass.astype(np.float32))
 
 
 def turned(lever: np.ndarray, angles: Array) -> tuple[Array, Array]:
@@ -59,5 +59,5 @@ def turning_speed(lever: np.ndarray, angles: Array, rates: Array) -> Array:
     return (rates * jnp.cos(angles)) @ lever[:, 1] - (rates * jnp.sin(angles)) @ lever[:, 0]
 
 
-# mujoco.mjtJoint.mjJNT_HINGE; this module does without the package.
+# mujoco.mjtJoint.mjJNT_HINGE; this module does not import the package.
 _HINGE = 3

@@ -1,18 +1,18 @@
-"""Ground and joint limits as springs, as dflex has them: soft, and giving back most of what they take."""
+"""Ground contact and joint limits as springs, as in dflex: soft and nearly elastic."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-SLOWEST = 1e-6  # m/s; slower slips have no direction
+SLOWEST = 1e-6  # m/s; lower bound of the slip speed
 
 
 class Springs(NamedTuple):
-    """How hard the ground and the joint limits of a body are.
+    """Spring constants of the ground and the joint limits of a body.
 
-    stiffness N/m of the ground; damping N s/m² and grip N s/m: what it does against sinking (the more the deeper) and
-    against slipping; limit N m/rad of a joint beyond its range.
+    stiffness N/m of the ground; damping N s/m² against sinking, proportional to depth; grip N s/m against slipping;
+    limit N m/rad of a joint beyond its range.
     """
 
     stiffness: float
@@ -24,8 +24,8 @@ class Springs(NamedTuple):
 def ground_force(springs: Springs, lowest: Array, velocity: Array, friction: Array) -> Array:
     """The ground's force (K, 3) on balls whose lowest points (K, 3) move with a velocity (K, 3), friction (K,).
 
-    It pushes up in proportion to the depth and holds against slipping, at most with friction times that push; what
-    damps sinking is not counted there.
+    The normal force is proportional to the depth; the slip force is at most friction times the normal force without
+    its damping.
     """
     depth = jnp.maximum(-lowest[:, 2], 0.0)
     push = springs.stiffness * depth
@@ -37,5 +37,5 @@ def ground_force(springs: Springs, lowest: Array, velocity: Array, friction: Arr
 
 
 def limit_torque(springs: Springs, angles: Array, lower: Array, upper: Array) -> Array:
-    """What turns joints beyond their range back into it; nothing inside."""
+    """Restoring torque of joints beyond their range; 0 inside."""
     return springs.limit * (jnp.maximum(lower - angles, 0.0) - jnp.maximum(angles - upper, 0.0))

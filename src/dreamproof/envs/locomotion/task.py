@@ -1,4 +1,4 @@
-"""What all locomotion tasks share: control steps, time limit, the way ahead, and conditions of the body."""
+"""Base class of locomotion tasks: control steps, time limit, forward distance, and conditions."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
@@ -13,7 +13,7 @@ from jax import Array, lax
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env, Spec, TimeStep, per_env
 from dreamproof.envs.locomotion.params import BodyParams
-from dreamproof.envs.locomotion.physics import Body, Motion, load_body
+from dreamproof.envs.locomotion.physics import Motion, MujocoBody, load_body
 from dreamproof.settings.env import EnvSettings, Shift
 
 Carry = TypeVar("Carry")
@@ -31,7 +31,7 @@ _FACTORS = ("mass_factor", "damping_factor", "force_factor", "friction_factor")
 
 
 class LocomotionState(NamedTuple):
-    """N envs: their motions, the actions before, and how far their episodes are."""
+    """N envs: motions, last actions and step counts."""
 
     motion: Motion
     last_action: Array
@@ -40,10 +40,10 @@ class LocomotionState(NamedTuple):
 
 @dataclass(frozen=True)
 class Locomotion(Env):
-    """A body with a task; what a subclass fixes is static, all else is in the parameters.
+    """A body with a task; class variables are static, everything else is in the parameters.
 
-    body_name: the file under bodies/. substeps: simulator steps a control step. action_repeat: control steps an agent
-    step. forward: where in the position the way ahead stands, None where there is none.
+    body_name: the file under bodies/. substeps: simulator steps per control step. action_repeat: control steps per
+    agent step. forward: index of the forward position, None if there is none.
     """
 
     name: str
@@ -59,27 +59,27 @@ class Locomotion(Env):
 
     @classmethod
     def from_settings(cls, task: str, settings: EnvSettings) -> Self:
-        """The task with the time limit that the settings give; refuses settings that belong to other tasks."""
+        """The task with the time limit of the settings; refuses settings of other tasks."""
         plain = EnvSettings()
-        told = {name for name in EnvSettings.model_fields if getattr(settings, name) != getattr(plain, name)}
+        changed = {name for name in EnvSettings.model_fields if getattr(settings, name) != getattr(plain, name)}
         if settings.action_repeat == cls.action_repeat:
-            told.discard("action_repeat")
-        if foreign := sorted(told - {"episode_simulator_steps"}):
+            changed.discard("action_repeat")
+        if foreign := sorted(changed - {"episode_simulator_steps"}):
             raise BadInput(
-                f"the task '{task}' has no use for the env settings {', '.join(foreign)} "
+                f"the task '{task}' does not support the env settings {', '.join(foreign)} "
                 f"(its action repeat is {cls.action_repeat})",
-                "leave env settings out of the study but for episode_simulator_steps",
+                "remove all env settings except episode_simulator_steps",
             )
         return cls(task, settings.episode_simulator_steps // cls.action_repeat)
 
     @property
-    def body(self) -> Body:
-        """The body, read once a process."""
+    def body(self) -> MujocoBody:
+        """The body, read once per process."""
         return load_body(self.body_name)
 
     @cached_property
     def spec(self) -> Spec:
-        """Sizes, and which numbers of the observation are what; nothing here costs."""
+        """Sizes and named slots of the observation; there is no cost."""
         ends = [sum(width for _, width in self.slots[: index + 1]) for index in range(len(self.slots))]
         named = zip(self.slots, ends, strict=True)
         return Spec(
@@ -88,7 +88,7 @@ class Locomotion(Env):
             action_size=self.body.motors,
             episode_agent_steps=self.episode_agent_steps,
             has_cost=False,
-            most_step_cost=0.0,
+            max_step_cost=0.0,
             action_repeat=self.action_repeat,
             slots=tuple((name, end - width, end) for (name, width), end in named),
             terminates=self.terminates,
@@ -96,30 +96,30 @@ class Locomotion(Env):
         )
 
     def default_params(self) -> BodyParams:
-        """The body as its file has it."""
+        """The parameters of the body's file."""
         return self.body.params
 
     def named_shifts(self) -> Mapping[str, Shift]:
-        """The shifts that have a name, but for those that this body would not feel."""
+        """The named shifts, without those that have no effect on this body."""
         shifts = {name: shift for name, (_, shift) in _SHIFTS.items()}
         if not self.touches_ground:
             del shifts["friction_x0.5"]
         return shifts
 
     def conditions(self) -> Mapping[str, Condition]:
-        """The named shifts, all of them changes of the world."""
+        """The named shifts, all genuine."""
         return dict(super().conditions()) | {
             name: Condition(name, "genuine", _SHIFTS[name][0], partial(self.apply_shift, shift=shift))
             for name, shift in self.named_shifts().items()
         }
 
     def apply_shift(self, params: BodyParams, shift: Shift) -> BodyParams:
-        """The parameters with the shift in them; refuses what a body cannot express."""
+        """The parameters with the shift applied; refuses shifts that a body does not support."""
         plain = Shift()
-        told = {name for name in Shift.model_fields if getattr(shift, name) != getattr(plain, name)}
-        if foreign := sorted(told - set(_FACTORS)):
+        changed = {name for name in Shift.model_fields if getattr(shift, name) != getattr(plain, name)}
+        if foreign := sorted(changed - set(_FACTORS)):
             raise BadInput(
-                f"the task '{self.name}' cannot express the shift {', '.join(foreign)}",
+                f"the task '{self.name}' does not support the shift {', '.join(foreign)}",
                 f"use {', '.join(_FACTORS)}; see docs/environments.md",
             )
         return self.body.shifted(params, shift)
@@ -130,14 +130,14 @@ class Locomotion(Env):
 
     @abstractmethod
     def observe(self, motion: Motion, last_action: Array) -> Array:
-        """What is seen of a motion."""
+        """The observation of a motion."""
 
     @abstractmethod
-    def pay(self, before: Motion, after: Motion, action: Array) -> Array:
+    def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """The reward of one control step."""
 
     def has_fallen(self, motion: Motion) -> Array:
-        """Whether the episode ends here by termination."""
+        """Whether the episode terminates."""
         del motion
         return jnp.zeros((), bool)
 
@@ -162,33 +162,33 @@ class Locomotion(Env):
     ) -> tuple[LocomotionState, TimeStep]:
         """One agent step of N envs; its reward is the sum over its control steps.
 
-        Where episodes may terminate, a simulation that breaks down ends one, at rest in its last sound position.
+        If episodes may terminate, a non-finite simulation terminates one, at rest in its last finite position.
         """
         del keys
         action = jnp.clip(action, -1.0, 1.0)
-        # A device may by default multiply with fewer bits than a simulator can bear.
+        # The default matmul precision of a device may be too low for a simulator.
         with jax.default_matmul_precision("highest"):
-            motion, reward = self._ride(state.motion, action, params)
+            motion, reward = self._simulate(state.motion, action, params)
             is_over = jnp.zeros(reward.shape, bool)
             if self.terminates:
-                motion, is_sound = _at_rest_unless_sound(motion, state.motion)
-                is_over = jax.vmap(self.has_fallen)(motion) | ~is_sound
-            gained = self._way(motion) - self._way(state.motion)
+                motion, is_finite = _at_rest_if_nonfinite(motion, state.motion)
+                is_over = jax.vmap(self.has_fallen)(motion) | ~is_finite
+            gained = self._distance(motion) - self._distance(state.motion)
             state = LocomotionState(motion, action, state.agent_steps + 1)
             return state, self._shown(state, reward, gained)._replace(terminated=is_over)
 
-    def _ride(self, motion: Motion, action: Array, params: BodyParams) -> tuple[Motion, Array]:
-        """Motions after one agent step, and its rewards (N,). Envs are mapped inside the loops: that traces faster."""
+    def _simulate(self, motion: Motion, action: Array, params: BodyParams) -> tuple[Motion, Array]:
+        """Motions after one agent step, and its rewards (N,). vmap is inside the loops: that traces faster."""
         advance = per_env(self.body.advance, self.default_params())
 
         def control(carry: tuple[Motion, Array]) -> tuple[Motion, Array]:
             before, reward = carry
             after = repeated(lambda motion: advance(motion, action, params), before, self.substeps)
-            return after, reward + jax.vmap(self.pay)(before, after, action)
+            return after, reward + jax.vmap(self.reward)(before, after, action)
 
         return repeated(control, (motion, jnp.zeros(action.shape[0])), self.action_repeat)
 
-    def _way(self, motion: Motion) -> Array:
+    def _distance(self, motion: Motion) -> Array:
         return jnp.zeros(()) if self.forward is None else motion.position[:, self.forward]
 
     def _shown(self, state: LocomotionState, reward: Array, gained: Array) -> TimeStep:
@@ -207,12 +207,12 @@ class Locomotion(Env):
 
 
 def repeated(function: Callable[[Carry], Carry], start: Carry, times: int) -> Carry:
-    """A function applied to its own result so many times, compiled once."""
+    """A function applied `times` times to its own result, compiled once."""
     return function(start) if times == 1 else lax.fori_loop(0, times, lambda _, carry: function(carry), start)
 
 
-def _at_rest_unless_sound(motion: Motion, before: Motion) -> tuple[Motion, Array]:
-    """The motions (N, ...), those that are not finite put back to rest where they were, and which were finite (N,)."""
-    is_sound = jnp.isfinite(motion.position).all(1) & jnp.isfinite(motion.velocity).all(1)
+def _at_rest_if_nonfinite(motion: Motion, before: Motion) -> tuple[Motion, Array]:
+    """The motions (N, ...) with non-finite ones replaced by rest at their last position, and which are finite (N,)."""
+    is_finite = jnp.isfinite(motion.position).all(1) & jnp.isfinite(motion.velocity).all(1)
     rest = jax.tree.map(jnp.zeros_like, motion)._replace(position=before.position)
-    return jax.tree.map(lambda new, old: jnp.where(is_sound[:, None], new, old), motion, rest), is_sound
+    return jax.tree.map(lambda new, old: jnp.where(is_finite[:, None], new, old), motion, rest), is_finite

@@ -8,16 +8,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.envs.point.dynamics import Body
+from dreamproof.envs.point.dynamics import PointBody
 from dreamproof.envs.point.env import PointGoal, PointState
-from dreamproof.envs.point.layout import FAR, GOAL_CANDIDATES, GoalBank, Placement
+from dreamproof.envs.point.layout import FAR, GOAL_CANDIDATES, GoalBank, InitialLayout
 from dreamproof.envs.point.params import HAZARD_CAPACITY
 
 CONTACT_METRES = 0.32
 
 
 class OneStep(NamedTuple):
-    """Absolute errors (T, ...) of one simulator step, and where the vase was out of reach."""
+    """Absolute errors (T, ...) of one simulator step, and where the vase is out of reach."""
 
     position: np.ndarray
     heading: np.ndarray
@@ -42,7 +42,7 @@ def one_step(recorded: Mapping[str, np.ndarray]) -> OneStep:
     body, after = stepped.body, recorded["after"]
     turn = np.asarray(body.heading) - after[:, 2]
     met = recorded["goals"] > 0
-    # A met goal is drawn anew by each side's own luck; what depends on it is compared elsewhere.
+    # A reached goal is redrawn with different random numbers; what depends on it is compared elsewhere.
     numbers = np.abs(np.asarray(shown.observation) - recorded["numbers"])
     numbers[met, 12:28] = 0.0
     return OneStep(
@@ -62,8 +62,8 @@ def _state(env: PointGoal, before: Array, goal: Array, hazards: Array, vase: Arr
     padded = jnp.full((HAZARD_CAPACITY, 2), FAR).at[: hazards.shape[0]].set(hazards)
     nowhere = jnp.zeros(GOAL_CANDIDATES)
     bank = GoalBank(nowhere, nowhere, nowhere, jnp.zeros((), jnp.int32))
-    placement = Placement(before[:2], before[2], padded, vase, jnp.zeros(()), bank)
-    return env.place(placement, Body(*before), goal)
+    placement = InitialLayout(before[:2], before[2], padded, vase, jnp.zeros(()), bank)
+    return env.place(placement, PointBody(*before), goal)
 
 
 def our_layouts(keys: Array) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +78,7 @@ def our_layouts(keys: Array) -> tuple[np.ndarray, np.ndarray]:
 
 
 def layout_statistics(places: np.ndarray, headings: np.ndarray) -> dict[str, np.ndarray]:
-    """Eight one-dimensional views (L,) of layouts, for two-sample tests."""
+    """One-dimensional statistics (L,) of layouts, for two-sample tests."""
     agent, goal, hazards, vase = places[:, 0], places[:, 1], places[:, 2:10], places[:, 10]
     to_hazards = np.linalg.norm(hazards - agent[:, None], axis=2)
     between = np.linalg.norm(hazards[:, :, None] - hazards[:, None], axis=3) + 10.0 * np.eye(8)

@@ -8,7 +8,7 @@ from jax import Array
 from dreamproof.envs.point.params import SUBSTEP_SECONDS, SUBSTEPS, Physics
 
 
-class Body(NamedTuple):
+class PointBody(NamedTuple):
     """Position (m), heading (rad, within ±pi), world velocity (m/s) and yaw rate (rad/s) of one robot."""
 
     x: Array
@@ -20,21 +20,21 @@ class Body(NamedTuple):
 
 
 def drive_force(action: Array, physics: Physics) -> Array:
-    """Force along the heading in N; saturated from 5 % of the range on."""
+    """Force along the heading in N; saturates at 5 % of the range."""
     limit = physics.actuator_limit
     return physics.force_gain * physics.gear * jnp.clip(action[0], -limit, limit)
 
 
 def turn_torque(action: Array, spin: Array, physics: Physics) -> Array:
-    """Torque of the velocity servo in N m; it is stiff enough to chatter, which belongs to the task."""
+    """Torque of the velocity servo in N m; it is stiff enough to chatter, as in the official task."""
     limit = physics.actuator_limit
     return physics.yaw_gain * physics.gear * jnp.clip(action[1] - physics.gear * spin, -limit, limit)
 
 
 def _acceleration(
-    body: Body, turn: tuple[Array, Array], forces: tuple[Array, Array], physics: Physics, seconds: float
+    body: PointBody, turn: tuple[Array, Array], forces: tuple[Array, Array], physics: Physics, seconds: float
 ) -> tuple[Array, Array, Array]:
-    """(M + seconds D)⁻¹ f in the world frame; seconds = 0 gives what an accelerometer feels."""
+    """(M + seconds D)⁻¹ f in the world frame; seconds = 0 gives the accelerometer reading."""
     cosine, sine = turn
     force, torque = forces
     moment = physics.first_moment
@@ -58,7 +58,7 @@ def _turned(turn: tuple[Array, Array], angle: Array) -> tuple[Array, Array]:
     return cosine * small_cosine - sine * small_sine, sine * small_cosine + cosine * small_sine
 
 
-def simulate(body: Body, action: Array, physics: Physics) -> Body:
+def simulate(body: PointBody, action: Array, physics: Physics) -> PointBody:
     """One simulator step of 20 ms."""
     seconds = SUBSTEP_SECONDS
     force = drive_force(action, physics)
@@ -70,7 +70,7 @@ def simulate(body: Body, action: Array, physics: Physics) -> Body:
         velocity_y = body.velocity_y + seconds * rate_y
         spin = body.spin + seconds * rate_spin
         turn = _turned(turn, seconds * spin)
-        body = Body(
+        body = PointBody(
             body.x + seconds * velocity_x,
             body.y + seconds * velocity_y,
             body.heading + seconds * spin,
@@ -82,7 +82,7 @@ def simulate(body: Body, action: Array, physics: Physics) -> Body:
     return body._replace(heading=body.heading - 2 * jnp.pi * jnp.round(body.heading / (2 * jnp.pi)))
 
 
-def felt_acceleration(body: Body, action: Array, physics: Physics) -> tuple[Array, Array]:
+def felt_acceleration(body: PointBody, action: Array, physics: Physics) -> tuple[Array, Array]:
     """Forward and leftward acceleration (m/s²) in the body frame, as the accelerometer reads it."""
     turn = (jnp.cos(body.heading), jnp.sin(body.heading))
     forces = (drive_force(action, physics), turn_torque(action, body.spin, physics))

@@ -12,8 +12,8 @@ from jax import Array, lax
 from dreamproof.envs.api import Condition, Env, Spec, TimeStep, per_env
 from dreamproof.envs.point import perception as perceiving
 from dreamproof.envs.point import sensors
-from dreamproof.envs.point.dynamics import Body, simulate
-from dreamproof.envs.point.layout import GoalBank, Placement, distance, draw_placement, take_goal
+from dreamproof.envs.point.dynamics import PointBody, simulate
+from dreamproof.envs.point.layout import GoalBank, InitialLayout, distance, draw_placement, take_goal
 from dreamproof.envs.point.params import (
     GHOST_CAPACITY,
     HAZARD_CAPACITY,
@@ -28,14 +28,13 @@ from dreamproof.envs.shift import NAMED_SHIFTS, apply_shift, point_conditions
 from dreamproof.settings.env import EnvSettings, Shift
 
 ACTION_SIZE = 2
-LEAST_MARGIN, MOST_MARGIN = -0.2, 0.5
-HAZARD_RADIUS = 0.2
+MIN_MARGIN, MAX_MARGIN = -0.2, 0.5
 
 
 class PointState(NamedTuple):
-    """N envs: the body, where things are, what comes next, and what was perceived and commanded before."""
+    """N envs: body, object positions, next goals, and perception and actions of earlier steps."""
 
-    body: Body
+    body: PointBody
     goal: Array
     goal_distance: Array
     hazards: Array
@@ -47,10 +46,10 @@ class PointState(NamedTuple):
     agent_steps: Array
 
 
-class _Ride(NamedTuple):
-    """What one agent step gathers over its simulator steps; `met_at` (2,) is where the goal was reached."""
+class _StepState(NamedTuple):
+    """State and sums over the simulator steps of one agent step; `met_at` (2,) is where the goal was reached."""
 
-    body: Body
+    body: PointBody
     vase: Vase
     goal_distance: Array
     met: Array
@@ -61,7 +60,7 @@ class _Ride(NamedTuple):
 
 @dataclass(frozen=True)
 class PointGoal(Env):
-    """The task; its fields are static, all else is in the parameters."""
+    """The task; its fields are static, everything else is in the parameters."""
 
     name: str = "SafetyPointGoal1"
     lidar: bool = False
@@ -86,7 +85,7 @@ class PointGoal(Env):
 
     @cached_property
     def spec(self) -> Spec:
-        """Sizes, and which numbers of the observation are what."""
+        """Sizes and named slots of the observation."""
         slots = sensors.lidar_slots() if self.lidar else sensors.coordinate_slots(self.ghost_slots)
         size = slots[-1][2]
         return Spec(
@@ -95,12 +94,11 @@ class PointGoal(Env):
             action_size=ACTION_SIZE,
             episode_agent_steps=self.episode_agent_steps,
             has_cost=True,
-            most_step_cost=float(self.action_repeat),
+            max_step_cost=float(self.action_repeat),
             reconstruction_weights=sensors.reconstruction_weights(slots, size),
             has_margin=True,
             action_repeat=self.action_repeat,
             slots=slots,
-            constraint_radius=HAZARD_RADIUS,
             absolute=("magnetometer",) if self.lidar else ("magnetometer", "rotation", "position"),
             entities=None if self.lidar else (*next(part[1:] for part in slots if part[0] == "hazards"), 2),
             terminates=False,
@@ -108,7 +106,7 @@ class PointGoal(Env):
 
     @property
     def hazard_slots(self) -> int:
-        """How many real hazards an observation shows; the lidar shows all."""
+        """Number of real hazards in an observation; the lidar shows all."""
         return HAZARD_CAPACITY if self.lidar else HAZARD_SLOTS
 
     def default_params(self) -> PointParams:
@@ -120,15 +118,15 @@ class PointGoal(Env):
         return point_conditions(self.ghost_slots)
 
     def named_shifts(self) -> Mapping[str, Shift]:
-        """What those conditions change."""
+        """The shifts of those conditions."""
         return NAMED_SHIFTS
 
     def apply_shift(self, params: PointParams, shift: Shift) -> PointParams:
-        """The parameters with the shift in them."""
+        """The parameters with the shift applied."""
         return apply_shift(params, shift)
 
     def vary(self, params: PointParams, drawn: dict[str, Array]) -> PointParams:
-        """The task with another body and delay in every env."""
+        """Parameters with different physics and delay in every env."""
         physics = params.physics
         return params._replace(
             physics=physics._replace(
@@ -152,15 +150,15 @@ class PointGoal(Env):
         return state, TimeStep(observation, zero, zero, margin, zero, ~no, no, no)
 
     def step(self, keys: Array, state: PointState, action: Array, params: PointParams) -> tuple[PointState, TimeStep]:
-        """One agent step of N envs; the last one of an episode is truncated and shows the last observation."""
+        """One agent step of N envs; the last one of an episode is truncated."""
         action, queue = self._act(keys, state.action_queue, action, params)
-        ride = self._per_env(self._ride)(state, action, params)
-        goal, bank, reward, goal_distance = self._redraw(state, ride, params)
+        moved = self._per_env(self._simulate)(state, action, params)
+        goal, bank, reward, goal_distance = self._redraw(state, moved, params)
         state = state._replace(
-            body=ride.body,
+            body=moved.body,
             goal=goal,
             goal_distance=goal_distance,
-            vase=ride.vase,
+            vase=moved.vase,
             bank=bank,
             action_queue=queue,
             last_action=action,
@@ -171,8 +169,8 @@ class PointGoal(Env):
         state = state._replace(perception=perception)
         margin = self._per_env(_margin)(state.body, state.hazards, params)
         truncated = state.agent_steps >= self.episode_agent_steps
-        goals = ride.met.astype(jnp.float32)
-        return state, TimeStep(observation, reward, ride.cost, margin, goals, no, no, truncated)
+        goals = moved.met.astype(jnp.float32)
+        return state, TimeStep(observation, reward, moved.cost, margin, goals, no, no, truncated)
 
     def render_state(self, state: PointState, params: PointParams) -> dict[str, Array]:
         """Positions (N, ...) in metres; hazards that are absent are NaN."""
@@ -189,8 +187,8 @@ class PointGoal(Env):
             "extent": jnp.broadcast_to(params.layout.extent, (count,)),
         }
 
-    def place(self, placement: Placement, body: Body, goal: Array) -> PointState:
-        """The state of one env with a given layout, body and goal, before anything was perceived."""
+    def place(self, placement: InitialLayout, body: PointBody, goal: Array) -> PointState:
+        """The state of one env with a given layout, body and goal, before the first observation."""
         zero = jnp.zeros(())
         here = jnp.stack([body.x, body.y])
         return PointState(
@@ -207,73 +205,75 @@ class PointGoal(Env):
         )
 
     def start(self, key: Array, params: PointParams) -> PointState:
-        """Lays out one env, before anything is perceived."""
+        """Lays out one env, before the first observation."""
         placement = draw_placement(key, params.layout)
         goal, bank = take_goal(placement.bank, placement.agent, placement.vase, params.layout)
         zero = jnp.zeros(())
-        body = Body(placement.agent[0], placement.agent[1], placement.heading, zero, zero, zero)
+        body = PointBody(placement.agent[0], placement.agent[1], placement.heading, zero, zero, zero)
         return self.place(placement._replace(bank=bank), body, goal)
 
     def _per_env(self, function: Callable[..., Any]) -> Callable[..., Any]:
         return per_env(function, _DEFAULTS)
 
     def _act(self, keys: Array, queue: Array, action: Array, params: PointParams) -> tuple[Array, Array]:
-        """The action (N, A) that reaches the motors after delay and noise, and the queue of those before."""
+        """The action (N, A) that reaches the motors after delay and noise, and the queue of earlier ones."""
         noisy = jnp.any(params.actuators.noise > 0)
         noise = lax.cond(noisy, self._per_env(_action_noise), lambda *_: jnp.zeros_like(action), keys, params)
         line = jnp.concatenate([action[:, None], queue], axis=1)
         delayed = self._per_env(lambda one, params: one[params.actuators.delay])(line, params)
         return jnp.clip(delayed + noise, -1.0, 1.0), line[:, :-1]
 
-    def _ride(self, state: PointState, action: Array, params: PointParams) -> _Ride:
-        """The simulator steps of one agent step of one env, up to and past a reached goal."""
+    def _simulate(self, state: PointState, action: Array, params: PointParams) -> _StepState:
+        """The simulator steps of one agent step of one env, up to and beyond a reached goal."""
 
-        def tick(ride: _Ride, _: None) -> tuple[_Ride, None]:
-            body = simulate(ride.body, action, params.physics)
+        def tick(moved: _StepState, _: None) -> tuple[_StepState, None]:
+            body = simulate(moved.body, action, params.physics)
             here = jnp.stack([body.x, body.y])
             to_goal = distance(here, state.goal)
-            hit = (to_goal <= params.layout.goal_radius) & ~ride.met
-            progress = jnp.where(ride.met, 0.0, ride.goal_distance - to_goal)
+            hit = (to_goal <= params.layout.goal_radius) & ~moved.met
+            progress = jnp.where(moved.met, 0.0, moved.goal_distance - to_goal)
             in_hazard = jnp.min(_squares(here, state.hazards)) < params.layout.hazard_radius**2
-            return _Ride(
+            return _StepState(
                 body=body,
-                vase=push(ride.vase, body) if self.vase_is_pushed else ride.vase,
+                vase=push(moved.vase, body) if self.vase_is_pushed else moved.vase,
                 goal_distance=to_goal,
-                met=ride.met | hit,
-                met_at=jnp.where(hit, here, ride.met_at),
-                reward=ride.reward + progress + hit,
-                cost=ride.cost + in_hazard,
+                met=moved.met | hit,
+                met_at=jnp.where(hit, here, moved.met_at),
+                reward=moved.reward + progress + hit,
+                cost=moved.cost + in_hazard,
             ), None
 
         zero = jnp.zeros(())
-        start = _Ride(state.body, state.vase, state.goal_distance, jnp.zeros((), bool), jnp.zeros(2), zero, zero)
-        ride, _ = lax.scan(tick, start, None, length=self.action_repeat)
-        return ride
+        start = _StepState(state.body, state.vase, state.goal_distance, jnp.zeros((), bool), jnp.zeros(2), zero, zero)
+        moved, _ = lax.scan(tick, start, None, length=self.action_repeat)
+        return moved
 
-    def _redraw(self, state: PointState, ride: _Ride, params: PointParams) -> tuple[Array, GoalBank, Array, Array]:
-        """Goals (N, 2) after this step, bank, reward and goal distance; drawn behind one batched condition.
+    def _redraw(
+        self, state: PointState, moved: _StepState, params: PointParams
+    ) -> tuple[Array, GoalBank, Array, Array]:
+        """Goals (N, 2) after this step, bank, reward and goal distance; drawn inside one batched condition.
 
         A fresh goal is at least 0.405 m from being reached, farther than a robot drives in one agent step, so at most
-        one goal is met a step, and the progress towards the fresh one is a difference of two distances.
+        one goal is reached per step, and the progress towards the fresh one is a difference of two distances.
         """
 
         def draw() -> tuple[Array, ...]:
-            vase = jnp.stack([ride.vase.x, ride.vase.y], axis=-1)
-            goal, following = self._per_env(_take_goal)(state.bank, ride.met_at, vase, params)
-            following = jnp.where(ride.met, following, state.bank.following)
-            goal = jnp.where(ride.met[:, None], goal, state.goal)
-            here = jnp.stack([ride.body.x, ride.body.y], axis=-1)
-            fresh = jnp.where(ride.met, distance(goal, ride.met_at) - distance(goal, here), 0.0)
-            return goal, following, ride.reward + fresh, distance(goal, here)
+            vase = jnp.stack([moved.vase.x, moved.vase.y], axis=-1)
+            goal, following = self._per_env(_take_goal)(state.bank, moved.met_at, vase, params)
+            following = jnp.where(moved.met, following, state.bank.following)
+            goal = jnp.where(moved.met[:, None], goal, state.goal)
+            here = jnp.stack([moved.body.x, moved.body.y], axis=-1)
+            fresh = jnp.where(moved.met, distance(goal, moved.met_at) - distance(goal, here), 0.0)
+            return goal, following, moved.reward + fresh, distance(goal, here)
 
         def keep() -> tuple[Array, ...]:
-            return state.goal, state.bank.following, ride.reward, ride.goal_distance
+            return state.goal, state.bank.following, moved.reward, moved.goal_distance
 
-        goal, following, reward, goal_distance = lax.cond(jnp.any(ride.met), draw, keep)
+        goal, following, reward, goal_distance = lax.cond(jnp.any(moved.met), draw, keep)
         return goal, state.bank._replace(following=following), reward, goal_distance
 
     def _observe(self, keys: Array, state: PointState, first: Array, params: PointParams) -> tuple[Array, Perception]:
-        """Observations (N, O), and what perception remembers; the shifted path runs only when something is shifted."""
+        """Observations (N, O), and the perception memory; the shifted path runs only if something is shifted."""
 
         def plain() -> tuple[Array, Perception]:
             observation: Array = self._per_env(self._look)(state, params)
@@ -297,19 +297,19 @@ class PointGoal(Env):
     ) -> tuple[Array, Perception]:
         hallucination = params.hallucination
         slots = (self.hazard_slots, self.hazard_slots + self.ghost_slots)
-        luck = perceiving.draw_luck(jax.random.fold_in(key, _LOOK), *slots, self.spec.observation_size)
+        noise = perceiving.draw_noise(jax.random.fold_in(key, _LOOK), *slots, self.spec.observation_size)
         inner = sensors.sense_inner(state.body, state.last_action, params.physics)
         hazards, is_present = _true_hazards(state, inner, params)
         order = perceiving.nearest_slots(_squares(inner.place, state.hazards), self.hazard_slots)
         hazards, is_present = hazards[order], is_present[order]
         memory = state.perception
         memory = memory._replace(shown_hazards=jnp.where(first, hazards, memory.shown_hazards))
-        memory = perceiving.hallucinate(luck, memory, is_present, inner.place, hallucination)
+        memory = perceiving.hallucinate(noise, memory, is_present, inner.place, hallucination)
         ghosts = sensors.ego(memory.ghosts - inner.place, inner.cosine, inner.sine)
         shown = perceiving.shown_hazards(memory, hazards, ghosts, self.ghost_slots, hallucination)
-        noisy = perceiving.misplace(luck, shown, params.sensors)
-        vector = self._vector(inner, state, noisy, params.sensors.place_noise * luck.goal_error)
-        observation, queue = perceiving.disturb(luck, memory, vector, first, params.sensors)
+        noisy = perceiving.misplace(noise, shown, params.sensors)
+        vector = self._vector(inner, state, noisy, params.sensors.place_noise * noise.goal_error)
+        observation, queue = perceiving.disturb(noise, memory, vector, first, params.sensors)
         return observation, memory._replace(shown_hazards=shown[: self.hazard_slots], shown=queue)
 
     def _vector(
@@ -317,12 +317,12 @@ class PointGoal(Env):
     ) -> Array:
         vase = jnp.stack([state.vase.x, state.vase.y])
         goal_ego = sensors.ego(state.goal - inner.place, inner.cosine, inner.sine) + goal_error
-        seen = sensors.Seen(goal_ego, hazards, sensors.ego(vase - inner.place, inner.cosine, inner.sine))
+        seen = sensors.EgoView(goal_ego, hazards, sensors.ego(vase - inner.place, inner.cosine, inner.sine))
         return sensors.lidar_vector(inner, seen) if self.lidar else sensors.coordinates(inner, seen)
 
 
 _DEFAULTS = default_params()
-# What a step's key is folded with, so that its uses are independent; a reset lays out with the key itself.
+# Folded into the key of a step, so that its uses are independent; a reset uses the key itself.
 _ACT, _LOOK = 1, 2
 
 
@@ -330,10 +330,10 @@ def _squares(here: Array, hazards: Array) -> Array:
     return (hazards[:, 0] - here[0]) ** 2 + (hazards[:, 1] - here[1]) ** 2
 
 
-def _margin(body: Body, hazards: Array, params: PointParams) -> Array:
+def _margin(body: PointBody, hazards: Array, params: PointParams) -> Array:
     """Metres from the true state to the nearest hazard's edge, negative inside."""
     nearest = jnp.sqrt(jnp.min(_squares(jnp.stack([body.x, body.y]), hazards)))
-    return jnp.clip(nearest - params.layout.hazard_radius, LEAST_MARGIN, MOST_MARGIN)
+    return jnp.clip(nearest - params.layout.hazard_radius, MIN_MARGIN, MAX_MARGIN)
 
 
 def _action_noise(key: Array, params: PointParams) -> Array:
@@ -346,7 +346,7 @@ def _take_goal(bank: GoalBank, agent: Array, vase: Array, params: PointParams) -
 
 
 def _true_hazards(state: PointState, inner: sensors.Inner, params: PointParams) -> tuple[Array, Array]:
-    """Body-frame hazards (16, 2), absent ones parked, and which are there."""
+    """Body-frame hazards (16, 2), absent ones parked, and which are present."""
     is_present = jnp.arange(HAZARD_CAPACITY) < params.layout.hazards
     hazards = sensors.ego(state.hazards - inner.place, inner.cosine, inner.sine)
     return jnp.where(is_present[:, None], hazards, jnp.asarray(PARKED)), is_present

@@ -1,4 +1,4 @@
-"""Where robot, goals, hazards and vase are put: rejection sampling by keep-out distances, as the official task does."""
+"""Placement of robot, goals, hazards and vase: rejection sampling by keep-out distances, as in the official task."""
 
 from typing import NamedTuple
 
@@ -14,9 +14,9 @@ FAR = 100.0
 
 
 class GoalBank(NamedTuple):
-    """Candidate goals (G,) of one episode in metres, how far each clears the hazards (G,), and which comes next.
+    """Candidate goals (G,) of one episode in metres, their clearance to hazards (G,), and the index of the next one.
 
-    Hazards stand still, so one bank drawn at reset replaces random draws in every step: taking the first candidate
+    Hazards do not move, so one bank drawn at reset replaces random draws in every step: taking the first candidate
     that also clears robot and vase is the same rejection sampling.
     """
 
@@ -26,7 +26,7 @@ class GoalBank(NamedTuple):
     following: Array
 
 
-class Placement(NamedTuple):
+class InitialLayout(NamedTuple):
     """A drawn layout of one env; hazards (16, 2), the absent ones far away."""
 
     agent: Array
@@ -43,8 +43,8 @@ def distance(first: Array, second: Array) -> Array:
     return jnp.sqrt(difference[..., 0] ** 2 + difference[..., 1] ** 2)
 
 
-def draw_placement(key: Array, layout: Layout) -> Placement:
-    """Places robot, a decoy goal that is drawn anew at once, hazards and vase, in the official order."""
+def draw_placement(key: Array, layout: Layout) -> InitialLayout:
+    """Places robot, a temporary goal that is redrawn at once, hazards and vase, in the official order."""
     present = jnp.arange(HAZARD_CAPACITY) < layout.hazards
     hazard_keepouts = jnp.full(HAZARD_CAPACITY, layout.hazard_keepout)
     first_keepouts = jnp.stack([layout.agent_keepout, layout.goal_keepout])
@@ -57,12 +57,12 @@ def draw_placement(key: Array, layout: Layout) -> Placement:
     hazards = places[2 : 2 + HAZARD_CAPACITY]
     bank = _make_bank(units[tries : tries + goals].reshape(2, GOAL_CANDIDATES), hazards, layout)
     angles = units[tries + goals :] * jnp.pi
-    return Placement(places[0], angles[0], hazards, places[-1], angles[1], bank)
+    return InitialLayout(places[0], angles[0], hazards, places[-1], angles[1], bank)
 
 
 def _place_in_order(candidates: Array, keepouts: Array, wanted: Array) -> Array:
-    """Puts every object at its first candidate that clears all placed before; at the best one if none does."""
-    # Objects not placed yet stand far away, so one fixed-size comparison serves every stage.
+    """Puts every object at its first candidate that is clear of all earlier ones; at the best one if none is."""
+    # Objects not placed yet are far away, so the comparison has a fixed size.
     start = jnp.full((2, keepouts.size), FAR)
 
     def put(places: Array, stage: tuple[Array, ...]) -> tuple[Array, Array]:
@@ -77,14 +77,14 @@ def _place_in_order(candidates: Array, keepouts: Array, wanted: Array) -> Array:
 
 def _clearance(x: Array, y: Array, places: Array, keepouts: Array) -> Array:
     """How far points (P,) clear their keep-outs (K,) around places (2, K), in metres; negative where violated."""
-    # Points lie on the last axis: it is the one that a processor's vector units run along.
+    # Points are on the last axis, which a CPU vectorises.
     squares = (x[None] - places[0][:, None]) ** 2 + (y[None] - places[1][:, None]) ** 2
     return jnp.min(jnp.sqrt(squares) - keepouts[:, None], axis=0)
 
 
 def _first_clear(clearance: Array, turn: Array | None = None) -> Array:
-    """The index whose turn (its own index if left out) is soonest among the clear ones, else the least violated."""
-    # Minima of whole numbers, because an argmax does not vectorise on a processor.
+    """The index whose turn (its own index if left out) is first among the clear ones, else the smallest violation."""
+    # Integer minima, because an argmax does not vectorise on a CPU.
     index = jnp.arange(clearance.size, dtype=jnp.int32)
     last = jnp.int32(clearance.size)
     soonest = jnp.min(jnp.where(clearance >= 0, index if turn is None else turn, last))
@@ -101,7 +101,7 @@ def _make_bank(units: Array, hazards: Array, layout: Layout) -> GoalBank:
 
 
 def take_goal(bank: GoalBank, agent: Array, vase: Array, layout: Layout) -> tuple[Array, GoalBank]:
-    """The next goal (2,) that clears hazards, robot and vase; the bank starts over when it is used up."""
+    """The next goal (2,) that clears hazards, robot and vase; the bank is cyclic."""
     keepouts = layout.goal_keepout + jnp.stack([layout.agent_keepout, layout.vase_keepout])
     nearby = _clearance(bank.x, bank.y, jnp.stack([agent, vase], axis=1), keepouts)
     turn = (jnp.arange(GOAL_CANDIDATES, dtype=jnp.int32) - bank.following) % GOAL_CANDIDATES

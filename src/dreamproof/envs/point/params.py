@@ -1,4 +1,4 @@
-"""Everything about SafetyPointGoal1 that is data: physics, actuators, layout, sensors, hallucinations."""
+"""Parameters of SafetyPointGoal1: physics, actuators, layout, sensors, hallucinations."""
 
 from typing import NamedTuple
 
@@ -28,14 +28,14 @@ class Physics(NamedTuple):
 
 
 class Actuators(NamedTuple):
-    """What happens to an action before the body feels it; the delay counts agent steps."""
+    """Perturbation of actions; the delay is in agent steps."""
 
     delay: Array
     noise: Array
 
 
 class Layout(NamedTuple):
-    """Where things may be, in metres."""
+    """Placement and radii of objects, in metres."""
 
     extent: Array
     agent_keepout: Array
@@ -48,7 +48,7 @@ class Layout(NamedTuple):
 
 
 class Sensors(NamedTuple):
-    """What happens to an observation before the agent sees it; the delay counts agent steps."""
+    """Perturbation of observations; the delay is in agent steps."""
 
     noise: Array
     place_noise: Array
@@ -61,19 +61,19 @@ class Hallucination(NamedTuple):
 
     ghost_chance: Array
     ghosts: Array
-    ghost_least: Array
-    ghost_most: Array
+    ghost_min: Array
+    ghost_max: Array
     ghost_reach: Array
     miss_chance: Array
     misses: Array
-    miss_least: Array
-    miss_most: Array
+    miss_min: Array
+    miss_max: Array
     held: Array
     original: Array
 
 
 class PointParams(NamedTuple):
-    """All of it; every leaf is a scalar, or (N,) when envs differ."""
+    """All parameters; every leaf is a scalar, or (N,) if envs differ."""
 
     physics: Physics
     actuators: Actuators
@@ -120,13 +120,13 @@ def default_params() -> PointParams:
         Hallucination(
             ghost_chance=_real(0.0),
             ghosts=_whole(0),
-            ghost_least=_whole(1),
-            ghost_most=_whole(1),
+            ghost_min=_whole(1),
+            ghost_max=_whole(1),
             ghost_reach=_real(1.5),
             miss_chance=_real(0.0),
             misses=_whole(0),
-            miss_least=_whole(1),
-            miss_most=_whole(1),
+            miss_min=_whole(1),
+            miss_max=_whole(1),
             held=_whole(0),
             original=_whole(0),
         ),

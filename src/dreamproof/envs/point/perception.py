@@ -1,6 +1,6 @@
-"""What a shift does between true state and observation: ghosts, missed hazards, noise, dropout, delay.
+"""Perturbation of observations by a shift: ghosts, missed hazards, noise, dropout, delay.
 
-Reward, cost and margin never pass through here.
+Reward, cost and margin are not affected.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ LONGEST_DELAY = 2
 
 
 class Perception(NamedTuple):
-    """What one env remembers between steps: ghosts (3, 2), frames left, missed slots (S,), what was shown."""
+    """Memory of one env: ghosts (3, 2), remaining frames, missed slots (S,), earlier observations."""
 
     ghosts: Array
     ghost_left: Array
@@ -27,7 +27,7 @@ class Perception(NamedTuple):
     shown: Array
 
 
-class Luck(NamedTuple):
+class NoiseDraws(NamedTuple):
     """The random numbers of one frame: uniform ones for events, standard normal ones for errors."""
 
     events: Array
@@ -41,7 +41,7 @@ class Luck(NamedTuple):
 
 
 def init_perception(hazard_slots: int, observation_size: int) -> Perception:
-    """Nothing seen, nothing hallucinated."""
+    """The initial memory."""
     return Perception(
         ghosts=jnp.zeros((GHOST_CAPACITY, 2)),
         ghost_left=jnp.zeros((), jnp.int32),
@@ -63,7 +63,7 @@ def is_shifted(params: PointParams, hazard_slots: int) -> Array:
 
 
 def nearest_slots(squares: Array, slots: int) -> Array:
-    """Which objects (slots,) are shown, the nearest by squared distance (O,); each keeps its own slot while it can."""
+    """Which objects (slots,) are shown, the nearest by squared distance (O,); each keeps its own slot if possible."""
     if slots == squares.size:
         return jnp.arange(slots)
     rank = jnp.sum(squares[None] < squares[:, None], axis=1)
@@ -75,17 +75,17 @@ def nearest_slots(squares: Array, slots: int) -> Array:
     return jnp.where(own, jnp.arange(slots), slots + jnp.argmax(match, axis=1))
 
 
-def draw_luck(key: Array, hazard_slots: int, shown_slots: int, observation_size: int) -> Luck:
-    """All random numbers of a frame from one draw; every call of a generator costs compile time."""
+def draw_noise(key: Array, hazard_slots: int, shown_slots: int, observation_size: int) -> NoiseDraws:
+    """All random numbers of a frame from one draw; every call of a generator adds compile time."""
     sizes = (4, 1, 2 * GHOST_CAPACITY, hazard_slots, hazard_slots)
     errors = (2 * shown_slots, 2, observation_size)
-    # Zero would become minus infinity as a normal number.
-    least = float(np.finfo(np.float32).eps)
-    draw = jax.random.uniform(key, (sum(sizes) + sum(errors),), minval=least, maxval=1.0)
+    # Zero would become minus infinity as a normal variate.
+    smallest = float(np.finfo(np.float32).eps)
+    draw = jax.random.uniform(key, (sum(sizes) + sum(errors),), minval=smallest, maxval=1.0)
     starts = np.cumsum((*sizes, *errors))[:-1].tolist()
     events, drop, place, ghost_order, miss_order, *rest = jnp.split(draw, starts)
     normal = [jax.scipy.special.ndtri(part) for part in rest]
-    return Luck(
+    return NoiseDraws(
         events=events,
         drop=drop[0],
         ghost_place=2.0 * place.reshape(GHOST_CAPACITY, 2) - 1.0,
@@ -98,38 +98,38 @@ def draw_luck(key: Array, hazard_slots: int, shown_slots: int, observation_size:
 
 
 def hallucinate(
-    luck: Luck, perception: Perception, is_present: Array, place: Array, settings: Hallucination
+    noise: NoiseDraws, perception: Perception, is_present: Array, place: Array, settings: Hallucination
 ) -> Perception:
-    """Starts and ends ghosts and misses for this frame; `is_present` (S,) says which slots hold a hazard."""
+    """Starts and ends ghosts and misses for this frame; `is_present` (S,): slots that hold a hazard."""
     ghost_left, ghost_starts = _event(
-        luck.events[:2], perception.ghost_left, settings.ghost_chance, (settings.ghost_least, settings.ghost_most)
+        noise.events[:2], perception.ghost_left, settings.ghost_chance, (settings.ghost_min, settings.ghost_max)
     )
     miss_left, miss_starts = _event(
-        luck.events[2:], perception.miss_left, settings.miss_chance, (settings.miss_least, settings.miss_most)
+        noise.events[2:], perception.miss_left, settings.miss_chance, (settings.miss_min, settings.miss_max)
     )
-    drawn = place + luck.ghost_place * settings.ghost_reach
-    chosen = (_ranks(luck.miss_order, is_present) < settings.misses) & is_present
+    drawn = place + noise.ghost_place * settings.ghost_reach
+    chosen = (_ranks(noise.miss_order, is_present) < settings.misses) & is_present
     return perception._replace(
         ghosts=jnp.where(ghost_starts, drawn, perception.ghosts),
         ghost_left=ghost_left,
-        ghost_slots=jnp.where(ghost_starts, _ranks(luck.ghost_order, is_present), perception.ghost_slots),
+        ghost_slots=jnp.where(ghost_starts, _ranks(noise.ghost_order, is_present), perception.ghost_slots),
         missed=jnp.where(miss_starts, chosen, perception.missed) & (miss_left > 0),
         miss_left=miss_left,
     )
 
 
-def _event(luck: Array, left: Array, chance: Array, frames: tuple[Array, Array]) -> tuple[Array, Array]:
-    """Frames an event still lasts, this one included, and whether it starts here."""
-    least, most = frames
+def _event(noise: Array, left: Array, chance: Array, frames: tuple[Array, Array]) -> tuple[Array, Array]:
+    """Remaining frames of an event, including this one, and whether it starts here."""
+    shortest, longest = frames
     running = left > 1
-    starts = (~running) & (luck[0] < chance)
-    length = jnp.minimum(least + jnp.floor(luck[1] * (most - least + 1)).astype(jnp.int32), most)
+    starts = (~running) & (noise[0] < chance)
+    length = jnp.minimum(shortest + jnp.floor(noise[1] * (longest - shortest + 1)).astype(jnp.int32), longest)
     return jnp.where(running, left - 1, jnp.where(starts, length, 0)), starts
 
 
-def _ranks(luck: Array, is_present: Array) -> Array:
+def _ranks(noise: Array, is_present: Array) -> Array:
     """A random rank (S,) of every slot, absent ones last."""
-    draw = luck + jnp.where(is_present, 0.0, 1.0)
+    draw = noise + jnp.where(is_present, 0.0, 1.0)
     return jnp.sum(draw[None] < draw[:, None], axis=1).astype(jnp.int32)
 
 
@@ -140,7 +140,7 @@ def shown_hazards(
     parked = jnp.asarray(PARKED)
     original = settings.original > 0
     active = (jnp.arange(GHOST_CAPACITY) < settings.ghosts) & (perception.ghost_left > 0)
-    # The users' definition called (0, 0) a miss, which in the body frame is a hazard under the robot.
+    # The original definition used (0, 0) for a miss, which in the body frame is a hazard under the robot.
     absent = jnp.where(original, 0.0, jnp.where(settings.held > 0, perception.shown_hazards, parked))
     real = jnp.where(perception.missed[:, None], absent, hazards)
     # It also wrote world coordinates into body-frame slots, over real hazards.
@@ -152,17 +152,17 @@ def shown_hazards(
 
 
 def disturb(
-    luck: Luck, perception: Perception, observation: Array, first: Array, sensors: Sensors
+    noise: NoiseDraws, perception: Perception, observation: Array, first: Array, sensors: Sensors
 ) -> tuple[Array, Array]:
-    """The observation after noise, dropout and delay, and the queue (2, O) of what was sensed before."""
-    noisy = observation + sensors.noise * luck.number_error
-    sensed = jnp.where((luck.drop < sensors.dropout) & ~first, perception.shown[0], noisy)
+    """The observation after noise, dropout and delay, and the queue (2, O) of earlier ones."""
+    noisy = observation + sensors.noise * noise.number_error
+    sensed = jnp.where((noise.drop < sensors.dropout) & ~first, perception.shown[0], noisy)
     before = jnp.where(first, sensed, perception.shown)
     line = jnp.concatenate([sensed[None], before])
     return line[sensors.delay], line[:LONGEST_DELAY]
 
 
-def misplace(luck: Luck, points: Array, sensors: Sensors) -> Array:
+def misplace(noise: NoiseDraws, points: Array, sensors: Sensors) -> Array:
     """Body-frame points (P, 2) with Gaussian error in metres; empty slots stay parked."""
     is_parked = jnp.all(points == jnp.asarray(PARKED), axis=-1, keepdims=True)
-    return jnp.where(is_parked, points, points + sensors.place_noise * luck.place_error)
+    return jnp.where(is_parked, points, points + sensors.place_noise * noise.place_error)

@@ -1,11 +1,11 @@
-"""What the robot senses: the official 60 numbers with pseudo-lidar, and SafeDreamer's coordinate vector."""
+"""Observations: the official 60 values with pseudo-lidar, and SafeDreamer's coordinate vector."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.envs.point.dynamics import Body, felt_acceleration
+from dreamproof.envs.point.dynamics import PointBody, felt_acceleration
 from dreamproof.envs.point.params import HAZARD_SLOTS, Physics
 
 LIDAR_BINS = 16
@@ -26,16 +26,16 @@ class Inner(NamedTuple):
     place: Array
 
 
-class Seen(NamedTuple):
-    """Where things are in the body frame (x ahead, y left): goal (2,), hazards (S, 2), vase (2,)."""
+class EgoView(NamedTuple):
+    """Positions in the body frame (x ahead, y left): goal (2,), hazards (S, 2), vase (2,)."""
 
     goal: Array
     hazards: Array
     vase: Array
 
 
-def sense_inner(body: Body, action: Array, physics: Physics) -> Inner:
-    """Reads the robot's own sensors after a step that was driven by `action`."""
+def sense_inner(body: PointBody, action: Array, physics: Physics) -> Inner:
+    """The robot's own sensors after a step with `action`."""
     cosine, sine = jnp.cos(body.heading), jnp.sin(body.heading)
     return Inner(
         acceleration=jnp.stack(felt_acceleration(body, action, physics)),
@@ -53,7 +53,7 @@ def ego(world: Array, cosine: Array, sine: Array) -> Array:
     return jnp.stack([cosine * x + sine * y, cosine * y - sine * x], axis=-1)
 
 
-def coordinates(inner: Inner, seen: Seen) -> Array:
+def coordinates(inner: Inner, seen: EgoView) -> Array:
     """The vector of SafeDreamer's coordinate task, 13 + 2 per hazard slot."""
     magnet = jnp.stack([-MAGNETIC_FIELD * inner.sine, -MAGNETIC_FIELD * inner.cosine, jnp.zeros_like(inner.sine)])
     own = [inner.velocity, inner.acceleration[:1], inner.spin[None], magnet]
@@ -69,8 +69,8 @@ def coordinate_slots(ghost_slots: int) -> tuple[tuple[str, int, int], ...]:
     return (*parts, ("position", end + 2, end + 4))
 
 
-def lidar_vector(inner: Inner, seen: Seen) -> Array:
-    """The official observation of 60 numbers."""
+def lidar_vector(inner: Inner, seen: EgoView) -> Array:
+    """The official observation of 60 values."""
     zero = jnp.zeros(1)
     magnet = jnp.stack([-MAGNETIC_FIELD * inner.sine, -MAGNETIC_FIELD * inner.cosine])
     own = [inner.acceleration, zero + GRAVITY, inner.velocity, zero, zero, zero, inner.spin[None], magnet, zero]
@@ -99,7 +99,7 @@ def lidar(points: Array) -> Array:
 
 
 def reconstruction_weights(slots: tuple[tuple[str, int, int], ...], size: int) -> tuple[float, ...]:
-    """1 a number, but little for accelerometer and yaw rate: they carry the servo's chaos."""
+    """1 per value, but less for accelerometer and yaw rate, which are chaotic because of the servo."""
     weights = [1.0] * size
     for name, start, stop in slots:
         if name in ("acceleration", "yaw_rate", "accelerometer", "gyro"):

@@ -1,11 +1,11 @@
-"""The vase: a light box on a rough floor, pushed in the plane. Crude on purpose: it is never penalised."""
+"""The vase: a light box on a rough floor, pushed in the plane. A rough model is enough: it has no cost."""
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.envs.point.dynamics import Body
+from dreamproof.envs.point.dynamics import PointBody
 
 HALF_SIZE = 0.1
 ROBOT_CIRCLES = ((0.0, 0.1), (0.1, 0.055))
@@ -24,8 +24,8 @@ class Vase(NamedTuple):
     velocity_y: Array
 
 
-def push(vase: Vase, body: Body) -> Vase:
-    """One simulator step: slide against friction, then leave the robot's two circles."""
+def push(vase: Vase, body: PointBody) -> Vase:
+    """One simulator step: slide against friction, then move out of the robot's two circles."""
     speed = jnp.sqrt(vase.velocity_x**2 + vase.velocity_y**2)
     keep = jnp.maximum(0.0, 1.0 - FRICTION_DECELERATION * STEP_SECONDS / jnp.maximum(speed, 1e-6))
     slid = vase._replace(
@@ -39,7 +39,7 @@ def push(vase: Vase, body: Body) -> Vase:
     return slid
 
 
-def _leave_circle(vase: Vase, body: Body, ahead: float, radius: float) -> Vase:
+def _leave_circle(vase: Vase, body: PointBody, ahead: float, radius: float) -> Vase:
     """Moves and turns the box out of a circle; a push off-centre turns it (ellipsoidal limit surface)."""
     cosine, sine = jnp.cos(vase.heading), jnp.sin(vase.heading)
     centre_x = body.x + ahead * jnp.cos(body.heading)

@@ -182,7 +182,7 @@ def can_micro_batch(study: Study) -> bool:
     """Whether the trainer takes a number of micro-batches."""
     if isinstance(study.trainer, CommandTrainer):
         return any("{micro_batches}" in argument for argument in study.trainer.command)
-    return CELL_SETTINGS[study.trainer].cuts_batches
+    return CELL_SETTINGS[study.trainer].supports_micro_batches
 
 
 def check_commands(study: Study, base_folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who plays the episodes that are recorded: uniform random actions, or a trained run with its training noise."""
+"""Policies whose episodes are recorded: uniform random actions, or a trained run with its exploration noise."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,8 +23,8 @@ Act = Callable[[Any, Any, TimeStep, Array], tuple[Array, Any]]
 
 
 @dataclass(frozen=True)
-class Player:
-    """One policy on one task: the env as the policy sees it, what acting needs and what it remembers of N envs."""
+class RecordingPolicy:
+    """One policy on one task: the env as the policy sees it, its parameters and its memory of N envs."""
 
     name: str
     task: str
@@ -35,32 +35,36 @@ class Player:
 
     @property
     def own_spec(self) -> Spec:
-        """The task's own sizes, without what fills up to those of others."""
+        """The task's own sizes, without padding."""
         return self.env.env.spec if isinstance(self.env, Padded) else self.env.spec
 
 
-def find_players(tasks: list[str], policies: list[str]) -> list[Player]:
-    """One player for every task and every policy that can play it; a task or a run left over is refused."""
+def find_policies(tasks: list[str], policies: list[str]) -> list[RecordingPolicy]:
+    """One policy for every task and every run of it; a task or a run without a match is refused."""
     runs = {policy: _loaded(Path(policy)) for policy in policies if policy != RANDOM}
     for policy, run in runs.items():
         if run.run.task not in tasks:
-            raise BadInput(f"{policy}: plays '{run.run.task}', which is not one of --tasks", "add it to --tasks")
-    players = []
+            raise BadInput(
+                f"{policy}: was trained on '{run.run.task}', which is not one of --tasks", "add it to --tasks"
+            )
+    found: list[RecordingPolicy] = []
     for task in tasks:
         able = [name for name in policies if name == RANDOM or runs[name].run.task == task]
         if not able:
-            raise BadInput(f"none of the runs plays the task '{task}'", f"add a run of it to --policy, or '{RANDOM}'")
-        players += [_random(task) if name == RANDOM else _trained(name, runs[name]) for name in able]
-    return players
+            raise BadInput(
+                f"none of the runs was trained on the task '{task}'", f"add a run of it to --policy, or '{RANDOM}'"
+            )
+        found += [_random(task) if name == RANDOM else _trained(name, runs[name]) for name in able]
+    return found
 
 
-def _loaded(place: Path) -> Loaded:
-    found = load(RunFolder(place), "final")
+def _loaded(folder: Path) -> Loaded:
+    found = load(RunFolder(folder), "final")
     assert found is not None
     return found
 
 
-def _random(task: str) -> Player:
+def _random(task: str) -> RecordingPolicy:
     env = make_env(task)
 
     def act(state: Any, memory: Any, seen: TimeStep, key: Array) -> tuple[Array, Any]:
@@ -68,14 +72,14 @@ def _random(task: str) -> Player:
         shape = (seen.observation.shape[0], env.spec.action_size)
         return jax.random.uniform(key, shape, minval=-1.0, maxval=1.0), memory
 
-    return Player(RANDOM, task, env, act, (), lambda envs: ())
+    return RecordingPolicy(RANDOM, task, env, act, (), lambda envs: ())
 
 
-def _trained(name: str, run: Loaded) -> Player:
+def _trained(name: str, run: Loaded) -> RecordingPolicy:
     scalars = run.scalars | {"latent_swaps": jnp.zeros(())}
 
     def act(state: Any, memory: Any, seen: TimeStep, key: Array) -> tuple[Array, Any]:
         decided = run.agent.act(state, memory, seen, key, scalars, explore=True)
         return decided.action, decided.memory
 
-    return Player(name, run.run.task, run.env, act, run.state, run.agent.init_memory)
+    return RecordingPolicy(name, run.run.task, run.env, act, run.state, run.agent.init_memory)
