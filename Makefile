@@ -43,7 +43,7 @@ healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 
 fuzz: setup  ## damage the files of a recorded study at random under every verb, 4,000 examples
 	$(BIN)/python -m dreamproof.testing.fuzz
 
-bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
+bench: setup  ## measure this machine; figures are kept in docs/results
 	$(BIN)/python -m benchmarks
 
 official: setup  ## add the real Safety-Gymnasium to the virtual environment
