@@ -126,7 +126,15 @@ def _collect(value: Any, path: str, fields: dict[str, set[str]]) -> None:
         if path:
             fields.setdefault(path, set()).add("mapping")
         for key, part in value.items():
-            plain = key.isidentifier() and key not in ("baseline", "full", "u_only", "cert_only", "id", "hallu2", "mass_x2")
+            plain = key.isidentifier() and key not in (
+                "baseline",
+                "full",
+                "u_only",
+                "cert_only",
+                "id",
+                "hallu2",
+                "mass_x2",
+            )
             _collect(part, f"{path}.{key if plain else 'NAME'}".lstrip("."), fields)
     elif isinstance(value, list):
         fields.setdefault(path or "(list)", set()).add("list")
