@@ -21,6 +21,7 @@ from dreamproof.testing.made_study import make_study
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
 JSON_VERBS = {"plan": [], "status": [], "cost": [], "money": [], "verify": [], "why": ["full/0"]}
+STUDY_NAMES = ("baseline", "full", "u_only", "cert_only", "id", "hallu2", "mass_x2")
 HEAD = """# Reference
 
 Generated from the code by `make reference`; do not edit. The same keys as JSON Schema: `dreamproof schema`.

@@ -17,8 +17,7 @@ SOURCE_ENDINGS = {".py", ".yaml", ".j2", ".xml"}
 def vocabulary() -> dict[str, str]:
     """Replacement by regular expression."""
     lines = (ROOT / "tests" / "vocabulary.txt").read_text(encoding="utf-8").splitlines()
-    pairs = [line.split(" -> ") for line in lines if line and not line.startswith("#")]
-    return {old: new for old, new in pairs}
+    return dict(line.split(" -> ", 1) for line in lines if line and not line.startswith("#"))
 
 
 def documents() -> Iterator[Path]:
@@ -52,7 +51,7 @@ def test_the_list_is_well_formed() -> None:
 
 
 def test_a_replaced_word_is_found() -> None:
-    assert findings("text", "first line\n5 seeds an arm") == ["text:2: 'seeds an arm', use 'seeds per arm'"]
+    assert findings("text", "first line\n5 seeds a side") == ["text:2: 'seeds a side', use 'seeds per arm'"]
 
 
 def test_no_replaced_word_in_source_and_documents() -> None:

@@ -13,7 +13,7 @@ from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
 from dreamproof.stats.verdict import Kind, Verdict, Why
 
 LOOKS_LEVEL = 0.05
-MOST_HINTS = 20
+MAX_HINTS = 20
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def hints(context: ReportContext) -> list[str]:
         found.append(
             (good, sentence + context.texts("list.space") + context.texts(_no_verdict(context, group), **facts))
         )
-    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])][:MOST_HINTS]
+    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])][:MAX_HINTS]
 
 
 def _no_verdict(context: ReportContext, group: Group) -> str:

@@ -26,7 +26,7 @@ FONTS = {
 LETTER_EM = 0.6  # of the widest font that a machine may put in place of the named one
 FIXED_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 LEFT_TO_THE_REPORT = (5, 6, 8)  # columns of the verdict table that a slide has no room for
-MOST_ROWS, MOST_ITEMS = 10, 6
+MAX_ROWS, MAX_ITEMS = 10, 6
 READABLE_POINTS = 13.0
 FIGURE_SLIDES = (
     "conditions",
@@ -145,9 +145,9 @@ class _Deck:
     def bullets(self, heading: str, items: list[str], picture: str | None = None) -> None:
         """A slide of points, with a figure below them if there is one."""
         slide = self.slide(heading)
-        shown = [self.plain(item) for item in items[:MOST_ITEMS]]
-        if len(items) > MOST_ITEMS:
-            shown.append(self.context.texts("slides.more", count=len(items) - MOST_ITEMS))
+        shown = [self.plain(item) for item in items[:MAX_ITEMS]]
+        if len(items) > MAX_ITEMS:
+            shown.append(self.context.texts("slides.more", count=len(items) - MAX_ITEMS))
         width, height = WIDTH - 2 * MARGIN, 1.7 if picture else 5.3
         self.text(slide, (MARGIN, 1.6, width, height), shown, _fitting(shown, 22, width, height), bullets=True)
         if picture:
@@ -171,7 +171,7 @@ class _Deck:
 
     def table_texts(self, table: Table) -> list[list[str]]:
         """Header and the rows that fit, as a slide prints them."""
-        texts = [[self.plain(cell) for cell in row] for row in [table.header, *table.rows[:MOST_ROWS]]]
+        texts = [[self.plain(cell) for cell in row] for row in [table.header, *table.rows[:MAX_ROWS]]]
         texts[0] = [name.replace(" · ", "\n") for name in texts[0]]
         return texts
 
@@ -222,8 +222,8 @@ class _Deck:
                     self.style(run, size, row == 0, "FFFFFF" if row == 0 else INK)
             grid.rows[row].height = Inches(heights[row])
         lines = [note] if note else []
-        if len(table.rows) > MOST_ROWS:
-            lines.append(self.context.texts("slides.more", count=len(table.rows) - MOST_ROWS))
+        if len(table.rows) > MAX_ROWS:
+            lines.append(self.context.texts("slides.more", count=len(table.rows) - MAX_ROWS))
         if lines:
             below = min(6.2, 1.85 + sum(heights))
             shown = [self.plain(line) for line in lines]

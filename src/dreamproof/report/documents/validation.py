@@ -6,7 +6,7 @@ from dreamproof.report.numbers import DASH
 from dreamproof.report.prose import ReportContext
 from dreamproof.report.validation import PARTS, fallen_cells
 
-MOST_LINES = 20
+MAX_LINES = 20
 
 
 def validation_blocks(context: ReportContext) -> list[Block]:
@@ -16,8 +16,8 @@ def validation_blocks(context: ReportContext) -> list[Block]:
     lines += _ended_before(context)
     if table is None and not lines:
         return []
-    if len(lines) > MOST_LINES:
-        lines = [*lines[:MOST_LINES], texts("validation.more", count=len(lines) - MOST_LINES)]
+    if len(lines) > MAX_LINES:
+        lines = [*lines[:MAX_LINES], texts("validation.more", count=len(lines) - MAX_LINES)]
     blocks: list[Block] = [Heading(texts("validation.title"), 3), Paragraph(texts("validation.note"))]
     blocks += [table] if table is not None else []
     return [*blocks, Bullets(lines) if lines else Paragraph(texts("validation.no_falls"))]

@@ -21,8 +21,8 @@ STATE_LOOKS = {
 CAUSE_COLOURS = ("#2e7d5b", "#b5475a", "#e0a33a", "#5a7fb0", "#8a5fa8", "#7d7d7d", "#c77f5a", "#4aa3a3")
 CAUSE_HATCHES = (None, "xxx", "///", "\\\\\\", "...", "+++", "ooo", "---")
 Part = tuple[str, float, str, str | None]
-MOST_COLUMNS = 60
-MOST_ATTEMPTS = 120
+MAX_COLUMNS = 60
+MAX_ATTEMPTS = 120
 LONG_SECONDS = 7200
 
 
@@ -32,7 +32,7 @@ def coverage(context: ReportContext) -> Figure | None:
     seeds, arms = evidence.study.seeds, evidence.arms
     conditions = [condition.name for condition in evidence.study.conditions]
     blocks = ["", *conditions]
-    if len(seeds) * len(blocks) > MOST_COLUMNS:
+    if len(seeds) * len(blocks) > MAX_COLUMNS:
         return _shaded_coverage(context)
     gap = 0.7
     width = len(blocks) * len(seeds) + gap * (len(blocks) - 1)
@@ -130,7 +130,7 @@ def _shaded_coverage(context: ReportContext) -> Figure:
 
 def timeline(context: ReportContext) -> Figure | None:
     """Attempts as bars over hours, coloured and hatched by cause of exit."""
-    attempts = [one for one in context.analysis.evidence.attempts if one.wall_seconds is not None][-MOST_ATTEMPTS:]
+    attempts = [one for one in context.analysis.evidence.attempts if one.wall_seconds is not None][-MAX_ATTEMPTS:]
     if not attempts:
         return None
     start = min(one.started for one in attempts)

@@ -30,7 +30,7 @@ GRID_POINTS = 200
 MANY_SEED_LINES = 12
 INTERVAL_SEEDS = 3
 MANY_ARMS = 8
-MOST_PANELS = 4
+MAX_PANELS = 4
 LIMIT: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 2))}
 DRAWABLE = 1e100  # beyond this the arithmetic of an axis overflows
 
@@ -190,7 +190,7 @@ def _bars(context: ReportContext, metric: str, limit: float | None) -> Figure | 
 def _forest(context: ReportContext, conditions: list[str], metric: str, limit: float | None) -> Figure:
     """Many arms: one row per arm, one panel per condition, the deciding one first."""
     evidence = context.analysis.evidence
-    panels = sorted(conditions, key=lambda name: name != evidence.primary_condition)[:MOST_PANELS]
+    panels = sorted(conditions, key=lambda name: name != evidence.primary_condition)[:MAX_PANELS]
     figure = new_figure(2.2 + 2.4 * len(panels), 1.4 + 0.26 * len(evidence.arms))
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, condition in zip(all_axes, panels, strict=True):

@@ -14,7 +14,7 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.runs.records import Trail
 
-MOST_PANELS = 8
+MAX_PANELS = 8
 PANELS_PER_ROW = 4
 FARTHEST = 1e6
 PANEL_INCHES = 2.4
@@ -25,7 +25,7 @@ HIT = "#c0392b"
 def trails(context: ReportContext) -> Figure | None:
     """Trails of the arms under the deciding condition, each of its first evaluated seed."""
     found = first_trails(context.analysis.evidence)
-    if not found or len(found) > MOST_PANELS:
+    if not found or len(found) > MAX_PANELS:
         return None
     columns = min(PANELS_PER_ROW, len(found))
     rows = -(-len(found) // columns)
