@@ -17,6 +17,7 @@ def on_page_markdown(markdown: str, *, page: Any, config: Any, files: Any) -> st
         target = Path(os.path.normpath(folder / found[2]))
         if target.is_relative_to(docs) or not target.exists():
             return found[0]
-        return f"{found[1]} (`{target.relative_to(docs.parent)}`)"
+        path = str(target.relative_to(docs.parent))
+        return f"`{path}`" if found[1].strip("`") in path else f"{found[1]} (`{path}`)"
 
     return LINK.sub(plain, markdown)
