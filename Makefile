@@ -4,7 +4,7 @@ BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench faults healthy fuzz gallery official parity clean
+.PHONY: help setup demo test lint types format bench faults healthy fuzz gallery official parity reference docs clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -46,7 +46,7 @@ fuzz: setup  ## damage the files of a recorded study at random under every verb,
 gallery: setup  ## write the documents of the gallery again from its records
 	$(BIN)/python -m dreamproof.testing.gallery
 
-bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
+bench: setup  ## measure this machine; figures are kept in docs/results
 	$(BIN)/python -m benchmarks
 
 official: setup  ## add the real Safety-Gymnasium to the virtual environment
@@ -59,6 +59,14 @@ parity: official  ## compare our SafetyPointGoal1 with the real one and write be
 	mkdir -p build
 	PYTHONPATH=src $(RECORD_PYTHON) benchmarks/record_official.py build/official.npz --layouts 1500 --transition-episodes 12 --every 5
 	$(BIN)/python benchmarks/parity.py build/official.npz --output benchmarks/PARITY.md
+
+reference: setup  ## write docs/reference.md from the code
+	$(BIN)/python -m benchmarks.reference
+
+docs: setup  ## build the documentation site into build/site; warnings are errors
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
+	$(BIN)/python -m benchmarks.reference --check
+	$(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dreamproof.base.errors import BadInput
 from dreamproof.report.analysis import Analysis, analyse
-from dreamproof.report.data import Evidence, Group
+from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.data import load as load_evidence
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters import find_adapter
@@ -117,7 +117,7 @@ class StudyResults:
         return load_policy(self._evidence.kept_run(cell), checkpoint)
 
     @cached_property
-    def _evidence(self) -> Evidence:
+    def _evidence(self) -> StudyEvidence:
         return load_evidence(self.folder, self._declared)
 
     @cached_property

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dreamproof.report import tell, write_all
+from dreamproof.report import make_context, write_all
 from dreamproof.stats.verdict import Kind
 
 HEADER = "arm,seed,condition,checkpoint,metric,value\n"
@@ -31,7 +31,7 @@ def results(rows: list[tuple[str, str, str, str, str, float]]) -> str:
 def check(root: Path) -> None:
     """Writes all documents, and holds every verdict against the values behind it."""
     write_all(root, figures=False)
-    analysis = tell(root, "en").analysis
+    analysis = make_context(root, "en").analysis
     reference = analysis.evidence.values.get(analysis.primary("a"), {})
     for arm, verdict in analysis.verdicts.items():
         if verdict.kind is Kind.CANNOT_DECIDE:
@@ -104,5 +104,5 @@ def test_few_seeds_give_a_report_and_no_false_verdict(imported_study: Callable[.
     )
     root = imported_study(rows, seeds=seeds)
     write_all(root, figures=False)
-    verdicts = tell(root, "en").analysis.verdicts.values()
+    verdicts = make_context(root, "en").analysis.verdicts.values()
     assert {verdict.kind for verdict in verdicts} == {Kind.CANNOT_DECIDE}

@@ -7,12 +7,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from dreamproof.report import tell
+from dreamproof.report import make_context
 from dreamproof.report.curves import logged_name, read_curves
 from dreamproof.report.figures.draw import FIGURES
 from dreamproof.report.figures.theme import COLOURS, arm_styles, look
 from dreamproof.report.language import LANGUAGES
-from dreamproof.report.prose import Telling
+from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 from dreamproof.testing.made_study import Plan, make_study
 
@@ -22,8 +22,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_study(tmp_path_factory.mktemp("made") / "study", Plan(missing=("full/2",)))
 
 
-def drawn(telling: Telling, name: str) -> Figure:
-    figure = FIGURES[name](telling)
+def drawn(context: ReportContext, name: str) -> Figure:
+    figure = FIGURES[name](context)
     assert figure is not None
     FigureCanvasAgg(figure).draw()
     return figure
@@ -32,9 +32,9 @@ def drawn(telling: Telling, name: str) -> Figure:
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", FIGURES)
 def test_no_label_leaves_the_picture(made: Path, name: str, language: str) -> None:
-    telling = tell(made, language)
-    with look(telling.words):
-        figure = drawn(telling, name)
+    context = make_context(made, language)
+    with look(context.texts):
+        figure = drawn(context, name)
         drawn_box = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
         width, height = figure.get_size_inches()
         assert figure.findobj(matplotlib.text.Text)
@@ -44,10 +44,10 @@ def test_no_label_leaves_the_picture(made: Path, name: str, language: str) -> No
 
 def test_no_glyph_is_missing(made: Path, recwarn: pytest.WarningsRecorder) -> None:
     for language in ("zh-Hans", "zh-Hant"):
-        telling = tell(made, language)
-        with look(telling.words):
+        context = make_context(made, language)
+        with look(context.texts):
             for name in FIGURES:
-                drawn(telling, name)
+                drawn(context, name)
     assert [str(warning.message) for warning in recwarn if "missing from font" in str(warning.message)] == []
 
 
@@ -59,10 +59,10 @@ def test_arms_differ_by_colour_marker_and_line() -> None:
 
 
 def test_the_same_arm_has_the_same_colour_in_every_figure(made: Path) -> None:
-    telling = tell(made, "en")
-    first = arm_styles(telling.analysis.evidence.arms)["full"].colour
-    with look(telling.words):
-        lines = drawn(telling, "curves_primary").axes[0].get_lines()
+    context = make_context(made, "en")
+    first = arm_styles(context.analysis.evidence.arms)["full"].colour
+    with look(context.texts):
+        lines = drawn(context, "curves_primary").axes[0].get_lines()
     assert {line.get_color() for line in lines if str(line.get_label()).startswith("full")} == {first}
 
 
@@ -70,7 +70,7 @@ def test_a_curve_uses_one_logged_column_and_the_last_word_on_a_step(made: Path) 
     assert logged_name(["agent_steps", "episode/return", "validation/return"], "return") == "validation/return"
     assert logged_name(["agent_steps", "train/episode_return"], "return") == "train/episode_return"
     assert logged_name(["loss"], "return") is None
-    evidence = tell(made, "en").analysis.evidence
+    evidence = make_context(made, "en").analysis.evidence
     path = evidence.kept_run(Cell("baseline", 0)).metrics
     path.write_text(path.read_text() + '{"agent_steps": 0, "return": 77}\n{"agent_steps": 5, "return": "text"}\n{"ret')
     curve = read_curves(evidence, "return")[Cell("baseline", 0)]
@@ -78,24 +78,24 @@ def test_a_curve_uses_one_logged_column_and_the_last_word_on_a_step(made: Path) 
 
 
 def test_a_study_without_trails_has_no_picture_of_them(tmp_path: Path) -> None:
-    assert FIGURES["trails"](tell(make_study(tmp_path / "study", Plan(trails=False)), "en")) is None
+    assert FIGURES["trails"](make_context(make_study(tmp_path / "study", Plan(trails=False)), "en")) is None
 
 
 def test_the_axis_of_a_curve_tells_validation_from_training(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=2, curves=False))
-    telling = tell(root, "en")
+    context = make_context(root, "en")
     rows = '{"agent_steps": 1, "X": 1.0}\n{"agent_steps": 2, "X": 2.0}\n'
-    for cell in telling.analysis.evidence.cells:
-        path = telling.analysis.evidence.kept_run(cell).metrics
+    for cell in context.analysis.evidence.cells:
+        path = context.analysis.evidence.kept_run(cell).metrics
         path.write_text(rows.replace("X", "validation/return" if cell.arm == "full" else "episode/return"))
-    with look(telling.words):
-        label = drawn(telling, "curves_primary").axes[0].get_ylabel()
+    with look(context.texts):
+        label = drawn(context, "curves_primary").axes[0].get_ylabel()
     assert label == "episode/return, validation/return"
 
 
 @pytest.mark.parametrize(("seeds", "intervals"), [(2, 0), (3, 2)])
 def test_an_interval_is_drawn_from_three_seeds_on(tmp_path: Path, seeds: int, intervals: int) -> None:
-    telling = tell(make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=seeds)), "en")
-    with look(telling.words):
-        axes = drawn(telling, "curves_primary").axes[0]
+    context = make_context(make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=seeds)), "en")
+    with look(context.texts):
+        axes = drawn(context, "curves_primary").axes[0]
     assert len(axes.collections) == intervals

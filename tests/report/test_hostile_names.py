@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from dreamproof.report.document import Bullets, Code, Document, Heading, Paragraph, Stamp, Table
+from dreamproof.report.document import Bullets, CodeBlock, Document, Heading, Paragraph, Stamp, Table
 from dreamproof.report.figures.theme import look, new_figure, save
-from dreamproof.report.language import read_words
+from dreamproof.report.language import read_texts
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import CLOSE, OPEN, Numbers, plain
 from dreamproof.report.tables import _csv, _field
@@ -43,7 +43,7 @@ def test_code_and_plain_comparisons_keep_their_text() -> None:
 
 def test_a_fence_in_a_quoted_line_does_not_end_the_code() -> None:
     document = Document("T", "en")
-    document.add(Code(["before", "```", "<script>", "after"]))
+    document.add(CodeBlock(["before", "```", "<script>", "after"]))
     lines = render_markdown(document, Numbers()).splitlines()
     assert lines[2] == lines[-1] == "````"
 
@@ -68,7 +68,7 @@ def test_negative_numbers_are_numbers() -> None:
 def test_a_link_in_the_place_of_a_figure_is_replaced_and_a_dollar_is_a_dollar(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "trails.png").symlink_to(tmp_path / "victim")
-    with look(read_words("en")):
+    with look(read_texts("en")):
         figure = new_figure(2, 1)
         figure.text(0.1, 0.1, r"cost in $\frac")
         save(figure, tmp_path, "trails")

@@ -1,4 +1,4 @@
-"""Three languages say the same: same keys, same places, and a font that has every character."""
+"""All languages have the same keys and placeholders, and a font that has every character."""
 
 import re
 import string
@@ -10,7 +10,7 @@ from fontTools.ttLib import TTFont
 from dreamproof.report import lints, write_all
 from dreamproof.report.figures.theme import BUNDLED, FONTS
 from dreamproof.report.fonts.subset import characters_of
-from dreamproof.report.language import LANGUAGES, read_words
+from dreamproof.report.language import LANGUAGES, read_texts
 from dreamproof.stats.verdict import Kind, Why
 from dreamproof.study.diagnosis.diagnose import Cause
 
@@ -23,25 +23,25 @@ def fields(text: str) -> set[str]:
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
 def test_no_key_is_untranslated_or_left_over(language: str) -> None:
-    assert set(read_words(language).texts) == set(read_words("en").texts)
+    assert set(read_texts(language).entries) == set(read_texts("en").entries)
 
 
 @pytest.mark.parametrize("language", LANGUAGES[1:])
-def test_every_sentence_speaks_of_the_same_things(language: str) -> None:
-    english, other = read_words("en").texts, read_words(language).texts
+def test_every_text_has_the_same_placeholders(language: str) -> None:
+    english, other = read_texts("en").entries, read_texts(language).entries
     assert [key for key in english if fields(english[key]) != fields(other[key])] == []
 
 
 def test_every_key_in_the_program_is_in_the_catalogue() -> None:
     used = set()
     for path in SOURCE.rglob("*.py"):
-        used |= set(re.findall(r"(?<!read_)words\(\s*\"([a-z_.]+)\"", path.read_text()))
+        used |= set(re.findall(r"(?<!read_)texts\(\s*\"([a-z_.]+)\"", path.read_text()))
     assert len(used) > 100
-    assert used - set(read_words("en").texts) == set()
+    assert used - set(read_texts("en").entries) == set()
 
 
-def test_every_lint_verdict_reason_and_cause_has_its_words() -> None:
-    texts = read_words("en").texts
+def test_every_lint_verdict_reason_and_cause_has_a_text() -> None:
+    texts = read_texts("en").entries
     found = re.findall(r"Lint\(\s*\"([a-z_]+)\"", (SOURCE / "lints.py").read_text())
     assert len(found) > 25
     for code in [*found, "no_cjk_font", "no_slides"]:
@@ -52,7 +52,7 @@ def test_every_lint_verdict_reason_and_cause_has_its_words() -> None:
 
 
 def test_the_two_kinds_of_chinese_do_not_mix() -> None:
-    simplified, traditional = ("".join(read_words(tag).texts.values()) for tag in ("zh-Hans", "zh-Hant"))
+    simplified, traditional = ("".join(read_texts(tag).entries.values()) for tag in ("zh-Hans", "zh-Hant"))
     assert not set("训练评预应实验证结论声") & set(traditional)
     assert not set("訓練評預應實驗證結論聲") & set(simplified)
 

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dreamproof.report import tell
-from dreamproof.report.data import Evidence
+from dreamproof.report import make_context
+from dreamproof.report.data import StudyEvidence
 from dreamproof.report.lints import BLOCK, Lint, find_lints
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, make_study
 
 
 def codes(root: Path) -> dict[str, Lint]:
-    return {lint.code: lint for lint in tell(root, "en").analysis.lints}
+    return {lint.code: lint for lint in make_context(root, "en").analysis.lints}
 
 
 def table(values: dict[str, list[float]], condition: str = "id", checkpoint: str = "final") -> str:
@@ -33,7 +33,7 @@ def test_a_whole_study_has_no_forbidding_lint(imported_study: Callable[..., Path
     different = table(GOOD) + table({arm: [v - 0.3 for v in row] for arm, row in GOOD.items()}, "shifted")
     found = codes(imported_study(different))
     assert [code for code, lint in found.items() if lint.level == BLOCK] == []
-    assert tell(imported_study(different), "en").analysis.verdicts["b"].kind is Kind.BETTER
+    assert make_context(imported_study(different), "en").analysis.verdicts["b"].kind is Kind.BETTER
 
 
 def test_identical_arms_are_blocked(imported_study: Callable[..., Path]) -> None:
@@ -50,19 +50,19 @@ def test_one_identical_value_warns(imported_study: Callable[..., Path]) -> None:
 def test_values_that_are_not_numbers_block(imported_study: Callable[..., Path]) -> None:
     root = imported_study(table(GOOD | {"b": [5.0, float("nan"), 4.9, 5.1, 5.3]}) + table(GOOD, "shifted"))
     assert codes(root)["not_finite"].cells == ("b/1@id",)
-    assert tell(root, "en").analysis.verdicts["b"].kind is Kind.CANNOT_DECIDE
+    assert make_context(root, "en").analysis.verdicts["b"].kind is Kind.CANNOT_DECIDE
 
 
 def test_contradicting_rows_are_left_out_and_block(imported_study: Callable[..., Path]) -> None:
     root = imported_study(WHOLE + "b,0,id,final,score,99\n")
     assert "b/0 id score (final)" in str(codes(root)["conflicting_rows"].facts["rows"])
-    assert tell(root, "en").analysis.verdicts["b"].kind is Kind.CANNOT_DECIDE
+    assert make_context(root, "en").analysis.verdicts["b"].kind is Kind.CANNOT_DECIDE
 
 
 def test_repeated_rows_that_agree_are_one_row(imported_study: Callable[..., Path]) -> None:
     root = imported_study(WHOLE + "b,0,id,final,score,5.0\n")
     assert "conflicting_rows" not in codes(root)
-    assert tell(root, "en").analysis.verdicts["b"].kind is Kind.BETTER
+    assert make_context(root, "en").analysis.verdicts["b"].kind is Kind.BETTER
 
 
 def test_a_peak_is_no_headline(imported_study: Callable[..., Path]) -> None:
@@ -74,7 +74,7 @@ def test_different_training_lengths_block_the_arm(imported_study: Callable[..., 
     cells = "\n".join(f"{arm},{seed},proven,{200 if arm == 'b' else 100}" for arm in "abc" for seed in range(5))
     root = imported_study(WHOLE, cells)
     assert codes(root)["different_steps"].arms == ("b",)
-    verdicts = tell(root, "en").analysis.verdicts
+    verdicts = make_context(root, "en").analysis.verdicts
     assert verdicts["b"].kind is Kind.CANNOT_DECIDE
 
 
@@ -95,8 +95,8 @@ def test_a_final_value_far_below_its_peak_is_flagged(imported_study: Callable[..
     assert "collapsed" in codes(imported_study(WHOLE + peaks))
 
 
-def edited(root: Path, change: Callable[[Evidence], None]) -> dict[str, Lint]:
-    evidence = tell(root, "en").analysis.evidence
+def edited(root: Path, change: Callable[[StudyEvidence], None]) -> dict[str, Lint]:
+    evidence = make_context(root, "en").analysis.evidence
     change(evidence)
     return {lint.code: lint for lint in find_lints(evidence)}
 
@@ -107,7 +107,7 @@ def made(tmp_path: Path) -> Path:
 
 
 def test_different_code_and_versions_warn(made: Path) -> None:
-    def change(evidence: Evidence) -> None:
+    def change(evidence: StudyEvidence) -> None:
         first = next(iter(evidence.cells.values()))
         first.commit, first.versions = "another", {"jax": "9.9"}
 
@@ -117,14 +117,14 @@ def test_different_code_and_versions_warn(made: Path) -> None:
 
 
 def test_settings_that_differ_within_an_arm_block(made: Path) -> None:
-    def change(evidence: Evidence) -> None:
+    def change(evidence: StudyEvidence) -> None:
         next(facts for cell, facts in evidence.cells.items() if cell.arm == "full").settings_hash = "other"
 
     assert edited(made, change)["different_settings"].arms == ("full",)
 
 
 def test_settings_that_a_changed_default_made_differ_within_an_arm_block(made: Path) -> None:
-    def change(evidence: Evidence) -> None:
+    def change(evidence: StudyEvidence) -> None:
         cells = [facts for cell, facts in evidence.cells.items() if cell.arm == "full"]
         cells[0].resolved_hash, cells[1].resolved_hash = "one", "other"
 
@@ -132,7 +132,7 @@ def test_settings_that_a_changed_default_made_differ_within_an_arm_block(made: P
 
 
 def test_accepted_changes_are_shown(made: Path) -> None:
-    def change(evidence: Evidence) -> None:
+    def change(evidence: StudyEvidence) -> None:
         row = {"t": 0.0, "what": "code", "flag": "--accept-changed-code", "changes": ["changed train.py"]}
         evidence.accepted = [row]
 
@@ -140,7 +140,7 @@ def test_accepted_changes_are_shown(made: Path) -> None:
 
 
 def test_the_same_checkpoint_in_two_arms_blocks(made: Path) -> None:
-    def change(evidence: Evidence) -> None:
+    def change(evidence: StudyEvidence) -> None:
         cells = list(evidence.cells.values())
         cells[-1].parameter_hash = cells[0].parameter_hash
 
@@ -148,14 +148,14 @@ def test_the_same_checkpoint_in_two_arms_blocks(made: Path) -> None:
 
 
 def test_reporting_on_the_layouts_of_the_selection_blocks(made: Path) -> None:
-    def change(evidence: Evidence) -> None:
+    def change(evidence: StudyEvidence) -> None:
         next(iter(evidence.evals.values())).layouts = "validation"
 
     assert edited(made, change)["selection_layouts"].level == BLOCK
 
 
 def test_frozen_replicas_remedies_and_changed_declarations_are_told(made: Path) -> None:
-    def change(evidence: Evidence) -> None:
+    def change(evidence: StudyEvidence) -> None:
         next(iter(evidence.cells.values())).frozen = "loss is not finite"
         evidence.remedies = [{"cells": ["full/0"], "action": "halve_micro_batch", "reason": "device_oom"}]
         evidence.changes = [{"changes": ["agent_steps: 100 → 200"]}]
@@ -167,7 +167,7 @@ def test_frozen_replicas_remedies_and_changed_declarations_are_told(made: Path) 
 
 
 def test_seeds_added_by_plan_are_no_change_of_mind(tmp_path: Path) -> None:
-    def change(evidence: Evidence) -> None:
+    def change(evidence: StudyEvidence) -> None:
         evidence.changes = [{"changes": ["seeds: 5 items → 10 items"]}]
 
     planned = make_study(tmp_path / "planned", Plan(curves=False, more={"maximum_seeds": 20}))
@@ -184,9 +184,9 @@ def test_an_arm_no_better_than_a_floor_is_told(tmp_path: Path) -> None:
 
 def test_a_lower_is_better_metric_turns_floors_and_verdicts_round(imported_study: Callable[..., Path]) -> None:
     root = imported_study(WHOLE, direction="lower")
-    assert tell(root, "en").analysis.verdicts["b"].kind in (Kind.WORSE, Kind.CANNOT_DECIDE)
+    assert make_context(root, "en").analysis.verdicts["b"].kind in (Kind.WORSE, Kind.CANNOT_DECIDE)
     different = table(GOOD) + table({arm: [v - 0.3 for v in row] for arm, row in GOOD.items()}, "shifted")
-    assert tell(imported_study(different, direction="lower"), "en").analysis.verdicts["b"].kind is Kind.WORSE
+    assert make_context(imported_study(different, direction="lower"), "en").analysis.verdicts["b"].kind is Kind.WORSE
 
 
 @pytest.mark.parametrize(("seeds", "hopeless"), [("3", True), ("4", True), ("5", False)])
@@ -221,5 +221,5 @@ def test_seeds_have_one_mean_each_whatever_the_episodes(tmp_path: Path) -> None:
         return {"return": np.full(10 + 5 * seed, float(seed)), "cost": np.zeros(10 + 5 * seed)}
 
     root = make_study(tmp_path / "study", Plan(draw=uneven, curves=False))
-    summary = next(iter(tell(root, "en").analysis.summaries.values()))
+    summary = next(iter(make_context(root, "en").analysis.summaries.values()))
     assert summary.seeds == 5

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dreamproof.base.errors import BadInput
-from dreamproof.report import tell, write_all
+from dreamproof.report import make_context, write_all
 from dreamproof.report.document import Table
 from dreamproof.report.documents.tables import key_table, motion_table, signals_table
 from dreamproof.report.numbers import Numbers, number_text
@@ -51,7 +51,7 @@ def test_every_episode_is_a_row(tmp_path: Path) -> None:
     write_all(root, figures=False)
     found = rows(root / "tables" / "episodes.csv")
     assert len(found) == 2 * 2 * 3 * 10
-    evidence = tell(root, "en").analysis.evidence
+    evidence = make_context(root, "en").analysis.evidence
     mean = np.mean([float(r["return"]) for r in found if (r["arm"], r["seed"], r["condition"]) == ("full", "1", "id")])
     group = next(g for g in evidence.values if (g.arm, g.condition, g.metric) == ("full", "id", "return"))
     assert evidence.values[group][1] == pytest.approx(mean)
@@ -104,16 +104,16 @@ def test_a_wrong_imported_table_is_refused_with_its_line(
 
 def test_signals_of_risk_have_a_table_of_their_own_and_leave_the_key_table_alone(tmp_path: Path) -> None:
     signals = {"certificate/claimed": 0.9, "certificate/coverage": 0.93, "auroc/innovation": 0.75}
-    telling = tell(make_study(tmp_path / "study", Plan(signals=signals)), "en")
-    table = signals_table(telling)
+    context = make_context(make_study(tmp_path / "study", Plan(signals=signals)), "en")
+    table = signals_table(context)
     assert table is not None
     assert table.header == ["arm", "condition", "auroc/innovation", "certificate/claimed", "certificate/coverage"]
     assert len(table.rows) == 4 * 3
-    assert not [title for title in key_table(telling).header if title.startswith(("auroc", "certificate"))]
+    assert not [title for title in key_table(context).header if title.startswith(("auroc", "certificate"))]
 
 
 def test_a_study_without_signals_has_no_table_of_them(tmp_path: Path) -> None:
-    assert signals_table(tell(make_study(tmp_path / "study"), "en")) is None
+    assert signals_table(make_context(make_study(tmp_path / "study"), "en")) is None
 
 
 def riding(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
@@ -128,8 +128,8 @@ RIDE = Plan(arms=("baseline", "full"), seeds=3, constraint=None, draw=riding, fl
 
 def test_distance_and_speed_of_locomotion_stand_in_a_table_for_every_condition(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", RIDE)
-    telling = tell(root, "en")
-    table = motion_table(telling)
+    context = make_context(root, "en")
+    table = motion_table(context)
     assert table is not None
     assert table.header == ["arm", "condition", "length (agent steps)", "distance (m)", "speed (m/s)"]
     assert len(table.rows) == 2 * 3
@@ -140,12 +140,12 @@ def test_distance_and_speed_of_locomotion_stand_in_a_table_for_every_condition(t
 
 
 def test_what_is_zero_everywhere_takes_no_column_of_the_key_table(tmp_path: Path) -> None:
-    titles = key_table(tell(make_study(tmp_path / "ride", RIDE), "en")).header
+    titles = key_table(make_context(make_study(tmp_path / "ride", RIDE), "en")).header
     assert [title for title in titles if title.startswith(("cost", "goals", "forward"))] == []
     assert "length · id" in titles
     limited = Plan(arms=("baseline", "full"), seeds=3, draw=riding, floors={})
-    assert "cost · id" in key_table(tell(make_study(tmp_path / "limited", limited), "en")).header
+    assert "cost · id" in key_table(make_context(make_study(tmp_path / "limited", limited), "en")).header
 
 
 def test_a_task_without_a_forward_has_no_table_of_it(tmp_path: Path) -> None:
-    assert motion_table(tell(make_study(tmp_path / "study"), "en")) is None
+    assert motion_table(make_context(make_study(tmp_path / "study"), "en")) is None

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamproof.report import tell, write_all
+from dreamproof.report import make_context, write_all
 from dreamproof.stats.verdict import Kind
 
 EXPECTED = Path(__file__).parent / "expected"
@@ -26,14 +26,14 @@ def decision(users_case: Path) -> str:
 
 
 def test_nothing_is_decided(users_case: Path) -> None:
-    verdicts = tell(users_case, "en").analysis.verdicts
+    verdicts = make_context(users_case, "en").analysis.verdicts
     assert {verdict.kind for verdict in verdicts.values()} == {Kind.CANNOT_DECIDE}
 
 
 def test_the_answer_says_cannot_decide_and_why(decision: str) -> None:
     answer = next(line for line in decision.splitlines() if line.startswith("> ➤"))
     assert "Cannot decide" in answer
-    assert "2 seeds a side can never reach p < 0.05 (smallest possible p = 0.333)" in answer
+    assert "2 seeds per arm can never reach p < 0.05 (smallest possible p = 0.333)" in answer
     assert "3 of 20 train cells are missing; 24 of 40 eval cells are missing" in answer
 
 
@@ -52,11 +52,11 @@ def test_full_is_said_to_look_worse_without_a_verdict(decision: str) -> None:
     line = next(line for line in decision.splitlines() if "looks **worse**" in line)
     assert line.startswith("- `v2_full` looks **worse** than `v2_baseline` under hallu2: −1.204")
     assert "−2.144 to −0.264, p = 0.033" in line
-    assert "This is no verdict: the exact test gives p = 0.333 and cannot give less than 0.333" in line
+    assert "This is not a verdict: the exact test gives p = 0.333 and cannot go below 0.333" in line
 
 
 def test_hallu2_is_a_proxy(decision: str) -> None:
-    assert "`hallu2` imitates a shift in what the agent sees; it is a proxy and must not be called OOD." in decision
+    assert "`hallu2` simulates a shift in the observations; it is a proxy and must not be called OOD." in decision
 
 
 def test_the_main_table_is_the_users_table(decision: str) -> None:
@@ -66,28 +66,28 @@ def test_the_main_table_is_the_users_table(decision: str) -> None:
 
 def test_completion_and_decision_have_a_price(decision: str) -> None:
     assert "Train the 3 missing cells: 5.03 GPU hours, ¥17.60" in decision
-    assert "52 seeds an arm, 47 more in 4 arms = 188 cells, 315.07 GPU hours, ¥1102.73." in decision
-    assert "does not allow it: raise the budget, or stop spending on this question." in decision
+    assert "52 seeds per arm, 47 more in 4 arms = 188 cells, 315.07 GPU hours, ¥1102.73." in decision
+    assert "does not cover it: raise the budget, or stop spending on this question." in decision
 
 
 def test_the_bill_is_held_against_the_record(users_case: Path) -> None:
     write_all(users_case, figures=False)
     money = read(users_case, "money")
     assert "| useful | 28.49 | ¥99.71 | 50% |" in money
-    assert "| unexplained (bill minus record) | – | ¥100.29 | 50% |" in money
+    assert "| unexplained (bill minus records) | – | ¥100.29 | 50% |" in money
 
 
 def test_no_ranking_of_peaks_survives(peaks_case: Path) -> None:
     write_all(peaks_case, figures=False)
     decision, status = flat(read(peaks_case, "decision")), read(peaks_case, "status")
     assert "**better**" not in decision and "**worse**" not in decision
-    assert "one seed a side shows nothing about the next seed" in decision
+    assert "one seed per arm gives no information about the spread between seeds" in decision
     assert "48M_flow_v2/0 (64%), 48M_flow_v3/0 (45%)" in decision
     assert "48M_baseline/0 (1254 → 23.4)" in decision
     assert "| 48M_flow_v3 | 17.47 | 1 | 1255.97 | 45% |" in status
     assert "| 5M_flow_v1 | 1131.74 | 1 | 1132.89 | 100% |" in status
     assert status.index("5M_flow_v1 | 1131.74") < status.index("48M_flow_v3 | 17.47")
-    assert "The order is no ranking." in status
+    assert "The order is not a ranking." in status
 
 
 @pytest.mark.parametrize("name", ["decision", "money", "status", "record", "defense"])

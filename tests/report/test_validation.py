@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dreamproof.report import tell, write_all
+from dreamproof.report import make_context, write_all
 from dreamproof.report.documents.validation import validation_blocks, validation_table
 from dreamproof.report.language import LANGUAGES
 from dreamproof.report.numbers import plain
@@ -27,12 +27,12 @@ def decision(root: Path, language: str = "en") -> str:
 
 
 def test_the_final_value_comes_first_and_the_peak_is_called_no_result(tmp_path: Path) -> None:
-    telling = tell(make_study(tmp_path / "study", Plan(arms=TWO_ARMS)), "en")
-    table = validation_table(telling)
+    context = make_context(make_study(tmp_path / "study", Plan(arms=TWO_ARMS)), "en")
+    table = validation_table(context)
     assert table is not None
     assert table.header[:3] == ["arm", "seeds", "final"]
     assert table.header[4] == "peak (not a result)"
-    shown = [plain(cell, telling.numbers) for cell in table.rows[0]]
+    shown = [plain(cell, context.numbers) for cell in table.rows[0]]
     assert shown == ["baseline", "5", "10.00 ± 1.58", "8.00 ± 1.58", "14.00 ± 1.58", "0", "0"]
 
 
@@ -42,17 +42,17 @@ def test_only_trained_cells_count_and_the_table_says_how_many(tmp_path: Path) ->
     run.root.mkdir(parents=True)
     other = StudyFolder(root).run(Cell("full", 3)).summary
     run.summary.write_text(json.dumps(json.loads(other.read_text()) | {"final_return": 1e6}))
-    telling = tell(root, "en")
-    assert telling.numbers.by_key["validation.full.seeds"].text == "4"
-    assert telling.numbers.by_key["validation.full.final"].value == pytest.approx(9.5)
+    context = make_context(root, "en")
+    assert context.numbers.by_key["validation.full.seeds"].text == "4"
+    assert context.numbers.by_key["validation.full.final"].value == pytest.approx(9.5)
     write_all(root, figures=False)
     unfinished = next(row for row in rows(root / "tables" / "validation.csv") if row["cell"] == "full/4")
     assert (unfinished["state"], unfinished["final_return"]) == ("missing", "1000000")
 
 
 def test_every_number_leads_to_its_cells(tmp_path: Path) -> None:
-    telling = tell(make_study(tmp_path / "study", Plan(arms=TWO_ARMS, seeds=2)), "en")
-    known = telling.numbers.by_key
+    context = make_context(make_study(tmp_path / "study", Plan(arms=TWO_ARMS, seeds=2)), "en")
+    known = context.numbers.by_key
     assert known["validation.full.area"].cells == ("full/0", "full/1")
     assert known["validation.full.peak.seed1"].cells == ("full/1",)
     assert "`validation.full`: seeds = 2, final = 8.50" in decision(tmp_path / "study")
@@ -62,9 +62,9 @@ def test_a_value_that_is_no_number_leaves_the_arm_without_a_mean(tmp_path: Path)
     root = make_study(tmp_path / "study", Plan(arms=TWO_ARMS))
     path = StudyFolder(root).run(Cell("full", 1)).summary
     path.write_text(json.dumps(json.loads(path.read_text()) | {"final_return": float("nan")}))
-    telling = tell(root, "en")
-    assert telling.numbers.by_key["validation.full.final"].text == "–"
-    assert telling.numbers.by_key["validation.full.peak"].text == "14.00"
+    context = make_context(root, "en")
+    assert context.numbers.by_key["validation.full.final"].text == "–"
+    assert context.numbers.by_key["validation.full.peak"].text == "14.00"
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -76,7 +76,7 @@ def test_every_collapse_is_named_with_its_cell_and_what_was_done(tmp_path: Path,
     assert all(part in lines[0] for part in ("600", "1.50", "12.00", "500"))
     assert "900" in lines[1]
     if language == "en":
-        assert lines[0].endswith("the networks of step 500 came back.") and lines[1].endswith("left as it was.")
+        assert lines[0].endswith("rolled back to the networks of step 500.") and lines[1].endswith("not rolled back.")
         assert "2 sudden falls of the validation return, 1 of them rolled back to earlier networks: full/1 (2)." in text
         assert "| full | 5 | 10.00 ± 1.58 | 8.00 ± 1.58 | 14.00 ± 1.58 | 2 | 1 |" in text
 
@@ -88,11 +88,11 @@ def test_a_collapse_of_a_run_that_never_ended_is_named_too(tmp_path: Path) -> No
     fall = {"agent_steps": 7, "gradient_steps": 1, "validation_return": 1.0, "best_return": 9.0, "best_agent_steps": 5}
     lines = [json.dumps(fall | {"rolled_back_to": None, "reason": "fell"}), json.dumps({"agent_steps": "torn"})]
     run.collapses.write_text("\n".join(lines) + "\n")
-    assert "- `full/0` collapsed at step 7: 1.000 after 9.000 at step 5; left as it was." in decision(root)
+    assert "- `full/0` collapsed at step 7: 1.000 after 9.000 at step 5; not rolled back." in decision(root)
     assert [row["falls"] for row in rows(root / "tables" / "validation.csv")] == ["7: 9 → 1, fell"]
 
 
-def test_collapses_that_only_the_summary_counts_are_told(tmp_path: Path) -> None:
+def test_collapses_that_only_the_summary_counts_are_reported(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=TWO_ARMS, falls={"full/1": ((600, 500),)}))
     StudyFolder(root).run(Cell("full", 1)).collapses.unlink()
     assert "`full/1` counts 1 collapses, 1 of them rolled back; not all are described" in decision(root)
@@ -107,10 +107,10 @@ def test_a_validation_older_than_the_proof_is_told(tmp_path: Path) -> None:
 
 def test_a_final_far_below_its_peak_is_a_remark(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=TWO_ARMS))
-    assert "collapsed" not in [lint.code for lint in tell(root, "en").analysis.lints]
+    assert "collapsed" not in [lint.code for lint in make_context(root, "en").analysis.lints]
     path = StudyFolder(root).run(Cell("full", 1)).summary
     path.write_text(json.dumps(json.loads(path.read_text()) | {"final_return": 2.0}))
-    lint = next(lint for lint in tell(root, "en").analysis.lints if lint.code == "collapsed")
+    lint = next(lint for lint in make_context(root, "en").analysis.lints if lint.code == "collapsed")
     assert lint.facts["cells"] == "full/1 (13 → 2)" and lint.cells == ("full/1",)
 
 
@@ -125,5 +125,5 @@ def test_the_table_for_machines_has_a_row_a_cell_with_its_source(tmp_path: Path)
 
 
 def test_a_study_whose_runs_kept_no_summary_has_no_such_section(tmp_path: Path) -> None:
-    telling = tell(make_study(tmp_path / "study", Plan(summaries=False)), "en")
-    assert validation_table(telling) is None and validation_blocks(telling) == []
+    context = make_context(make_study(tmp_path / "study", Plan(summaries=False)), "en")
+    assert validation_table(context) is None and validation_blocks(context) == []

@@ -9,7 +9,7 @@ import pytest
 
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import read_json, write_json
-from dreamproof.report import next_seeds, tell, write_all
+from dreamproof.report import make_context, next_seeds, write_all
 from dreamproof.report.data import Group
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.stats.verdict import Kind
@@ -49,7 +49,7 @@ def test_a_moved_study_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_verdicts_of_all_kinds_stand_beside_the_limit(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study")
-    verdicts = tell(root, "en").analysis.verdicts
+    verdicts = make_context(root, "en").analysis.verdicts
     assert {arm: verdict.kind for arm, verdict in verdicts.items()} == {
         "u_only": Kind.CANNOT_DECIDE,
         "cert_only": Kind.EQUIVALENT,
@@ -107,7 +107,7 @@ def test_an_arm_that_is_safe_where_the_reference_is_not_is_not_simply_dropped(tm
 def test_a_final_checkpoint_that_was_selected_counts_as_selected(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full")))
     selected = Group("full", "id", "return", "selected")
-    assert selected not in tell(root, "en").analysis.evidence.values
+    assert selected not in make_context(root, "en").analysis.evidence.values
     for seed in range(5):
         run = StudyFolder(root).run(Cell("full", seed))
         write_json(run.selected, {"agent_steps": 500 if seed == 0 else 1000})
@@ -115,28 +115,28 @@ def test_a_final_checkpoint_that_was_selected_counts_as_selected(tmp_path: Path)
         if seed == 0:
             earlier = record["checkpoints"]["final"] | {"agent_steps": 500, "episodes": {"return": [7.0]}}
             write_json(run.evaluation("id"), record | {"checkpoints": record["checkpoints"] | {"selected": earlier}})
-    values = tell(root, "en").analysis.evidence.values
+    values = make_context(root, "en").analysis.evidence.values
     assert values[selected] == values[Group("full", "id", "return")] | {0: 7.0}
 
 
 def test_a_missing_deciding_evaluation_blocks_the_verdict(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(missing_evals=(("full/3", "id"),)))
-    telling = tell(root, "en")
-    assert telling.analysis.verdicts["full"].kind is Kind.CANNOT_DECIDE
+    context = make_context(root, "en")
+    assert context.analysis.verdicts["full"].kind is Kind.CANNOT_DECIDE
     write_all(root, figures=False)
     assert "> ⛔ **Partial study.**" in (root / "reports" / "decision.md").read_text()
 
 
 def test_a_missing_evaluation_elsewhere_only_warns(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(missing_evals=(("full/3", "hallu2"),)))
-    assert tell(root, "en").analysis.verdicts["full"].kind is Kind.BETTER
+    assert make_context(root, "en").analysis.verdicts["full"].kind is Kind.BETTER
 
 
 def test_untrained_checkpoints_decide_nothing(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(gradient_steps=0))
-    telling = tell(root, "en")
-    assert {verdict.kind for verdict in telling.analysis.verdicts.values()} == {Kind.CANNOT_DECIDE}
-    assert "never_updated" in [lint.code for lint in telling.analysis.lints]
+    context = make_context(root, "en")
+    assert {verdict.kind for verdict in context.analysis.verdicts.values()} == {Kind.CANNOT_DECIDE}
+    assert "never_updated" in [lint.code for lint in context.analysis.lints]
 
 
 def test_seeds_are_added_in_planned_batches_only(tmp_path: Path) -> None:
@@ -165,8 +165,8 @@ def test_wasted_time_has_its_cause(tmp_path: Path) -> None:
 
 def test_the_appendix_leads_to_run_folder_hash_and_ledger_line(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study")
-    telling = tell(root, "en")
-    facts = next(iter(telling.analysis.evidence.cells.values()))
+    context = make_context(root, "en")
+    facts = next(iter(context.analysis.evidence.cells.values()))
     write_all(root, figures=False)
     row = next(
         line

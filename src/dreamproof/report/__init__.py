@@ -1,4 +1,4 @@
-"""From proven cells to a decision: `write_all` makes every document, `update_markdown` mends a user's own."""
+"""From proven cells to a decision: `write_all` writes every document, `update_markdown` updates a user's own."""
 
 from pathlib import Path
 
@@ -10,12 +10,12 @@ from dreamproof.report.documents.defense import defense
 from dreamproof.report.documents.money import money
 from dreamproof.report.documents.record import record
 from dreamproof.report.documents.status import status
-from dreamproof.report.language import read_words
+from dreamproof.report.language import read_texts
 from dreamproof.report.lints import NOTE, WARN, Lint
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import plain, register
 from dreamproof.report.page import render_page
-from dreamproof.report.prose import Telling, answer
+from dreamproof.report.prose import ReportContext, answer
 from dreamproof.report.rebind import Rebound, rebind
 from dreamproof.report.slides import slides_available, write_slides
 from dreamproof.report.tables import write_tables
@@ -25,11 +25,11 @@ from dreamproof.stats.sequential import NextBatch
 __all__ = ["next_seeds", "plain_answer", "update_markdown", "write_all"]
 
 
-def tell(study_folder: Path, language: str, declared: Study | None = None) -> Telling:
-    """Everything the documents of a study are written with."""
-    words = read_words(language)
+def make_context(study_folder: Path, language: str, declared: Study | None = None) -> ReportContext:
+    """Analysis, numbers and texts that the documents of a study are written from."""
+    texts = read_texts(language)
     analysis = analyse(load(study_folder, declared))
-    return Telling(analysis, register(analysis), words)
+    return ReportContext(analysis, register(analysis), texts)
 
 
 def write_all(
@@ -37,58 +37,58 @@ def write_all(
 ) -> list[Path]:
     """Writes tables, figures, reports and slides of a study, whole or partial, and returns the files.
 
-    `declared` says what the study is where no ledger does: for tables under `imported` alone.
+    `declared` is the study of a folder without a ledger, which holds tables under `imported` only.
     """
-    telling = tell(study_folder, language, declared)
-    _note_what_is_missing_here(telling, figures)
-    folder = telling.analysis.evidence.folder
-    written = write_tables(telling, folder.tables)
+    context = make_context(study_folder, language, declared)
+    _add_missing_tool_lints(context, figures)
+    folder = context.analysis.evidence.folder
+    written = write_tables(context, folder.tables)
     drawn: dict[str, list[Path]] = {}
     if figures:
         from dreamproof.report.figures.draw import draw_all  # matplotlib is slow to import, and not always wanted
 
-        drawn = draw_all(telling, folder.figures)
+        drawn = draw_all(context, folder.figures)
     pictures = list(drawn)
     written += [path for paths in drawn.values() for path in paths]
-    decided = decision(telling, pictures)
+    decided = decision(context, pictures)
     documents = {
         "decision": decided,
-        "money": money(telling, pictures),
-        "status": status(telling, pictures),
-        "record": record(telling),
-        "defense": defense(telling),
+        "money": money(context, pictures),
+        "status": status(context, pictures),
+        "record": record(context),
+        "defense": defense(context),
     }
     for name, document in documents.items():
         path = folder.reports / f"{name}.md"
-        write_text(path, render_markdown(document, telling.numbers), durable=False)
+        write_text(path, render_markdown(document, context.numbers), durable=False)
         written.append(path)
     page = folder.reports / "decision.html"
-    write_text(page, render_page(decided, telling.numbers, folder.figures), durable=False)
+    write_text(page, render_page(decided, context.numbers, folder.figures), durable=False)
     written.append(page)
     if slides_available():
-        written.append(write_slides(telling, folder.figures, pictures, folder.reports / "slides.pptx"))
+        written.append(write_slides(context, folder.figures, pictures, folder.reports / "slides.pptx"))
     return written
 
 
 def plain_answer(study_folder: Path) -> str:
-    """The answer to the declared question as a terminal shows it: no marks, no links."""
-    telling = tell(study_folder, "en")
-    return plain(answer(telling), telling.numbers).replace("**", "").replace("`", "")
+    """The answer to the declared question as plain terminal text, without marks or links."""
+    context = make_context(study_folder, "en")
+    return plain(answer(context), context.numbers).replace("**", "").replace("`", "")
 
 
-def _note_what_is_missing_here(telling: Telling, figures: bool) -> None:
-    """Adds a lint for what this machine cannot make: Chinese labels without a font, slides without python-pptx."""
-    if figures and telling.words.chinese:
+def _add_missing_tool_lints(context: ReportContext, figures: bool) -> None:
+    """Adds a lint for a missing Chinese font or a missing python-pptx."""
+    if figures and context.texts.chinese:
         from dreamproof.report.figures.theme import chinese_font
 
-        if chinese_font(telling.words) is None:
-            telling.analysis.lints.append(Lint("no_cjk_font", WARN))
+        if chinese_font(context.texts) is None:
+            context.analysis.lints.append(Lint("no_cjk_font", WARN))
     if not slides_available():
-        telling.analysis.lints.append(Lint("no_slides", NOTE))
+        context.analysis.lints.append(Lint("no_slides", NOTE))
 
 
 def next_seeds(study_folder: Path) -> NextBatch:
-    """Whether more seeds are allowed and needed, how many an arm in all, why, and at what price."""
+    """Whether more seeds are allowed and needed, how many per arm in total, why, and at what price."""
     found = analyse(load(study_folder)).next
     assert found is not None
     return found
@@ -98,4 +98,4 @@ def update_markdown(
     study_folder: Path, document: Path, mapping: Path | None = None, declared: Study | None = None
 ) -> Rebound:
     """A user's Markdown with its bound numbers brought up to date; show `.diff`, then call `.write()`."""
-    return rebind(document, tell(study_folder, "en", declared).numbers, mapping)
+    return rebind(document, make_context(study_folder, "en", declared).numbers, mapping)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dreamproof.report.data import FINAL, Evidence, Group
+from dreamproof.report.data import FINAL, Group, StudyEvidence
 from dreamproof.report.lints import BLOCK, LEVELS, WARN, Lint, find_lints
 from dreamproof.report.spending import Spending, count_spending
 from dreamproof.report.validation import ArmValidation, validation_by_arm
@@ -27,7 +27,7 @@ from dreamproof.stats.verdict import Kind, Question, SeedsPlan, Verdict, Why, ju
 
 @dataclass(frozen=True)
 class CostTail:
-    """What a mean hides in a cost: share of episodes without any, and the mean of the worst tenth."""
+    """Tail statistics of a cost: share of episodes without any, and the mean of the worst tenth."""
 
     zero_share: float
     cvar90: float
@@ -47,9 +47,9 @@ class Constrained:
 
 @dataclass
 class Analysis:
-    """Everything the documents say, in numbers."""
+    """Everything that the documents state, as numbers."""
 
-    evidence: Evidence
+    evidence: StudyEvidence
     summaries: dict[Group, Summary] = field(default_factory=dict)
     tails: dict[Group, CostTail] = field(default_factory=dict)
     shifted: dict[str, tuple[float, Interval | None]] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Analysis:
 
     @property
     def seeds_planned(self) -> int | None:
-        """Seeds an arm that the undecided comparisons need, the largest of them."""
+        """The largest number of seeds per arm that an undecided comparison needs."""
         needed = [plan.seeds_per_arm for arm, plan in self.plans.items() if plan is not None and self.undecided(arm)]
         known = [seeds for seeds in needed if seeds is not None]
         return max(known) if known and len(known) == len(needed) else None
@@ -91,7 +91,7 @@ class Analysis:
         return tuple(f"{group.arm}/{seed}@{group.condition}" for seed in numbers)
 
 
-def analyse(evidence: Evidence) -> Analysis:
+def analyse(evidence: StudyEvidence) -> Analysis:
     """All statements that the evidence allows."""
     analysis = Analysis(evidence, lints=find_lints(evidence), look_plan=_look_plan(evidence))
     analysis.lints += _hopeless_plan(analysis)
@@ -111,7 +111,7 @@ def analyse(evidence: Evidence) -> Analysis:
     return analysis
 
 
-def _look_plan(evidence: Evidence) -> LookPlan:
+def _look_plan(evidence: StudyEvidence) -> LookPlan:
     first = evidence.first_declared or evidence.study
     if first.maximum_seeds is None:
         return make_look_plan(len(evidence.study.seeds))
@@ -119,7 +119,7 @@ def _look_plan(evidence: Evidence) -> LookPlan:
 
 
 def _hopeless_plan(analysis: Analysis) -> list[Lint]:
-    """Says when even the last planned look has too few seeds for any verdict."""
+    """A lint if even the last planned look has too few seeds for any verdict."""
     last = len(analysis.look_plan.looks) - 1
     seeds, arms = analysis.look_plan.maximum, max(1, len(analysis.treatments))
     level = analysis.look_plan.level(last, arms)
@@ -130,8 +130,8 @@ def _hopeless_plan(analysis: Analysis) -> list[Lint]:
     return [Lint("hopeless_plan", WARN, {**facts, "smallest_p": f"{smallest_p(seeds, seeds):.3f}"})]
 
 
-def _tails(evidence: Evidence) -> dict[Group, CostTail]:
-    """Share of zero and CVaR90 of costs over all episodes, seeds weighing alike."""
+def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:
+    """Share of zero and CVaR90 of costs over all episodes, with equal weight per seed."""
     constraint = evidence.study.constraint
     costs = {"cost", constraint.name} if constraint is not None else {"cost"}
     found: dict[Group, CostTail] = {}
@@ -148,7 +148,7 @@ def _tails(evidence: Evidence) -> dict[Group, CostTail]:
     return found
 
 
-def _over_shifted_conditions(evidence: Evidence) -> dict[str, tuple[float, Interval | None]]:
+def _over_shifted_conditions(evidence: StudyEvidence) -> dict[str, tuple[float, Interval | None]]:
     """IQM over all conditions that are not in distribution, resampled within each; needs at least two of them."""
     metric = evidence.study.metric.name
     shifted = [name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")]
@@ -185,8 +185,8 @@ def _compare_all(analysis: Analysis) -> None:
             analysis.adjusted[Group(arm, condition, metric, checkpoint)] = p
 
 
-def _paired(evidence: Evidence, group: Group, reference: Group) -> bool:
-    """Pairs count only where both arms met the same layouts: evaluated here, alike, and equally long."""
+def _paired(evidence: StudyEvidence, group: Group, reference: Group) -> bool:
+    """Whether both arms were evaluated here on the same layouts with equally many episodes."""
     left, right = evidence.episodes.get(group, {}), evidence.episodes.get(reference, {})
     shared = left.keys() & right.keys()
     if not shared or any(len(left[seed]) != len(right[seed]) for seed in shared):
@@ -221,7 +221,7 @@ def _blocks(lint: Lint, arm: str) -> bool:
 
 
 def _constrain(analysis: Analysis) -> None:
-    """The declared limit at the deciding condition; another condition or checkpoint where that one has no value."""
+    """The declared limit at the deciding condition; another condition or checkpoint if that one has no value."""
     evidence = analysis.evidence
     constraint = evidence.study.constraint
     if constraint is None:
@@ -247,7 +247,7 @@ def _constrain(analysis: Analysis) -> None:
 
 
 def group_mean(analysis: Analysis, group: Group) -> float | None:
-    """The mean of a group, also where only the mean was handed over."""
+    """The mean of a group, also if only the mean was imported."""
     if group in analysis.summaries:
         return analysis.summaries[group].mean
     known = analysis.evidence.means.get(group)

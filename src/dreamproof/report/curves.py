@@ -1,4 +1,4 @@
-"""Learning curves as the runs logged them, thinned to what a figure can show."""
+"""Learning curves logged by the runs, thinned for figures."""
 
 import os
 from collections.abc import Iterable
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamproof.report.data import Evidence
+from dreamproof.report.data import StudyEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters import find_adapter
 
@@ -18,7 +18,7 @@ LAST_POINTS = 10
 
 @dataclass(frozen=True)
 class Curve:
-    """One run's logged values by agent steps; the name of their column tells validation from training."""
+    """One run's logged values by agent steps; the column name distinguishes validation from training."""
 
     name: str
     agent_steps: Floats
@@ -34,7 +34,7 @@ class Curve:
         return float(self.values[-LAST_POINTS:].mean())
 
 
-def read_curves(evidence: Evidence, metric: str) -> dict[Cell, Curve]:
+def read_curves(evidence: StudyEvidence, metric: str) -> dict[Cell, Curve]:
     """The curves of a metric for every cell that logged it at least twice."""
     found = {}
     for cell in evidence.cells:
@@ -44,7 +44,7 @@ def read_curves(evidence: Evidence, metric: str) -> dict[Cell, Curve]:
     return found
 
 
-def _read(evidence: Evidence, cell: Cell, metric: str) -> Curve | None:
+def _read(evidence: StudyEvidence, cell: Cell, metric: str) -> Curve | None:
     facts = evidence.cells[cell]
     run = evidence.kept_run(cell)
     if not os.path.isdir(run.root):
@@ -54,7 +54,7 @@ def _read(evidence: Evidence, cell: Cell, metric: str) -> Curve | None:
     name = logged_name(series, metric)
     if name is None:
         return None
-    # A resumed run logs some steps again; the last word counts.
+    # A resumed run logs some steps again; the last value counts.
     points = {float(step): float(value) for step, value in series[name] if np.isfinite(value)}
     if len(points) < 2:
         return None
@@ -64,7 +64,7 @@ def _read(evidence: Evidence, cell: Cell, metric: str) -> Curve | None:
 
 
 def logged_name(names: Iterable[str], metric: str) -> str | None:
-    """The one column that holds a metric: its own name, its validation, else the first whose last part says so."""
+    """The one column that holds a metric: its own name, its validation, else the first whose last part matches."""
     known = list(names)
     for name in (metric, f"validation/{metric}"):
         if name in known:
@@ -76,7 +76,7 @@ def logged_name(names: Iterable[str], metric: str) -> str | None:
 
 
 def _thinned(steps: Floats, values: Floats) -> tuple[Floats, Floats]:
-    """At most POINTS points, each the mean of its share; the last logged values stay as they are."""
+    """At most POINTS points, each the mean of its bin; the last logged values are kept."""
     if len(steps) <= POINTS:
         return steps, values
     edges = np.linspace(0, len(steps), POINTS + 1).astype(int)

@@ -1,4 +1,4 @@
-"""What the proven cells of a study say, as plain data: the only reader of ledger, run folders and imported tables."""
+"""The results of proven cells as plain data; the only reader of ledger, run folders and imported tables."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +29,7 @@ CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_los
 
 @dataclass(frozen=True, order=True)
 class Group:
-    """The values of one arm that belong together."""
+    """Key of the values of one arm, condition, metric and checkpoint."""
 
     arm: str
     condition: str
@@ -39,7 +39,7 @@ class Group:
 
 @dataclass
 class TrainFacts:
-    """One train cell: whether it is proven, and what it was made with."""
+    """One train cell: whether it is proven, and its settings and code."""
 
     cell: Cell
     trained: bool
@@ -63,19 +63,19 @@ class TrainFacts:
     imported: bool = False
     adapter: str = "native"
     output: str | None = None
-    """What its newest attempt printed, seen from the study folder; some adapters read progress there."""
+    """Output of the newest attempt, relative to the study folder; some adapters read progress from it."""
     ledger_lines: list[int] = field(default_factory=list)
     summary: SummaryRecord | None = None
     collapses: list[CollapseRecord] = field(default_factory=list)
 
     @property
     def collapse_count(self) -> int:
-        """Sudden falls of the validation return, by their own records or by the summary's count."""
+        """Number of collapses of the validation return, from their records or the summary."""
         return max(len(self.collapses), self.summary.collapses if self.summary is not None else 0)
 
     @property
     def rollback_count(self) -> int:
-        """Falls after which earlier networks came back."""
+        """Number of collapses that were rolled back."""
         recorded = sum(record.rolled_back_to is not None for record in self.collapses)
         return max(recorded, self.summary.rollbacks if self.summary is not None else 0)
 
@@ -98,7 +98,7 @@ class EvalFacts:
 
 @dataclass(frozen=True)
 class MeanOnly:
-    """A mean that was handed over without the seeds' own values."""
+    """An imported mean without the values of its seeds."""
 
     mean: float
     seeds: tuple[int, ...]
@@ -119,8 +119,8 @@ class AttemptFacts:
 
 
 @dataclass
-class Evidence:
-    """Everything a report is made from."""
+class StudyEvidence:
+    """All data of a report."""
 
     study: Study
     folder: StudyFolder
@@ -155,7 +155,7 @@ class Evidence:
 
     @property
     def conditions(self) -> list[str]:
-        """Declared conditions; the training log where none is declared."""
+        """Declared conditions; the training log if none is declared."""
         return [condition.name for condition in self.study.conditions] or [TRAIN]
 
     @property
@@ -185,15 +185,15 @@ class Evidence:
         return self.kinds.get(condition, "unknown")
 
     def kept_run(self, cell: Cell) -> RunFolder:
-        """The run folder of a cell, also of one made elsewhere."""
+        """The run folder of a cell, also of an imported one."""
         stored = Path(self.cells[cell].run_folder)
         return RunFolder(stored if stored.is_absolute() else self.folder.root / stored)
 
 
-def load(study_folder: Path, declared: Study | None = None) -> Evidence:
-    """Reads a study folder: its ledger and run folders, and what lies under `imported`.
+def load(study_folder: Path, declared: Study | None = None) -> StudyEvidence:
+    """Reads a study folder: its ledger and run folders, and the tables under `imported`.
 
-    `declared` is the study as its file says it, for a folder that has no ledger yet.
+    `declared` is the study read from its file, for a folder without a ledger.
     """
     folder = StudyFolder(study_folder)
     rows = read_ledger(folder.ledger)
@@ -204,7 +204,7 @@ def load(study_folder: Path, declared: Study | None = None) -> Evidence:
         if not folder.declaration.exists():
             raise BadInput(f"{study_folder}: neither a ledger nor a declaration lies here", "dreamproof report STUDY")
         study = read_study(folder.declaration)
-    evidence = Evidence(study, folder, rows=rows, state=state)
+    evidence = StudyEvidence(study, folder, rows=rows, state=state)
     _matrix(evidence)
     if state is not None:
         _from_state(evidence, state, rows)
@@ -214,7 +214,7 @@ def load(study_folder: Path, declared: Study | None = None) -> Evidence:
     return evidence
 
 
-def _matrix(evidence: Evidence) -> None:
+def _matrix(evidence: StudyEvidence) -> None:
     study, folder = evidence.study, evidence.folder
     for arm in study.arms:
         for seed in study.seeds:
@@ -225,7 +225,7 @@ def _matrix(evidence: Evidence) -> None:
                 evidence.evals[cell, condition.name] = EvalFacts(cell, condition.name, False)
 
 
-def _from_state(evidence: Evidence, state: StudyState, rows: list[Row]) -> None:
+def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> None:
     evidence.remedies, evidence.changes = state.remedies, state.changes
     evidence.accepted = state.accepted
     newest = next((row for row in reversed(rows) if row["event"] != "report_written"), rows[-1])
@@ -241,7 +241,7 @@ def _from_state(evidence: Evidence, state: StudyState, rows: list[Row]) -> None:
     evidence.attempts = [_attempt(state, name) for name in state.attempts]
 
 
-def _train_facts(evidence: Evidence, state: StudyState, cell: Cell, known: CellState) -> None:
+def _train_facts(evidence: StudyEvidence, state: StudyState, cell: Cell, known: CellState) -> None:
     facts = evidence.cells[cell]
     facts.trained = state.trained(known)
     facts.state = train_outcome(state, known)
@@ -267,7 +267,7 @@ def _train_facts(evidence: Evidence, state: StudyState, cell: Cell, known: CellS
     facts.summary, facts.collapses = read_summary(run), read_collapses(run)
 
 
-def _checkpoint_facts(evidence: Evidence, facts: TrainFacts) -> None:
+def _checkpoint_facts(evidence: StudyEvidence, facts: TrainFacts) -> None:
     run = evidence.kept_run(facts.cell)
     folder = next((one for one in run.checkpoint_folders() if one.root.name == facts.checkpoint), None)
     record = read_checkpoint(folder) if folder is not None else None
@@ -277,7 +277,7 @@ def _checkpoint_facts(evidence: Evidence, facts: TrainFacts) -> None:
         facts.resolved_hash = record.resolved_hash
 
 
-def _note_line(evidence: Evidence, row: Row) -> None:
+def _note_line(evidence: StudyEvidence, row: Row) -> None:
     if row["event"] not in CELL_EVENTS:
         return
     cell = Cell.parse(row["cell"])
@@ -288,7 +288,7 @@ def _note_line(evidence: Evidence, row: Row) -> None:
         evidence.cells[cell].ledger_lines.append(row["n"])
 
 
-def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: EvalState) -> None:
+def _eval_facts(evidence: StudyEvidence, state: StudyState, facts: EvalFacts, known: EvalState) -> None:
     facts.evaluated = state.evaluated(known)
     facts.reason = known.unproven or state.known_cell(str(known.cell)).quarantined or ""
     if known.proof is None:
@@ -322,7 +322,7 @@ def _eval_facts(evidence: Evidence, state: StudyState, facts: EvalFacts, known: 
 
 
 def _checkpoints(run: RunFolder, record: EvaluationRecord) -> dict[str, EvaluatedCheckpoint]:
-    """What was evaluated, by checkpoint; where the final one is the one that was selected it stands for both."""
+    """Evaluations by checkpoint; a final checkpoint that was also selected counts as both."""
     final = record.checkpoints.get(FINAL)
     if SELECTED in record.checkpoints or final is None or selected_agent_steps(run) != final.agent_steps:
         return record.checkpoints
@@ -343,7 +343,7 @@ def _attempt(state: StudyState, name: str) -> AttemptFacts:
     )
 
 
-def _from_imported(evidence: Evidence, imported: ImportedRuns) -> None:
+def _from_imported(evidence: StudyEvidence, imported: ImportedRuns) -> None:
     evidence.bill, evidence.conflicts = imported.bill, imported.conflicts
     for cell, run in imported.runs.items():
         facts = evidence.cells.get(cell)
@@ -364,7 +364,7 @@ def _from_imported(evidence: Evidence, imported: ImportedRuns) -> None:
         _imported_value(evidence, value)
 
 
-def _imported_value(evidence: Evidence, value: Any) -> None:
+def _imported_value(evidence: StudyEvidence, value: Any) -> None:
     group = Group(value.arm, value.condition, value.metric, value.checkpoint)
     if len(value.seeds) > 1:
         evidence.means.setdefault(group, MeanOnly(value.value, value.seeds))

@@ -1,4 +1,4 @@
-"""A document as blocks; `markdown.py`, `page.py` and `slides.py` turn the same blocks into their forms."""
+"""A document as blocks; `markdown.py`, `page.py` and `slides.py` render the same blocks."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Paragraph:
 
 @dataclass(frozen=True)
 class Stamp:
-    """A remark that stands out, in a sentence or in several points; `kind` is block, warn, note or answer."""
+    """A highlighted remark: one sentence or several points; `kind` is block, warn, note or answer."""
 
     kind: str
     label: str
@@ -54,19 +54,19 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Code:
+class CodeBlock:
     lines: list[str]
 
 
 @dataclass(frozen=True)
 class EvidenceList:
-    """The place of the appendix where every evidence number leads to its cells."""
+    """The appendix table that lists the cells behind every evidence number."""
 
     numbers_label: str
     cells_label: str
 
 
-Block = Heading | Paragraph | Stamp | Bullets | Table | Picture | Code | EvidenceList
+Block = Heading | Paragraph | Stamp | Bullets | Table | Picture | CodeBlock | EvidenceList
 
 
 @dataclass
@@ -89,7 +89,7 @@ class EvidenceIndex:
     used: dict[str, list[Number]] = field(default_factory=dict)
 
     def of(self, number: Number) -> str | None:
-        """The evidence number of a number; None for one that stands on no cell or on the one its key names."""
+        """The evidence number of a number; None for a number without cells or with the one cell its key names."""
         if not number.cells or number.is_one_seed:
             return None
         name = self.places.setdefault(number.cells, f"E{len(self.places) + 1}")
@@ -99,7 +99,7 @@ class EvidenceIndex:
         return name
 
     def grouped(self, name: str) -> list[tuple[str, str]]:
-        """(start of the keys, `last part = text` of each) of the numbers that stand on one set of cells."""
+        """(start of the keys, `last part = text` of each) of the numbers from one set of cells."""
         groups: dict[str, list[str]] = {}
         for number in self.used[name]:
             prefix, _, last = number.key.rpartition(".")

@@ -1,4 +1,4 @@
-"""Studies that were run elsewhere and handed over as tables: `imported/results.csv`, `cells.csv` and `bill.csv`.
+"""Studies that were run elsewhere and imported as tables: `imported/results.csv`, `cells.csv` and `bill.csv`.
 
 results.csv: arm, seed, condition, checkpoint, metric, value. A seed such as 0+1 marks a mean over those seeds.
 cells.csv: arm, seed, state (proven, running, stopped, missing), agent_steps, and what else is known of the run.
@@ -22,7 +22,7 @@ VALUE_COLUMNS = ("arm", "seed", "condition", "checkpoint", "metric", "value")
 
 @dataclass(frozen=True)
 class ImportedValue:
-    """One number of one eval cell; several seeds where only their mean is known."""
+    """One number of one eval cell; several seeds if only their mean is known."""
 
     arm: str
     seeds: tuple[int, ...]
@@ -52,7 +52,7 @@ class ImportedRun:
 
 @dataclass(frozen=True)
 class BillLine:
-    """Money that was paid, whatever it bought."""
+    """One line of the bill."""
 
     what: str
     amount: float
@@ -61,7 +61,7 @@ class BillLine:
 
 @dataclass
 class ImportedRuns:
-    """All that was handed over; conflicts are keys that stand twice with different values."""
+    """All imported rows; conflicts are keys that occur twice with different values."""
 
     values: list[ImportedValue] = field(default_factory=list)
     runs: dict[Cell, ImportedRun] = field(default_factory=dict)
@@ -70,7 +70,7 @@ class ImportedRuns:
 
 
 def read_imported(folder: Path, study: Study) -> ImportedRuns | None:
-    """What lies in the folder, or None where there is none."""
+    """The tables of the folder, or None if there are none."""
     if not os.path.isdir(folder):
         return None
     found = ImportedRuns()

@@ -1,11 +1,11 @@
-"""What the reader must know before believing a number; some lints forbid a verdict."""
+"""Checks that a reader must know before trusting a number; some lints forbid a verdict."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from dreamproof.report.data import FINAL, Evidence, Group, TrainFacts
+from dreamproof.report.data import FINAL, Group, StudyEvidence, TrainFacts
 from dreamproof.report.validation import fallen_cells
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.describe import falls_into_two_groups, finite_values
@@ -24,7 +24,7 @@ SHOWN_NAMES = 12
 
 @dataclass(frozen=True)
 class Lint:
-    """One remark; `code` names its sentence, `arms` those it forbids a verdict on (empty: all)."""
+    """One finding; `code` is its text key, `arms` are those without a verdict because of it (empty: all)."""
 
     code: str
     level: str
@@ -33,9 +33,9 @@ class Lint:
     cells: tuple[str, ...] = ()
 
 
-def find_lints(evidence: Evidence) -> list[Lint]:
-    """Every remark on a study, the forbidding ones first."""
-    finders: list[Callable[[Evidence], Iterable[Lint]]] = [
+def find_lints(evidence: StudyEvidence) -> list[Lint]:
+    """Every lint of a study, the blocking ones first."""
+    finders: list[Callable[[StudyEvidence], Iterable[Lint]]] = [
         _incomplete_training,
         _incomplete_evaluation,
         _conflicting_rows,
@@ -70,17 +70,17 @@ def find_lints(evidence: Evidence) -> list[Lint]:
 
 
 def names(items: Iterable[object]) -> str:
-    """Items in one line; a long list is cut and says how many more there are."""
+    """Items in one line; a long list is cut and ends with the number of the rest."""
     texts = [str(item) for item in items]
     more = len(texts) - SHOWN_NAMES
     return ", ".join(texts[:SHOWN_NAMES]) + (f" … (+{more})" if more > 0 else "")
 
 
-def _primary(evidence: Evidence, arm: str) -> dict[int, float]:
+def _primary(evidence: StudyEvidence, arm: str) -> dict[int, float]:
     return evidence.values.get(Group(arm, evidence.primary_condition, evidence.study.metric.name), {})
 
 
-def _incomplete_training(evidence: Evidence) -> Iterable[Lint]:
+def _incomplete_training(evidence: StudyEvidence) -> Iterable[Lint]:
     missing = [cell for cell, facts in evidence.cells.items() if not facts.trained]
     if missing:
         arms = tuple(dict.fromkeys(cell.arm for cell in missing))
@@ -88,7 +88,7 @@ def _incomplete_training(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("incomplete_training", BLOCK, facts, _judged(evidence, arms), tuple(map(str, missing)))
 
 
-def _incomplete_evaluation(evidence: Evidence) -> Iterable[Lint]:
+def _incomplete_evaluation(evidence: StudyEvidence) -> Iterable[Lint]:
     missing = [key for key, facts in evidence.evals.items() if not facts.evaluated]
     if missing:
         deciding = [cell for cell, condition in missing if condition == evidence.primary_condition]
@@ -99,8 +99,8 @@ def _incomplete_evaluation(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("incomplete_evaluation", level, facts, _judged(evidence, arms), cells)
 
 
-def _judged(evidence: Evidence, arms: tuple[str, ...]) -> tuple[str, ...]:
-    """Arms whose verdict hangs on these; all of them where the reference is among them."""
+def _judged(evidence: StudyEvidence, arms: tuple[str, ...]) -> tuple[str, ...]:
+    """Arms whose verdict depends on these; all of them if the reference is among them."""
     return tuple(evidence.arms) if evidence.study.reference in arms else arms
 
 
@@ -121,12 +121,12 @@ def eval_names(keys: list[tuple[Cell, str]]) -> str:
     ) + (" …" if len(arms) > SHOWN_NAMES else "")
 
 
-def _conflicting_rows(evidence: Evidence) -> Iterable[Lint]:
+def _conflicting_rows(evidence: StudyEvidence) -> Iterable[Lint]:
     if evidence.conflicts:
         yield Lint("conflicting_rows", BLOCK, {"rows": names(evidence.conflicts)})
 
 
-def _not_finite(evidence: Evidence) -> Iterable[Lint]:
+def _not_finite(evidence: StudyEvidence) -> Iterable[Lint]:
     bad = [
         (f"{group.arm}/{seed}@{group.condition}", group.arm)
         for group, values in evidence.values.items()
@@ -140,13 +140,13 @@ def _not_finite(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("not_finite", BLOCK, {"cells": names(cells)}, arms, cells)
 
 
-def _one_seed(evidence: Evidence) -> Iterable[Lint]:
+def _one_seed(evidence: StudyEvidence) -> Iterable[Lint]:
     arms = [arm for arm in evidence.arms if len(_primary(evidence, arm)) == 1]
     if arms:
         yield Lint("one_seed", BLOCK, {"arms": names(arms)}, _judged(evidence, tuple(arms)))
 
 
-def _never_significant(evidence: Evidence) -> Iterable[Lint]:
+def _never_significant(evidence: StudyEvidence) -> Iterable[Lint]:
     counts = [len(finite_values(list(_primary(evidence, arm).values()))) for arm in evidence.arms]
     fewest = min((count for count in counts if count > 0), default=0)
     if fewest >= 2 and smallest_p(fewest, fewest) > ALPHA:
@@ -154,7 +154,7 @@ def _never_significant(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("never_significant", BLOCK, facts)
 
 
-def _identical_values(evidence: Evidence) -> Iterable[Lint]:
+def _identical_values(evidence: StudyEvidence) -> Iterable[Lint]:
     """Arms that agree to the last digit: an inert flag, or the same checkpoint loaded twice."""
     metric = evidence.study.metric.name
     for condition in evidence.conditions:
@@ -180,7 +180,7 @@ def _identical_values(evidence: Evidence) -> Iterable[Lint]:
             yield Lint("identical_values", WARN, facts | {"arms": names(dict.fromkeys(partly))}, (), cells)
 
 
-def _wholly_identical(evidence: Evidence, condition: str) -> list[str]:
+def _wholly_identical(evidence: StudyEvidence, condition: str) -> list[str]:
     """Arms that have every shared value in common with another arm."""
     metric = evidence.study.metric.name
     tables = {arm: evidence.values.get(Group(arm, condition, metric), {}) for arm in evidence.arms}
@@ -193,7 +193,7 @@ def _wholly_identical(evidence: Evidence, condition: str) -> list[str]:
     return [arm for arm in evidence.arms if arm in found]
 
 
-def _identical_checkpoints(evidence: Evidence) -> Iterable[Lint]:
+def _identical_checkpoints(evidence: StudyEvidence) -> Iterable[Lint]:
     owners: dict[str, list[Cell]] = {}
     for cell, facts in evidence.cells.items():
         if facts.parameter_hash:
@@ -206,7 +206,7 @@ def _identical_checkpoints(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("identical_checkpoints", BLOCK, {"cells": shown}, _judged(evidence, arms), cells)
 
 
-def _never_updated(evidence: Evidence) -> Iterable[Lint]:
+def _never_updated(evidence: StudyEvidence) -> Iterable[Lint]:
     bad = [cell for cell, facts in evidence.cells.items() if facts.trained and facts.gradient_steps == 0]
     bad += [cell for (cell, _), facts in evidence.evals.items() if facts.evaluated and facts.gradient_steps == 0]
     if bad:
@@ -214,7 +214,7 @@ def _never_updated(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("never_updated", BLOCK, {"cells": names(dict.fromkeys(bad))}, arms, tuple(map(str, bad)))
 
 
-def _peak_only(evidence: Evidence) -> Iterable[Lint]:
+def _peak_only(evidence: StudyEvidence) -> Iterable[Lint]:
     metric = evidence.study.metric.name
     others = [name for name in evidence.checkpoints(metric) if name != FINAL]
     picked = [name for name in others if name in ("peak", "best")]
@@ -236,11 +236,11 @@ def _peak_only(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("best_of_many", WARN, facts)
 
 
-def _proven(evidence: Evidence) -> list[TrainFacts]:
+def _proven(evidence: StudyEvidence) -> list[TrainFacts]:
     return [facts for facts in evidence.cells.values() if facts.trained]
 
 
-def _by_arm(evidence: Evidence, value: Callable[[TrainFacts], str]) -> dict[str, set[str]]:
+def _by_arm(evidence: StudyEvidence, value: Callable[[TrainFacts], str]) -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for facts in _proven(evidence):
         if value(facts):
@@ -248,7 +248,7 @@ def _by_arm(evidence: Evidence, value: Callable[[TrainFacts], str]) -> dict[str,
     return found
 
 
-def _different_steps(evidence: Evidence) -> Iterable[Lint]:
+def _different_steps(evidence: StudyEvidence) -> Iterable[Lint]:
     steps = _by_arm(evidence, lambda facts: str(facts.agent_steps))
     lengths = [int(value) for values in steps.values() for value in values]
     if lengths and max(lengths) > SAME_LENGTH * min(lengths):
@@ -257,7 +257,7 @@ def _different_steps(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("different_steps", BLOCK, {"arms": shown}, differing)
 
 
-def _different_settings(evidence: Evidence) -> Iterable[Lint]:
+def _different_settings(evidence: StudyEvidence) -> Iterable[Lint]:
     typed = _by_arm(evidence, lambda facts: facts.settings_hash)
     resolved = _by_arm(evidence, lambda facts: facts.resolved_hash)
     mixed = [arm for arm in typed if len(typed[arm]) > 1 or len(resolved.get(arm, ())) > 1]
@@ -266,7 +266,7 @@ def _different_settings(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("different_settings", BLOCK, {"arms": names(mixed)}, _judged(evidence, tuple(mixed)))
 
 
-def _different_code(evidence: Evidence) -> Iterable[Lint]:
+def _different_code(evidence: StudyEvidence) -> Iterable[Lint]:
     commits = set().union(*_by_arm(evidence, lambda facts: facts.commit).values(), set())
     if len(commits) > 1:
         yield Lint("different_code", WARN, {"commits": names(sorted(commit[:12] for commit in commits))})
@@ -276,26 +276,26 @@ def _different_code(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("different_versions", WARN, {"versions": names(twice)})
 
 
-def _different_counts(evidence: Evidence) -> Iterable[Lint]:
+def _different_counts(evidence: StudyEvidence) -> Iterable[Lint]:
     counts = {arm: len(_primary(evidence, arm)) for arm in evidence.arms}
     if len(set(counts.values())) > 1:
         yield Lint("different_counts", WARN, {"arms": names(f"{arm}: {count}" for arm, count in counts.items())})
 
 
-def _unfinished(evidence: Evidence) -> Iterable[Lint]:
+def _unfinished(evidence: StudyEvidence) -> Iterable[Lint]:
     open_cells = [facts for facts in evidence.cells.values() if facts.state in ("running", "unfinished", "stopped")]
     if open_cells:
         shown = names(f"{facts.cell} ({facts.agent_steps / facts.of_agent_steps:.0%})" for facts in open_cells)
         yield Lint("unfinished", WARN, {"cells": shown}, (), tuple(str(facts.cell) for facts in open_cells))
 
 
-def _frozen(evidence: Evidence) -> Iterable[Lint]:
+def _frozen(evidence: StudyEvidence) -> Iterable[Lint]:
     cells = [facts.cell for facts in evidence.cells.values() if facts.frozen]
     if cells:
         yield Lint("replica_frozen", WARN, {"cells": names(cells)}, (), tuple(map(str, cells)))
 
 
-def _remedies(evidence: Evidence) -> Iterable[Lint]:
+def _remedies(evidence: StudyEvidence) -> Iterable[Lint]:
     changing = [row for row in evidence.remedies if "micro_batch" in row["action"] or "memory" in row["action"]]
     arms = dict.fromkeys(Cell.parse(cell).arm for row in changing for cell in row["cells"])
     if arms:
@@ -303,7 +303,7 @@ def _remedies(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("remedy_changed_arm", WARN, facts)
 
 
-def _changed_declaration(evidence: Evidence) -> Iterable[Lint]:
+def _changed_declaration(evidence: StudyEvidence) -> Iterable[Lint]:
     changes = [change for row in evidence.changes for change in row.get("changes", [])]
     if evidence.first_declared is not None and evidence.first_declared.maximum_seeds is not None:
         changes = [change for change in changes if not change.startswith("seeds")]  # planned batches
@@ -311,14 +311,14 @@ def _changed_declaration(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("declaration_changed", WARN, {"times": len(evidence.changes), "changes": names(changes)})
 
 
-def _accepted_changes(evidence: Evidence) -> Iterable[Lint]:
-    """Work that went on with other settings or other code because somebody asked for it."""
+def _accepted_changes(evidence: StudyEvidence) -> Iterable[Lint]:
+    """Work continued with changed settings or code on request."""
     for row in evidence.accepted:
         facts = {"what": row["what"], "flag": row["flag"], "changes": names(row["changes"])}
         yield Lint("changes_accepted", WARN, facts)
 
 
-def _selection_layouts(evidence: Evidence) -> Iterable[Lint]:
+def _selection_layouts(evidence: StudyEvidence) -> Iterable[Lint]:
     bad = [
         f"{cell}@{condition}"
         for (cell, condition), facts in evidence.evals.items()
@@ -328,8 +328,8 @@ def _selection_layouts(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("selection_layouts", BLOCK, {"cells": names(bad)}, (), tuple(bad))
 
 
-def _proxies(evidence: Evidence) -> Iterable[Lint]:
-    """Where nothing was evaluated yet nothing is claimed, and the evaluator may still say which kind it is."""
+def _proxies(evidence: StudyEvidence) -> Iterable[Lint]:
+    """Skips conditions that were not evaluated: nothing is claimed, and the evaluator may still record their kind."""
     evaluated = {condition for (_, condition), facts in evidence.evals.items() if facts.evaluated}
     for condition in evidence.conditions:
         kind = evidence.kind(condition)
@@ -339,7 +339,7 @@ def _proxies(evidence: Evidence) -> Iterable[Lint]:
             yield Lint("kind_unknown", NOTE, {"condition": condition})
 
 
-def _floors(evidence: Evidence) -> Iterable[Lint]:
+def _floors(evidence: StudyEvidence) -> Iterable[Lint]:
     metric = evidence.study.metric
     sign = 1.0 if metric.direction == "higher" else -1.0
     for condition, floors in evidence.floors.items():
@@ -356,7 +356,7 @@ def _floors(evidence: Evidence) -> Iterable[Lint]:
                 yield Lint("below_floor", WARN, facts | {"condition": condition})
 
 
-def _two_groups(evidence: Evidence) -> Iterable[Lint]:
+def _two_groups(evidence: StudyEvidence) -> Iterable[Lint]:
     arms = [
         arm for arm in evidence.arms if falls_into_two_groups(finite_values(list(_primary(evidence, arm).values())))
     ]
@@ -364,7 +364,7 @@ def _two_groups(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("two_groups", WARN, {"arms": names(arms)})
 
 
-def _collapsed(evidence: Evidence) -> Iterable[Lint]:
+def _collapsed(evidence: StudyEvidence) -> Iterable[Lint]:
     """Runs that ended below half of their peak: of the deciding metric, or of the validation return."""
     cells = {}
     for facts in _proven(evidence):
@@ -382,7 +382,7 @@ def _collapsed(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("collapsed", WARN, {"cells": shown}, (), tuple(map(str, far)))
 
 
-def _collapses(evidence: Evidence) -> Iterable[Lint]:
+def _collapses(evidence: StudyEvidence) -> Iterable[Lint]:
     fallen = fallen_cells(evidence)
     if fallen:
         facts = {
@@ -393,12 +393,12 @@ def _collapses(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("collapses", WARN, facts, (), tuple(str(one.cell) for one in fallen))
 
 
-def _training_log_only(evidence: Evidence) -> Iterable[Lint]:
+def _training_log_only(evidence: StudyEvidence) -> Iterable[Lint]:
     if not evidence.study.conditions:
         yield Lint("training_log_only", BLOCK)
 
 
-def _imported(evidence: Evidence) -> Iterable[Lint]:
+def _imported(evidence: StudyEvidence) -> Iterable[Lint]:
     cells = [cell for cell, facts in evidence.cells.items() if facts.imported]
     if cells:
         yield Lint("imported", NOTE, {"cells": len(cells)})
@@ -407,7 +407,7 @@ def _imported(evidence: Evidence) -> Iterable[Lint]:
         yield Lint("mean_only", NOTE, {"metrics": names(groups)})
 
 
-def _few_seeds(evidence: Evidence) -> Iterable[Lint]:
+def _few_seeds(evidence: StudyEvidence) -> Iterable[Lint]:
     most = max((len(_primary(evidence, arm)) for arm in evidence.arms), default=0)
     if 2 <= most < FEW_SEEDS:
         yield Lint("few_seeds", NOTE, {"seeds": most})

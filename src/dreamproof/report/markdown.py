@@ -7,7 +7,7 @@ from dreamproof.base.safe_text import one_line, printable
 from dreamproof.report.document import (
     Block,
     Bullets,
-    Code,
+    CodeBlock,
     Document,
     EvidenceIndex,
     EvidenceList,
@@ -66,7 +66,7 @@ class _Writer:
         if isinstance(block, Picture):
             caption = harmless(plain(block.caption, self.numbers))
             return f"![{caption}]({self.figures}/{block.name}.png)"
-        if isinstance(block, Code):
+        if isinstance(block, CodeBlock):
             return _fenced(block.lines)
         if isinstance(block, Table):
             return self.table(block)
@@ -92,10 +92,10 @@ class _Writer:
 
 
 def harmless(text: str) -> str:
-    """A text in which no tag, link or picture of others is obeyed; `code` and **strong** keep their meaning."""
+    """A text without active tags, links or images; `code` and **strong** keep their meaning."""
     text = printable(text)
     parts = text.split("`")
-    # Only spans between single marks are certain to be code; in it a tag is shown, not obeyed.
+    # Only spans between single marks are certain to be code; a tag inside is shown as text.
     certain = "``" not in text and len(parts) % 2 == 1
     return "`".join(part if certain and place % 2 else _without_tags(part) for place, part in enumerate(parts))
 
@@ -105,7 +105,7 @@ def _without_tags(text: str) -> str:
 
 
 def _fenced(lines: list[str]) -> str:
-    """Lines as code, within a fence that is longer than any in them."""
+    """Lines as a code block, with a fence longer than any in the lines."""
     longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
     return "\n".join([fence, *map(one_line, lines), fence])

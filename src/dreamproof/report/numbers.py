@@ -26,13 +26,13 @@ class Number:
 
     @property
     def is_one_seed(self) -> bool:
-        """Whether the key itself names the only cell, as that of a seed's own value does."""
+        """Whether the key itself names the only cell, as the key of one seed's value does."""
         return self.key.rpartition(".")[2].startswith("seed") and self.key[-1].isdigit() and len(self.cells) == 1
 
 
 @dataclass
 class Numbers:
-    """The register of one report; `token` gives a mark that a renderer turns into text with its evidence."""
+    """The register of one report; `token` gives a placeholder that a renderer replaces by text and evidence."""
 
     by_key: dict[str, Number] = field(default_factory=dict)
     order: list[Number] = field(default_factory=list)
@@ -48,12 +48,12 @@ class Numbers:
         return self.token(key)
 
     def token(self, key: str) -> str:
-        """The mark of a registered number; a dash for one that does not exist."""
+        """The placeholder of a registered number; a dash if it is not registered."""
         place = self.places.get(key)
         return DASH if place is None else f"{OPEN}{place}{CLOSE}"
 
     def at(self, place: str) -> Number:
-        """The number behind a mark; a dash for a mark that only looks like one of ours."""
+        """The number behind a placeholder; a dash for an unknown one."""
         known = int(place) < len(self.order)
         return self.order[int(place)] if known else Number("", None, DASH, ())
 
@@ -64,7 +64,7 @@ def plain(text: str, numbers: Numbers) -> str:
 
 
 def number_text(value: float | None, decimals: int) -> str:
-    """A number as people read it; very large and very small ones in powers of ten; a dash where there is none."""
+    """A number as text; very large ones in powers of ten; a dash for a missing one."""
     if value is None or not math.isfinite(value):
         return DASH
     if abs(value) >= 1e7:
@@ -86,7 +86,7 @@ def share_text(share: float | None) -> str:
 
 
 def decimals_for(values: Iterable[float]) -> int:
-    """Decimals that show four digits or so of the largest value."""
+    """Decimals that show about four digits of the largest value."""
     finite = [abs(value) for value in values if math.isfinite(value)]
     largest = max(finite, default=1.0)
     return 3 if largest < 10 else 2 if largest < 10_000 else 0
@@ -112,7 +112,7 @@ def metric_decimals(analysis: Analysis) -> dict[str, int]:
 
 
 def register(analysis: Analysis) -> Numbers:
-    """Registers every number that a document may speak of."""
+    """Registers every number that a document may contain."""
     numbers = Numbers()
     decimals = metric_decimals(analysis)
     for group in sorted({*analysis.summaries, *analysis.evidence.means}):
@@ -178,7 +178,7 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
     ):
         if p is not None:
             numbers.put(f"{key}.{name}", p, p_text(p), cells)
-    if found.improvement_interval is not None:  # one seed a side gives 0 or 1, which says nothing
+    if found.improvement_interval is not None:  # one seed per arm gives 0 or 1, which carries no information
         numbers.put(f"{key}.improvement", found.improvement, f"{found.improvement:.2f}", cells)
     _put_interval(numbers, f"{key}.improvement", found.improvement_interval, 2, cells)
     if found.effect_size is not None:

@@ -1,4 +1,4 @@
-"""Sentences made from numbers and nothing else."""
+"""Sentences generated from numbers only."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,30 +7,30 @@ from dreamproof.base.text import money_text
 from dreamproof.report.analysis import Analysis, Constrained
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp
-from dreamproof.report.language import Words
+from dreamproof.report.language import Texts
 from dreamproof.report.lints import BLOCK, Lint
 from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
 from dreamproof.stats.verdict import Kind, Verdict, Why
 
 LOOKS_LEVEL = 0.05
-MOST_HINTS = 20
+MAX_HINTS = 20
 
 
 @dataclass(frozen=True)
-class Telling:
-    """What every document is written with."""
+class ReportContext:
+    """Analysis, numbers and texts that every document is written from."""
 
     analysis: Analysis
     numbers: Numbers
-    words: Words
+    texts: Texts
 
     @property
     def reference(self) -> str:
         return self.analysis.evidence.study.reference
 
     def condition(self, name: str) -> str:
-        """A condition as people read it: the training log has a word, others keep their name."""
-        return self.words("condition.train") if name == TRAIN else name
+        """A condition's name; the training log has a text of its own."""
+        return self.texts("condition.train") if name == TRAIN else name
 
     def money(self, amount: float | None) -> str:
         return money_text(amount, self.analysis.spending.currency)
@@ -40,8 +40,8 @@ class Telling:
         return number_text(None if seconds is None else seconds / 3600, 2)
 
     def listing(self, items: list[str]) -> str:
-        """a, b and c in the language's own commas."""
-        return self.words("list.comma").join(items)
+        """Items joined by the language's comma."""
+        return self.texts("list.comma").join(items)
 
 
 def moment_text(unix_seconds: float | None) -> str:
@@ -51,50 +51,50 @@ def moment_text(unix_seconds: float | None) -> str:
     return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def answer(telling: Telling) -> str:
+def answer(context: ReportContext) -> str:
     """The answer to the declared question in running text."""
-    return telling.words("list.sentences").join(answer_points(telling))
+    return context.texts("list.sentences").join(answer_points(context))
 
 
-def answer_stamp(telling: Telling) -> Stamp:
-    """The answer to the declared question where it stands out: one point an arm where several are decided."""
-    points, label = answer_points(telling), telling.words("decision.answer")
+def answer_stamp(context: ReportContext) -> Stamp:
+    """The answer to the declared question as a highlighted block; one point per arm if several are decided."""
+    points, label = answer_points(context), context.texts("decision.answer")
     return Stamp("answer", label, points[0]) if len(points) == 1 else Stamp("answer", label, "", tuple(points))
 
 
-def answer_points(telling: Telling) -> list[str]:
+def answer_points(context: ReportContext) -> list[str]:
     """The answer to the declared question, one sentence or more about each decided arm."""
-    words, analysis = telling.words, telling.analysis
+    texts, analysis = context.texts, context.analysis
     study = analysis.evidence.study
     if not analysis.treatments:
-        return [words("answer.one_arm", arm=study.reference)]
+        return [texts("answer.one_arm", arm=study.reference)]
     decided = [arm for arm in analysis.treatments if not analysis.undecided(arm)]
     where = {
         "metric": study.metric.name,
-        "condition": telling.condition(analysis.evidence.primary_condition),
+        "condition": context.condition(analysis.evidence.primary_condition),
         "reference": study.reference,
     }
     if not decided:
-        return [words("answer.cannot_decide", reason=main_reason(telling), **where)]
-    parts = [verdict_sentence(telling, arm) for arm in decided]
+        return [texts("answer.cannot_decide", reason=main_reason(context), **where)]
+    parts = [verdict_sentence(context, arm) for arm in decided]
     rest = [arm for arm in analysis.treatments if arm not in decided]
     if rest:
-        parts.append(words("answer.rest", arms=telling.listing(rest)))
-    if reference_breaks_limit(telling):
+        parts.append(texts("answer.rest", arms=context.listing(rest)))
+    if reference_breaks_limit(context):
         found = analysis.constrained[study.reference]
-        parts.append(words("constraint.broken", **constraint_facts(telling, study.reference, found)))
+        parts.append(texts("constraint.broken", **constraint_facts(context, study.reference, found)))
     return parts
 
 
-def reference_breaks_limit(telling: Telling) -> bool:
-    """Whether the arm that the others are held against is itself not acceptable."""
-    found = telling.analysis.constrained.get(telling.reference)
+def reference_breaks_limit(context: ReportContext) -> bool:
+    """Whether the reference arm itself breaks the limit."""
+    found = context.analysis.constrained.get(context.reference)
     return found is not None and not found.kept
 
 
-def main_reason(telling: Telling) -> str:
-    """Why nothing can be decided: the fact that a person can do most about, first."""
-    analysis, words = telling.analysis, telling.words
+def main_reason(context: ReportContext) -> str:
+    """Why nothing can be decided, the most actionable reason first."""
+    analysis, texts = context.analysis, context.texts
     codes = {code for verdict in analysis.verdicts.values() for code in verdict.blocked_by}
     order = (
         "conflicting_rows",
@@ -115,19 +115,19 @@ def main_reason(telling: Telling) -> str:
     chosen = [code for code in order if code in codes][:3]
     if chosen:
         lints = {lint.code: lint for lint in analysis.lints if lint.level == BLOCK}
-        return words("list.semicolon").join(words(f"reason.{code}", **lints[code].facts) for code in chosen)
+        return texts("list.semicolon").join(texts(f"reason.{code}", **lints[code].facts) for code in chosen)
     first = next(iter(analysis.verdicts.values()))
-    return why_text(telling, first)
+    return why_text(context, first)
 
 
-def why_text(telling: Telling, verdict: Verdict) -> str:
-    """Why this verdict is not more, in a clause."""
-    return telling.words(f"why.{verdict.why}", seeds=verdict.seeds, level=number_text(verdict.level, 4))
+def why_text(context: ReportContext, verdict: Verdict) -> str:
+    """Why this verdict is not stronger, as a clause."""
+    return context.texts(f"why.{verdict.why}", seeds=verdict.seeds, level=number_text(verdict.level, 4))
 
 
-def verdict_sentence(telling: Telling, arm: str) -> str:
+def verdict_sentence(context: ReportContext, arm: str) -> str:
     """One arm's verdict with its numbers and its constraint."""
-    analysis, words = telling.analysis, telling.words
+    analysis, texts = context.analysis, context.texts
     verdict = analysis.verdicts[arm]
     study = analysis.evidence.study
     key = f"versus.{group_key(analysis, analysis.primary(arm))}"
@@ -135,87 +135,87 @@ def verdict_sentence(telling: Telling, arm: str) -> str:
         "arm": arm,
         "reference": study.reference,
         "metric": study.metric.name,
-        "condition": telling.condition(analysis.evidence.primary_condition),
-        "difference": telling.numbers.token(f"{key}.difference"),
-        "low": telling.numbers.token(f"{key}_low"),
-        "high": telling.numbers.token(f"{key}_high"),
-        "p": telling.numbers.token(f"{key}.p"),
+        "condition": context.condition(analysis.evidence.primary_condition),
+        "difference": context.numbers.token(f"{key}.difference"),
+        "low": context.numbers.token(f"{key}_low"),
+        "high": context.numbers.token(f"{key}_high"),
+        "p": context.numbers.token(f"{key}.p"),
         "margin": f"{study.metric.smallest_difference:g}",
         "seeds": verdict.seeds,
     }
     if verdict.kind is Kind.CANNOT_DECIDE:
         form = "bare" if DASH in (facts["low"], facts["high"]) else "cannot_decide"
         form = "nothing" if facts["difference"] == DASH else form
-        return words(f"verdict_sentence.{form}", reason=arm_reason(telling, verdict), **facts)
-    sentence = words(f"verdict_sentence.{verdict.kind}", **facts)
-    return sentence + constraint_clause(telling, arm, verdict.kind)
+        return texts(f"verdict_sentence.{form}", reason=arm_reason(context, verdict), **facts)
+    sentence = texts(f"verdict_sentence.{verdict.kind}", **facts)
+    return sentence + constraint_clause(context, arm, verdict.kind)
 
 
-def arm_reason(telling: Telling, verdict: Verdict) -> str:
-    """Why one arm has no verdict: missing or blocked first, then what the seeds do not show."""
+def arm_reason(context: ReportContext, verdict: Verdict) -> str:
+    """Why one arm has no verdict: missing or blocked first, then missing significance."""
     if verdict.why is Why.BLOCKED or (verdict.blocked_by and verdict.why is Why.NOT_SIGNIFICANT):
-        titles = [telling.words(f"lint_title.{code}") for code in verdict.blocked_by]
-        return telling.words("why.blocked_by", lints=telling.listing(titles))
-    return why_text(telling, verdict)
+        titles = [context.texts(f"lint_title.{code}") for code in verdict.blocked_by]
+        return context.texts("why.blocked_by", lints=context.listing(titles))
+    return why_text(context, verdict)
 
 
-def constraint_clause(telling: Telling, arm: str, kind: Kind) -> str:
-    """Says when a better arm breaks the declared limit, or a decided one keeps it."""
-    found = telling.analysis.constrained.get(arm)
-    constraint = telling.analysis.evidence.study.constraint
+def constraint_clause(context: ReportContext, arm: str, kind: Kind) -> str:
+    """A clause that states whether a decided arm keeps the declared limit."""
+    found = context.analysis.constrained.get(arm)
+    constraint = context.analysis.evidence.study.constraint
     if found is None or constraint is None:
         return ""
     key = (
         "constraint.kept" if found.kept else "constraint.broken_better" if kind is Kind.BETTER else "constraint.broken"
     )
-    clause = telling.words("list.space") + telling.words(key, **constraint_facts(telling, arm, found))
-    safer = safer_elsewhere(telling, arm)
+    clause = context.texts("list.space") + context.texts(key, **constraint_facts(context, arm, found))
+    safer = safer_elsewhere(context, arm)
     if not found.kept or not safer:
         return clause
-    elsewhere = telling.analysis.elsewhere
+    elsewhere = context.analysis.elsewhere
     means = {
-        who: telling.listing([str(constraint_facts(telling, name, elsewhere[name][each])["mean"]) for each in safer])
-        for who, name in (("own", arm), ("theirs", telling.reference))
+        who: context.listing([str(constraint_facts(context, name, elsewhere[name][each])["mean"]) for each in safer])
+        for who, name in (("own", arm), ("theirs", context.reference))
     }
-    conditions = telling.listing([telling.condition(name) for name in safer])
-    told = telling.words("constraint.safer", conditions=conditions, reference=telling.reference, **means)
-    return clause + telling.words("list.space") + told
+    conditions = context.listing([context.condition(name) for name in safer])
+    safer_clause = context.texts("constraint.safer", conditions=conditions, reference=context.reference, **means)
+    return clause + context.texts("list.space") + safer_clause
 
 
-def safer_elsewhere(telling: Telling, arm: str) -> list[str]:
-    """Conditions that do not decide in which this arm keeps the limit and the reference breaks it."""
-    own, theirs = (telling.analysis.elsewhere.get(name, {}) for name in (arm, telling.reference))
+def safer_elsewhere(context: ReportContext, arm: str) -> list[str]:
+    """Non-deciding conditions in which this arm keeps the limit and the reference breaks it."""
+    own, theirs = (context.analysis.elsewhere.get(name, {}) for name in (arm, context.reference))
     return [name for name, found in own.items() if found.kept and name in theirs and not theirs[name].kept]
 
 
-def limit_sentences(telling: Telling) -> list[str]:
-    """Every arm against the limit where it is decided, then whoever breaks it elsewhere."""
-    analysis = telling.analysis
+def limit_sentences(context: ReportContext) -> list[str]:
+    """Every arm against the limit in the deciding condition, then every arm that breaks it in another one."""
+    analysis = context.analysis
     broken = [(arm, each) for arm, found in analysis.elsewhere.items() for each in found.values() if not each.kept]
     return [
-        telling.words("constraint.kept" if each.kept else "constraint.broken", **constraint_facts(telling, arm, each))
+        context.texts("constraint.kept" if each.kept else "constraint.broken", **constraint_facts(context, arm, each))
         for arm, each in [*analysis.constrained.items(), *broken]
     ]
 
 
-def constraint_facts(telling: Telling, arm: str, found: Constrained) -> dict[str, object]:
+def constraint_facts(context: ReportContext, arm: str, found: Constrained) -> dict[str, object]:
     """The numbers of an arm against the declared limit."""
-    constraint = telling.analysis.evidence.study.constraint
+    constraint = context.analysis.evidence.study.constraint
     assert constraint is not None
     group = Group(arm, found.condition, constraint.name, found.checkpoint)
     mark = "" if found.checkpoint == FINAL else f"@{found.checkpoint}"
     return {
         "arm": arm,
         "metric": f"{constraint.name}{mark}",
-        "mean": telling.numbers.token(f"main.{group_key(telling.analysis, group)}.mean"),
+        "mean": context.numbers.token(f"main.{group_key(context.analysis, group)}.mean"),
         "limit": f"{constraint.at_most:g}",
-        "condition": telling.condition(found.condition),
+        "condition": context.condition(found.condition),
     }
 
 
-def hints(telling: Telling) -> list[str]:
-    """Differences whose plain interval excludes zero though no verdict was given: harms first, never a claim."""
-    analysis = telling.analysis
+def hints(context: ReportContext) -> list[str]:
+    """Differences whose unadjusted interval excludes zero without a verdict, deteriorations first; not claims."""
+    analysis = context.analysis
     study = analysis.evidence.study
     sign = 1.0 if study.metric.direction == "higher" else -1.0
     found: list[tuple[bool, str]] = []
@@ -231,44 +231,44 @@ def hints(telling: Telling) -> list[str]:
         facts = {
             "arm": group.arm,
             "reference": study.reference,
-            "condition": telling.condition(group.condition),
-            "difference": telling.numbers.token(f"{key}.difference"),
-            "low": telling.numbers.token(f"{key}_low"),
-            "high": telling.numbers.token(f"{key}_high"),
-            "welch_p": telling.numbers.token(f"{key}.welch_p"),
-            "p": telling.numbers.token(f"{key}.p"),
-            "smallest_p": telling.numbers.token(f"{key}.smallest_p"),
+            "condition": context.condition(group.condition),
+            "difference": context.numbers.token(f"{key}.difference"),
+            "low": context.numbers.token(f"{key}_low"),
+            "high": context.numbers.token(f"{key}_high"),
+            "welch_p": context.numbers.token(f"{key}.welch_p"),
+            "p": context.numbers.token(f"{key}.p"),
+            "smallest_p": context.numbers.token(f"{key}.smallest_p"),
         }
-        sentence = telling.words("hint.better" if good else "hint.worse", **facts)
+        sentence = context.texts("hint.better" if good else "hint.worse", **facts)
         found.append(
-            (good, sentence + telling.words("list.space") + telling.words(_no_verdict(telling, group), **facts))
+            (good, sentence + context.texts("list.space") + context.texts(_no_verdict(context, group), **facts))
         )
-    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])][:MOST_HINTS]
+    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])][:MAX_HINTS]
 
 
-def _no_verdict(telling: Telling, group: Group) -> str:
-    """The key of the sentence that says why a visible difference is no verdict."""
-    analysis = telling.analysis
+def _no_verdict(context: ReportContext, group: Group) -> str:
+    """The key of the text that explains why a visible difference is no verdict."""
+    analysis = context.analysis
     if analysis.comparisons[group].smallest_p > LOOKS_LEVEL:
         return "hint.too_few"
     return "hint.undecided" if group == analysis.primary(group.arm) else "hint.not_declared"
 
 
-def lint_stamp(telling: Telling, lint: Lint) -> Stamp:
+def lint_stamp(context: ReportContext, lint: Lint) -> Stamp:
     """A lint as a stamp."""
     facts = dict(lint.facts)
     if "condition" in facts:
-        facts["condition"] = telling.condition(str(facts["condition"]))
-    title = telling.words(f"lint_title.{lint.code}")
-    level = telling.words(f"lint_level.{lint.level}")
-    return Stamp(lint.level, f"{level} · {title}", telling.words(f"lint.{lint.code}", **facts))
+        facts["condition"] = context.condition(str(facts["condition"]))
+    title = context.texts(f"lint_title.{lint.code}")
+    level = context.texts(f"lint_level.{lint.level}")
+    return Stamp(lint.level, f"{level} · {title}", context.texts(f"lint.{lint.code}", **facts))
 
 
-def coverage_sentence(telling: Telling) -> str:
+def coverage_sentence(context: ReportContext) -> str:
     """17/20 train cells and 16/40 eval cells are proven."""
-    token = telling.numbers.token
-    reported = any(facts.state == "reported" for facts in telling.analysis.evidence.cells.values())
-    return telling.words(
+    token = context.numbers.token
+    reported = any(facts.state == "reported" for facts in context.analysis.evidence.cells.values())
+    return context.texts(
         "coverage.reported" if reported else "coverage.sentence",
         trained=token("coverage.train.proven"),
         cells=token("coverage.train.declared"),
@@ -277,33 +277,33 @@ def coverage_sentence(telling: Telling) -> str:
     )
 
 
-def complete(telling: Telling) -> bool:
+def complete(context: ReportContext) -> bool:
     """Whether every declared cell is proven."""
-    spending = telling.analysis.spending
+    spending = context.analysis.spending
     return spending.missing_cells == 0 and spending.missing_evals == 0
 
 
-def as_of(telling: Telling) -> str:
-    """Which state of the ledger a document shows; that there is none where there is none."""
-    evidence = telling.analysis.evidence
+def as_of(context: ReportContext) -> str:
+    """The ledger state that a document shows, or that there is no ledger."""
+    evidence = context.analysis.evidence
     if not evidence.ledger_hash:
-        return telling.words("header.no_ledger")
-    return telling.words("header.as_of", moment=moment_text(evidence.last_event), hash=evidence.ledger_hash[:12])
+        return context.texts("header.no_ledger")
+    return context.texts("header.as_of", moment=moment_text(evidence.last_event), hash=evidence.ledger_hash[:12])
 
 
-def header(telling: Telling) -> list[str]:
+def header(context: ReportContext) -> list[str]:
     """The lines under every title: study, state, ledger, coverage."""
-    evidence, words = telling.analysis.evidence, telling.words
+    evidence, texts = context.analysis.evidence, context.texts
     return [
-        words("header.study", name=evidence.study.name, task=evidence.study.task),
-        as_of(telling),
-        coverage_sentence(telling),
+        texts("header.study", name=evidence.study.name, task=evidence.study.task),
+        as_of(context),
+        coverage_sentence(context),
     ]
 
 
-def seeds_price(telling: Telling) -> dict[str, object] | None:
-    """How many more seeds an arm decide, their hours and price; None where it cannot be said."""
-    analysis = telling.analysis
+def seeds_price(context: ReportContext) -> dict[str, object] | None:
+    """How many more seeds per arm are needed, their hours and price; None if unknown."""
+    analysis = context.analysis
     needed = analysis.seeds_planned
     spending = analysis.spending
     if needed is None:
@@ -320,8 +320,8 @@ def seeds_price(telling: Telling) -> dict[str, object] | None:
         "more": f"{more:,}",
         "arms": arms,
         "cells": f"{more * arms:,}",
-        "hours": telling.hours(seconds),
-        "price": telling.money(price),
+        "hours": context.hours(seconds),
+        "price": context.money(price),
         "amount": price,
         "count": more,
     }

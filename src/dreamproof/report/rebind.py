@@ -1,4 +1,4 @@
-"""Brings the numbers of a user's own Markdown up to date: only bound numbers change, every other byte stays.
+"""Updates the numbers of a user's own Markdown: only bound numbers change, every other byte stays.
 
 A number is bound by an invisible anchor before it, `<!--dp:main.baseline.id.mean-->1.684`, or by a mapping file:
     - {row: v2_baseline, column: ID score, keys: [main.v2_baseline.id.mean, main.v2_baseline.id.sd]}
@@ -36,7 +36,7 @@ class Binding(Settings):
 
 @dataclass(frozen=True)
 class Change:
-    """One bound number: where it stands, and its old and new text."""
+    """One bound number: its position, its old and its new text."""
 
     line: int
     key: str
@@ -57,7 +57,7 @@ class Rebound:
 
     @property
     def diff(self) -> str:
-        """The unified diff, empty where nothing changes."""
+        """The unified diff, empty if nothing changes."""
         old, new = (text.splitlines(keepends=True) for text in (self.before, self.after))
         return "".join(difflib.unified_diff(old, new, str(self.path), str(self.path)))
 
@@ -113,7 +113,7 @@ def _known(key: str, numbers: Numbers, path: Path) -> Number:
 
 
 def _new_text(old: str, number: Number, result: Rebound) -> str:
-    """The value in the form the author chose: decimals, thousands commas, plus sign and minus sign as before."""
+    """The value in the author's format: decimals, thousands commas, plus and minus signs as before."""
     if number.value is None or number.value != number.value or abs(number.value) == float("inf"):
         result.unknown_values.append(number.key)
         return old
@@ -150,7 +150,7 @@ def _mapped(text: str, bindings: list[Binding], source: Path) -> list[tuple[int,
 
 
 def _span(text: str, binding: Binding, source: Path) -> tuple[int, int, str]:
-    """(start, end, name) of the piece of text whose numbers are bound."""
+    """(start, end, name) of the text whose numbers are bound."""
     if binding.after is not None:
         if text.count(binding.after) != 1:
             seen = text.count(binding.after)

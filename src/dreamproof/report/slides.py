@@ -1,4 +1,4 @@
-"""The deck: one statement a slide, made from the same blocks and numbers as the decision report."""
+"""The slides: one statement per slide, made from the same blocks and numbers as the decision report."""
 
 import io
 import zipfile
@@ -14,7 +14,7 @@ from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.validation import validation_table
 from dreamproof.report.lints import BLOCK, NOTE
 from dreamproof.report.numbers import plain
-from dreamproof.report.prose import Telling, answer, as_of, coverage_sentence, hints, lint_stamp, verdict_sentence
+from dreamproof.report.prose import ReportContext, answer, as_of, coverage_sentence, hints, lint_stamp, verdict_sentence
 
 WIDTH, HEIGHT, MARGIN = 13.333, 7.5, 0.6
 INK, SOFT, ACCENT, WASH = "1C2430", "5B6675", "1F5F8B", "F1F4F7"
@@ -26,7 +26,7 @@ FONTS = {
 LETTER_EM = 0.6  # of the widest font that a machine may put in place of the named one
 FIXED_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
 LEFT_TO_THE_REPORT = (5, 6, 8)  # columns of the verdict table that a slide has no room for
-MOST_ROWS, MOST_ITEMS = 10, 6
+MAX_ROWS, MAX_ITEMS = 10, 6
 READABLE_POINTS = 13.0
 FIGURE_SLIDES = (
     "conditions",
@@ -49,9 +49,9 @@ def slides_available() -> bool:
     return True
 
 
-def write_slides(telling: Telling, figures: Path, pictures: list[str], path: Path) -> Path:
-    """Writes the deck; the same study gives the same bytes."""
-    deck = _Deck(telling, figures)
+def write_slides(context: ReportContext, figures: Path, pictures: list[str], path: Path) -> Path:
+    """Writes the slides; the same study gives the same bytes."""
+    deck = _Deck(context, figures)
     deck.title()
     _question(deck)
     _coverage(deck, pictures)
@@ -59,28 +59,28 @@ def write_slides(telling: Telling, figures: Path, pictures: list[str], path: Pat
     _verdicts(deck)
     for name in FIGURE_SLIDES:
         if name in pictures:
-            deck.picture(telling.words(f"figure.{name}"), name)
+            deck.picture(context.texts(f"figure.{name}"), name)
     _cautions(deck)
-    deck.bullets(telling.words("slides.money"), [in_short(telling)], "money" if "money" in pictures else None)
-    deck.bullets(telling.words("slides.next"), next_steps(telling))
+    deck.bullets(context.texts("slides.money"), [in_short(context)], "money" if "money" in pictures else None)
+    deck.bullets(context.texts("slides.next"), next_steps(context))
     write_bytes(path, deck.content(), durable=False)
     return path
 
 
 class _Deck:
-    """Slides with one look; sizes in inches and points."""
+    """Slides in one style; sizes in inches and points."""
 
-    def __init__(self, telling: Telling, figures: Path) -> None:
+    def __init__(self, context: ReportContext, figures: Path) -> None:
         from pptx import Presentation
         from pptx.util import Inches
 
-        self.telling, self.figures = telling, figures
+        self.context, self.figures = context, figures
         self.deck: Any = Presentation()
         self.deck.slide_width, self.deck.slide_height = Inches(WIDTH), Inches(HEIGHT)
-        self.fonts = FONTS[telling.words.language]
+        self.fonts = FONTS[context.texts.language]
 
     def plain(self, text: str) -> str:
-        return plain(text, self.telling.numbers).replace("`", "").replace("**", "")
+        return plain(text, self.context.numbers).replace("`", "").replace("**", "")
 
     def slide(self, heading: str) -> Any:
         """An empty slide with its heading and a rule below."""
@@ -124,30 +124,30 @@ class _Deck:
         font.size, font.bold, font.name = Pt(size), bold, self.fonts[0]
         font.color.rgb = _colour(colour)
         properties = run._r.get_or_add_rPr()
-        properties.set("lang", {"en": "en-GB", "zh-Hans": "zh-CN", "zh-Hant": "zh-TW"}[self.telling.words.language])
+        properties.set("lang", {"en": "en-GB", "zh-Hans": "zh-CN", "zh-Hant": "zh-TW"}[self.context.texts.language])
         east = properties.makeelement(qn("a:ea"), {"typeface": self.fonts[1]})
         properties.append(east)
 
     def title(self) -> None:
-        """The first slide: name, answer, coverage, and what state of the ledger it shows."""
-        telling = self.telling
-        study = telling.analysis.evidence.study
+        """The first slide: name, answer, coverage, and the state of the ledger."""
+        context = self.context
+        study = context.analysis.evidence.study
         slide = self.deck.slides.add_slide(self.deck.slide_layouts[6])
         self.box(slide, (0, 0, 0.28, HEIGHT), ACCENT)
-        heading = telling.words("slides.title", name=study.name)
+        heading = context.texts("slides.title", name=study.name)
         self.text(slide, (0.9, 0.8, 11.6, 1.2), [heading], _fitting([heading], 36, 11.0, 0.8), bold=True)
-        said = self.plain(answer(telling))
+        text = self.plain(answer(context))
         self.box(slide, (0.9, 2.4, 11.6, 2.6), WASH)
-        self.text(slide, (1.1, 2.55, 11.2, 2.4), [said], _fitting([said], 24, 11.0, 2.3), colour=INK)
-        foot = [self.plain(coverage_sentence(telling)), self.plain(as_of(telling))]
+        self.text(slide, (1.1, 2.55, 11.2, 2.4), [text], _fitting([text], 24, 11.0, 2.3), colour=INK)
+        foot = [self.plain(coverage_sentence(context)), self.plain(as_of(context))]
         self.text(slide, (0.9, 5.5, 11.6, 1.2), foot, 16, colour=SOFT)
 
     def bullets(self, heading: str, items: list[str], picture: str | None = None) -> None:
-        """A slide of points, a figure below them where there is one."""
+        """A slide of points, with a figure below them if there is one."""
         slide = self.slide(heading)
-        shown = [self.plain(item) for item in items[:MOST_ITEMS]]
-        if len(items) > MOST_ITEMS:
-            shown.append(self.telling.words("slides.more", count=len(items) - MOST_ITEMS))
+        shown = [self.plain(item) for item in items[:MAX_ITEMS]]
+        if len(items) > MAX_ITEMS:
+            shown.append(self.context.texts("slides.more", count=len(items) - MAX_ITEMS))
         width, height = WIDTH - 2 * MARGIN, 1.7 if picture else 5.3
         self.text(slide, (MARGIN, 1.6, width, height), shown, _fitting(shown, 22, width, height), bullets=True)
         if picture:
@@ -171,7 +171,7 @@ class _Deck:
 
     def table_texts(self, table: Table) -> list[list[str]]:
         """Header and the rows that fit, as a slide prints them."""
-        texts = [[self.plain(cell) for cell in row] for row in [table.header, *table.rows[:MOST_ROWS]]]
+        texts = [[self.plain(cell) for cell in row] for row in [table.header, *table.rows[:MAX_ROWS]]]
         texts[0] = [name.replace(" · ", "\n") for name in texts[0]]
         return texts
 
@@ -187,7 +187,7 @@ class _Deck:
         return [table]
 
     def points(self, table: Table) -> float:
-        """The size of print at which a table fits on a slide."""
+        """The font size at which a table fits on a slide."""
         texts = self.table_texts(table)
         return _table_size(texts, _column_widths(texts, WIDTH - 2 * MARGIN))
 
@@ -222,18 +222,18 @@ class _Deck:
                     self.style(run, size, row == 0, "FFFFFF" if row == 0 else INK)
             grid.rows[row].height = Inches(heights[row])
         lines = [note] if note else []
-        if len(table.rows) > MOST_ROWS:
-            lines.append(self.telling.words("slides.more", count=len(table.rows) - MOST_ROWS))
+        if len(table.rows) > MAX_ROWS:
+            lines.append(self.context.texts("slides.more", count=len(table.rows) - MAX_ROWS))
         if lines:
             below = min(6.2, 1.85 + sum(heights))
-            said = [self.plain(line) for line in lines]
-            self.text(slide, (MARGIN, below, WIDTH - 2 * MARGIN, 0.9), said, 13, colour=SOFT)
+            shown = [self.plain(line) for line in lines]
+            self.text(slide, (MARGIN, below, WIDTH - 2 * MARGIN, 0.9), shown, 13, colour=SOFT)
 
     def content(self) -> bytes:
         """The file with fixed dates inside and out."""
         properties = self.deck.core_properties
         properties.created = properties.modified = FIXED_MOMENT.replace(tzinfo=None)
-        properties.title = self.telling.words("slides.title", name=self.telling.analysis.evidence.study.name)
+        properties.title = self.context.texts("slides.title", name=self.context.analysis.evidence.study.name)
         properties.author = properties.last_modified_by = "dreamproof"
         raw, fixed = io.BytesIO(), io.BytesIO()
         self.deck.save(raw)
@@ -297,63 +297,63 @@ def _table_size(texts: list[list[str]], widths: list[float]) -> float:
 
 
 def _question(deck: _Deck) -> None:
-    telling = deck.telling
-    words, evidence = telling.words, telling.analysis.evidence
+    context = deck.context
+    texts, evidence = context.texts, context.analysis.evidence
     study = evidence.study
     items = [
         study.question,
-        words(
+        texts(
             "question.metric",
             metric=study.metric.name,
-            direction=words(f"direction.{study.metric.direction}"),
-            condition=telling.condition(evidence.primary_condition),
+            direction=texts(f"direction.{study.metric.direction}"),
+            condition=context.condition(evidence.primary_condition),
             margin=f"{study.metric.smallest_difference:g}",
         ),
-        words("question.arms", reference=study.reference, arms=telling.listing(telling.analysis.treatments) or "–"),
+        texts("question.arms", reference=study.reference, arms=context.listing(context.analysis.treatments) or "–"),
     ]
     if study.constraint is not None:
-        items.append(words("question.constraint", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}"))
-    deck.bullets(words("slides.question"), items)
+        items.append(texts("question.constraint", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}"))
+    deck.bullets(texts("slides.question"), items)
 
 
 def _coverage(deck: _Deck, pictures: list[str]) -> None:
-    telling = deck.telling
-    heading = f"{telling.words('slides.coverage')}: {coverage_sentence(telling)}"
+    context = deck.context
+    heading = f"{context.texts('slides.coverage')}: {coverage_sentence(context)}"
     if "coverage" in pictures:
         deck.picture(heading, "coverage")
     else:
-        deck.bullets(telling.words("slides.coverage"), [coverage_sentence(telling)])
+        deck.bullets(context.texts("slides.coverage"), [coverage_sentence(context)])
 
 
 def _results(deck: _Deck) -> None:
-    words = deck.telling.words
-    parts = deck.readable_parts(tables.key_table(deck.telling))
+    texts = deck.context.texts
+    parts = deck.readable_parts(tables.key_table(deck.context))
     for number, part in enumerate(parts, start=1):
         place = f" ({number}/{len(parts)})" if len(parts) > 1 else ""
-        deck.table(words("slides.results") + place, part, words("decision.key_note"))
-    deciding = [deck.telling.analysis.evidence.primary_condition]
-    motion, validation = tables.motion_table(deck.telling, deciding), validation_table(deck.telling)
+        deck.table(texts("slides.results") + place, part, texts("decision.key_note"))
+    deciding = [deck.context.analysis.evidence.primary_condition]
+    motion, validation = tables.motion_table(deck.context, deciding), validation_table(deck.context)
     if motion is not None:
-        deck.table(words("motion.title"), motion, words("motion.note"))
+        deck.table(texts("motion.title"), motion, texts("motion.note"))
     if validation is not None:
-        deck.table(words("validation.title"), validation, words("slides.validation_note"))
+        deck.table(texts("validation.title"), validation, texts("slides.validation_note"))
 
 
 def _verdicts(deck: _Deck) -> None:
-    telling = deck.telling
-    if not telling.analysis.treatments:
+    context = deck.context
+    if not context.analysis.treatments:
         return
-    whole = tables.verdict_table(telling)
+    whole = tables.verdict_table(context)
     shown = [place for place in range(len(whole.header)) if place not in LEFT_TO_THE_REPORT]
-    deck.table(telling.words("slides.verdicts"), _columns(whole, shown))
-    said = [verdict_sentence(telling, arm) for arm in telling.analysis.treatments]
-    deck.bullets(telling.words("slides.verdicts"), [*hints(telling), *said])
+    deck.table(context.texts("slides.verdicts"), _columns(whole, shown))
+    verdicts = [verdict_sentence(context, arm) for arm in context.analysis.treatments]
+    deck.bullets(context.texts("slides.verdicts"), [*hints(context), *verdicts])
 
 
 def _cautions(deck: _Deck) -> None:
-    telling = deck.telling
-    lints = [lint for lint in telling.analysis.lints if lint.level != NOTE]
+    context = deck.context
+    lints = [lint for lint in context.analysis.lints if lint.level != NOTE]
     if not lints:
         return
-    stamps = [lint_stamp(telling, lint) for lint in sorted(lints, key=lambda lint: lint.level != BLOCK)]
-    deck.bullets(telling.words("slides.cautions"), [f"{stamp.label}: {stamp.text}" for stamp in stamps])
+    stamps = [lint_stamp(context, lint) for lint in sorted(lints, key=lambda lint: lint.level != BLOCK)]
+    deck.bullets(context.texts("slides.cautions"), [f"{stamp.label}: {stamp.text}" for stamp in stamps])

@@ -1,8 +1,8 @@
-"""Hours and money: what was useful, wasted or idle, and what completing and deciding would cost."""
+"""Hours and money: useful, wasted and idle parts, and the price of completing and deciding."""
 
 from dataclasses import dataclass, field
 
-from dreamproof.report.data import Evidence
+from dreamproof.report.data import StudyEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import SUSPENDED
 from dreamproof.study.money.spending import count_money
@@ -18,7 +18,7 @@ class Use:
 
 @dataclass
 class Spending:
-    """All in GPU-seconds and the declared currency; None where nothing is known."""
+    """All in GPU-seconds and the declared currency; None if unknown."""
 
     price_per_hour: float = 0.0
     currency: str = "CNY"
@@ -29,7 +29,7 @@ class Spending:
     suspended_seconds: float = 0.0
     """Time in which the machine was suspended while the study was open; not billed."""
     clock_changes: list[float] = field(default_factory=list)
-    """Seconds by which the clock was set, negative for back; not billed."""
+    """Seconds by which the clock was changed, negative for backwards; not billed."""
     by_cell: dict[Cell, Use] = field(default_factory=dict)
     by_cause: dict[str, float] = field(default_factory=dict)
     paid: float | None = None
@@ -42,7 +42,7 @@ class Spending:
     forecast_seconds: float | None = None
 
     def money(self, seconds: float) -> float:
-        """What so many GPU-seconds cost."""
+        """The price of these GPU-seconds."""
         return seconds / 3600 * self.price_per_hour
 
     @property
@@ -72,7 +72,7 @@ class Spending:
 
     @property
     def completion_seconds(self) -> float | None:
-        """GPU-seconds of everything declared and not proven: the study's own forecast where it has one."""
+        """GPU-seconds of everything declared and not proven; the study's own forecast if it has one."""
         if self.forecast_seconds is not None:
             return self.forecast_seconds
         if self.missing_cells and self.seconds_per_cell is None:
@@ -80,7 +80,7 @@ class Spending:
         return self.missing_cells * (self.seconds_per_cell or 0.0) + self.missing_evals * (self.seconds_per_eval or 0.0)
 
 
-def count_spending(evidence: Evidence) -> Spending:
+def count_spending(evidence: StudyEvidence) -> Spending:
     """Counts what the attempts and imported runs used, and prices what is missing."""
     money = evidence.study.money
     spending = Spending(
@@ -103,8 +103,8 @@ def count_spending(evidence: Evidence) -> Spending:
     return spending
 
 
-def _count_attempts(evidence: Evidence, spending: Spending) -> None:
-    """Takes over what the study itself counted, up to its last event."""
+def _count_attempts(evidence: StudyEvidence, spending: Spending) -> None:
+    """Copies the study's own totals up to its last event."""
     state = evidence.state
     if state is None or state.study is None or state.last_moment is None:
         return
@@ -121,7 +121,7 @@ def _count_attempts(evidence: Evidence, spending: Spending) -> None:
         spending.forecast_seconds = costs.forecast.busy_seconds
 
 
-def _count_imported(evidence: Evidence, spending: Spending) -> None:
+def _count_imported(evidence: StudyEvidence, spending: Spending) -> None:
     for cell, facts in evidence.cells.items():
         if not facts.imported or facts.attempts or not facts.wall_seconds:
             continue

@@ -14,7 +14,7 @@ from dreamproof.report.document import Table
 from dreamproof.report.documents.tables import key_table
 from dreamproof.report.markdown import cells_text, escape
 from dreamproof.report.numbers import Numbers, plain
-from dreamproof.report.prose import Telling
+from dreamproof.report.prose import ReportContext
 
 MAIN_COLUMNS = (
     *("arm", "condition", "kind", "metric", "checkpoint", "seeds", "mean", "sd", "iqm", "median", "minimum", "maximum"),
@@ -35,14 +35,14 @@ VALIDATION_COLUMNS = (
 )
 
 
-def write_tables(telling: Telling, folder: Path) -> list[Path]:
+def write_tables(context: ReportContext, folder: Path) -> list[Path]:
     """Writes every table and returns the files."""
-    analysis, numbers = telling.analysis, telling.numbers
+    analysis, numbers = context.analysis, context.numbers
     files = {
         "main_results.csv": _csv(MAIN_COLUMNS, _main_rows(analysis)),
         "ablation_results.csv": _csv(ABLATION_COLUMNS, _ablation_rows(analysis)),
-        "main_results.md": _markdown(key_table(telling), numbers),
-        "main_results.tex": latex(key_table(telling), numbers),
+        "main_results.md": _markdown(key_table(context), numbers),
+        "main_results.tex": latex(key_table(context), numbers),
         "numbers.csv": _csv(["key", "value", "text", "cells"], _number_rows(numbers)),
         "validation.csv": _csv(VALIDATION_COLUMNS, _validation_rows(analysis)),
         "provenance.csv": _csv(PROVENANCE_COLUMNS, _provenance_rows(analysis)),
@@ -64,7 +64,7 @@ def _csv(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
 
 
 def _field(value: object) -> object:
-    """Numbers with ten digits, nothing for what is not known."""
+    """Numbers with ten digits, an empty field for None."""
     if value is None:
         return ""
     if isinstance(value, float):
@@ -148,7 +148,7 @@ def _number_rows(numbers: Numbers) -> Iterable[list[object]]:
 
 
 def _validation_rows(analysis: Analysis) -> Iterable[list[object]]:
-    """Every cell that kept a summary or fell, finished or not."""
+    """Every cell with a validation summary or a collapse, finished or not."""
     folder = analysis.evidence.folder
     for cell, facts in analysis.evidence.cells.items():
         one, run = facts.summary, analysis.evidence.kept_run(cell)
@@ -188,7 +188,7 @@ def _provenance_rows(analysis: Analysis) -> Iterable[list[object]]:
 
 
 def _episodes(analysis: Analysis) -> str:
-    """One row an episode, one column a metric; joined by hand because a large study has millions of values."""
+    """One row per episode, one column per metric; joined by hand because a large study has millions of values."""
     evidence = analysis.evidence
     metrics = sorted({group.metric for group in evidence.episodes})
     tables: dict[tuple[str, str, str, int], dict[str, list[float]]] = {}
@@ -235,7 +235,7 @@ _LATEX = {
 
 
 def latex_text(text: str) -> str:
-    """A text that LaTeX prints as it is."""
+    """A text escaped for LaTeX."""
     return "".join(_LATEX.get(character, character) for character in text)
 
 

@@ -1,10 +1,10 @@
-"""Validation curves in numbers: what each arm ended with, its mean over training and its peak, and falls by cell."""
+"""Validation curves in numbers: final, mean over training and peak of each arm, and collapses by cell."""
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from dreamproof.report.data import Evidence, TrainFacts
+from dreamproof.report.data import StudyEvidence, TrainFacts
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import SummaryRecord
 from dreamproof.stats.describe import sample_sd
@@ -27,8 +27,8 @@ def validation_part(summary: SummaryRecord, part: str) -> float:
     return {"final": summary.final_return, "area": summary.area_return, "peak": summary.peak_return}[part]
 
 
-def validation_by_arm(evidence: Evidence) -> dict[str, ArmValidation]:
-    """Arms of which at least one trained cell kept a summary of its validations."""
+def validation_by_arm(evidence: StudyEvidence) -> dict[str, ArmValidation]:
+    """Arms with at least one trained cell that has a validation summary."""
     found = {}
     for arm in evidence.arms:
         own = [facts for facts in evidence.cells.values() if facts.cell.arm == arm]
@@ -41,7 +41,7 @@ def validation_by_arm(evidence: Evidence) -> dict[str, ArmValidation]:
 
 
 def _spread(values: list[float]) -> tuple[float, float | None]:
-    """Mean and sd; no number where one of the values is none, because leaving a seed out would flatter."""
+    """Mean and sd; NaN if any value is not finite, because dropping a seed would bias the mean."""
     array = np.array(values)
     if not np.isfinite(array).all():
         return float("nan"), None
@@ -49,6 +49,6 @@ def _spread(values: list[float]) -> tuple[float, float | None]:
         return float(array.mean()), sample_sd(array)
 
 
-def fallen_cells(evidence: Evidence) -> list[TrainFacts]:
-    """Cells, finished or not, whose validation return fell suddenly at least once."""
+def fallen_cells(evidence: StudyEvidence) -> list[TrainFacts]:
+    """Cells, finished or not, whose validation return collapsed at least once."""
     return [facts for facts in evidence.cells.values() if facts.collapse_count]

@@ -390,7 +390,9 @@ class Study(Settings):
 
     @field_validator("conditions")
     @classmethod
-    def _conditions_under_current_names(cls, conditions: list[StudyCondition], info: ValidationInfo) -> list[StudyCondition]:
+    def _conditions_under_current_names(
+        cls, conditions: list[StudyCondition], info: ValidationInfo
+    ) -> list[StudyCondition]:
         if not isinstance(info.data.get("trainer"), str):
             return conditions
         return [each.model_copy(update={"settings": current_names(Shift, each.settings)}) for each in conditions]

@@ -9,7 +9,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from dreamproof.report import tell
+from dreamproof.report import make_context
 from dreamproof.report.documents.decision import decision
 from dreamproof.report.figures.draw import draw_all
 from dreamproof.report.markdown import render_markdown
@@ -44,7 +44,7 @@ def pack(runs: Path, archive: Path) -> None:
 
 def write_documents(study: Path, target: Path, with_figures: bool = True) -> list[Path]:
     """Writes the decision, the main table and a few figures of an unpacked study."""
-    context = tell(study, "en")
+    context = make_context(study, "en")
     folder, kept = StudyFolder(study), StudyFolder(target)
     kept.reports.mkdir(parents=True, exist_ok=True)
     write_tables(context, folder.tables)

@@ -1,35 +1,35 @@
-"""Where the study stands: done, running, failed with causes, time still needed, and values with the final first."""
+"""Status of the study: done, running, failed with causes, remaining time, and values (final first)."""
 
 from dreamproof.base.text import duration_text
 from dreamproof.report.curves import read_curves
-from dreamproof.report.data import Evidence, Group
+from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.document import Block, Bullets, Document, Heading, Paragraph, Picture, Stamp, Table
 from dreamproof.report.numbers import metric_decimals, number_text
-from dreamproof.report.prose import Telling, answer, header
+from dreamproof.report.prose import ReportContext, answer, header
 
 STATES = ("proven", "reported", "running", "unfinished", "stopped", "missing")
 MANY_ROWS = 60
 QUOTE_LENGTH = 160
 
 
-def status(telling: Telling, pictures: list[str]) -> Document:
+def status(context: ReportContext, pictures: list[str]) -> Document:
     """The status report."""
-    words, evidence = telling.words, telling.analysis.evidence
-    document = Document(words("status.title", name=evidence.study.name), words.language)
-    document.add(Bullets(header(telling)), Heading(words("status.overview")), _overview(telling))
+    texts, evidence = context.texts, context.analysis.evidence
+    document = Document(texts("status.title", name=evidence.study.name), texts.language)
+    document.add(Bullets(header(context)), Heading(texts("status.overview")), _overview(context))
     if "coverage" in pictures:
-        document.add(Picture("coverage", words("figure.coverage")))
-    document.add(Heading(words("status.running")), *_running(telling))
-    document.add(Heading(words("status.failed")), *_failed(telling))
-    document.add(Heading(words("status.eta")), Paragraph(_eta(telling)))
-    document.add(Heading(words("status.ranking")), *_ranking(telling))
+        document.add(Picture("coverage", texts("figure.coverage")))
+    document.add(Heading(texts("status.running")), *_running(context))
+    document.add(Heading(texts("status.failed")), *_failed(context))
+    document.add(Heading(texts("status.eta")), Paragraph(_eta(context)))
+    document.add(Heading(texts("status.ranking")), *_ranking(context))
     if "timeline" in pictures:
-        document.add(Picture("timeline", words("figure.timeline")))
+        document.add(Picture("timeline", texts("figure.timeline")))
     return document
 
 
-def _overview(telling: Telling) -> Table:
-    words, evidence = telling.words, telling.analysis.evidence
+def _overview(context: ReportContext) -> Table:
+    texts, evidence = context.texts, context.analysis.evidence
     rows = []
     for arm in evidence.arms:
         states = [facts.state for cell, facts in evidence.cells.items() if cell.arm == arm]
@@ -38,61 +38,61 @@ def _overview(telling: Telling) -> Table:
         rows.append([arm, *(str(states.count(state)) for state in STATES), f"{done}/{len(evals)}"])
     total = [str(sum(facts.state == state for facts in evidence.cells.values())) for state in STATES]
     done = sum(facts.evaluated for facts in evidence.evals.values())
-    rows.append([words("table.total"), *total, f"{done}/{len(evidence.evals)}"])
-    return Table([words("table.arm"), *(words(f"state.{state}") for state in STATES), words("table.evaluated")], rows)
+    rows.append([texts("table.total"), *total, f"{done}/{len(evidence.evals)}"])
+    return Table([texts("table.arm"), *(texts(f"state.{state}") for state in STATES), texts("table.evaluated")], rows)
 
 
-def _running(telling: Telling) -> list[Block]:
-    words, evidence = telling.words, telling.analysis.evidence
+def _running(context: ReportContext) -> list[Block]:
+    texts, evidence = context.texts, context.analysis.evidence
     running = [facts for facts in evidence.cells.values() if facts.state == "running"]
     if not running:
-        return [Paragraph(words("status.none_running"))]
+        return [Paragraph(texts("status.none_running"))]
     rows = []
     for facts in running[:MANY_ROWS]:
         share = facts.agent_steps / facts.of_agent_steps
         left = facts.wall_seconds / share * (1 - share) if facts.wall_seconds and share > 0 else None
         rows.append([str(facts.cell), f"{facts.agent_steps:,}", f"{share:.0%}", duration_text(left)])
-    return [Table([words(f"table.{name}") for name in ("cell", "agent_steps", "share", "time_left")], rows)]
+    return [Table([texts(f"table.{name}") for name in ("cell", "agent_steps", "share", "time_left")], rows)]
 
 
-def _failed(telling: Telling) -> list[Block]:
-    words, evidence = telling.words, telling.analysis.evidence
+def _failed(context: ReportContext) -> list[Block]:
+    texts, evidence = context.texts, context.analysis.evidence
     failed = [facts for facts in evidence.cells.values() if facts.state in ("stopped", "unfinished")]
     if not failed:
-        return [Paragraph(words("status.none_failed"))]
+        return [Paragraph(texts("status.none_failed"))]
     rows = []
     for facts in failed[:MANY_ROWS]:
         quote = (facts.evidence[0] if facts.evidence else facts.reason) or "–"
-        cause = words.or_itself("cause", facts.cause or "unknown")
+        cause = texts.or_itself("cause", facts.cause or "unknown")
         rows.append([str(facts.cell), cause, f"{facts.agent_steps:,}", str(facts.attempts), quote[:QUOTE_LENGTH]])
     names = ("cell", "cause", "agent_steps", "attempts", "evidence")
-    return [Table([words(f"table.{name}") for name in names], rows, left=(0, 1, 4))]
+    return [Table([texts(f"table.{name}") for name in names], rows, left=(0, 1, 4))]
 
 
-def _eta(telling: Telling) -> str:
-    words, spending = telling.words, telling.analysis.spending
+def _eta(context: ReportContext) -> str:
+    texts, spending = context.texts, context.analysis.spending
     seconds = spending.completion_seconds
     if not spending.missing_cells and not spending.missing_evals:
-        return words("status.eta_done")
+        return texts("status.eta_done")
     if seconds is None or not seconds:
-        return words("status.eta_unknown")
-    slots = telling.analysis.evidence.study.backend.slots
-    return words(
+        return texts("status.eta_unknown")
+    slots = context.analysis.evidence.study.backend.slots
+    return texts(
         "status.eta_sentence",
         cells=spending.missing_cells,
         evals=spending.missing_evals,
-        hours=telling.hours(seconds),
+        hours=context.hours(seconds),
         wall=duration_text(seconds / slots),
         slots=slots,
-        price=telling.money(spending.money(seconds)),
+        price=context.money(spending.money(seconds)),
     )
 
 
-def _ranking(telling: Telling) -> list[Block]:
-    """Final values first, peaks beside them; the order is no claim."""
-    words, evidence = telling.words, telling.analysis.evidence
+def _ranking(context: ReportContext) -> list[Block]:
+    """Final values first, peaks beside them; the order is not a claim."""
+    texts, evidence = context.texts, context.analysis.evidence
     metric = evidence.study.metric
-    decimals = metric_decimals(telling.analysis).get(metric.name, 3)
+    decimals = metric_decimals(context.analysis).get(metric.name, 3)
     peaks = peak_values(evidence)
     rows = []
     for arm in evidence.arms:
@@ -108,15 +108,15 @@ def _ranking(telling: Telling) -> list[Block]:
     sign = -1.0 if metric.direction == "higher" else 1.0
     rows.sort(key=lambda row: (row[0] is None or row[0] != row[0], sign * (row[0] or 0.0)))
     names = ("arm", "final", "seeds", "peak", "trained_share")
-    table = Table([words(f"table.{name}") for name in names], [row for _, row in rows])
-    undecided = [arm for arm in telling.analysis.treatments if telling.analysis.undecided(arm)]
-    kind = "warn" if undecided or not telling.analysis.treatments else "note"
-    note = words("status.no_ranking" if undecided else "status.ranking_note")
-    return [table, Stamp(kind, words("status.reading"), note), Paragraph(answer(telling))]
+    table = Table([texts(f"table.{name}") for name in names], [row for _, row in rows])
+    undecided = [arm for arm in context.analysis.treatments if context.analysis.undecided(arm)]
+    kind = "warn" if undecided or not context.analysis.treatments else "note"
+    note = texts("status.no_ranking" if undecided else "status.ranking_note")
+    return [table, Stamp(kind, texts("status.reading"), note), Paragraph(answer(context))]
 
 
-def peak_values(evidence: Evidence) -> dict[tuple[str, int], float]:
-    """(arm, seed): the highest (or lowest, where lower is better) value seen in training."""
+def peak_values(evidence: StudyEvidence) -> dict[tuple[str, int], float]:
+    """(arm, seed): the highest (or lowest, if lower is better) value seen in training."""
     metric = evidence.study.metric
     found: dict[tuple[str, int], float] = {}
     for group, values in evidence.values.items():

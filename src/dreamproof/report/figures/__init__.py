@@ -1,1 +1,1 @@
-"""Figures of a study: PNG and PDF, readable in grey, one colour an arm everywhere, the same bytes each time."""
+"""Figures of a study: PNG and PDF, readable in grey, one colour per arm everywhere, the same bytes each time."""

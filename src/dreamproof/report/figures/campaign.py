@@ -1,4 +1,4 @@
-"""Figures of how the study went: coverage matrix, timeline of attempts, money by use."""
+"""Figures of the campaign: coverage matrix, timeline of attempts, money by use."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from dreamproof.report.figures.theme import GRID, INK, SOFT, new_figure, place_legend
-from dreamproof.report.prose import Telling
+from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 
 STATE_LOOKS = {
@@ -21,19 +21,19 @@ STATE_LOOKS = {
 CAUSE_COLOURS = ("#2e7d5b", "#b5475a", "#e0a33a", "#5a7fb0", "#8a5fa8", "#7d7d7d", "#c77f5a", "#4aa3a3")
 CAUSE_HATCHES = (None, "xxx", "///", "\\\\\\", "...", "+++", "ooo", "---")
 Part = tuple[str, float, str, str | None]
-MOST_COLUMNS = 60
-MOST_ATTEMPTS = 120
+MAX_COLUMNS = 60
+MAX_ATTEMPTS = 120
 LONG_SECONDS = 7200
 
 
-def coverage(telling: Telling) -> Figure | None:
-    """Arms by seeds for training, and by seeds and conditions for evaluation; counts as shades where there are many."""
-    evidence, words = telling.analysis.evidence, telling.words
+def coverage(context: ReportContext) -> Figure | None:
+    """Arms by seeds for training, and by seeds and conditions for evaluation; shaded counts if there are many seeds."""
+    evidence, texts = context.analysis.evidence, context.texts
     seeds, arms = evidence.study.seeds, evidence.arms
     conditions = [condition.name for condition in evidence.study.conditions]
     blocks = ["", *conditions]
-    if len(seeds) * len(blocks) > MOST_COLUMNS:
-        return _shaded_coverage(telling)
+    if len(seeds) * len(blocks) > MAX_COLUMNS:
+        return _shaded_coverage(context)
     gap = 0.7
     width = len(blocks) * len(seeds) + gap * (len(blocks) - 1)
     figure = new_figure(max(4.5, 1.8 + 0.3 * width), 1.5 + 0.34 * len(arms))
@@ -43,21 +43,21 @@ def coverage(telling: Telling) -> Figure | None:
         left = number * (len(seeds) + gap)
         for row, arm in enumerate(arms):
             for column, seed in enumerate(seeds):
-                state = _state(telling, Cell(arm, seed), block)
+                state = _state(context, Cell(arm, seed), block)
                 used.add(state)
                 _square(axes, left + column, row, state)
-        title = block or words("axis.train")
+        title = block or texts("axis.train")
         axes.text(left + len(seeds) / 2, -0.75, title, ha="center", va="bottom", fontsize=9, fontweight="bold")
         for column, seed in enumerate(seeds):
             axes.text(left + column + 0.5, -0.12, str(seed), ha="center", va="bottom", fontsize=7, color=SOFT)
     _matrix_axes(axes, arms, width)
-    handles = [_state_patch(state, words(f"state.{state}")) for state in STATE_LOOKS if state in used]
+    handles = [_state_patch(state, texts(f"state.{state}")) for state in STATE_LOOKS if state in used]
     place_legend(figure, handles, [str(handle.get_label()) for handle in handles])
     return figure
 
 
-def _state(telling: Telling, cell: Cell, condition: str) -> str:
-    evidence = telling.analysis.evidence
+def _state(context: ReportContext, cell: Cell, condition: str) -> str:
+    evidence = context.analysis.evidence
     if not condition:
         return evidence.cells[cell].state
     facts = evidence.evals[cell, condition]
@@ -93,9 +93,9 @@ def _matrix_axes(axes: Any, arms: list[str], width: float) -> None:
         side.set_visible(False)
 
 
-def _shaded_coverage(telling: Telling) -> Figure:
-    """One square an arm and block, its number the share that is proven."""
-    evidence, words = telling.analysis.evidence, telling.words
+def _shaded_coverage(context: ReportContext) -> Figure:
+    """One square per arm and block with its proven and declared counts."""
+    evidence, texts = context.analysis.evidence, context.texts
     arms = evidence.arms
     blocks = ["", *(condition.name for condition in evidence.study.conditions)]
     totals = np.zeros((len(arms), len(blocks)))
@@ -115,7 +115,7 @@ def _shaded_coverage(telling: Telling) -> Figure:
         for column in range(len(blocks)):
             text = f"{int(done[row, column])}/{int(totals[row, column])}"
             axes.text(column, row, text, ha="center", va="center", fontsize=7, color=INK)
-    names = [words("axis.train"), *blocks[1:]]
+    names = [texts("axis.train"), *blocks[1:]]
     axes.set_xticks(
         range(len(blocks)), names, rotation=30 if len(blocks) > 6 else 0, ha="right" if len(blocks) > 6 else "center"
     )
@@ -128,9 +128,9 @@ def _shaded_coverage(telling: Telling) -> Figure:
     return figure
 
 
-def timeline(telling: Telling) -> Figure | None:
-    """Attempts as bars over hours, coloured and hatched by the cause of their end."""
-    attempts = [one for one in telling.analysis.evidence.attempts if one.wall_seconds is not None][-MOST_ATTEMPTS:]
+def timeline(context: ReportContext) -> Figure | None:
+    """Attempts as bars over hours, coloured and hatched by cause of exit."""
+    attempts = [one for one in context.analysis.evidence.attempts if one.wall_seconds is not None][-MAX_ATTEMPTS:]
     if not attempts:
         return None
     start = min(one.started for one in attempts)
@@ -158,13 +158,13 @@ def timeline(telling: Telling) -> Figure | None:
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.set_ylim(len(names) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-    axes.set_xlabel(telling.words(label))
+    axes.set_xlabel(context.texts(label))
     handles = [
         Patch(
             facecolor=CAUSE_COLOURS[place],
             hatch=CAUSE_HATCHES[place],
             edgecolor=INK,
-            label=telling.words.or_itself("cause", cause),
+            label=context.texts.or_itself("cause", cause),
         )
         for cause, place in looks.items()
     ]
@@ -178,29 +178,29 @@ def _row_name(cells: tuple[str, ...]) -> str:
     return f"{first}{more}"
 
 
-def money(telling: Telling) -> Figure | None:
+def money(context: ReportContext) -> Figure | None:
     """Money by use, wasted money split by cause."""
-    spending, words = telling.analysis.spending, telling.words
+    spending, texts = context.analysis.spending, context.texts
     if spending.recorded_seconds <= 0 and not spending.paid:
         return None
-    parts: list[Part] = [(words("use.useful"), spending.useful_seconds, "#2e7d5b", None)]
+    parts: list[Part] = [(texts("use.useful"), spending.useful_seconds, "#2e7d5b", None)]
     for n, (cause, seconds) in enumerate(sorted(spending.by_cause.items(), key=lambda pair: -pair[1])):
         hatch = CAUSE_HATCHES[1 + n % (len(CAUSE_HATCHES) - 1)]
-        parts.append((f"{words('use.wasted')}: {words.or_itself('cause', cause)}", seconds, "#b5475a", hatch))
+        parts.append((f"{texts('use.wasted')}: {texts.or_itself('cause', cause)}", seconds, "#b5475a", hatch))
     if spending.idle_seconds > 0:
-        parts.append((words("use.idle"), spending.idle_seconds, "#c9ced6", "..."))
+        parts.append((texts("use.idle"), spending.idle_seconds, "#c9ced6", "..."))
     priced = spending.price_per_hour > 0
     bars: list[Part] = [
         (name, spending.money(seconds) if priced else seconds / 3600, colour, hatch)
         for name, seconds, colour, hatch in parts
     ]
     if priced and spending.unaccounted:
-        bars.append((words("use.unaccounted"), spending.unaccounted, "#ffffff", "xxx"))
+        bars.append((texts("use.unaccounted"), spending.unaccounted, "#ffffff", "xxx"))
     figure = new_figure(7.0, 1.3 + 0.42 * len(bars))
     axes = figure.subplots()
     for place, (_, amount, colour, hatch) in enumerate(bars):
         axes.barh(place, amount, height=0.62, color=colour, hatch=hatch, edgecolor=INK, linewidth=0.6)
-        text = telling.money(amount) if priced else f"{amount:.2f} h"
+        text = context.money(amount) if priced else f"{amount:.2f} h"
         axes.text(amount, place, f" {text}", va="center", ha="left", fontsize=8)
     axes.set_yticks(range(len(bars)), [name for name, *_ in bars])
     axes.invert_yaxis()
@@ -208,5 +208,5 @@ def money(telling: Telling) -> Figure | None:
     axes.spines["left"].set_color(GRID)
     axes.margins(x=0.18)
     axes.set_xlim(left=0)
-    axes.set_xlabel(spending.currency if priced else words("axis.gpu_hours"))
+    axes.set_xlabel(spending.currency if priced else texts("axis.gpu_hours"))
     return figure

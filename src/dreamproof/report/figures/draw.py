@@ -6,10 +6,10 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from dreamproof.report.figures import campaign, results, trails
-from dreamproof.report.figures.theme import label_words, look, save
-from dreamproof.report.prose import Telling
+from dreamproof.report.figures.theme import label_texts, look, save
+from dreamproof.report.prose import ReportContext
 
-Drawing = Callable[[Telling], Figure | None]
+Drawing = Callable[[ReportContext], Figure | None]
 
 FIGURES: dict[str, Drawing] = {
     "curves_primary": results.primary_curves,
@@ -25,11 +25,11 @@ FIGURES: dict[str, Drawing] = {
 }
 
 
-def draw_all(telling: Telling, folder: Path) -> dict[str, list[Path]]:
-    """Name and files of every figure that could be drawn; older ones without data any more are removed."""
+def draw_all(context: ReportContext, folder: Path) -> dict[str, list[Path]]:
+    """Name and files of every figure that could be drawn; old files of figures without data are removed."""
     drawn: dict[str, list[Path]] = {}
-    labelled = Telling(telling.analysis, telling.numbers, label_words(telling.words))
-    with look(telling.words, " ".join(telling.analysis.evidence.metrics)):
+    labelled = ReportContext(context.analysis, context.numbers, label_texts(context.texts))
+    with look(context.texts, " ".join(context.analysis.evidence.metrics)):
         for name, drawing in FIGURES.items():
             figure = drawing(labelled)
             if figure is not None:

@@ -1,4 +1,4 @@
-"""Figures of what the arms achieve: curves, bars with dots, score against cost, performance profile."""
+"""Figures of results: curves, bars with dots, score against cost, performance profile."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from scipy import stats
 
 from dreamproof.report.analysis import group_mean
 from dreamproof.report.curves import Curve, read_curves
-from dreamproof.report.data import FINAL, Evidence, Group
+from dreamproof.report.data import FINAL, Group, StudyEvidence
 from dreamproof.report.figures.theme import (
     COLOURS,
     INK,
@@ -22,7 +22,7 @@ from dreamproof.report.figures.theme import (
     new_figure,
     place_legend,
 )
-from dreamproof.report.prose import Telling
+from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.describe import Floats, finite_values
 
@@ -30,27 +30,27 @@ GRID_POINTS = 200
 MANY_SEED_LINES = 12
 INTERVAL_SEEDS = 3
 MANY_ARMS = 8
-MOST_PANELS = 4
+MAX_PANELS = 4
 LIMIT: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 2))}
 DRAWABLE = 1e100  # beyond this the arithmetic of an axis overflows
 
 
-def primary_curves(telling: Telling) -> Figure | None:
+def primary_curves(context: ReportContext) -> Figure | None:
     """The deciding metric over agent steps."""
-    return _curves(telling, telling.analysis.evidence.study.metric.name, None)
+    return _curves(context, context.analysis.evidence.study.metric.name, None)
 
 
 FLOOR_DASHES = ((0, (6, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)))
 
 
-def cost_curves(telling: Telling) -> Figure | None:
+def cost_curves(context: ReportContext) -> Figure | None:
     """The limited metric over agent steps, with its limit."""
-    constraint = telling.analysis.evidence.study.constraint
-    return None if constraint is None else _curves(telling, constraint.name, constraint.at_most)
+    constraint = context.analysis.evidence.study.constraint
+    return None if constraint is None else _curves(context, constraint.name, constraint.at_most)
 
 
-def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None:
-    evidence = telling.analysis.evidence
+def _curves(context: ReportContext, metric: str, limit: float | None) -> Figure | None:
+    evidence = context.analysis.evidence
     curves = read_curves(evidence, metric)
     if not curves:
         return None
@@ -62,9 +62,9 @@ def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None
         if own:
             _draw_arm_curves(axes, own, styles[arm], arm)
     if limit is not None:
-        axes.axhline(limit, **LIMIT, label=f"{telling.words('axis.limit')} {limit:g}")
-    _frame(axes, curves, [*_draw_floors(axes, telling, metric, curves), *([] if limit is None else [limit])])
-    axes.set_xlabel(telling.words("axis.agent_steps"))
+        axes.axhline(limit, **LIMIT, label=f"{context.texts('axis.limit')} {limit:g}")
+    _frame(axes, curves, [*_draw_floors(axes, context, metric, curves), *([] if limit is None else [limit])])
+    axes.set_xlabel(context.texts("axis.agent_steps"))
     axes.set_ylabel(", ".join(sorted({curve.name for curve in curves.values()})))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.margins(x=0.01)
@@ -72,9 +72,9 @@ def _curves(telling: Telling, metric: str, limit: float | None) -> Figure | None
     return figure
 
 
-def _draw_floors(axes: Any, telling: Telling, metric: str, curves: dict[Cell, Curve]) -> list[float]:
-    """Draws the scripted policies as lines; one so far away that it would press the curves flat is only named."""
-    evidence = telling.analysis.evidence
+def _draw_floors(axes: Any, context: ReportContext, metric: str, curves: dict[Cell, Curve]) -> list[float]:
+    """Draws the scripted policies as lines; one so far away that it would flatten the curves is only named."""
+    evidence = context.analysis.evidence
     floors = evidence.floors.get(evidence.study.metric.condition, {})
     levels = {name: floor[metric] for name, floor in floors.items() if metric in floor}
     values = finite_values([value for curve in curves.values() for value in curve.values])
@@ -91,7 +91,7 @@ def _draw_floors(axes: Any, telling: Telling, metric: str, curves: dict[Cell, Cu
 
 
 def _frame(axes: Any, curves: dict[Cell, Curve], levels: list[float]) -> None:
-    """Shows every seed and level whole; the interval of a few seeds would press them flat, so it is cut."""
+    """Shows every seed and level in full; the interval of a few seeds would flatten them, so it is clipped."""
     values = np.concatenate(
         [*(np.asarray(curve.values, float) for curve in curves.values()), np.asarray(levels, float)]
     )
@@ -104,7 +104,7 @@ def _frame(axes: Any, curves: dict[Cell, Curve], levels: list[float]) -> None:
 
 
 def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm: str) -> None:
-    """Thin seed lines, their mean, and its t interval from three seeds on: that of two covers the whole picture."""
+    """Thin seed lines, their mean, and its t interval for three or more seeds (with two it would cover the figure)."""
     if len(curves) <= MANY_SEED_LINES:
         for curve in curves.values():
             axes.plot(curve.agent_steps, curve.values, color=style.colour, linewidth=0.6, alpha=0.35)
@@ -137,30 +137,30 @@ def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm:
 
 
 def _on_grid(curve: Curve, steps: Floats) -> Floats:
-    """A curve at given steps; not a number beyond its ends."""
+    """A curve interpolated at given steps; NaN outside its range."""
     return np.asarray(np.interp(steps, curve.agent_steps, curve.values, left=np.nan, right=np.nan))
 
 
-def condition_bars(telling: Telling) -> Figure | None:
+def condition_bars(context: ReportContext) -> Figure | None:
     """Bars of the deciding metric by condition with every seed as a dot; a proxy is hatched."""
-    return _bars(telling, telling.analysis.evidence.study.metric.name, None)
+    return _bars(context, context.analysis.evidence.study.metric.name, None)
 
 
-def cost_bars(telling: Telling) -> Figure | None:
+def cost_bars(context: ReportContext) -> Figure | None:
     """Bars of the limited metric by condition, with its limit."""
-    constraint = telling.analysis.evidence.study.constraint
-    return None if constraint is None else _bars(telling, constraint.name, constraint.at_most)
+    constraint = context.analysis.evidence.study.constraint
+    return None if constraint is None else _bars(context, constraint.name, constraint.at_most)
 
 
-def _bars(telling: Telling, metric: str, limit: float | None) -> Figure | None:
-    evidence = telling.analysis.evidence
+def _bars(context: ReportContext, metric: str, limit: float | None) -> Figure | None:
+    evidence = context.analysis.evidence
     conditions = [
         name for name in evidence.conditions if any(_values(evidence, arm, name, metric) for arm in evidence.arms)
     ]
     if not conditions:
         return None
     if len(evidence.arms) > MANY_ARMS:
-        return _forest(telling, conditions, metric, limit)
+        return _forest(context, conditions, metric, limit)
     arms, styles = evidence.arms, arm_styles(evidence.arms)
     figure = new_figure(min(16.0, max(5.4, 1.6 + 0.42 * len(arms) * len(conditions))), 4.2)
     axes = figure.subplots()
@@ -170,10 +170,10 @@ def _bars(telling: Telling, metric: str, limit: float | None) -> Figure | None:
             values = _values(evidence, arm, condition, metric)
             if values:
                 x = where + (place - (len(arms) - 1) / 2) * width
-                _draw_bar(axes, telling, Group(arm, condition, metric), (x, width), styles[arm])
+                _draw_bar(axes, context, Group(arm, condition, metric), (x, width), styles[arm])
     axes.axhline(0, color=SOFT, linewidth=0.8)
-    marks = [telling.words("mark.proxy") if evidence.kind(name) == "proxy" else "" for name in conditions]
-    names = [f"{telling.condition(name)}{mark}" for name, mark in zip(conditions, marks, strict=True)]
+    marks = [context.texts("mark.proxy") if evidence.kind(name) == "proxy" else "" for name in conditions]
+    names = [f"{context.condition(name)}{mark}" for name, mark in zip(conditions, marks, strict=True)]
     axes.set_xticks(range(len(conditions)), names)
     axes.grid(axis="x", visible=False)
     axes.set_ylabel(metric)
@@ -182,15 +182,15 @@ def _bars(telling: Telling, metric: str, limit: float | None) -> Figure | None:
     entries, names = [_bar_entry(styles[arm]) for arm in shown], list(shown)
     if limit is not None:
         entries.append(axes.axhline(limit, **LIMIT))
-        names.append(f"{telling.words('axis.limit')} {limit:g}")
+        names.append(f"{context.texts('axis.limit')} {limit:g}")
     place_legend(figure, entries, names)
     return figure
 
 
-def _forest(telling: Telling, conditions: list[str], metric: str, limit: float | None) -> Figure:
-    """Many arms: one row an arm, one panel a condition, the deciding one first."""
-    evidence = telling.analysis.evidence
-    panels = sorted(conditions, key=lambda name: name != evidence.primary_condition)[:MOST_PANELS]
+def _forest(context: ReportContext, conditions: list[str], metric: str, limit: float | None) -> Figure:
+    """Many arms: one row per arm, one panel per condition, the deciding one first."""
+    evidence = context.analysis.evidence
+    panels = sorted(conditions, key=lambda name: name != evidence.primary_condition)[:MAX_PANELS]
     figure = new_figure(2.2 + 2.4 * len(panels), 1.4 + 0.26 * len(evidence.arms))
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, condition in zip(all_axes, panels, strict=True):
@@ -198,13 +198,13 @@ def _forest(telling: Telling, conditions: list[str], metric: str, limit: float |
             values = _values(evidence, arm, condition, metric)
             if not values:
                 continue
-            summary = telling.analysis.summaries[Group(arm, condition, metric)]
+            summary = context.analysis.summaries[Group(arm, condition, metric)]
             axes.scatter(values, [row] * len(values), s=7, color=SOFT, alpha=0.35, linewidth=0)
             if summary.t_interval is not None and summary.t_interval.finite:
                 axes.plot([summary.t_interval.low, summary.t_interval.high], [row, row], color=INK, linewidth=1.4)
             axes.scatter([summary.mean], [row], s=26, color=COLOURS[0], edgecolor=INK, linewidth=0.6, zorder=4)
-        proxy = telling.words("mark.proxy") if evidence.kind(condition) == "proxy" else ""
-        axes.set_title(f"{telling.condition(condition)}{proxy}")
+        proxy = context.texts("mark.proxy") if evidence.kind(condition) == "proxy" else ""
+        axes.set_title(f"{context.condition(condition)}{proxy}")
         axes.set_xlabel(metric)
         if limit is not None:
             axes.axvline(limit, **LIMIT)
@@ -213,16 +213,16 @@ def _forest(telling: Telling, conditions: list[str], metric: str, limit: float |
     return figure
 
 
-def _values(evidence: Evidence, arm: str, condition: str, metric: str) -> list[float]:
+def _values(evidence: StudyEvidence, arm: str, condition: str, metric: str) -> list[float]:
     found = evidence.values.get(Group(arm, condition, metric), {})
     return [float(value) for value in finite_values(list(found.values())) if abs(value) < DRAWABLE]
 
 
-def _draw_bar(axes: Any, telling: Telling, group: Group, place: tuple[float, float], style: ArmStyle) -> None:
+def _draw_bar(axes: Any, context: ReportContext, group: Group, place: tuple[float, float], style: ArmStyle) -> None:
     x, width = place
-    evidence = telling.analysis.evidence
+    evidence = context.analysis.evidence
     values = _values(evidence, group.arm, group.condition, group.metric)
-    summary = telling.analysis.summaries[group]
+    summary = context.analysis.summaries[group]
     hatch = "///" if evidence.kind(group.condition) == "proxy" else None
     axes.bar(x, summary.mean, width * 0.92, color=style.colour, alpha=0.45, edgecolor=style.colour, hatch=hatch)
     interval = summary.t_interval
@@ -236,13 +236,13 @@ def _draw_bar(axes: Any, telling: Telling, group: Group, place: tuple[float, flo
 
 
 def _bar_entry(style: ArmStyle) -> Any:
-    """A legend entry of bar and dot, so that arms are told apart in grey."""
+    """A legend entry of bar and dot, so that arms can be distinguished in grey."""
     dot = Line2D([], [], color=style.colour, marker=style.marker, markeredgecolor=INK, markersize=6, linestyle="none")
     return (Patch(facecolor=style.colour, alpha=0.45, edgecolor=style.colour), dot)
 
 
-def _keep_dots_readable(axes: Any, evidence: Evidence, conditions: list[str], metric: str) -> None:
-    """Cuts the axis where intervals of two or three seeds would press the dots into a line; an arrow would lie."""
+def _keep_dots_readable(axes: Any, evidence: StudyEvidence, conditions: list[str], metric: str) -> None:
+    """Clips the axis if intervals of two or three seeds would squeeze the dots into a line."""
     dots = [v for arm in evidence.arms for name in conditions for v in _values(evidence, arm, name, metric)]
     low, high = min([0.0, *dots]), max([0.0, *dots])
     span = (high - low) or 1.0
@@ -250,13 +250,13 @@ def _keep_dots_readable(axes: Any, evidence: Evidence, conditions: list[str], me
     axes.set_ylim(max(bottom, low - 1.2 * span), min(top, high + 1.2 * span))
 
 
-def score_against_cost(telling: Telling) -> Figure | None:
-    """One mark a seed and a large one an arm; the limit as a line. Means alone where seeds are not known."""
-    evidence = telling.analysis.evidence
+def score_against_cost(context: ReportContext) -> Figure | None:
+    """One small mark per seed, a large one per arm, the limit as a line; means only if seeds are not known."""
+    evidence = context.analysis.evidence
     constraint, metric = evidence.study.constraint, evidence.study.metric.name
     if constraint is None:
         return None
-    found = telling.analysis.constrained
+    found = context.analysis.constrained
     if not found:
         return None
     figure = new_figure(5.8, 4.4)
@@ -264,7 +264,7 @@ def score_against_cost(telling: Telling) -> Figure | None:
     styles = arm_styles(evidence.arms)
     drawn = False
     for arm, place in found.items():
-        score = group_mean(telling.analysis, Group(arm, place.condition, metric))
+        score = group_mean(context.analysis, Group(arm, place.condition, metric))
         if score is None or max(abs(score), abs(place.mean)) >= DRAWABLE:
             continue
         drawn = True
@@ -294,19 +294,19 @@ def score_against_cost(telling: Telling) -> Figure | None:
         )
     if not drawn:
         return None
-    limit = f"{telling.words('axis.limit')} {constraint.at_most:g}"
+    limit = f"{context.texts('axis.limit')} {constraint.at_most:g}"
     axes.axvline(constraint.at_most, **LIMIT, label=limit)
     checkpoint = next(iter(found.values())).checkpoint
     axes.set_xlabel(constraint.name if checkpoint == FINAL else f"{constraint.name}@{checkpoint}")
-    axes.set_ylabel(f"{metric} · {telling.condition(next(iter(found.values())).condition)}")
+    axes.set_ylabel(f"{metric} · {context.condition(next(iter(found.values())).condition)}")
     axes.margins(0.12)
     legend_below(figure, axes)
     return figure
 
 
-def performance_profile(telling: Telling) -> Figure | None:
-    """Share of seeds above a value, under the deciding condition; needs two seeds somewhere."""
-    evidence = telling.analysis.evidence
+def performance_profile(context: ReportContext) -> Figure | None:
+    """Share of seeds above a value, under the deciding condition; needs an arm with two seeds."""
+    evidence = context.analysis.evidence
     metric, condition = evidence.study.metric.name, evidence.primary_condition
     tables = {arm: np.sort(_values(evidence, arm, condition, metric)) for arm in evidence.arms}
     tables = {arm: values for arm, values in tables.items() if len(values)}
@@ -331,7 +331,7 @@ def performance_profile(telling: Telling) -> Figure | None:
             label=f"{arm} (n={len(values)})",
         )
     axes.set_ylim(-0.02, 1.02)
-    axes.set_xlabel(f"{metric} · {telling.condition(condition)}")
-    axes.set_ylabel(telling.words("axis.share_above"))
+    axes.set_xlabel(f"{metric} · {context.condition(condition)}")
+    axes.set_ylabel(context.texts("axis.share_above"))
     legend_below(figure, axes)
     return figure

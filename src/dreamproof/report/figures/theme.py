@@ -1,4 +1,4 @@
-"""How every figure looks: colours, markers, hatches, fonts, and bytes that do not depend on the hour."""
+"""Style of every figure: colours, markers, hatches, fonts, and files whose bytes do not depend on the date."""
 
 import io
 import logging
@@ -17,9 +17,9 @@ from matplotlib import font_manager, rc_context
 from matplotlib.figure import Figure
 
 from dreamproof.base.files import write_bytes
-from dreamproof.report.language import Words, read_words
+from dreamproof.report.language import Texts, read_texts
 
-# The bundled fonts have one weight; that a bold title uses it is no news to the reader of a report.
+# The bundled fonts have one weight; a warning about bold titles would not help the user.
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
 
 FONTS = Path(__file__).parent.parent / "fonts"
@@ -45,7 +45,7 @@ LEGEND_HANDLE_INCHES, LETTER_INCHES = 0.66, 0.078
 
 @dataclass(frozen=True)
 class ArmStyle:
-    """One arm's look in every figure."""
+    """One arm's style in every figure."""
 
     colour: str
     marker: str
@@ -53,7 +53,7 @@ class ArmStyle:
 
 
 def arm_styles(arms: list[str]) -> dict[str, ArmStyle]:
-    """A colour, a marker and a line style an arm, by its place in the declaration."""
+    """A colour, a marker and a line style per arm, by its place in the declaration."""
     count = len(COLOURS)
     return {
         arm: ArmStyle(COLOURS[n % count], MARKERS[n % count], LINES[(n + n // count) % count])
@@ -61,9 +61,9 @@ def arm_styles(arms: list[str]) -> dict[str, ArmStyle]:
     }
 
 
-def chinese_font(words: Words) -> str | None:
-    """The family of a font that has the language's characters: the bundled one, else one found; None if neither."""
-    bundled = FONTS / BUNDLED.get(words.language, "")
+def chinese_font(texts: Texts) -> str | None:
+    """The family of a font that has the language's characters: the bundled one, else an installed one, else None."""
+    bundled = FONTS / BUNDLED.get(texts.language, "")
     if bundled.is_file():
         entry = font_manager.FontProperties(fname=str(bundled))
         known = {font.fname for font in font_manager.fontManager.ttflist}
@@ -74,21 +74,21 @@ def chinese_font(words: Words) -> str | None:
     return next((name for name in SYSTEM_FONTS if name in installed), None)
 
 
-def label_words(words: Words) -> Words:
-    """The words of figure labels: English where no font has the characters."""
-    return words if not words.chinese or chinese_font(words) is not None else read_words("en")
+def label_texts(texts: Texts) -> Texts:
+    """The texts of figure labels: English if no font has the characters."""
+    return texts if not texts.chinese or chinese_font(texts) is not None else read_texts("en")
 
 
 def beyond_bundled(names: str) -> bool:
-    """Whether a study's own names hold characters that no bundled font is sure to have."""
+    """Whether a study's names have characters that the bundled fonts may lack."""
     return any(ord(character) > 0x2E7F for character in names)
 
 
 @contextmanager
-def look(words: Words, names: str = "") -> Iterator[None]:
+def look(texts: Texts, names: str = "") -> Iterator[None]:
     """Sets fonts and lines for the figures drawn inside; `names` are texts of the study that labels will show."""
     families = ["DejaVu Sans"]
-    found = chinese_font(words) if words.chinese else None
+    found = chinese_font(texts) if texts.chinese else None
     if found is not None:
         families.append(found)
     if beyond_bundled(names):
@@ -123,7 +123,7 @@ def look(words: Words, names: str = "") -> Iterator[None]:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """An empty figure of this size in inches, not known to any window system."""
+    """An empty figure of this size in inches, without a window."""
     return Figure(figsize=(width, height), layout="constrained")
 
 
@@ -144,7 +144,7 @@ def place_legend(figure: Figure, handles: list[Any], labels: list[str]) -> None:
 
 
 def _legend_inches(labels: list[str], columns: int) -> float:
-    """About how wide a legend is: entries go down the columns, the first ones are longer by one where it must be."""
+    """Approximate width of a legend; entries fill columns downwards, and the first columns take the remainder."""
     rows, longer = divmod(len(labels), columns)
     starts = [column * rows + min(column, longer) for column in range(columns + 1)]
     parts = [labels[start:end] for start, end in pairwise(starts)]

@@ -1,4 +1,4 @@
-"""The way an agent took through its first test episode, one panel an arm."""
+"""The path of an agent through its first test episode, one panel per arm."""
 
 import itertools
 from typing import Any
@@ -7,40 +7,40 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
 
-from dreamproof.report.data import Evidence
+from dreamproof.report.data import StudyEvidence
 from dreamproof.report.figures.theme import INK, SOFT, arm_styles, new_figure
-from dreamproof.report.prose import Telling
+from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.runs.records import Trail
 
-MOST_PANELS = 8
-PANELS_A_ROW = 4
+MAX_PANELS = 8
+PANELS_PER_ROW = 4
 FARTHEST = 1e6
 PANEL_INCHES = 2.4
 HAZARD = "#c9ced6"
 HIT = "#c0392b"
 
 
-def trails(telling: Telling) -> Figure | None:
+def trails(context: ReportContext) -> Figure | None:
     """Trails of the arms under the deciding condition, each of its first evaluated seed."""
-    found = first_trails(telling.analysis.evidence)
-    if not found or len(found) > MOST_PANELS:
+    found = first_trails(context.analysis.evidence)
+    if not found or len(found) > MAX_PANELS:
         return None
-    columns = min(PANELS_A_ROW, len(found))
+    columns = min(PANELS_PER_ROW, len(found))
     rows = -(-len(found) // columns)
     figure = new_figure(max(4.0, PANEL_INCHES * columns), (PANEL_INCHES + 0.35) * rows)
-    styles = arm_styles(telling.analysis.evidence.arms)
+    styles = arm_styles(context.analysis.evidence.arms)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (arm, (seed, trail)) in zip(panels, found.items(), strict=False):
         _draw(axes, trail, styles[arm].colour)
-        axes.set_title(f"{arm} · {telling.words('axis.seed')} {seed}", fontsize=8)
+        axes.set_title(f"{arm} · {context.texts('axis.seed')} {seed}", fontsize=8)
     for axes in panels[len(found) :]:
         axes.set_axis_off()
     return figure
 
 
-def first_trails(evidence: Evidence) -> dict[str, tuple[int, Trail]]:
+def first_trails(evidence: StudyEvidence) -> dict[str, tuple[int, Trail]]:
     """Seed and trail of every arm that has one."""
     condition, found = evidence.study.metric.condition, {}
     for (cell, name), facts in sorted(evidence.evals.items(), key=lambda item: item[0][0].seed):
@@ -53,13 +53,13 @@ def first_trails(evidence: Evidence) -> dict[str, tuple[int, Trail]]:
 
 
 def _is_drawable(trail: Trail) -> bool:
-    """Whether there is a way, and every place on the picture is one."""
+    """Whether there is a path and all its coordinates can be drawn."""
     places = [*trail.agent, *trail.goal, *trail.hazards, (trail.goal_radius, trail.hazard_radius)]
     return bool(trail.agent) and all(abs(x) < FARTHEST and abs(y) < FARTHEST for x, y in places)
 
 
 def _draw(axes: Any, trail: Trail, colour: str) -> None:
-    """Hazards as discs, goals as rings in the order they were met, the way from faint to full, red where it cost."""
+    """Hazards as discs, goals as numbered rings, the path from faint to full, red crosses at steps with a cost."""
     for x, y in trail.hazards:
         axes.add_patch(Circle((x, y), trail.hazard_radius, facecolor=HAZARD, edgecolor=SOFT, linewidth=0.6))
     goals = list(dict.fromkeys(trail.goal))

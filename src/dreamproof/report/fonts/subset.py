@@ -1,4 +1,4 @@
-"""Cuts the fonts beside this file out of Noto Sans CJK: only the characters of the catalogues.
+"""Subsets Noto Sans CJK to the characters of the catalogues and writes the fonts beside this file.
 
 Needs the Debian package fonts-noto-cjk; run `python -m dreamproof.report.fonts.subset` after changing a catalogue.
 """
@@ -11,7 +11,7 @@ from fontTools import subset
 from fontTools.ttLib import TTCollection, TTFont
 
 from dreamproof.report.figures.theme import BUNDLED, FONTS
-from dreamproof.report.language import read_words
+from dreamproof.report.language import read_texts
 
 SOURCE = Path("/usr/share/fonts/opentype/noto/NotoSansCJK-Regular.ttc")
 FACES = {"zh-Hans": "Noto Sans CJK SC", "zh-Hant": "Noto Sans CJK TC"}
@@ -20,11 +20,11 @@ EPOCH_SECONDS = 3_786_825_600  # 2024-01-01 in the font's own epoch, so that the
 
 def characters_of(language: str) -> set[str]:
     """Every character beyond ASCII that the catalogue of a language uses."""
-    return {character for text in read_words(language).texts.values() for character in text if ord(character) > 127}
+    return {character for text in read_texts(language).entries.values() for character in text if ord(character) > 127}
 
 
 def cut(font: Any, language: str) -> None:
-    """Keeps the language's characters of one face, under a name of its own, and writes it here."""
+    """Subsets one face to the language's characters, renames it and writes it."""
     options = subset.Options(layout_features=["kern"], name_IDs=[0, 1, 2, 4, 6, 13, 14], hinting=False)
     worker = subset.Subsetter(options)
     worker.populate(text="".join(sorted(characters_of(language))) + " ")
@@ -39,7 +39,7 @@ def cut(font: Any, language: str) -> None:
 
 
 def main() -> None:
-    """Cuts a font for every Chinese catalogue."""
+    """Writes a font for every Chinese catalogue."""
     faces: list[TTFont] = TTCollection(str(SOURCE)).fonts
     for language, name in FACES.items():
         font = next(face for face in faces if face["name"].getDebugName(1) == name)

@@ -1,0 +1,70 @@
+"""Draws recorded test episodes of a study as one animated GIF: `python -m benchmarks.agent_gif STUDY OUT.gif`."""
+
+import argparse
+import io
+from pathlib import Path
+
+from matplotlib.patches import Circle
+from PIL import Image
+
+from dreamproof.report.figures.theme import INK, SOFT, arm_styles, look, new_figure
+from dreamproof.report.language import read_texts
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import read_evaluation
+from dreamproof.runs.records import Trail
+
+HAZARD, HIT = "#f3c6c0", "#c0392b"
+FRAME_MILLISECONDS = 70
+PIXELS_PER_INCH = 90
+
+
+def frame(trails: dict[str, Trail], step: int) -> Image.Image:
+    """One frame: the path of every agent up to `step`, its current goal, and its cost so far."""
+    figure = new_figure(3.2 * len(trails), 3.5)
+    panels = figure.subplots(1, len(trails), squeeze=False)[0]
+    for axes, (arm, trail) in zip(panels, trails.items(), strict=True):
+        place = min(step, len(trail.agent) - 1)
+        for x, y in trail.hazards:
+            axes.add_patch(Circle((x, y), trail.hazard_radius, facecolor=HAZARD, edgecolor=SOFT, linewidth=0.6))
+        axes.add_patch(Circle(trail.goal[place], trail.goal_radius, facecolor="#cfe8d8", edgecolor="#2e7d5b"))
+        colour = arm_styles(list(trails))[arm].colour
+        axes.plot(*zip(*trail.agent[: place + 1], strict=True), color=colour, linewidth=1.2, alpha=0.6)
+        hit = trail.cost[place] > 0
+        axes.plot(*trail.agent[place], marker="o", markersize=9, color=HIT if hit else colour, markeredgecolor=INK)
+        goals = len(set(trail.goal[: place + 1])) - 1
+        axes.set_title(f"{arm} · goals {goals} · cost {sum(trail.cost[: place + 1]):.0f}", fontsize=11)
+        reach = 0.3 + max(max(abs(x), abs(y)) for x, y in [*trail.agent, *trail.goal, *trail.hazards])
+        axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
+        axes.grid(visible=False)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=PIXELS_PER_INCH)
+    return Image.open(content).convert("P", palette=Image.Palette.ADAPTIVE, colors=48)
+
+
+def main() -> None:
+    """Reads one evaluation per arm and writes the animation."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("study", type=Path)
+    parser.add_argument("output", type=Path)
+    parser.add_argument("--arms", default="baseline,full")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--condition", default="id")
+    parser.add_argument("--every", type=int, default=2, help="agent steps per frame")
+    options = parser.parse_args()
+    trails = {}
+    for arm in options.arms.split(","):
+        record = read_evaluation(RunFolder(options.study / "runs" / f"{arm}-seed{options.seed}"), options.condition)
+        if record is None or record.trail is None:
+            raise SystemExit(f"{arm}/{options.seed} has no recorded path under {options.condition}")
+        trails[arm] = record.trail
+    length = max(len(trail.agent) for trail in trails.values())
+    with look(read_texts("en")):
+        frames = [frame(trails, step) for step in range(0, length, options.every)]
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    frames[0].save(
+        options.output, save_all=True, append_images=frames[1:], duration=FRAME_MILLISECONDS, loop=0, optimize=True
+    )
+
+
+if __name__ == "__main__":
+    main()

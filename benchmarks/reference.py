@@ -1,0 +1,169 @@
+"""Writes docs/reference.md from the code: `python -m benchmarks.reference`; `--check` compares only."""
+
+import json
+import sys
+import tempfile
+import types
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+from pydantic import BaseModel
+from pydantic_core import PydanticUndefined
+from typer.testing import CliRunner
+
+from dreamproof.cli.main import app
+from dreamproof.settings.cell import DreamerCell, PwmCell, PwmOfflineCell
+from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.testing.made_study import make_study
+
+PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
+JSON_VERBS = {"plan": [], "status": [], "cost": [], "money": [], "verify": [], "why": ["full/0"]}
+STUDY_NAMES = ("baseline", "full", "u_only", "cert_only", "id", "hallu2", "mass_x2")
+HEAD = """# Reference
+
+Generated from the code by `make reference`; do not edit. The same keys as JSON Schema: `dreamproof schema`.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [HEAD, "## Verbs", *_verbs(), "## Study keys", _keys(Study)]
+    parts += ["### `trainer` as a command", _keys(CommandTrainer, "trainer.")]
+    for name, cell in (("dreamer", DreamerCell), ("pwm", PwmCell), ("pwm_offline", PwmOfflineCell)):
+        parts += [f"### `settings` of `trainer: {name}`", _keys(cell)]
+    return "\n\n".join([*parts, "## JSON fields", *_json_fields()]) + "\n"
+
+
+def _verbs() -> Iterator[str]:
+    group = typer.main.get_command(app)
+    for name, verb in group.commands.items():  # type: ignore[attr-defined]
+        if verb.hidden:
+            continue
+        yield f"### `dreamproof {name}`\n\n{_line(verb.help or '')}"
+        rows = [
+            (_option(item), _default(item.default), _line(getattr(item, "help", "") or ""))
+            for item in verb.params
+            if item.name != "help"
+        ]
+        if rows:
+            yield _table(("argument or option", "default", "meaning"), rows)
+
+
+def _option(item: Any) -> str:
+    return f"`{', '.join(item.opts)}`" if item.opts[0].startswith("-") else f"`{item.name.upper()}`"
+
+
+def _default(value: object) -> str:
+    if value is None or value is False or callable(value) or "Sentinel" in type(value).__name__:
+        return "–"
+    return f"`{json.dumps(value, default=str)}`"
+
+
+def _keys(model: type[BaseModel], prefix: str = "") -> str:
+    rows = list(_key_rows(model, prefix))
+    return _table(("key", "type", "default", "description"), rows)
+
+
+def _key_rows(model: type[BaseModel], prefix: str) -> Iterator[tuple[str, str, str, str]]:
+    for name, field in model.model_fields.items():
+        inner = _model_of(field.annotation)
+        text = field.description or (_line(inner.__doc__ or "") if inner is not None else "")
+        required = field.default is PydanticUndefined and field.default_factory is None
+        default = "required" if required else "–" if inner is not None else _field_default(field)
+        yield f"`{prefix}{name}`", f"`{_type(field.annotation)}`", default, _line(text)
+        if inner is not None and inner is not CommandTrainer:
+            mark = "[]." if typing.get_origin(field.annotation) is list else "."
+            yield from _key_rows(inner, f"{prefix}{name}{mark}")
+
+
+def _field_default(field: Any) -> str:
+    value = field.default_factory() if field.default_factory is not None else field.default
+    return f"`{json.dumps(value, default=str)}`"
+
+
+def _model_of(annotation: Any) -> type[BaseModel] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    found = [_model_of(part) for part in typing.get_args(annotation)]
+    return next((model for model in found if model is not None), None)
+
+
+def _type(annotation: Any) -> str:
+    origin, parts = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is typing.Annotated:
+        return _type(parts[0])
+    if origin is typing.Literal:
+        return " or ".join(map(str, parts))
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join("null" if part is type(None) else _type(part) for part in parts)
+    if origin is not None and parts:
+        return f"{origin.__name__} of {', '.join(_type(part) for part in parts if part is not Ellipsis)}"
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return "mapping"
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def _json_fields() -> Iterator[str]:
+    """Fields that verbs print for a small complete study; names of arms, cells and conditions are written NAME."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = make_study(Path(folder) / "study")
+        known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+        for verb, extra in JSON_VERBS.items():
+            if verb not in known or known[verb].hidden:
+                continue
+            found = CliRunner().invoke(app, [verb, str(root), *extra, "--json"])
+            fields: dict[str, set[str]] = {}
+            _collect(json.loads(found.stdout), "", fields)
+            rows = [(f"`{path}`", " or ".join(sorted(kinds))) for path, kinds in fields.items()]
+            yield f"### `dreamproof {verb} --json`"
+            yield _table(("field", "type"), rows)
+
+
+def _collect(value: Any, path: str, fields: dict[str, set[str]]) -> None:
+    if isinstance(value, dict):
+        if path:
+            fields.setdefault(path, set()).add("mapping")
+        for key, part in value.items():
+            plain = key.isidentifier() and key not in (
+                "baseline",
+                "full",
+                "u_only",
+                "cert_only",
+                "id",
+                "hallu2",
+                "mass_x2",
+            )
+            _collect(part, f"{path}.{key if plain else 'NAME'}".lstrip("."), fields)
+    elif isinstance(value, list):
+        fields.setdefault(path or "(list)", set()).add("list")
+        for part in value:
+            _collect(part, f"{path}[]", fields)
+    else:
+        names = {"str": "text", "int": "number", "float": "number", "bool": "true or false", "NoneType": "null"}
+        fields.setdefault(path, set()).add(names[type(value).__name__])
+
+
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [header, ("---",) * len(header), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split()).replace("<", "&lt;").replace("{", "&#123;")
+
+
+def main() -> None:
+    """Writes the page, or with `--check` exits with 1 if it is out of date."""
+    text = page()
+    if "--check" in sys.argv[1:]:
+        if PAGE.read_text(encoding="utf-8") != text:
+            raise SystemExit("docs/reference.md is out of date; hint: make reference")
+        return
+    PAGE.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
