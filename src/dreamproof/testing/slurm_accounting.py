@@ -9,8 +9,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from dreamproof.testing.waiting import HANG_SECONDS
+
 COMMANDS = ("slurmdbd", "sacct", "sacctmgr", "mariadbd", "mariadb-install-db")
-START_SECONDS = 60.0
 PASSWORD = "throwaway"
 GRANTS = f"""\
 CREATE USER slurm@'localhost' IDENTIFIED BY '{PASSWORD}';
@@ -66,7 +67,7 @@ class Accounting:
         conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         conf.chmod(0o600)
         self._run("slurmdbd")
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + HANG_SECONDS
         while self._run("sacctmgr", "-i", "add", "cluster", cluster, check=False) != 0:
             if time.monotonic() > until:
                 raise TimeoutError((self.folder / "log" / "slurmdbd.log").read_text()[-2000:])
@@ -92,7 +93,7 @@ class Accounting:
                 stdout=log,
                 stderr=log,
             )
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + HANG_SECONDS
         while time.monotonic() < until:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.database_port), 1.0).close()
@@ -107,7 +108,7 @@ class Accounting:
 
     def _run(self, *words: str, check: bool = True) -> int:
         return subprocess.run(
-            words, env=self._variables, check=check, capture_output=True, timeout=START_SECONDS
+            words, env=self._variables, check=check, capture_output=True, timeout=HANG_SECONDS
         ).returncode
 
     def stop(self) -> None:

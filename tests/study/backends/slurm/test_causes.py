@@ -23,14 +23,16 @@ from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Options, Supervisor
 from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
+
+pytestmark = pytest.mark.long(100)
 
 TRAINER = Path(__file__).parent / "dying_trainer.py"
-FOREVER_SECONDS = 400.0
 Act = Callable[[Supervisor], None]
 
 
 def declare(place: Path, name: str, deaths: list[str], slurm: dict[str, Any], **changes: Any) -> Path:
-    """A study with one arm a death; one attempt of everything is enough."""
+    """A study with one arm per death and one attempt per cell."""
     study: dict[str, Any] = {
         "name": name,
         "question": "How does it end?",
@@ -65,7 +67,7 @@ def declare(place: Path, name: str, deaths: list[str], slurm: dict[str, Any], **
 
 
 class Running(threading.Thread):
-    """A supervisor of one study in a thread of its own; `act` may do harm at every tick."""
+    """A supervisor of one study in a thread of its own; `act` runs at every tick."""
 
     def __init__(self, slurm: OneNodeSlurm, file: Path, act: Act = lambda supervisor: None) -> None:
         super().__init__(daemon=True)
@@ -100,7 +102,7 @@ class Running(threading.Thread):
         self.act(supervisor)
 
     def wait(self) -> OpenStudy:
-        self.join(FOREVER_SECONDS)
+        self.join(HANG_SECONDS)
         assert not self.is_alive(), f"{self.file.name} has not ended: {self.placements}"
         if self.failure is not None:
             raise self.failure
@@ -130,7 +132,7 @@ def begun(opened: OpenStudy, arm: str) -> bool:
     return isinstance(told, dict) and told.get("child") is not None
 
 
-def harm_main(slurm: OneNodeSlurm) -> Act:
+def disturb_main(slurm: OneNodeSlurm) -> Act:
     """Kills one batch process, cancels one job, puts one back into the queue."""
     done: set[str] = set()
 
@@ -160,7 +162,6 @@ MAIN = {
     "memory_of_a_child": "host_oom",
     "memory_in_a_step": "host_oom",
     "killed_in_a_step": "killed",
-    "too_long": "timeout",
     "cancelled": "stopped_by_user",
     "requeued": "preempted",
     "works": "completed",
@@ -168,7 +169,7 @@ MAIN = {
 
 
 def test_every_death_on_a_real_cluster_is_named_right_in_both_memory_modes(tmp_path: Path) -> None:
-    started = {mode: start_or_say_why(mode, node_timeout_seconds=10) for mode in ("plain", "cgroup")}
+    started = {mode: start_or_say_why(mode) for mode in ("plain", "cgroup")}
     absent = {mode: slurm for mode, slurm in started.items() if isinstance(slurm, str)}
     slurms = [slurm for slurm in started.values() if not isinstance(slurm, str)]
     try:
@@ -215,7 +216,8 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
     """By row: what was seen and what should have been."""
     place.mkdir()
     pool = ThreadPoolExecutor(1)
-    main = Running(slurm, declare(place, "main", list(MAIN), {"time_limit": "00:01:00"}), harm_main(slurm))
+    main = Running(slurm, declare(place, "main", list(MAIN), {}), disturb_main(slurm))
+    too_long = Running(slurm, declare(place, "too_long", ["too_long"], {"time_limit": "00:01:00"}))
     chained = pool.submit(chain_over_the_limit, slurm, place)
     leaking = Running(slurm, declare(place, "leaking", ["leaks"], {"memory_cap": "300M"}))
     preempted = Running(slurm, declare(place, "preempted", ["sleeps"], {"partition": "cheap", "gres": "gpu:2"}))
@@ -229,6 +231,7 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
     rows: dict[str, tuple[Any, Any]] = {}
     causes = {
         "leaking": (leaking, "leaks", "host_oom"),
+        "too_long": (too_long, "too_long", "timeout"),
         "preempted": (preempted, "sleeps", "preempted"),
         "dependent": (dependent, "sleeps", "bad_config"),
         "held": (held, "works", "completed"),
@@ -244,6 +247,7 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
         made = attempts(running.wait(), arm)
         rows[row] = (f"{made[0].cause} {made[0].evidence}" if made[0].cause != wanted else wanted, wanted)
     rows["state of lost"] = (attempts(causes["lost"][0].opened, "sleeps")[0].placement["state"], "NODE_FAIL")
+    rows["state of too_long"] = (attempts(too_long.opened, "too_long")[0].placement["state"], "TIMEOUT")
     rows |= details(slurm.mode, main.opened)
     leak = attempts(leaking.opened, "leaks")
     rows["a leak is seen in the trace"] = (leak[0].memory_trend, "grows")
@@ -286,7 +290,7 @@ def lose_node(slurm: OneNodeSlurm, place: Path) -> Running:
     """A study whose node stops answering while its process works on; last of all, there is no other node."""
     lost = Running(slurm, declare(place, "lost", ["sleeps"], {"requeue": False}))
     wait_for(lambda: job_of(lost.opened, "sleeps") is not None and begun(lost.opened, "sleeps"))
-    slurm.kill("slurmd")
+    slurm.lose_node()
     lost.wait()
     slurm.start_node()
     return lost
@@ -299,7 +303,6 @@ def details(mode: str, opened: OpenStudy) -> dict[str, tuple[Any, Any]]:
     cancelled = opened.state.cells[Cell("cancelled", 0)].stopped or ""
     return {
         "state of memory": (states["memory"], "OUT_OF_MEMORY" if mode == "cgroup" else "FAILED"),
-        "state of too_long": (states["too_long"], "TIMEOUT"),
         "state of cancelled": (states["cancelled"], "CANCELLED"),
         "cancelled is left alone": ("--retry-stopped" in cancelled, True),
         "requeued goes on as another attempt": ([one.name.partition("r")[2] for one in again][:2], ["", "1"]),
@@ -332,10 +335,3 @@ def hide_output() -> Act:
             folder.rename(folder.with_name("hidden"))
 
     return act
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.2)

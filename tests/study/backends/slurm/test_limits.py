@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,9 @@ from dreamproof.study.views.slurm_jobs import place_words
 from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
 from dreamproof.testing.small_study import TRAINER
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
+
+pytestmark = pytest.mark.long(100)
 
 # Words of Slurm 22.05.8, of two partitions; what does not matter here is left out.
 TOLD = (
@@ -358,7 +360,7 @@ def dreamproof(slurm: OneNodeSlurm, *words: str | Path) -> "subprocess.Completed
     """A verb as a person calls it, beside the real Slurm."""
     command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, words)]
     variables = {**os.environ, **slurm.environment}
-    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
 
 
 def test_real_check_probes_within_three_minutes_and_refuses_a_longer_study(tmp_path: Path, slurm: OneNodeSlurm) -> None:
@@ -385,10 +387,7 @@ def test_real_jobs_that_can_never_start_end_with_their_remedy_and_leave_the_queu
     ended = dreamproof(slurm, "run", file, "--no-check", "--no-report", "--plain")
     assert ended.returncode == ExitCode.GAP_REMAINS, ended.stdout + ended.stderr
     assert f"ended: bad_config — Slurm: job state PENDING, {reason}" in ended.stdout
-    until = time.monotonic() + 60
-    while slurm.command("squeue", "--noheader").strip():
-        assert time.monotonic() < until
-        time.sleep(0.5)
+    wait_for(lambda: not slurm.command("squeue", "--noheader").strip(), pause_seconds=0.5)
 
 
 @pytest.fixture(scope="module")
