@@ -2,6 +2,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
+comma := ,
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test lint types format bench faults healthy fuzz official parity clean
@@ -11,9 +12,13 @@ help:  ## list what can be made
 
 setup: $(VENV)/.stamp  ## make the virtual environment with everything in it
 
-$(VENV)/.stamp: pyproject.toml
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# JAX comes with CUDA where an NVIDIA driver is.
+EXTRAS := dev$(if $(wildcard /proc/driver/nvidia/version),$(comma)cuda)
+
+$(VENV)/.stamp: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) -e '.[$(EXTRAS)]'
 	touch $@
 
 # Without the preflight, which would compile once more what the one pack of the demo compiles anyway.
@@ -47,8 +52,7 @@ bench: setup  ## measure this machine; figures are kept in benchmarks/RESULTS.md
 	$(BIN)/python -m benchmarks
 
 official: setup  ## add the real Safety-Gymnasium to the virtual environment
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[official]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps safety-gymnasium==1.0.0
+	$(PIP) --no-deps safety-gymnasium==1.0.0
 
 # RECORD_PYTHON may be an interpreter with the official version pins; see docs/environments.md.
 RECORD_PYTHON ?= $(BIN)/python

@@ -11,7 +11,7 @@ from dreamproof.testing.waiting import HANG_SECONDS
 TELL = "import os; os.sched_setaffinity(0, {core}); import dreamproof.jaxcore; print(os.environ.get('PJRT_NPROC'))"
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot bind a process to cores")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="kernel: this system cannot bind a process to cores")
 @pytest.mark.parametrize(("said", "found"), [(None, "4"), ("2", "2")])
 def test_where_cores_are_few_there_are_four_threads_unless_told_otherwise(said: str | None, found: str) -> None:
     surroundings = {name: value for name, value in os.environ.items() if name != "PJRT_NPROC"}

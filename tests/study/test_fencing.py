@@ -205,7 +205,7 @@ def test_a_stopped_shim_holds_nothing(backend: LocalBackend, tmp_path: Path) -> 
 def test_a_killed_shim_leaves_no_memory_group_behind(backend: LocalBackend, tmp_path: Path) -> None:
     own = cgroup.find_own_group()
     if cgroup.make_limited_group(own, "dreamproof-try", 1 << 24) is None:
-        pytest.skip("this user may not make a limited memory group")
+        pytest.skip("kernel: this user may not make a limited memory group")
     cgroup.remove(Path(str(own)) / "dreamproof-try")
     attempt = order(tmp_path, [sys.executable, "-c", PATIENT + "time.sleep(600)"], memory_limit_bytes=256 << 20)
     backend.start(attempt)
@@ -290,7 +290,7 @@ def can_make_namespaces() -> bool:
     )
 
 
-namespaces = pytest.mark.skipif(not can_make_namespaces(), reason="this user may not make namespaces")
+namespaces = pytest.mark.skipif(not can_make_namespaces(), reason="kernel: this user may not make namespaces")
 CLI = [sys.executable, "-m", "dreamproof.cli.main"]
 
 

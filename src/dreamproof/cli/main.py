@@ -13,6 +13,7 @@ from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
     check,
     cost,
+    examples,
     export,
     importing,
     plan,
@@ -58,6 +59,7 @@ for name, verb in (
     ("export", export.export),
     ("import", importing.import_runs),
     ("schema", schema.schema),
+    ("examples", examples.examples),
 ):
     app.command(name)(verb)
 

@@ -58,7 +58,7 @@ def test_wall_seconds_cpu_and_peak_memory_are_measured(tmp_path: Path) -> None:
 
 def test_a_memory_hog_under_a_limit_dies_by_the_memory_controller_and_says_so(tmp_path: Path) -> None:
     if cgroup.make_limited_group(cgroup.find_own_group(), "dreamproof-try", 1 << 24) is None:
-        pytest.skip("this user may not make a limited memory group")
+        pytest.skip("kernel: this user may not make a limited memory group")
     cgroup.remove(Path(str(cgroup.find_own_group())) / "dreamproof-try")
     record = run(prepared(tmp_path, HOG, memory_limit_bytes=48 << 20))
     assert record.signal == signal.SIGKILL

@@ -186,7 +186,8 @@ def test_every_death_on_a_real_cluster_is_named_right_in_both_memory_modes(tmp_p
     }
     assert not wrong
     if absent:
-        pytest.skip(f"not tested: {absent}; every row was named right with {[slurm.mode for slurm in slurms]}")
+        modes = [slurm.mode for slurm in slurms]
+        pytest.skip(f"{', '.join(absent.values())}; tested with {modes}")
 
 
 def test_accounting_adds_the_states_of_steps_to_the_evidence(tmp_path: Path) -> None:
