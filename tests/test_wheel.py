@@ -19,8 +19,9 @@ pytestmark = pytest.mark.long(60)
 
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-# Imported inside functions that report what to install: another extra, or a trainer's own library.
-OPTIONAL = {"mujoco", "safety_gymnasium", "pptx", "hypothesis", "pytest"}
+# Of another extra, or of a script that makes the fonts.
+WITH_OTHERS = {"jaxlib", "pydantic_core"}
+OPTIONAL = {"mujoco", "safety_gymnasium", "pptx", "fontTools"}
 
 
 def call(*words: str | Path, folder: Path) -> str:
@@ -68,13 +69,19 @@ def test_an_agent_can_be_built_from_the_wheel(installed: Path, tmp_path: Path) -
 
 
 def test_every_library_that_the_source_imports_is_declared() -> None:
-    declared = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["train"]]
-    names = {re.split(r"[\[<>=]", line)[0].lower() for line in declared}
-    modules = importlib.metadata.packages_distributions()
-    for path in (ROOT / "src" / "dreamproof").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found += [node.module] if isinstance(node, ast.ImportFrom) and node.module and not node.level else []
-            for module in {name.split(".")[0] for name in found} - set(sys.stdlib_module_names) - OPTIONAL:
-                owners = {name.lower() for name in modules.get(module, [module])}
-                assert owners & (names | {"dreamproof", "jaxlib"}), f"{path}: {module}"
+    lines = [*PROJECT["dependencies"], *PROJECT["optional-dependencies"]["train"]]
+    declared = {re.split(r"[\[<>=]", line)[0].lower() for line in lines} | WITH_OTHERS
+    owners = importlib.metadata.packages_distributions()
+    source = ROOT / "src" / "dreamproof"
+    paths = [path for path in source.rglob("*.py") if not path.is_relative_to(source / "testing")]
+    imported = {name for path in paths for name in imported_modules(path)}
+    outside = imported - set(sys.stdlib_module_names) - OPTIONAL - {"dreamproof"}
+    assert {name for name in outside if not {one.lower() for one in owners.get(name, [name])} & declared} == set()
+    assert {"numpy", "jax", "pydantic"} <= outside
+
+
+def imported_modules(path: Path) -> set[str]:
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module and not node.level]
+    return {name.split(".")[0] for name in names}

@@ -110,7 +110,8 @@ class Running(threading.Thread):
 
 
 def attempts(opened: OpenStudy, arm: str) -> list[AttemptState]:
-    return [opened.state.attempts[name] for name in opened.state.cells[Cell(arm, 0)].attempts]
+    cell = opened.state.cells.get(Cell(arm, 0))  # none before the supervisor's thread has declared the study
+    return [opened.state.attempts[name] for name in cell.attempts] if cell is not None else []
 
 
 def job_of(opened: OpenStudy, arm: str) -> str | None:
