@@ -35,11 +35,11 @@ lint: setup  ## ruff
 types: setup  ## mypy, strict in the campaign tower
 	$(BIN)/mypy
 
-format: setup  ## let ruff mend what it can
+format: setup  ## let ruff fix what it can
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
 
-faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print what came of them (about half an hour)
+faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print the outcome (about half an hour)
 	$(BIN)/python -m dreamproof.testing.faults
 
 healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 70 hangs (all must be found), simulated

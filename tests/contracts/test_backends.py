@@ -18,7 +18,7 @@ from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
 from dreamproof.study.process.processes import Identity, is_alive
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_reason
 from dreamproof.testing.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.long(100)
@@ -28,7 +28,7 @@ Make = Callable[[], Backend]
 
 @pytest.fixture(scope="module")
 def one_node() -> Iterator[OneNodeSlurm]:
-    slurm = start_or_say_why("plain")
+    slurm = start_or_reason("plain")
     if isinstance(slurm, str):
         pytest.skip(slurm)
     yield slurm

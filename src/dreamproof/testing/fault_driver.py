@@ -90,7 +90,7 @@ ONCE_A_CELL_TOGETHER = {"exception", "survived warning, then an exception", "Rus
 WRAPPED_KINDS = {"kill -9 wrapper", "kill -9 shim and wrapper"}
 SPECIAL_KINDS = {"memory hog", "full disk"}
 MAIN_KINDS = [kind for kind in EXPECTED if kind not in SPECIAL_KINDS | WRAPPED_KINDS]
-# Behind a shell the command is the shell: what hits the trainer itself is told by its shell's exit.
+# Behind a shell the command is the shell: what hits the trainer itself shows as its shell's exit.
 WRAPPED_STUDY_KINDS = [
     kind
     for kind in EXPECTED
@@ -187,7 +187,7 @@ class Driver:
 
     def start_supervisor(self) -> subprocess.Popen[bytes]:
         """Runs the study in a process of its own, as a person would."""
-        words = [
+        command = [
             sys.executable,
             "-m",
             "dreamproof.cli.main",
@@ -199,7 +199,7 @@ class Driver:
         ]
         log = self.file.with_suffix(".log").open("ab")
         with log:
-            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def kill_supervisor(self) -> bool:
         """Kills it, whatever it was doing; False where it had ended by itself."""
@@ -446,7 +446,7 @@ class Driver:
         """A second run beside the first must be refused and start nothing."""
         if self.supervisor.poll() is not None:
             return None
-        words = [
+        command = [
             sys.executable,
             "-m",
             "dreamproof.cli.main",
@@ -457,8 +457,8 @@ class Driver:
             "--plain",
         ]
         if kind == "supervisor in a second container":
-            words = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", *words]
-        done = subprocess.run(words, capture_output=True, check=False)
+            command = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", *command]
+        done = subprocess.run(command, capture_output=True, check=False)
         if self.supervisor.poll() is not None or b"Operation not permitted" in done.stderr:
             return None
         fault = Fault(kind)

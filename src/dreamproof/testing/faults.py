@@ -98,10 +98,10 @@ def check_steps(opened: OpenStudy, cell: str, damaged: bool) -> tuple[int, list[
     path = opened.folder.runs / cell.replace("/", "-seed") / "steps.log"
     segments: list[tuple[str, int, int]] = []
     for line in path.read_text().splitlines():
-        words = line.split()
-        if len(words) != 2:
+        fields = line.split()
+        if len(fields) != 2:
             continue  # torn by a kill
-        process, step = words[0], int(words[1])
+        process, step = fields[0], int(fields[1])
         if segments and segments[-1][0] == process and step == segments[-1][2] + 1:
             segments[-1] = (process, segments[-1][1], step)
         else:
@@ -164,9 +164,9 @@ class SmallDisk:
 
     def __enter__(self) -> "SmallDisk":
         self.folder.mkdir(parents=True, exist_ok=True)
-        words = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(self.folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(self.folder)]
         try:
-            done = subprocess.run(words, capture_output=True, check=False)
+            done = subprocess.run(command, capture_output=True, check=False)
             self.why_not = done.stderr.decode().strip() if done.returncode else ""
         except FileNotFoundError:
             self.why_not = "there is no mount command"

@@ -39,7 +39,7 @@ def missing_for(mode: str) -> str | None:
     return None
 
 
-def start_or_say_why(mode: str) -> "OneNodeSlurm | str":
+def start_or_reason(mode: str) -> "OneNodeSlurm | str":
     """A started Slurm, or why there is none."""
     reason = missing_for(mode)
     return OneNodeSlurm(mode).start() if reason is None else reason
@@ -175,10 +175,10 @@ class OneNodeSlurm:
             "ConstrainRAMSpace=yes\nConstrainSwapSpace=yes\nAllowedSwapSpace=0\n"
         )
 
-    def _daemon(self, *words: str) -> None:
+    def _daemon(self, *arguments: str) -> None:
         path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
         variables = {**os.environ, **self.environment, "PATH": path}
-        subprocess.run(words, env=variables, check=True, capture_output=True, timeout=HANG_SECONDS)
+        subprocess.run(arguments, env=variables, check=True, capture_output=True, timeout=HANG_SECONDS)
 
     def start_munge(self) -> None:
         run = self.folder / "run"
@@ -205,7 +205,7 @@ class OneNodeSlurm:
         self._daemon("slurmd", "-f", str(self.conf), "-N", self.host)
 
     def lose_node(self) -> None:
-        """Ends slurmd and tells the controller that the node is down; processes on it continue."""
+        """Ends slurmd and marks the node as down; processes on it continue."""
         self.kill("slurmd")
         self.command("scontrol", "update", f"nodename={self.host}", "state=down", "reason=lost")
 
@@ -236,11 +236,11 @@ class OneNodeSlurm:
             time.sleep(0.1)
         self.command("scancel", mark)
 
-    def command(self, *words: str) -> str:
+    def command(self, *arguments: str) -> str:
         """Output of a Slurm command; raises where it fails."""
         variables = {**os.environ, **self.environment}
         return subprocess.run(
-            words, env=variables, check=True, capture_output=True, text=True, timeout=HANG_SECONDS
+            arguments, env=variables, check=True, capture_output=True, text=True, timeout=HANG_SECONDS
         ).stdout
 
     def wait_until_idle(self) -> None:

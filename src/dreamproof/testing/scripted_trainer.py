@@ -143,9 +143,9 @@ def hold(run: Path) -> None:
 
 
 def train(run: Path, options: argparse.Namespace) -> None:
-    told = json.loads((run / "settings.json").read_text())
+    declared = json.loads((run / "settings.json").read_text())
     step, weights = resume(run)
-    total = 2 if os.environ.get("DREAMPROOF_PROBE") == "1" else told["agent_steps"]
+    total = 2 if os.environ.get("DREAMPROOF_PROBE") == "1" else declared["agent_steps"]
     with (run / "steps.log").open("a") as log:
         while step < total and not stop:
             fault = injected_fault(run, step)
@@ -161,22 +161,22 @@ def train(run: Path, options: argparse.Namespace) -> None:
             beat = {"agent_steps": step, "gradient_steps": step, "phase": "train", "beat": step}
             write(run / "heartbeat.json", beat)
             if step % options.save_every == 0 or step == total:
-                save(run, step, weights, told["task"])
+                save(run, step, weights, declared["task"])
     if step < total:
-        save(run, step, weights, told["task"])
+        save(run, step, weights, declared["task"])
 
 
 def evaluate(run: Path, options: argparse.Namespace) -> None:
-    told = json.loads((run / "settings.json").read_text())
+    declared = json.loads((run / "settings.json").read_text())
     time.sleep(options.step_seconds)
     record = json.loads((checkpoints(run)[-1] / "record.json").read_text())
     (run / "evaluations").mkdir(exist_ok=True)
-    returns = [float(told["settings"].get("level", 1)) + told["seed"]] * told["evaluation_episodes"]
+    returns = [float(declared["settings"].get("level", 1)) + declared["seed"]] * declared["evaluation_episodes"]
     evaluated = {key: record[key] for key in ("agent_steps", "gradient_steps", "parameter_hash")}
     value = {
         "condition": options.evaluate,
         "kind": "in_distribution",
-        "task": told["task"],
+        "task": declared["task"],
         "checkpoints": {"final": {**evaluated, "episodes": {"return": returns}}},
     }
     write(run / "evaluations" / f"{options.evaluate}.json", value)

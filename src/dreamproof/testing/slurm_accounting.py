@@ -36,7 +36,7 @@ class Accounting:
 
     @property
     def lines(self) -> dict[str, object]:
-        """What slurm.conf says to use it."""
+        """The lines of slurm.conf that use it."""
         return {
             "AccountingStorageType": "accounting_storage/slurmdbd",
             "AccountingStorageHost": "127.0.0.1",
@@ -106,9 +106,9 @@ class Accounting:
         path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
         return {**os.environ, "PATH": path, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
-    def _run(self, *words: str, check: bool = True) -> int:
+    def _run(self, *arguments: str, check: bool = True) -> int:
         return subprocess.run(
-            words, env=self._variables, check=check, capture_output=True, timeout=HANG_SECONDS
+            arguments, env=self._variables, check=check, capture_output=True, timeout=HANG_SECONDS
         ).returncode
 
     def stop(self) -> None:

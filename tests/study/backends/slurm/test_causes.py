@@ -22,7 +22,7 @@ from dreamproof.study.ledger.state import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Options, Supervisor
 from dreamproof.testing import slurm_accounting
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_reason
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.long(100)
@@ -170,7 +170,7 @@ MAIN = {
 
 
 def test_every_death_on_a_real_cluster_is_named_right_in_both_memory_modes(tmp_path: Path) -> None:
-    started = {mode: start_or_say_why(mode) for mode in ("plain", "cgroup")}
+    started = {mode: start_or_reason(mode) for mode in ("plain", "cgroup")}
     absent = {mode: slurm for mode, slurm in started.items() if isinstance(slurm, str)}
     slurms = [slurm for slurm in started.values() if not isinstance(slurm, str)]
     try:

@@ -10,7 +10,7 @@ import pytest
 from tests.tiny import declare_packed
 
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_reason
 from dreamproof.testing.waiting import HANG_SECONDS
 
 pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
 
 @pytest.fixture
 def slurm() -> Iterator[OneNodeSlurm]:
-    made = start_or_say_why("plain")
+    made = start_or_reason("plain")
     if isinstance(made, str):
         pytest.skip(made)
     yield made

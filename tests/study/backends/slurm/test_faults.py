@@ -18,7 +18,7 @@ from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.slurm.commands import SlurmCommands, jobs_from_json
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.process.processes import Identity, is_alive
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_reason
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.long(100)
@@ -34,7 +34,7 @@ def slurm(started: OneNodeSlurm) -> OneNodeSlurm:
 
 @pytest.fixture(scope="module")
 def started() -> Iterator[OneNodeSlurm]:
-    made = start_or_say_why("cgroup" if missing_for("cgroup") is None else "plain")
+    made = start_or_reason("cgroup" if missing_for("cgroup") is None else "plain")
     if isinstance(made, str):
         pytest.skip(made)
     yield made

@@ -34,7 +34,7 @@ from dreamproof.study.preflight import slurm as cluster_preflight
 from dreamproof.study.preflight.slurm import ClusterPreflight, Probe
 from dreamproof.study.views.slurm_jobs import place_words
 from dreamproof.testing import slurm_accounting
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_reason
 from dreamproof.testing.small_study import TRAINER
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
@@ -329,7 +329,7 @@ def test_a_probe_waits_a_while_for_what_a_person_must_clear(
 
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[OneNodeSlurm]:
-    found = start_or_say_why("plain")
+    found = start_or_reason("plain")
     if isinstance(found, str):
         pytest.skip(found)
     yield found
