@@ -5,7 +5,7 @@ PYTEST_WORKERS ?= auto
 comma := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench faults healthy fuzz official parity clean
+.PHONY: help setup demo test pytest lint types format bench faults healthy fuzz official parity clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -25,7 +25,11 @@ $(VENV)/.stamp: pyproject.toml setup.py
 demo: setup  ## run the small study end to end; prints its answer and where its report is
 	$(BIN)/dreamproof run studies/demo.yaml --no-check
 
-test: setup lint types  ## lint, types and all tests
+# The type checker uses one core for as long as many tests wait for a cluster or a clock.
+test: setup lint  ## lint, types and all tests
+	$(MAKE) --no-print-directory -j2 types pytest
+
+pytest: setup
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS)
 
 lint: setup  ## ruff

@@ -9,7 +9,7 @@ from tests.tiny import ManyProbes, make_pack, merged, tiny_cell
 from dreamproof.envs.probes import PROBES
 from dreamproof.testing.many_probes import way_from_random
 
-pytestmark = pytest.mark.long(100)
+pytestmark = [pytest.mark.long(250), pytest.mark.optimised]
 
 AGENT: dict[str, Any] = {
     "world_model": {
