@@ -19,7 +19,7 @@ from dreamproof.study.ledger.lease import living_holder
 from dreamproof.testing.small_study import TRAINER, declare
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
-pytestmark = pytest.mark.long(100)
+pytestmark = pytest.mark.long(60)
 
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
 QUICK = ("--no-check", "--no-report", "--plain")

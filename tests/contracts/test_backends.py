@@ -21,7 +21,7 @@ from dreamproof.study.process.processes import Identity, is_alive
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_reason
 from dreamproof.testing.waiting import HANG_SECONDS
 
-pytestmark = pytest.mark.long(100)
+pytestmark = pytest.mark.long(120)
 
 Make = Callable[[], Backend]
 

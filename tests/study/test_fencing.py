@@ -24,6 +24,8 @@ from dreamproof.study.process.processes import Identity, is_alive, marked
 from dreamproof.testing.small_study import TRAINER, declare
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
+pytestmark = pytest.mark.long(60)
+
 PATIENT = "import signal, sys, time\nprint('ready', flush=True)\n"
 SAVES = (
     PATIENT + "def save(*_):\n    time.sleep(1.0)\n    open('saved', 'w').write('x')\n    sys.exit(0)\n"

@@ -7,11 +7,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study.process.processes import Identity, is_alive
 from dreamproof.testing.small_study import TRAINER, declare
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
+
+pytestmark = pytest.mark.long(50)
 
 SLOW_START = (
     "import pathlib, sys, time\nrun = pathlib.Path(sys.argv[1])\n"

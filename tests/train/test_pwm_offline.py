@@ -21,6 +21,8 @@ from dreamproof.settings.recorded import Recorded
 from dreamproof.settings.traced import traced_values
 from dreamproof.train.offline import Episodes, Share, draw, read_episodes, sample_starts, sample_windows, share_of
 
+pytestmark = pytest.mark.long(60)
+
 EPISODES, LENGTH = 40, 21
 TWO_TASKS = {"tasks": 2, "task_size": 4}
 

@@ -9,7 +9,7 @@ from tests.tiny import merged
 
 from dreamproof.testing.pwm_probes import AGENT, END, FLOW_POLICY, PROBES, TRAIN, Plan, Result, results
 
-pytestmark = pytest.mark.long(100)
+pytestmark = [pytest.mark.long(60), pytest.mark.optimised]
 
 PLAN = Plan(seeds=range(5), epochs=60, looks=1, train=merged(TRAIN, {"batch": 16}))
 LEAST_SOLVED = 4

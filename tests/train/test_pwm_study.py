@@ -13,7 +13,7 @@ from dreamproof.settings.study import read_study
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.testing.waiting import HANG_SECONDS
 
-pytestmark = pytest.mark.long(100)
+pytestmark = pytest.mark.long(40)
 
 STUDIES = Path(__file__).parents[2] / "studies"
 

@@ -17,6 +17,8 @@ from dreamproof.study.supervisor import Ending, Options, Supervisor
 from dreamproof.testing.healthy import suite
 from dreamproof.testing.small_study import declare
 
+pytestmark = pytest.mark.long(80)
+
 HANGS = {
     "pause": "stopped",
     "deadlock": "deadlock",

@@ -25,7 +25,7 @@ from dreamproof.testing import slurm_accounting
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_reason
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
-pytestmark = pytest.mark.long(100)
+pytestmark = pytest.mark.long(180)
 
 TRAINER = Path(__file__).parent / "dying_trainer.py"
 Act = Callable[[Supervisor], None]

@@ -21,7 +21,7 @@ from dreamproof.study.process.processes import Identity, is_alive
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_reason
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
-pytestmark = pytest.mark.long(100)
+pytestmark = pytest.mark.long(200)
 
 TRAINER = Path(__file__).parent / "dying_trainer.py"
 

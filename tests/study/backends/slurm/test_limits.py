@@ -38,7 +38,7 @@ from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_o
 from dreamproof.testing.small_study import TRAINER
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
-pytestmark = pytest.mark.long(100)
+pytestmark = pytest.mark.long(110)
 
 # Words of Slurm 22.05.8, of two partitions; what does not matter here is left out.
 TOLD = (
