@@ -15,6 +15,7 @@ import pytest
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import StudyFolder
+from dreamproof.study.ledger import lease
 from dreamproof.study.ledger.lease import living_holder
 from dreamproof.testing.small_study import TRAINER, declare
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
@@ -173,6 +174,18 @@ def test_stop_also_ends_attempts_whose_supervisor_is_gone(
     assert "stopped what an earlier supervisor had left running" in said.output
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
     assert dreamproof("stop", file).output == "nothing runs\n"
+
+
+def test_a_stop_asks_the_supervisor_that_took_the_study_in_between(
+    spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = held_study(tmp_path, seeds=1)
+    supervisor = spawn(file)
+    wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
+    answers = iter([None])
+    monkeypatch.setattr(lease, "living_holder", lambda path: next(answers, living_holder(path)))
+    assert dreamproof("stop", file).code == 0
+    assert supervisor.wait(HANG_SECONDS) == ExitCode.INTERRUPTED
 
 
 def test_ctrl_c_saves_and_stops(spawn: Callable[..., Any], tmp_path: Path) -> None:

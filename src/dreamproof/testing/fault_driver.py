@@ -141,6 +141,7 @@ def declare(
         "trainer": {
             "command": ["bash", "-c", f"{shlex.join(train)}; exit $?"] if is_wrapped else train,
             "evaluate": [*command, "--evaluate", "{condition}"],
+            "code": [str(TRAINER)],
         },
         "arms": {"low": {"level": 1}, "high": {"level": 2}},
         "seeds": max(1, cells // 2),
