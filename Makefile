@@ -2,25 +2,34 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_WORKERS ?= auto
+comma := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types format bench faults healthy fuzz gallery official parity reference docs clean
+.PHONY: help setup demo test pytest lint types format bench faults healthy fuzz gallery official parity reference docs clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
 
 setup: $(VENV)/.stamp  ## make the virtual environment with everything in it
 
-$(VENV)/.stamp: pyproject.toml
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# JAX comes with CUDA where an NVIDIA driver is.
+EXTRAS := dev$(if $(wildcard /proc/driver/nvidia/version),$(comma)cuda)
+
+$(VENV)/.stamp: pyproject.toml setup.py
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(PIP) -e '.[$(EXTRAS)]'
 	touch $@
 
 # Without the preflight, which would compile once more what the one pack of the demo compiles anyway.
 demo: setup  ## run the small study end to end; prints its answer and where its report is
 	$(BIN)/dreamproof run studies/demo.yaml --no-check
 
-test: setup lint types  ## lint, types and all tests
+# The type checker uses one core for as long as many tests wait for a cluster or a clock.
+test: setup lint  ## lint, types and all tests
+	$(MAKE) --no-print-directory -j2 types pytest
+
+pytest: setup
 	$(BIN)/python -m pytest -n $(PYTEST_WORKERS)
 
 lint: setup  ## ruff
@@ -30,11 +39,11 @@ lint: setup  ## ruff
 types: setup  ## mypy, strict in the campaign tower
 	$(BIN)/mypy
 
-format: setup  ## let ruff mend what it can
+format: setup  ## let ruff fix what it can
 	$(BIN)/ruff check --fix src tests benchmarks examples
 	$(BIN)/ruff format src tests benchmarks examples
 
-faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print what came of them (about half an hour)
+faults: setup  ## inject 1,000 faults of 36 kinds into running studies and print the outcome (about half an hour)
 	$(BIN)/python -m dreamproof.testing.faults
 
 healthy: setup  ## 240 healthy runs under disturbances (none may be killed) and 70 hangs (all must be found), simulated
@@ -50,8 +59,7 @@ bench: setup  ## measure this machine; figures are kept in docs/results
 	$(BIN)/python -m benchmarks
 
 official: setup  ## add the real Safety-Gymnasium to the virtual environment
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[official]'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps safety-gymnasium==1.0.0
+	$(PIP) --no-deps safety-gymnasium==1.0.0
 
 # RECORD_PYTHON may be an interpreter with the official version pins; see docs/environments.md.
 RECORD_PYTHON ?= $(BIN)/python

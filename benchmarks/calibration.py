@@ -22,7 +22,7 @@ ERROR_NOTE = (
     "The simulation itself is uncertain by about 1 percentage point with 2,000 studies and 0.5 with 8,000."
 )
 POWER_NOTE = (
-    "Four seeds an arm give the exact test so few splits that it finds less than the t test of the prediction. "
+    "Four seeds per arm give the exact test so few splits that it finds less than the t test of the prediction. "
     "A sequential plan with the same maximum stops earlier and pays for it with power; a larger maximum wins it back."
 )
 Draw = Callable[[np.random.Generator, int], Floats]
@@ -63,7 +63,7 @@ def coverage(draw: Draw, mean: float, seeds: int, studies: int) -> tuple[float, 
 
 
 def verdicts(draw: Draw, looks: tuple[int, int], arms: int, shift: float, studies: int) -> dict[str, float]:
-    """Shares of studies with any better/worse, with any equivalent, and the mean seeds an arm they used."""
+    """Shares of studies with any better/worse, with any equivalent, and their mean seeds per arm."""
     generator = np.random.default_rng((SEED, *looks, arms))
     first, maximum = looks
     question = Question(tuple(range(maximum)), make_look_plan(first, maximum), 1.0)

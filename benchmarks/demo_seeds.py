@@ -44,8 +44,8 @@ def run_demo(folder: Path, seeds: list[int], cache: Path) -> Result:
     file = folder / f"demo-{seeds[0]}.yaml"
     file.write_text(yaml.safe_dump(declared | {"name": file.stem, "seeds": seeds}, sort_keys=False))
     began, spent = time.monotonic(), _children_cpu_seconds()
-    words = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), "--no-check", "--plain"]
-    done = subprocess.run(words, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, capture_output=True, check=False)
+    command = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), "--no-check", "--plain"]
+    done = subprocess.run(command, env={**os.environ, "XDG_CACHE_HOME": str(cache)}, capture_output=True, check=False)
     wall = time.monotonic() - began
     if done.returncode:
         raise SystemExit(f"the demo ended with {done.returncode}:\n{done.stdout.decode()}{done.stderr.decode()}")
@@ -53,7 +53,7 @@ def run_demo(folder: Path, seeds: list[int], cache: Path) -> Result:
 
 
 def read_result(file: Path, seeds: list[int], wall_seconds: float, cpu_seconds: float) -> Result:
-    """What a finished study says of itself."""
+    """The outcome of a finished study."""
     opened = open_study(file)
     folder: StudyFolder = opened.folder
     verdicts = tell(folder.root, "en").analysis.verdicts
@@ -70,7 +70,7 @@ def read_result(file: Path, seeds: list[int], wall_seconds: float, cpu_seconds: 
 
 
 def _children_cpu_seconds() -> float:
-    """CPU time of the supervisors; attempts are no children of theirs and say their own."""
+    """CPU time of the supervisors; attempts are not their children and record their own."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 

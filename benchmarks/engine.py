@@ -66,8 +66,8 @@ def large_events(study: Study) -> list[Event]:
             events.append(AttemptStarted(name, "train", [cell], [], command, {cell: first}))
             exit_record = {"signal": 9, "wall_seconds": 3.2, "peak_bytes": 123456789}
             kept = {cell: first + 200}
-            said = ["signal 9 (SIGKILL) after 3.2 s", "sender unknown"]
-            events.append(AttemptEnded(name, "killed", said, 3.2, {cell: first + 250}, kept, True, exit_record))
+            evidence = ["signal 9 (SIGKILL) after 3.2 s", "sender unknown"]
+            events.append(AttemptEnded(name, "killed", evidence, 3.2, {cell: first + 250}, kept, True, exit_record))
     digest = "0123456789abcdef" * 4
     events += [TrainProven(cell, 1000, 500, digest, "step-000000001000") for cell in cells[: len(cells) // 2]]
     return events[:EVENTS]
@@ -85,18 +85,18 @@ def make_large(folder: Path) -> Path:
     return file
 
 
-def seconds_of(words: list[str], times: int = 5) -> float:
+def seconds_of(command: list[str], times: int = 5) -> float:
     """The least wall seconds of a command that must succeed; other work on the machine only adds."""
     taken = []
     for _ in range(times):
         started = time.perf_counter()
-        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         taken.append(time.perf_counter() - started)
     return min(taken)
 
 
 def ledger_rates(folder: Path) -> tuple[float, float]:
-    """Events a second without and with fsync."""
+    """Events per second without and with fsync."""
     event = AttemptEnded("a000001", "killed", ["signal 9"], 3.2, {"arm0/1": 250}, {"arm0/1": 200}, True, {"signal": 9})
     rates = []
     for durable, count in ((False, 20_000), (True, 500)):
@@ -110,14 +110,14 @@ def ledger_rates(folder: Path) -> tuple[float, float]:
 
 
 class Fifty:
-    """A real run of 50 attempts that do one small step a second."""
+    """A real run of 50 attempts that do one small step per second."""
 
     def __init__(self, folder: Path, attempts: int = 50) -> None:
         self.attempts = attempts
         value = yaml.safe_load(declare_large(folder / "fifty").read_text())
-        words = [sys.executable, str(TRAINER), "{run_dir}", "--step-seconds", "1", "--save-every", "100000"]
+        command = [sys.executable, str(TRAINER), "{run_dir}", "--step-seconds", "1", "--save-every", "100000"]
         value |= {"name": "fifty", "arms": {"one": {}}, "seeds": attempts, "agent_steps": 100_000, "conditions": []}
-        value["trainer"] = {"command": words}
+        value["trainer"] = {"command": command}
         value["backend"] = {"slots": attempts}
         self.file = folder / "fifty" / "fifty.yaml"
         self.file.write_text(yaml.safe_dump(value))

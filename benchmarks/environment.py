@@ -38,7 +38,7 @@ def make_episode(env: Env, policy_name: str, batch: int) -> Callable[[Any], Any]
 
 
 def measure(function: Callable[[Any], Any], argument: Any, simulator_steps: int, repeats: int) -> dict[str, Any]:
-    """Compile seconds, and the best simulator steps a second of several runs."""
+    """Compile seconds, and the best simulator steps per second of several runs."""
     start = time.perf_counter()
     compiled = jax.jit(function).lower(argument).compile()
     compile_seconds = time.perf_counter() - start

@@ -54,10 +54,10 @@ def nested(dotted: dict[str, Any]) -> dict[str, Any]:
 
 def build(asked: argparse.Namespace) -> Pack:
     """The pack of all asked arms; they must share one compile."""
-    told = [json.loads(arm) for arm in asked.arm or ["{}"]]
-    seeds = [arm.pop("seed", 0) for arm in told]
+    arms = [json.loads(arm) for arm in asked.arm or ["{}"]]
+    seeds = [arm.pop("seed", 0) for arm in arms]
     shared = {"agent": nested(json.loads(asked.base)), "train": json.loads(asked.train)}
-    cells = [CELL_SETTINGS[asked.trainer].model_validate(merge(shared, {"agent": nested(arm)})) for arm in told]
+    cells = [CELL_SETTINGS[asked.trainer].model_validate(merge(shared, {"agent": nested(arm)})) for arm in arms]
     if len({static_key(cell) for cell in cells}) > 1:
         raise SystemExit("the arms differ in settings that shape the compile")
     env = make_env(asked.task, cells[0].env)

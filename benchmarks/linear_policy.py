@@ -50,10 +50,10 @@ def act(memory: tuple[Array, Array, Array, Array], seen: TimeStep, index: Array)
     return jnp.tanh(jnp.einsum("raf,ref->rea", weights, given)), memory, {}
 
 
-def ride(env: Env, weights: Array, seen: Seen, clock: float, seed: Array, episodes: int) -> Episodes:
+def rollout(env: Env, weights: Array, seen: Seen, clock: float, seed: Array, episodes: int) -> Episodes:
     """Complete episodes of R policies (R, A, F) on the same layouts; the trace is what was observed."""
     turn = 2 * jnp.pi * clock * env.spec.agent_step_seconds
-    mean, deviation = (jnp.broadcast_to(told, (weights.shape[0], *told.shape)) for told in seen.standard())
+    mean, deviation = (jnp.broadcast_to(moment, (weights.shape[0], *moment.shape)) for moment in seen.standard())
     memory = (weights, mean, deviation, jnp.full(weights.shape[0], turn))
     keys = episode_keys(seed, "train", episodes)
     return shared_episodes(env, act, memory, keys, env.default_params(), lambda _, shown, __: shown.observation)
@@ -63,7 +63,7 @@ def improve(env: Env, asked: argparse.Namespace, weights: Array, seen: Seen, see
     """One step of the search: both ways along random directions, then along the best of them."""
     ways = jax.random.normal(jax.random.key(seed), (asked.directions, *weights.shape))
     tried = jnp.concatenate([weights + asked.noise * ways, weights - asked.noise * ways])
-    found = ride(env, tried, seen, asked.clock, seed, 1)
+    found = rollout(env, tried, seen, asked.clock, seed, 1)
     there, back = found.returns[:, 0].reshape(2, -1)
     best = jnp.argsort(-jnp.maximum(there, back))[: asked.directions // 2]
     scale = jnp.std(jnp.concatenate([there[best], back[best]])) + 1e-6
@@ -79,7 +79,7 @@ def main() -> None:
     """Searches until time is up."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--task", default="Ant")
-    parser.add_argument("--clock", type=float, default=2.3, help="its waves a second")
+    parser.add_argument("--clock", type=float, default=2.3, help="its waves per second")
     parser.add_argument("--control-steps", type=int, default=300, help="the length of an episode of the search")
     parser.add_argument("--directions", type=int, default=24)
     parser.add_argument("--noise", type=float, default=0.05)
@@ -96,10 +96,10 @@ def main() -> None:
     spec = whole.spec
     if spec.agent_step_seconds is None:
         parser.error(
-            f"the task '{asked.task}' does not tell the time of a step, so there is no clock; take a locomotion task"
+            f"the task '{asked.task}' declares no seconds per step, so there is no clock; take a locomotion task"
         )
     better = jax.jit(partial(improve, short, asked))
-    look = jax.jit(lambda weights, seen, seed: ride(whole, weights[None], seen, asked.clock, seed, 8))
+    look = jax.jit(lambda weights, seen, seed: rollout(whole, weights[None], seen, asked.clock, seed, 8))
     weights = jnp.zeros((spec.action_size, spec.observation_size + CLOCK))
     nothing = jnp.zeros(spec.observation_size)
     seen, began, step = Seen(nothing, nothing, jnp.zeros(())), time.monotonic(), 0
@@ -109,9 +109,9 @@ def main() -> None:
         if step % asked.every == 0:
             found = look(weights, seen, jnp.uint32(step))
             speed = found.metrics.get("forward/metres_per_second")
-            told = "" if speed is None else f", m/s {[round(float(one), 2) for one in speed[0]]}"
+            speeds = "" if speed is None else f", m/s {[round(float(one), 2) for one in speed[0]]}"
             rounded = [round(float(one)) for one in found.returns[0]]
-            print(f"{step:>6}  {time.monotonic() - began:5.0f} s  returns {rounded}{told}", flush=True)
+            print(f"{step:>6}  {time.monotonic() - began:5.0f} s  returns {rounded}{speeds}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast the locomotion tasks step on this machine: agent steps a second of one flat batch under random actions."""
+"""How fast the locomotion tasks step on this machine: agent steps per second of one flat batch under random actions."""
 
 import argparse
 import json
@@ -15,14 +15,14 @@ from dreamproof.envs.wrappers import AutoReset
 from dreamproof.jaxcore.keys import layout_keys, noise_keys, step_key
 
 
-def make_ride(env: Env, batch: int, agent_steps: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def make_rollout(env: Env, batch: int, agent_steps: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """Compiled start of a batch, and so many agent steps of it with restarts; also the mean reward and end count."""
     params = env.default_params()
 
     def start() -> Any:
         return env.reset(layout_keys(0, "train", batch, 0), params)[0]
 
-    def ride(state: Any, first: jax.Array) -> tuple[Any, jax.Array]:
+    def rollout(state: Any, first: jax.Array) -> tuple[Any, jax.Array]:
         def tick(state: Any, step: jax.Array) -> tuple[Any, jax.Array]:
             shape = (batch, env.spec.action_size)
             action = jax.random.uniform(step_key(0, "act", step), shape, minval=-1.0, maxval=1.0)
@@ -33,25 +33,25 @@ def make_ride(env: Env, batch: int, agent_steps: int) -> tuple[Callable[..., Any
         state, rows = jax.lax.scan(tick, state, first + jnp.arange(agent_steps))
         return state, jnp.stack([rows[:, 0].mean(), rows[:, 1].sum()])
 
-    return jax.jit(start), jax.jit(ride, donate_argnums=0)
+    return jax.jit(start), jax.jit(rollout, donate_argnums=0)
 
 
 def measure(task: str, batch: int, agent_steps: int, repeats: int) -> dict[str, Any]:
     """Compile seconds, the best milliseconds a step of several rides, and what the rides paid."""
     env = AutoReset(registry.make(task))
-    start, ride = make_ride(env, batch, agent_steps)
+    start, rollout = make_rollout(env, batch, agent_steps)
     state = jax.block_until_ready(start())
     began = time.perf_counter()
-    compiled = ride.lower(state, jnp.int32(0)).compile()
+    compiled = rollout.lower(state, jnp.int32(0)).compile()
     compile_seconds = time.perf_counter() - began
     best, rewards, ended = float("inf"), [], 0
     for repeat in range(repeats + 1):
         began = time.perf_counter()
-        state, told = jax.block_until_ready(compiled(state, jnp.int32(repeat * agent_steps)))
-        # The first ride warms up caches and allocators.
+        state, totals = jax.block_until_ready(compiled(state, jnp.int32(repeat * agent_steps)))
+        # The first rollout warms up caches and allocators.
         best = best if repeat == 0 else min(best, time.perf_counter() - began)
-        rewards.append(float(told[0]))
-        ended += int(told[1])
+        rewards.append(float(totals[0]))
+        ended += int(totals[1])
     return {
         "task": task,
         "batch": batch,
@@ -70,7 +70,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--task", nargs="+", default=list(registry.LOCOMOTION_TASKS))
     parser.add_argument("--batch", type=int, nargs="+", default=[128, 640])
-    parser.add_argument("--agent-steps", type=int, default=20, help="steps of one timed ride")
+    parser.add_argument("--agent-steps", type=int, default=20, help="steps of one timed rollout")
     parser.add_argument("--repeats", type=int, default=3)
     chosen = parser.parse_args()
     for task in chosen.task:

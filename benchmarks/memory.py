@@ -80,7 +80,7 @@ CASES = {
 
 
 class Sample(NamedTuple):
-    """Memory of the trainer when its heartbeat said so many agent steps."""
+    """Memory of the trainer when its heartbeat showed so many agent steps."""
 
     agent_steps: int
     megabytes: float
@@ -90,7 +90,7 @@ def write_runs(place: Path, case: Case, units: int) -> list[RunFolder]:
     """Run folders of one pack that ask for so many updates or epochs."""
     folders = [RunFolder(place / f"tiny-seed{seed}") for seed in range(case.cells)]
     for seed, folder in enumerate(folders):
-        told = RunSettings(
+        settings = RunSettings(
             study="memory",
             arm="tiny",
             seed=seed,
@@ -99,15 +99,15 @@ def write_runs(place: Path, case: Case, units: int) -> list[RunFolder]:
             agent_steps=case.agent_steps(units),
             settings=case.settings,
         )
-        write_json(folder.settings, told.model_dump(mode="json"))
+        write_json(folder.settings, settings.model_dump(mode="json"))
     return folders
 
 
 def start(folders: list[RunFolder], programs: Path) -> subprocess.Popen[bytes]:
     """The trainer of a pack, with a place to keep compiled programs in where the environment names none."""
     variables = {"JAX_COMPILATION_CACHE_DIR": str(programs)} | os.environ
-    words = [sys.executable, "-m", "dreamproof.train", *(str(folder.root) for folder in folders)]
-    return subprocess.Popen(words, env=variables, stdout=subprocess.DEVNULL)
+    command = [sys.executable, "-m", "dreamproof.train", *(str(folder.root) for folder in folders)]
+    return subprocess.Popen(command, env=variables, stdout=subprocess.DEVNULL)
 
 
 def compile_first(folders: list[RunFolder], programs: Path) -> int:
@@ -162,7 +162,7 @@ def table(case: Case, seen: list[Sample], warm: int) -> str:
 
 
 def measure(case: Case, units: int, every_seconds: float) -> bool:
-    """Trains, prints, and says whether memory grows by no more than is allowed."""
+    """Trains, prints, and returns whether memory grows by no more than allowed."""
     with tempfile.TemporaryDirectory() as place:
         programs = Path(place) / "programs"
         folders = write_runs(Path(place), case, units)

@@ -81,12 +81,12 @@ def recorded(asked: argparse.Namespace) -> Recorded:
         return (state, action), Recorded(seen.observation, action, seen.reward)
 
     @jax.jit
-    def ride(first: Array, key: Array) -> Recorded:
+    def rollout(first: Array, key: Array) -> Recorded:
         state, _ = env.reset(jax.random.split(first, asked.envs), params)
         still = jnp.zeros((asked.envs, env.spec.action_size))
         return jax.lax.scan(step, (state, still), jax.random.split(key, asked.steps))[1]
 
-    return ride(first, key)
+    return rollout(first, key)
 
 
 def split_envs(rows: Recorded) -> int:

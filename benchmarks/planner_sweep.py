@@ -1,6 +1,6 @@
 """Trained agents under other settings of evaluation: which margin, planner or filter is worth what.
 
---rows is a YAML list of {name, agent: {...}}; what a row says is laid over the settings a run was trained with. Rows
+--rows is a YAML list of {name, agent: {...}}; the keys of a row replace those that a run was trained with. Rows
 that share a compile are played together. Every (row, condition, run) becomes one JSON line. Tune on validation layouts
 (the default), then evaluate what was chosen once with --split test.
 """

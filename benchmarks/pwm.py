@@ -60,8 +60,8 @@ ROWS = [
     Row("5M", "mlp", 5),
     Row("5M", "v2", 5),
 ]
-# The epoch of the published agent: 16 steps of every env, one actor step and 32 critic steps in one dream of 16 steps
-# from what the envs show, and 8 steps of the model.
+# The epoch of the published agent: 16 steps of every env, one actor step and 32 critic steps in one imagined rollout of
+# 16 steps from what the envs show, and 8 steps of the model.
 PUBLISHED = {"rounds": 1, "critic_passes": 8, "horizon": 16, "replayed_starts": 0}
 EPOCH = {"epoch_env_steps": 16, "batches": 8, "window": 17}
 TINY = {"world_model": {"units": [32, 32], "encoder_units": [32], "latent": 32}}
@@ -152,7 +152,7 @@ def memory() -> tuple[float, float, float]:
 
 
 def measure(row: Row, asked: argparse.Namespace) -> dict[str, Any]:
-    """Everything that is told of one row."""
+    """Everything that is reported of one row."""
     use_compilation_cache()
     changes = json.loads(asked.agent)
     began = time.monotonic()
@@ -225,8 +225,8 @@ def main() -> None:
             if time.monotonic() - began > asked.budget_seconds:
                 print(f"{name}: no time is left; start it again to go on", flush=True)
                 continue
-            words = [sys.executable, "-m", "benchmarks.pwm", *sys.argv[1:], "--only", name]
-            code = subprocess.run(words, env=os.environ | {"PYTHONUNBUFFERED": "1"}, check=False).returncode
+            command = [sys.executable, "-m", "benchmarks.pwm", *sys.argv[1:], "--only", name]
+            code = subprocess.run(command, env=os.environ | {"PYTHONUNBUFFERED": "1"}, check=False).returncode
             if code:
                 print(f"{name}: ended with exit code {code}", flush=True)
                 continue

@@ -27,8 +27,8 @@ def main() -> None:
                 began = time.perf_counter()
                 write_all(root, figures=figures)
                 seconds.append(time.perf_counter() - began)
-        said = "met" if seconds[0] < limit else "NOT MET"
-        print(f"{name:<36} {seconds[0]:6.1f} s  limit {limit:g} s  {said}   with figures {seconds[1]:.1f} s")
+        met = "met" if seconds[0] < limit else "NOT MET"
+        print(f"{name:<36} {seconds[0]:6.1f} s  limit {limit:g} s  {met}   with figures {seconds[1]:.1f} s")
 
 
 if __name__ == "__main__":

@@ -87,11 +87,11 @@ def measure(slurm: OneNodeSlurm, place: Path, cells: int) -> Result:
     wrappers.mkdir()
     log = wrap_commands(wrappers)
     file = declare(place, cells)
-    words = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), "--plain", "--no-check", "--no-report"]
+    command = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), "--plain", "--no-check", "--no-report"]
     variables = {**os.environ, **slurm.environment, "PATH": f"{wrappers}{os.pathsep}{os.environ['PATH']}"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.monotonic()
-    done = subprocess.run(words, env=variables, check=False, stdout=subprocess.DEVNULL)
+    done = subprocess.run(command, env=variables, check=False, stdout=subprocess.DEVNULL)
     wall = time.monotonic() - began
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode not in (0, 3):

@@ -1,10 +1,11 @@
-"""What tests of compiled code share."""
+"""What all tests share: how they are compiled, grouped, ordered and skipped."""
 
 import importlib.metadata
 import os
-from collections.abc import Generator, Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+import shutil
+import tempfile
+from collections.abc import Generator
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -14,71 +15,66 @@ from dreamproof.runs.layout import RunFolder
 if TYPE_CHECKING:
     from dreamproof.train.pack import Pack
 
-TESTS = Path(__file__).parent
-COMPILED = (TESTS / "nn", TESTS / "agents", TESTS / "train", TESTS / "evaluate", TESTS / "contracts" / "test_agents.py")
-# Files whose tests use the cells of the fixtures below.
-TRAINED = (
-    "evaluate/test_evaluator.py",
-    "evaluate/test_loading.py",
-    "evaluate/test_policy.py",
-    "train/test_loop.py",
-    "train/test_pack.py",
-    "train/test_pack_engine.py",
-    "train/test_resume.py",
-)
-# Groups of tests that take longest, the longest first: started last, one of them would keep a single worker busy.
-SLOW = (
-    "trained",
-    "study/backends/slurm/test_faults.py",
-    "study/backends/slurm/test_causes.py",
-    "contracts/test_backends.py",
-    "study/backends/slurm/test_limits.py",
-    "study/backends/slurm/test_dreamer.py",
-    "envs/locomotion/test_bodies.py",
-    "train/test_probes_learnt.py",
-    "contracts/test_agents.py",
-    "envs/point/test_env.py",
-    "cli/test_running.py",
-    "train/test_pwm_training.py",
-    "study/test_faults.py",
-    "train/test_offline_training.py",
-    "train/test_pwm_probes.py",
-    "train/test_pwm_study.py",
-    "contracts/test_envs.py",
-    "report/test_write_all.py",
-)
 # Halves the time of a compile on a CPU. Versions of JAX from 0.11 on have this option no more.
 QUICK_COMPILES = "--xla_cpu_use_fusion_emitters=false"
+# What `optimised` programs get: twice the compile time of unoptimised ones, a third of their running time.
+SOME_OPTIMISATION = "--xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true"
+OPTIMISED_MARKER = "optimised: runs longer than it compiles, so its programs are somewhat optimised"
+LONG_MARKER = "long(seconds): about how long the file takes on two cores; the longest start first"
+MADE_CACHE = pytest.StashKey[str]()
 
 
-def pytest_configure() -> None:
-    """Says how to compile before JAX is imported, here and in every process that tests start."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Decides how to compile before JAX is imported, here and in every process that tests start."""
+    config.addinivalue_line("markers", OPTIMISED_MARKER)
+    config.addinivalue_line("markers", LONG_MARKER)
     hypothesis.settings.register_profile("any-machine", deadline=None)  # no test may depend on being fast
     hypothesis.settings.load_profile("any-machine")
     version = importlib.metadata.version("jax").split(".")
-    said = os.environ.get("XLA_FLAGS", "")
-    if (int(version[0]), int(version[1])) < (0, 11) and QUICK_COMPILES not in said:
-        os.environ["XLA_FLAGS"] = f"{said} {QUICK_COMPILES}".strip()
+    flags = [os.environ.get("XLA_FLAGS", ""), SOME_OPTIMISATION]
+    if (int(version[0]), int(version[1])) < (0, 11):
+        flags.append(QUICK_COMPILES)
+    if not hasattr(config, "workerinput"):  # workers inherit them
+        os.environ["XLA_FLAGS"] = " ".join(flags).strip()
+    # Programs of tests are small and run a few times: compiling fast matters more than running fast.
+    os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers inherit the folder of the process that starts them
+        config.stash[MADE_CACHE] = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="dreamproof-xla-")
+    if config.getoption("dist", "no") == "load":
+        config.option.dist, config.option.loadscopereorder = "loadgroup", False
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Removes the shared cache of compiled programs."""
+    if MADE_CACHE in config.stash:
+        del os.environ["JAX_COMPILATION_CACHE_DIR"]
+        shutil.rmtree(config.stash[MADE_CACHE], ignore_errors=True)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Programs of these tests are small and run a few times, so compiling fast beats running fast."""
-    if not any(item.path.is_relative_to(folder) for folder in COMPILED):
+    """Optimises the programs of tests that are marked so."""
+    if item.get_closest_marker("optimised") is None:
         return (yield)
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", True)
+    jax.config.update("jax_disable_most_optimizations", False)
     try:
         return (yield)
     finally:
-        jax.config.update("jax_disable_most_optimizations", False)
+        jax.config.update("jax_disable_most_optimizations", True)
 
 
-def group_of(node: str) -> str:
-    """With whom a test shares its worker: the tests of its file, or of all files that use the same cells."""
-    file = node.split("::")[0].removeprefix("tests/")
-    return "trained" if file in TRAINED else file
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With DREAMPROOF_REQUIRE_ALL=1 a skip is a failure, unless the kernel lacks what the test needs."""
+    report = yield
+    if os.environ.get("DREAMPROOF_REQUIRE_ALL") == "1" and report.skipped and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not reason.startswith("kernel: "):
+            report.outcome, report.longrepr = "failed", f"DREAMPROOF_REQUIRE_ALL=1, but skipped: {reason}"
+    return report
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -87,50 +83,30 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers take groups in this order."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: SLOW.index(group) if (group := group_of(item.nodeid)) in SLOW else len(SLOW))
+    """Gives every file, or the group that it names, one worker; the longest start first."""
+    if not hasattr(config, "workerinput"):
+        return
+    for item in items:
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0].replace("@", "-")))
+    items.sort(key=_seconds, reverse=True)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """With `-n`, every group has one worker, so that it compiles and trains what its tests share only once."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class ByGroup(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid)
-
-    if config.getvalue("dist") != "load":
-        return None
-    config.option.loadscopereorder = False
-    return ByGroup(config, log)
+def _seconds(item: pytest.Item) -> float:
+    marker = item.get_closest_marker("long")
+    return marker.args[0] if marker is not None else 0.0
 
 
 @pytest.fixture(scope="session", autouse=True)
-def register_of_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+def own_state_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Studies of tests register as running in a folder of their own, not in the user's."""
     os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(scope="session")
-def program_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder in which this process and those it starts find each other's compiled programs."""
-    import jax
-    from jax.experimental.compilation_cache import compilation_cache
-
-    folder = tmp_path_factory.mktemp("programs")
-    jax.config.update("jax_compilation_cache_dir", str(folder))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.5)
-    compilation_cache.reset_cache()
-    yield folder
-    jax.config.update("jax_compilation_cache_dir", None)
-    compilation_cache.reset_cache()
-
-
-@pytest.fixture(scope="session")
-def pack_of_three(tmp_path_factory: pytest.TempPathFactory, program_cache: Path) -> "Pack":
+def pack_of_three(tmp_path_factory: pytest.TempPathFactory) -> "Pack":
     """The pack of the tiny cells, whose compiled programs many tests share."""
     from tests.tiny import write_cells
 
@@ -141,7 +117,7 @@ def pack_of_three(tmp_path_factory: pytest.TempPathFactory, program_cache: Path)
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, pack_of_three: "Pack") -> dict[str, RunFolder]:
-    """Three cells trained in one go by the loop: two arms, and one whose steps tear it apart."""
+    """Three cells trained together by the loop: two arms, and one whose steps make it diverge."""
     from tests.tiny import train_here, write_cells
 
     folders = write_cells(tmp_path_factory.mktemp("trained"))

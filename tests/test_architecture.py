@@ -42,6 +42,13 @@ def test_importing_the_command_line_leaves_jax_out() -> None:
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
 
 
+def test_source_tests_and_benchmarks_share_code_only_through_the_source() -> None:
+    root = SOURCE.parents[1]
+    for folder, others in {"src": {"tests", "benchmarks"}, "tests": {"benchmarks"}, "benchmarks": {"tests"}}.items():
+        for path in (root / folder).rglob("*.py"):
+            assert not {name.split(".")[0] for name in imported_names(path)} & others, path
+
+
 def test_no_room_has_a_name_that_says_nothing() -> None:
     assert not {path.stem for path in SOURCE.rglob("*.py")} & {"utils", "util", "common", "helpers", "misc"}
 

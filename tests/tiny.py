@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import pytest
+import yaml
 
 from dreamproof.agents.registry import make_agent
 from dreamproof.base.files import write_json
@@ -92,6 +93,33 @@ def write_cells(place: Path, names: Sequence[str] = tuple(CELLS)) -> dict[str, R
         folders[name].root.mkdir(parents=True)
         write_json(folders[name].settings, told.model_dump(mode="json"))
     return folders
+
+
+# Three arms of one seed: as many cells as in the pack above, so that they run its compiled programs.
+ARMS = {"baseline": {}, "full": CELLS["full"][1], "u_only": {"risk": {"uncertainty_weight": 1.0}}}
+EPISODES = 6
+
+
+def declare_packed(place: Path, **changes: Any) -> Path:
+    """The file of a study of the tiny agent whose arms share a compile; `changes` replace whole keys."""
+    study: dict[str, Any] = {
+        "name": "packed",
+        "question": "Do several cells train in one process?",
+        "metric": {"name": "return", "smallest_difference": 1.0},
+        "task": TASK,
+        "trainer": "dreamer",
+        "settings": tiny_settings(),
+        "arms": {name: {"agent": agent} for name, agent in ARMS.items()},
+        "seeds": 1,
+        "agent_steps": AGENT_STEPS,
+        "conditions": ["id"],
+        "evaluation_episodes": EPISODES,
+        "pack_cells": len(ARMS),
+        "retries": {"first_wait_seconds": 0.05},
+    }
+    file = place / "packed.yaml"
+    file.write_text(yaml.safe_dump(study | changes, sort_keys=False))
+    return file
 
 
 # Cells of one PWM pack: a seed and what is traced.

@@ -51,7 +51,7 @@ def test_time_after_the_last_checkpoint_is_wasted_by_the_clock_and_not_by_steps(
     file = declare(tmp_path, arms={"low": {}}, seeds=1, conditions=[], money=PRICE)
     run = StudyFolder(tmp_path / "results" / "small").run(Cell("low", 0)).root
     run.mkdir(parents=True)
-    run.joinpath("misfortune.json").write_text(json.dumps({"at": 12, "kind": "exception"}))
+    run.joinpath("fault.json").write_text(json.dumps({"at": 12, "kind": "exception"}))
     assert dreamproof("run", file, *QUICK).code == 0
     first = rows_of(file, "attempt_ended")[0]
     kept = first["kept_wall_seconds"]["low/0"]

@@ -41,18 +41,23 @@ def test_events_are_told_in_one_line(row: dict[str, Any], line: str | None) -> N
 class ClosedTerminal(io.StringIO):
     """Every write fails as on a terminal that was closed."""
 
+    writes = 0
+
     def write(self, text: str) -> int:
+        self.writes += 1
         raise OSError(5, "Input/output error")
 
     def isatty(self) -> bool:
         return False
 
 
-def test_a_terminal_that_went_away_silences_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdout", ClosedTerminal())
+def test_after_a_failed_write_the_view_writes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = ClosedTerminal()
+    monkeypatch.setattr("sys.stdout", terminal)
     with View(plain=True) as view:
         view.show("first")
         view.show("second")
+    assert terminal.writes == 1
 
 
 def test_lines_carry_the_time(capsys: pytest.CaptureFixture[str]) -> None:

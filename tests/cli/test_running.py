@@ -6,7 +6,6 @@ import pty
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +15,15 @@ import pytest
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import StudyFolder
+from dreamproof.study.ledger import lease
 from dreamproof.study.ledger.lease import living_holder
 from dreamproof.testing.small_study import TRAINER, declare
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
+
+pytestmark = pytest.mark.long(60)
 
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
 QUICK = ("--no-check", "--no-report", "--plain")
-PATIENCE_SECONDS = 60.0
 
 
 def folder_of(file: Path) -> StudyFolder:
@@ -34,19 +36,15 @@ def rows_of(file: Path, event: str) -> list[dict[str, Any]]:
     return [row for row in rows if row["event"] == event]
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    return found
-
-
-def slow_study(folder: Path, **changes: Any) -> Path:
-    """Two cells of about two seconds."""
-    command = [sys.executable, str(TRAINER), "{run_dir}", "--step-seconds", "0.1", "--save-every", "2"]
+def held_study(folder: Path, **changes: Any) -> Path:
+    """Two cells that wait after six steps until `release`."""
+    command = [sys.executable, str(TRAINER), "{run_dir}", "--save-every", "2", "--hold-at", "6"]
     fixed: dict[str, Any] = {"arms": {"low": {}}, "conditions": [], "trainer": {"command": command}}
     return declare(folder, **{**fixed, **changes})
+
+
+def release(file: Path) -> None:
+    (folder_of(file).root / "continue").touch()
 
 
 @pytest.fixture
@@ -101,12 +99,13 @@ def test_17_of_20_cells_then_seed_2_is_named_missing_and_a_plain_run_trains_exac
 def test_a_killed_supervisor_is_followed_by_one_that_adopts_its_attempts(
     spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
-    file = slow_study(tmp_path)
+    file = held_study(tmp_path)
     supervisor = spawn(file)
     wait_for(lambda: len(list(folder_of(file).runs.glob("*/heartbeat.json"))) == 2)
     supervisor.kill()
     supervisor.wait()
     assert "attempts run without a supervisor" in dreamproof("status", file).output
+    release(file)
     assert dreamproof("run", file, *QUICK).code == 0
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["completed", "completed"]
     for cell in ("low-seed0", "low-seed1"):
@@ -116,13 +115,14 @@ def test_a_killed_supervisor_is_followed_by_one_that_adopts_its_attempts(
 def test_a_killed_trainer_goes_on_from_its_last_checkpoint(
     spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
-    file = slow_study(tmp_path, seeds=1)
+    file = held_study(tmp_path, seeds=1)
     supervisor = spawn(file)
     run = folder_of(file).runs / "low-seed0"
     wait_for(lambda: len(list(run.glob("checkpoints/step-*"))) >= 2)
     child = json.loads((folder_of(file).attempts / "a000001" / "shim.json").read_text())["child"]["process_id"]
     os.kill(child, signal.SIGKILL)
-    assert supervisor.wait(PATIENCE_SECONDS) == 0
+    release(file)
+    assert supervisor.wait(HANG_SECONDS) == 0
     first, second = steps_by_process(file, "low-seed0").values()
     assert second[0] - 1 == rows_of(file, "attempt_started")[1]["from_agent_steps"]["low/0"]
     assert first[-1] - 2 <= second[0] - 1 <= first[-1]
@@ -134,26 +134,28 @@ def test_a_killed_trainer_goes_on_from_its_last_checkpoint(
 def test_of_two_runs_at_once_one_is_refused(
     spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
-    file = slow_study(tmp_path, seeds=1)
+    file = held_study(tmp_path, seeds=1)
     first = spawn(file)
     wait_for(lambda: living_holder(folder_of(file).lease))
     shown = dreamproof("run", file, *QUICK)
     assert shown.code == ExitCode.BUSY
     assert f"supervised by process {first.pid}" in shown.errors
-    assert first.wait(PATIENCE_SECONDS) == 0
+    release(file)
+    assert first.wait(HANG_SECONDS) == 0
     assert len(rows_of(file, "attempt_started")) == 1
 
 
 def test_stop_saves_and_a_later_run_goes_on_without_repeating(
     spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
-    file = slow_study(tmp_path)
+    file = held_study(tmp_path)
     supervisor = spawn(file)
     wait_for(lambda: len(list(folder_of(file).runs.glob("*/checkpoints/step-*"))) >= 2)
     shown = dreamproof("stop", file)
     assert shown.code == 0, shown.errors
-    assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
+    assert supervisor.wait(HANG_SECONDS) == ExitCode.INTERRUPTED
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
+    release(file)
     assert dreamproof("run", file, *QUICK).code == 0
     for cell in ("low-seed0", "low-seed1"):
         steps = [step for part in steps_by_process(file, cell).values() for step in part]
@@ -163,7 +165,7 @@ def test_stop_saves_and_a_later_run_goes_on_without_repeating(
 def test_stop_also_ends_attempts_whose_supervisor_is_gone(
     spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
-    file = slow_study(tmp_path, agent_steps=2000)
+    file = held_study(tmp_path)
     supervisor = spawn(file)
     wait_for(lambda: len(list(folder_of(file).runs.glob("*/heartbeat.json"))) == 2)
     supervisor.kill()
@@ -174,12 +176,24 @@ def test_stop_also_ends_attempts_whose_supervisor_is_gone(
     assert dreamproof("stop", file).output == "nothing is running\n"
 
 
+def test_a_stop_asks_the_supervisor_that_took_the_study_in_between(
+    spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = held_study(tmp_path, seeds=1)
+    supervisor = spawn(file)
+    wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
+    answers = iter([None])
+    monkeypatch.setattr(lease, "living_holder", lambda path: next(answers, living_holder(path)))
+    assert dreamproof("stop", file).code == 0
+    assert supervisor.wait(HANG_SECONDS) == ExitCode.INTERRUPTED
+
+
 def test_ctrl_c_saves_and_stops(spawn: Callable[..., Any], tmp_path: Path) -> None:
-    file = slow_study(tmp_path, agent_steps=2000, seeds=1)
+    file = held_study(tmp_path, seeds=1)
     supervisor = spawn(file)
     wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
     supervisor.send_signal(signal.SIGINT)
-    assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
+    assert supervisor.wait(HANG_SECONDS) == ExitCode.INTERRUPTED
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"]
     assert [row["by"] for row in rows_of(file, "stop_requested")] == ["Ctrl-C"]
 
@@ -187,30 +201,31 @@ def test_ctrl_c_saves_and_stops(spawn: Callable[..., Any], tmp_path: Path) -> No
 def test_sigterm_ends_the_supervisor_alone(
     spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
-    file = slow_study(tmp_path, seeds=1)
+    file = held_study(tmp_path, seeds=1)
     supervisor = spawn(file)
     wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
     supervisor.terminate()
-    assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
+    assert supervisor.wait(HANG_SECONDS) == ExitCode.INTERRUPTED
     assert rows_of(file, "attempt_ended") == []
+    release(file)
     assert dreamproof("run", file, *QUICK).code == 0
     assert len(steps_by_process(file, "low-seed0")) == 1
 
 
 def test_a_polite_kill_during_the_preflight_leaves_no_probe_behind(tmp_path: Path) -> None:
-    script = "import os, sys, time; open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); time.sleep(60)"
+    script = "import os, sys, time; open(sys.argv[1] + '/pid', 'w').write(str(os.getpid())); time.sleep(1200)"
     trainer = {"command": [sys.executable, "-c", script, "{run_dir}"]}
     file = declare(tmp_path, trainer=trainer, conditions=[])
     supervisor = subprocess.Popen([*COMMAND, "run", str(file), "--plain"], start_new_session=True)
     [pid] = wait_for(lambda: [path for path in folder_of(file).root.glob("probes/*/pid") if path.read_text()])
     supervisor.terminate()
-    assert supervisor.wait(PATIENCE_SECONDS) == ExitCode.INTERRUPTED
+    assert supervisor.wait(HANG_SECONDS) == ExitCode.INTERRUPTED
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.read_text()), 0)
 
 
 def test_a_closed_terminal_ends_nothing(spawn: Callable[..., Any], tmp_path: Path) -> None:
-    file = slow_study(tmp_path, seeds=1)
+    file = held_study(tmp_path, seeds=1)
     master, terminal = pty.openpty()
     arguments = [*COMMAND, "run", str(file), "--no-check", "--no-report"]
     supervisor = subprocess.Popen(arguments, stdin=terminal, stdout=terminal, stderr=terminal, start_new_session=True)
@@ -219,6 +234,7 @@ def test_a_closed_terminal_ends_nothing(spawn: Callable[..., Any], tmp_path: Pat
         wait_for(lambda: list(folder_of(file).runs.glob("*/heartbeat.json")))
         os.close(master)
         supervisor.send_signal(signal.SIGHUP)
+        release(file)
         wait_for(lambda: rows_of(file, "supervisor_ended"))
         assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["completed"]
     finally:
@@ -227,10 +243,10 @@ def test_a_closed_terminal_ends_nothing(spawn: Callable[..., Any], tmp_path: Pat
 
 
 def test_a_detached_run_works_on_after_its_command_has_ended(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
-    file = slow_study(tmp_path, seeds=1, agent_steps=5)
+    file = held_study(tmp_path, seeds=1, agent_steps=5)
     shown = dreamproof("run", file, "--detach", "--no-check", "--no-report")
     assert shown.code == 0
-    assert "runs the study" in shown.output
+    assert "works on it" in shown.output
     wait_for(lambda: rows_of(file, "supervisor_ended"))
     assert len(rows_of(file, "train_proven")) == 1
     wait_for(lambda: "everything is proven" in folder_of(file).supervisor_log.read_text())
@@ -240,10 +256,10 @@ def test_stopped_cells_are_tried_again_when_a_person_says_so(dreamproof: Callabl
     file = declare(tmp_path, arms={"low": {}}, seeds=1, conditions=[])
     run = folder_of(file).runs / "low-seed0"
     run.mkdir(parents=True)
-    (run / "misfortune.json").write_text(json.dumps({"at": 7, "kind": "exception", "times": 2}))
+    (run / "fault.json").write_text(json.dumps({"at": 7, "kind": "exception", "times": 2}))
     shown = dreamproof("run", file, *QUICK)
     assert shown.code == ExitCode.GAP_REMAINS
-    assert "stopped     low/0: failed 2 times with the same cause: bug" in shown.output
+    assert "stopped     low/0: ended 2 times by the same cause: bug" in shown.output
     assert dreamproof("run", file, *QUICK).code == ExitCode.GAP_REMAINS
     assert dreamproof("run", file, *QUICK, "--retry-stopped").code == 0
     causes = Counter(row["cause"] for row in rows_of(file, "attempt_ended"))

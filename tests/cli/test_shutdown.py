@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,8 @@ from tests.cli.conftest import Verb
 from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.testing.small_study import TRAINER, declare
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
-PATIENCE_SECONDS = 120.0
 QUICK = ("--no-check", "--plain")
 
 
@@ -78,10 +77,8 @@ def test_no_shutdown_beside_another_study_that_trains_here(tmp_path: Path, dream
     beside = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
     try:
         ledger = StudyFolder(tmp_path / "other" / "results" / "other").ledger
-        until = time.monotonic() + PATIENCE_SECONDS
-        while not (ledger.exists() and "attempt_started" in ledger.read_text()):
-            assert time.monotonic() < until and beside.poll() is None
-            time.sleep(0.1)
+        wait_for(lambda: beside.poll() is not None or (ledger.exists() and "attempt_started" in ledger.read_text()))
+        assert beside.poll() is None
         file = ending_study(tmp_path, ["touch", str(tmp_path / "switched")])
         shown = dreamproof("run", file, *QUICK)
         assert shown.code == 0
@@ -90,4 +87,4 @@ def test_no_shutdown_beside_another_study_that_trains_here(tmp_path: Path, dream
         assert not (tmp_path / "switched").exists()
     finally:
         dreamproof("stop", other)
-        beside.wait(PATIENCE_SECONDS)
+        beside.wait(HANG_SECONDS)

@@ -15,6 +15,8 @@ from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.settings.traced import traced_values
 
+pytestmark = pytest.mark.long(100)
+
 ENVS = 3
 SPEC = Spec(
     "Contract",
@@ -202,8 +204,29 @@ def test_an_agent_that_reflects_learns_which_surprise_is_usual(subject: Subject)
         subject.one, subject.agent.init_memory(ENVS), some_sight(jax.random.key(8)), jax.random.key(9), True
     )
     shown = decided.metrics | {"episode/done": jnp.zeros(()), "episode/cost": jnp.zeros(())}
-    after = subject.agent.reflect(subject.one, shown | {"risk/surprise": jnp.full(ENVS, 50.0)}, subject.scalars)
-    assert float(after.feedback.surprise_mean) > float(subject.one.feedback.surprise_mean)
+    means = {
+        surprise: subject.agent.reflect(
+            subject.one, shown | {"risk/surprise": jnp.full(ENVS, surprise)}, subject.scalars
+        ).feedback.surprise_mean
+        for surprise in (-50.0, float(subject.one.feedback.surprise_mean), 50.0)
+    }
+    low, same, high = means.values()
+    assert low < same < high and same == subject.one.feedback.surprise_mean
+
+
+@pytest.mark.parametrize("subject", REFLECTIVE, indirect=True)
+def test_only_the_cost_of_finished_episodes_counts_and_nothing_learned_changes(subject: Subject) -> None:
+    assert isinstance(subject.agent, Reflective)
+    shown = {"risk/surprise": jnp.zeros(ENVS), "episode/cost": jnp.asarray(9.0)}
+    running, ended = (
+        subject.agent.reflect(subject.one, shown | {"episode/done": jnp.asarray(done)}, subject.scalars)
+        for done in (0.0, 2.0)
+    )
+    before = subject.one.feedback.cost
+    assert running.feedback.cost == before < ended.feedback.cost
+    learned = subject.one._replace(feedback=ended.feedback)
+    for kept, after in zip(arrays(learned), arrays(ended), strict=True):
+        np.testing.assert_array_equal(kept, after)
 
 
 @pytest.mark.parametrize("subject", CALIBRATED, indirect=True)

@@ -18,15 +18,17 @@ from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
 from dreamproof.study.process.processes import ProcessIdentity, is_alive
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_reason
+from dreamproof.testing.waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.long(120)
 
 Make = Callable[[], Backend]
-PATIENCE_SECONDS = 90.0
 
 
 @pytest.fixture(scope="module")
 def one_node() -> Iterator[OneNodeSlurm]:
-    slurm = start_or_say_why("plain")
+    slurm = start_or_reason("plain")
     if isinstance(slurm, str):
         pytest.skip(slurm)
     yield slurm
@@ -44,7 +46,6 @@ def make_slurm(request: pytest.FixtureRequest, place: Path) -> Make:
 
 
 MAKERS = {"local": make_local, "slurm": make_slurm}
-ENDS_ARE_SEEN_WITHIN_SECONDS = {"local": 2.0, "slurm": 20.0}
 
 
 @pytest.fixture(params=sorted(MAKERS))
@@ -76,7 +77,7 @@ LEASE: dict[str, float | None] = {}
 def order(folder: Path, *commands: list[str], **more: object) -> AttemptFolder:
     attempt = AttemptFolder(folder / "a000001")
     attempt.root.mkdir(parents=True)
-    fields = {"memory_limit_bytes": None, "stop_grace_seconds": 20.0, **LEASE, **more}
+    fields = {"memory_limit_bytes": None, "stop_grace_seconds": 120.0, **LEASE, **more}
     write_json(
         attempt.order, asdict(Order("a000001", list(commands), {"GREETING": "hello"}, str(folder), {}, **fields))
     )  # type: ignore[arg-type]
@@ -88,7 +89,7 @@ def python(script: str) -> list[str]:
 
 
 def look_until(backend: Backend, attempt: AttemptFolder, wanted: Callable[[Sighting], bool]) -> Sighting:
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + HANG_SECONDS
     while not wanted(sighting := backend.look(attempt)):
         assert time.monotonic() < until, sighting
         backend.wait(0.1)
@@ -107,7 +108,7 @@ def _said(attempt: AttemptFolder) -> str:
     return attempt.output.read_text() if attempt.output.exists() else ""
 
 
-READY = "import time; print('ready', flush=True); time.sleep(60)"
+READY = "import time; print('ready', flush=True); time.sleep(1200)"
 
 
 def test_a_command_runs_in_its_folder_with_its_variables_and_its_end_is_exact(backend: Backend, tmp_path: Path) -> None:
@@ -136,15 +137,13 @@ def test_a_command_that_cannot_be_started_says_why(backend: Backend, tmp_path: P
     assert "No such file" in sighting.exit.spawn_error
 
 
-def test_a_killed_command_is_told_by_its_signal(backend: Backend, kind: str, tmp_path: Path) -> None:
+def test_a_killed_command_is_told_by_its_signal(backend: Backend, tmp_path: Path) -> None:
     attempt = order(tmp_path, python(READY))
     backend.start(attempt)
     running = look_until_child_runs(backend, attempt)
     assert running.process_id is not None
     os.kill(running.process_id, signal.SIGKILL)
-    began = time.monotonic()
     sighting = look_until_over(backend, attempt)
-    assert time.monotonic() - began < ENDS_ARE_SEEN_WITHIN_SECONDS[kind]
     assert sighting.exit is not None and sighting.exit.signal == signal.SIGKILL
     assert sighting.exit.asked_to_stop is None
 
@@ -156,7 +155,7 @@ def test_a_stop_lets_the_command_save_and_keeps_the_reason(backend: Backend, tmp
     attempt = order(tmp_path, python(script))
     backend.start(attempt)
     look_until_child_runs(backend, attempt)
-    backend.stop(attempt, "stop by a person", 20.0)
+    backend.stop(attempt, "stop by a person", 120.0)
     sighting = look_until_over(backend, attempt)
     assert sighting.exit is not None
     assert (sighting.exit.exit_code, sighting.exit.asked_to_stop) == (0, "stop by a person")
@@ -180,7 +179,7 @@ def test_a_stopped_process_is_seen_and_can_be_ended(backend: Backend, tmp_path: 
     assert running.process_id is not None
     os.kill(running.process_id, signal.SIGSTOP)
     look_until(backend, attempt, lambda seen: seen.process_state == "T")
-    backend.stop(attempt, "stalled: stopped by a signal", 20.0)
+    backend.stop(attempt, "stalled: stopped by a signal", 120.0)
     sighting = look_until_over(backend, attempt)
     assert sighting.exit is not None and sighting.exit.signal == signal.SIGTERM
 
@@ -192,7 +191,7 @@ def test_another_backend_object_adopts_a_running_attempt(backend: Backend, make:
     heir = make()
     second = look_until(heir, attempt, lambda seen: seen.process_id is not None)
     assert (second.presence, second.process_id) == (Presence.RUNNING, first.process_id)
-    heir.stop(attempt, "stop by a person", 20.0)
+    heir.stop(attempt, "stop by a person", 120.0)
     assert look_until_over(heir, attempt).presence is Presence.ENDED
     heir.close()
 
@@ -215,7 +214,7 @@ def test_a_command_whose_keeper_is_gone_is_not_forgotten(backend: Backend, kind:
     if kind == "local":  # a cluster ends it with its keeper; here it lives on and can be stopped
         time.sleep(0.2)
         assert backend.look(attempt).process_id == running.process_id
-        backend.stop(attempt, "stop by a person", 20.0)
+        backend.stop(attempt, "stop by a person", 120.0)
     assert look_until_over(backend, attempt).presence is Presence.LOST
     assert not is_alive(ProcessIdentity.read(read_json(attempt.shim)["child"]))
 
@@ -247,7 +246,7 @@ def test_an_attempt_that_is_started_by_two_supervisors_runs_once(make: Make, tmp
 def test_what_a_command_leaves_behind_is_ended_with_it(backend: Backend, tmp_path: Path) -> None:
     script = (
         "import subprocess, sys\n"
-        "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'], start_new_session=True)\n"
+        "left = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(1200)'], start_new_session=True)\n"
         "print(left.pid, flush=True)"
     )
     attempt = order(tmp_path, python(script))

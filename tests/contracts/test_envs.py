@@ -13,6 +13,8 @@ from dreamproof.envs.probes import PROBES
 from dreamproof.envs.wrappers import AutoReset, Padded
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
+pytestmark = [pytest.mark.long(40), pytest.mark.optimised]
+
 COUNT = 8
 STEPS = 12
 

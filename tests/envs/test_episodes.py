@@ -6,12 +6,15 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from jax import Array
 
 from dreamproof.envs.api import SoloEnv, Spec, TimeStep
 from dreamproof.envs.episodes import complete_episodes, shared_episodes
 from dreamproof.envs.probes import TargetProbe
 from dreamproof.jaxcore.keys import layout_keys
+
+pytestmark = pytest.mark.optimised
 
 PACES = jnp.array([1.0, 2.0, -1.0])
 KEYS = (layout_keys(0, "test", 3, 0), layout_keys(1, "test", 3, 0))

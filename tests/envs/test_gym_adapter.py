@@ -14,6 +14,8 @@ from dreamproof.envs.gym_adapter import from_gymnasium, make_gymnasium, make_saf
 from dreamproof.envs.host import HostBatch, HostRules
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
+pytestmark = pytest.mark.optimised
+
 
 class Ledge(gymnasium.Env[np.ndarray, np.ndarray]):
     """Walks from 0 in steps of the action; falls off beyond 3, and costs beyond 1. Actions lie in [0, 2]."""

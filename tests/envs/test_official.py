@@ -13,6 +13,8 @@ from dreamproof.envs.scripted import go_to_goal_policy
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 from dreamproof.settings.env import EnvSettings
 
+pytestmark = pytest.mark.optimised
+
 INSTALLED = all(importlib.util.find_spec(name) for name in ("safety_gymnasium", "mujoco", "xmltodict"))
 needs_official = pytest.mark.skipif(not INSTALLED, reason="make official")
 

@@ -10,6 +10,8 @@ from scipy import stats
 from dreamproof.envs.point.compare import OneStep, layout_statistics, one_step, our_layouts
 from dreamproof.jaxcore.keys import layout_keys
 
+pytestmark = pytest.mark.optimised
+
 RECORDING = Path(__file__).with_name("official_rollout.npz")
 
 

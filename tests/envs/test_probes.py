@@ -11,6 +11,8 @@ from dreamproof.envs.probes import PROBES, ProbeEnv
 from dreamproof.evaluate.drawing import NEEDED
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
+pytestmark = pytest.mark.optimised
+
 COUNT = 256
 
 

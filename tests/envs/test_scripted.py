@@ -11,6 +11,8 @@ from dreamproof.envs.point.sensors import lidar
 from dreamproof.envs.scripted import floors, go_to_goal_policy, random_policy
 from dreamproof.envs.steering import steer
 
+pytestmark = pytest.mark.optimised
+
 
 def test_random_actions_fill_the_box_and_follow_the_key() -> None:
     act = random_policy(registry.make("SafetyPointGoal1").spec)

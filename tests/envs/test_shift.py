@@ -13,6 +13,8 @@ from dreamproof.envs import registry
 from dreamproof.envs.point.perception import nearest_slots
 from dreamproof.envs.shift import NAMED_SHIFTS, find_condition
 
+pytestmark = pytest.mark.optimised
+
 HAZARDS = slice(9, 25)
 GHOSTS = slice(25, 29)
 FULL_AHEAD = jnp.array([1.0, 0.0])

@@ -10,6 +10,8 @@ from dreamproof.envs.probes import SurviveProbe, TargetProbe
 from dreamproof.envs.wrappers import AutoReset, Padded
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
+pytestmark = pytest.mark.optimised
+
 ACTIONS = jnp.array([[[1.0], [1.0]], [[1.0], [-1.0]], [[1.0], [1.0]], [[1.0], [1.0]]])
 
 

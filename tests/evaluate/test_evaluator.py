@@ -23,6 +23,8 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_evaluation, read_heartbeat
 from dreamproof.runs.records import EvaluationRecord
 
+pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
+
 Trained = dict[str, RunFolder]
 EPISODES = 6
 

@@ -18,6 +18,8 @@ from dreamproof.jaxcore.checkpoints import read_arrays, write_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import newest_good_checkpoint, read_settings
 
+pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
+
 Trained = dict[str, RunFolder]
 
 

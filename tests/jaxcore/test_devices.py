@@ -1,11 +1,13 @@
 import platform
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import pytest
 
+from dreamproof.jaxcore import devices
 from dreamproof.jaxcore.devices import is_recent_gpu, memory_in_use
 
 # Many pieces that the allocator keeps once they are freed, since the last of them stays.
@@ -30,7 +32,7 @@ def test_a_process_knows_what_it_holds() -> None:
     assert 0.01 < held["memory/host_gib"] < 100
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another allocator")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="kernel: another C library")
 def test_freed_memory_goes_back_to_the_system() -> None:
     printed = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True).stdout
     assert float(printed) > 0.4
@@ -44,3 +46,34 @@ def test_freed_memory_goes_back_to_the_system() -> None:
 def test_kernels_are_for_recent_gpus(device: dict[str, str], recent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jax, "devices", lambda: [SimpleNamespace(**device)])
     assert is_recent_gpu() == recent
+
+
+@pytest.mark.parametrize(
+    ("gpus", "backend", "variables", "warned"),
+    [
+        (["0000:01:00.0"], "cpu", {}, True),
+        (["0000:01:00.0"], "cpu", {"CUDA_VISIBLE_DEVICES": "0"}, True),
+        (["0000:01:00.0"], "gpu", {}, False),
+        (["0000:01:00.0"], "cpu", {"JAX_PLATFORMS": "cpu"}, False),
+        (["0000:01:00.0"], "cpu", {"CUDA_VISIBLE_DEVICES": ""}, False),
+        ([], "cpu", {}, False),
+    ],
+)
+def test_a_gpu_that_jax_cannot_use_is_reported(
+    gpus: list[str],
+    backend: str,
+    variables: dict[str, str],
+    warned: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    for gpu in gpus:
+        (tmp_path / gpu).mkdir()
+    monkeypatch.setattr(devices, "NVIDIA_GPUS", tmp_path)
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    found = devices.unused_gpu()
+    assert (found is not None and "dreamproof[cuda]" in found) is warned

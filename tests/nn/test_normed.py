@@ -16,6 +16,7 @@ from dreamproof.nn.deferred import BufferIndex, LayerActivations, LayerGradients
 from dreamproof.nn.mish import mish
 from dreamproof.nn.normed import EPSILON, Normed, make_linear, norm_mish, orthogonal, small_normal
 from dreamproof.nn.normed import LayerNorm as Norm
+from dreamproof.testing.waiting import HANG_SECONDS
 
 
 def parts(y: jax.Array, affine: tuple[jax.Array, jax.Array, jax.Array], order: str) -> jax.Array:
@@ -113,4 +114,4 @@ for seed in range(5):
 def test_many_orthogonal_weights_of_many_replicas_never_wait_for_each_other() -> None:
     # Batched by JAX 0.10 they stood still on two cores, every time.
     surroundings = {**os.environ, "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "2"}
-    subprocess.run([sys.executable, "-c", MANY_AT_ONCE], env=surroundings, check=True, timeout=120)
+    subprocess.run([sys.executable, "-c", MANY_AT_ONCE], env=surroundings, check=True, timeout=HANG_SECONDS)

@@ -15,6 +15,8 @@ from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, make_study
 
+pytestmark = pytest.mark.long(40)
+
 TABLES = (
     "main_results.csv ablation_results.csv main_results.md main_results.tex "
     "numbers.csv validation.csv provenance.csv episodes.csv"

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from dreamproof.stats.sequential import make_look_plan
 from dreamproof.stats.verdict import Kind, Question, Why, judge, plan_seeds
 
+pytestmark = pytest.mark.long(40)
+
 LOW = [1.0, 1.2, 0.9, 1.1, 1.05]
 HIGH = [5.0, 5.2, 4.9, 5.1, 5.05]
 

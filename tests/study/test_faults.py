@@ -9,6 +9,8 @@ from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.testing.faults import campaign, check_steps, table
 from dreamproof.testing.small_study import declare
 
+pytestmark = pytest.mark.long(60)
+
 
 def test_a_short_fault_campaign_loses_repeats_and_misnames_nothing(tmp_path: Path) -> None:
     result = campaign(tmp_path, 20, seed=5, show=lambda text: None)

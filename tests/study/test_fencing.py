@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -22,20 +22,15 @@ from dreamproof.study.ledger.lease import Lease, living_holder
 from dreamproof.study.process import cgroup
 from dreamproof.study.process.processes import ProcessIdentity, is_alive, processes_with_variable
 from dreamproof.testing.small_study import TRAINER, declare
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
-PATIENCE_SECONDS = 120.0
+pytestmark = pytest.mark.long(60)
+
 PATIENT = "import signal, sys, time\nprint('ready', flush=True)\n"
 SAVES = (
     PATIENT + "def save(*_):\n    time.sleep(1.0)\n    open('saved', 'w').write('x')\n    sys.exit(0)\n"
     "signal.signal(signal.SIGTERM, save)\ntime.sleep(300)\n"
 )
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 @pytest.fixture
@@ -67,7 +62,7 @@ def is_ready(attempt: AttemptFolder, times: int = 1) -> bool:
 
 
 def end_of(backend: LocalBackend, attempt: AttemptFolder) -> Sighting:
-    until(lambda: backend.look(attempt).presence in (Presence.ENDED, Presence.LOST))
+    wait_for(lambda: backend.look(attempt).presence in (Presence.ENDED, Presence.LOST))
     return LocalBackend().look(attempt)
 
 
@@ -85,7 +80,7 @@ def child_of(attempt: AttemptFolder) -> ProcessIdentity:
 
 def kill(process: ProcessIdentity) -> None:
     os.kill(process.process_id, signal.SIGKILL)
-    until(lambda: not is_alive(process))
+    wait_for(lambda: not is_alive(process))
 
 
 WRAPPERS = {
@@ -106,7 +101,7 @@ def test_a_stop_gives_the_trainer_behind_a_wrapper_time_to_save(
 ) -> None:
     attempt = order(tmp_path, WRAPPERS[wrapper](script(tmp_path, SAVES)))
     backend.start(attempt)
-    until(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
     backend.stop(attempt, "stop by a test", 60.0)
     assert end_of(backend, attempt).presence is Presence.ENDED
     assert (tmp_path / "saved").exists()
@@ -117,7 +112,7 @@ def test_what_ignores_a_stop_behind_a_wrapper_is_killed_after_the_grace(backend:
     deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
     attempt = order(tmp_path, WRAPPERS["bash"](script(tmp_path, deaf + "time.sleep(600)\n")))
     backend.start(attempt)
-    until(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
     backend.stop(attempt, "stop by a test", 0.5)
     assert end_of(backend, attempt).presence is Presence.ENDED
     assert processes_with_variable(ATTEMPT_VARIABLE, f"a000001-{tmp_path}") == []
@@ -129,7 +124,7 @@ def test_a_trainer_that_outlives_shim_and_wrapper_keeps_its_cell_and_can_be_stop
 ) -> None:
     attempt = order(tmp_path, WRAPPERS[wrapper](script(tmp_path, SAVES)))
     backend.start(attempt)
-    until(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
     kill(shim_of(attempt))
     kill(child_of(attempt))
     fresh = LocalBackend()
@@ -138,7 +133,7 @@ def test_a_trainer_that_outlives_shim_and_wrapper_keeps_its_cell_and_can_be_stop
     activity = fresh.activity(attempt)
     assert activity is not None and activity.cpu_seconds >= 0.0
     fresh.stop(attempt, "stop by a test", 60.0)
-    until(lambda: fresh.look(attempt).presence is Presence.LOST)
+    wait_for(lambda: fresh.look(attempt).presence is Presence.LOST)
     assert (tmp_path / "saved").exists()
     fresh.close()
 
@@ -146,7 +141,7 @@ def test_a_trainer_that_outlives_shim_and_wrapper_keeps_its_cell_and_can_be_stop
 def test_a_second_attempt_at_a_cell_that_is_worked_on_does_not_start(backend: LocalBackend, tmp_path: Path) -> None:
     first = order(tmp_path, WRAPPERS["bash"](script(tmp_path, SAVES)))
     backend.start(first)
-    until(lambda: backend.look(first).presence is Presence.RUNNING and is_ready(first))
+    wait_for(lambda: backend.look(first).presence is Presence.RUNNING and is_ready(first))
     kill(shim_of(first))
     kill(child_of(first))
     second = order(tmp_path, [sys.executable, "-c", "open('twice', 'w')"], name="a000002")
@@ -155,8 +150,8 @@ def test_a_second_attempt_at_a_cell_that_is_worked_on_does_not_start(backend: Lo
     assert sighting.exit is not None and "locked: " in str(sighting.exit.asked_to_stop)
     assert "another process works on this cell" in str(sighting.exit.asked_to_stop)
     assert not (tmp_path / "twice").exists()
-    backend.stop(first, "stop", 30.0)
-    until(lambda: backend.look(first).presence is Presence.LOST)
+    backend.stop(first, "stop", 120.0)
+    wait_for(lambda: backend.look(first).presence is Presence.LOST)
 
 
 def test_an_attempt_whose_claim_cannot_be_read_runs_on_while_its_lock_is_held(
@@ -164,7 +159,7 @@ def test_an_attempt_whose_claim_cannot_be_read_runs_on_while_its_lock_is_held(
 ) -> None:
     attempt = order(tmp_path, [sys.executable, "-c", PATIENT + "time.sleep(600)"])
     backend.start(attempt)
-    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
     claimed = attempt.shim.read_bytes()
     attempt.shim.write_bytes(b"")  # what a failing disk may show
     clock = [0.0]
@@ -185,16 +180,16 @@ def test_the_second_command_of_an_order_is_known_where_the_shim_dies_as_it_start
     first = [sys.executable, "-c", PATIENT + "import os\nwhile not os.path.exists('go'): time.sleep(0.02)\n"]
     attempt = order(tmp_path, first, [sys.executable, "-c", PATIENT + "time.sleep(300)"])
     backend.start(attempt)
-    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
     before = child_of(attempt)
     (tmp_path / "go").touch()
-    until(lambda: is_ready(attempt, 2) and child_of(attempt) != before)
+    wait_for(lambda: is_ready(attempt, 2) and child_of(attempt) != before)
     kill(shim_of(attempt))
     sighting = backend.look(attempt)
     assert sighting.presence is Presence.RUNNING
     assert sighting.process_id == child_of(attempt).process_id
     backend.stop(attempt, "stop", 10.0)
-    until(lambda: backend.look(attempt).presence is Presence.LOST)
+    wait_for(lambda: backend.look(attempt).presence is Presence.LOST)
     backend.close()
 
 
@@ -203,7 +198,7 @@ def test_a_stopped_shim_holds_nothing(backend: LocalBackend, tmp_path: Path) -> 
         tmp_path, [sys.executable, "-c", PATIENT + "import os\nwhile not os.path.exists('go'): time.sleep(0.02)\n"]
     )
     backend.start(attempt)
-    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
     os.kill(shim_of(attempt).process_id, signal.SIGSTOP)
     (tmp_path / "go").touch()
     assert end_of(backend, attempt).presence is Presence.ENDED
@@ -212,26 +207,26 @@ def test_a_stopped_shim_holds_nothing(backend: LocalBackend, tmp_path: Path) -> 
 def test_a_killed_shim_leaves_no_memory_group_behind(backend: LocalBackend, tmp_path: Path) -> None:
     own = cgroup.find_own_group()
     if cgroup.make_limited_group(own, "dreamproof-try", 1 << 24) is None:
-        pytest.skip("this user may not make a limited memory group")
+        pytest.skip("kernel: this user may not make a limited memory group")
     cgroup.remove(Path(str(own)) / "dreamproof-try")
     attempt = order(tmp_path, [sys.executable, "-c", PATIENT + "time.sleep(600)"], memory_limit_bytes=256 << 20)
     backend.start(attempt)
-    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
     shim, child = shim_of(attempt), child_of(attempt)
     group = Path(str(own)) / cgroup.group_name("a000001", shim.process_id)
     assert group.exists()
     kill(shim)
     kill(child)
-    until(lambda: LocalBackend().look(attempt).presence is Presence.LOST)
-    until(lambda: LocalBackend().look(attempt).presence is Presence.LOST and not group.exists())
+    wait_for(lambda: LocalBackend().look(attempt).presence is Presence.LOST)
+    wait_for(lambda: LocalBackend().look(attempt).presence is Presence.LOST and not group.exists())
 
 
 def test_a_stop_reaches_a_stopped_shim(backend: LocalBackend, tmp_path: Path) -> None:
     attempt = order(tmp_path, [sys.executable, "-c", SAVES])
     backend.start(attempt)
-    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
     os.kill(shim_of(attempt).process_id, signal.SIGSTOP)
-    backend.stop(attempt, "stop", 30.0)
+    backend.stop(attempt, "stop", 120.0)
     assert end_of(backend, attempt).presence is Presence.ENDED
     assert (tmp_path / "saved").exists()
 
@@ -242,7 +237,7 @@ def test_a_copy_of_an_attempt_never_touches_the_processes_of_the_original(
     original = tmp_path / "original"
     attempt = order(original, [sys.executable, "-c", SAVES])
     backend.start(attempt)
-    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
     shutil.copytree(original, tmp_path / "copy")
     copy, other = AttemptFolder(tmp_path / "copy" / "a000001"), LocalBackend()
     other.stop(copy, "stop of the copy", 1.0)
@@ -250,7 +245,7 @@ def test_a_copy_of_an_attempt_never_touches_the_processes_of_the_original(
     time.sleep(1.0)
     assert backend.look(attempt).presence is Presence.RUNNING
     assert not (original / "saved").exists()
-    backend.stop(attempt, "stop", 30.0)
+    backend.stop(attempt, "stop", 120.0)
     end_of(backend, attempt)
 
 
@@ -258,7 +253,7 @@ def test_a_moved_attempt_is_still_the_same(tmp_path: Path) -> None:
     backend = LocalBackend()
     attempt = order(tmp_path / "before", [sys.executable, "-c", PATIENT + "time.sleep(3)"])
     backend.start(attempt)
-    until(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
     (tmp_path / "before").rename(tmp_path / "after")
     moved = AttemptFolder(tmp_path / "after" / "a000001")
     assert LocalBackend().look(moved).presence is Presence.RUNNING
@@ -298,7 +293,7 @@ def can_make_namespaces() -> bool:
     )
 
 
-namespaces = pytest.mark.skipif(not can_make_namespaces(), reason="this user may not make namespaces")
+namespaces = pytest.mark.skipif(not can_make_namespaces(), reason="kernel: this user may not make namespaces")
 CLI = [sys.executable, "-m", "dreamproof.cli.main"]
 
 
@@ -344,12 +339,12 @@ def test_two_containers_on_one_volume_never_train_one_cell_twice(tmp_path: Path)
         in_container("box-a", *CLI, "run", str(file), "--no-check", "--plain", "; sleep 600"), stdout=subprocess.DEVNULL
     )
     try:
-        until(lambda: len(steps(tmp_path)) > 3)
+        wait_for(lambda: len(steps(tmp_path)) > 3)
         lease = read_json(tmp_path / "results" / "small" / "lease.json")
         refused = subprocess.run(
             in_container("box-b", *CLI, "run", str(file), "--no-check", "--plain"),
             capture_output=True,
-            timeout=100,
+            timeout=HANG_SECONDS,
             check=False,
         )
         assert refused.returncode == 5, refused.stderr
@@ -362,7 +357,7 @@ def test_two_containers_on_one_volume_never_train_one_cell_twice(tmp_path: Path)
             in_container("box-b", *CLI, "run", str(file), "--no-check", "--plain"), stdout=subprocess.PIPE, text=True
         )
         before = len(steps(tmp_path))
-        until(lambda: len(steps(tmp_path)) > before + 10)
+        wait_for(lambda: len(steps(tmp_path)) > before + 10)
         assert len(trainers(tmp_path)) == 1, "the first trainer alone works on"
         assert steps(tmp_path) == sorted(set(steps(tmp_path)))
         second.kill()
@@ -381,24 +376,24 @@ def test_a_second_host_never_takes_a_study_whose_attempts_live_on_the_first(tmp_
         stdout=subprocess.DEVNULL,
     )
     try:
-        until(lambda: len(steps(tmp_path)) > 3)
+        wait_for(lambda: len(steps(tmp_path)) > 3)
         inside = subprocess.run(["pgrep", "-f", f"cli.main run {file}"], capture_output=True, text=True, check=False)
         for process_id in inside.stdout.split():
             if Path(f"/proc/{process_id}/comm").read_text().strip().startswith("python"):
                 os.kill(int(process_id), signal.SIGTERM)
         ledger = tmp_path / "results" / "small" / "ledger.jsonl"
-        until(lambda: "supervisor_ended" in ledger.read_text())
+        wait_for(lambda: "supervisor_ended" in ledger.read_text())
         refused = subprocess.run(
             on_host("host-b", tmp_path / "boot-b", *CLI, "run", str(file), "--no-check", "--plain"),
             capture_output=True,
-            timeout=100,
+            timeout=HANG_SECONDS,
             check=False,
             text=True,
         )
         assert refused.returncode == 5, refused.stderr
         assert "on host-a" in refused.stderr and "--from-lost-host" in refused.stderr
         before = len(steps(tmp_path))
-        until(lambda: len(steps(tmp_path)) > before + 5)
+        wait_for(lambda: len(steps(tmp_path)) > before + 5)
         assert len(trainers(tmp_path)) == 1
     finally:
         first.kill()

@@ -8,6 +8,8 @@ from hypothesis import HealthCheck, given, settings
 
 from dreamproof.testing.fuzz import DAMAGES, FAILURES, VERBS, Damage, record_study, survive, survive_failure
 
+pytestmark = pytest.mark.long(60)
+
 REPEATABLE = settings(
     max_examples=8, deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck)
 )

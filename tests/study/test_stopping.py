@@ -5,28 +5,23 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+
+import pytest
 
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study.process.processes import ProcessIdentity, is_alive
 from dreamproof.testing.small_study import TRAINER, declare
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
-PATIENCE_SECONDS = 600.0
+pytestmark = pytest.mark.long(50)
+
 SLOW_START = (
     "import pathlib, sys, time\nrun = pathlib.Path(sys.argv[1])\n"
     "(run / 'starts.log').open('a').write('x')\n(run.parent / f'starts-{run.name}.log').open('a').write('x')\n"
     "time.sleep(600)\n"
 )
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not holds():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 def cli(*arguments: str | Path) -> subprocess.Popen[str]:
@@ -55,13 +50,13 @@ def probe_process(folder: Path) -> ProcessIdentity | None:
 def test_a_stop_during_the_preflight_ends_the_probe_and_starts_nothing(tmp_path: Path) -> None:
     file = study_whose_probe_never_ends(tmp_path)
     run = cli("run", file, "--plain")
-    until(lambda: probe_process(tmp_path) is not None)
+    wait_for(lambda: probe_process(tmp_path) is not None)
     probe = probe_process(tmp_path)
     stop = cli("stop", file)
-    shown, errors = stop.communicate(timeout=PATIENCE_SECONDS)
+    shown, errors = stop.communicate(timeout=HANG_SECONDS)
     assert stop.returncode == 0, errors
     assert "stopped" in shown
-    _, errors = run.communicate(timeout=PATIENCE_SECONDS)
+    _, errors = run.communicate(timeout=HANG_SECONDS)
     assert run.returncode == 130
     assert "during the preflight; nothing was started" in errors
     assert not is_alive(probe)
@@ -72,17 +67,17 @@ def test_a_stop_during_the_preflight_ends_the_probe_and_starts_nothing(tmp_path:
 def test_a_probe_whose_supervisor_was_killed_is_ended_before_the_next_one_starts(tmp_path: Path) -> None:
     file = study_whose_probe_never_ends(tmp_path)
     run = cli("run", file, "--plain")
-    until(lambda: probe_process(tmp_path) is not None)
+    wait_for(lambda: probe_process(tmp_path) is not None)
     first = probe_process(tmp_path)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     assert is_alive(first), "the probe runs under a shim of its own"
     again = cli("run", file, "--plain")
-    until(lambda: probe_process(tmp_path) not in (None, first))
+    wait_for(lambda: probe_process(tmp_path) not in (None, first))
     assert not is_alive(first), "never two probes of one arm at a time"
     os.killpg(again.pid, signal.SIGINT)
-    again.communicate(timeout=PATIENCE_SECONDS)
-    until(lambda: not is_alive(probe_process(tmp_path)))
+    again.communicate(timeout=HANG_SECONDS)
+    wait_for(lambda: not is_alive(probe_process(tmp_path)))
 
 
 def slow_study(folder: Path) -> Path:
@@ -101,17 +96,17 @@ def test_a_stop_of_a_copy_never_touches_the_original(tmp_path: Path) -> None:
     file = slow_study(tmp_path)
     original, copy = tmp_path / "results" / "small", tmp_path / "copied"
     run = cli("run", file, "--plain", "--no-check")
-    until(lambda: steps(original) > 3)
+    wait_for(lambda: steps(original) > 3)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
     shutil.copytree(original, copy)
     stop = cli("stop", copy)
-    _, errors = stop.communicate(timeout=PATIENCE_SECONDS)
+    _, errors = stop.communicate(timeout=HANG_SECONDS)
     assert stop.returncode == 0, errors
     before = steps(original)
-    until(lambda: steps(original) > before + 3)
+    wait_for(lambda: steps(original) > before + 3)
     end = cli("stop", file)
-    end.communicate(timeout=PATIENCE_SECONDS)
+    end.communicate(timeout=HANG_SECONDS)
     assert end.returncode == 0
 
 
@@ -119,11 +114,11 @@ def test_a_study_that_is_moved_while_it_runs_is_not_split_in_two(tmp_path: Path)
     file = slow_study(tmp_path)
     before, after = tmp_path / "results" / "small", tmp_path / "moved"
     run = cli("run", file, "--plain", "--no-check")
-    until(lambda: steps(before) > 3)
+    wait_for(lambda: steps(before) > 3)
     before.rename(after)
-    _, errors = run.communicate(timeout=PATIENCE_SECONDS)
+    _, errors = run.communicate(timeout=HANG_SECONDS)
     assert run.returncode == 2 and "was moved or replaced while it was supervised" in errors
     assert not (before / "ledger.jsonl").exists()
     stop = cli("stop", after)
-    stop.communicate(timeout=PATIENCE_SECONDS)
+    stop.communicate(timeout=HANG_SECONDS)
     assert stop.returncode == 0

@@ -23,6 +23,8 @@ from dreamproof.runs.reader import (
 from dreamproof.runs.writer import RunWriter
 from dreamproof.train.loop import _is_due, _select, read_job
 
+pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
+
 GOOD = ("baseline", "full")
 Trained = dict[str, RunFolder]
 

@@ -44,12 +44,14 @@ from dreamproof.train.offline import index_windows, read_world_model, sample_win
 from dreamproof.train.offline_pack import OfflinePack
 from dreamproof.train.probe import probe
 
+pytestmark = pytest.mark.long(100)
+
 # One actor step and two passes of two minibatches.
 STEPS_A_BEHAVIOR_UPDATE = 5
 
 
 @pytest.fixture(scope="module")
-def file(program_cache: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Random episodes of both tasks."""
     return record_both(tmp_path_factory.mktemp("recorded") / "both.npz")
 

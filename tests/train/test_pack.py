@@ -19,6 +19,8 @@ from dreamproof.train.log import MetricSums
 from dreamproof.train.pack import Pack, PackState, draw_factors
 from dreamproof.train.replay import SCALARS
 
+pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
+
 CHUNK = 2
 # Fresh networks value all candidates alike, and a last bit decides which is best; their mean does not jump.
 MEAN: dict[str, Any] = {"planner": {"execute_best": 0.0}}
@@ -26,7 +28,7 @@ PREFILL = 20
 
 
 @pytest.fixture(scope="module")
-def alone(program_cache: Any) -> Pack:
+def alone() -> Pack:
     """One cell."""
     return make_pack(registry.make(TASK), [tiny_cell(MEAN)], [0], AGENT_STEPS)
 

@@ -4,14 +4,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from tests.tiny import AGENT_STEPS, CELLS, TASK, TRAIN, tiny_settings
+from tests.tiny import AGENT_STEPS, ARMS, EPISODES, TRAIN, declare_packed
 
 from dreamproof.base.files import read_json
 from dreamproof.cli.main import main
@@ -21,54 +18,21 @@ from dreamproof.study.attempts import launch
 from dreamproof.study.plan.commands import Target
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.testing.small_study import TRAINER
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
-# Three arms of one seed: as many cells as in the pack whose compiled programs the other tests use.
-ARMS = {"baseline": {}, "full": CELLS["full"][1], "u_only": {"risk": {"uncertainty_weight": 1.0}}}
-EPISODES = 6
+pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
+
 QUICK = ("--no-check", "--no-report", "--plain")
-PATIENCE_SECONDS = 300.0
-
-
-def declare(place: Path, **changes: Any) -> Path:
-    """The file of a study of the tiny agent whose arms share a compile; `changes` replace whole keys."""
-    study: dict[str, Any] = {
-        "name": "packed",
-        "question": "Do several cells train in one process?",
-        "metric": {"name": "return", "smallest_difference": 1.0},
-        "task": TASK,
-        "trainer": "dreamer",
-        "settings": tiny_settings(),
-        "arms": {name: {"agent": agent} for name, agent in ARMS.items()},
-        "seeds": 1,
-        "agent_steps": AGENT_STEPS,
-        "conditions": ["id"],
-        "evaluation_episodes": EPISODES,
-        "pack_cells": len(ARMS),
-        "retries": {"first_wait_seconds": 0.05},
-    }
-    file = place / "packed.yaml"
-    file.write_text(yaml.safe_dump(study | changes, sort_keys=False))
-    return file
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """What a condition becomes once it holds."""
-    until = time.monotonic() + PATIENCE_SECONDS
-    while not (found := condition()):
-        assert time.monotonic() < until
-        time.sleep(0.005)
-    return found
 
 
 @pytest.fixture(scope="module")
-def killed(program_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> OpenStudy:
+def killed(tmp_path_factory: pytest.TempPathFactory) -> OpenStudy:
     """A study of one pack whose trainer is killed with signal 9 after its first checkpoint."""
-    file = declare(tmp_path_factory.mktemp("packed"))
+    file = declare_packed(tmp_path_factory.mktemp("packed"))
     folder = StudyFolder(file.parent / "results" / "packed")
-    variables = {"JAX_COMPILATION_CACHE_DIR": str(program_cache), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     words = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), *QUICK]
     with file.with_suffix(".log").open("wb") as log:
-        engine = subprocess.Popen(words, env=os.environ | variables, stdout=log, stderr=log, start_new_session=True)
+        engine = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
 
         def passed_a_checkpoint() -> bool:
             assert engine.poll() is None, file.with_suffix(".log").read_text()
@@ -77,7 +41,7 @@ def killed(program_cache: Path, tmp_path_factory: pytest.TempPathFactory) -> Ope
 
         wait_for(passed_a_checkpoint)
         os.kill(read_json(folder.attempt("a000001").shim)["child"]["process_id"], signal.SIGKILL)
-        assert engine.wait(PATIENCE_SECONDS) == 0, file.with_suffix(".log").read_text()
+        assert engine.wait(HANG_SECONDS) == 0, file.with_suffix(".log").read_text()
     return open_study(file)
 
 
@@ -144,7 +108,7 @@ def test_a_pack_that_does_not_fit_into_device_memory_is_halved_until_it_does(
         return [[sys.executable, "-c", NARROW_DEVICE, str(most_cells), str(TRAINER), *runs]]
 
     monkeypatch.setattr(launch, "train_commands", scripted)
-    file = declare(tmp_path, seeds=4, arms={"baseline": {}}, agent_steps=20, conditions=[], pack_cells=4)
+    file = declare_packed(tmp_path, seeds=4, arms={"baseline": {}}, agent_steps=20, conditions=[], pack_cells=4)
     monkeypatch.setattr(sys, "argv", ["dreamproof", "run", str(file), *QUICK])
     with pytest.raises(SystemExit) as ended:
         main()

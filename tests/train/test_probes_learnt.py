@@ -9,6 +9,8 @@ from tests.tiny import ManyProbes, make_pack, merged, tiny_cell
 from dreamproof.envs.probes import PROBES
 from dreamproof.testing.many_probes import way_from_random
 
+pytestmark = [pytest.mark.long(250), pytest.mark.optimised]
+
 AGENT: dict[str, Any] = {
     "world_model": {
         "deterministic": 24,
@@ -61,7 +63,7 @@ class Learnt(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def learnt(program_cache: Any) -> dict[str, Learnt]:
+def learnt() -> dict[str, Learnt]:
     """What the same agents do at the end of training, with the planner and without it."""
     env = ManyProbes()
     cells = {mode: tiny_cell(merged(AGENT, {"planner": {"mode": mode}}), TRAIN) for mode in MODES}

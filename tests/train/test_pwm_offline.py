@@ -29,6 +29,8 @@ from dreamproof.train.offline import (
     sample_windows,
 )
 
+pytestmark = pytest.mark.long(60)
+
 EPISODES, LENGTH = 40, 21
 TWO_TASKS = {"tasks": 2, "task_size": 4}
 

@@ -4,12 +4,12 @@ Judged at a fixed end, never at a first success, and with room for one seed of f
 last bits of a processor's sums. `python -m dreamproof.testing.pwm_probes` tries more seeds and other dynamics.
 """
 
-from typing import Any
-
 import pytest
 from tests.tiny import merged
 
 from dreamproof.testing.pwm_probes import AGENT, END, FLOW_POLICY, PROBES, TRAIN, Plan, Result, results
+
+pytestmark = [pytest.mark.long(60), pytest.mark.optimised]
 
 PLAN = Plan(seeds=range(5), epochs=60, looks=1, train=merged(TRAIN, {"batch": 16}))
 LEAST_SOLVED = 4
@@ -17,7 +17,7 @@ NAMES = [type(probe).__name__ for probe in PROBES]
 
 
 @pytest.fixture(scope="module")
-def learnt(program_cache: Any) -> Result:
+def learnt() -> Result:
     """Returns at the end."""
     return list(results(merged(merged(AGENT, END), FLOW_POLICY), PLAN))[-1]
 

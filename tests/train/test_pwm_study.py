@@ -1,6 +1,5 @@
 """The CPU-sized study of the PWM agent, from its file to its proofs through the study engine."""
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,19 +11,21 @@ from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.runs.reader import prove_training, read_evaluation
 from dreamproof.settings.study import read_study
 from dreamproof.study.plan.packs import pack_groups
+from dreamproof.testing.waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.long(40)
 
 STUDIES = Path(__file__).parents[2] / "studies"
 
 
-def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path: Path, program_cache: Path) -> None:
+def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path: Path) -> None:
     declared = yaml.safe_load((STUDIES / "pwm_smoke.yaml").read_text()) | {"agent_steps": 640}
     declared["arms"] = {"flow": declared["arms"]["flow"]}
     declared["reference_arm"] = "flow"
     study = tmp_path / "pwm_smoke.yaml"
     study.write_text(yaml.safe_dump(declared))
-    variables = {"JAX_COMPILATION_CACHE_DIR": str(program_cache), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
     words = [sys.executable, "-m", "dreamproof.cli", "run", str(study), "--no-check", "--no-report", "--plain"]
-    done = subprocess.run(words, env=os.environ | variables, capture_output=True, text=True, timeout=400, check=False)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything is proven" in done.stdout
     folder = StudyFolder(tmp_path / "results" / "pwm_smoke")

@@ -40,6 +40,8 @@ from dreamproof.train.collapse import past_collapses, validation_curve
 from dreamproof.train.log import MetricSums
 from dreamproof.train.pack import Pack
 
+pytestmark = pytest.mark.long(100)
+
 Trained = dict[str, RunFolder]
 EPOCH_AGENT_STEPS = 16
 # One actor step, two passes of two minibatches, two model updates.
@@ -47,7 +49,7 @@ STEPS_AN_EPOCH = 7
 
 
 @pytest.fixture(scope="module")
-def pack(program_cache: Any, tmp_path_factory: pytest.TempPathFactory) -> Pack:
+def pack(tmp_path_factory: pytest.TempPathFactory) -> Pack:
     """The pack of the tiny PWM cells, whose compiled programs all tests here share."""
     return loop.read_job(list(write_pwm_cells(tmp_path_factory.mktemp("pwm-pack")).values())).pack
 

@@ -1,6 +1,5 @@
 """Resuming equals not stopping, bit for bit: in one process, and for processes that are killed at random."""
 
-import os
 import random
 import shutil
 import signal
@@ -20,23 +19,23 @@ from dreamproof.jaxcore.checkpoints import read_arrays
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_training, read_checkpoint, read_frozen, read_heartbeat
 from dreamproof.runs.writer import RunWriter
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 from dreamproof.train.pack import Pack
 from dreamproof.train.saving import restore, save_cell, shared_checkpoints
 
+pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
+
 Trained = dict[str, RunFolder]
-PATIENCE_SECONDS = 400
 
 
 class Training:
     """`python -m dreamproof.train` on some run folders."""
 
-    def __init__(self, folders: Trained, programs: Path) -> None:
+    def __init__(self, folders: Trained) -> None:
         self.folders = folders
-        variables = {"JAX_COMPILATION_CACHE_DIR": str(programs), "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
         paths = [str(folder.root) for folder in folders.values()]
         self.process = subprocess.Popen(
             [sys.executable, "-m", "dreamproof.train", *paths],
-            env=os.environ | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
@@ -44,18 +43,19 @@ class Training:
 
     def stop_after(self, agent_steps: int, number: int) -> int:
         """Sends a signal once the heartbeat has passed so many steps; returns the exit code."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < deadline and self.process.poll() is None:
+
+        def passed_or_ended() -> bool:
             beat = read_heartbeat(self.folders["baseline"])
-            if beat is not None and beat.process_id == self.process.pid and beat.agent_steps >= agent_steps:
-                self.process.send_signal(number)
-                break
-            time.sleep(0.002)
+            passed = beat is not None and beat.process_id == self.process.pid and beat.agent_steps >= agent_steps
+            return passed or self.process.poll() is not None
+
+        wait_for(passed_or_ended, pause_seconds=0.002)
+        self.process.send_signal(number)
         return self.finish()[0]
 
     def finish(self) -> tuple[int, str]:
         """Waits to the end: exit code and output."""
-        output, _ = self.process.communicate(timeout=PATIENCE_SECONDS)
+        output, _ = self.process.communicate(timeout=HANG_SECONDS)
         return self.process.returncode, output
 
 
@@ -67,14 +67,14 @@ def final(run: RunFolder) -> dict[str, np.ndarray]:
 
 @pytest.fixture(scope="module")
 def interrupted(
-    pack_of_three: Pack, trained: Trained, program_cache: Path, tmp_path_factory: pytest.TempPathFactory
+    pack_of_three: Pack, trained: Trained, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[dict[str, Any]]:
     """The same cells in one process killed at a random step, one asked to stop at another, and one left to end."""
     folders = write_cells(tmp_path_factory.mktemp("interrupted"))
     seed = int(time.time())
     draw = random.Random(seed)
-    killed = Training(folders, program_cache).stop_after(draw.randrange(170, 330), signal.SIGKILL)
-    asked = Training(folders, program_cache)
+    killed = Training(folders).stop_after(draw.randrange(170, 330), signal.SIGKILL)
+    asked = Training(folders)
     code = asked.stop_after(draw.randrange(340, 520), signal.SIGTERM)
     between = {
         "steps": [folder.agent_steps for folder in folders["baseline"].checkpoint_folders()],

@@ -12,6 +12,7 @@ from dreamproof.base.files import is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
     check,
+    examples,
     export,
     importing,
     money,
@@ -58,6 +59,7 @@ for name, verb in (
     ("export", export.export),
     ("import", importing.import_runs),
     ("schema", schema.schema),
+    ("examples", examples.examples),
 ):
     app.command(name)(verb)
 app.command("cost", hidden=True)(money.money)  # its earlier name

@@ -19,6 +19,7 @@ def stop(
     """Let every running attempt save its checkpoint, then stop it and the supervisor."""
     import getpass
     import time
+    from contextlib import suppress
 
     from dreamproof.base.errors import Busy
     from dreamproof.base.files import write_json
@@ -27,8 +28,9 @@ def stop(
 
     opened = open_study(study)
     if living_holder(opened.folder.lease) is None:
-        _stop_alone(opened)
-        return
+        with suppress(Busy):  # a supervisor took the study in between: it is asked like any other
+            _stop_alone(opened)
+            return
     write_json(opened.folder.stop_request, {"by": getpass.getuser(), "unix_seconds": time.time()})
     until = time.monotonic() + wait
     while time.monotonic() < until:

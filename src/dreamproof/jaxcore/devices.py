@@ -10,6 +10,7 @@ from pathlib import Path
 import jax
 import psutil
 
+NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 LIBRARIES = ("jax", "jaxlib", "equinox", "numpy")
 
 
@@ -27,6 +28,16 @@ def is_recent_gpu() -> bool:
     """Whether the first device is an NVIDIA GPU of 2020 (compute capability 8) or later."""
     capability = str(getattr(jax.devices()[0], "compute_capability", ""))
     return capability.replace(".", "", 1).isdigit() and float(capability) >= 8.0
+
+
+def unused_gpu() -> str | None:
+    """A warning if there is an NVIDIA GPU and JAX works on the CPU though nobody asked it to."""
+    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES", "all") in ("", "-1")
+    if jax.default_backend() != "cpu" or "cpu" in os.environ.get("JAX_PLATFORMS", "") or is_hidden:
+        return None
+    if not NVIDIA_GPUS.is_dir() or not any(NVIDIA_GPUS.iterdir()):
+        return None
+    return "this machine has an NVIDIA GPU that JAX cannot use: pip install 'dreamproof[cuda]'"
 
 
 def use_compilation_cache() -> None:

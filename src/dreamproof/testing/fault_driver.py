@@ -1,4 +1,4 @@
-"""Small studies under fire: keeps a supervisor running and injects one fault at a time."""
+"""Keeps a supervisor of a small study running and injects one fault at a time."""
 
 import json
 import os
@@ -20,6 +20,7 @@ from dreamproof.base.errors import ExitCode
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.process.processes import ProcessIdentity, is_alive
+from dreamproof.testing.waiting import HANG_SECONDS
 
 TRAINER = Path(__file__).with_name("scripted_trainer.py")
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
@@ -28,10 +29,8 @@ SAVE_EVERY = 5
 AGENT_STEPS = 50
 STEP_SECONDS = 0.03
 SLOTS = 6
-STUDY_SECONDS = 300.0
+STUDY_SECONDS = 2 * HANG_SECONDS
 QUIET_SECONDS = 0.12
-STRIKE_SECONDS = 30.0
-"""So long a scripted fault is waited for; on a busy machine a step takes its time."""
 
 # What each fault must be called; a trainer that reached its end just before it was hit is `completed`.
 EXPECTED = {
@@ -91,7 +90,7 @@ ONCE_A_CELL_TOGETHER = {"exception", "survived warning, then an exception", "Rus
 WRAPPED_KINDS = {"kill -9 wrapper", "kill -9 shim and wrapper"}
 SPECIAL_KINDS = {"memory hog", "full disk"}
 MAIN_KINDS = [kind for kind in EXPECTED if kind not in SPECIAL_KINDS | WRAPPED_KINDS]
-# Behind a shell the command is the shell: what hits the trainer itself is told by its shell's exit.
+# Behind a shell the command is the shell: what hits the trainer itself shows as its shell's exit.
 WRAPPED_STUDY_KINDS = [
     kind
     for kind in EXPECTED
@@ -142,6 +141,7 @@ def declare(
         "trainer": {
             "command": ["bash", "-c", f"{shlex.join(train)}; exit $?"] if is_wrapped else train,
             "evaluate": [*command, "--evaluate", "{condition}"],
+            "code": [str(TRAINER)],
         },
         "arms": {"low": {"level": 1}, "high": {"level": 2}},
         "seeds": max(1, cells // 2),
@@ -181,14 +181,14 @@ class Driver:
         self.chance = chance
         self.faults: list[Fault] = []
         self.hit: set[str] = set()
-        self.struck_cells: Counter[tuple[str, str]] = Counter()
+        self.injected_kinds: Counter[tuple[str, str]] = Counter()
         self.damaged_cells: set[str] = set()
         self.wrong: list[str] = []
         self.supervisor = self.start_supervisor()
 
     def start_supervisor(self) -> subprocess.Popen[bytes]:
         """Runs the study in a process of its own, as a person would."""
-        words = [
+        command = [
             sys.executable,
             "-m",
             "dreamproof.cli.main",
@@ -200,7 +200,7 @@ class Driver:
         ]
         log = self.file.with_suffix(".log").open("ab")
         with log:
-            return subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
+            return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
 
     def kill_supervisor(self) -> bool:
         """Kills it, whatever it was doing; False where it had ended by itself."""
@@ -242,10 +242,10 @@ class Driver:
         opened = self.opened()
         for attempt in self.chance.sample(found := self.targets(opened), len(found)):
             shim, child = self.identities(opened, attempt)
-            if kind in ONCE_A_CELL and self.struck_cells[attempt.cells[0], kind]:
+            if kind in ONCE_A_CELL and self.injected_kinds[attempt.cells[0], kind]:
                 continue
-            struck = sum(self.struck_cells[attempt.cells[0], other] for other in ONCE_A_CELL_TOGETHER)
-            if kind in ONCE_A_CELL_TOGETHER and struck:
+            earlier = sum(self.injected_kinds[attempt.cells[0], other] for other in ONCE_A_CELL_TOGETHER)
+            if kind in ONCE_A_CELL_TOGETHER and earlier:
                 continue
             if shim is not None and child is not None and is_alive(child) and is_alive(shim):
                 return opened, attempt, shim, child
@@ -275,7 +275,7 @@ class Driver:
         return Fault(kind, found[1].name)
 
     def signal_attempt(self, kind: str) -> Fault | None:
-        """Signals that must harm nothing: a hangup or a stop of the shim, a pause of the trainer."""
+        """Signals that must have no effect: a hangup or a stop of the shim, a pause of the trainer."""
         found = self._running_target(kind)
         if found is None:
             return None
@@ -349,35 +349,35 @@ class Driver:
             fault.wrong = f"stop of a copy ended with {done.returncode}: {done.stderr.decode()[:200]}"
         return fault
 
-    def script_misfortune(self, kind: str) -> Fault | None:
-        """Tells the trainer to suffer at its next step, and waits until it does."""
+    def inject_scripted(self, kind: str) -> Fault | None:
+        """Injects a fault into the next step of the trainer and waits for it."""
         found = self._running_target(kind)
         if found is None:
             return None
         opened, attempt, _, child = found
         run = opened.folder.runs / attempt.cells[0].replace("/", "-seed")
-        struck = run / "struck"
-        before = len(struck.read_text()) if struck.exists() else 0
-        draft = run / ".misfortune"
+        counted = run / "faults_injected"
+        before = len(counted.read_text()) if counted.exists() else 0
+        draft = run / ".fault"
         draft.write_text(json.dumps({"at": 0, "kind": SCRIPTED[kind], "times": before + 1}))
-        os.replace(draft, run / "misfortune.json")
-        until = time.monotonic() + STRIKE_SECONDS
+        os.replace(draft, run / "fault.json")
+        until = time.monotonic() + HANG_SECONDS
         while time.monotonic() < until and is_alive(child):
-            if struck.exists() and len(struck.read_text()) > before:
+            if counted.exists() and len(counted.read_text()) > before:
                 break
             time.sleep(0.01)
-        (run / "misfortune.json").unlink(missing_ok=True)
-        hit = struck.exists() and len(struck.read_text()) > before
+        (run / "fault.json").unlink(missing_ok=True)
+        hit = counted.exists() and len(counted.read_text()) > before
         if not hit:
             return None
-        self.struck_cells[attempt.cells[0], kind] += 1
+        self.injected_kinds[attempt.cells[0], kind] += 1
         if kind == "full disk":
             time.sleep(0.5)
             (run / "fill").unlink(missing_ok=True)
         return Fault(kind, attempt.name)
 
     def damage_checkpoint(self, kind: str) -> Fault | None:
-        """Harms the newest checkpoint and kills the trainer before it writes another."""
+        """Damages the newest checkpoint and kills the trainer before it writes another."""
         found = self._running_target(kind)
         if found is None:
             return None
@@ -389,7 +389,7 @@ class Driver:
         run = opened.folder.runs / attempt.cells[0].replace("/", "-seed")
         checkpoints = sorted((run / "checkpoints").glob("step-" + "[0-9]" * 12))
         if not checkpoints or int(checkpoints[-1].name.removeprefix("step-")) >= AGENT_STEPS:
-            return Fault("kill -9 trainer", attempt.name, "no checkpoint to harm")
+            return Fault("kill -9 trainer", attempt.name, "no checkpoint to damage")
         weights = checkpoints[-1] / "weights.json"
         content = weights.read_bytes()
         half = content[: len(content) // 2]
@@ -449,7 +449,7 @@ class Driver:
         """A second run beside the first must be refused and start nothing."""
         if self.supervisor.poll() is not None:
             return None
-        words = [
+        command = [
             sys.executable,
             "-m",
             "dreamproof.cli.main",
@@ -460,8 +460,8 @@ class Driver:
             "--plain",
         ]
         if kind == "supervisor in a second container":
-            words = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", *words]
-        done = subprocess.run(words, capture_output=True, check=False)
+            command = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", *command]
+        done = subprocess.run(command, capture_output=True, check=False)
         if self.supervisor.poll() is not None or b"Operation not permitted" in done.stderr:
             return None
         fault = Fault(kind)
@@ -515,5 +515,5 @@ INJECTORS = {
     "heartbeat is a pipe": "put_odd_file",
     "heartbeat is a link loop": "put_odd_file",
     "heartbeat of garbage": "put_odd_file",
-    **dict.fromkeys(SCRIPTED, "script_misfortune"),
+    **dict.fromkeys(SCRIPTED, "inject_scripted"),
 }

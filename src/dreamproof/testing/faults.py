@@ -98,10 +98,10 @@ def check_steps(opened: OpenStudy, cell: str, damaged: bool) -> tuple[int, list[
     path = opened.folder.runs / cell.replace("/", "-seed") / "steps.log"
     segments: list[tuple[str, int, int]] = []
     for line in path.read_text().splitlines():
-        words = line.split()
-        if len(words) != 2:
+        fields = line.split()
+        if len(fields) != 2:
             continue  # torn by a kill
-        process, step = words[0], int(words[1])
+        process, step = fields[0], int(fields[1])
         if segments and segments[-1][0] == process and step == segments[-1][2] + 1:
             segments[-1] = (process, segments[-1][1], step)
         else:
@@ -114,7 +114,7 @@ def check_steps(opened: OpenStudy, cell: str, damaged: bool) -> tuple[int, list[
     for (_, _, reached), (_, first, _) in pairwise(segments):
         again = max(0, reached - first + 1)
         repeated += again
-        # A kill may fall between a step and its saving; a harmed checkpoint costs one more.
+        # A kill may fall between a step and its saving; a damaged checkpoint costs one more.
         allowed = SAVE_EVERY * (3 if damaged else 1)
         if again > allowed:
             wrong.append(f"{cell}: {again} steps were trained again, {allowed} may be")
@@ -130,7 +130,7 @@ def check_steps(opened: OpenStudy, cell: str, damaged: bool) -> tuple[int, list[
 
 
 def run_study(file: Path, kinds: list[str], count: int, chance: random.Random) -> Driver:
-    """Keeps one study under fire until `count` faults hit it or it is done, then lets it end."""
+    """Injects `count` faults into one study, or as many as it lasts for, then lets it end."""
     driver = Driver(file, chance)
     until = time.monotonic() + STUDY_SECONDS
     while len(driver.faults) < count and time.monotonic() < until:
@@ -164,9 +164,9 @@ class SmallDisk:
 
     def __enter__(self) -> "SmallDisk":
         self.folder.mkdir(parents=True, exist_ok=True)
-        words = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(self.folder)]
+        command = ["mount", "-t", "tmpfs", "-o", f"size={TMPFS_BYTES}", "tmpfs", str(self.folder)]
         try:
-            done = subprocess.run(words, capture_output=True, check=False)
+            done = subprocess.run(command, capture_output=True, check=False)
             self.why_not = done.stderr.decode().strip() if done.returncode else ""
         except FileNotFoundError:
             self.why_not = "there is no mount command"
@@ -236,7 +236,7 @@ def table(result: Result) -> str:
         if kind in result.impossible:
             lines.append(f"{kind:<34}{'–':>9}  not possible here: {result.impossible[kind]}")
         else:
-            called = " or ".join(sorted(causes)) or "no attempt is harmed"
+            called = " or ".join(sorted(causes)) or "no attempt ends"
             lines.append(f"{kind:<34}{injected[kind]:>9}  {called}")
     proven = "no" if any("not proven" in one for one in result.faults_found) else "yes"
     lines += [

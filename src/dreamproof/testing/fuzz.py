@@ -39,7 +39,7 @@ from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.testing.small_study import declare, write_weights
 
-LONGEST_SECONDS = 120
+LONGEST_SECONDS = 600
 CELLS = ["low/0", "low/1", "high/0", "high/1"]
 STEPS = 20
 ERRORS = [errno.EIO, errno.ESTALE, errno.ENOSPC, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ENOENT]
@@ -293,11 +293,18 @@ def time_limit() -> Iterator[None]:
 def call(verb: str, root: Path) -> int:
     """Runs a verb in this process as a person would; raises what would be a traceback."""
     names = {"STUDY": str(root), "FILE": str(root.parent / "small.yaml"), "TARGET": str(root.parent / "exported")}
-    words = [names.get(word, word.replace("STUDY/", f"{root}/")) for word in VERBS[verb]]
+    argv = [names.get(word, word.replace("STUDY/", f"{root}/")) for word in VERBS[verb]]
     figures = mock.patch("dreamproof.report.figures.draw.draw_all", return_value={})
     backend = mock.patch.object(session, "make_backend", QuickBackend)
     silent = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
-    with mock.patch.object(sys, "argv", ["dreamproof", *words]), figures, backend, silent[0], silent[1], time_limit():
+    with (
+        mock.patch.object(sys, "argv", ["dreamproof", *argv]),
+        figures,
+        backend,
+        silent[0],
+        silent[1],
+        time_limit(),
+    ):
         try:
             dreamproof()
         except SystemExit as ended:
@@ -306,7 +313,7 @@ def call(verb: str, root: Path) -> int:
 
 
 def survive(recorded: Path, damage: Damage, verb: str) -> str:
-    """Damages a copy of a study, calls a verb, and says how it ended; raises where it ends as it must not."""
+    """Damages a copy of a study, calls a verb and returns how it ended; raises if it must not end so."""
     with tempfile.TemporaryDirectory(prefix="fuzz-") as scratch:
         place = Path(scratch) / "copy"
         shutil.copytree(recorded.parent, place)

@@ -152,7 +152,7 @@ def line_of(name: str, results: list[Result]) -> str:
 
 
 def asked_for(arguments: list[str] | None = None) -> argparse.Namespace:
-    """What the command line says."""
+    """The arguments of the command line."""
     parser = argparse.ArgumentParser(prog="python -m dreamproof.testing.pwm_probes", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10)
     parser.add_argument("--first-seed", type=int, default=0)

@@ -1,8 +1,8 @@
-"""A trainer in plain Python that does what it is told: counts, saves, and fails on purpose.
+"""A trainer in plain Python: counts, saves, and fails where a test injects a fault.
 
-It logs every step it does into RUN_DIR/steps.log with its process id, so that nothing can be trained twice unseen.
-Misfortunes are read from RUN_DIR/misfortune.json {"at": step, "kind": ..., "times": n}; each strike is counted in
-RUN_DIR/struck.
+It logs every step with its process id into RUN_DIR/steps.log: a step that is trained twice shows there.
+RUN_DIR/fault.json {"at": step, "kind": ..., "times": n} injects a fault; RUN_DIR/faults_injected counts them.
+With `--hold-at N` it waits after N steps for the file `continue` in the study folder.
 """
 
 import argparse
@@ -66,22 +66,22 @@ def save(run: Path, step: int, weights: str, task: str) -> None:
         old.rmdir()
 
 
-def misfortune(run: Path, step: int) -> str | None:
-    """The kind of harm that this step is to suffer, if any; each counted once."""
-    path = run / "misfortune.json"
+def injected_fault(run: Path, step: int) -> str | None:
+    """The kind of fault to inject at this step, if any; counts it."""
+    path = run / "fault.json"
     if not path.exists():
         return None
-    told = json.loads(path.read_text())
-    struck = run / "struck"
-    count = len(struck.read_text()) if struck.exists() else 0
-    if step < told["at"] or count >= told.get("times", 1):
+    declared = json.loads(path.read_text())
+    injected = run / "faults_injected"
+    count = len(injected.read_text()) if injected.exists() else 0
+    if step < declared["at"] or count >= declared.get("times", 1):
         return None
-    with struck.open("a") as file:
+    with injected.open("a") as file:
         file.write("x")
-    return str(told["kind"])
+    return str(declared["kind"])
 
 
-def suffer(kind: str, run: Path, step: int) -> None:
+def fail(kind: str, run: Path, step: int) -> None:
     if kind == "exception":
         raise RuntimeError(f"scripted failure at step {step}")
     if kind == "nan":
@@ -136,15 +136,23 @@ def suffer(kind: str, run: Path, step: int) -> None:
         subprocess.run(["sleep", "100000"], check=False)
 
 
+def hold(run: Path) -> None:
+    """Waits for the file `continue` in the study folder, or for a request to stop."""
+    while not stop and not (run.parents[1] / "continue").exists():
+        time.sleep(0.02)
+
+
 def train(run: Path, options: argparse.Namespace) -> None:
-    told = json.loads((run / "settings.json").read_text())
+    declared = json.loads((run / "settings.json").read_text())
     step, weights = resume(run)
-    total = 2 if os.environ.get("DREAMPROOF_PROBE") == "1" else told["agent_steps"]
+    total = 2 if os.environ.get("DREAMPROOF_PROBE") == "1" else declared["agent_steps"]
     with (run / "steps.log").open("a") as log:
         while step < total and not stop:
-            harm = misfortune(run, step)
-            if harm is not None:
-                suffer(harm, run, step)
+            fault = injected_fault(run, step)
+            if fault is not None:
+                fail(fault, run, step)
+            if step == options.hold_at:
+                hold(run)
             time.sleep(options.step_seconds)
             step += 1
             weights = hashlib.sha256(f"{weights}{step}".encode()).hexdigest()
@@ -153,22 +161,22 @@ def train(run: Path, options: argparse.Namespace) -> None:
             beat = {"agent_steps": step, "gradient_steps": step, "phase": "train", "beat": step}
             write(run / "heartbeat.json", beat)
             if step % options.save_every == 0 or step == total:
-                save(run, step, weights, told["task"])
+                save(run, step, weights, declared["task"])
     if step < total:
-        save(run, step, weights, told["task"])
+        save(run, step, weights, declared["task"])
 
 
 def evaluate(run: Path, options: argparse.Namespace) -> None:
-    told = json.loads((run / "settings.json").read_text())
+    declared = json.loads((run / "settings.json").read_text())
     time.sleep(options.step_seconds)
     record = json.loads((checkpoints(run)[-1] / "record.json").read_text())
     (run / "evaluations").mkdir(exist_ok=True)
-    returns = [float(told["settings"].get("level", 1)) + told["seed"]] * told["evaluation_episodes"]
+    returns = [float(declared["settings"].get("level", 1)) + declared["seed"]] * declared["evaluation_episodes"]
     evaluated = {key: record[key] for key in ("agent_steps", "gradient_steps", "parameter_hash")}
     value = {
         "condition": options.evaluate,
         "kind": "in_distribution",
-        "task": told["task"],
+        "task": declared["task"],
         "checkpoints": {"final": {**evaluated, "episodes": {"return": returns}}},
     }
     write(run / "evaluations" / f"{options.evaluate}.json", value)
@@ -179,6 +187,7 @@ def main() -> None:
     parser.add_argument("run", type=Path)
     parser.add_argument("--step-seconds", type=float, default=0.01)
     parser.add_argument("--save-every", type=int, default=5)
+    parser.add_argument("--hold-at", type=int)
     parser.add_argument("--evaluate")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, ask_to_stop)

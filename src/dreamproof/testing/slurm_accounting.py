@@ -9,8 +9,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from dreamproof.testing.waiting import HANG_SECONDS
+
 COMMANDS = ("slurmdbd", "sacct", "sacctmgr", "mariadbd", "mariadb-install-db")
-START_SECONDS = 60.0
 PASSWORD = "throwaway"
 GRANTS = f"""\
 CREATE USER slurm@'localhost' IDENTIFIED BY '{PASSWORD}';
@@ -35,7 +36,7 @@ class Accounting:
 
     @property
     def lines(self) -> dict[str, object]:
-        """What slurm.conf says to use it."""
+        """The lines of slurm.conf that use it."""
         return {
             "AccountingStorageType": "accounting_storage/slurmdbd",
             "AccountingStorageHost": "127.0.0.1",
@@ -66,7 +67,7 @@ class Accounting:
         conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
         conf.chmod(0o600)
         self._run("slurmdbd")
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + HANG_SECONDS
         while self._run("sacctmgr", "-i", "add", "cluster", cluster, check=False) != 0:
             if time.monotonic() > until:
                 raise TimeoutError((self.folder / "log" / "slurmdbd.log").read_text()[-2000:])
@@ -92,7 +93,7 @@ class Accounting:
                 stdout=log,
                 stderr=log,
             )
-        until = time.monotonic() + START_SECONDS
+        until = time.monotonic() + HANG_SECONDS
         while time.monotonic() < until:
             with suppress(OSError):
                 socket.create_connection(("127.0.0.1", self.database_port), 1.0).close()
@@ -105,9 +106,9 @@ class Accounting:
         path = os.environ.get("PATH", "") + os.pathsep + "/usr/sbin"
         return {**os.environ, "PATH": path, "SLURM_CONF": str(self.folder / "slurm.conf")}
 
-    def _run(self, *words: str, check: bool = True) -> int:
+    def _run(self, *arguments: str, check: bool = True) -> int:
         return subprocess.run(
-            words, env=self._variables, check=check, capture_output=True, timeout=START_SECONDS
+            arguments, env=self._variables, check=check, capture_output=True, timeout=HANG_SECONDS
         ).returncode
 
     def stop(self) -> None:

@@ -75,10 +75,10 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 
 def tiny_settings(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The `settings` of a tiny cell as a study would say them."""
+    """The `settings` of a tiny cell as in a study file."""
     return {"agent": merged(AGENT, agent or {}), "train": merged(TRAIN, train or {})}
 
 
 def tiny_pwm_settings(agent: dict[str, Any] | None = None, train: dict[str, Any] | None = None) -> dict[str, Any]:
-    """The `settings` of a tiny cell of the PWM agent as a study would say them."""
+    """The `settings` of a tiny cell of the PWM agent as in a study file."""
     return {"agent": merged(PWM_AGENT, agent or {}), "train": merged(PWM_TRAIN, train or {})}

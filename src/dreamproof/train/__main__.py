@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.jaxcore.devices import use_compilation_cache
+from dreamproof.jaxcore.devices import unused_gpu, use_compilation_cache
 from dreamproof.runs.layout import RunFolder
 from dreamproof.train.loop import train
 from dreamproof.train.probe import probe
@@ -19,6 +19,8 @@ def main() -> int:
     parser.add_argument("--micro-batches", type=int, default=1, help="micro-batches per batch (gradient accumulation)")
     arguments = parser.parse_args()
     use_compilation_cache()
+    if (warning := unused_gpu()) is not None:
+        print(f"warning: {warning}", file=sys.stderr, flush=True)
     folders = [RunFolder(path) for path in arguments.run_dirs]
     try:
         if arguments.probe:

@@ -14,6 +14,8 @@ from dreamproof.nn import normed
 from dreamproof.nn.simplex import simnorm
 from dreamproof.settings.traced import traced_values
 
+pytestmark = pytest.mark.long(60)
+
 KINDS: dict[str, dict[str, Any]] = {
     "mlp": {"kind": "mlp"},
     "flow": {"kind": "flow", "integrator": "heun", "substeps": 2},

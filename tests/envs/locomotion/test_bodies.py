@@ -22,6 +22,8 @@ from dreamproof.envs.shift import find_condition
 from dreamproof.jaxcore.keys import layout_keys
 from dreamproof.settings.env import Shift
 
+pytestmark = [pytest.mark.long(100), pytest.mark.optimised]
+
 SIZES = {
     "Ant": (37, 8, 1000, 1 / 60, True),
     "Hopper": (11, 3, 1000, 1 / 60, True),

@@ -12,6 +12,8 @@ from dreamproof.envs import registry
 from dreamproof.envs.locomotion.physics import Motion
 from dreamproof.envs.locomotion.tolerance import tolerance
 
+pytestmark = pytest.mark.optimised
+
 INFINITY = float("inf")
 ZERO = jnp.zeros(())
 

@@ -8,6 +8,8 @@ from dreamproof.envs import registry
 from dreamproof.envs.locomotion.springs import Springs, ground_force, limit_torque
 from dreamproof.envs.locomotion.task import Locomotion
 
+pytestmark = pytest.mark.optimised
+
 ANTS = Springs(stiffness=4e4, damping=1e4, grip=3e3, limit=1e3)
 
 

@@ -12,6 +12,8 @@ import pytest
 from dreamproof.envs import registry
 from dreamproof.envs.locomotion.physics import Motion
 
+pytestmark = pytest.mark.optimised
+
 RECORDED = Path(__file__).parent / "dm_control_states.npz"
 SUITE = ["cheetah-run", "walker-walk", "hopper-hop", "cartpole-swingup"]
 # Their hopper also touches itself, ours the ground alone.

@@ -8,6 +8,8 @@ import pytest
 from dreamproof.envs.point.dynamics import PointBody, felt_acceleration, simulate
 from dreamproof.envs.point.params import default_params
 
+pytestmark = pytest.mark.optimised
+
 PHYSICS = default_params().physics
 
 

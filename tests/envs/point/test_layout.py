@@ -9,6 +9,8 @@ from dreamproof.envs.point.layout import GOAL_CANDIDATES, InitialLayout, draw_pl
 from dreamproof.envs.point.params import default_params
 from dreamproof.jaxcore.keys import SPLITS, layout_keys
 
+pytestmark = pytest.mark.optimised
+
 LAYOUT = default_params().layout
 COUNT = 256
 

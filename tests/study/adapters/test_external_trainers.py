@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.study import read_study
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
 from dreamproof.study.plan.commands import check_commands, run_settings
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "line_trainer.py"
@@ -42,21 +42,21 @@ def tell(root: Path, agent_steps: int, seed: int = 0, **settings: Any) -> RunFol
 def start(script: Path, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(script), *arguments]
     return subprocess.run(
-        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=120, check=False
+        command, env={**os.environ, **variables}, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
     )
 
 
 def start_and_stop(script: Path, run: RunFolder, after_steps: int) -> subprocess.CompletedProcess[str]:
     """Starts a trainer and sends SIGTERM once its heartbeat shows `after_steps`."""
     process = subprocess.Popen([sys.executable, str(script), str(run.root)], stdout=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline and process.poll() is None:
+
+    def passed_or_ended() -> bool:
         beat = read_heartbeat(run)
-        if beat is not None and beat.agent_steps >= after_steps:
-            break
-        time.sleep(0.005)
+        return process.poll() is not None or (beat is not None and beat.agent_steps >= after_steps)
+
+    wait_for(passed_or_ended, pause_seconds=0.005)
     process.send_signal(signal.SIGTERM)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=HANG_SECONDS)
     return subprocess.CompletedProcess([], process.returncode, output, "")
 
 

@@ -17,6 +17,8 @@ from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.testing.healthy import suite
 from dreamproof.testing.small_study import declare
 
+pytestmark = pytest.mark.long(80)
+
 HANGS = {
     "pause": "stopped",
     "deadlock": "deadlock",
@@ -54,7 +56,7 @@ def test_every_kind_of_real_hang_is_found_named_and_resumed(tmp_path: Path) -> N
     opened = open_study(declare(tmp_path, arms=arms, **changes))
     for arm, settings in arms.items():
         run = opened.folder.run(Cell(arm, 0))
-        write_json(run.root / "misfortune.json", {"at": 7, "kind": settings["kind"], "times": 1})
+        write_json(run.root / "fault.json", {"at": 7, "kind": settings["kind"], "times": 1})
     assert supervise(opened, SupervisorOptions(stop_grace_seconds=1.0)) is Ending.COMPLETE
     state = opened.state
     for arm, settings in arms.items():
@@ -82,7 +84,9 @@ def test_real_healthy_runs_are_left_alone_with_the_limits_as_shipped(disturbance
                 os.kill(process_id, signal.SIGCONT)
 
     if disturbance == "busy":
-        burners = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(16)]
+        burners = [
+            subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(2 * (os.cpu_count() or 1))
+        ]
     try:
         assert supervise(opened, SupervisorOptions(on_tick=disturb)) is Ending.COMPLETE
     finally:

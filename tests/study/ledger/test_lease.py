@@ -19,7 +19,7 @@ from pathlib import Path
 from dreamproof.study.ledger.lease import Lease
 Lease(Path(sys.argv[1])).take()
 print("taken", flush=True)
-time.sleep(60)
+time.sleep(1200)
 """
 
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,8 +13,7 @@ from dreamproof.base.files import write_json
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.study.ledger.running_studies import other_studies, register_folders, registered
 from dreamproof.study.process.processes import ProcessIdentity
-
-PATIENCE_SECONDS = 60.0
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -108,12 +106,9 @@ def test_a_shim_is_seen_whoever_started_it(tmp_path: Path) -> None:
         [sys.executable, "-m", "dreamproof.study.process.shim", str(attempt.root)], start_new_session=True
     )
     try:
-        until = time.monotonic() + PATIENCE_SECONDS
-        while not seen_from(tmp_path, tmp_path / "other"):
-            assert time.monotonic() < until
-            time.sleep(0.05)
+        wait_for(lambda: seen_from(tmp_path, tmp_path / "other"))
         assert seen_from(tmp_path, tmp_path / "other") == [f"{tmp_path / 'other'} (attempt, process {shim.pid})"]
     finally:
         write_json(attempt.stop, {"reason": "stop: the test is over", "grace_seconds": 0.0})
-        shim.wait(PATIENCE_SECONDS)
+        shim.wait(HANG_SECONDS)
     assert seen_from(tmp_path, tmp_path / "other") == []

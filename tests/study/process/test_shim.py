@@ -17,6 +17,7 @@ from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.study.process import cgroup
 from dreamproof.study.process.shim import claim, rewrite_claim
+from dreamproof.testing.waiting import HANG_SECONDS
 
 HOG = "hoard = []\nwhile True: hoard.append(bytearray(4_000_000))"
 
@@ -41,7 +42,7 @@ def start(attempt: AttemptFolder) -> subprocess.Popen[bytes]:
 
 
 def run(attempt: AttemptFolder) -> ExitRecord:
-    start(attempt).wait(30)
+    start(attempt).wait(HANG_SECONDS)
     record = read_exit(attempt.exit)
     assert record is not None
     return record
@@ -50,14 +51,14 @@ def run(attempt: AttemptFolder) -> ExitRecord:
 def test_wall_seconds_cpu_and_peak_memory_are_measured(tmp_path: Path) -> None:
     record = run(prepared(tmp_path, "import time; room = bytearray(60_000_000); time.sleep(0.3)"))
     assert record.exit_code == 0
-    assert 0.3 <= record.wall_seconds < 20
+    assert record.wall_seconds >= 0.3
     assert record.peak_bytes is not None and record.peak_bytes > 60_000_000
     assert record.cpu_seconds > 0
 
 
 def test_a_memory_hog_under_a_limit_dies_by_the_memory_controller_and_says_so(tmp_path: Path) -> None:
     if cgroup.make_limited_group(cgroup.find_own_group(), "dreamproof-try", 1 << 24) is None:
-        pytest.skip("this user may not make a limited memory group")
+        pytest.skip("kernel: this user may not make a limited memory group")
     cgroup.remove(Path(str(cgroup.find_own_group())) / "dreamproof-try")
     record = run(prepared(tmp_path, HOG, memory_limit_bytes=48 << 20))
     assert record.signal == signal.SIGKILL
@@ -65,12 +66,12 @@ def test_a_memory_hog_under_a_limit_dies_by_the_memory_controller_and_says_so(tm
 
 
 def test_without_a_memory_controller_a_hog_is_stopped_by_what_it_holds(tmp_path: Path) -> None:
-    script = "import time\nroom = b'x' * 80_000_000\ntime.sleep(60)"
+    script = "import time\nroom = b'x' * 80_000_000\ntime.sleep(1200)"
     attempt = prepared(tmp_path, script, memory_limit_bytes=40 << 20)
     no_controller = (
         "from dreamproof.study.process import cgroup, shim; cgroup.find_own_group = lambda: None; shim.main()"
     )
-    subprocess.run([sys.executable, "-c", no_controller, str(attempt.root)], check=True, timeout=30)
+    subprocess.run([sys.executable, "-c", no_controller, str(attempt.root)], check=True, timeout=HANG_SECONDS)
     record = read_exit(attempt.exit)
     assert record is not None and record.asked_to_stop is not None
     assert record.asked_to_stop.startswith("memory: ")
@@ -81,7 +82,7 @@ def test_only_one_of_two_shims_starts_the_command(tmp_path: Path) -> None:
     attempt = prepared(tmp_path, "open('ran', 'a').write('x'); import time; time.sleep(0.5)")
     both = [start(attempt), start(attempt)]
     for shim in both:
-        shim.wait(30)
+        shim.wait(HANG_SECONDS)
     assert (tmp_path / "ran").read_text() == "x"
 
 
@@ -89,7 +90,7 @@ def test_a_void_claim_keeps_a_late_shim_from_starting(tmp_path: Path) -> None:
     attempt = prepared(tmp_path, "open('ran', 'w')")
     assert claim(attempt, {"void": "nobody came"})
     assert not claim(attempt, {"shim": None})
-    start(attempt).wait(30)
+    start(attempt).wait(HANG_SECONDS)
     assert not (tmp_path / "ran").exists()
     assert not attempt.exit.exists()
 
@@ -113,7 +114,9 @@ def test_a_child_whose_shim_dies_before_it_is_on_record_never_runs(tmp_path: Pat
         "shim.rewrite_claim = lambda *_: os.kill(os.getpid(), signal.SIGKILL)\n"
         "shim.main()"
     )
-    done = subprocess.run([sys.executable, "-c", dies_before_record, str(attempt.root)], check=False, timeout=30)
+    done = subprocess.run(
+        [sys.executable, "-c", dies_before_record, str(attempt.root)], check=False, timeout=HANG_SECONDS
+    )
     assert done.returncode == -signal.SIGKILL
     time.sleep(0.5)
     assert not (tmp_path / "ran").exists()
@@ -126,7 +129,7 @@ def test_a_hangup_of_the_terminal_does_not_reach_the_command(tmp_path: Path) -> 
         time.sleep(0.02)
     os.kill(shim.pid, signal.SIGHUP)
     os.kill(shim.pid, signal.SIGINT)
-    shim.wait(30)
+    shim.wait(HANG_SECONDS)
     assert attempt.output.read_text() == "unharmed\n"
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dreamproof.study.process.stacks import catches, dump_stacks
+from dreamproof.testing.waiting import wait_for
 
 HANGS = """
 import faulthandler, signal, sys, time
@@ -29,9 +30,7 @@ def hanging(folder: Path, answers: bool) -> Iterator[tuple[subprocess.Popen[byte
         arguments = [sys.executable, "-c", HANGS.format(answers=answers)]
         process = subprocess.Popen(arguments, stdout=file, stderr=file)
     try:
-        deadline = time.monotonic() + 20
-        while b"ready" not in output.read_bytes() and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_for(lambda: b"ready" in output.read_bytes())
         yield process, output
     finally:
         process.kill()

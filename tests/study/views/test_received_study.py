@@ -20,6 +20,7 @@ from dreamproof.study.backends.slurm.commands import SlurmCommands
 from dreamproof.study.backends.slurm.script import Submission, script_text
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import check_links, open_study
+from dreamproof.testing.waiting import HANG_SECONDS
 
 SECRET = "s3cr3t-0123456789abcdef"
 TRAINER = """\
@@ -53,7 +54,9 @@ def file(tmp_path: Path) -> Path:
 def dreamproof(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {key: value for key, value in os.environ.items() if key != "LAB_API_KEY"}
     command = [sys.executable, "-m", "dreamproof.cli.main", *map(str, arguments)]
-    return subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, timeout=300, check=False)
+    return subprocess.run(
+        command, env={**kept, **variables}, capture_output=True, text=True, timeout=HANG_SECONDS, check=False
+    )
 
 
 def test_a_secret_reaches_the_trainer_and_is_written_nowhere(file: Path) -> None:

@@ -133,6 +133,8 @@ def check_arms(
         if show is not None:
             show(_arm_line(check))
     needs, faults, warnings = _judge_needs(opened, checks, facts)
+    if opened.study.backend.slurm is None and not isinstance(opened.study.trainer, CommandTrainer):
+        warnings += [warning for warning in [machine.unused_gpu(facts)] if warning is not None]
     faults = refused + faults
     failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
     result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)

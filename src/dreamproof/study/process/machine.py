@@ -14,6 +14,8 @@ from dreamproof.base.commit import Commit, code_commit, commit_of
 
 VARIABLES = ("CUDA_VISIBLE_DEVICES", "MUJOCO_GL", "JAX_PLATFORMS", "JAX_PLATFORM_NAME", "XLA_FLAGS", "OMP_NUM_THREADS")
 LIBRARIES = ("dreamproof", "numpy", "jax", "jaxlib", "equinox", "optax", "mujoco", "gymnasium", "torch")
+CUDA_PLUGINS = ("jax-cuda12-plugin", "jax-cuda13-plugin")
+CUDA_HINT = "pip install 'dreamproof[cuda]'"
 CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 PRESSURES = ("/proc/pressure/memory", "/proc/pressure/io", "/sys/fs/cgroup/cpu.pressure")
 
@@ -75,6 +77,24 @@ def library_versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             continue
     return found
+
+
+def unused_gpu(facts: Facts) -> str | None:
+    """A warning if this machine has a GPU that the installed JAX cannot use."""
+    asks_for_cpu = "cpu" in facts["environment"].get("JAX_PLATFORMS", "")
+    if not facts["gpu"]["devices"] or "jax" not in facts["versions"] or asks_for_cpu:
+        return None
+    if any(_is_installed(name) for name in CUDA_PLUGINS):
+        return None
+    return f"{facts['gpu']['devices'][0]['name']}: JAX cannot use it: {CUDA_HINT}"
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return False
+    return True
 
 
 def describe_code(folder: Path) -> Facts:

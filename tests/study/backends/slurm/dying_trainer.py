@@ -33,7 +33,10 @@ def hog(bytes_at_a_time: int = 4_000_000, gap_seconds: float = 0.01) -> None:
 
 
 def train(run: Path, step_seconds: float) -> None:
-    """Counts to the declared steps; saves every fifth, and when it is asked to stop."""
+    """Counts to the declared steps; saves every fifth, and when it is asked to stop.
+
+    An arm with `hold_at` waits after so many steps for the file `continue` in the study folder.
+    """
     given = json.loads((run / "settings.json").read_text())
     asked = []
     signal.signal(signal.SIGTERM, lambda *_: asked.append(True))
@@ -41,6 +44,9 @@ def train(run: Path, step_seconds: float) -> None:
     step = int(kept[-1].name.removeprefix("step-")) if kept else 0
     with (run / "steps.log").open("a") as log:
         while step < given["agent_steps"] and not asked:
+            if step == given["settings"].get("hold_at") and not (run.parents[1] / "continue").exists():
+                time.sleep(0.02)
+                continue
             time.sleep(step_seconds)
             step += 1
             log.write(f"{os.getpid()} {step}\n")
@@ -61,7 +67,7 @@ def die(kind: str, run: Path) -> None:
     if kind == "memory":
         hog()
     if kind == "leaks":
-        hog(850_000, 0.5)  # 120 MB take longer than the minute that a trend needs
+        hog(850_000, 0.7)  # a trend needs a minute; 120 MB take 100 seconds
     if kind == "memory_of_a_child":
         subprocess.run([*python, "memory"], check=False)
         sys.exit(0)
@@ -70,7 +76,10 @@ def die(kind: str, run: Path) -> None:
     if kind == "killed_in_a_step":
         script = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
         sys.exit(subprocess.run(["srun", sys.executable, "-c", script], check=False).returncode)
-    time.sleep(300)
+    if kind == "requeued" and (run / "started").exists():
+        sys.exit(3)
+    (run / "started").touch()
+    time.sleep(1200)
 
 
 if __name__ == "__main__":

@@ -22,15 +22,17 @@ from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Supervisor, SupervisorOptions
 from dreamproof.testing import slurm_accounting
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_say_why
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_reason
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
+
+pytestmark = pytest.mark.long(180)
 
 TRAINER = Path(__file__).parent / "dying_trainer.py"
-FOREVER_SECONDS = 400.0
 Act = Callable[[Supervisor], None]
 
 
 def declare(place: Path, name: str, deaths: list[str], slurm: dict[str, Any], **changes: Any) -> Path:
-    """A study with one arm a death; one attempt of everything is enough."""
+    """A study with one arm per death and one attempt per cell."""
     study: dict[str, Any] = {
         "name": name,
         "question": "How does it end?",
@@ -65,7 +67,7 @@ def declare(place: Path, name: str, deaths: list[str], slurm: dict[str, Any], **
 
 
 class Running(threading.Thread):
-    """A supervisor of one study in a thread of its own; `act` may do harm at every tick."""
+    """A supervisor of one study in a thread of its own; `act` runs at every tick."""
 
     def __init__(self, slurm: OneNodeSlurm, file: Path, act: Act = lambda supervisor: None) -> None:
         super().__init__(daemon=True)
@@ -100,7 +102,7 @@ class Running(threading.Thread):
         self.act(supervisor)
 
     def wait(self) -> OpenStudy:
-        self.join(FOREVER_SECONDS)
+        self.join(HANG_SECONDS)
         assert not self.is_alive(), f"{self.file.name} has not ended: {self.placements}"
         if self.failure is not None:
             raise self.failure
@@ -108,7 +110,8 @@ class Running(threading.Thread):
 
 
 def attempts(opened: OpenStudy, arm: str) -> list[AttemptState]:
-    return [opened.state.attempts[name] for name in opened.state.cells[Cell(arm, 0)].attempts]
+    cell = opened.state.cells.get(Cell(arm, 0))  # none before the supervisor's thread has declared the study
+    return [opened.state.attempts[name] for name in cell.attempts] if cell is not None else []
 
 
 def job_of(opened: OpenStudy, arm: str) -> str | None:
@@ -130,7 +133,7 @@ def begun(opened: OpenStudy, arm: str) -> bool:
     return isinstance(given, dict) and given.get("child") is not None
 
 
-def harm_main(slurm: OneNodeSlurm) -> Act:
+def disturb_main(slurm: OneNodeSlurm) -> Act:
     """Kills one batch process, cancels one job, puts one back into the queue."""
     done: set[str] = set()
 
@@ -160,7 +163,6 @@ MAIN = {
     "memory_of_a_child": "host_oom",
     "memory_in_a_step": "host_oom",
     "killed_in_a_step": "killed",
-    "too_long": "timeout",
     "cancelled": "stopped_by_user",
     "requeued": "preempted",
     "works": "completed",
@@ -168,7 +170,7 @@ MAIN = {
 
 
 def test_every_death_on_a_real_cluster_is_named_right_in_both_memory_modes(tmp_path: Path) -> None:
-    started = {mode: start_or_say_why(mode, node_timeout_seconds=10) for mode in ("plain", "cgroup")}
+    started = {mode: start_or_reason(mode) for mode in ("plain", "cgroup")}
     absent = {mode: slurm for mode, slurm in started.items() if isinstance(slurm, str)}
     slurms = [slurm for slurm in started.values() if not isinstance(slurm, str)]
     try:
@@ -185,7 +187,8 @@ def test_every_death_on_a_real_cluster_is_named_right_in_both_memory_modes(tmp_p
     }
     assert not wrong
     if absent:
-        pytest.skip(f"not tested: {absent}; every row was named right with {[slurm.mode for slurm in slurms]}")
+        modes = [slurm.mode for slurm in slurms]
+        pytest.skip(f"{', '.join(absent.values())}; tested with {modes}")
 
 
 def test_accounting_adds_the_states_of_steps_to_the_evidence(tmp_path: Path) -> None:
@@ -215,7 +218,8 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
     """By row: what was seen and what should have been."""
     place.mkdir()
     pool = ThreadPoolExecutor(1)
-    main = Running(slurm, declare(place, "main", list(MAIN), {"time_limit": "00:01:00"}), harm_main(slurm))
+    main = Running(slurm, declare(place, "main", list(MAIN), {}), disturb_main(slurm))
+    too_long = Running(slurm, declare(place, "too_long", ["too_long"], {"time_limit": "00:01:00"}))
     chained = pool.submit(chain_over_the_limit, slurm, place)
     leaking = Running(slurm, declare(place, "leaking", ["leaks"], {"memory_cap": "300M"}))
     preempted = Running(slurm, declare(place, "preempted", ["sleeps"], {"partition": "cheap", "gres": "gpu:2"}))
@@ -229,6 +233,7 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
     rows: dict[str, tuple[Any, Any]] = {}
     causes = {
         "leaking": (leaking, "leaks", "host_oom"),
+        "too_long": (too_long, "too_long", "timeout"),
         "preempted": (preempted, "sleeps", "preempted"),
         "dependent": (dependent, "sleeps", "bad_config"),
         "held": (held, "works", "completed"),
@@ -244,6 +249,7 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
         made = attempts(running.wait(), arm)
         rows[row] = (f"{made[0].cause} {made[0].evidence}" if made[0].cause != wanted else wanted, wanted)
     rows["state of lost"] = (attempts(causes["lost"][0].opened, "sleeps")[0].placement["state"], "NODE_FAIL")
+    rows["state of too_long"] = (attempts(too_long.opened, "too_long")[0].placement["state"], "TIMEOUT")
     rows |= details(slurm.mode, main.opened)
     leak = attempts(leaking.opened, "leaks")
     rows["a leak is seen in the trace"] = (leak[0].memory_trend, "grows")
@@ -258,22 +264,27 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
 
 def chain_over_the_limit(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, Any]]:
     """Near its limit a job saves and goes back into the queue by itself; nobody supervises it meanwhile."""
-    # Slurm looks at limits every 30 s, so that the signal comes at some moment of the first half minute.
-    limits = {"time_limit": "00:01:00", "signal_seconds_before_limit": 59}
-    file = declare(place, "chained", ["works"], limits, agent_steps=350, retries={})
+    # Slurm looks at limits every 30 s and signals up to 30 s early: 15 to 45 s after the start.
+    limits = {"time_limit": "00:01:00", "signal_seconds_before_limit": 15}
+    arms = {"works": {"death": "works", "hold_at": 20}}
+    file = declare(place, "chained", [], limits, arms=arms, agent_steps=40, retries={})
     Running(slurm, file, leave_when_it_runs).wait()
-    log = open_study(file).folder.run(Cell("works", 0)).root / "steps.log"
-    wait_for(lambda: log.exists() and len({line.split()[0] for line in log.read_text().splitlines()}) > 1)
-    opened = Running(slurm, file).wait()
+    folder = open_study(file).folder
+    wait_for(lambda: (read_json(folder.attempt("a000001r1").shim) or {}).get("child") is not None)
+    again = Running(slurm, file)
+    wait_for(lambda: any(one.cause is not None for one in attempts(again.opened, "works")))
+    (folder.root / "continue").touch()
+    opened = again.wait()
     made = attempts(opened, "works")
     kept = made[0].kept_agent_steps["works/0"]
+    steps = (folder.run(Cell("works", 0)).root / "steps.log").read_text().splitlines()
     return {
         "chained: cause": (made[0].cause, "timeout"),
         "chained: names": ([one.name for one in made][:2], ["a000001", "a000001r1"]),
         "chained: one job": (len({one.job for one in made}), 1),
         "chained: goes on": (made[1].from_agent_steps["works/0"], kept),
         "chained: kept something": (kept > 0, True),
-        "chained: no step twice": ([int(line.split()[1]) for line in log.read_text().splitlines()], [*range(1, 351)]),
+        "chained: no step twice": ([int(line.split()[1]) for line in steps], [*range(1, 41)]),
         "chained: proven": (opened.state.trained(opened.state.cells[Cell("works", 0)]), True),
     }
 
@@ -286,7 +297,7 @@ def lose_node(slurm: OneNodeSlurm, place: Path) -> Running:
     """A study whose node stops answering while its process works on; last of all, there is no other node."""
     lost = Running(slurm, declare(place, "lost", ["sleeps"], {"requeue": False}))
     wait_for(lambda: job_of(lost.opened, "sleeps") is not None and begun(lost.opened, "sleeps"))
-    slurm.kill("slurmd")
+    slurm.lose_node()
     lost.wait()
     slurm.start_node()
     return lost
@@ -299,7 +310,6 @@ def details(mode: str, opened: OpenStudy) -> dict[str, tuple[Any, Any]]:
     cancelled = opened.state.cells[Cell("cancelled", 0)].stopped or ""
     return {
         "state of memory": (states["memory"], "OUT_OF_MEMORY" if mode == "cgroup" else "FAILED"),
-        "state of too_long": (states["too_long"], "TIMEOUT"),
         "state of cancelled": (states["cancelled"], "CANCELLED"),
         "cancelled is left alone": ("--retry-stopped" in cancelled, True),
         "requeued goes on as another attempt": ([one.name.partition("r")[2] for one in again][:2], ["", "1"]),
@@ -332,10 +342,3 @@ def hide_output() -> Act:
             folder.rename(folder.with_name("hidden"))
 
     return act
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.2)

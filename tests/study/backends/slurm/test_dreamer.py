@@ -1,4 +1,4 @@
-"""Two cells of the real SafeDreamer agent, tiny, from sbatch to the proof on a real Slurm."""
+"""A pack of the real SafeDreamer agent, tiny, from sbatch to the proof on a real Slurm."""
 
 import os
 import subprocess
@@ -7,50 +7,30 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
+from tests.tiny import declare_packed
 
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
-from dreamproof.testing.small_agent import tiny_settings
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_reason
+from dreamproof.testing.waiting import HANG_SECONDS
+
+pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
 
 
 @pytest.fixture
 def slurm() -> Iterator[OneNodeSlurm]:
-    made = start_or_say_why("plain")
+    made = start_or_reason("plain")
     if isinstance(made, str):
         pytest.skip(made)
     yield made
     made.stop()
 
 
-def test_two_cells_of_the_real_agent_are_trained_and_evaluated_through_sbatch(
-    slurm: OneNodeSlurm, tmp_path: Path
-) -> None:
-    study = {
-        "name": "demo",
-        "question": "Does the real agent run on a cluster?",
-        "metric": {"name": "return", "smallest_difference": 1.0},
-        "task": "SafetyPointGoal1",
-        "trainer": "dreamer",
-        "settings": tiny_settings(train={"evaluate_every_agent_steps": 160, "validation_episodes": 2}),
-        "arms": {"baseline": {}},
-        "seeds": 2,
-        "agent_steps": 160,
-        "conditions": ["id"],
-        "evaluation_episodes": 2,
-        "pack_cells": 2,
-        "backend": {
-            "kind": "slurm",
-            "slurm": {"memory": "6G", "cpus_per_task": 2, "time_limit": "00:20:00", "poll_seconds": 2},
-        },
-    }
-    file = tmp_path / "demo.yaml"
-    file.write_text(yaml.safe_dump(study, sort_keys=False))
-    variables = {**os.environ, **slurm.environment}
-    # Compiling is nearly all that so small a study does.
-    variables |= {"JAX_PLATFORMS": "cpu", "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+def test_cells_of_the_real_agent_are_trained_and_evaluated_through_sbatch(slurm: OneNodeSlurm, tmp_path: Path) -> None:
+    asked = {"memory": "6G", "cpus_per_task": 2, "time_limit": "00:20:00", "poll_seconds": 2}
+    file = declare_packed(tmp_path, backend={"kind": "slurm", "slurm": asked})
+    variables = {**os.environ, **slurm.environment, "JAX_PLATFORMS": "cpu"}
     arguments = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), "--plain", "--no-check", "--no-report"]
-    done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=900, check=False)
+    done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     state = open_study(file).state
     assert all(state.trained(cell) for cell in state.cells.values())

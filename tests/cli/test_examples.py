@@ -1,0 +1,35 @@
+"""The studies that come with the program can be listed, copied and planned."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Verb
+
+from dreamproof.base.errors import ExitCode
+from dreamproof.cli.examples import folder_of
+
+
+def test_every_study_is_listed_in_one_line(dreamproof: Verb) -> None:
+    lines = dreamproof("examples").output.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == sorted(path.stem for path in folder_of("studies").glob("*.yaml"))
+    assert all(len(line) <= 120 for line in lines)
+
+
+def test_a_copy_runs_without_the_repository(dreamproof: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = dreamproof("examples", "example")
+    assert said.code == 0 and "next: dreamproof run example.yaml" in said.output
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["example.yaml", "line_trainer.py"]
+    assert dreamproof("plan", "example.yaml").code == 0
+    assert dreamproof("check", "example.yaml").code == 0
+
+
+def test_nothing_is_overwritten_and_an_unknown_name_is_answered_with_those_there_are(
+    dreamproof: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "line_trainer.py").write_text("mine")
+    said = dreamproof("examples", "example")
+    assert said.code == ExitCode.BAD_INPUT and "line_trainer.py exists already" in said.errors
+    assert [path.name for path in tmp_path.iterdir()] == ["line_trainer.py"]
+    assert "there are demo, example" in dreamproof("examples", "nothing").errors
