@@ -33,7 +33,8 @@ HELP = """Declare a study once; run what is missing; know why everything ended; 
 STUDY is the YAML file of a study or its results folder.
 
 Exit codes: 0 done, 1 unexpected, 2 bad input, 3 something is still missing, 4 preflight failed,
-5 another supervisor holds the study, 6 broken evidence, 7 budget reached, 130 interrupted.
+5 another supervisor holds the study, 6 broken evidence, 7 budget reached, 8 shutdown failed,
+130 interrupted.
 """
 
 app = typer.Typer(

@@ -23,16 +23,16 @@ def stop(
     from dreamproof.base.errors import Busy
     from dreamproof.base.files import write_json
     from dreamproof.study.ledger.lease import living_holder
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.open_study import find_folder, open_study
 
-    opened = open_study(study)
-    if living_holder(opened.folder.lease) is None:
-        _stop_alone(opened)
+    folder = find_folder(study)  # a running study can be stopped even if its ledger is damaged
+    if living_holder(folder.lease) is None:
+        _stop_alone(open_study(study))
         return
-    write_json(opened.folder.stop_request, {"by": getpass.getuser(), "unix_seconds": time.time()})
+    write_json(folder.stop_request, {"by": getpass.getuser(), "unix_seconds": time.time()})
     until = time.monotonic() + wait
     while time.monotonic() < until:
-        if living_holder(opened.folder.lease) is None:
+        if living_holder(folder.lease) is None:
             typer.echo("stopped; nothing that had a checkpoint is lost")
             typer.echo(f"next        dreamproof run {study}")
             return
@@ -50,4 +50,4 @@ def _stop_alone(opened: "OpenStudy") -> None:
         return
     with session.held(opened) as ledger, session.supervising(opened, ledger, Options(drain=True)) as supervisor:
         supervisor.run()
-    typer.echo("stopped what an earlier supervisor had left running")
+    typer.echo("stopped; no attempt of this study runs")

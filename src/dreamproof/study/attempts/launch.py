@@ -18,7 +18,7 @@ from dreamproof.study.attempts.quarantine import CellUnreadable, require_readabl
 from dreamproof.study.attempts.settle import faulty_newest, kept_agent_steps, prove_evaluations, prove_training
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
 from dreamproof.study.ledger.events import AttemptStarted, Event, Remedy
-from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.ledger.state import AttemptState, StudyState
 from dreamproof.study.plan.commands import (
     Target,
     environment,
@@ -174,6 +174,14 @@ def new_token(name: str) -> str:
 def seen_from(root: Path, words: list[str]) -> list[str]:
     """A command for the record: paths as the study folder sees them, so that it may be moved and shown to others."""
     return [Path(word).name if word == sys.executable else word.replace(f"{root}{os.sep}", "") for word in words]
+
+
+def works_elsewhere(opened: OpenStudy, attempt: AttemptState) -> bool:
+    """Whether an attempt was ordered to work in other run folders than this study's, as after a move."""
+    order = read_json(opened.folder.attempt(attempt.name).order)
+    ordered = order.get("locks") if isinstance(order, dict) else None
+    own = [str(opened.run(Cell.parse(text)).lock) for text in attempt.cells]
+    return bool(ordered) and ordered != own
 
 
 def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStarted]:

@@ -343,6 +343,8 @@ def cost_lines(costs: Costs) -> list[str]:
 
     cells, evals = len(study.arms) * len(study.seeds), len(study.arms) * len(study.seeds) * len(study.conditions)
     lines = [line("total", costs.total_ms), line("  useful", costs.useful_ms), line("  wasted", costs.wasted_ms)]
+    if costs.running_ms:
+        lines.insert(2, line("    still running", costs.running_ms))
     lines += [line(f"    {cause}", ms) for cause, ms in sorted(costs.wasted_by_cause.items(), key=_largest_first)]
     if study.backend.kind == "local":
         lines.append(line("  idle", costs.idle_ms))

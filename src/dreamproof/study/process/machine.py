@@ -105,6 +105,10 @@ def host_memory_bytes() -> tuple[int, int]:
     return total, available
 
 
+LEAST_FREE_BYTES = 1 << 20
+"""No attempt begins with less room: it could leave no evidence."""
+
+
 def disk_free_bytes(folder: Path) -> int:
     """Free bytes where a folder lies or will lie."""
     present = next((place for place in (folder, *folder.parents) if os.path.exists(place)), folder)

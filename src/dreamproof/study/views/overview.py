@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from dreamproof.base.words import bytes_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters.api import Reading
 from dreamproof.study.attempts.quarantine import cell_fault
@@ -15,6 +16,7 @@ from dreamproof.study.ledger.lease import living_holder
 from dreamproof.study.ledger.state import AttemptState
 from dreamproof.study.money.spending import open_seconds
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.process.machine import LEAST_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views import slurm_jobs
 from dreamproof.study.views.manifests import eval_status, train_status
 from dreamproof.study.views.verify import identity_notes
@@ -161,6 +163,8 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         notices.append("the study file changed since the ledger last saw it; the next run records the change")
     if state.open_attempts and not supervised:
         notices.append("attempts have no supervisor; run adopts those that live")
+    if (free_bytes := disk_free_bytes(opened.folder.root)) < LEAST_FREE_BYTES:
+        notices.append(f"the disk is full ({bytes_text(free_bytes)} free): attempts wait until there is room")
     if state.preflight_failure is not None:
         notices.append(f"preflight failed: {state.preflight_failure}")
     if state.breaker is not None:
