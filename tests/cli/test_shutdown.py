@@ -88,3 +88,12 @@ def test_no_shutdown_beside_another_study_that_trains_here(tmp_path: Path, dream
     finally:
         dreamproof("stop", other)
         beside.wait(HANG_SECONDS)
+
+
+def test_a_shutdown_follows_without_reports_as_well(
+    tmp_path: Path, dreamproof: Verb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
+    file = ending_study(tmp_path, ["sh", "-c", f"echo off >> {tmp_path}/switched"])
+    assert dreamproof("run", file, "--no-check", "--plain", "--no-report").code == 0
+    assert (tmp_path / "switched").read_text() == "off\n"

@@ -86,3 +86,22 @@ def test_every_error_ends_with_the_next_command(tmp_path: Path) -> None:
 
 def test_seed_ranges_are_read() -> None:
     assert parse_seeds("0-2, 7") == [0, 1, 2, 7]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ("seeds: 3", f"seeds: [{1 << 63}]", "seeds.0"),
+        ("seeds: 3", "seeds: [true]", "seeds.0"),
+        ("agent_steps: 100", "agent_steps: 1" + "0" * 400, "agent_steps"),
+        ("agent_steps: 100", "agent_steps: true", "agent_steps"),
+    ],
+)
+def test_numbers_that_nothing_can_hold_are_refused(tmp_path: Path, old: str, new: str, named: str) -> None:
+    assert named in complaint(tmp_path, GOOD.replace(old, new))
+
+
+@pytest.mark.parametrize("variable", ['"A=B": x', '"": x', 'A: "x\\0y"'])
+def test_variables_that_no_process_can_have_are_refused(tmp_path: Path, variable: str) -> None:
+    text = GOOD.replace("trainer:\n", f"trainer:\n  environment: {{{variable}}}\n")
+    assert "environment" in complaint(tmp_path, text)

@@ -110,15 +110,52 @@ def test_a_stop_of_a_copy_never_touches_the_original(tmp_path: Path) -> None:
     assert end.returncode == 0
 
 
-def test_a_study_that_is_moved_while_it_runs_is_not_split_in_two(tmp_path: Path) -> None:
+def test_a_study_that_is_moved_while_it_runs_ends_its_attempts_and_goes_on_from_there(tmp_path: Path) -> None:
     file = slow_study(tmp_path)
     before, after = tmp_path / "results" / "small", tmp_path / "moved"
     run = cli("run", file, "--plain", "--no-check")
-    wait_for(lambda: steps(before) > 3)
+    wait_for(lambda: steps(before) > 8)
+    trainer = child_of(before)
     before.rename(after)
     _, errors = run.communicate(timeout=HANG_SECONDS)
-    assert run.returncode == 2 and "was moved or replaced while it was supervised" in errors
+    assert run.returncode == 2 and "was moved or replaced while attempts ran" in errors
     assert not (before / "ledger.jsonl").exists()
+    wait_for(lambda: not is_alive(trainer))
     stop = cli("stop", after)
-    stop.communicate(timeout=HANG_SECONDS)
-    assert stop.returncode == 0
+    shown, errors = stop.communicate(timeout=HANG_SECONDS)
+    assert stop.returncode == 0, shown + errors
+
+
+def test_an_attempt_that_outlives_its_supervisor_and_a_move_is_ended_before_another_begins(tmp_path: Path) -> None:
+    file = slow_study(tmp_path)
+    before, after = tmp_path / "results" / "small", tmp_path / "moved"
+    run = cli("run", file, "--plain", "--no-check")
+    wait_for(lambda: steps(before) > 8)
+    trainer = child_of(before)
+    os.kill(run.pid, signal.SIGKILL)
+    run.wait()
+    before.rename(after)
+    again = cli("run", after, "--plain", "--no-check")
+    wait_for(lambda: not is_alive(trainer) and steps(after) > 12)
+    again.send_signal(signal.SIGINT)
+    shown, errors = again.communicate(timeout=HANG_SECONDS)
+    assert "stopped_by_user" in shown, shown + errors
+
+
+def child_of(study: Path) -> ProcessIdentity | None:
+    value = read_json(AttemptFolder(study / "attempts" / "a000001").shim)
+    return ProcessIdentity.read(value.get("child")) if isinstance(value, dict) else None
+
+
+def test_a_running_study_with_a_damaged_ledger_can_be_stopped(tmp_path: Path) -> None:
+    file = slow_study(tmp_path)
+    study = tmp_path / "results" / "small"
+    run = cli("run", file, "--plain", "--no-check")
+    wait_for(lambda: steps(study) > 3)
+    ledger = study / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"event"', '"evemt"', 1))
+    stop = cli("stop", file)
+    shown, errors = stop.communicate(timeout=HANG_SECONDS)
+    assert stop.returncode == 0 and "stopped" in shown, errors
+    run.communicate(timeout=HANG_SECONDS)
+    assert run.returncode is not None

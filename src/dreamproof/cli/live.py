@@ -55,6 +55,7 @@ class View:
         self._lines: list[str] = []
         self._live: Live | None = None
         self._silent = False
+        self._notice: str | None = None
         self._plain = plain or not sys.stdout.isatty()
 
     def __enter__(self) -> "View":
@@ -83,7 +84,10 @@ class View:
             self.show(line)
 
     def tick(self, supervisor: "Supervisor") -> None:
-        """Redraws the table."""
+        """Redraws the table; without one, says what a person should know once."""
+        if self._live is None and supervisor.notice not in (None, self._notice):
+            self.show(f"waiting: {supervisor.notice}")
+        self._notice = supervisor.notice
         if self._live is not None and not self._silent:
             live = self._live
             self._guarded(lambda: live.update(self._picture(supervisor)))

@@ -34,7 +34,8 @@ HELP = """Declare a study once, run what is missing, see why each attempt ended,
 STUDY is the YAML file of a study or its results folder.
 
 Exit codes: 0 done, 1 unexpected, 2 bad input, 3 something is still missing, 4 preflight failed,
-5 the study has another supervisor, 6 broken evidence, 7 budget reached, 130 interrupted.
+5 the study has another supervisor, 6 broken evidence, 7 budget reached, 8 shutdown failed,
+130 interrupted.
 """
 
 app = typer.Typer(

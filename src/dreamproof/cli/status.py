@@ -42,7 +42,7 @@ def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
         parts += ["", grid, "            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven"]
         parts[-1] += "  q quarantined" if overview.quarantined else ""
     if overview.running:
-        parts += ["", running_table(overview)]
+        parts += ["", running_table(overview), *_stalled_lines(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
     parts += [f"note        {notice}" for notice in overview.notices]
     parts.append(f"next        {_next_command(overview, study)}")
@@ -92,7 +92,7 @@ def running_table(overview: "Overview") -> str:
             running.attempt,
             f"{running.agent_steps:,}/{running.declared_agent_steps:,}" if running.work == "train" else running.phase,
             f"{running.agent_steps_per_second:,.1f}/s" if running.agent_steps_per_second else "–",
-            duration_text(running.seconds_left),
+            "–" if running.liveness == "stalled" else duration_text(running.seconds_left),
             f"{running.money:.2f}",
             running.liveness,
         ]
@@ -103,6 +103,12 @@ def running_table(overview: "Overview") -> str:
         heads.append("job")
         rows = [[*row, running.place] for row, running in zip(rows, overview.running, strict=False)]
     return table(heads, rows)
+
+
+def _stalled_lines(overview: "Overview") -> list[str]:
+    """Why an attempt counts as stalled, as it was when that was first seen."""
+    stalled = {one.attempt: one.reason for one in overview.running if one.liveness == "stalled"}
+    return _shortened([f"stalled     {attempt}: {reason}" for attempt, reason in stalled.items()])
 
 
 def _missing_lines(overview: "Overview") -> list[str]:

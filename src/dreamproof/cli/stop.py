@@ -24,17 +24,17 @@ def stop(
     from dreamproof.base.errors import Busy
     from dreamproof.base.files import write_json
     from dreamproof.study.ledger.lease import living_holder
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.open_study import find_folder, open_study
 
-    opened = open_study(study)
-    if living_holder(opened.folder.lease) is None:
+    folder = find_folder(study)  # a running study can be stopped even if its ledger is damaged
+    if living_holder(folder.lease) is None:
         with suppress(Busy):  # a supervisor took the study in between: it is asked like any other
-            _stop_alone(opened)
+            _stop_alone(open_study(study))
             return
-    write_json(opened.folder.stop_request, {"by": getpass.getuser(), "unix_seconds": time.time()})
+    write_json(folder.stop_request, {"by": getpass.getuser(), "unix_seconds": time.time()})
     until = time.monotonic() + wait
     while time.monotonic() < until:
-        if living_holder(opened.folder.lease) is None:
+        if living_holder(folder.lease) is None:
             typer.echo("stopped; all checkpoints are kept")
             typer.echo(f"next        dreamproof run {study}")
             return
@@ -55,4 +55,4 @@ def _stop_alone(opened: "OpenStudy") -> None:
         session.supervising(opened, ledger, SupervisorOptions(drain=True)) as supervisor,
     ):
         supervisor.run()
-    typer.echo("stopped the attempts that an earlier supervisor left running")
+    typer.echo("stopped; no attempt of this study is running")

@@ -140,6 +140,8 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines.append(f"    {duration_text(attempt['wall_seconds'])}{steps}")
         if attempt["liveness_reason"]:
             lines.append(f"    {attempt['liveness']}: {attempt['liveness_reason']}")
+        if attempt["stacks"]:
+            lines.append(f"    stacks: {attempt['stacks']}")
         if attempt["job"]:
             lines.append(f"    {_job_text(attempt)}")
         lines += [f"    | {quote}" for quote in attempt["evidence"]]
@@ -151,5 +153,6 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     if facts["unreadable"]:
         lines.append(f"next        repair the file, then dreamproof run {study}{again}")
         return "\n".join(lines)
-    lines.append(f"next        dreamproof {'status' if facts['status'] == 'proven' else 'run'} {study}{again}")
+    verbs = {"proven": "status", "running": "watch"}
+    lines.append(f"next        dreamproof {verbs.get(facts['status'], 'run')} {study}{again}")
     return "\n".join(lines)

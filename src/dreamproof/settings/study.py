@@ -19,6 +19,9 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*\Z")
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 MAX_CHARACTERS = 1000
 MAXIMUM_SEEDS = 1_000_000
+MAXIMUM_SEED = (1 << 32) - 1
+"""NumPy takes no larger seed."""
+MAXIMUM_STEPS = 10**15
 
 
 def _plain_name(name: str) -> str:
@@ -51,6 +54,24 @@ def _variable(name: str) -> str:
     if not VARIABLE.match(name):
         raise ValueError(f"'{name}' is not the name of an environment variable")
     return name
+
+
+def _without_nul(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("holds a NUL character, which no environment variable can")
+    return value
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):
+        raise ValueError("a whole number is expected")
+    return value
+
+
+Variable = Annotated[str, AfterValidator(_variable)]
+EnvironmentValue = Annotated[str, AfterValidator(_without_nul)]
+Whole = Annotated[int, BeforeValidator(_no_truth_value)]
+Seed = Annotated[Whole, Field(le=MAXIMUM_SEED)]
 
 
 def _seed_list(value: Any) -> Any:
@@ -128,8 +149,10 @@ class CommandTrainer(Settings):
         "native", description="how progress is read: the native run folder, or what the script already writes"
     )
     working_folder: str | None = Field(None, description="where it runs; the folder of the study file if left out")
-    environment: dict[str, str] = Field(default_factory=dict, description="variables set for it; no secrets")
-    from_env: list[Annotated[str, AfterValidator(_variable)]] = Field(
+    environment: dict[Variable, EnvironmentValue] = Field(
+        default_factory=dict, description="variables set for it; no secrets"
+    )
+    from_env: list[Variable] = Field(
         default_factory=list,
         description="variables it needs from the environment of `run`, e.g. WANDB_API_KEY; never recorded",
     )
@@ -341,9 +364,9 @@ class Study(Settings):
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
     arms: dict[str, dict[str, Any]] = Field(min_length=1, description="name: the settings in which this arm differs")
     reference_arm: str | None = Field(None, description="what the others are compared with; the first arm if left out")
-    seeds: Annotated[list[int], BeforeValidator(_seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
+    seeds: Annotated[list[Seed], BeforeValidator(_seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
     maximum_seeds: int | None = Field(None, ge=1, description="no sequential plan goes beyond this")
-    agent_steps: int = Field(ge=1)
+    agent_steps: Whole = Field(ge=1, le=MAXIMUM_STEPS)
     conditions: list[Annotated[StudyCondition, BeforeValidator(_condition)]] = Field(default_factory=list)
     evaluation_episodes: int = Field(50, ge=1)
     backend: BackendSettings = BackendSettings()

@@ -249,7 +249,7 @@ def finish(
     write_reports: WriteReports | None,
     shutdown_again: bool = False,
 ) -> None:
-    """Reports, then the shutdown that the study may ask for: once after the newest work, and not without reports."""
+    """Reports, then the shutdown that the study may ask for: once after the newest work."""
     supervisor.finishing = True
     if ending is Ending.LEFT:
         return
@@ -257,7 +257,7 @@ def finish(
         files = write_reports(opened)
         supervisor.record(ReportWritten([opened.folder.relative(path) for path in files]))
         show(f"reports: {opened.folder.reports}")
-    reason = shutdown_reason(opened, ending) if write_reports is not None else None
+    reason = shutdown_reason(opened, ending)
     if reason is None:
         return
     if opened.state.shutdown_done and not shutdown_again:

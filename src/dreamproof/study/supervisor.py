@@ -46,14 +46,14 @@ from dreamproof.study.plan.gap import EVERYTHING, PlannedAttempt, PlanQueries, S
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.plan.provenance import settle_code, trainer_code
-from dreamproof.study.process.machine import disk_free_bytes
+from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views.manifests import ManifestWriter
 from dreamproof.study.views.overview import RunningCell, running_cell
 
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
-MIN_FREE_BYTES = 1 << 20
+MOVED = "moved: the study folder was moved while it ran, so it writes to the old folder"
 CODE_LOOK_SECONDS = 10.0
 
 
@@ -149,7 +149,9 @@ class Supervisor:
         self.record(*launch.orphaned_events(self.state, self.opened.folder))
         self.record(*launch.forgotten_proofs(self.opened))
         for attempt in self.state.open_attempts.values():
-            self.watched[attempt.name] = self._watch(attempt)
+            watched = self.watched[attempt.name] = self._watch(attempt)
+            if launch.works_elsewhere(self.opened, attempt):
+                self._stop(watched, MOVED, self.options.stop_grace_seconds)
         for known in self.state.cells.values():
             if known.quarantined is not None:
                 self._quarantine.add(known.cell, self.monotonic() - FIRST_LOOK_SECONDS)
@@ -184,11 +186,15 @@ class Supervisor:
     def _require_place(self) -> None:
         """A study folder that was moved away is supervised from its new place: writing here would split it in two."""
         root = self.opened.folder.root
-        if _inode(root) != self._place:
-            raise BadInput(
-                f"{root}: the study folder was moved or replaced while it was supervised; attempts keep running",
-                "dreamproof run NEW_FOLDER",
-            )
+        if _inode(root) == self._place:
+            return
+        for watched in self.watched.values():
+            self.backend.stop(watched.folder, MOVED, self.options.stop_grace_seconds)
+        raise BadInput(
+            f"{root}: the study folder was moved or replaced while attempts ran; they write to the old folder, so they "
+            "were asked to save and end",
+            "dreamproof run NEW_FOLDER (it continues from the checkpoints there); move a study only while nothing runs",
+        )
 
     def judge(self) -> None:
         """Ends what is over, with its cause; judges the liveness of the rest."""

@@ -92,9 +92,9 @@ class SimulatedMachine:
             process.cpu_seconds,
             0.0,
             process.is_runnable,
-            process.gpu_is_busy,
-            process.machine_cpu_seconds,
-            CORES,
+            gpu_is_busy=process.gpu_is_busy,
+            machine_cpu_seconds=process.machine_cpu_seconds,
+            cores=CORES,
         )
 
     def stop(self, folder: AttemptFolder, reason: str, grace_seconds: float) -> None:

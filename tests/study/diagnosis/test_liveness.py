@@ -314,3 +314,11 @@ def test_silence_is_always_killed_in_the_documented_time(cpu: float, others: flo
         if judged.kill is not None:
             return
     raise AssertionError(f"not killed within {limit} s")
+
+
+def test_a_process_that_is_stopped_behind_a_shell_is_stalled_and_killed_as_stopped() -> None:
+    watch, _ = watched(steady(60))
+    stopped = silence(watch, 60, int(SETTINGS.kill_stopped_after_seconds) + 60, is_stopped=True)
+    assert stopped[1].state is State.STALLED and "state T" in stopped[1].reason
+    assert killed_after(stopped) is not None and stopped[-1].kill is KillReason.STOPPED
+    assert watch.observe(look(10_000, 5000)).state is State.RUNNING

@@ -109,6 +109,7 @@ case(
 )
 case("disk_full", "tar: write error: No space left on device\n", exit_code=2)
 case("network", TRACE + "ConnectionResetError: [Errno 104] Connection reset by peer\n")
+case("network", TRACE + "ConnectionError: refused by the tracking server\n")
 case("network", TRACE + "urllib.error.URLError: <urlopen error [Errno -2] Name or service not known>\n")
 case("network", TRACE + "huggingface_hub.errors.HfHubHTTPError: 503 Server Error: Service Unavailable for url\n")
 case("network", TRACE + "requests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: https://api.wandb.ai\n")

@@ -17,6 +17,7 @@ from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
 from dreamproof.study.attempts.settle import prove_evaluations, prove_training
 from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.events import AttemptStarted, Event, Remedy
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.commands import (
@@ -176,6 +177,14 @@ def new_token(name: str) -> str:
 def seen_from(root: Path, command: list[str]) -> list[str]:
     """A command for the record: paths as the study folder sees them, so that it may be moved and shown to others."""
     return [Path(part).name if part == sys.executable else part.replace(f"{root}{os.sep}", "") for part in command]
+
+
+def works_elsewhere(opened: OpenStudy, attempt: AttemptState) -> bool:
+    """Whether an attempt was ordered to work in other run folders than this study's, as after a move."""
+    order = read_json(opened.folder.attempt(attempt.name).order)
+    ordered = order.get("locks") if isinstance(order, dict) else None
+    own = [str(opened.run(Cell.parse(text)).lock) for text in attempt.cells]
+    return bool(ordered) and ordered != own
 
 
 def orphaned_events(state: StudyState, folder: StudyFolder) -> list[AttemptStarted]:

@@ -30,6 +30,7 @@ from dreamproof.study.process.processes import (
     family,
     is_alive,
     is_runnable,
+    is_stopped,
     process_facts,
     processes_with_variable,
     signal_group,
@@ -176,7 +177,8 @@ class LocalBackend:
         return Activity(
             sum(cpu for cpu, _ in used),
             sum(moved for _, moved in used),
-            any(map(is_runnable, members)),
+            runnable := any(map(is_runnable, members)),
+            not runnable and any(map(is_stopped, members)),
             machine.any_gpu_is_busy(visible),
             machine.cpu_seconds_used(),
             machine.usable_cores(),
@@ -210,7 +212,7 @@ class LocalBackend:
         """Leaves the reason for the shim and signals it; without a shim, signals what is left of the attempt itself."""
         known = self._remember(folder)
         self._identify(folder, known, again=True)
-        if not folder.stop.exists():
+        if folder.root.is_dir() and not folder.stop.exists():
             write_json(folder.stop, {"reason": reason, "grace_seconds": grace_seconds}, durable=False)
         if _is_copy(folder, known):
             return

@@ -52,6 +52,8 @@ class Activity:
     io_bytes: float = 0.0
     is_runnable: bool = False
     """Whether a thread runs, waits for a core, or waits for a disk at this instant."""
+    is_stopped: bool = False
+    """Whether a signal stopped one of the processes (state T) while no other one runs, e.g. behind a shell."""
     gpu_is_busy: bool = False
     machine_cpu_seconds: float = 0.0
     """CPU time that everything on this machine has used."""
@@ -201,6 +203,7 @@ class Watch:
         self._silent_seconds = 0.0
         self._counted_seconds = 0.0
         self._stopped_seconds = 0.0
+        self._family_is_stopped = False
         self._grew = ""
         self._rate = _Rate()
 
@@ -233,7 +236,7 @@ class Watch:
             return self._judgement(State.FINISHED, "its work is done", sample)
         if not sample.alive or sample.process_state in ("Z", "X"):
             return self._judgement(State.DEAD, "its process is gone", sample)
-        if sample.process_state == "T":
+        if self._is_stopped(sample):
             return self._stopped(sample)
         if self._silent_seconds >= self.stalled_after_seconds(sample.phase):
             return self._stalled(sample)
@@ -270,7 +273,9 @@ class Watch:
         last = self._last
         elapsed = max(0.0, sample.monotonic_seconds - last.monotonic_seconds) if last else 0.0
         elapsed = min(elapsed, LONGEST_UNWATCHED_SECONDS)
-        is_stopped = sample.process_state == "T"
+        if sample.activity is not None:
+            self._family_is_stopped = sample.activity.is_stopped
+        is_stopped = self._is_stopped(sample)
         self._stopped_seconds = self._stopped_seconds + elapsed if is_stopped else 0.0
         if not is_stopped:  # time in state T does not count as silence
             self._silent_seconds += elapsed
@@ -279,6 +284,7 @@ class Watch:
         if grew or sample.phase != self._phase:
             self._learn(last)
             self._silent_seconds = self._counted_seconds = 0.0
+            self._family_is_stopped = False
             self._use.restart()
             self._grew = grew
         if sample.activity is not None and not is_stopped:
@@ -286,6 +292,10 @@ class Watch:
         self._take_rate(sample, is_stopped)
         self._phase = sample.phase
         self._last = sample
+
+    def _is_stopped(self, sample: Sample) -> bool:
+        """Whether a signal stopped the attempt: its first process, or one behind it as the newest activity showed."""
+        return sample.process_state == "T" or self._family_is_stopped
 
     def _learn(self, last: Sample | None) -> None:
         """Keeps the gap that has just ended for the phase in which it was waited."""

@@ -144,7 +144,7 @@ FILE_OF_SETTINGS = (
 NO_NETWORK = (
     r"^(?:requests\.exceptions\.\w*(?:Connection|Connect|Timeout|SSL|Proxy|Chunked)\w*|urllib3\.exceptions\.\w+"
     r"|(?:urllib\.error\.)?URLError|http\.client\.(?:RemoteDisconnected|IncompleteRead)|(?:socket\.)?gaierror"
-    r"|Connection(?:Reset|Refused|Aborted)Error|wandb\.errors\.(?:\w+\.)?CommError|http(?:x"
+    r"|Connection(?:Reset|Refused|Aborted)?Error|wandb\.errors\.(?:\w+\.)?CommError|http(?:x"
     r"|core)\.\w*(?:Connect|Timeout|Protocol|Read)\w*"
     r"|aiohttp\.\S+|botocore\.exceptions\.\w*(?:Connect|Endpoint|Timeout)\w*)\b"
     r"|Temporary failure in name resolution|Name or service not known|\bMax retries exceeded with url\b"

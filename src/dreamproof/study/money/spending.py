@@ -348,6 +348,8 @@ def money_lines(spending: StudyMoney) -> list[str]:
         line("  useful", spending.useful_ms),
         line("  wasted", spending.wasted_ms),
     ]
+    if spending.running_ms:
+        lines.insert(2, line("    still running", spending.running_ms))
     lines += [line(f"    {cause}", ms) for cause, ms in sorted(spending.wasted_by_cause.items(), key=_largest_first)]
     if study.backend.runs_here:
         lines.append(line("  idle", spending.idle_ms))

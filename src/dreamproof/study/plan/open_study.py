@@ -60,6 +60,13 @@ def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
     return _open_file(place.resolve(), numbers_only)
 
 
+def find_folder(place: Path) -> StudyFolder:
+    """The results folder of the study that a person names, without reading its ledger."""
+    if place.is_file():
+        return results_folder(read_study(place.resolve()), place.resolve())
+    return open_study(place).folder if not place.is_dir() else StudyFolder(place.resolve())
+
+
 def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
     study = read_study(file)
     folder = results_folder(study, file)

@@ -125,6 +125,10 @@ def host_memory_bytes() -> tuple[int, int]:
     return total, available
 
 
+MIN_FREE_BYTES = 1 << 20
+"""No attempt begins with less room: it could leave no evidence."""
+
+
 def disk_free_bytes(folder: Path) -> int | None:
     """Free bytes on the disk of a folder that may not exist yet; None if unknown."""
     present = next((place for place in (folder, *folder.parents) if os.path.exists(place)), folder)

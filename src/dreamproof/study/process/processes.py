@@ -173,6 +173,12 @@ def is_runnable(process_id: int) -> bool:
     return any(fields is not None and fields[STATE] in "RD" for fields in states)
 
 
+def is_stopped(process_id: int) -> bool:
+    """Whether a signal stopped this process (state T)."""
+    fields = _stat(process_id)
+    return fields is not None and fields[STATE] in "Tt"
+
+
 def resident_bytes(process_id: int) -> int:
     """Resident memory of one process; 0 if it is gone."""
     try:

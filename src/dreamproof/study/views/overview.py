@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from dreamproof.base.text import bytes_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters.api import Reading
 from dreamproof.study.attempts.quarantine import cell_fault
@@ -16,6 +17,7 @@ from dreamproof.study.ledger.lease import living_holder
 from dreamproof.study.ledger.status import as_seen, eval_status, train_status
 from dreamproof.study.money.spending import open_seconds
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views import slurm_jobs
 from dreamproof.study.views.verify import identity_notes
 
@@ -156,6 +158,9 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         notices.append("the study file changed since the ledger was last written; the next run records the change")
     if state.open_attempts and not supervised:
         notices.append("attempts run without a supervisor; `run` adopts them")
+    free_bytes = disk_free_bytes(opened.folder.root)
+    if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
+        notices.append(f"the disk is full ({bytes_text(free_bytes)} free): attempts wait until there is room")
     if state.preflight_failure is not None:
         notices.append(f"preflight failed: {state.preflight_failure}")
     if state.breaker is not None:

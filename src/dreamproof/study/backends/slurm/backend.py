@@ -117,7 +117,7 @@ class SlurmBackend:
     def stop(self, folder: AttemptFolder, reason: str, grace_seconds: float) -> None:
         """Leaves the reason for the shim and signals it; what has not begun is cancelled."""
         known = self._remember(folder)
-        if not folder.stop.exists():
+        if folder.root.is_dir() and not folder.stop.exists():
             write_json(folder.stop, {"reason": reason, "grace_seconds": grace_seconds}, durable=False)
         if folder in self._queue:
             self._queue.remove(folder)
