@@ -244,7 +244,7 @@ def test_the_script_says_everything_that_the_study_declares() -> None:
     )
     text = script_text(settings, submission)
     assert text.startswith(SCRIPT)
-    assert "slurm_node '/scratch/my study/attempts' \"${attempts[$SLURM_ARRAY_TASK_ID]}\"" in text
+    assert "slurm.node '/scratch/my study/attempts' \"${attempts[$SLURM_ARRAY_TASK_ID]}\"" in text
 
 
 def test_a_node_that_does_not_see_a_path_says_which_and_starts_nothing(tmp_path: Path) -> None:

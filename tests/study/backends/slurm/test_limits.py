@@ -324,7 +324,7 @@ def test_a_probe_waits_a_while_for_what_a_person_must_clear(
     preflight._judge(probe, attempt, Sighting(Presence.LOST, never_began=True))
     if gives_up:
         assert (probe.passed, probe.cause) == (False, "bad_config")
-        assert probe.reason == "JobHeldAdmin for 10 min 0 s: an administrator holds it: ask them, or scancel JOB"
+        assert probe.reason == "JobHeldAdmin for 10 min 0 s: held by an administrator: ask them, or scancel JOB"
 
 
 @pytest.fixture(scope="module")
@@ -366,7 +366,7 @@ def dreamproof(slurm: OneNodeSlurm, *arguments: str | Path) -> "subprocess.Compl
 def test_real_check_probes_within_three_minutes_and_refuses_a_longer_study(tmp_path: Path, slurm: OneNodeSlurm) -> None:
     fits = dreamproof(slurm, "check", declare(tmp_path, partition="short", time_limit="00:03:00"))
     assert fits.returncode == 0, fits.stdout + fits.stderr
-    assert "probe jobs ask for 00:03:00" in fits.stdout
+    assert "probe jobs request 00:03:00" in fits.stdout
     longer = dreamproof(slurm, "check", declare(tmp_path, partition="short", time_limit="00:10:00"))
     assert longer.returncode == ExitCode.PREFLIGHT_FAILED
     assert "partition short allows 00:03:00" in longer.stderr
