@@ -109,3 +109,14 @@ def test_pickled_content_is_refused(tmp_path: Path) -> None:
 def test_one_number_that_is_not_finite_is_found(bad: float) -> None:
     assert all_finite({"a": np.ones(3), "steps": np.array(3), "flag": np.array(True)})
     assert not all_finite({"a": np.ones(3), "b": np.array([[1.0, bad]])})
+
+
+def test_arrays_of_earlier_versions_are_found_under_their_old_names() -> None:
+    saved = {"actor/log_sigma": np.ones(2, np.float32), "model/proceed/weight": np.full(3, 2.0, np.float32)}
+    template = {
+        "actor": {"log_std": np.zeros(2, np.float32)},
+        "model": {"continue_head": {"weight": np.zeros(3, np.float32)}},
+    }
+    filled = fill(template, saved, "old checkpoint")
+    np.testing.assert_array_equal(filled["actor"]["log_std"], saved["actor/log_sigma"])
+    np.testing.assert_array_equal(filled["model"]["continue_head"]["weight"], saved["model/proceed/weight"])

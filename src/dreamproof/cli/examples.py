@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from dreamproof.cli.words import print_text, table
+from dreamproof.cli.printing import print_text, table
 
 PACKAGE = Path(__file__).parents[1]
 # A study beside the folder of the trainers that it starts, as in the repository.

@@ -130,6 +130,9 @@ class OfflineCell(CellSettings):
 class PwmOfflineCell(AnyPwmCell, OfflineCell):
     """`settings` of a study with `trainer: pwm_offline`."""
 
+    # Declared again: pydantic would take the field of the first parent.
+    train: OfflineTrain = OfflineTrain()
+
     @property
     def is_multitask(self) -> bool:
         """Whether the world model has task embeddings."""
