@@ -69,11 +69,11 @@ parity: official  ## compare our SafetyPointGoal1 with the real one and write be
 	$(BIN)/python benchmarks/parity.py build/official.npz --output benchmarks/PARITY.md
 
 reference: setup  ## write docs/reference.md from the code
-	$(BIN)/python -m benchmarks.reference
+	$(BIN)/python -m dreamproof.testing.reference
 
 docs: setup  ## build the documentation site into build/site; warnings are errors
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[docs]'
-	$(BIN)/python -m benchmarks.reference --check
+	$(BIN)/python -m dreamproof.testing.reference --check
 	$(BIN)/mkdocs build --strict --quiet
 
 clean:  ## remove the virtual environment and caches

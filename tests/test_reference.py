@@ -1,6 +1,6 @@
 """docs/reference.md is generated from the code and must be up to date."""
 
-from benchmarks.reference import PAGE, page
+from dreamproof.testing.reference import PAGE, page
 
 
 def test_the_reference_is_up_to_date() -> None:

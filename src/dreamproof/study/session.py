@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from dreamproof import __version__
 from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
 from dreamproof.base.files import Unreadable, read_json, unless_full, write_bytes, write_text
@@ -45,6 +44,7 @@ from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
 from dreamproof.study.process.processes import ProcessIdentity
 from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 from dreamproof.study.views.manifests import ManifestWriter
+from dreamproof.version import __version__
 
 
 @contextmanager

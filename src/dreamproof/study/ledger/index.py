@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 from pydantic_core import from_json
 
-from dreamproof import __version__
 from dreamproof.base.files import Unreadable, open_regular, read_file, text_hash, write_text
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
@@ -18,6 +17,7 @@ from dreamproof.study.ledger.chain import Position
 from dreamproof.study.ledger.clock import Moment, Timeline
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.ledger.totals import Totals
+from dreamproof.version import __version__
 
 Timed = TypeVar("Timed", AttemptState, SupervisorSpan)
 

@@ -1,11 +1,11 @@
-"""Writes docs/reference.md from the code: `python -m benchmarks.reference`; `--check` compares only."""
+"""Writes docs/reference.md from the code: `python -m dreamproof.testing.reference`; `--check` compares only."""
 
 import json
 import sys
 import tempfile
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from dreamproof.settings.cell import DreamerCell, PwmCell, PwmOfflineCell
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.testing.made_study import make_study
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference.md"
-JSON_VERBS = {"plan": [], "status": [], "cost": [], "money": [], "verify": [], "why": ["full/0"]}
+PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
+JSON_VERBS = {"plan": [], "status": [], "money": [], "money": [], "verify": [], "why": ["full/0"]}
 STUDY_NAMES = ("baseline", "full", "u_only", "cert_only", "id", "hallu2", "mass_x2")
 HEAD = """# Reference
 
@@ -146,7 +146,7 @@ def _collect(value: Any, path: str, fields: dict[str, set[str]]) -> None:
         fields.setdefault(path, set()).add(names[type(value).__name__])
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     lines = [header, ("---",) * len(header), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
 
