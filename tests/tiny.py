@@ -41,7 +41,7 @@ class StopAfter:
         self.looks = looks
 
     @property
-    def asked(self) -> bool:
+    def requested(self) -> bool:
         self.looks -= 1
         return self.looks < 0
 

@@ -188,7 +188,7 @@ def test_a_trained_run_can_play_the_episodes_that_are_recorded(trained: RunFolde
     assert made.reward.sum(1).mean() > 0.6 * PROBES[OWN_TASK]().known().best_return
     with pytest.raises(BadInput, match="none of the runs was trained on the task 'TestTwoHands'"):
         find_policies(list(TASKS), [str(trained.root)])
-    with pytest.raises(BadInput, match="plays 'ProbeCostLine', which is not one of --tasks"):
+    with pytest.raises(BadInput, match="was trained on 'ProbeCostLine', which is not one of --tasks"):
         find_policies(["TestTwoHands"], [str(trained.root), "random"])
 
 

@@ -183,9 +183,7 @@ def test_actions_that_only_fill_up_are_never_used_in_a_dream() -> None:
     assert not action[..., 1].any() and action[..., 0].all()
 
 
-@pytest.mark.parametrize(
-    ("task", "expected"), [(None, "not one of them"), (2, "number is 2"), (-1, "number is -1")]
-)
+@pytest.mark.parametrize(("task", "expected"), [(None, "not one of them"), (2, "number is 2"), (-1, "number is -1")])
 def test_an_agent_of_a_task_that_its_model_does_not_know_is_refused(task: int | None, expected: str) -> None:
     told = toy.make_agent(world_model=TWO_TASKS).settings
     with pytest.raises(BadInput, match=expected):
