@@ -289,7 +289,7 @@ def test_what_the_scheduler_would_refuse_stops_before_any_job(slurm: OneNodeSlur
     assert "Requested node configuration is not available" in printed
     nowhere = declare(tmp_path, 0.05, 10, {"partition": "nowhere"})
     printed = finish(dreamproof(slurm, "check", str(nowhere)), wanted=4)
-    assert "no partition 'nowhere' (partitions: work, cheap, again, dear)" in printed
+    assert "no partition 'nowhere' (partitions: work, cheap, again, dear" in printed
 
 
 def test_a_waiting_cell_says_why_and_until_when_and_waiting_costs_nothing(slurm: OneNodeSlurm, tmp_path: Path) -> None:
