@@ -20,7 +20,7 @@ from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.testing.made_study import make_study
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
-JSON_VERBS = {"plan": [], "status": [], "money": [], "money": [], "verify": [], "why": ["full/0"]}
+JSON_VERBS = {"plan": [], "status": [], "money": [], "verify": [], "why": ["full/0"]}
 STUDY_NAMES = ("baseline", "full", "u_only", "cert_only", "id", "hallu2", "mass_x2")
 HEAD = """# Reference
 
