@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import tempfile
 from pathlib import Path
 
 from matplotlib.patches import Circle
@@ -12,6 +13,7 @@ from dreamproof.report.language import read_texts
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.runs.records import Trail
+from dreamproof.testing.gallery import RECORDS, unpack
 
 HAZARD, HIT = "#f3c6c0", "#c0392b"
 FRAME_MILLISECONDS = 70
@@ -41,6 +43,14 @@ def frame(trails: dict[str, Trail], step: int) -> Image.Image:
     return Image.open(content).convert("P", palette=Image.Palette.ADAPTIVE, colors=48)
 
 
+def read_trail(study: Path, arm: str, seed: int, condition: str) -> Trail:
+    """The recorded path of the first evaluation episode of a cell."""
+    record = read_evaluation(RunFolder(study / "runs" / f"{arm}-seed{seed}"), condition)
+    if record is None or record.trail is None:
+        raise SystemExit(f"{arm}/{seed} has no recorded path under {condition}")
+    return record.trail
+
+
 def main() -> None:
     """Reads one evaluation per arm and writes the animation."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -51,12 +61,9 @@ def main() -> None:
     parser.add_argument("--condition", default="id")
     parser.add_argument("--every", type=int, default=2, help="agent steps per frame")
     options = parser.parse_args()
-    trails = {}
-    for arm in options.arms.split(","):
-        record = read_evaluation(RunFolder(options.study / "runs" / f"{arm}-seed{options.seed}"), options.condition)
-        if record is None or record.trail is None:
-            raise SystemExit(f"{arm}/{options.seed} has no recorded path under {options.condition}")
-        trails[arm] = record.trail
+    with tempfile.TemporaryDirectory() as scratch:
+        study = unpack(options.study, Path(scratch) / "study") if (options.study / RECORDS).exists() else options.study
+        trails = {arm: read_trail(study, arm, options.seed, options.condition) for arm in options.arms.split(",")}
     length = max(len(trail.agent) for trail in trails.values())
     with look(read_texts("en")):
         frames = [frame(trails, step) for step in range(0, length, options.every)]

@@ -18,7 +18,8 @@ from dreamproof.runs.layout import StudyFolder
 
 FIGURES = ("conditions", "conditions_cost", "curves_primary", "trails")
 TABLE = "main_results.md"
-RECORDS = ("*.json", "*.jsonl", "checkpoints/*/record.json", "evaluations/*.json")
+RECORDS = "runs.zip"
+PATTERNS = ("*.json", "*.jsonl", "checkpoints/*/record.json", "evaluations/*.json")
 ZIP_TIME = (1980, 1, 1, 0, 0, 0)
 """A fixed date makes the same records the same bytes."""
 
@@ -28,14 +29,14 @@ def unpack(entry: Path, target: Path) -> Path:
     target.mkdir(parents=True)
     for name in ("study.yaml", "ledger.jsonl"):
         shutil.copy(entry / name, target / name)
-    with zipfile.ZipFile(entry / "runs.zip") as archive:
+    with zipfile.ZipFile(entry / RECORDS) as archive:
         archive.extractall(target / "runs")
     return target
 
 
 def pack(runs: Path, archive: Path) -> None:
     """Compresses what documents are made from: settings, curves, checkpoint records and evaluations."""
-    found = sorted(path for run in runs.iterdir() for pattern in RECORDS for path in run.glob(pattern))
+    found = sorted(path for run in runs.iterdir() for pattern in PATTERNS for path in run.glob(pattern))
     with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as packed:
         for path in found:
             entry = zipfile.ZipInfo(path.relative_to(runs).as_posix(), ZIP_TIME)
@@ -68,7 +69,7 @@ def add(study: Path, entry: Path) -> None:
     entry.mkdir(parents=True, exist_ok=True)
     for name in ("study.yaml", "ledger.jsonl"):
         shutil.copy(study / name, entry / name)
-    pack(study / "runs", entry / "runs.zip")
+    pack(study / "runs", entry / RECORDS)
 
 
 def main() -> None:
