@@ -43,6 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
         config.stash[MADE_CACHE] = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="dreamproof-xla-")
     if config.getoption("dist", "no") == "load":
         config.option.dist, config.option.loadscopereorder = "loadgroup", False
+    if hasattr(config, "workerinput"):  # workers read the options of the command line, not the changed ones
+        config.option.loadgroup = True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
