@@ -5,7 +5,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -22,12 +22,14 @@ SOME_OPTIMISATION = "--xla_backend_optimization_level=1 --xla_llvm_disable_expen
 OPTIMISED_MARKER = "optimised: runs longer than it compiles, so its programs are somewhat optimised"
 LONG_MARKER = "long(seconds): about how long the file takes on two cores; the longest start first"
 MADE_CACHE = pytest.StashKey[str]()
+GROUP_SIGN = "@group:"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Decides how to compile before JAX is imported, here and in every process that tests start."""
     config.addinivalue_line("markers", OPTIMISED_MARKER)
     config.addinivalue_line("markers", LONG_MARKER)
+    config.addinivalue_line("markers", "xdist_group(name): files of one group share a worker")
     hypothesis.settings.register_profile("any-machine", deadline=None)  # no test may depend on being fast
     hypothesis.settings.load_profile("any-machine")
     version = importlib.metadata.version("jax").split(".")
@@ -41,10 +43,6 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # workers inherit the folder of the process that starts them
         config.stash[MADE_CACHE] = os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="dreamproof-xla-")
-    if config.getoption("dist", "no") == "load":
-        config.option.dist, config.option.loadscopereorder = "loadgroup", False
-    if hasattr(config, "workerinput"):  # workers read the options of the command line, not the changed ones
-        config.option.loadgroup = True
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -85,14 +83,29 @@ def pytest_xdist_auto_num_workers() -> int:
     return (os.cpu_count() or 1) + 1
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `-n`, every file, or the group that it names, has one worker: it compiles and trains only once."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return nodeid.rsplit(GROUP_SIGN, 1)[1] if GROUP_SIGN in nodeid else nodeid.split("::")[0]
+
+    if config.getoption("dist") != "load":
+        return None
+    config.option.loadscopereorder = False
+    return ByGroup(config, log)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Gives every file, or the group that it names, one worker; the longest start first."""
+    """Workers put the group of a test into its name, where the scheduler finds it; the longest files start first."""
     if not hasattr(config, "workerinput"):
         return
     for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.split("::")[0].replace("@", "-")))
+        group = item.get_closest_marker("xdist_group")
+        if group is not None:
+            item._nodeid = f"{item.nodeid}{GROUP_SIGN}{group.args[0]}"
     items.sort(key=_seconds, reverse=True)
 
 
