@@ -50,6 +50,8 @@ class Findings:
 def settle(opened: OpenStudy, attempt: AttemptState, sighting: Sighting, others_killed: int = 0) -> list[Event]:
     """The end of an attempt as events: how it ended, and what it proved."""
     proofs, unproven = prove_cells(opened, attempt)
+    if sighting.successor is not None:  # whatever is proven by now is the work of the attempt that continues this one
+        proofs, unproven = [], dict.fromkeys(attempt.cells, f"continued by {sighting.successor}")
     findings = Findings(proofs, unproven, _frozen(opened, attempt, unproven))
     diagnosis = _diagnose(opened, attempt, sighting, findings, others_killed)
     trend = read_trend(opened.folder.attempt(attempt.name).memory) if diagnosis.cause is Cause.HOST_OOM else None
