@@ -41,7 +41,7 @@ def test_a_clock_that_is_set_during_a_run_is_marked_and_not_paid(
     assert "not billed" in dreamproof("status", file).output
     assert dreamproof("report", file).code == 0
     reports = StudyFolder(tmp_path / "results" / "small").reports
-    assert "the clock was set 1 times" in (reports / "money.md").read_text()
+    assert "the clock was changed 1 times" in (reports / "money.md").read_text()
     assert "clock jump, not billed" in (reports / "record.md").read_text()
 
 

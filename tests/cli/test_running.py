@@ -171,7 +171,7 @@ def test_stop_also_ends_attempts_whose_supervisor_is_gone(
     supervisor.kill()
     supervisor.wait()
     shown = dreamproof("stop", file)
-    assert "stopped the attempts that an earlier supervisor left running" in shown.output
+    assert "stopped; no attempt of this study is running" in shown.output
     assert [row["cause"] for row in rows_of(file, "attempt_ended")] == ["stopped_by_user"] * 2
     assert dreamproof("stop", file).output == "nothing is running\n"
 
@@ -246,7 +246,7 @@ def test_a_detached_run_works_on_after_its_command_has_ended(dreamproof: Callabl
     file = held_study(tmp_path, seeds=1, agent_steps=5)
     shown = dreamproof("run", file, "--detach", "--no-check", "--no-report")
     assert shown.code == 0
-    assert "works on it" in shown.output
+    assert "runs the study" in shown.output
     wait_for(lambda: rows_of(file, "supervisor_ended"))
     assert len(rows_of(file, "train_proven")) == 1
     wait_for(lambda: "everything is proven" in folder_of(file).supervisor_log.read_text())
@@ -259,7 +259,7 @@ def test_stopped_cells_are_tried_again_when_a_person_says_so(dreamproof: Callabl
     (run / "fault.json").write_text(json.dumps({"at": 7, "kind": "exception", "times": 2}))
     shown = dreamproof("run", file, *QUICK)
     assert shown.code == ExitCode.GAP_REMAINS
-    assert "stopped     low/0: ended 2 times by the same cause: bug" in shown.output
+    assert "stopped     low/0: failed 2 times with the same cause: bug" in shown.output
     assert dreamproof("run", file, *QUICK).code == ExitCode.GAP_REMAINS
     assert dreamproof("run", file, *QUICK, "--retry-stopped").code == 0
     causes = Counter(row["cause"] for row in rows_of(file, "attempt_ended"))

@@ -178,7 +178,7 @@ def test_the_command_says_in_words_why_it_refuses(
     monkeypatch.setattr(command, "use_compilation_cache", lambda: None)
     monkeypatch.setattr(sys, "argv", ["evaluate", str(trained["wild"].root), "--conditions", "id"])
     assert command.main() != 0
-    assert "not finite" in capsys.readouterr().err
+    assert "non-finite" in capsys.readouterr().err
 
 
 def test_the_command_holds_the_real_task_against_the_twin(

@@ -11,6 +11,8 @@ import pytest
 
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import AttemptFolder
+from dreamproof.study.attempts.launch import works_elsewhere
+from dreamproof.study.plan.open_study import open_study
 from dreamproof.study.process.processes import ProcessIdentity, is_alive
 from dreamproof.testing.small_study import TRAINER, declare
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
@@ -126,20 +128,22 @@ def test_a_study_that_is_moved_while_it_runs_ends_its_attempts_and_goes_on_from_
     assert stop.returncode == 0, shown + errors
 
 
-def test_an_attempt_that_outlives_its_supervisor_and_a_move_is_ended_before_another_begins(tmp_path: Path) -> None:
+def test_an_attempt_that_was_ordered_elsewhere_is_recognised_after_a_move(tmp_path: Path) -> None:
     file = slow_study(tmp_path)
-    before, after = tmp_path / "results" / "small", tmp_path / "moved"
+    before, after = tmp_path / "results" / "small", tmp_path / "results" / "moved"
     run = cli("run", file, "--plain", "--no-check")
-    wait_for(lambda: steps(before) > 8)
-    trainer = child_of(before)
+    wait_for(lambda: steps(before) > 3)
     os.kill(run.pid, signal.SIGKILL)
     run.wait()
+    opened = open_study(file)
+    [attempt] = opened.state.open_attempts.values()
+    assert not works_elsewhere(opened, attempt)
     before.rename(after)
-    again = cli("run", after, "--plain", "--no-check")
-    wait_for(lambda: not is_alive(trainer) and steps(after) > 12)
-    again.send_signal(signal.SIGINT)
-    shown, errors = again.communicate(timeout=HANG_SECONDS)
-    assert "stopped_by_user" in shown, shown + errors
+    moved = open_study(after)
+    assert works_elsewhere(moved, moved.state.attempts[attempt.name])
+    stop = cli("stop", after)
+    shown, errors = stop.communicate(timeout=HANG_SECONDS)
+    assert stop.returncode == 0, shown + errors
 
 
 def child_of(study: Path) -> ProcessIdentity | None:

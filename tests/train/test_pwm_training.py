@@ -237,7 +237,7 @@ def test_after_the_last_rollback_collapses_are_recorded_and_left(pack: Pack, tmp
         (1536, None),
         (2560, None),
     ]
-    assert "used up" in records[1].reason
+    assert "rollbacks are used" in records[1].reason
     assert "training is over" in records[2].reason
 
 

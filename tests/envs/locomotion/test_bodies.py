@@ -386,7 +386,7 @@ def test_nothing_that_touches_nothing_has_a_friction_condition() -> None:
 def test_settings_of_other_tasks_are_refused() -> None:
     assert registry.make("cheetah-run", {"action_repeat": 2}).spec.action_repeat == 2
     for task, settings, said in (
-        ("Ant", {"observation": "lidar"}, "no use for the env settings observation"),
+        ("Ant", {"observation": "lidar"}, "does not support the env settings observation"),
         ("cheetah-run", {"action_repeat": 1}, "its action repeat is 2"),
     ):
         with pytest.raises(BadInput, match=said):

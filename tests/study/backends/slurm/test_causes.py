@@ -101,6 +101,12 @@ class Running(threading.Thread):
                 self.placements.setdefault(watched.attempt.cells[0], set()).add((place.state, place.reason))
         self.act(supervisor)
 
+    def has_begun(self, arm: str) -> bool:
+        """Whether the newest attempt of an arm runs; a supervisor that failed raises its failure."""
+        if self.failure is not None:
+            raise self.failure
+        return job_of(self.opened, arm) is not None and begun(self.opened, arm)
+
     def wait(self) -> OpenStudy:
         self.join(HANG_SECONDS)
         assert not self.is_alive(), f"{self.file.name} has not ended: {self.placements}"
@@ -218,18 +224,19 @@ def die_in_every_way(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[Any, A
     """By row: what was seen and what should have been."""
     place.mkdir()
     pool = ThreadPoolExecutor(1)
+    # First, while both GPUs are free: it needs them, and every other study would be in its way.
+    preempted = Running(slurm, declare(place, "preempted", ["sleeps"], {"partition": "cheap", "gres": "gpu:2"}))
+    wait_for(lambda: preempted.has_begun("sleeps"))
+    slurm.command("sbatch", "--partition=dear", "--gres=gpu:2", "--mem=50M", "--output=/dev/null", "--wrap=sleep 1")
     main = Running(slurm, declare(place, "main", list(MAIN), {}), disturb_main(slurm))
     too_long = Running(slurm, declare(place, "too_long", ["too_long"], {"time_limit": "00:01:00"}))
     chained = pool.submit(chain_over_the_limit, slurm, place)
     leaking = Running(slurm, declare(place, "leaking", ["leaks"], {"memory_cap": "300M"}))
-    preempted = Running(slurm, declare(place, "preempted", ["sleeps"], {"partition": "cheap", "gres": "gpu:2"}))
     failing = slurm.command("sbatch", "--parsable", "--output=/dev/null", "--wrap=exit 1").strip()
     dependent = Running(slurm, declare(place, "dependent", ["sleeps"], {"extra": [f"--dependency=afterok:{failing}"]}))
     held = Running(slurm, declare(place, "held", ["works"], {"extra": ["--hold"]}), release_later(slurm))
     refused = Running(slurm, declare(place, "refused", ["works"], {"partition": "nowhere"}))
     unseen = Running(slurm, declare(place, "unseen", ["works"], {"extra": ["--begin=now+6"]}), hide_output())
-    wait_for(lambda: job_of(preempted.opened, "sleeps") is not None and begun(preempted.opened, "sleeps"))
-    slurm.command("sbatch", "--partition=dear", "--gres=gpu:2", "--mem=50M", "--output=/dev/null", "--wrap=sleep 1")
     rows: dict[str, tuple[Any, Any]] = {}
     causes = {
         "leaking": (leaking, "leaks", "host_oom"),
@@ -296,7 +303,7 @@ def leave_when_it_runs(supervisor: Supervisor) -> None:
 def lose_node(slurm: OneNodeSlurm, place: Path) -> Running:
     """A study whose node stops answering while its process works on; last of all, there is no other node."""
     lost = Running(slurm, declare(place, "lost", ["sleeps"], {"requeue": False}))
-    wait_for(lambda: job_of(lost.opened, "sleeps") is not None and begun(lost.opened, "sleeps"))
+    wait_for(lambda: lost.has_begun("sleeps"))
     slurm.lose_node()
     lost.wait()
     slurm.start_node()
