@@ -107,7 +107,7 @@ class PlannerSettings(Settings):
     evaluation_iterations: int | None = Field(None, ge=1)
     evaluation_draws: int | None = Field(None, ge=1)
     execute_best: Traced = Field(
-        1.0, ge=0, le=1, description="1: execute the best of elite mean, elites and actor, each scored; 0: the mean"
+        0.0, ge=0, le=1, description="1: execute the best of elite mean, elites and actor, each scored; 0: the mean"
     )
     explore_std: Traced = Field(0.1, ge=0, description="standard deviation of action noise in training")
     cost_limit: Traced = Field(
