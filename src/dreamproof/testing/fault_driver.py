@@ -188,16 +188,7 @@ class Driver:
 
     def start_supervisor(self) -> subprocess.Popen[bytes]:
         """Runs the study in a process of its own, as a person would."""
-        command = [
-            sys.executable,
-            "-m",
-            "dreamproof.cli.main",
-            "run",
-            str(self.file),
-            "--no-check",
-            "--no-report",
-            "--plain",
-        ]
+        command = [*RUN, str(self.file), "--no-check", "--no-report", "--plain"]
         log = self.file.with_suffix(".log").open("ab")
         with log:
             return subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -449,16 +440,7 @@ class Driver:
         """A second run beside the first must be refused and start nothing."""
         if self.supervisor.poll() is not None:
             return None
-        command = [
-            sys.executable,
-            "-m",
-            "dreamproof.cli.main",
-            "run",
-            str(self.file),
-            "--no-check",
-            "--no-report",
-            "--plain",
-        ]
+        command = [*RUN, str(self.file), "--no-check", "--no-report", "--plain"]
         if kind == "supervisor in a second container":
             command = ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", *command]
         done = subprocess.run(command, capture_output=True, check=False)

@@ -53,18 +53,23 @@ def results_folder(study: Study, file: Path) -> StudyFolder:
 
 def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
     """The study that a person names by its file or its folder; `numbers_only` as in `read_state`."""
-    if not place.exists():
-        raise BadInput(f"{place}: no such study file or folder", "ls studies/ results/")
+    _require(place)
     if place.is_dir():
         return _open_folder(StudyFolder(place.resolve()), numbers_only)
     return _open_file(place.resolve(), numbers_only)
 
 
+def _require(place: Path) -> None:
+    if not place.exists():
+        raise BadInput(f"{place}: no such study file or folder", "ls studies/ results/")
+
+
 def find_folder(place: Path) -> StudyFolder:
     """The results folder of the study that a person names, without reading its ledger."""
-    if place.is_file():
-        return results_folder(read_study(place.resolve()), place.resolve())
-    return open_study(place).folder if not place.is_dir() else StudyFolder(place.resolve())
+    _require(place)
+    if place.is_dir():
+        return StudyFolder(place.resolve())
+    return results_folder(read_study(place), place.resolve())
 
 
 def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
