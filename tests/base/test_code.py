@@ -1,9 +1,12 @@
 """Which code this is: by content, wherever it lies."""
 
+import gc
 import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dreamproof.base.code import SourceCode, compare, named_code, own_code, script_code
+from dreamproof.base.code import SourceCode, compare, named_code, own_code, script_code, syntax_hash
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
 
@@ -136,3 +139,25 @@ def test_our_own_code_is_what_computes_and_the_file_of_a_task(tmp_path: Path) ->
     assert with_task.files.keys() - own.files.keys() == {"task/mine.py"}
     (tmp_path / "mine.py").write_text("2\n")
     assert own_code("mine.py:Mine", tmp_path).hash != with_task.hash
+
+
+def test_threads_may_parse_at_the_same_time(tmp_path: Path) -> None:
+    """Python 3.11 raises SystemError where a thread is interrupted in a parse; garbage collection is enough for it."""
+    file = tmp_path / "long.py"
+    file.write_text("def f(x):\n    return [a + (b * c[d]) for a in (1, 2, 3)]\n" * 400)
+
+    def give_others_time(*_: object) -> None:
+        for _ in range(200):
+            pass
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    gc.callbacks.append(give_others_time)
+    try:
+        with ThreadPoolExecutor(8) as pool:
+            hashes = list(pool.map(syntax_hash, [file] * 40))
+    finally:
+        gc.callbacks.remove(give_others_time)
+        sys.setswitchinterval(interval)
+    assert set(hashes) == {syntax_hash(file)}
+    assert None not in hashes

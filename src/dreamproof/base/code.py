@@ -9,6 +9,7 @@ import hashlib
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,8 @@ from dreamproof.base.files import canonical_json, file_hash, text_hash
 from dreamproof.base.text import split_task
 
 COMPUTE_PACKAGES = ("jaxcore", "envs", "nn", "agents", "train", "evaluate")
+_PARSER = threading.Lock()
+"""Python 3.11 counts the depth of all trees that it builds in one place, so two threads may not parse at once."""
 SOURCE_SUFFIXES = frozenset(
     {
         ".py",
@@ -178,11 +181,13 @@ def _same_syntax(old: dict[str, Any], new: dict[str, Any], name: str) -> bool:
 
 
 def syntax_hash(path: Path) -> str | None:
-    """The hash of a Python file without comments and layout; None if it is no valid Python."""
+    """The hash of a Python file without comments and layout; None if it cannot be parsed."""
     try:
-        return text_hash(ast.dump(ast.parse(path.read_bytes())))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        with _PARSER:
+            tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
         return None
+    return text_hash(ast.dump(tree))
 
 
 def own_code(task: str, folder: Path) -> SourceCode:
