@@ -1,13 +1,25 @@
 """docs/reference.md is generated from the code and must be up to date."""
 
-from dreamproof.testing.reference import PAGE, page
+import typer
+
+from dreamproof.cli.main import app
+from dreamproof.testing.json_fields import MEANINGS, WRITTEN
+from dreamproof.testing.reference import PAGE, page, printed_fields
 
 
 def test_the_reference_is_up_to_date() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "run make reference"
 
 
-def test_every_verb_has_a_section() -> None:
+def test_every_verb_has_a_section_and_so_has_its_json() -> None:
     text = page()
-    for verb in ("plan", "check", "run", "status", "why", "verify", "report", "export", "import"):
-        assert f"### `dreamproof {verb}`" in text
+    for name, verb in typer.main.get_command(app).commands.items():  # type: ignore[attr-defined]
+        assert (f"### `dreamproof {name}`\n" in text) != verb.hidden
+        if not verb.hidden and any("--json" in item.opts for item in verb.params):
+            assert name in MEANINGS.keys() | WRITTEN.keys()
+
+
+def test_every_printed_field_has_a_meaning_and_every_meaning_a_field() -> None:
+    assert {verb: set(fields) for verb, fields in printed_fields().items()} == {
+        verb: set(meanings) for verb, meanings in MEANINGS.items()
+    }

@@ -17,11 +17,12 @@ from typer.testing import CliRunner
 from dreamproof.cli.main import app
 from dreamproof.settings.cell import DreamerCell, PwmCell, PwmOfflineCell
 from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.testing.json_fields import MEANINGS, WRITTEN
 from dreamproof.testing.made_study import make_study
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference.md"
-JSON_VERBS = {"plan": [], "status": [], "money": [], "verify": [], "why": ["full/0"]}
-STUDY_NAMES = ("baseline", "full", "u_only", "cert_only", "id", "hallu2", "mass_x2")
+NAMED = ("train", "evaluate", "cells", "wasted_by_cause", "evaluations", "_agent_steps")
+"""Mappings whose keys are names of arms, cells, conditions, statuses or causes."""
 HEAD = """# Reference
 
 Generated from the code by `make reference`; do not edit. The same keys as JSON Schema: `dreamproof schema`.
@@ -107,19 +108,27 @@ def _type(annotation: Any) -> str:
 
 
 def _json_fields() -> Iterator[str]:
-    """Fields that verbs print for a small complete study; names of arms, cells and conditions are written NAME."""
+    """Fields that verbs print for a small complete study, each with its meaning."""
+    for verb, fields in printed_fields().items():
+        meanings = MEANINGS[verb]
+        rows = [(f"`{path}`", " or ".join(sorted(kinds)), _line(meanings[path])) for path, kinds in fields.items()]
+        yield f"### `dreamproof {verb} --json`"
+        yield _table(("field", "type", "meaning"), rows)
+    for verb, meanings in WRITTEN.items():
+        yield f"### `dreamproof {verb} --json`"
+        rows = [(f"`{path}`" if path else "", _line(meaning)) for path, meaning in meanings.items()]
+        yield _table(("field", "meaning"), rows)
+
+
+def printed_fields() -> dict[str, dict[str, set[str]]]:
+    """By verb: the path of every field that it prints, with the kinds of its values."""
+    found: dict[str, dict[str, set[str]]] = {verb: {} for verb in MEANINGS}
     with tempfile.TemporaryDirectory() as folder:
         root = make_study(Path(folder) / "study")
-        known = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-        for verb, extra in JSON_VERBS.items():
-            if verb not in known or known[verb].hidden:
-                continue
-            found = CliRunner().invoke(app, [verb, str(root), *extra, "--json"])
-            fields: dict[str, set[str]] = {}
-            _collect(json.loads(found.stdout), "", fields)
-            rows = [(f"`{path}`", " or ".join(sorted(kinds))) for path, kinds in fields.items()]
-            yield f"### `dreamproof {verb} --json`"
-            yield _table(("field", "type"), rows)
+        for verb, fields in found.items():
+            given = [verb, str(root), *(["full/0"] if verb == "why" else []), "--json"]
+            _collect(json.loads(CliRunner().invoke(app, given).stdout), "", fields)
+    return found
 
 
 def _collect(value: Any, path: str, fields: dict[str, set[str]]) -> None:
@@ -127,18 +136,10 @@ def _collect(value: Any, path: str, fields: dict[str, set[str]]) -> None:
         if path:
             fields.setdefault(path, set()).add("mapping")
         for key, part in value.items():
-            plain = key.isidentifier() and key not in (
-                "baseline",
-                "full",
-                "u_only",
-                "cert_only",
-                "id",
-                "hallu2",
-                "mass_x2",
-            )
-            _collect(part, f"{path}.{key if plain else 'NAME'}".lstrip("."), fields)
+            name = "NAME" if path.endswith(NAMED) else key
+            _collect(part, f"{path}.{name}".lstrip("."), fields)
     elif isinstance(value, list):
-        fields.setdefault(path or "(list)", set()).add("list")
+        fields.setdefault(path, set()).add("list")
         for part in value:
             _collect(part, f"{path}[]", fields)
     else:
