@@ -194,3 +194,4 @@ class ExitRecord(Record):
     ended_unix_seconds: Annotated[float, Field(allow_inf_nan=False)] = 0.0
     asked_to_stop: str | None = Field(None, description="why the supervisor sent the stop signal, if it did")
     spawn_error: str | None = None
+    killed_after_seconds: Seconds | None = Field(None, description="time after SIGTERM at which it was killed, if so")

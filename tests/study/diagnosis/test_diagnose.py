@@ -312,6 +312,12 @@ def test_who_asked_decides_when_the_stop_was_ours(asked: str, cause: Cause, exit
     assert judge("", {**exit_fields, "asked_to_stop": asked}).cause is cause
 
 
+def test_a_command_that_ignored_the_stop_is_said_to_have_been_killed() -> None:
+    found = judge("", {"signal": 9, "asked_to_stop": "user", "killed_after_seconds": 60.0})
+    assert found.cause is Cause.STOPPED_BY_USER
+    assert "did not end within 60 s after SIGTERM, so it was killed" in found.quotes
+
+
 def test_a_failure_during_the_stop_is_still_named() -> None:
     tail = read_tail(TAILS / "disk_full-python.txt")
     assert judge(tail, {"exit_code": 1, "asked_to_stop": "user"}).cause is Cause.DISK_FULL

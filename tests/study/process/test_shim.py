@@ -17,7 +17,7 @@ from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.study.process import cgroup
 from dreamproof.study.process.shim import claim, rewrite_claim
-from dreamproof.testing.waiting import HANG_SECONDS
+from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 HOG = "hoard = []\nwhile True: hoard.append(bytearray(4_000_000))"
 
@@ -131,6 +131,22 @@ def test_a_hangup_of_the_terminal_does_not_reach_the_command(tmp_path: Path) -> 
     os.kill(shim.pid, signal.SIGINT)
     shim.wait(HANG_SECONDS)
     assert attempt.output.read_text() == "unharmed\n"
+
+
+@pytest.mark.parametrize("ignores", [True, False])
+def test_a_command_that_ignores_the_stop_is_killed_and_that_is_recorded(tmp_path: Path, ignores: bool) -> None:
+    handler = "signal.SIG_IGN" if ignores else "signal.SIG_DFL"
+    script = f"import signal, time; signal.signal(15, {handler}); open('ready', 'w'); time.sleep(1200)"
+    attempt = prepared(tmp_path, script, stop_grace_seconds=0.5 if ignores else HANG_SECONDS)
+    shim = start(attempt)
+    wait_for((tmp_path / "ready").exists)
+    os.kill(shim.pid, signal.SIGTERM)
+    shim.wait(HANG_SECONDS)
+    record = read_exit(attempt.exit)
+    assert record is not None
+    assert record.signal == (signal.SIGKILL if ignores else signal.SIGTERM)
+    assert (record.killed_after_seconds is not None) == ignores
+    assert not ignores or (record.killed_after_seconds or 0.0) >= 0.5
 
 
 def test_output_that_is_not_text_is_kept_as_it_is(tmp_path: Path) -> None:

@@ -298,7 +298,10 @@ def _asked(evidence: AttemptEvidence, log: Log) -> Finding | None:
     if reason is None:
         return None
     first = re.split(r"[\s:,;]+", reason.strip().lower(), maxsplit=1)[0]
-    return Finding(ASKED.get(first, Cause.STOPPED_BY_USER), [f"asked to stop: {quote(reason)}"])
+    lines = [f"asked to stop: {quote(reason)}"]
+    if evidence.exit is not None and evidence.exit.killed_after_seconds is not None:
+        lines.append(f"did not end within {evidence.exit.killed_after_seconds:g} s after SIGTERM, so it was killed")
+    return Finding(ASKED.get(first, Cause.STOPPED_BY_USER), lines)
 
 
 def _scheduler_signal(slurm: SlurmEvidence, log: Log) -> Finding:

@@ -70,6 +70,8 @@ class Shim:
         self.lease_seconds: float | None = self.order.get("lease_seconds")
         self.lease_seen = self.started
         self.kill_at: float | None = None
+        self.stop_began: float | None = None
+        self.killed_after_seconds: float | None = None
         self.next_sample = self.started + 1.0
         self.samples = 0
         self.locks: list[int] = []
@@ -165,6 +167,8 @@ class Shim:
             if self.kill_at is not None and time.monotonic() >= self.kill_at:
                 _signal_family(child.process_id, signal.SIGKILL)
                 self.kill_at = time.monotonic() + 1.0
+                if self.stop_began is not None and self.killed_after_seconds is None:
+                    self.killed_after_seconds = round(time.monotonic() - self.stop_began, 1)
             if time.monotonic() >= self.next_sample:
                 self._sample(child)
 
@@ -214,7 +218,8 @@ class Shim:
         request = read_json(self.folder.stop) or {}
         self.asked_to_stop = reason or str(request.get("reason", "a signal to the shim"))
         grace = float(request.get("grace_seconds", self.order.get("stop_grace_seconds", 60.0)))
-        self.kill_at = time.monotonic() + grace
+        self.stop_began = time.monotonic()
+        self.kill_at = self.stop_began + grace
         _signal_family(child.process_id, signal.SIGTERM)
         _signal_family(child.process_id, signal.SIGCONT)
 
@@ -268,6 +273,7 @@ class Shim:
             "ended_unix_seconds": time.time(),
             "asked_to_stop": self.asked_to_stop,
             "spawn_error": child.spawn_error,
+            "killed_after_seconds": self.killed_after_seconds,
         }
         reserve = self.folder.exit_reserve
         with os.fdopen(open_own_file(reserve, os.O_WRONLY), "wb") as file:
