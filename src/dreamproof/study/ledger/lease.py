@@ -14,6 +14,8 @@ from dreamproof.study.process.processes import ProcessIdentity, boot_id, is_aliv
 
 DYING_SECONDS = 60.0
 """Wait for a lock whose recorded holder is dead: on a busy machine its last child may take seconds to end."""
+UNSEEN_SECONDS = 5.0
+"""Wait for a lock of another machine or container: that it is held is the evidence that its holder lives."""
 
 
 def read_holder(path: Path) -> ProcessIdentity | None:
@@ -79,14 +81,16 @@ class Lease:
 
     def _lock(self, descriptor: int) -> None:
         """Takes the kernel lock. A child that a dead holder was just starting may keep it for a moment longer."""
-        until = time.monotonic() + DYING_SECONDS
+        began = time.monotonic()
         while True:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return
             except BlockingIOError:
                 holder = read_holder(self.path)
-                if is_alive(holder) or time.monotonic() >= until:
+                is_unseen = holder is not None and not holder.is_visible
+                patience = UNSEEN_SECONDS if is_unseen else DYING_SECONDS
+                if is_alive(holder) or time.monotonic() >= began + patience:
                     raise self._busy(holder) from None
                 time.sleep(0.02)
 
