@@ -157,10 +157,11 @@ def test_iterations_after_the_solver_has_converged_change_nothing() -> None:
         data = physics.mjx.step(env.body.model, env.body.blank.replace(**changed))
         return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata)
 
-    counting = jax.jit(jax.vmap(lambda motion, action: env.body.advance(motion, action, env.body.params)))
+    advance = jax.jit(jax.vmap(lambda motion, action: env.body.advance(motion, action, env.body.params)))
+    advance_asking = jax.jit(jax.vmap(asking))
     found, expected = motion, motion
     for _ in range(3):
-        found, expected = counting(found, action), jax.jit(jax.vmap(asking))(expected, action)
+        found, expected = advance(found, action), advance_asking(expected, action)
     np.testing.assert_allclose(found.position, expected.position, atol=1e-6)
     np.testing.assert_allclose(found.velocity, expected.velocity, atol=1e-4)
     assert jax.lax.while_loop is WHILE_LOOP
