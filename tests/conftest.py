@@ -1,7 +1,9 @@
 """What all tests share: how they are compiled, grouped, ordered and skipped."""
 
+import functools
 import importlib.metadata
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Generator
@@ -22,7 +24,7 @@ SOME_OPTIMISATION = "--xla_backend_optimization_level=1 --xla_llvm_disable_expen
 OPTIMISED_MARKER = "optimised: runs longer than it compiles, so its programs are somewhat optimised"
 LONG_MARKER = "long(seconds): about how long the file takes on two cores; the longest start first"
 MADE_CACHE = pytest.StashKey[str]()
-GROUP_SIGN = "@group:"
+GROUP = re.compile(r'^pytestmark = .*\bxdist_group\("(\w+)"\)', re.MULTILINE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,9 +90,14 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """With `-n`, every file, or the group that it names, has one worker: it compiles and trains only once."""
     from xdist.scheduler import LoadScopeScheduling
 
+    @functools.cache
+    def group(file: str) -> str:
+        named = GROUP.search((config.rootpath / file).read_text(encoding="utf-8"))
+        return named[1] if named is not None else file
+
     class ByGroup(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid.rsplit(GROUP_SIGN, 1)[1] if GROUP_SIGN in nodeid else nodeid.split("::")[0]
+            return group(nodeid.split("::")[0])
 
     if config.getoption("dist") != "load":
         return None
@@ -99,14 +106,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Workers put the group of a test into its name, where the scheduler finds it; the longest files start first."""
-    if not hasattr(config, "workerinput"):
-        return
-    for item in items:
-        group = item.get_closest_marker("xdist_group")
-        if group is not None:
-            item._nodeid = f"{item.nodeid}{GROUP_SIGN}{group.args[0]}"
-    items.sort(key=_seconds, reverse=True)
+    """In workers the longest files start first."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_seconds, reverse=True)
 
 
 def _seconds(item: pytest.Item) -> float:
