@@ -23,6 +23,7 @@ def vocabulary() -> dict[str, str]:
 def documents() -> Iterator[Path]:
     yield from (path for path in (ROOT / "src").rglob("*") if path.suffix in SOURCE_ENDINGS)
     yield from (path for path in (ROOT / "docs").rglob("*.md") if "notebook" not in path.parts)
+    yield from (ROOT / "gallery").glob("*/README.md")
     yield from (ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"))
 
 
