@@ -10,6 +10,7 @@ PAGES = [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 GALLERY = sorted((ROOT / "gallery").glob("*/README.md"))
 RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+NOTEBOOK = sorted((ROOT / "docs" / "notebook").glob("*.md"))
 MAX_LINES = 4
 MAX_COLUMNS = 140
 
@@ -52,7 +53,7 @@ def test_results_have_tables(page: Path) -> None:
     assert "\n|---" in page.read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", RESULTS + GALLERY, ids=page_name)
+@pytest.mark.parametrize("page", RESULTS + NOTEBOOK + GALLERY, ids=page_name)
 def test_paragraphs_are_short(page: Path) -> None:
     assert [lines[0] for lines in paragraphs(page) if too_long(lines)] == []
 
