@@ -17,7 +17,7 @@ from pathlib import Path
 
 import yaml
 
-from dreamproof.report import plain_answer, tell
+from dreamproof.report import make_context, plain_answer
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.study.plan.open_study import open_study
 
@@ -56,7 +56,7 @@ def read_result(file: Path, seeds: list[int], wall_seconds: float, cpu_seconds: 
     """The outcome of a finished study."""
     opened = open_study(file)
     folder: StudyFolder = opened.folder
-    verdicts = tell(folder.root, "en").analysis.verdicts
+    verdicts = make_context(folder.root, "en").analysis.verdicts
     attempts = list(opened.state.attempts.values())
     return Result(
         seeds,

@@ -1,7 +1,7 @@
 """How fast the agent learns and updates on this machine: replicas with different traced settings in one compile.
 
 Each --arm is a JSON object of dotted settings, e.g. '{"behavior.multiplier_start": 0.1, "seed": 3}'. Prints training
-episodes as they end, deterministic validation episodes, how well cost is foreseen, and milliseconds an update
+episodes as they end, deterministic validation episodes, how well cost is predicted, and milliseconds per update
 (an epoch, for an agent that learns by epochs).
 """
 

@@ -20,7 +20,7 @@ from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.jaxcore.types import TimeStep
 
 CLOCK = 5  # two waves of sine and cosine, and 1
-LEAST_DEVIATION = 0.01
+MIN_STD = 0.01
 
 
 class Seen(NamedTuple):
@@ -34,7 +34,7 @@ class Seen(NamedTuple):
         """Mean and deviation of each number."""
         count = jnp.maximum(self.count, 1.0)
         mean = self.total / count
-        spread = jnp.sqrt(jnp.maximum(self.squares / count - mean**2, LEAST_DEVIATION**2))
+        spread = jnp.sqrt(jnp.maximum(self.squares / count - mean**2, MIN_STD**2))
         return mean, jnp.where(self.count > 0, spread, 1.0)
 
 

@@ -37,7 +37,7 @@ def make_rollout(env: Env, batch: int, agent_steps: int) -> tuple[Callable[..., 
 
 
 def measure(task: str, batch: int, agent_steps: int, repeats: int) -> dict[str, Any]:
-    """Compile seconds, the best milliseconds a step of several rides, and what the rides paid."""
+    """Compile seconds, the best milliseconds per step of several rollouts, and their rewards."""
     env = AutoReset(registry.make(task))
     start, rollout = make_rollout(env, batch, agent_steps)
     state = jax.block_until_ready(start())

@@ -65,7 +65,7 @@ DREAMER_TRAIN: dict[str, Any] = {
     "evaluate_every_agent_steps": 2_000,
     "log_every_agent_steps": 400,
 }
-# 16 agent steps an epoch; looks and rows 20 epochs apart, saves 250.
+# 16 agent steps per epoch; validations and rows every 20 epochs, saves every 250.
 PWM_TRAIN: dict[str, Any] = {
     "envs": 4,
     "epoch_env_steps": 4,
@@ -124,7 +124,7 @@ def compile_first(folders: list[RunFolder], programs: Path) -> int:
 
 
 def watch(folders: list[RunFolder], programs: Path, every_seconds: float) -> list[Sample]:
-    """Samples while the trainer goes on to the end."""
+    """Samples until the trainer ends."""
     trainer = start(folders, programs)
     process, seen = psutil.Process(trainer.pid), []
     while trainer.poll() is None:

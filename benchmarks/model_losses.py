@@ -1,9 +1,8 @@
 """What a small world model learns with each kind of dynamics and of losses: `python -m benchmarks.model_losses`.
 
 Everything else is the same: recorded episodes under random actions, first weights, batches. No behaviour is learned.
-Rows are judged on episodes that none of them saw, in open loop: what is left of the variance of latents, what is told
-of that of rewards, and what is missed of that of observations by a linear map, one for every step, from the latents
-that are reached to what is then observed.
+Rows are measured in open loop on episodes that none of them saw: the unexplained variance of latents, the explained
+variance of rewards, and the variance of observations that a linear map from the latents reached, one per step, misses.
 """
 
 import argparse
@@ -56,10 +55,10 @@ class Recorded(NamedTuple):
     reward: Array
 
 
-class Judged(NamedTuple):
-    """What latents vary by; of their, the rewards' and the observations' variance what is left, told and missed (T,).
+class Measured(NamedTuple):
+    """Variance of latents; its unexplained share, the explained share of rewards (T,), the missed one of observations.
 
-    Observations are missed from the encoding itself on (T+1,).
+    Observations are measured from the encoding itself on (T+1,).
     """
 
     spread: Array
@@ -107,11 +106,11 @@ def windows(rows: Recorded, key: Array, envs: tuple[int, int], shape: tuple[int,
 
 @eqx.filter_jit
 def learned(
-    model: PwmWorldModel, state: AdamState, rows: Recorded, key: Array, told: tuple[int, dict[str, Array]]
+    model: PwmWorldModel, state: AdamState, rows: Recorded, key: Array, plan: tuple[int, dict[str, Array]]
 ) -> tuple[PwmWorldModel, AdamState]:
     """One update, from windows of so many steps with losses of such scales."""
     drawn, loss_key = jax.random.split(key)
-    steps, scales = told
+    steps, scales = plan
     seen = windows(rows, drawn, (0, split_envs(rows)), (steps, BATCH))
     gradients, _ = model_gradients(model, seen, loss_key, scales | observed_scales(seen))
     settings = model.settings.world_model
@@ -120,13 +119,13 @@ def learned(
 
 
 @eqx.filter_jit
-def judged(model: PwmWorldModel, seen: Windows, unseen: Windows) -> Judged:
+def judged(model: PwmWorldModel, seen: Windows, unseen: Windows) -> Measured:
     """The model in open loop on windows it never saw; probes of what it reaches learn from those that it did see."""
     given, true = unseen.action[1:], unseen.reward[1:]
     z = model.encode(unseen.observation)
     reached = model.roll_out(z[0], given, jax.random.key(0))
     spread = z.var((0, 1)).mean()
-    told = 1 - jnp.square(model.reward(reached[:-1], given) - true).mean(1) / true.var(1)
+    explained = 1 - jnp.square(model.reward(reached[:-1], given) - true).mean(1) / true.var(1)
 
     scales = observed_scales(seen)
 
@@ -139,7 +138,7 @@ def judged(model: PwmWorldModel, seen: Windows, unseen: Windows) -> Judged:
 
     before = model.roll_out(model.encode(seen.observation[0]), seen.action[1:], jax.random.key(1))
     missed = jnp.square(jax.vmap(probed)(before, standard(seen), reached) - standard(unseen))
-    return Judged(spread, jnp.square(reached - z).mean((1, 2))[1:] / spread, told, missed.mean((1, 2)))
+    return Measured(spread, jnp.square(reached - z).mean((1, 2))[1:] / spread, explained, missed.mean((1, 2)))
 
 
 def with_one(z: Array) -> Array:
@@ -147,7 +146,7 @@ def with_one(z: Array) -> Array:
     return jnp.concatenate([z, jnp.ones((*z.shape[:-1], 1))], -1)
 
 
-def row(rows: Recorded, asked: argparse.Namespace, named: tuple[str, dict[str, Any], dict[str, Any]]) -> Judged:
+def row(rows: Recorded, asked: argparse.Namespace, named: tuple[str, dict[str, Any], dict[str, Any]]) -> Measured:
     """One way of training, from the first weights on."""
     name, dynamics, losses = named
     settings = PwmSettings.model_validate({"world_model": SMALL | losses, "dynamics": dynamics, "precision": "float32"})

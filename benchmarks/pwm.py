@@ -1,4 +1,4 @@
-"""Milliseconds an epoch of the PWM agent: `python -m benchmarks.pwm`; run again, it goes on where it was.
+"""Milliseconds per epoch of the PWM agent: `python -m benchmarks.pwm`; run again, it continues where it stopped.
 
 An epoch is collecting 16 steps of every env, one actor step, 32 critic steps and 8 model steps. Learning is measured
 with an environment that costs nothing; with --task the environment's own share is measured too. Every row is a process
@@ -40,7 +40,7 @@ FLOW: dict[str, dict[str, Any]] = {
 
 
 class Row(NamedTuple):
-    """One measured configuration; the aim is in milliseconds an epoch without environment."""
+    """One measured configuration; the aim is in milliseconds per epoch without environment."""
 
     size: str
     dynamics: str
@@ -193,7 +193,7 @@ def line(result: dict[str, Any], alone: float | None) -> str:
     environment = "".join(f", {task} {value:.1f} ms" for task, value in result.get("environment", {}).items())
     device, host = result["device_gib"], result["host_gib"]
     return (
-        f"{result['name']:<12} {result['milliseconds']:7.1f} ms an epoch{aim}, {result['fastest']:.1f} to "
+        f"{result['name']:<12} {result['milliseconds']:7.1f} ms per epoch{aim}, {result['fastest']:.1f} to "
         f"{result['slowest']:.1f}{ratio}{environment}; compile {result['compile_seconds']:.0f} s; device "
         f"{device[0]:.2f} then {device[1]:.2f} GiB, peak {result['peak_gib']:.2f}; "
         f"host {host[0]:.2f} then {host[1]:.2f} GiB"
@@ -223,7 +223,7 @@ def main() -> None:
         known = {row["name"]: row for row in read_rows(asked.output) if row["agent"] == wanted}
         if name not in known:
             if time.monotonic() - began > asked.budget_seconds:
-                print(f"{name}: no time is left; start it again to go on", flush=True)
+                print(f"{name}: no time is left; start it again to continue", flush=True)
                 continue
             command = [sys.executable, "-m", "benchmarks.pwm", *sys.argv[1:], "--only", name]
             code = subprocess.run(command, env=os.environ | {"PYTHONUNBUFFERED": "1"}, check=False).returncode

@@ -23,12 +23,12 @@ def record(task: str, seed: int) -> dict[str, np.ndarray]:
     from dm_control import suite
 
     env = suite.load(*TASKS[task], task_kwargs={"random": seed})
-    luck = np.random.default_rng(seed)
+    generator = np.random.default_rng(seed)
     env.reset()
     rows: list[dict[str, Any]] = []
     for step in range(EVERY * ROWS):
         if step % HELD == 0:
-            action = luck.uniform(-1, 1, env.action_spec().shape)
+            action = generator.uniform(-1, 1, env.action_spec().shape)
         data = env.physics.data
         before = {"position": data.qpos.copy(), "velocity": data.qvel.copy(), "action": action}
         shown = env.step(action)

@@ -19,7 +19,7 @@ from pathlib import Path
 import yaml
 
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_say_why
+from dreamproof.testing.one_node_slurm import OneNodeSlurm, start_or_reason
 
 TRAINER = Path(__file__).with_name("scripted_trainer.py")
 WRAPPED = ("sbatch", "squeue", "scontrol", "sacct", "sstat", "scancel", "sinfo")
@@ -122,7 +122,7 @@ def _steps_twice(log: Path) -> int:
 def main() -> None:
     """Measures and prints; a result that breaks a promise ends with 1."""
     cells = int((sys.argv[1:] or ["500"])[0])
-    slurm = start_or_say_why("plain")
+    slurm = start_or_reason("plain")
     if isinstance(slurm, str):
         sys.exit(f"no Slurm to measure on: {slurm}")
     place = Path(tempfile.mkdtemp(prefix="many-"))

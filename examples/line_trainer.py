@@ -3,7 +3,7 @@
 A cart on a line drives to a goal; somewhere on its way lies a zone in which speed above a limit costs. The policy is a
 small network, trained by evolution strategies on reward minus price × cost; arms differ in how the price is set.
 
-    python line_trainer.py RUN_DIR                        trains, or goes on where the newest checkpoint stands
+    python line_trainer.py RUN_DIR                        trains, or resumes from the newest checkpoint
     python line_trainer.py RUN_DIR --evaluate CONDITION   evaluates the final checkpoint
 """
 
@@ -131,11 +131,11 @@ class Run:
 
     def __init__(self, root):
         self.root = Path(root)
-        self.told = json.loads((self.root / "settings.json").read_text())
-        unknown = set(self.told["settings"]) - set(DEFAULTS)
+        self.given = json.loads((self.root / "settings.json").read_text())
+        unknown = set(self.given["settings"]) - set(DEFAULTS)
         if unknown:
             sys.exit(f"{self.root / 'settings.json'}: unknown key '{min(unknown)}'; valid: {', '.join(DEFAULTS)}")
-        self.settings = {**DEFAULTS, **self.told["settings"]}
+        self.settings = {**DEFAULTS, **self.given["settings"]}
         self.beats = 0
 
     def beat(self, learner, phase):
@@ -167,7 +167,7 @@ class Run:
             "parameter_hash": learner.parameter_hash(),
             "finite": bool(np.isfinite(learner.parameters).all()),
             "files": {"state.npz": hashlib.sha256((partial / "state.npz").read_bytes()).hexdigest()},
-            "task": self.told["task"],
+            "task": self.given["task"],
             "versions": {"numpy": np.__version__, "python": sys.version.split()[0]},
         }
         write_json(partial / "record.json", record)
@@ -178,7 +178,7 @@ class Run:
 
     def restore(self):
         """The learner of the newest checkpoint that is what was saved, or a fresh one."""
-        learner = Learner(self.told["seed"], self.settings)
+        learner = Learner(self.given["seed"], self.settings)
         for folder in sorted((self.root / "checkpoints").glob("step-*"), reverse=True):
             try:
                 record = json.loads((folder / "record.json").read_text())
@@ -200,7 +200,7 @@ def train(run, stopped):
     learner = run.restore()
     run.beat(learner, "start")
     settings, logged, saved = run.settings, learner.agent_steps, learner.agent_steps
-    while learner.agent_steps < run.told["agent_steps"]:
+    while learner.agent_steps < run.given["agent_steps"]:
         if stopped:
             run.save(learner)
             run.beat(learner, "train")
@@ -230,7 +230,7 @@ def evaluate(run, name, episodes):
     if learner.updates == 0:
         sys.exit(f"{run.root}: there is no trained checkpoint to evaluate")
     run.beat(learner, "evaluate")
-    condition = next((entry for entry in run.told["conditions"] if entry["name"] == name), {"name": name})
+    condition = next((entry for entry in run.given["conditions"] if entry["name"] == name), {"name": name})
     changed = condition.get("settings") or {}
     # Every arm and seed is tested on the same layouts.
     states = first_states(np.random.default_rng([20_000, 0]), episodes)
@@ -244,7 +244,7 @@ def evaluate(run, name, episodes):
     record = {
         "condition": name,
         "kind": condition.get("kind") or ("genuine" if changed else "in_distribution"),
-        "task": run.told["task"],
+        "task": run.given["task"],
         "layouts": "test",
         "checkpoints": {"final": final},
     }
@@ -301,7 +301,7 @@ def main():
     if os.environ.get("DREAMPROOF_PROBE") == "1":
         probe(run)
     elif arguments.evaluate:
-        evaluate(run, arguments.evaluate, run.told["evaluation_episodes"])
+        evaluate(run, arguments.evaluate, run.given["evaluation_episodes"])
     else:
         train(run, stopped)
 

@@ -24,10 +24,15 @@ WITH_OTHERS = {"jaxlib", "pydantic_core"}
 OPTIONAL = {"mujoco", "pandas", "safety_gymnasium", "pptx", "fontTools"}
 
 
-def call(*words: str | Path, folder: Path) -> str:
+def call(*command: str | Path, folder: Path) -> str:
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     done = subprocess.run(
-        [str(word) for word in words], cwd=folder, env=kept, capture_output=True, text=True, timeout=HANG_SECONDS
+        [str(part) for part in command],
+        cwd=folder,
+        env=kept,
+        capture_output=True,
+        text=True,
+        timeout=HANG_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -57,8 +62,8 @@ def test_the_small_example_runs_from_the_wheel_outside_the_repository(installed:
     call(*dreamproof, "examples", "example", folder=tmp_path)
     study = tmp_path / "example.yaml"
     study.write_text(re.sub(r"agent_steps: \d+", "agent_steps: 60000", study.read_text()))
-    said = call(*dreamproof, "run", "example.yaml", "--plain", folder=tmp_path)
-    assert "everything is proven" in said
+    printed = call(*dreamproof, "run", "example.yaml", "--plain", folder=tmp_path)
+    assert "everything is proven" in printed
     assert (tmp_path / "results" / "example" / "reports" / "decision.md").exists()
 
 

@@ -79,7 +79,7 @@ def write_cells(place: Path, names: Sequence[str] = tuple(CELLS)) -> dict[str, R
     folders = {}
     for name in names:
         seed, agent = CELLS[name]
-        told = RunSettings(
+        given = RunSettings(
             study="tiny",
             arm=name,
             seed=seed,
@@ -91,7 +91,7 @@ def write_cells(place: Path, names: Sequence[str] = tuple(CELLS)) -> dict[str, R
         )
         folders[name] = RunFolder(place / f"{name}-seed{seed}")
         folders[name].root.mkdir(parents=True)
-        write_json(folders[name].settings, told.model_dump(mode="json"))
+        write_json(folders[name].settings, given.model_dump(mode="json"))
     return folders
 
 
@@ -134,7 +134,7 @@ def write_pwm_cells(place: Path, train: dict[str, Any] | None = None) -> dict[st
     """Run folders with the settings of the PWM cells, as the supervisor would write them."""
     folders = {}
     for name, (seed, agent) in PWM_CELLS.items():
-        told = RunSettings(
+        given = RunSettings(
             study="tiny",
             arm=name,
             seed=seed,
@@ -147,7 +147,7 @@ def write_pwm_cells(place: Path, train: dict[str, Any] | None = None) -> dict[st
         )
         folders[name] = RunFolder(place / f"{name}-seed{seed}")
         folders[name].root.mkdir(parents=True)
-        write_json(folders[name].settings, told.model_dump(mode="json"))
+        write_json(folders[name].settings, given.model_dump(mode="json"))
     return folders
 
 

@@ -101,7 +101,7 @@ def test_links_are_not_followed_and_pipes_are_left_out(tmp_path: Path) -> None:
     assert code(script).files.keys() == {"train.py", "loop.py"}
 
 
-def test_named_files_alone_count_and_names_without_files_are_told(tmp_path: Path) -> None:
+def test_named_files_alone_count_and_names_without_files_are_reported(tmp_path: Path) -> None:
     script = repository(tmp_path / "r")
     found, empty = named_code(script.parent, ["train.py", "*.yaml", "missing"], [])
     assert found.files.keys() == {"train.py", "configs.yaml"} and empty == ["missing"]
@@ -109,7 +109,7 @@ def test_named_files_alone_count_and_names_without_files_are_told(tmp_path: Path
     assert named_code(script.parent, ["train.py", "*.yaml"], [])[0].hash == found.hash
 
 
-def test_comments_and_layout_of_python_are_told_apart_from_changes(tmp_path: Path) -> None:
+def test_comments_and_layout_of_python_are_separated_from_changes(tmp_path: Path) -> None:
     script = repository(tmp_path / "r")
     old = code(script).manifest()
     (script.parent / "agent.py").write_text("# other words\nRATE = (\n    0.1\n)\n")

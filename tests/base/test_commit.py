@@ -1,4 +1,4 @@
-"""Which code this is: from git, or told."""
+"""Which code this is: from git, or given."""
 
 import subprocess
 from pathlib import Path
@@ -31,7 +31,7 @@ def test_outside_of_a_repository_there_is_none(tmp_path: Path) -> None:
     assert commit.commit_of(tmp_path) is None
 
 
-def test_code_without_history_may_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_commit_of_code_without_history_may_be_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(commit.VARIABLE, "abc123")
     commit.code_commit.cache_clear()
     assert commit.code_name() == "abc123"

@@ -21,7 +21,7 @@ def test_a_half_written_json_file_reads_as_none(tmp_path: Path) -> None:
     assert read_json(path) is None
 
 
-def test_a_torn_last_line_is_left_out_and_mended(tmp_path: Path) -> None:
+def test_a_torn_last_line_is_left_out_and_truncated(tmp_path: Path) -> None:
     path = tmp_path / "rows.jsonl"
     append_rows(path, [{"n": 1}, {"n": 2}])
     with path.open("a") as file:

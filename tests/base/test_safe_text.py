@@ -1,4 +1,4 @@
-"""What comes from outside is printed, recorded and tabulated without harm, and harmless text stays as it is."""
+"""What comes from outside is printed, recorded and tabulated safely, and harmless text stays as it is."""
 
 import pytest
 from hypothesis import given

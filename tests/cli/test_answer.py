@@ -1,4 +1,4 @@
-"""A run ends with its answer; changed code is refused in words; one run is verified from its files alone."""
+"""A run ends with its answer; changed code is refused with a reason; one run is verified from its files alone."""
 
 import json
 import shutil

@@ -17,8 +17,8 @@ def test_every_study_is_listed_in_one_line(dreamproof: Verb) -> None:
 
 def test_a_copy_runs_without_the_repository(dreamproof: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    said = dreamproof("examples", "example")
-    assert said.code == 0 and "next: dreamproof run example.yaml" in said.output
+    result = dreamproof("examples", "example")
+    assert result.code == 0 and "next: dreamproof run example.yaml" in result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["example.yaml", "line_trainer.py"]
     assert dreamproof("plan", "example.yaml").code == 0
     assert dreamproof("check", "example.yaml").code == 0
@@ -29,7 +29,7 @@ def test_nothing_is_overwritten_and_an_unknown_name_is_answered_with_those_there
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "line_trainer.py").write_text("mine")
-    said = dreamproof("examples", "example")
-    assert said.code == ExitCode.BAD_INPUT and "line_trainer.py exists already" in said.errors
+    result = dreamproof("examples", "example")
+    assert result.code == ExitCode.BAD_INPUT and "line_trainer.py exists already" in result.errors
     assert [path.name for path in tmp_path.iterdir()] == ["line_trainer.py"]
     assert "there are demo, example" in dreamproof("examples", "nothing").errors

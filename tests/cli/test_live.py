@@ -24,8 +24,8 @@ ROWS: list[tuple[dict[str, Any], str | None]] = [
         "a1 ended: killed — signal 9",
     ),
     (
-        {"event": "liveness_changed", "attempt": "a1", "state": "slow", "reason": "half of its sisters"},
-        "a1 is slow: half of its sisters",
+        {"event": "liveness_changed", "attempt": "a1", "state": "slow", "reason": "half the speed of other runs"},
+        "a1 is slow: half the speed of other runs",
     ),
     ({"event": "remedy", "action": "resume", "reason": "a1 ended: killed"}, "remedy resume: a1 ended: killed"),
     ({"event": "budget_reached", "spent": 199.5, "budget": 200.0}, "budget reached: 199.50 of 200 spent"),
@@ -34,7 +34,7 @@ ROWS: list[tuple[dict[str, Any], str | None]] = [
 
 
 @pytest.mark.parametrize(("row", "line"), ROWS)
-def test_events_are_told_in_one_line(row: dict[str, Any], line: str | None) -> None:
+def test_events_are_printed_in_one_line(row: dict[str, Any], line: str | None) -> None:
     assert event_line(row) == line
 
 

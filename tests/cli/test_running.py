@@ -112,7 +112,7 @@ def test_a_killed_supervisor_is_followed_by_one_that_adopts_its_attempts(
         assert list(steps_by_process(file, cell).values()) == [list(range(1, 21))]
 
 
-def test_a_killed_trainer_goes_on_from_its_last_checkpoint(
+def test_a_killed_trainer_resumes_from_its_last_checkpoint(
     spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = held_study(tmp_path, seeds=1)
@@ -145,7 +145,7 @@ def test_of_two_runs_at_once_one_is_refused(
     assert len(rows_of(file, "attempt_started")) == 1
 
 
-def test_stop_saves_and_a_later_run_goes_on_without_repeating(
+def test_stop_saves_and_a_later_run_continues_without_repeating(
     spawn: Callable[..., Any], dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
     file = held_study(tmp_path)
@@ -276,7 +276,7 @@ def test_a_run_folder_that_may_not_be_written_is_named(dreamproof: Callable[...,
     assert "\n  hint: " in shown.errors
 
 
-def test_a_huge_log_without_lines_and_with_strange_bytes_harms_nothing(
+def test_a_huge_log_without_lines_and_with_arbitrary_bytes_breaks_nothing(
     dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
     noisy = "import os, sys; [os.write(1, bytes(range(128, 256)) * 8192) for _ in range(64)]; sys.exit(9)"

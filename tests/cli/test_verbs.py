@@ -1,4 +1,4 @@
-"""What people read and what programs get: words, JSON, exit codes, and the next command after every error."""
+"""What people read and what programs get: text, JSON, exit codes, and the next command after every error."""
 
 import json
 import shutil
@@ -34,7 +34,7 @@ def folder_of(file: Path) -> StudyFolder:
     return StudyFolder(file.parent / "results" / file.stem)
 
 
-def test_the_version_is_told(dreamproof: Callable[..., Any]) -> None:
+def test_the_version_is_printed(dreamproof: Callable[..., Any]) -> None:
     shown = dreamproof("--version")
     assert (shown.code, shown.output.strip()) == (0, f"dreamproof {__version__}")
 
@@ -169,7 +169,7 @@ def test_a_finished_study_starts_nothing_again(dreamproof: Callable[..., Any], f
     assert sorted(path.name for path in folder_of(finished).attempts.iterdir()) == before
 
 
-def test_why_tells_the_story_with_evidence(dreamproof: Callable[..., Any], finished: Path) -> None:
+def test_why_lists_attempts_with_evidence(dreamproof: Callable[..., Any], finished: Path) -> None:
     shown = dreamproof("why", finished, "high/1")
     assert "high/1: proven, 20 of 20 agent steps" in shown.output
     assert "    | every cell is proven" in shown.output
@@ -220,7 +220,7 @@ def test_a_lost_proof_stops_run_until_a_person_says_to_train_it_again(
     assert checkpoints.is_dir()
 
 
-def test_a_moved_study_goes_on(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_moved_study_continues(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
     file = declare(tmp_path / "here", arms={"low": {}}, seeds=2, conditions=[], agent_steps=5)
     assert dreamproof("run", file, *QUICK, "--seeds", "0").code == 0
     (tmp_path / "here").rename(tmp_path / "there")
@@ -405,7 +405,7 @@ def test_a_folder_of_tables_made_elsewhere_is_reported_without_a_ledger(
     dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
     made = Path(__file__).parents[1] / "report" / "fixtures" / "safedreamer_v2"
-    folder = Path(shutil.copytree(made, tmp_path / "handed_over"))
+    folder = Path(shutil.copytree(made, tmp_path / "copied"))
     shown = dreamproof("report", folder)
     assert shown.code == 0, shown.errors
     assert "3 of 20 train cells are missing" in (folder / "reports" / "decision.md").read_text(encoding="utf-8")

@@ -49,13 +49,13 @@ def some_batch(key: jax.Array) -> Batch:
     )
 
 
-def some_lesson(key: jax.Array) -> EpochBatch:
+def some_epoch(key: jax.Array) -> EpochBatch:
     """Two batches of such windows, and what three envs show."""
     keys = jax.random.split(key)
     return EpochBatch(jax.vmap(some_batch)(keys), some_sight(key))
 
 
-LESSONS: dict[str, Any] = {"dreamer": some_batch, "pwm": some_lesson}
+BATCHES: dict[str, Any] = {"dreamer": some_batch, "pwm": some_epoch}
 
 
 def spoilt(batch: Any) -> Any:
@@ -83,7 +83,7 @@ class Subject:
         self.update_both = eqx.filter_jit(eqx.filter_vmap(self._update, in_axes=(0, 0, 0, None)))
         self.act = eqx.filter_jit(self._act)
         self.keys = jax.random.split(jax.random.key(7), 2)
-        self.batches = jax.vmap(LESSONS[name])(self.keys)
+        self.batches = jax.vmap(BATCHES[name])(self.keys)
         self.fresh = self.init(self.keys)
         self.pair, self.pair_metrics = self.update_both(self.fresh, self.batches, self.keys, self.scalars)
         self.one, self.one_metrics = self.update(*self.of(1, self.fresh, self.batches, self.keys), self.scalars)
@@ -112,10 +112,10 @@ def arrays(tree: Any) -> list[np.ndarray]:
     return [np.asarray(leaf) for leaf in jax.tree.leaves(eqx.filter(tree, eqx.is_array))]
 
 
-def test_an_update_side_by_side_equals_the_update_alone(subject: Subject) -> None:
+def test_an_update_in_a_pack_equals_the_update_alone(subject: Subject) -> None:
     (member,) = subject.of(1, subject.pair)
-    for side_by_side, alone in zip(arrays(member), arrays(subject.one), strict=True):
-        np.testing.assert_allclose(side_by_side, alone, rtol=1e-4, atol=1e-6)
+    for packed, alone in zip(arrays(member), arrays(subject.one), strict=True):
+        np.testing.assert_allclose(packed, alone, rtol=1e-4, atol=1e-6)
 
 
 def test_an_update_counts_itself_and_changes_what_is_learned(subject: Subject) -> None:
@@ -173,9 +173,9 @@ def test_acting_without_exploring_is_deterministic_and_in_range(subject: Subject
 
 def test_exploring_adds_noise(subject: Subject) -> None:
     memory, seen = subject.agent.init_memory(ENVS), some_sight(jax.random.key(8))
-    calm = subject.act(subject.one, memory, seen, jax.random.key(9), False)
+    quiet = subject.act(subject.one, memory, seen, jax.random.key(9), False)
     noisy = subject.act(subject.one, memory, seen, jax.random.key(9), True)
-    assert float(jnp.abs(calm.action - noisy.action).max()) > 1e-3
+    assert float(jnp.abs(quiet.action - noisy.action).max()) > 1e-3
     assert float(jnp.abs(noisy.action).max()) <= 1.0
 
 

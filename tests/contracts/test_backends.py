@@ -101,10 +101,10 @@ def look_until_over(backend: Backend, attempt: AttemptFolder) -> Sighting:
 
 
 def look_until_child_runs(backend: Backend, attempt: AttemptFolder) -> Sighting:
-    return look_until(backend, attempt, lambda seen: seen.process_id is not None and "ready" in _said(attempt))
+    return look_until(backend, attempt, lambda seen: seen.process_id is not None and "ready" in _output(attempt))
 
 
-def _said(attempt: AttemptFolder) -> str:
+def _output(attempt: AttemptFolder) -> str:
     return attempt.output.read_text() if attempt.output.exists() else ""
 
 
@@ -118,7 +118,7 @@ def test_a_command_runs_in_its_folder_with_its_variables_and_its_end_is_exact(ba
     assert sighting.presence is Presence.ENDED
     assert sighting.exit is not None
     assert (sighting.exit.exit_code, sighting.exit.signal) == (3, None)
-    assert _said(attempt) == f"{tmp_path} hello\n"
+    assert _output(attempt) == f"{tmp_path} hello\n"
 
 
 def test_commands_run_one_after_the_other_and_the_first_failure_ends_them(backend: Backend, tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_commands_run_one_after_the_other_and_the_first_failure_ends_them(backen
     backend.start(attempt)
     sighting = look_until_over(backend, attempt)
     assert sighting.exit is not None and sighting.exit.exit_code == 5
-    assert _said(attempt) == "1\n2\n"
+    assert _output(attempt) == "1\n2\n"
 
 
 def test_a_command_that_cannot_be_started_says_why(backend: Backend, tmp_path: Path) -> None:
@@ -137,7 +137,7 @@ def test_a_command_that_cannot_be_started_says_why(backend: Backend, tmp_path: P
     assert "No such file" in sighting.exit.spawn_error
 
 
-def test_a_killed_command_is_told_by_its_signal(backend: Backend, tmp_path: Path) -> None:
+def test_a_killed_command_is_reported_with_its_signal(backend: Backend, tmp_path: Path) -> None:
     attempt = order(tmp_path, python(READY))
     backend.start(attempt)
     running = look_until_child_runs(backend, attempt)
@@ -159,7 +159,7 @@ def test_a_stop_lets_the_command_save_and_keeps_the_reason(backend: Backend, tmp
     sighting = look_until_over(backend, attempt)
     assert sighting.exit is not None
     assert (sighting.exit.exit_code, sighting.exit.asked_to_stop) == (0, "stop by a person")
-    assert "saved" in _said(attempt)
+    assert "saved" in _output(attempt)
 
 
 def test_a_command_that_will_not_stop_is_killed_after_the_grace(backend: Backend, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_an_attempt_that_is_started_by_two_supervisors_runs_once(make: Make, tmp
     second.wait(0.1)
     assert look_until_over(first, attempt).presence is Presence.ENDED
     time.sleep(3.0)
-    assert _said(attempt) == "once\n"
+    assert _output(attempt) == "once\n"
     first.close()
     second.close()
 
@@ -252,6 +252,6 @@ def test_what_a_command_leaves_behind_is_ended_with_it(backend: Backend, tmp_pat
     attempt = order(tmp_path, python(script))
     backend.start(attempt)
     assert look_until_over(backend, attempt).presence is Presence.ENDED
-    left = int(_said(attempt))
+    left = int(_output(attempt))
     with pytest.raises(ProcessLookupError):
         os.kill(left, 0)

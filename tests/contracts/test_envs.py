@@ -33,7 +33,7 @@ ENVS: dict[str, Any] = {
 }
 
 
-class Ride:
+class RandomRollout:
     """A rollout with random actions, and the functions that made it."""
 
     def __init__(self, env: Env) -> None:
@@ -61,14 +61,14 @@ class Ride:
 
 
 @pytest.fixture(scope="module", params=list(ENVS))
-def ride(request: pytest.FixtureRequest) -> Ride:
+def rollout(request: pytest.FixtureRequest) -> RandomRollout:
     """One rollout of each environment."""
-    return Ride(ENVS[request.param]())
+    return RandomRollout(ENVS[request.param]())
 
 
-def test_what_is_shown_has_the_declared_shapes_and_types(ride: Ride) -> None:
-    spec = ride.env.spec
-    for shown in ride.seen:
+def test_what_is_shown_has_the_declared_shapes_and_types(rollout: RandomRollout) -> None:
+    spec = rollout.env.spec
+    for shown in rollout.seen:
         assert shown.observation.shape == (COUNT, spec.observation_size)
         for name in ("reward", "cost", "margin", "goals"):
             column = getattr(shown, name)
@@ -79,74 +79,74 @@ def test_what_is_shown_has_the_declared_shapes_and_types(ride: Ride) -> None:
     assert shown.observation.dtype == jnp.float32
 
 
-def test_everything_is_finite(ride: Ride) -> None:
-    assert all(bool(jnp.isfinite(leaf).all()) for shown in ride.seen for leaf in jax.tree.leaves(shown))
+def test_everything_is_finite(rollout: RandomRollout) -> None:
+    assert all(bool(jnp.isfinite(leaf).all()) for shown in rollout.seen for leaf in jax.tree.leaves(shown))
 
 
-def test_the_same_keys_give_the_same_rollout(ride: Ride) -> None:
-    again = ride.run(ride.params)
-    for one, other in zip(ride.seen, again, strict=True):
+def test_the_same_keys_give_the_same_rollout(rollout: RandomRollout) -> None:
+    again = rollout.run(rollout.params)
+    for one, other in zip(rollout.seen, again, strict=True):
         jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
-def test_a_spec_is_hashable_and_its_parts_lie_inside_the_observation(ride: Ride) -> None:
-    spec = ride.env.spec
+def test_a_spec_is_hashable_and_its_parts_lie_inside_the_observation(rollout: RandomRollout) -> None:
+    spec = rollout.env.spec
     hash(spec)
     assert spec.weights().shape == (spec.observation_size,)
     assert all(0 <= start < stop <= spec.observation_size for _, start, stop in spec.slots)
 
 
-def test_equal_environments_hash_alike(ride: Ride) -> None:
-    assert hash(ride.env) == hash(ride.env)
-    jax.jit(lambda env: env.default_params(), static_argnums=0)(ride.env)
+def test_equal_environments_hash_alike(rollout: RandomRollout) -> None:
+    assert hash(rollout.env) == hash(rollout.env)
+    jax.jit(lambda env: env.default_params(), static_argnums=0)(rollout.env)
 
 
-def test_the_first_observation_is_marked_and_costs_nothing(ride: Ride) -> None:
-    start = ride.seen[0]
+def test_the_first_observation_is_marked_and_costs_nothing(rollout: RandomRollout) -> None:
+    start = rollout.seen[0]
     assert bool(start.first.all())
     assert float(jnp.abs(start.reward).sum() + start.cost.sum() + start.goals.sum()) == 0.0
     assert not bool((start.terminated | start.truncated).any())
 
 
-def test_costs_are_not_negative_and_stay_below_the_declared_most(ride: Ride) -> None:
-    cost = np.stack([shown.cost for shown in ride.seen])
+def test_costs_are_not_negative_and_stay_below_the_declared_most(rollout: RandomRollout) -> None:
+    cost = np.stack([shown.cost for shown in rollout.seen])
     assert cost.min() >= 0
-    assert cost.max() <= (ride.env.spec.max_step_cost if ride.env.spec.has_cost else 0.0)
+    assert cost.max() <= (rollout.env.spec.max_step_cost if rollout.env.spec.has_cost else 0.0)
 
 
-def test_episodes_end_by_truncation_at_the_declared_length(ride: Ride) -> None:
-    length = ride.env.spec.episode_agent_steps
-    ends = np.stack([shown.truncated for shown in ride.seen])
+def test_episodes_end_by_truncation_at_the_declared_length(rollout: RandomRollout) -> None:
+    length = rollout.env.spec.episode_agent_steps
+    ends = np.stack([shown.truncated for shown in rollout.seen])
     assert not ends[: min(length, STEPS + 1)].any()
     if length <= STEPS:
         assert ends[length].all()
 
 
-def test_a_change_of_params_compiles_nothing_anew(ride: Ride) -> None:
-    before = ride.traces
-    ride.run(jax.tree.map(lambda leaf: leaf * 1, ride.params))
-    for condition in list(ride.env.conditions().values())[:4]:
-        ride.run(condition.change(ride.params))
-    assert ride.traces == before
+def test_a_change_of_params_compiles_nothing_anew(rollout: RandomRollout) -> None:
+    before = rollout.traces
+    rollout.run(jax.tree.map(lambda leaf: leaf * 1, rollout.params))
+    for condition in list(rollout.env.conditions().values())[:4]:
+        rollout.run(condition.change(rollout.params))
+    assert rollout.traces == before
 
 
-def test_in_distribution_changes_nothing(ride: Ride) -> None:
-    params = ride.env.conditions()["id"].change(ride.params)
-    jax.tree.map(np.testing.assert_array_equal, params, ride.params)
+def test_in_distribution_changes_nothing(rollout: RandomRollout) -> None:
+    params = rollout.env.conditions()["id"].change(rollout.params)
+    jax.tree.map(np.testing.assert_array_equal, params, rollout.params)
 
 
-def test_a_restarting_environment_keeps_the_last_observation(ride: Ride) -> None:
-    if not isinstance(ride.env, AutoReset):
-        assert all(shown.final_observation is None for shown in ride.seen)
+def test_a_restarting_environment_keeps_the_last_observation(rollout: RandomRollout) -> None:
+    if not isinstance(rollout.env, AutoReset):
+        assert all(shown.final_observation is None for shown in rollout.seen)
         return
-    plain = Ride(ride.env.env)
-    length = ride.env.spec.episode_agent_steps
-    ended = ride.seen[length]
+    plain = RandomRollout(rollout.env.env)
+    length = rollout.env.spec.episode_agent_steps
+    ended = rollout.seen[length]
     assert bool(ended.truncated.all())
     assert bool(ended.first.all())
     assert not np.allclose(ended.observation, ended.final_observation)
     # Without restarting, the same step shows what the restarting one keeps apart.
     assert bool(plain.seen[length].truncated.all())
     assert not bool(plain.seen[length].first.any())
-    assert not bool(ride.seen[length - 1].first.any())
-    np.testing.assert_array_equal(ride.seen[1].final_observation, ride.seen[1].observation)
+    assert not bool(rollout.seen[length - 1].first.any())
+    np.testing.assert_array_equal(rollout.seen[1].final_observation, rollout.seen[1].observation)

@@ -1,4 +1,4 @@
-"""Complete episodes tell how far and how fast a body went, until its own end and no farther."""
+"""Complete episodes record how far and how fast a body went, until its own end and no farther."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -67,7 +67,7 @@ def test_distance_and_speed_end_with_the_episode() -> None:
     assert np.asarray(found.metrics["forward/metres_per_second"]).tolist() == [2.0, 4.0, -2.0]
 
 
-def test_several_policies_are_told_apart() -> None:
+def test_several_policies_are_separated() -> None:
     env = Strider()
 
     def both(memory: Array, seen: TimeStep, index: Array) -> tuple[Array, Array, dict[str, Array]]:
@@ -78,7 +78,7 @@ def test_several_policies_are_told_apart() -> None:
     assert np.asarray(found.metrics["forward/metres"]).tolist() == [[2.0] * 3, [4.0] * 3]
 
 
-def test_a_task_without_seconds_tells_no_speed_and_one_without_ahead_tells_nothing() -> None:
+def test_a_task_without_seconds_has_no_speed_and_one_without_ahead_has_nothing() -> None:
     timeless, target = Strider(seconds=None), TargetProbe()
     assert set(complete_episodes(timeless, stride, None, KEYS, timeless.default_params()).metrics) == {"forward/metres"}
     found = jax.eval_shape(lambda: complete_episodes(target, stride, None, KEYS, target.default_params()))

@@ -61,7 +61,7 @@ def test_dataclasses_are_as_strict_as_before_once_the_package_is_loaded() -> Non
         dataclasses.make_dataclass("Bad", [("field", np.ndarray, np.zeros(2))])
 
 
-def test_a_missing_package_is_said_with_the_command_that_adds_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_command_that_adds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "safety_gymnasium.builder", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(BadInput) as caught:

@@ -49,7 +49,7 @@ def test_an_unknown_task_names_the_nearest() -> None:
         registry.make("SafetyPointGoal")
 
 
-def test_a_missing_file_or_module_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_file_or_module_is_reported(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file"):
         registry.make(f"{tmp_path}/none.py:Corridor")
     with pytest.raises(BadInput, match="was not found"):

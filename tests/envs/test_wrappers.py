@@ -1,4 +1,4 @@
-"""Restarting: envs that ended begin anew, the others go on, and nothing is lost. Filling up to other tasks' sizes."""
+"""Restarting: envs that ended restart, the others continue, and nothing is lost. Filling up to other tasks' sizes."""
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def test_a_terminated_env_restarts_alone() -> None:
     for step, action in enumerate(ACTIONS):
         state, shown = step_all(noise_keys(0, "train", 2, step), state, action, params)
         seen.append(shown)
-    # Env 0 meets the time limit at its third step; env 1 ends itself at its second and goes on afresh.
+    # Env 0 meets the time limit at its third step; env 1 ends itself at its second and starts again.
     assert np.stack([shown.terminated for shown in seen]).T.tolist() == [[False] * 4, [False, True, False, False]]
     assert np.stack([shown.truncated for shown in seen]).T.tolist() == [[False, False, True, False], [False] * 4]
     assert np.stack([shown.first for shown in seen]).T.tolist() == [

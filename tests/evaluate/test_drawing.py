@@ -10,7 +10,7 @@ from dreamproof.evaluate.drawing import as_trail, places_of_first
 from dreamproof.settings.env import EnvSettings
 
 
-def ride(env: Env, steps: int) -> list[dict[str, jax.Array]]:
+def straight_drive(env: Env, steps: int) -> list[dict[str, jax.Array]]:
     """Places of the first of two envs that drive straight on."""
     params, step = env.default_params(), jax.jit(env.step)
     keys = jax.random.split(jax.random.key(0), 2)
@@ -23,7 +23,7 @@ def ride(env: Env, steps: int) -> list[dict[str, jax.Array]]:
 
 
 def test_the_trail_follows_the_first_env() -> None:
-    rows = ride(make("SafetyPointGoal1", EnvSettings()), 12)
+    rows = straight_drive(make("SafetyPointGoal1", EnvSettings()), 12)
     trail = as_trail({name: jnp.stack([row[name] for row in rows]) for name in rows[0]})
     assert trail is not None
     assert len(trail.agent) == len(trail.goal) == len(trail.cost) == 12

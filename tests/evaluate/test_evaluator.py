@@ -146,7 +146,7 @@ def test_evaluating_twice_gives_the_same_record(trained: Trained, record: Evalua
     assert final.episodes == record.checkpoints["final"].episodes
 
 
-def test_runs_that_are_evaluated_together_are_told_apart(trained: Trained) -> None:
+def test_runs_that_are_evaluated_together_are_separated(trained: Trained) -> None:
     one, other = loaded(trained, "baseline"), loaded(trained, "full")
     condition = find_condition(one.env, "id")
     alone = [run_episodes([agent], condition, "test", EPISODES)[0] for agent in (one, other)]
@@ -173,7 +173,7 @@ def test_an_unknown_condition_is_refused(trained: Trained) -> None:
         Evaluator([{"final": loaded(trained, "baseline")}], {}, EPISODES).evaluate("hallu2")
 
 
-def test_the_command_says_in_words_why_it_refuses(
+def test_the_command_says_why_it_refuses(
     trained: Trained, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "use_compilation_cache", lambda: None)

@@ -1,4 +1,4 @@
-"""What may be evaluated: a trained, whole, finite checkpoint of this task; everything else is refused in words."""
+"""What may be evaluated: a trained, whole, finite checkpoint of this task; everything else is refused with a reason."""
 
 import json
 import shutil
@@ -93,7 +93,7 @@ def test_an_agent_that_was_carried_elsewhere_needs_nothing_to_resume_from(copied
     loaded = load(copied, "final")
     assert loaded is not None
     assert loaded.record.agent_steps == AGENT_STEPS
-    assert newest_good_checkpoint(copied) is None, "training cannot go on from it"
+    assert newest_good_checkpoint(copied) is None, "training cannot continue from it"
     for folder in copied.checkpoint_folders():
         (folder.root / "agent.npz").unlink()
     with pytest.raises(BadInput, match=r"file agent\.npz is missing"):

@@ -8,16 +8,16 @@ import pytest
 
 from dreamproof.testing.waiting import HANG_SECONDS
 
-TELL = "import os; os.sched_setaffinity(0, {core}); import dreamproof.jaxcore; print(os.environ.get('PJRT_NPROC'))"
+THREADS = "import os; os.sched_setaffinity(0, {core}); import dreamproof.jaxcore; print(os.environ.get('PJRT_NPROC'))"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="kernel: this system cannot bind a process to cores")
-@pytest.mark.parametrize(("said", "found"), [(None, "4"), ("2", "2")])
-def test_where_cores_are_few_there_are_four_threads_unless_told_otherwise(said: str | None, found: str) -> None:
-    surroundings = {name: value for name, value in os.environ.items() if name != "PJRT_NPROC"}
-    if said is not None:
-        surroundings["PJRT_NPROC"] = said
+@pytest.mark.parametrize(("given", "found"), [(None, "4"), ("2", "2")])
+def test_where_cores_are_few_there_are_four_threads_unless_set_otherwise(given: str | None, found: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "PJRT_NPROC"}
+    if given is not None:
+        environment["PJRT_NPROC"] = given
     core = {min(os.sched_getaffinity(0))}
-    command = [sys.executable, "-c", TELL.format(core=core)]
-    told = subprocess.run(command, env=surroundings, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
-    assert told.stdout.strip() == found
+    command = [sys.executable, "-c", THREADS.format(core=core)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=HANG_SECONDS)
+    assert done.stdout.strip() == found

@@ -11,25 +11,23 @@ from dreamproof.nn import deferred
 from dreamproof.nn.deferred import buffered_scan, weight_gradient
 
 
-def grown(now: jax.Array, told: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-    following = 0.5 * now + told
-    return following, {"square": following**2, "both": jnp.stack([now, told])}
+def grown(now: jax.Array, inputs: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+    following = 0.5 * now + inputs
+    return following, {"square": following**2, "both": jnp.stack([now, inputs])}
 
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("replicas", [None, 3])
 def test_a_collecting_scan_collects_what_a_scan_collects(reverse: bool, replicas: int | None) -> None:
     lead = () if replicas is None else (replicas,)
-    told = jax.random.normal(jax.random.key(0), (*lead, 5, 4))
+    inputs = jax.random.normal(jax.random.key(0), (*lead, 5, 4))
 
-    def alone(scan: Any, told: jax.Array) -> Any:
-        return scan(grown, jnp.ones(4), told, reverse=reverse)
+    def alone(scan: Any, inputs: jax.Array) -> Any:
+        return scan(grown, jnp.ones(4), inputs, reverse=reverse)
 
     def run(scan: Any) -> Any:
-        one = (
-            jax.jit(lambda told: alone(scan, told)) if replicas is None else jax.jit(jax.vmap(lambda t: alone(scan, t)))
-        )
-        return one(told)
+        one = jax.jit(lambda x: alone(scan, x)) if replicas is None else jax.jit(jax.vmap(lambda x: alone(scan, x)))
+        return one(inputs)
 
     for found, expected in zip(jax.tree.leaves(run(buffered_scan)), jax.tree.leaves(run(jax.lax.scan)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)

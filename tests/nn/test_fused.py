@@ -1,4 +1,4 @@
-"""The GPU's kernels, interpreted on the CPU, make what the plain words make; and they can be lowered for a GPU."""
+"""The GPU's kernels, interpreted on the CPU, compute what plain JAX computes; and they can be lowered for a GPU."""
 
 from typing import Any
 

@@ -137,7 +137,7 @@ def test_a_policy_head_keeps_mean_and_sigma_within_their_bounds() -> None:
 
 
 @pytest.mark.parametrize("logit", [-30.0, -1.0, 0.0, 2.0, 30.0])
-def test_the_coin_loss_is_a_cross_entropy_that_does_not_overflow(logit: float) -> None:
+def test_the_bernoulli_nll_is_a_cross_entropy_that_does_not_overflow(logit: float) -> None:
     for target in (0.0, 0.3, 1.0):
         expected = -target * np.log(1 / (1 + np.exp(-logit))) - (1 - target) * np.log(1 / (1 + np.exp(logit)))
         assert float(bernoulli_nll(jnp.asarray(logit), jnp.asarray(target))) == pytest.approx(expected, abs=1e-5)

@@ -20,7 +20,7 @@ from dreamproof.testing.waiting import HANG_SECONDS
 
 
 def parts(y: jax.Array, affine: tuple[jax.Array, jax.Array, jax.Array], order: str) -> jax.Array:
-    """The same in plain words, left to JAX to differentiate."""
+    """The same in plain JAX, left to JAX to differentiate."""
     bias, scale, shift = affine
     y = (y + bias.astype(y.dtype)).astype(jnp.float32)
     normal = (y - y.mean(-1, keepdims=True)) * jax.lax.rsqrt(y.var(-1, keepdims=True) + EPSILON) * scale + shift

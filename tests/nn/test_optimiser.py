@@ -47,7 +47,7 @@ def test_after_the_warm_up_the_whole_rate_counts() -> None:
     assert float(step.model[0]) == pytest.approx(-RATE * 0.1 / np.sqrt(0.001), rel=1e-3)
 
 
-def test_a_long_gradient_is_shortened_to_the_clip_and_its_true_length_told() -> None:
+def test_a_long_gradient_is_shortened_to_the_clip_and_its_true_length_reported() -> None:
     gradient = jnp.array([30.0, 40.0])
     long, short = (
         adam_step(jnp.zeros(2), g, init_adam(jnp.zeros(2)), RATE, clip=5.0) for g in (gradient, gradient / 10)

@@ -18,11 +18,11 @@ from dreamproof.record.episodes import record
 from dreamproof.record.policies import RecordingPolicy
 
 
-def run(*words: str) -> int:
-    """The command with these words, in this process."""
+def run(*arguments: str) -> int:
+    """The command with these arguments, in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "use_compilation_cache", lambda: None)
-        patch.setattr(sys, "argv", ["record", *words])
+        patch.setattr(sys, "argv", ["record", *arguments])
         return command.main()
 
 
@@ -39,7 +39,7 @@ def test_episodes_of_tasks_of_different_sizes_are_filled_up(tmp_path: Path) -> N
     hands, line = slice(0, 3), slice(3, 6)
     assert not made.observation[line, :, 1].any() and not made.action[line, :, 1].any()
     assert made.action[hands, 1:11].all() and not made.action[hands, 11:].any()
-    # A step of the line pays the place that it reaches, which is what is seen next.
+    # The reward of a step on the line is the place that it reaches, which is what is seen next.
     np.testing.assert_array_equal(made.reward[line, 1:], made.observation[line, 1:, 0])
     paid = 1 - ((made.action[hands, 1:11] - made.observation[hands, :10]) ** 2).mean(2)
     np.testing.assert_allclose(made.reward[hands, 1:11], paid, rtol=1e-5)
@@ -47,11 +47,11 @@ def test_episodes_of_tasks_of_different_sizes_are_filled_up(tmp_path: Path) -> N
 
 def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "survive.npz"
-    words = ("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "130", "--output", str(output))
-    assert run(*words) == 0
-    said = capsys.readouterr().out
-    assert "ProbeSurvive by random: 130 episodes" in said
-    assert f"data: {{files: [{output}], tasks: [ProbeSurvive], observation_size: 1, action_size: 1}}" in said
+    arguments = ("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "130", "--output", str(output))
+    assert run(*arguments) == 0
+    printed = capsys.readouterr().out
+    assert "ProbeSurvive by random: 130 episodes" in printed
+    assert f"data: {{files: [{output}], tasks: [ProbeSurvive], observation_size: 1, action_size: 1}}" in printed
     made = read_recording(output)
     steps = made.rows - 1
     # An action below 0 ends an episode, by termination unless the time is over.
@@ -59,7 +59,7 @@ def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.Capt
     last = made.action[np.arange(130), steps, 0]
     np.testing.assert_array_equal(made.terminated, last < 0)
     assert len(np.unique(made.action[:, 1])) == 130
-    assert run(*words, "--seed", "1") == 0
+    assert run(*arguments, "--seed", "1") == 0
     assert (read_recording(output).action != made.action).any()
 
 
@@ -76,7 +76,7 @@ def test_a_padded_policy_is_recorded_without_padding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "expected"),
+    ("arguments", "expected"),
     [
         (("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "0"), "at least 1"),
         (("--tasks", "ProbeSurvive,ProbeSurvive", "--policy", "random", "--episodes", "1"), "duplicate name"),
@@ -84,9 +84,9 @@ def test_a_padded_policy_is_recorded_without_padding() -> None:
         (("--tasks", "ProbeSurvive", "--policy", "nowhere", "--episodes", "1"), "missing or not readable"),
     ],
 )
-def test_what_cannot_be_recorded_is_refused_in_words(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], expected: str
+def test_what_cannot_be_recorded_is_refused_with_a_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], expected: str
 ) -> None:
-    assert run(*words, "--output", str(tmp_path / "x.npz")) == 2
+    assert run(*arguments, "--output", str(tmp_path / "x.npz")) == 2
     assert expected in capsys.readouterr().err
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""Figures: every label inside the picture, arms told apart in grey, the same look everywhere."""
+"""Figures: every label inside the picture, arms distinguishable in grey, the same look everywhere."""
 
 from pathlib import Path
 
@@ -66,7 +66,7 @@ def test_the_same_arm_has_the_same_colour_in_every_figure(made: Path) -> None:
     assert {line.get_color() for line in lines if str(line.get_label()).startswith("full")} == {first}
 
 
-def test_a_curve_uses_one_logged_column_and_the_last_word_on_a_step(made: Path) -> None:
+def test_a_curve_uses_one_logged_column_and_the_last_row_of_a_step(made: Path) -> None:
     assert logged_name(["agent_steps", "episode/return", "validation/return"], "return") == "validation/return"
     assert logged_name(["agent_steps", "train/episode_return"], "return") == "train/episode_return"
     assert logged_name(["loss"], "return") is None
@@ -81,7 +81,7 @@ def test_a_study_without_trails_has_no_picture_of_them(tmp_path: Path) -> None:
     assert FIGURES["trails"](make_context(make_study(tmp_path / "study", Plan(trails=False)), "en")) is None
 
 
-def test_the_axis_of_a_curve_tells_validation_from_training(tmp_path: Path) -> None:
+def test_the_axis_of_a_curve_separates_validation_from_training(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=2, curves=False))
     context = make_context(root, "en")
     rows = '{"agent_steps": 1, "X": 1.0}\n{"agent_steps": 2, "X": 2.0}\n'

@@ -154,7 +154,7 @@ def test_reporting_on_the_layouts_of_the_selection_blocks(made: Path) -> None:
     assert edited(made, change)["selection_layouts"].level == BLOCK
 
 
-def test_frozen_replicas_remedies_and_changed_declarations_are_told(made: Path) -> None:
+def test_frozen_replicas_remedies_and_changed_declarations_are_reported(made: Path) -> None:
     def change(evidence: StudyEvidence) -> None:
         next(iter(evidence.cells.values())).frozen = "loss is not finite"
         evidence.remedies = [{"cells": ["full/0"], "action": "halve_micro_batch", "reason": "device_oom"}]
@@ -176,7 +176,7 @@ def test_seeds_added_by_plan_are_no_change_of_mind(tmp_path: Path) -> None:
     assert "declaration_changed" in edited(unplanned, change)
 
 
-def test_an_arm_no_better_than_a_floor_is_told(tmp_path: Path) -> None:
+def test_an_arm_no_better_than_a_floor_is_reported(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(floors={"go_to_goal": {"return": 12.0}}, curves=False))
     lint = codes(root)["below_floor"]
     assert "baseline" in str(lint.facts["arms"]) and lint.facts["floor"] == "go_to_goal"
@@ -190,19 +190,19 @@ def test_a_lower_is_better_metric_turns_floors_and_verdicts_round(imported_study
 
 
 @pytest.mark.parametrize(("seeds", "hopeless"), [("3", True), ("4", True), ("5", False)])
-def test_a_plan_that_can_never_decide_is_told(imported_study: Callable[..., Path], seeds: str, hopeless: bool) -> None:
+def test_a_plan_that_cannot_decide_is_reported(imported_study: Callable[..., Path], seeds: str, hopeless: bool) -> None:
     rows = table({arm: values[: int(seeds)] for arm, values in GOOD.items()})
     assert ("hopeless_plan" in codes(imported_study(rows, seeds=seeds))) == hopeless
 
 
-def test_the_evaluators_word_on_the_kind_of_a_shift_counts(tmp_path: Path) -> None:
+def test_the_evaluators_record_of_the_kind_of_a_shift_counts(tmp_path: Path) -> None:
     plan = Plan(more={"conditions": ["id", "hallu2", "mass_x2"]}, curves=False)
     root = make_study(tmp_path / "study", plan)
-    assert "kind_unknown" not in codes(root)  # the evaluator said it
+    assert "kind_unknown" not in codes(root)  # the evaluator recorded it
     assert "proxy" in codes(root)
 
 
-def test_an_unknown_kind_of_shift_is_told(imported_study: Callable[..., Path]) -> None:
+def test_an_unknown_kind_of_shift_is_reported(imported_study: Callable[..., Path]) -> None:
     root = imported_study(WHOLE)
     assert "kind_unknown" not in codes(root)
     declared = (root / "study.yaml").read_text()

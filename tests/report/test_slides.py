@@ -36,9 +36,9 @@ def test_every_shape_lies_on_its_slide(users_case: Path, language: str) -> None:
 def test_the_deck_holds_answer_verdict_and_price(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(curves=False))
     write_all(root)
-    said = "\n".join(texts(root / "reports" / "slides.pptx"))
-    assert "full is better than baseline in return under id: +4.08" in said
-    assert "\ue000" not in said and "`" not in said and "**" not in said
+    shown = "\n".join(texts(root / "reports" / "slides.pptx"))
+    assert "full is better than baseline in return under id: +4.08" in shown
+    assert "\ue000" not in shown and "`" not in shown and "**" not in shown
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -65,9 +65,9 @@ def test_final_peak_and_distance_have_their_slides(tmp_path: Path) -> None:
 
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), constraint=None, draw=riding))
     write_all(root, figures=False)
-    said = texts(root / "reports" / "slides.pptx")
-    assert {"peak (not a result)", "10.00 ± 1.58", "distance (m)", "32.00 ± 1.58"} <= set(said)
-    assert "mass_x2" not in said  # only the deciding condition has room
+    shown = texts(root / "reports" / "slides.pptx")
+    assert {"peak (not a result)", "10.00 ± 1.58", "distance (m)", "32.00 ± 1.58"} <= set(shown)
+    assert "mass_x2" not in shown  # only the deciding condition has room
 
 
 def test_without_python_pptx_the_report_says_how_to_get_it(users_case: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -123,11 +123,11 @@ def riding(generator: np.random.Generator, arm: str, seed: int, condition: str) 
     return {"return": metres * 20, "length": np.full(10, 200.0), "cost": none, "goals": none, **moved}
 
 
-RIDE = Plan(arms=("baseline", "full"), seeds=3, constraint=None, draw=riding, floors={"still": {"return": 10.0}})
+FORWARD = Plan(arms=("baseline", "full"), seeds=3, constraint=None, draw=riding, floors={"still": {"return": 10.0}})
 
 
 def test_distance_and_speed_of_locomotion_stand_in_a_table_for_every_condition(tmp_path: Path) -> None:
-    root = make_study(tmp_path / "study", RIDE)
+    root = make_study(tmp_path / "study", FORWARD)
     context = make_context(root, "en")
     table = motion_table(context)
     assert table is not None
@@ -140,7 +140,7 @@ def test_distance_and_speed_of_locomotion_stand_in_a_table_for_every_condition(t
 
 
 def test_what_is_zero_everywhere_takes_no_column_of_the_key_table(tmp_path: Path) -> None:
-    titles = key_table(make_context(make_study(tmp_path / "ride", RIDE), "en")).header
+    titles = key_table(make_context(make_study(tmp_path / "forward", FORWARD), "en")).header
     assert [title for title in titles if title.startswith(("cost", "goals", "forward"))] == []
     assert "length · id" in titles
     limited = Plan(arms=("baseline", "full"), seeds=3, draw=riding, floors={})

@@ -1,4 +1,4 @@
-"""The users' own studies: what may be said of them, and what may not."""
+"""The users' own studies: what may be concluded from them, and what may not."""
 
 import re
 from pathlib import Path
@@ -48,7 +48,7 @@ def test_the_identical_column_is_flagged(decision: str) -> None:
     assert "also for v2_full" in decision
 
 
-def test_full_is_said_to_look_worse_without_a_verdict(decision: str) -> None:
+def test_full_is_reported_to_look_worse_without_a_verdict(decision: str) -> None:
     line = next(line for line in decision.splitlines() if "looks **worse**" in line)
     assert line.startswith("- `v2_full` looks **worse** than `v2_baseline` under hallu2: −1.204")
     assert "−2.144 to −0.264, p = 0.033" in line

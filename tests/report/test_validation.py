@@ -98,7 +98,7 @@ def test_collapses_that_only_the_summary_counts_are_reported(tmp_path: Path) -> 
     assert "`full/1` counts 1 collapses, 1 of them rolled back; not all are described" in decision(root)
 
 
-def test_a_validation_older_than_the_proof_is_told(tmp_path: Path) -> None:
+def test_a_validation_older_than_the_proof_is_reported(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=TWO_ARMS))
     path = StudyFolder(root).run(Cell("full", 1)).summary
     path.write_text(json.dumps(json.loads(path.read_text()) | {"final_agent_steps": 900}))

@@ -68,7 +68,7 @@ def reckless(generator: np.random.Generator, arm: str, seed: int, condition: str
     return {"return": generator.normal(better, 0.5, 10), "cost": np.full(10, 30.0 if arm == "full" else 1.0)}
 
 
-def test_an_arm_that_is_better_but_breaks_the_limit_is_said_so(tmp_path: Path) -> None:
+def test_an_arm_that_is_better_but_breaks_the_limit_is_reported(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=reckless))
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
@@ -82,7 +82,7 @@ def careful(generator: np.random.Generator, arm: str, seed: int, condition: str)
     return {"return": generator.normal(worse, 0.5, 10), "cost": np.full(10, 1.0 if arm == "full" else 30.0)}
 
 
-def test_a_reference_that_breaks_the_limit_is_said_so_in_the_answer(tmp_path: Path) -> None:
+def test_a_reference_that_breaks_the_limit_is_reported_in_the_answer(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=careful))
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()

@@ -14,7 +14,7 @@ def test_the_defaults_are_the_study_of_the_coordinate_task() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "reason"),
     [
         ({"observaton": "lidar"}, "did you mean 'observation'"),
         ({"action_repeat": 3}, "action_repeat"),
@@ -22,13 +22,13 @@ def test_the_defaults_are_the_study_of_the_coordinate_task() -> None:
         ({"ghost_slots": 4}, "ghost_slots"),
     ],
 )
-def test_settings_that_make_no_task_are_refused(value: dict[str, object], words: str) -> None:
-    with pytest.raises(BadInput, match=words):
+def test_settings_that_make_no_task_are_refused(value: dict[str, object], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
         validate(EnvSettings, value, "study.yaml")
 
 
 @pytest.mark.parametrize(
-    ("value", "words"),
+    ("value", "reason"),
     [
         ({"hazards": 17}, "hazards"),
         ({"action_delay": 3}, "action_delay"),
@@ -36,6 +36,6 @@ def test_settings_that_make_no_task_are_refused(value: dict[str, object], words:
         ({"ghost_min_steps": 5, "ghost_max_steps": 3}, "minimum number of steps is above its maximum"),
     ],
 )
-def test_shifts_that_cannot_be_are_refused(value: dict[str, object], words: str) -> None:
-    with pytest.raises(BadInput, match=words):
+def test_shifts_that_cannot_be_are_refused(value: dict[str, object], reason: str) -> None:
+    with pytest.raises(BadInput, match=reason):
         validate(Shift, value, "condition 'mine'")

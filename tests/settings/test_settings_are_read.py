@@ -1,4 +1,4 @@
-"""No dead settings: the source reads every key of a cell."""
+"""No dead keys of a study file or of a shift: the source outside the settings reads every one."""
 
 import ast
 from collections.abc import Iterator
@@ -8,8 +8,8 @@ from typing import get_args
 import pytest
 from pydantic import BaseModel
 
-from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.env import Shift
+from dreamproof.settings.study import Study
 
 SOURCE = Path(__file__).parents[2] / "src" / "dreamproof"
 
@@ -23,33 +23,21 @@ def models_below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
                 yield from models_below(part)
 
 
-def names_read() -> tuple[set[str], set[str]]:
-    """Attributes and indexed keys that the source reads, and suffixes of keys that it builds."""
-    names: set[str] = set()
-    suffixes: set[str] = set()
-    for path in SOURCE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load):
-                names.add(node.attr)
-            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-                names.add(str(node.slice.value))
-            if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.JoinedStr):
-                last = node.slice.values[-1]
-                suffixes |= {str(last.value)} if isinstance(last, ast.Constant) else set()
-    return names, suffixes
+def attributes_read() -> set[str]:
+    """Attributes that modules outside settings/ read."""
+    paths = [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in ("settings", "testing")]
+    nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8"))))
+    return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
 
 
-NAMES, SUFFIXES = names_read()
+ATTRIBUTES = attributes_read()
+# Keys that are read through a property of the study.
+PROPERTIES = {"reference_arm": "reference"}
 KEYS = sorted(
-    {
-        (model.__name__, key)
-        for root in (*CELL_SETTINGS.values(), Shift)
-        for model in models_below(root)
-        for key in model.model_fields
-    }
+    {(model.__name__, key) for root in (Study, Shift) for model in models_below(root) for key in model.model_fields}
 )
 
 
 @pytest.mark.parametrize(("model", "key"), KEYS)
-def test_every_setting_is_read(model: str, key: str) -> None:
-    assert key in NAMES or key.endswith(tuple(SUFFIXES)), f"{model}.{key} is never read"
+def test_every_key_is_read(model: str, key: str) -> None:
+    assert PROPERTIES.get(key, key) in ATTRIBUTES, f"{model}.{key} is never read"

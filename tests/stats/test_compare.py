@@ -38,7 +38,7 @@ def test_the_exact_test_equals_scipy_on_all_splits() -> None:
     assert permutation_p(OTHER_FIVE, FIVE) == pytest.approx(expected)
 
 
-def test_two_or_three_seeds_a_side_can_never_be_significant() -> None:
+def test_two_or_three_seeds_per_arm_can_never_be_significant() -> None:
     assert [round(smallest_p(count, count), 4) for count in (2, 3, 4, 5)] == [0.3333, 0.1, 0.0286, 0.0079]
     assert permutation_p(np.array([100.0, 101.0]), np.array([1.0, 2.0])) == pytest.approx(1 / 3)
     assert sign_flip_p(np.arange(1.0, 6.0)) == pytest.approx(0.0625)
@@ -66,7 +66,7 @@ def test_welch_equals_scipy() -> None:
     assert (found.interval.low, found.interval.high) == pytest.approx((low, high))
 
 
-def test_harm_is_the_mirror_of_help() -> None:
+def test_deterioration_mirrors_improvement() -> None:
     up, down = compare(seeds(OTHER_FIVE), seeds(FIVE)), compare(seeds(FIVE), seeds(OTHER_FIVE))
     assert up is not None and down is not None
     assert up.difference == -down.difference

@@ -1,4 +1,4 @@
-"""Verdicts of four kinds: only what the seeds support, harm like help, never from two seeds."""
+"""Verdicts of four kinds: only what the seeds support, deterioration like improvement, never from two seeds."""
 
 import numpy as np
 import pytest

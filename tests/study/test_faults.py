@@ -32,7 +32,7 @@ def trained(folder: Path, *parts: tuple[str, int, int], starts: tuple[int, ...])
     return opened
 
 
-def test_going_on_from_the_last_checkpoint_is_right(tmp_path: Path) -> None:
+def test_continuing_from_the_last_checkpoint_is_right(tmp_path: Path) -> None:
     opened = trained(tmp_path, ("7", 1, 13), ("8", 11, 20), starts=(0, 10))
     assert check_steps(opened, "low/0", damaged=False) == (3, [])
 
@@ -42,7 +42,7 @@ def test_going_on_from_the_last_checkpoint_is_right(tmp_path: Path) -> None:
     [
         ([("7", 1, 13), ("8", 6, 20)], (0, 5), "8 steps were trained again, 5 may be"),
         ([("7", 1, 5), ("8", 6, 8), ("7", 6, 9)], (0, 5), "two processes trained it at the same time"),
-        ([("7", 1, 13), ("8", 11, 20)], (0,), "went on from step 10, which no attempt of the ledger did"),
+        ([("7", 1, 13), ("8", 11, 20)], (0,), "continued from step 10, which no attempt of the ledger did"),
     ],
 )
 def test_training_twice_is_seen(

@@ -312,7 +312,7 @@ def on_host(name: str, boot: Path, *arguments: str) -> list[str]:
     return ["unshare", "--pid", "--fork", "--mount-proc", "--uts", "--kill-child", "bash", "-c", script]
 
 
-def slow_study(folder: Path) -> Path:
+def held_study(folder: Path) -> Path:
     trainer = [sys.executable, str(TRAINER), "{run_dir}"]
     trainer += ["--step-seconds", "0.5", "--save-every", "5"]
     return declare(
@@ -333,8 +333,8 @@ def steps(folder: Path) -> list[int]:
 
 @namespaces
 def test_two_containers_on_one_volume_never_train_one_cell_twice(tmp_path: Path) -> None:
-    """Container A's supervisor dies, its trainer lives: container B cannot see it, but the lock tells."""
-    file = slow_study(tmp_path)
+    """Container A's supervisor dies, its trainer lives: container B cannot see it, but the lock shows it."""
+    file = held_study(tmp_path)
     first = subprocess.Popen(
         in_container("box-a", *CLI, "run", str(file), "--no-check", "--plain", "; sleep 600"), stdout=subprocess.DEVNULL
     )
@@ -370,7 +370,7 @@ def test_two_containers_on_one_volume_never_train_one_cell_twice(tmp_path: Path)
 @namespaces
 def test_a_second_host_never_takes_a_study_whose_attempts_live_on_the_first(tmp_path: Path) -> None:
     """A polite kill of the supervisor leaves its trainer running; the lease still names the first host."""
-    file = slow_study(tmp_path)
+    file = held_study(tmp_path)
     first = subprocess.Popen(
         on_host("host-a", tmp_path / "boot-a", *CLI, "run", str(file), "--no-check", "--plain", "; sleep 600"),
         stdout=subprocess.DEVNULL,

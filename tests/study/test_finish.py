@@ -210,7 +210,7 @@ def test_a_sign_that_the_machine_stops_is_recorded(tmp_path: Path) -> None:
     assert clock.now < 5 and "seen: systemd is stopping" in arguments[-1]
 
 
-def test_a_machine_that_shows_no_sign_of_stopping_is_said_to_be_on(tmp_path: Path) -> None:
+def test_a_machine_that_shows_no_sign_of_stopping_is_reported_as_on(tmp_path: Path) -> None:
     way, events, arguments = shutdown(study_that_ends(tmp_path, grace_seconds=0, confirm_seconds=30), Clock())
     assert way.carry_out("everything is proven", idle=False)
     assert events[-1].row()["evidence"] == []
@@ -283,7 +283,7 @@ def test_a_machine_that_was_started_again_did_stop() -> None:
 
 
 def finish_again(opened: OpenStudy, monkeypatch: pytest.MonkeyPatch, again: bool = False) -> list[str]:
-    """The end of one more `run` of a complete study, as `run` has it; returns what it said."""
+    """The end of one more `run` of a complete study, as `run` has it; returns what it printed."""
     arguments: list[str] = []
     monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
     with session.open_ledger(opened) as ledger, session.supervising(opened, ledger, SupervisorOptions()) as supervisor:

@@ -38,7 +38,7 @@ def test_every_file_has_the_mode_that_the_umask_leaves(tmp_path: Path, umask: in
 WRITERS: dict[str, Callable[[Path], object]] = {
     "write": lambda path: write_bytes(path, b"ours"),
     "append": lambda path: append_rows(path, [{"x": 1}]),
-    "mend": truncate_partial_line,
+    "truncate": truncate_partial_line,
     "lease": lambda path: Lease(path).take(),
     "ledger": Ledger,
     "open": lambda path: os.close(open_own_file(path, os.O_WRONLY | os.O_APPEND)),

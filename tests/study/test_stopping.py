@@ -82,7 +82,7 @@ def test_a_probe_whose_supervisor_was_killed_is_ended_before_the_next_one_starts
     wait_for(lambda: not is_alive(probe_process(tmp_path)))
 
 
-def slow_study(folder: Path) -> Path:
+def held_study(folder: Path) -> Path:
     trainer = [sys.executable, str(TRAINER), "{run_dir}"]
     trainer += ["--step-seconds", "0.2", "--save-every", "5"]
     arms = {"low": {"level": 1}}
@@ -95,7 +95,7 @@ def steps(study: Path) -> int:
 
 
 def test_a_stop_of_a_copy_never_touches_the_original(tmp_path: Path) -> None:
-    file = slow_study(tmp_path)
+    file = held_study(tmp_path)
     original, copy = tmp_path / "results" / "small", tmp_path / "copied"
     run = cli("run", file, "--plain", "--no-check")
     wait_for(lambda: steps(original) > 3)
@@ -112,8 +112,8 @@ def test_a_stop_of_a_copy_never_touches_the_original(tmp_path: Path) -> None:
     assert end.returncode == 0
 
 
-def test_a_study_that_is_moved_while_it_runs_ends_its_attempts_and_goes_on_from_there(tmp_path: Path) -> None:
-    file = slow_study(tmp_path)
+def test_a_study_that_is_moved_while_it_runs_ends_its_attempts_and_continues_from_there(tmp_path: Path) -> None:
+    file = held_study(tmp_path)
     before, after = tmp_path / "results" / "small", tmp_path / "moved"
     run = cli("run", file, "--plain", "--no-check")
     wait_for(lambda: steps(before) > 8)
@@ -129,7 +129,7 @@ def test_a_study_that_is_moved_while_it_runs_ends_its_attempts_and_goes_on_from_
 
 
 def test_an_attempt_that_was_ordered_elsewhere_is_recognised_after_a_move(tmp_path: Path) -> None:
-    file = slow_study(tmp_path)
+    file = held_study(tmp_path)
     before, after = tmp_path / "results" / "small", tmp_path / "results" / "moved"
     run = cli("run", file, "--plain", "--no-check")
     wait_for(lambda: steps(before) > 3)
@@ -152,7 +152,7 @@ def child_of(study: Path) -> ProcessIdentity | None:
 
 
 def test_a_running_study_with_a_damaged_ledger_can_be_stopped(tmp_path: Path) -> None:
-    file = slow_study(tmp_path)
+    file = held_study(tmp_path)
     study = tmp_path / "results" / "small"
     run = cli("run", file, "--plain", "--no-check")
     wait_for(lambda: steps(study) > 3)

@@ -1,4 +1,4 @@
-"""The supervisor's loop over a scripted backend and clocks that jump when told to."""
+"""The supervisor's loop over a scripted backend and clocks that jump on command."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -186,7 +186,7 @@ def test_a_corrupt_newest_checkpoint_is_moved_aside_and_the_one_before_is_used(t
     assert stage.events("attempt_started")[0]["from_agent_steps"] == {"low/0": 5}
 
 
-def test_the_same_bug_twice_stops_the_cell_and_the_rest_goes_on(tmp_path: Path) -> None:
+def test_the_same_bug_twice_stops_the_cell_and_the_rest_continues(tmp_path: Path) -> None:
     stage = Stage(tmp_path, seeds=1)
 
     def start(folder: AttemptFolder) -> None:
@@ -274,7 +274,7 @@ def test_a_process_that_makes_no_progress_is_stopped_with_its_reason(tmp_path: P
     assert [row["action"] for row in stage.events("remedy")] == ["stop_stalled", "resume"]
 
 
-def test_a_kill_whose_successor_goes_on_is_a_false_alarm_and_lengthens_all_limits(tmp_path: Path) -> None:
+def test_a_kill_whose_successor_continues_is_a_false_alarm_and_lengthens_all_limits(tmp_path: Path) -> None:
     liveness = {"compile_stalled_after_seconds": 10.0, "stalled_after_seconds": 10.0, "kill_silent_after_seconds": 30.0}
     stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
     began: list[float] = []
@@ -330,7 +330,7 @@ def test_a_process_stopped_by_a_signal_gets_time_to_be_continued(tmp_path: Path)
     assert "state T" in stage.backend.stopped["a000001"]
 
 
-def test_where_the_study_says_report_a_stall_is_told_and_nothing_stopped(tmp_path: Path) -> None:
+def test_where_the_study_says_report_a_stall_is_reported_and_nothing_stopped(tmp_path: Path) -> None:
     liveness = {"compile_stalled_after_seconds": 2.0, "kill_silent_after_seconds": 4.0, "stalled_action": "report"}
     stage = Stage(tmp_path, arms={"low": {}}, seeds=1, liveness=liveness)
     stage.backend.on_wait = lambda: setattr(stage.supervisor, "leave", stage.backend.now > 1030.0)
@@ -350,7 +350,7 @@ def test_the_budget_stops_everything_before_it_is_exceeded(tmp_path: Path) -> No
 
     stage.backend.on_stop = stopped
     assert stage.supervisor.run() is Ending.BUDGET
-    # Two slots at 1 a second each: 200 seconds are paid for, and the grace and the reports must fit into them.
+    # Two slots at 1 per second each: 200 seconds are paid for, and the grace and the reports must fit into them.
     closing = stage.backend.graces["a000001"] + REPORT_SECONDS
     assert all(150.0 < seconds + closing <= 200.0 for seconds in ended_after)
     assert [row["budget"] for row in stage.events("budget_reached")] == [400.0]
@@ -420,7 +420,7 @@ def test_evaluations_follow_training_and_the_checkpoint_must_match(tmp_path: Pat
     assert "the proven one is" in stage.events("attempt_ended")[1]["evidence"][1]
 
 
-def test_a_pack_goes_on_without_the_cell_that_is_no_longer_finite(tmp_path: Path) -> None:
+def test_a_pack_continues_without_the_cell_that_is_no_longer_finite(tmp_path: Path) -> None:
     stage = Stage(tmp_path, trainer="dreamer", pack_cells=2, arms={"low": {}}, seeds=2)
 
     def start(folder: AttemptFolder) -> None:

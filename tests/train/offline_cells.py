@@ -48,7 +48,7 @@ class TwoHands(ProbeEnv):
         return self._spec("TestTwoHands", 2)._replace(action_size=2)
 
     def known(self) -> KnownReturns:
-        """1 a step; uniform actions miss by 2/3 in the mean square."""
+        """1 per step; uniform actions miss by 2/3 in the mean square."""
         return KnownReturns(self.episode_agent_steps, self.episode_agent_steps / 3, self.episode_agent_steps)
 
     def reset_one(self, key: Array, params: Params) -> tuple[State, TimeStep]:
@@ -79,7 +79,7 @@ def offline_settings(file: Path, changes: dict[str, Any] | None = None) -> dict[
         "world_model": {"tasks": 2, "task_size": 4, "learning_rate": 3e-3},
         "behavior": {"warm_up_epochs": MODEL_UPDATES, "replayed_starts": 32},
     }
-    told = {
+    given = {
         "agent": tiny_pwm_settings(agent)["agent"],
         "data": {"files": [str(file)], "tasks": list(TASKS), "observation_size": 2, "action_size": 2},
         "train": {
@@ -92,12 +92,12 @@ def offline_settings(file: Path, changes: dict[str, Any] | None = None) -> dict[
             "keep_checkpoints": 4,
         },
     }
-    return merged(told, changes or {})
+    return merged(given, changes or {})
 
 
 def write_cell(place: Path, settings: dict[str, Any], task: str = OWN_TASK) -> RunFolder:
     """A run folder with the settings of an offline cell, as the supervisor would write them."""
-    told = RunSettings(
+    given = RunSettings(
         study="tiny",
         arm="offline",
         seed=1,
@@ -109,7 +109,7 @@ def write_cell(place: Path, settings: dict[str, Any], task: str = OWN_TASK) -> R
         evaluation_episodes=6,
     )
     place.mkdir(parents=True, exist_ok=True)
-    write_json(RunFolder(place).settings, told.model_dump(mode="json"))
+    write_json(RunFolder(place).settings, given.model_dump(mode="json"))
     return RunFolder(place)
 
 

@@ -22,7 +22,7 @@ def test_an_episode_metric_weighs_as_much_as_episodes_ended() -> None:
     assert sums.take() == [{"episode/return": 7.0}, {"episode/return": 5.0}]
 
 
-def test_where_no_episode_ended_nothing_is_said_of_episodes() -> None:
+def test_where_no_episode_ended_no_episode_metrics_are_logged() -> None:
     sums = MetricSums(2)
     sums.add({"episode/return": np.array([[0.0, 3.0]]), "episode/done": np.array([[0, 1]]), "a/b": np.ones((1, 2))})
     assert sums.take() == [{"a/b": 1.0}, {"episode/return": 3.0, "a/b": 1.0}]

@@ -72,7 +72,7 @@ def test_the_checkpoint_of_a_frozen_replica_is_no_proof(trained: Trained) -> Non
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_the_others_of_its_pack_go_on(trained: Trained, name: str) -> None:
+def test_the_others_of_its_pack_continue(trained: Trained, name: str) -> None:
     assert read_frozen(trained[name]) is None
     arrays = read_arrays(trained[name].checkpoint_folders()[-1].root / "agent.npz")
     assert all_finite(arrays)
@@ -130,10 +130,10 @@ def test_the_last_heartbeat_says_done(trained: Trained, name: str) -> None:
 
 def changed(folder: RunFolder, settings: dict[str, Any]) -> None:
     """Lays `settings` over those of a run folder."""
-    told = read_settings(folder)
-    assert told is not None
-    both = merged(told.settings, settings)
-    write_json(folder.settings, told.model_copy(update={"settings": both}).model_dump(mode="json"))
+    given = read_settings(folder)
+    assert given is not None
+    both = merged(given.settings, settings)
+    write_json(folder.settings, given.model_copy(update={"settings": both}).model_dump(mode="json"))
 
 
 def test_selection_waits_for_the_slowest_ramp_of_an_arm(tmp_path: Any) -> None:
@@ -158,10 +158,10 @@ def test_a_task_without_physics_is_not_randomised(tmp_path: Any) -> None:
 
 def test_cells_that_cannot_share_a_compile_are_refused(tmp_path: Any) -> None:
     folders = write_cells(tmp_path, ("baseline", "full"))
-    told = read_settings(folders["full"])
-    assert told is not None
-    wider = merged(told.settings, {"agent": {"world_model": {"units": 64}}})
-    write_json(folders["full"].settings, told.model_copy(update={"settings": wider}).model_dump(mode="json"))
+    given = read_settings(folders["full"])
+    assert given is not None
+    wider = merged(given.settings, {"agent": {"world_model": {"units": 64}}})
+    write_json(folders["full"].settings, given.model_copy(update={"settings": wider}).model_dump(mode="json"))
     with pytest.raises(BadInput, match="full/1 cannot train in one pack with baseline/0") as caught:
         read_job(list(folders.values()))
     assert "pack_cells" in str(caught.value)
@@ -174,9 +174,9 @@ def test_a_folder_without_settings_is_refused(tmp_path: Any) -> None:
 
 def test_an_unknown_trainer_is_refused(tmp_path: Any) -> None:
     folder = write_cells(tmp_path, ("baseline",))["baseline"]
-    told = read_settings(folder)
-    assert told is not None
-    write_json(folder.settings, told.model_copy(update={"trainer": "nobody"}).model_dump(mode="json"))
+    given = read_settings(folder)
+    assert given is not None
+    write_json(folder.settings, given.model_copy(update={"trainer": "nobody"}).model_dump(mode="json"))
     with pytest.raises(BadInput, match="no trainer 'nobody'"):
         read_job([folder])
 

@@ -121,8 +121,8 @@ def test_the_model_stays_as_it_is_while_the_behaviour_learns(trained: RunFolder)
 
 
 def test_a_model_that_is_fine_tuned_learns_beside_the_behaviour(pack: OfflinePack, file: Path) -> None:
-    told = PwmOfflineCell.model_validate(offline_settings(file, {"train": {"fine_tune": True}}))
-    tuning = OfflinePack(pack.agent, pack.env, told, pack.inputs, UPDATES)
+    given = PwmOfflineCell.model_validate(offline_settings(file, {"train": {"fine_tune": True}}))
+    tuning = OfflinePack(pack.agent, pack.env, given, pack.inputs, UPDATES)
     for made, expected in ((pack, False), (tuning, True)):
         state = eqx.filter_eval_shape(made._init, made.inputs)
         _, metrics = eqx.filter_eval_shape(made._behavior_update, made.inputs, state)
@@ -211,7 +211,7 @@ def test_a_record_names_the_episodes_by_their_hash(trained: RunFolder, file: Pat
     assert record.sources == {str(file): file_hash(file)}
 
 
-def test_a_run_does_not_go_on_with_other_episodes(
+def test_a_run_does_not_continue_with_other_episodes(
     trained: RunFolder, pack: OfflinePack, file: Path, tmp_path: Path
 ) -> None:
     run = write_cell(tmp_path, offline_settings(file))
@@ -283,7 +283,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", list(REFUSED))
-def test_what_does_not_fit_is_refused_in_words(file: Path, tmp_path: Path, case: str) -> None:
+def test_invalid_settings_are_refused_with_a_reason(file: Path, tmp_path: Path, case: str) -> None:
     changes, expected = REFUSED[case]
     run = write_cell(tmp_path, offline_settings(file, changes))
     with pytest.raises(BadInput, match=expected):

@@ -111,10 +111,10 @@ def test_host_memory_does_not_grow(alone: Pack, started: Any) -> None:
 
 
 class Lives(SurviveProbe):
-    """Stays alive for as many steps as the env's own luck says."""
+    """Stays alive for as many steps as the env's own noise says."""
 
     def step_one(self, key: Any, state: Any, action: Any, params: Any) -> Any:
-        """Ends by luck, whatever is done; the observation counts the steps of the episode."""
+        """Ends at random, whatever is done; the observation counts the steps of the episode."""
         doomed = jnp.where(jax.random.bernoulli(key, 0.2), -1.0, 1.0)
         state, shown = super().step_one(key, state, doomed[None], params)
         return state, shown._replace(observation=state.agent_steps[None].astype(jnp.float32))
@@ -139,7 +139,7 @@ def lives_pack(seeds: list[int]) -> Pack:
 
 @pytest.fixture(scope="module")
 def lives() -> tuple[PackState, dict[str, np.ndarray], int]:
-    """Rows of forty steps of a task that terminates, and what was said of its episodes."""
+    """Rows of forty steps of a task that terminates, and what was logged of its episodes."""
     pack = lives_pack([0, 1])
     state, metrics = pack.prefill(pack.init(), 40)
     return state, jax.device_get(metrics), pack.envs
@@ -203,7 +203,7 @@ def test_first_episodes_of_an_epochs_envs_are_cut_short_so_that_later_ones_end_a
     for env, end in enumerate([2, 5, 7, 10]):
         firsts = np.flatnonzero(columns(state)["first"][1, env])
         np.testing.assert_array_equal(firsts, [0, *range(end + 1, 41, 11)])
-    # What was cut short says nothing about what an episode pays.
+    # What was cut short says nothing about the return of an episode.
     done = np.asarray(metrics["episode/done"])[:, 0]
     whole = [step for end in (2, 5, 7, 10) for step in range(end, 41, 11) if step not in (2, 5, 7)]
     np.testing.assert_array_equal(np.flatnonzero(done) + 1, sorted(whole))

@@ -30,9 +30,9 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> OpenStudy:
     """A study of one pack whose trainer is killed with signal 9 after its first checkpoint."""
     file = declare_packed(tmp_path_factory.mktemp("packed"))
     folder = StudyFolder(file.parent / "results" / "packed")
-    words = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), *QUICK]
+    command = [sys.executable, "-m", "dreamproof.cli.main", "run", str(file), *QUICK]
     with file.with_suffix(".log").open("wb") as log:
-        engine = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
+        engine = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
 
         def passed_a_checkpoint() -> bool:
             assert engine.poll() is None, file.with_suffix(".log").read_text()
@@ -46,13 +46,13 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> OpenStudy:
 
 
 def test_all_cells_of_a_pack_are_trained_and_evaluated_by_one_process_each(killed: OpenStudy) -> None:
-    told = [(one.work, one.cause, len(one.cells)) for one in killed.state.attempts.values()]
-    assert told == [("train", "killed", 3), ("train", "completed", 3), ("evaluate", "completed", 3)]
+    ended = [(one.work, one.cause, len(one.cells)) for one in killed.state.attempts.values()]
+    assert ended == [("train", "killed", 3), ("train", "completed", 3), ("evaluate", "completed", 3)]
     assert all(killed.state.trained(cell) for cell in killed.state.cells.values())
     assert all(killed.state.evaluated(one) for one in killed.state.eval_cells.values())
 
 
-def test_a_killed_pack_goes_on_from_the_newest_step_that_all_its_cells_have(killed: OpenStudy) -> None:
+def test_a_killed_pack_resumes_from_the_newest_step_that_all_its_cells_have(killed: OpenStudy) -> None:
     first, second, _ = killed.state.attempts.values()
     assert "signal 9 (SIGKILL)" in " ".join(first.evidence)
     assert first.from_agent_steps == {f"{arm}/0": 0 for arm in ARMS}

@@ -26,7 +26,7 @@ AGENT: dict[str, Any] = {
         "actor_learning_rate": 8e-3,
         "critic_learning_rate": 2e-2,
         "entropy_coef": 3e-2,
-        # Beyond the border of the line a step pays at most 1, so a price of 2 must keep the actor out.
+        # Beyond the border of the line a step returns at most 1, so a cost coefficient of 2 must keep the actor out.
         "multiplier_start": 2.0,
         "multiplier_max": 2.0,
     },
@@ -35,7 +35,7 @@ AGENT: dict[str, Any] = {
     "risk": {"learning_rate": 1e-2},
 }
 TRAIN = {"batch": 8, "window": 10, "updates_per_agent_step": 1.0, "prefill_agent_steps": 160}
-SEEDS, LEAST_LEARNT = 5, 4
+SEEDS, MIN_LEARNT = 5, 4
 PLANNED_AGENT_STEPS, ENV_STEPS = 1600, 400
 EPISODES = 32
 NAMES = list(PROBES)
@@ -84,10 +84,10 @@ def learnt() -> dict[str, Learnt]:
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "ProbeCostLine"])
 def test_a_probe_is_learnt_to_near_its_known_best(learnt: dict[str, Learnt], name: str, mode: str) -> None:
     index = NAMES.index(name)
-    assert learnt[mode].solved(index).sum() >= LEAST_LEARNT, f"{learnt[mode].shown(index)}; {KNOWN[index]}"
+    assert learnt[mode].solved(index).sum() >= MIN_LEARNT, f"{learnt[mode].shown(index)}; {KNOWN[index]}"
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_a_constraint_is_kept_and_the_best_safe_return_approached(learnt: dict[str, Learnt], mode: str) -> None:
-    # Walking on to the end would cost 8 of 10 steps and pay 8.0; the best safe walk pays 4.6.
-    assert learnt[mode].solved(LINE).sum() >= LEAST_LEARNT, learnt[mode].shown(LINE)
+    # Walking on to the end would cost 8 of 10 steps and return 8.0; the best safe walk returns 4.6.
+    assert learnt[mode].solved(LINE).sum() >= MIN_LEARNT, learnt[mode].shown(LINE)

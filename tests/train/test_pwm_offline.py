@@ -36,7 +36,7 @@ TWO_TASKS = {"tasks": 2, "task_size": 4}
 
 
 def recorded() -> dict[str, Any]:
-    """Episodes of two tasks: a step pays the first number seen times the action, with the other sign in task 1."""
+    """Episodes of two tasks: reward is the first observed number times the action, with the other sign in task 1."""
     draw = np.random.default_rng(0)
     task = np.repeat(np.arange(2), EPISODES // 2)
     observation = draw.uniform(-1, 1, (EPISODES, LENGTH, 2)).astype(np.float32)
@@ -56,8 +56,8 @@ def file(tmp_path: Path) -> Path:
 
 def data_of(*files: Path, **changes: Any) -> RecordedData:
     """Settings that read these files."""
-    told = {"tasks": ("with", "against"), "observation_size": 2, "action_size": 1} | changes
-    return RecordedData(files=tuple(map(str, files)), **told)
+    settings = {"tasks": ("with", "against"), "observation_size": 2, "action_size": 1} | changes
+    return RecordedData(files=tuple(map(str, files)), **settings)
 
 
 def all_of(*files: Path, window: int) -> tuple[RecordedEpisodes, WindowIndex]:
@@ -156,19 +156,19 @@ def test_a_model_of_two_tasks_learns_both_and_its_embedding_is_learned(file: Pat
     fresh = toy.fresh(agent).model
     model = learn(fresh)
     windows = sample_windows(episodes, index, jax.random.key(3), (2, 256))
-    told = _told(model, windows)
-    assert np.corrcoef(np.asarray(told), np.asarray(windows.reward[1]))[0, 1] > 0.95
+    predicted = _predicted_reward(model, windows)
+    assert np.corrcoef(np.asarray(predicted), np.asarray(windows.reward[1]))[0, 1] > 0.95
     assert float(jnp.abs(model.tasks - fresh.tasks).max()) > 0.01
 
 
 @eqx.filter_jit
-def _told(model: Any, windows: Any) -> jax.Array:
+def _predicted_reward(model: Any, windows: Any) -> jax.Array:
     task = model.task_vector(windows.task)
     z = model.encode(windows.observation[0], task)
     return model.reward(z, jnp.concatenate([task, windows.action[1]], -1))
 
 
-def test_actions_that_only_fill_up_are_never_used_in_a_dream() -> None:
+def test_actions_that_only_fill_up_are_never_used_in_a_rollout() -> None:
     spec = Spec("Two", 2, 2, episode_agent_steps=20, terminates=False, task=1, usable_actions=1)
     agent = PwmAgent(spec, toy.make_agent(world_model=TWO_TASKS).settings)
 
@@ -185,14 +185,14 @@ def test_actions_that_only_fill_up_are_never_used_in_a_dream() -> None:
 
 @pytest.mark.parametrize(("task", "expected"), [(None, "not one of them"), (2, "number is 2"), (-1, "number is -1")])
 def test_an_agent_of_a_task_that_its_model_does_not_know_is_refused(task: int | None, expected: str) -> None:
-    told = toy.make_agent(world_model=TWO_TASKS).settings
+    settings = toy.make_agent(world_model=TWO_TASKS).settings
     with pytest.raises(BadInput, match=expected):
-        PwmAgent(toy.SPEC._replace(task=task), told)
+        PwmAgent(toy.SPEC._replace(task=task), settings)
 
 
 def test_the_task_changes_what_an_agent_makes_of_the_same_observation() -> None:
-    told = toy.make_agent(world_model=TWO_TASKS).settings
-    agents = [PwmAgent(toy.SPEC._replace(task=task), told) for task in (0, 1)]
+    settings = toy.make_agent(world_model=TWO_TASKS).settings
+    agents = [PwmAgent(toy.SPEC._replace(task=task), settings) for task in (0, 1)]
     state, seen = toy.lively(agents[0]), jnp.ones((1, 2))
     one, other = (np.asarray(agent.encode(state.model, seen)) for agent in agents)
     assert np.abs(one - other).max() > 1e-3

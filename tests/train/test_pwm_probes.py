@@ -12,7 +12,7 @@ from dreamproof.testing.pwm_probes import AGENT, END, FLOW_POLICY, PROBES, TRAIN
 pytestmark = [pytest.mark.long(60), pytest.mark.optimised]
 
 PLAN = Plan(seeds=range(5), epochs=60, looks=1, train=merged(TRAIN, {"batch": 16}))
-LEAST_SOLVED = 4
+MIN_SOLVED = 4
 NAMES = [type(probe).__name__ for probe in PROBES]
 
 
@@ -26,4 +26,4 @@ def learnt() -> Result:
 def test_a_probe_is_learnt_to_near_its_known_best(learnt: Result, name: str) -> None:
     index = NAMES.index(name)
     got = learnt.returns[index].round(2).tolist()
-    assert learnt.solved[index].sum() >= LEAST_SOLVED, f"{got}; {PROBES[index].known()}"
+    assert learnt.solved[index].sum() >= MIN_SOLVED, f"{got}; {PROBES[index].known()}"

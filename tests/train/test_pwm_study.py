@@ -24,8 +24,8 @@ def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path:
     declared["reference_arm"] = "flow"
     study = tmp_path / "pwm_smoke.yaml"
     study.write_text(yaml.safe_dump(declared))
-    words = [sys.executable, "-m", "dreamproof.cli", "run", str(study), "--no-check", "--no-report", "--plain"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+    command = [sys.executable, "-m", "dreamproof.cli", "run", str(study), "--no-check", "--no-report", "--plain"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "everything is proven" in done.stdout
     folder = StudyFolder(tmp_path / "results" / "pwm_smoke")

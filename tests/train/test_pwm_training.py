@@ -125,7 +125,7 @@ def test_every_env_is_evaluated_for_exactly_one_complete_episode_on_true_rewards
     assert record is not None and not isinstance(proof, str)
     episodes = record.checkpoints["final"].episodes
     assert len(episodes["return"]) == len(episodes["length"]) == 6
-    # The task pays 1 a step and nothing in the step that ends it.
+    # The reward is 1 per step and 0 in the step that ends it.
     for gained, length in zip(episodes["return"], episodes["length"], strict=True):
         assert gained == (length if length == 10 and gained == 10 else length - 1)
     assert not isinstance(prove_evaluation(run, "id", 6, proof.parameter_hash), str)
@@ -135,9 +135,9 @@ def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack: Pack) -> None:
     found = []
     for names, place in ((("plain", "quick"), 1), (("quick", "plain"), 0)):
         seeds, changes = zip(*(PWM_CELLS[name] for name in names), strict=True)
-        told = with_inputs(pack, [tiny_pwm_cell(change) for change in changes], seeds)
-        state, _ = told.prefill(told.init(), 16)
-        state, _ = told.chunk(state, 8)
+        changed = with_inputs(pack, [tiny_pwm_cell(change) for change in changes], seeds)
+        state, _ = changed.prefill(changed.init(), 16)
+        state, _ = changed.chunk(state, 8)
         kept = eqx.filter((state.agent, state.replay.rows), eqx.is_array)
         found.append(jax.tree.map(lambda x, place=place: np.asarray(x[place]), kept))
     jax.tree.map(np.testing.assert_array_equal, *found)
@@ -154,8 +154,8 @@ def test_micro_batches_are_for_agents_that_can_and_batches_that_divide() -> None
 
 def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:
     folder = write_pwm_cells(tmp_path)["plain"]
-    told = read_settings(folder)
-    assert told is not None
+    given = read_settings(folder)
+    assert given is not None
     for part, expected in (
         ({"agent": {"behavior": {"replayed_starts": 1000}}}, "× 1000, is more than the"),
         ({"train": {"prefill_agent_steps": 4}}, "too few for a window"),
@@ -163,7 +163,7 @@ def test_a_setting_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         ({"agent": {"world_model": {"observation_scale": 2.0}}}, "set decoder: true"),
     ):
         wrong = merged(tiny_pwm_settings(), part)
-        write_json(folder.settings, told.model_copy(update={"settings": wrong}).model_dump(mode="json"))
+        write_json(folder.settings, given.model_copy(update={"settings": wrong}).model_dump(mode="json"))
         with pytest.raises(BadInput, match=expected):
             loop.read_job([folder])
 

@@ -85,7 +85,7 @@ def interrupted(
     yield {"folders": folders, "seed": seed, "killed": killed, "asked": code, "between": between, "ended": ended}
 
 
-def test_the_processes_ended_as_they_were_told(interrupted: dict[str, Any]) -> None:
+def test_the_processes_ended_as_asked(interrupted: dict[str, Any]) -> None:
     assert interrupted["killed"] == -signal.SIGKILL
     assert interrupted["ended"]
 
@@ -141,7 +141,7 @@ def writers(tmp_path: Path) -> list[RunWriter]:
     return made
 
 
-def test_a_pack_goes_on_from_the_newest_step_that_all_have(writers: list[RunWriter]) -> None:
+def test_a_pack_resumes_from_the_newest_step_that_all_have(writers: list[RunWriter]) -> None:
     folders = shared_checkpoints(writers)
     assert folders is not None
     assert [folder.agent_steps for folder in folders] == [30, 30]

@@ -67,8 +67,8 @@ def compiled(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
     caplog.clear()
     with caplog.at_level(logging.WARNING), jax.log_compiles():
         yield found
-    words = [record.getMessage() for record in caplog.records]
-    found += [text.split(" with ")[0] for text in words if text.startswith("Compiling")]
+    messages = [record.getMessage() for record in caplog.records]
+    found += [text.split(" with ")[0] for text in messages if text.startswith("Compiling")]
 
 
 def test_every_checkpoint_holds_the_part_of_its_replica_cut_out_by_one_program(

@@ -381,7 +381,7 @@ class Study(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _gres_tells_gpus(cls, value: Any) -> Any:
+    def _gpus_of_gres(cls, value: Any) -> Any:
         """On a cluster gres sets how many GPUs are paid for, unless `money` does."""
         backend = value.get("backend") if isinstance(value, dict) else None
         slurm = backend.get("slurm") if isinstance(backend, dict) else None

@@ -1,4 +1,4 @@
-"""Better, worse, equivalent or cannot decide: judged only at planned looks, Holm over all arms, harm like help."""
+"""Better, worse, equivalent or cannot decide: at planned looks only, Holm over all arms, both directions."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -94,7 +94,7 @@ def check_causes(driver: Driver, opened: OpenStudy, result: Result) -> list[str]
 
 
 def check_steps(opened: OpenStudy, cell: str, damaged: bool) -> tuple[int, list[str]]:
-    """Reads the trainer's own log: one process at a time, each going on from the last checkpoint of the one before."""
+    """Reads the trainer's own log: one process at a time, each from the last checkpoint of the one before."""
     path = opened.folder.runs / cell.replace("/", "-seed") / "steps.log"
     segments: list[tuple[str, int, int]] = []
     for line in path.read_text().splitlines():
@@ -125,7 +125,7 @@ def check_steps(opened: OpenStudy, cell: str, damaged: bool) -> tuple[int, list[
     ]
     strange = [first - 1 for _, first, _ in segments if first - 1 not in starts]
     if strange:
-        wrong.append(f"{cell}: a process went on from step {strange[0]}, which no attempt of the ledger did")
+        wrong.append(f"{cell}: a process continued from step {strange[0]}, which no attempt of the ledger did")
     return repeated, wrong
 
 

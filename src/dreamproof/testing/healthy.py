@@ -115,7 +115,7 @@ HEALTHY = {
 
 @dataclass(frozen=True)
 class Hang:
-    """A process that never goes on, and the documented time after which it is killed."""
+    """A process that never progresses, and the documented time after which it is killed."""
 
     during: Callable[[Process], None]
     limit_seconds: float

@@ -21,7 +21,7 @@ STEPS = 100
 
 @dataclass
 class Process:
-    """One simulated trainer at one instant; a scenario changes it as time goes on."""
+    """One simulated trainer at one instant; a scenario changes it over time."""
 
     began: float
     step: int = 0

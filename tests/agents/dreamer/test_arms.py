@@ -1,4 +1,4 @@
-"""The four arms of the users' study: one compile, told apart by scalars alone."""
+"""The four arms of the users' study: one compile, separated by scalars alone."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ SETTINGS = DreamerBehaviorSettings(discount=0.5, gae_lambda=1.0)
 
 
 def window(first: list[float]) -> Batch:
-    """Four rows of one env with reward 1 and cost 2 a step."""
+    """Four rows of one env with reward 1 and cost 2 per step."""
     zero = jnp.zeros((4, 1))
     return Batch(
         observation=jnp.zeros((4, 1, 3)),
@@ -25,7 +25,7 @@ def window(first: list[float]) -> Batch:
     )
 
 
-def test_replayed_rewards_carry_the_price_of_risk_and_costs_do_not() -> None:
+def test_replayed_rewards_carry_the_risk_penalty_and_costs_do_not() -> None:
     values = jnp.zeros((2, 4, 1))
     plain, _ = replay_returns(values, window([0.0] * 4), jnp.zeros((3, 1)), SETTINGS)
     with_coefs, _ = replay_returns(values, window([0.0] * 4), jnp.full((3, 1), 0.25), SETTINGS)
@@ -42,7 +42,7 @@ def test_an_episode_that_ends_inside_a_window_cuts_the_return() -> None:
     assert float(found[0, 1, 0]) == 7.0
 
 
-def test_the_cost_critic_learns_from_executed_steps_unless_told_otherwise() -> None:
+def test_the_cost_critic_learns_from_executed_steps_unless_set_otherwise() -> None:
     imagined, replayed = jnp.ones(2), jnp.ones(3)
     rates = {"replay_value_scale": jnp.asarray(0.3), "imagined_cost_scale": jnp.asarray(0.0)}
     reward, cost = critic_weights(imagined, replayed, rates)

@@ -103,6 +103,6 @@ def test_a_state_within_the_margin_costs_what_a_state_that_much_nearer_costs(set
         {"risk": {"certified_only": 1.0}},
     ],
 )
-def test_a_task_without_a_margin_is_refused_in_words(change: dict[str, Any]) -> None:
+def test_a_task_without_a_margin_is_refused_with_a_reason(change: dict[str, Any]) -> None:
     with pytest.raises(BadInput, match=r"the task 'Fair' has no margin, so agent\.(planner|risk)\."):
         DreamerAgent(SPEC._replace(has_margin=False), tiny_cell(change).agent)

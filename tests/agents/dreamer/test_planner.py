@@ -63,7 +63,7 @@ def test_where_too_few_are_safe_all_are_ordered_by_cost() -> None:
     assert best(found) == [2, 3, 0, 1]
 
 
-def test_equal_costs_of_unsafe_candidates_are_told_apart_by_worth() -> None:
+def test_equal_costs_of_unsafe_candidates_are_ranked_by_value() -> None:
     found = scores(reward=[1.0, 5.0, 3.0], cost=[4.0, 4.0, 4.0])
     assert best(found) == [1, 2, 0]
 
@@ -104,7 +104,7 @@ def test_where_asked_for_only_certified_candidates_are_safe() -> None:
     assert best(found, with_coefs(certified_only=1.0)) == [2, 1, 0]
 
 
-def test_the_price_of_cost_orders_safe_candidates() -> None:
+def test_the_cost_coefficient_orders_safe_candidates() -> None:
     found = scores(reward=[3.0, 2.9], cost=[0.9, 0.1])
     assert best(found)[0] == 0
     assert best(found, with_coefs(cost_coef=1.0))[0] == 1
@@ -169,7 +169,7 @@ def test_the_worst_draw_counts_where_asked_for_and_only_for_what_may_go_wrong() 
 def test_the_cost_critic_is_converted_to_the_cost_of_an_episode() -> None:
     facts = PlannerConstants(0.99, 200, 0.2, 5.0, TwoHot.make(21, 5.0))
     cost = jnp.full((10, 1, 1), 0.03)
-    # A cost of 0.03 a step for ever is worth 0.03 / (1 − γ) = 3 to the critic, and 200 · 0.03 = 6 in an episode.
+    # A cost of 0.03 per step for ever is worth 0.03 / (1 − γ) = 3 to the critic, and 200 · 0.03 = 6 in an episode.
     for share in (0.0, 0.3, 1.0):
         assert float(episode_cost(cost, jnp.full((1, 1), 3.0), jnp.asarray(share), facts)[0, 0]) == pytest.approx(6.0)
     # Without any cost ahead of the horizon the critic alone speaks, for the 190 steps that are left.

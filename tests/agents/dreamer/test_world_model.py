@@ -186,13 +186,16 @@ def test_gradients_made_after_the_scan_are_those_made_step_by_step(model: Dreame
             outputs.append(ObserveOutputs(state.h, state.z, output))
         return jax.tree.map(lambda *parts: jnp.stack(parts), *outputs)
 
-    def told(observe: Any) -> Any:
+    def differentiate(observe: Any) -> Any:
         def loss(given: tuple[DreamerWorldModel, ObserveInputs]) -> jax.Array:
             return sum(((x - 0.3) ** 2).sum() for x in observe(given))
 
         return eqx.filter_jit(eqx.filter_value_and_grad(loss))((model, rows))
 
-    (value, (network, given)), (plain_value, (plain_network, plain_given)) = told(observe_scan), told(step_by_step)
+    (value, (network, given)), (plain_value, (plain_network, plain_given)) = (
+        differentiate(observe_scan),
+        differentiate(step_by_step),
+    )
     np.testing.assert_allclose(value, plain_value, rtol=1e-6)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x, y, rtol=2e-4, atol=2e-5), network, plain_network)
     np.testing.assert_allclose(given.embedding, plain_given.embedding, rtol=2e-4, atol=2e-5)

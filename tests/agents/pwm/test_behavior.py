@@ -28,7 +28,7 @@ FLOW = {"kind": "flow", "integrator": "heun", "substeps": 1}
 
 
 def objective(agent: Any) -> Any:
-    """What an actor is worth in a fixed dream through a model and critics, compiled, with its gradient."""
+    """What an actor is worth in a fixed rollout through a model and critics, compiled, with its gradient."""
     settings = agent.settings.behavior
 
     def worth(actor: Any, state: Any) -> jax.Array:
@@ -91,7 +91,7 @@ def test_the_actor_gradient_is_zero_where_reward_and_value_are_constant(detached
 
     model, critics = state.model, state.critics
     model = eqx.tree_at(lambda made: made.reward_head.last, model, constant(model.reward_head.last, 2.5))
-    # A chance to go on that is 1 but for rounding.
+    # A continue probability that is 1 but for rounding.
     model = eqx.tree_at(lambda made: made.termination_head.last, model, constant(model.termination_head.last, -40.0))
     critics = eqx.tree_at(lambda made: made.members.last, critics, constant(critics.members.last, 7.0))
     value, gradient = worth(state.actor, state._replace(model=model, critics=critics))
@@ -116,7 +116,7 @@ def some_rollout(continue_prob: np.ndarray | None = None) -> DifferentiableRollo
     return DifferentiableRollout(jnp.zeros((4, 2, 8)), jnp.zeros((3, 2, 1)), reward, going, -jnp.ones((3, 2)))
 
 
-def test_a_dream_is_worth_its_rewards_and_the_last_value_at_the_right_power_of_the_discount() -> None:
+def test_a_rollout_is_worth_its_rewards_and_the_last_value_at_the_right_power_of_the_discount() -> None:
     worth = imagined_return(some_rollout(), jnp.array([10.0, 20.0]), 0.5)
     np.testing.assert_allclose(worth, [1 + 1.5 + 1.25 + 10 / 8, 2 + 2 + 1.5 + 20 / 8])
 
@@ -214,10 +214,10 @@ def test_where_nothing_else_is_paid_entropy_opens_the_policy() -> None:
     # A fresh reward head says 0 already.
     narrow = eqx.tree_at(lambda made: made.log_std, toy.lively(agent, 1.0).actor, jnp.full(1, -1.2))
     state = first._replace(actor=narrow, critics=jax.tree.map(lambda part: 0 * part, first.critics))
-    start, told = RolloutStart(jnp.full((8, 16), 0.125), jnp.ones(8)), (jnp.asarray(1e-2), jnp.asarray(1.0), False)
+    start, inputs = RolloutStart(jnp.full((8, 16), 0.125), jnp.ones(8)), (jnp.asarray(1e-2), jnp.asarray(1.0), False)
     before, learn, entropies = float(state.actor.std.mean()), eqx.filter_jit(agent._learn_actor), []
     for seed in range(12):
-        state, rollout, _ = learn(state, start, jax.random.key(seed), told)
+        state, rollout, _ = learn(state, start, jax.random.key(seed), inputs)
         entropies.append(float(rollout.entropy.mean()))
     assert np.mean(entropies[-3:]) > np.mean(entropies[:3]) + 0.1
     assert float(state.actor.std.mean()) > before
@@ -226,8 +226,8 @@ def test_where_nothing_else_is_paid_entropy_opens_the_policy() -> None:
 def test_the_noise_of_the_gaussian_policy_has_a_floor() -> None:
     actor = toy.lively(toy.make_agent()).actor
     for log_std, expected in ((-9.0, -1.427), (-1.0, -1.0), (0.5, 0.5)):
-        told = eqx.tree_at(lambda made: made.log_std, actor, jnp.array([log_std]))
-        assert float(told.std[0]) == pytest.approx(np.exp(expected), rel=1e-5)
+        clipped = eqx.tree_at(lambda made: made.log_std, actor, jnp.array([log_std]))
+        assert float(clipped.std[0]) == pytest.approx(np.exp(expected), rel=1e-5)
 
 
 def test_rewards_are_scaled_by_their_size_and_never_shifted() -> None:

@@ -24,7 +24,7 @@ def agent() -> PwmAgent:
     return toy.make_agent(world_model={"decoder": True}, dynamics=EULER)
 
 
-def told_scales(agent: PwmAgent) -> dict[str, jax.Array]:
+def given_scales(agent: PwmAgent) -> dict[str, jax.Array]:
     """The weights of the losses."""
     return jax.tree.map(jnp.asarray, traced_values(agent.settings))["world_model"]
 
@@ -47,7 +47,7 @@ def test_errors_count_in_deviations_from_the_mean_of_each_number(agent: PwmAgent
 
     @eqx.filter_jit
     def error(windows: Windows) -> jax.Array:
-        scales = told_scales(agent) | observed_scales(windows)
+        scales = given_scales(agent) | observed_scales(windows)
         return world_model_loss(model, windows, jax.random.key(2), scales)[1]["model/observation"]
 
     # A fresh decoder says 0, which is the mean.
@@ -72,25 +72,25 @@ def test_an_update_of_the_model_asks_for_observations_where_there_is_a_decoder(a
     def logged(one: PwmAgent) -> set[str]:
         scalars = jax.tree.map(jnp.asarray, traced_values(one.settings))
         state = eqx.filter_eval_shape(one.init_state, jax.random.key(0))
-        told = (batches, jax.random.key(3), scalars, jnp.zeros(()))
-        return set(eqx.filter_eval_shape(one.update_model, state, *told)[1])
+        inputs = (batches, jax.random.key(3), scalars, jnp.zeros(()))
+        return set(eqx.filter_eval_shape(one.update_model, state, *inputs)[1])
 
     assert logged(agent) - logged(toy.make_agent(dynamics=EULER)) == {"model/observation"}
 
 
-def test_latents_in_open_loop_tell_what_will_be_observed(agent: PwmAgent) -> None:
+def test_observations_are_decoded_from_latents_in_open_loop(agent: PwmAgent) -> None:
     steps = 6
     state, _ = toy.train_model(agent, 350, rate=3e-3, steps=steps)
     unseen = toy.windows(jax.random.key(9), steps=steps, batch=64)
 
     @eqx.filter_jit
-    def told(model: Any) -> jax.Array:
+    def decoded(model: Any) -> jax.Array:
         reached = model.roll_out(model.encode(unseen.observation[0]), unseen.action[1:], jax.random.key(0))
         return model.decoder(reached[-1])
 
     scales = observed_scales(unseen)
     target = (unseen.observation[-1] - scales["observed_mean"]) / scales["observed_deviation"]
-    missed = jnp.square(told(state.model) - target).mean()
-    nothing_learnt = jnp.square(told(toy.fresh(agent).model) - target).mean()
+    missed = jnp.square(decoded(state.model) - target).mean()
+    nothing_learnt = jnp.square(decoded(toy.fresh(agent).model) - target).mean()
     assert nothing_learnt > 0.8
     assert missed < 0.1

@@ -144,10 +144,10 @@ def test_the_target_of_a_flow_is_the_straight_way_and_is_matched_where_the_veloc
 
 
 @pytest.mark.parametrize("loss", ["dynamics", "endpoint"])
-def test_without_a_pull_only_the_velocity_tells_the_encoder_something(
+def test_without_a_pull_only_the_velocity_sends_a_gradient_into_the_encoder(
     loss: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flow that stands still ends where it starts; its errors draw the start along, to the share that is told."""
+    """A flow of zero velocity ends where it starts; its errors pull the start latent, to the share that is set."""
     flow = made("v1")
     z, given = some_step(1)
     target, _ = some_step(2)

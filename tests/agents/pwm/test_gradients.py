@@ -87,8 +87,8 @@ def test_deferred_gradients_reach_weights_start_and_what_is_given(
     def gradients(way: dict[str, Any]) -> Any:
         agent = toy.make_agent(dynamics=KINDS[kind], world_model=SMALL | way)
 
-        def end(told: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
-            return (weight * told[0].roll_out(*told[1:], keys[3])).sum()
+        def end(parts: tuple[Any, jax.Array, jax.Array]) -> jax.Array:
+            return (weight * parts[0].roll_out(*parts[1:], keys[3])).sum()
 
         found = eqx.filter_jit(eqx.filter_grad(end))((toy.lively(agent).model, z, given))
         return jax.tree.leaves((found[0].dynamics, *found[1:]))

@@ -26,7 +26,7 @@ def rewarded(request: pytest.FixtureRequest) -> Any:
 
 @eqx.filter_jit
 def imagined(model: Any) -> tuple[jax.Array, ...]:
-    """Rewards that the model tells of fresh windows and the true ones, and both slopes in the action; all flat."""
+    """Rewards that the model predicts for fresh windows and the true ones, and both slopes in the action; all flat."""
     drawn = toy.windows(jax.random.key(77), batch=64)
     seen, action = drawn.observation[:-1], drawn.action[1:]
     z = model.encode(seen)
@@ -36,10 +36,10 @@ def imagined(model: Any) -> tuple[jax.Array, ...]:
 
 
 def test_imagined_rewards_are_the_true_ones_after_three_thousand_steps(rewarded: Any) -> None:
-    told, true, _, _ = (np.asarray(part) for part in imagined(rewarded.model))
-    assert np.corrcoef(told, true)[0, 1] > 0.99
+    predicted, true, _, _ = (np.asarray(part) for part in imagined(rewarded.model))
+    assert np.corrcoef(predicted, true)[0, 1] > 0.99
     # The right unit too, not only the right order.
-    assert np.abs(told - true).mean() < 0.1 * np.abs(true).mean()
+    assert np.abs(predicted - true).mean() < 0.1 * np.abs(true).mean()
 
 
 def test_the_imagined_reward_has_the_slope_of_the_true_one(rewarded: Any) -> None:

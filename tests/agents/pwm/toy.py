@@ -35,8 +35,8 @@ BATCH, STEPS = 16, 16
 def make_agent(spec: Spec = SPEC, **settings: Any) -> PwmAgent:
     """A small agent with some settings in place of the small ones, part by part."""
     parts = {name: {**SMALL.get(name, {}), **part} for name, part in settings.items()}
-    told = PwmSettings.model_validate({**SMALL, **parts})
-    return PwmAgent(spec._replace(task=0) if told.world_model.tasks else spec, told)
+    settings = PwmSettings.model_validate({**SMALL, **parts})
+    return PwmAgent(spec._replace(task=0) if settings.world_model.tasks else spec, settings)
 
 
 @functools.cache
@@ -66,7 +66,7 @@ def lively(agent: PwmAgent, spread: float = 0.3) -> PwmState:
 
 
 def true_reward(observation: Array, action: Array) -> Array:
-    """What a step from `observation` (..., 2) with `action` (..., 1) pays: up to 3, and 0 in the middle."""
+    """Reward of a step from `observation` (..., 2) with `action` (..., 1): up to 3, and 0 in the middle."""
     return 1.5 * observation[..., 0] + observation[..., 1] * action[..., 0]
 
 

@@ -1,4 +1,4 @@
-"""Locomotion on MJX: the same physics as MuJoCo in C, ends told apart, restarts, shifts as data, envs apart."""
+"""Locomotion on MJX: the same physics as MuJoCo in C, two kinds of ends, restarts, shifts as data, separate envs."""
 
 import copy
 import sys
@@ -202,7 +202,7 @@ def test_the_time_limit_truncates_restarts_and_keeps_the_last_observation(any_ta
     assert np.asarray(early.first).tolist() == [True] + [False] * (COUNT - 1)
 
 
-def test_the_way_forward_is_told(any_task: CompiledTask) -> None:
+def test_the_distance_forward_is_measured(any_task: CompiledTask) -> None:
     env = any_task.env
     state, shown = any_task.start()
     if env.forward is None:
@@ -216,7 +216,7 @@ def test_the_way_forward_is_told(any_task: CompiledTask) -> None:
 
 
 @pytest.mark.parametrize("task", [task for task in SIZES if not SIZES[task][4]])
-def test_a_suite_step_pays_at_most_two_and_an_episode_a_thousand(task: str) -> None:
+def test_a_suite_step_returns_at_most_two_and_an_episode_a_thousand(task: str) -> None:
     suite = compiled_task(task)
     assert registry.make(task).spec.episode_agent_steps * suite.env.action_repeat == 1000
     state, _ = suite.start()
@@ -386,11 +386,11 @@ def test_nothing_that_touches_nothing_has_a_friction_condition() -> None:
 
 def test_settings_of_other_tasks_are_refused() -> None:
     assert registry.make("cheetah-run", {"action_repeat": 2}).spec.action_repeat == 2
-    for task, settings, said in (
+    for task, settings, reason in (
         ("Ant", {"observation": "lidar"}, "does not support the env settings observation"),
         ("cheetah-run", {"action_repeat": 1}, "its action repeat is 2"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=reason):
             registry.make(task, settings)
 
 

@@ -27,7 +27,7 @@ def recorded(task: str) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("task", SUITE)
-def test_what_is_seen_and_paid_is_what_dm_control_shows_and_pays(task: str) -> None:
+def test_what_is_seen_and_paid_is_what_dm_control_shows_and_rewards(task: str) -> None:
     env, rows = registry.make(task), recorded(task)
     parts = (rows["next_position"], rows["next_velocity"], rows["next_velocity"], rows["touch"])
     after = Motion(*(jnp.asarray(part, jnp.float32) for part in parts))

@@ -25,7 +25,7 @@ def head_for_goal(observation: jax.Array, step: int) -> jax.Array:
     return jnp.stack([jnp.ones_like(bearing), jnp.clip(2 * bearing + wiggle, -1, 1)], axis=1)
 
 
-def without_luck(course: Course) -> Callable[[jax.Array, int], jax.Array]:
+def without_noise(course: Course) -> Callable[[jax.Array, int], jax.Array]:
     """The go-to-goal floor as a function of observation and step."""
     policy = go_to_goal_policy(course.env.spec)
     return lambda observation, step: policy(jax.random.key(0), observation)
@@ -90,7 +90,7 @@ def test_five_repeats_in_one_agent_step_equal_five_single_steps_goals_included(p
         np.testing.assert_allclose(sum(part.goals for part in parts), shown.goals)
         np.testing.assert_allclose(slow.goal, state.goal, atol=1e-6)
         goals += float(shown.goals.sum())
-        # The chatter would drive two orders of rounding apart, so both go on from the same body.
+        # The chatter would drive two orders of rounding apart, so both continue from the same body.
         slow = slow._replace(body=state.body, goal_distance=state.goal_distance)
     assert goals >= COUNT
 
@@ -109,9 +109,9 @@ def test_the_cost_counts_simulator_steps_inside_a_hazard_and_the_margin_agrees(p
 
 def test_go_to_goal_earns_what_it_earns_in_the_official_task(point: Course, lidar_point: Course) -> None:
     for course in (point, lidar_point):
-        seen = course.drive(course.env.default_params(), without_luck(course), 200)
+        seen = course.drive(course.env.default_params(), without_noise(course), 200)
         total = np.sum([shown.reward for shown in seen], axis=0)
-        # The real task gave 20.2 with a standard deviation of 1.7 an episode.
+        # The real task gave 20.2 with a standard deviation of 1.7 per episode.
         assert total.mean() == pytest.approx(20.2, abs=4 * 1.7 / np.sqrt(COUNT))
 
 

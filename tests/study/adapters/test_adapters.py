@@ -53,7 +53,7 @@ def embodied_run(root: Path, chunks: int = 118, saved_at: float | None = None) -
     return RunFolder(root)
 
 
-def test_replay_chunks_tell_the_progress_of_a_run_whose_metrics_are_silent(tmp_path: Path) -> None:
+def test_replay_chunks_show_the_progress_of_a_run_whose_metrics_are_silent(tmp_path: Path) -> None:
     run = embodied_run(tmp_path, chunks=3)
     adapter, watch = find_adapter("embodied"), Watch(Liveness())
     put(run.metrics, b'{"step": 3005, "train/loss": 1.0}\n', BEGAN)

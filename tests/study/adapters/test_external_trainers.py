@@ -30,7 +30,7 @@ def forty_lines() -> str:
     return found[1]
 
 
-def tell(root: Path, agent_steps: int, seed: int = 0, **settings: Any) -> RunFolder:
+def write_run(root: Path, agent_steps: int, seed: int = 0, **settings: Any) -> RunFolder:
     """Writes settings.json as a supervisor does."""
     study = read_study(ROOT / "studies" / "example.yaml")
     given = run_settings(study, Cell("reward_only", seed)).model_dump(mode="json")
@@ -63,7 +63,7 @@ def start_and_stop(script: Path, run: RunFolder, after_steps: int) -> subprocess
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A cell of the example, trained without a stop."""
-    run = tell(tmp_path_factory.mktemp("whole") / "run", STEPS)
+    run = write_run(tmp_path_factory.mktemp("whole") / "run", STEPS)
     done = start(EXAMPLE, str(run.root))
     assert done.returncode == 0, done.stderr
     return run
@@ -93,7 +93,7 @@ def test_the_example_evaluates_two_conditions_from_its_final_checkpoint(trained:
 
 
 def test_a_stop_and_a_resume_equal_not_stopping(trained: RunFolder, tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", STEPS)
+    run = write_run(tmp_path / "run", STEPS)
     stopped = start_and_stop(EXAMPLE, run, 50_000)
     assert stopped.returncode == 0 and "stopped by SIGTERM at" in stopped.stdout
     assert "of 230,400 agent steps" in str(prove_training(run, STEPS))
@@ -103,7 +103,7 @@ def test_a_stop_and_a_resume_equal_not_stopping(trained: RunFolder, tmp_path: Pa
 
 
 def test_a_checkpoint_that_was_changed_is_not_resumed_from(trained: RunFolder, tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", STEPS, save_every_agent_steps=57_600)
+    run = write_run(tmp_path / "run", STEPS, save_every_agent_steps=57_600)
     assert start(EXAMPLE, str(run.root)).returncode == 0
     (run.checkpoint_folders()[-1].root / "state.npz").write_bytes(b"torn")
     assert start(EXAMPLE, str(run.root)).returncode == 0
@@ -113,7 +113,7 @@ def test_a_checkpoint_that_was_changed_is_not_resumed_from(trained: RunFolder, t
 def test_the_arms_of_the_example_differ_in_what_they_learn(trained: RunFolder, tmp_path: Path) -> None:
     hashes = set()
     for name, settings in {"fixed": {"price": 5.0}, "learned": {"price": 5.0, "cost_limit": 1.0}}.items():
-        run = tell(tmp_path / name, STEPS, **settings)
+        run = write_run(tmp_path / name, STEPS, **settings)
         assert start(EXAMPLE, str(run.root)).returncode == 0
         proof = prove_training(run, STEPS)
         assert isinstance(proof, TrainProof)
@@ -124,20 +124,20 @@ def test_the_arms_of_the_example_differ_in_what_they_learn(trained: RunFolder, t
 
 
 def test_an_evaluation_without_training_is_refused(tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", STEPS)
+    run = write_run(tmp_path / "run", STEPS)
     done = start(EXAMPLE, str(run.root), "--evaluate", "id")
     assert done.returncode == 1 and "no trained checkpoint" in done.stderr
 
 
 def test_a_misspelt_setting_is_a_bad_config(tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", STEPS, prize=1.0)
+    run = write_run(tmp_path / "run", STEPS, prize=1.0)
     done = start(EXAMPLE, str(run.root))
     record = ExitRecord(exit_code=done.returncode, wall_seconds=1.0)
     assert diagnose(AttemptEvidence(exit=record, output_tail=done.stderr)).cause is Cause.BAD_CONFIG
 
 
 def test_a_probe_leaves_the_run_folder_as_it_was_but_for_its_record(tmp_path: Path) -> None:
-    run = tell(tmp_path / "run", STEPS)
+    run = write_run(tmp_path / "run", STEPS)
     done = start(EXAMPLE, str(run.root), DREAMPROOF_PROBE="1")
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in run.root.iterdir()) == ["probe.json", "settings.json"]
@@ -161,13 +161,13 @@ def test_the_forty_lines_are_forty_and_import_nothing_of_ours() -> None:
 def test_the_forty_lines_train_stop_resume_and_prove(tmp_path: Path) -> None:
     script = tmp_path / "trainer.py"
     script.write_text(forty_lines())
-    run = tell(tmp_path / "run", 40_000, seed=4, rate=0.02)
+    run = write_run(tmp_path / "run", 40_000, seed=4, rate=0.02)
     stopped = start_and_stop(script, run, 1_000)
     assert stopped.returncode == 0 and "stopped by SIGTERM" in stopped.stdout
     assert "of 40,000 agent steps" in str(prove_training(run, 40_000))
     done = start(script, str(run.root))
     assert done.returncode == 0, done.stderr
     resumed = prove_training(run, 40_000)
-    whole = tell(tmp_path / "whole", 40_000, seed=4, rate=0.02)
+    whole = write_run(tmp_path / "whole", 40_000, seed=4, rate=0.02)
     start(script, str(whole.root))
     assert isinstance(resumed, TrainProof) and resumed == prove_training(whole, 40_000)

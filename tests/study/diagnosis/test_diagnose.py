@@ -1,4 +1,4 @@
-"""Every cause of death is named from evidence and quoted; where evidence is missing, that is said."""
+"""Every cause of death is named from evidence and quoted; where evidence is missing, that is reported."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -211,7 +211,7 @@ def test_quotes_hold_nothing_that_a_terminal_obeys() -> None:
     assert all(character.isprintable() for line in judged.quotes for character in line), judged.quotes
 
 
-def test_one_signal_has_three_causes_and_only_evidence_tells_them_apart() -> None:
+def test_one_signal_has_three_causes_and_only_evidence_separates_them() -> None:
     sent = ended(signal=9, oom_kills=0)
     assert diagnose(AttemptEvidence(exit=sent)).cause is Cause.KILLED
     counted = diagnose(AttemptEvidence(exit=sent.model_copy(update={"oom_kills": 1})))

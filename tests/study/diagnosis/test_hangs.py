@@ -26,7 +26,7 @@ HANGS = {
     "fifo": "deadlock",
     "child": "deadlock",
     "spin": "silent",
-    "deaf_spin": "silent",
+    "spin_without_signals": "silent",
 }
 QUICK = {
     "stalled_after_seconds": 1.0,

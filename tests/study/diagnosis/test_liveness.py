@@ -1,4 +1,4 @@
-"""Progress counters say whether a run goes on; a kill needs far stronger evidence than silence on a busy machine."""
+"""Progress counters say whether a run progresses; a kill needs far stronger evidence than silence on a busy machine."""
 
 from collections.abc import Iterable
 
@@ -169,7 +169,7 @@ def test_a_stopped_process_is_stalled_at_once_and_killed_only_after_half_an_hour
     assert later[-1].kill is KillReason.STOPPED
 
 
-def test_a_process_that_is_continued_after_a_minute_goes_on_and_its_stop_is_no_gap() -> None:
+def test_a_process_that_is_continued_after_a_minute_progresses_and_its_stop_is_no_gap() -> None:
     watch, _ = watched(steady(200))
     for second in range(191, 251):
         assert watch.observe(look(second, 3800, process_state="T")).kill is None
@@ -294,7 +294,7 @@ def test_gaps_below_the_floor_are_never_a_stall_wherever_the_clock_starts(gaps: 
 
 
 @given(st.lists(st.tuples(st.floats(0, 500), st.integers(0, 3), st.sampled_from("RSTD")), max_size=30))
-def test_every_judgement_has_a_reason_and_a_clock_that_goes_back_does_no_harm(
+def test_every_judgement_has_a_reason_and_a_clock_that_goes_back_breaks_nothing(
     steps: list[tuple[float, int, str]],
 ) -> None:
     watch = Watch(SETTINGS)

@@ -195,7 +195,7 @@ def test_a_head_that_lags_behind_after_a_crash_is_no_fault(tmp_path: Path) -> No
     assert isinstance(found, Head) and found.number == 1 and head_fault(path, found) is None
 
 
-def test_a_writer_that_finds_the_end_cut_records_it_and_goes_on(tmp_path: Path) -> None:
+def test_a_writer_that_finds_the_end_cut_records_it_and_continues(tmp_path: Path) -> None:
     path = filled(tmp_path / "ledger.jsonl")
     path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:2]))
     ledger = Ledger(path)

@@ -40,7 +40,7 @@ def test_this_machine_says_its_boot_and_a_clock_that_only_grows() -> None:
         (Moment(1060.0, "b1", 110.0), []),
         (Moment(87_460.0, "b1", 110.0), [Jump(CLOCK_SET, 86_400.0)]),
         (Moment(-85_340.0, "b1", 110.0), [Jump(CLOCK_SET, -86_400.0)]),
-        (Moment(1061.5, "b1", 110.0), []),  # too small to tell from a slewed clock
+        (Moment(1061.5, "b1", 110.0), []),  # too small to separate from a slewed clock
         (Moment(1000.0 + 3600 * 24.0 + 40, "b1", 50.0 + 3600 * 24.0), []),  # slewed by NTP for a day
         (Moment(8260.0, "b1", 110.0, 7200.0), [Jump(SUSPENDED, 7200.0)]),
         (Moment(8260.0 - 600, "b1", 110.0, 7200.0), [Jump(SUSPENDED, 7200.0), Jump(CLOCK_SET, -600.0)]),
@@ -53,12 +53,12 @@ def test_what_happened_to_the_clocks_between_two_events(after: Moment, expected:
     assert jumps_between(BEFORE, after) == expected
 
 
-def test_a_jump_is_said_in_words() -> None:
+def test_a_jump_is_described() -> None:
     assert jump_text(SUSPENDED, 7200) == "the machine was suspended for 2 h 0 min"
     assert jump_text(CLOCK_SET, -86_400) == "the clock was set back by 1 d 0 h"
 
 
-def test_other_machines_go_on_while_this_one_is_suspended() -> None:
+def test_other_machines_continue_while_this_one_is_suspended() -> None:
     assert machine_seconds(BEFORE, Moment(9e9, "b1", 60.0, 100.0)) == 110.0
     assert machine_seconds(BEFORE, Moment(1020.0, "b2", 1.0)) == 20.0
     assert machine_seconds(BEFORE, Moment(20.0, "b2", 1.0)) == 0.0
@@ -79,7 +79,7 @@ def test_rows_of_an_older_program_and_of_this_one_share_the_line_of_their_boot()
     assert line.reach("b", Moment(0.0, "b", 75.0)) == 1025.0
 
 
-def test_a_files_time_tells_when_in_a_life_it_was_written() -> None:
+def test_a_files_time_shows_when_in_a_life_it_was_written() -> None:
     assert Life(1000.0, 1100.0, 100.0).seconds_at(1040.0) == [40.0]
     assert Life(1000.0, 1100.0, 100.0).seconds_at(999.0) == []
     forward = Life(1000.0, 1100.0 + 86_400, 100.0)

@@ -36,7 +36,7 @@ def other_process_takes(path: Path) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_a_second_supervisor_is_refused_and_told_who_holds_the_study(tmp_path: Path) -> None:
+def test_a_second_supervisor_is_refused_and_shown_who_holds_the_study(tmp_path: Path) -> None:
     path = tmp_path / "lease.json"
     process = other_process_takes(path)
     try:

@@ -247,7 +247,7 @@ def test_a_day_back_takes_nothing_away(tmp_path: Path) -> None:
     assert "the clock was set back 1 time, 1 d 0 h in all: not billed" in money_lines(costs)
 
 
-def test_a_suspended_laptop_is_not_billed_and_said_to_have_been_suspended(tmp_path: Path) -> None:
+def test_a_suspended_laptop_is_not_billed_and_reported_as_suspended(tmp_path: Path) -> None:
     machine = jumping(tmp_path, "suspend", 9 * HOUR)
     costs = count_money(StudyState.replay(Ledger(machine.ledger.path).rows), machine.moment())
     assert costs.total_ms == SLOTS * 100_000
@@ -275,7 +275,7 @@ def test_a_job_of_a_cluster_is_paid_while_the_machine_that_watches_it_is_suspend
     assert count_money(state, machine.moment()).total_ms == HOUR
 
 
-def test_a_ledger_of_an_older_program_is_counted_by_its_wall_clock_and_goes_on_by_this_ones(tmp_path: Path) -> None:
+def test_a_ledger_of_an_older_program_is_counted_by_its_wall_clock_and_continues_by_this_ones(tmp_path: Path) -> None:
     machine = jumping(tmp_path, "live", 1)
     old = [{key: row[key] for key in row if key not in ("m", "boot", "s")} for row in Ledger(machine.ledger.path).rows]
     assert count_money(StudyState.replay(old), machine.moment()).total_ms == SLOTS * 100_001

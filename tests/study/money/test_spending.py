@@ -151,7 +151,7 @@ def test_a_cell_that_was_stopped_for_good_bought_nothing() -> None:
     story.end("a1", 100, 100.0, 500, 400, cause="bug")
     story.add(101, "cell_stopped", cell="a/0", reason="the same bug twice", cause="bug")
     assert story.count().wasted_by_cause == {"bug": 100_000}
-    story.add(102, "cell_reopened", cell="a/0", reason="mended")
+    story.add(102, "cell_reopened", cell="a/0", reason="fixed")
     assert story.count().useful_ms == 80_000
 
 
@@ -220,7 +220,7 @@ def test_the_rest_is_forecast_from_what_was_seen() -> None:
     assert forecast.money == pytest.approx(0.315)
 
 
-def test_before_anything_ran_the_preflight_tells_the_speed_or_nobody_does() -> None:
+def test_before_anything_ran_only_the_preflight_knows_the_speed() -> None:
     assert Story().count().forecast.busy_seconds is None
     probed = Story().count(probed_rates={"a": 10.0, "b": 20.0}).forecast
     assert probed.busy_seconds == pytest.approx(2 * 100 + 2 * 50)
@@ -304,7 +304,7 @@ def test_a_union_covers_every_second_once(spans: list[tuple[int, int]]) -> None:
     assert union_seconds(spans) == len(covered)
 
 
-def test_an_evaluation_that_was_stopped_still_tells_what_one_costs() -> None:
+def test_an_evaluation_that_was_stopped_still_shows_what_one_takes() -> None:
     story = Story(study(conditions=["id", "far", "farther"]))
     story.start("a1", 0, cells=("a/0", "b/0"), work="evaluate", conditions=["id", "far", "farther"])
     story.end("a1", 60, 60.0, 0, 0, cause="stopped_by_user")

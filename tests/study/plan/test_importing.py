@@ -162,7 +162,7 @@ def test_a_table_in_the_manifests_of_a_study_names_folders_from_above(opened: Op
     assert result.proven == ["v2_full/0"]
 
 
-def test_a_table_without_folders_is_only_a_word(opened: OpenStudy, tmp_path: Path) -> None:
+def test_a_table_without_folders_is_only_reported(opened: OpenStudy, tmp_path: Path) -> None:
     rows = [("config", "seed", "status"), ("v2_full", "0", "success")]
     result = import_runs(opened, table(tmp_path / "status.tsv", rows))
     assert result.unproven == {"v2_full/0": "a table reports 'success' and names no run folder"}

@@ -129,7 +129,7 @@ def test_a_comment_that_comes_and_goes_is_one_code(tmp_path: Path) -> None:
     assert first_of(state.codes, second) == first_of(state.codes, first) == first
 
 
-def test_naming_the_files_that_count_goes_on_after_an_unrelated_change(tmp_path: Path) -> None:
+def test_naming_the_files_that_count_continues_after_an_unrelated_change(tmp_path: Path) -> None:
     file = foreign(tmp_path)
     begin(file)
     (tmp_path / "unrelated.py").write_text("1\n")
@@ -180,7 +180,7 @@ def test_a_changed_default_is_refused_with_old_and_new_value(tmp_path: Path, mon
     assert opened.state.attempts["a000002"].resolved != opened.state.attempts["a000001"].resolved
 
 
-def test_a_study_from_before_goes_on_and_says_so(tmp_path: Path) -> None:
+def test_a_study_from_before_continues_and_says_so(tmp_path: Path) -> None:
     file = foreign(tmp_path)
     opened, _ = begin(file)
     rows = [json.loads(line) for line in opened.folder.ledger.read_text().splitlines()]

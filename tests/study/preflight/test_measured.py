@@ -1,4 +1,4 @@
-"""Numbers of a preflight manifest are taken where they can be reckoned with, and left out where not."""
+"""Numbers of a preflight manifest are taken where they are finite, and left out where not."""
 
 import json
 from pathlib import Path

@@ -34,5 +34,5 @@ def test_a_gpu_that_the_installed_jax_cannot_use_is_reported(
         return "0.10.2"
 
     monkeypatch.setattr(metadata, "version", version)
-    said = machine.unused_gpu(found)
-    assert (said == "NVIDIA H100: JAX cannot use it: pip install 'dreamproof[cuda]'") is warned
+    warning = machine.unused_gpu(found)
+    assert (warning == "NVIDIA H100: JAX cannot use it: pip install 'dreamproof[cuda]'") is warned

@@ -65,7 +65,7 @@ def test_a_stopped_process_is_described_by_the_kernel(tmp_path: Path) -> None:
         assert "State: T (stopped)" in text
 
 
-def test_a_process_that_is_gone_is_said_to_be_gone(tmp_path: Path) -> None:
+def test_a_process_that_is_gone_is_reported_as_gone(tmp_path: Path) -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     dump_stacks(process.pid, tmp_path / "stacks.txt")

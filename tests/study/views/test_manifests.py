@@ -34,7 +34,7 @@ EVENTS = (
 )
 
 
-def test_every_declared_cell_has_a_row_with_one_word(tmp_path: Path) -> None:
+def test_every_declared_cell_has_a_row_with_one_status(tmp_path: Path) -> None:
     opened = opened_with(tmp_path, *EVENTS)
     arguments = {f"{row['arm']}/{row['seed']}": row["status"] for row in train_rows(opened.state, opened.study)}
     assert arguments == {

@@ -87,7 +87,7 @@ def test_an_attempt_in_a_ledger_is_no_path(name: str) -> None:
         StudyState().apply({"n": 1, "t": 1.0, "event": "attempt_started", **row, "from_agent_steps": {}})
 
 
-def test_an_order_that_tells_of_another_attempt_is_not_believed(tmp_path: Path) -> None:
+def test_an_order_that_names_another_attempt_is_not_believed(tmp_path: Path) -> None:
     folder = StudyFolder(tmp_path)
     row = {"event": "attempt_started", "work": "train", "cells": [], "conditions": [], "command": []}
     write_json(folder.attempt("a000001").order, {"event": {**row, "attempt": "../../x", "from_agent_steps": {}}})

@@ -96,7 +96,7 @@ def test_a_ledger_cut_after_its_last_start_is_not_whole(proven: OpenStudy) -> No
     assert fault.endswith("it ends after event 2, although 3 were recorded: its end was lost or cut off")
 
 
-def test_a_missing_head_is_noted_and_breaks_nothing(proven: OpenStudy) -> None:
+def test_a_missing_head_is_recorded_and_breaks_nothing(proven: OpenStudy) -> None:
     proven.folder.ledger_head.unlink()
     found = verify(open_study(proven.file))
     assert found.faults == [] and "ledger.head: is missing" in found.notes[0]

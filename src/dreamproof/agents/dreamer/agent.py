@@ -294,12 +294,12 @@ class DreamerAgent:
         return self._stepped(state, "model", step), out.states, metrics
 
     def _imagine(self, state: DreamerState, states: Latent, key: Array) -> ImaginedRollout:
-        pick_key, dream_key = jax.random.split(key)
+        pick_key, rollout_key = jax.random.split(key)
         flat = jax.tree.map(lambda x: x.reshape(x.shape[0] * x.shape[1], *x.shape[2:]), states)
         total = flat.h.shape[0]
         chosen = jax.random.randint(pick_key, (self.settings.behavior.starts,), 0, total)
         start = jax.tree.map(lambda x: x[chosen], flat)
-        return imagine_rollout(state.model, state.actor, start, self.settings.behavior.horizon, dream_key)
+        return imagine_rollout(state.model, state.actor, start, self.settings.behavior.horizon, rollout_key)
 
     def _learn_risk(
         self, state: DreamerState, feature: Array, batch: Batch, scalars: dict[str, Any], key: Array

@@ -83,8 +83,8 @@ def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
 
 def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
     declared = os.path.exists(folder.declaration)
-    handed_over = declared and os.path.isdir(folder.imported)
-    if not os.path.lexists(folder.ledger) and not handed_over:
+    imported = declared and os.path.isdir(folder.imported)
+    if not os.path.lexists(folder.ledger) and not imported:
         raise BadInput(f"{folder.root}: is not a study folder (no {folder.ledger.name})", "ls studies/")
     state = read_state(folder, numbers_only)
     study = read_study(folder.declaration) if declared else state.study

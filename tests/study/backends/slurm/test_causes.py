@@ -80,7 +80,7 @@ class Running(threading.Thread):
     def run(self) -> None:
         try:
             self._supervise()
-        except BaseException as failure:  # noqa: BLE001 - told by the test, not by a thread that nobody hears
+        except BaseException as failure:  # noqa: BLE001 - reported by the test, not lost in its thread
             self.failure = failure
 
     def _supervise(self) -> None:
@@ -289,7 +289,7 @@ def chain_over_the_limit(slurm: OneNodeSlurm, place: Path) -> dict[str, tuple[An
         "chained: cause": (made[0].cause, "timeout"),
         "chained: names": ([one.name for one in made][:2], ["a000001", "a000001r1"]),
         "chained: one job": (len({one.job for one in made}), 1),
-        "chained: goes on": (made[1].from_agent_steps["works/0"], kept),
+        "chained: continues": (made[1].from_agent_steps["works/0"], kept),
         "chained: kept something": (kept > 0, True),
         "chained: no step twice": ([int(line.split()[1]) for line in steps], [*range(1, 41)]),
         "chained: proven": (opened.state.trained(opened.state.cells[Cell("works", 0)]), True),
@@ -311,7 +311,7 @@ def lose_node(slurm: OneNodeSlurm, place: Path) -> Running:
 
 
 def details(mode: str, opened: OpenStudy) -> dict[str, tuple[Any, Any]]:
-    """The scheduler's own words behind some rows, and what became of a job that ran again."""
+    """The scheduler's own output behind some rows, and what became of a job that ran again."""
     states = {arm: (attempts(opened, arm)[0].placement.get("state")) for arm in MAIN}
     again = attempts(opened, "requeued")
     cancelled = opened.state.cells[Cell("cancelled", 0)].stopped or ""
@@ -319,7 +319,7 @@ def details(mode: str, opened: OpenStudy) -> dict[str, tuple[Any, Any]]:
         "state of memory": (states["memory"], "OUT_OF_MEMORY" if mode == "cgroup" else "FAILED"),
         "state of cancelled": (states["cancelled"], "CANCELLED"),
         "cancelled is left alone": ("--retry-stopped" in cancelled, True),
-        "requeued goes on as another attempt": ([one.name.partition("r")[2] for one in again][:2], ["", "1"]),
+        "requeued continues as another attempt": ([one.name.partition("r")[2] for one in again][:2], ["", "1"]),
         "requeued keeps its job": (len({one.job for one in again[:2]}), 1),
     }
 

@@ -93,7 +93,7 @@ def test_json_of_old_and_new_versions_says_the_same(row: dict[str, Any]) -> None
     assert jobs == [SlurmJob("7", "3", "FAILED", "3:0", "0:125", reason, 1, "n1", 100.0, 160.0, 400.0, comment)]
 
 
-def test_accounting_tells_steps_apart_and_survives_odd_numbers() -> None:
+def test_accounting_separates_steps_and_survives_odd_numbers() -> None:
     text = (
         "7_3|FAILED|1:0|0:125|None|n1|100|160|400\n"
         "7_3.batch|FAILED|1:0|||n1|160|160|400\n"
@@ -161,7 +161,7 @@ def test_a_busy_controller_is_left_alone_longer_every_time(path: Path) -> None:
     assert waits == sorted(waits) and waits[-1] >= 8 * waits[0]
 
 
-def test_a_refusal_is_told_apart_from_a_busy_controller(path: Path, tmp_path: Path) -> None:
+def test_a_refusal_is_separated_from_a_busy_controller(path: Path, tmp_path: Path) -> None:
     script = '[ "$name" = sbatch ] && echo "sbatch: error: Batch job submission failed: $WORDS" >&2; exit 1'
     commands = fake_commands(path, Clock(), script)
     commands._environment["WORDS"] = "Invalid account or account/partition combination specified"
@@ -173,7 +173,7 @@ def test_a_refusal_is_told_apart_from_a_busy_controller(path: Path, tmp_path: Pa
         commands.submit(tmp_path / "script.sh")
 
 
-def test_accounting_that_is_switched_off_is_told_apart_from_one_that_fails(path: Path) -> None:
+def test_accounting_that_is_switched_off_is_separated_from_one_that_fails(path: Path) -> None:
     commands = fake_commands(path, Clock(), 'echo "$WORDS" >&2; exit 1')
     commands._environment["WORDS"] = 'sacct: error: Invalid field requested: "Colour"'
     with pytest.raises(SlurmError, match="Invalid field"):

@@ -192,7 +192,7 @@ def test_a_supervisor_that_dies_before_it_hears_of_its_job_adopts_it_by_name(
     assert (proven(opened), len(opened.state.attempts)) == (2, 2)
 
 
-def test_a_cell_on_a_lost_node_is_fenced_and_goes_on_elsewhere(slurm: OneNodeSlurm, tmp_path: Path) -> None:
+def test_a_cell_on_a_lost_node_is_fenced_and_continues_elsewhere(slurm: OneNodeSlurm, tmp_path: Path) -> None:
     watched = declare(tmp_path / "watched", 0.02, 30, {"requeue": False}, arms=HELD, seeds=1)
     alone = declare(tmp_path / "alone", 0.02, 30, {}, arms=HELD, seeds=1)
     supervisor, killed = run(slurm, watched), run(slurm, alone)
@@ -312,14 +312,14 @@ def test_a_waiting_cell_says_why_and_until_when_and_waiting_costs_nothing(slurm:
     assert f"¥{allocated:.2f} bought: 1 of 1 cell trained" in given, given
 
 
-def test_the_script_that_is_shown_is_the_one_that_is_handed_in(slurm: OneNodeSlurm, tmp_path: Path) -> None:
+def test_the_script_that_is_shown_is_the_one_that_is_submitted(slurm: OneNodeSlurm, tmp_path: Path) -> None:
     file = declare(tmp_path, 0.02, 10, {"array_throttle": 1, "setup": ["export SETUP_WAS=done"]})
     shown = finish(dreamproof(slurm, "plan", str(file), "--show-script"))
     finish(run(slurm, file))
     folder = open_study(file).folder
     name = str(read_json(folder.cluster)["job_name"])
-    handed_in = (folder.submissions / "s000001" / "script.sh").read_text()
-    assert shown.replace("XXXXXXXX", name.rpartition("-")[2]) == handed_in
+    submitted = (folder.submissions / "s000001" / "script.sh").read_text()
+    assert shown.replace("XXXXXXXX", name.rpartition("-")[2]) == submitted
     columns = SlurmCommands(slurm.environment).jobs(name)
     assert {job.state for job in columns} == {"COMPLETED"}
     assert sorted(jobs_from_json(slurm.command("squeue", "--json"), name), key=str) == sorted(columns, key=str)

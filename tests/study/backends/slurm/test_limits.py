@@ -41,7 +41,7 @@ from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 pytestmark = pytest.mark.long(110)
 
 # Words of Slurm 22.05.8, of two partitions; what does not matter here is left out.
-TOLD = (
+SCONTROL_PARTITIONS = (
     "PartitionName=work AllowGroups=ALL Default=YES QoS=N/A DefaultTime=NONE MaxNodes=UNLIMITED MaxTime=UNLIMITED "
     "MinNodes=0 State=UP TotalCPUs=32 DefMemPerNode=UNLIMITED MaxMemPerNode=UNLIMITED TRES=cpu=32,mem=16000M,node=1\n"
     "PartitionName=short AllowGroups=ALL Default=NO QoS=N/A DefaultTime=NONE MaxNodes=4 MaxTime=00:03:00 "
@@ -72,7 +72,7 @@ def test_time_limits_are_read_as_sbatch_takes_them(text: str, seconds: float) ->
 
 
 def test_partitions_are_read_from_scontrol() -> None:
-    assert partitions_from_text(TOLD) == [WORK, Partition("short", False, "00:03:00", 2, 4.0)]
+    assert partitions_from_text(SCONTROL_PARTITIONS) == [WORK, Partition("short", False, "00:03:00", 2, 4.0)]
     assert partitions_from_text("slurm_load_partitions error: Unable to contact slurm controller\n") == []
 
 
@@ -160,7 +160,7 @@ def test_what_clears_by_itself_is_waited_for(reason: str) -> None:
 
 def test_a_partition_that_takes_no_single_node_ends_the_wait_and_nodes_that_are_down_do_not() -> None:
     settings = Slurm(partition="short")
-    assert never_starts("PartitionNodeLimit", settings, ASKED, Site(partitions_from_text(TOLD)))
+    assert never_starts("PartitionNodeLimit", settings, ASKED, Site(partitions_from_text(SCONTROL_PARTITIONS)))
     assert never_starts("PartitionNodeLimit", settings, ASKED, Site([SHORT])) is None
 
 
@@ -223,7 +223,7 @@ def pending(reason: str) -> str:
 def fake_commands(folder: Path, clock: Clock, reason: str = "Priority") -> SlurmCommands:
     """Slurm's commands as scripts that write down how they were called."""
     folder.mkdir()
-    (folder / "partitions").write_text(TOLD)
+    (folder / "partitions").write_text(SCONTROL_PARTITIONS)
     (folder / "queue").write_text(pending(reason) + "\n")
     answers = {
         "sbatch": f'case "$1" in --test-only) cp "$2" {folder}/tested-$(basename $(dirname "$2"));; *) echo 7;; esac',
