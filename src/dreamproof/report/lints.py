@@ -251,7 +251,8 @@ def _by_arm(evidence: StudyEvidence, value: Callable[[TrainFacts], str]) -> dict
 def _different_steps(evidence: StudyEvidence) -> Iterable[Lint]:
     steps = _by_arm(evidence, lambda facts: str(facts.agent_steps))
     lengths = [int(value) for values in steps.values() for value in values]
-    if lengths and max(lengths) > SAME_LENGTH * min(lengths):
+    tolerated = evidence.study.agent_steps_tolerance
+    if lengths and max(lengths) > SAME_LENGTH * min(lengths) and max(lengths) - min(lengths) > tolerated:
         shown = names(f"{arm}: {'/'.join(sorted(values, key=int))}" for arm, values in steps.items())
         differing = tuple(arm for arm in steps if steps[arm] != steps.get(evidence.study.reference))
         yield Lint("different_steps", BLOCK, {"arms": shown}, differing)

@@ -17,7 +17,7 @@ from dreamproof.runs.reader import (
 )
 from dreamproof.runs.records import FrozenRecord
 from dreamproof.settings.study import Study
-from dreamproof.study.adapters.api import modified
+from dreamproof.study.adapters.folders import modified
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, Diagnosis, diagnose
 from dreamproof.study.diagnosis.memory_trend import read_trend
@@ -157,7 +157,7 @@ def prove_cells(opened: OpenStudy, attempt: AttemptState) -> tuple[list[Event], 
 def prove_training(opened: OpenStudy, cell: Cell, output: Path | None, attempt: str | None) -> TrainProven | str:
     """The event that a cell is trained, or why it is not."""
     proof: TrainProof | str = opened.adapter(cell).prove_training(
-        opened.run(cell), opened.study.agent_steps, output, opened.study.task
+        opened.run(cell), opened.study.needed_agent_steps, output, opened.study.task
     )
     if isinstance(proof, str):
         return proof

@@ -157,7 +157,7 @@ class _Counter:
         first, kept, reached = steps
         if kept <= first:
             return 0
-        if kept >= self.spending.study.agent_steps:
+        if kept >= self.spending.study.needed_agent_steps:
             return ms
         seconds = attempt.kept_wall_seconds.get(text)
         if seconds is not None and attempt.wall_seconds:

@@ -15,8 +15,9 @@ from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import SEED, Cell, RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.settings.study import Study
-from dreamproof.study.adapters import DEFAULT, find_adapter, guess_adapter, study_adapter
-from dreamproof.study.adapters.api import Adapter, file_times
+from dreamproof.study.adapters import DEFAULT, find_adapter, guess_adapter, study_adapter, study_format
+from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.adapters.folders import file_times
 from dreamproof.study.ledger.events import EvalProven, Event, Imported, TrainProven, Unproven
 from dreamproof.study.plan.open_study import OpenStudy
 
@@ -218,9 +219,9 @@ def _number(text: str | None) -> float | None:
 
 def _choose_adapter(opened: OpenStudy, root: Path, name: str | None) -> Adapter:
     if name is not None:
-        return find_adapter(name)
+        return find_adapter(name, study_format(opened.study))
     declared = study_adapter(opened.study)
-    return declared if declared.name != DEFAULT else guess_adapter(RunFolder(root))
+    return declared if declared.name != DEFAULT else guess_adapter(RunFolder(root), study_format(opened.study))
 
 
 @dataclass(frozen=True)
@@ -246,7 +247,7 @@ def _assess(opened: OpenStudy, found: Found, options: ImportOptions) -> _Candida
         return _Candidate(
             found, adapter.name, adapter.read(run).agent_steps, f"its table reports '{found.status[:80]}'"
         )
-    proof = adapter.prove_training(run, opened.study.agent_steps, None, opened.study.task)
+    proof = adapter.prove_training(run, opened.study.needed_agent_steps, None, opened.study.task)
     reached = proof.agent_steps if isinstance(proof, TrainProof) else adapter.read(run).agent_steps
     return _Candidate(found, adapter.name, reached, proof)
 
@@ -299,7 +300,7 @@ def _record_training(opened: OpenStudy, cell: Cell, candidate: _Candidate, resul
 def _evaluations_in_run(opened: OpenStudy, text: str, candidate: _Candidate, proof: TrainProof) -> list[Event]:
     """Evaluations that lie in a proven run folder and were made from its final checkpoint."""
     assert candidate.found.root is not None
-    adapter, run = find_adapter(candidate.adapter), RunFolder(candidate.found.root)
+    adapter, run = find_adapter(candidate.adapter, study_format(opened.study)), RunFolder(candidate.found.root)
     episodes = opened.study.evaluation_episodes
     found = {
         one.name: adapter.prove_evaluation(run, one.name, episodes, proof.parameter_hash)
