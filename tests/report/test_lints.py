@@ -74,6 +74,7 @@ def test_different_training_lengths_block_the_arm(imported_study: Callable[..., 
     cells = "\n".join(f"{arm},{seed},proven,{200 if arm == 'b' else 100}" for arm in "abc" for seed in range(5))
     root = imported_study(WHOLE, cells)
     assert codes(root)["different_steps"].arms == ("b",)
+    assert make_context(root, "en").analysis.verdicts["b"].kind is Kind.CANNOT_DECIDE
 
 
 def test_lengths_within_the_declared_tolerance_are_equal(imported_study: Callable[..., Path]) -> None:
