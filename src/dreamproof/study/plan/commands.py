@@ -17,7 +17,7 @@ from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.strict import validate
-from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
 from dreamproof.study.process.gpus import assign_gpus, attempts_per_gpu, gpus_here
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
@@ -292,9 +292,20 @@ def run_settings(study: Study, cell: Cell) -> RunSettings:
         trainer=study.trainer if isinstance(study.trainer, str) else "command",
         agent_steps=study.agent_steps,
         settings=study.merged_settings(cell.arm),
-        conditions=[condition.model_dump(mode="json") for condition in study.conditions],
+        conditions=[_condition_settings(study, condition) for condition in study.conditions],
         evaluation_episodes=study.evaluation_episodes,
     )
+
+
+def _condition_settings(study: Study, condition: StudyCondition) -> dict[str, Any]:
+    """A condition as an evaluator reads it. Our own evaluators know the kind of a shift; a command is told one:
+
+    settings of its own make a condition a proxy, unless the study says that the environment itself changes.
+    """
+    value = condition.model_dump(mode="json")
+    if condition.kind is None and isinstance(study.trainer, CommandTrainer):
+        value["kind"] = "proxy" if condition.settings else "in_distribution"
+    return value
 
 
 def write_settings(study: Study, cell: Cell, run: RunFolder) -> None:
