@@ -18,7 +18,7 @@ from dreamproof.runs.writer import RunWriter
 from dreamproof.settings.study import Liveness
 from dreamproof.study.adapters import ADAPTERS, find_adapter
 from dreamproof.study.adapters.api import Adapter, TrainerFormat
-from dreamproof.study.adapters.checkpoints import newest_checkpoint
+from dreamproof.study.adapters.checkpoints import find_checkpoints
 from dreamproof.study.adapters.printed import read_lines
 from dreamproof.study.diagnosis.liveness import Sample, State, Watch
 
@@ -298,8 +298,8 @@ def test_a_file_of_a_gigabyte_without_lines_is_read_in_bounds(adapter: Adapter, 
 def test_replay_chunks_and_evaluations_are_not_taken_for_weights(tmp_path: Path) -> None:
     put(tmp_path / "replay" / chunk_name(1), b"x", BEGAN)
     put(tmp_path / "model.npz", b"x", BEGAN - 5)
-    found = newest_checkpoint(tmp_path)
-    assert found is not None and found.path.name == "model.npz"
+    [found] = find_checkpoints(tmp_path)
+    assert found.path.name == "model.npz"
 
 
 def test_an_unknown_adapter_is_named_with_those_there_are() -> None:

@@ -22,7 +22,7 @@ from dreamproof.study.adapters import tensorboard as tensorboard_module
 from dreamproof.study.adapters.api import TrainerFormat
 from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.adapters.checkpoints import checkpoint_hash, find_checkpoints, named_steps, pickled_step
-from dreamproof.study.plan.commands import Target, fill, train_commands
+from dreamproof.study.plan.commands import Target, check_commands, fill, train_commands
 
 BEGAN = 1_771_727_440.0
 HOUR = 3600.0
@@ -381,6 +381,8 @@ def test_without_tensorboard_the_install_line_is_named(tmp_path: Path, monkeypat
     with pytest.raises(BadInput, match="not installed") as error:
         find_adapter("tensorboard").read(RunFolder(tmp_path))
     assert error.value.hint == "pip install 'dreamproof[tensorboard]'"
+    with pytest.raises(BadInput, match="not installed"):
+        check_commands(study_of(adapter="tensorboard"), tmp_path)
 
 
 # W&B

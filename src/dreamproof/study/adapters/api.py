@@ -9,7 +9,7 @@ from typing import Protocol
 from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, file_fault
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, load_heartbeat, prove_evaluation
-from dreamproof.study.adapters.checkpoints import checkpoint_hash, newest_checkpoint
+from dreamproof.study.adapters.checkpoints import checkpoint_hash, newest_save
 from dreamproof.study.adapters.folders import entries, size_of
 
 Series = dict[str, list[tuple[int, float]]]
@@ -151,8 +151,7 @@ class FolderAdapter:
 
     def kept_unix_seconds(self, run: RunFolder) -> float | None:
         """When the newest checkpoint was written."""
-        checkpoint = newest_checkpoint(run.root)
-        return checkpoint.modified_unix_seconds if checkpoint is not None else None
+        return newest_save(run.root)
 
     def save_seconds(self, run: RunFolder) -> float | None:
         """None: not known from files."""

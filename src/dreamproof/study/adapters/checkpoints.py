@@ -10,6 +10,7 @@ import os
 import pickletools
 import re
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,9 +85,8 @@ class Steps:
 def find_checkpoints(root: Path) -> list[Checkpoint]:
     """Every checkpoint below a run folder, oldest first."""
     found: dict[Path, list[Path]] = {}
-    for path in files_below(root):
-        if path.name.lower().endswith(WEIGHTS) and path.name.lower() not in NOT_WEIGHTS and size_of(path) > 0:
-            found.setdefault(path.parent, []).append(path)
+    for path in _weights(root):
+        found.setdefault(path.parent, []).append(path)
     units: list[Checkpoint] = []
     for folder, files in found.items():
         whole = folder != root and _belong_together(folder, files)
@@ -94,9 +94,16 @@ def find_checkpoints(root: Path) -> list[Checkpoint]:
     return sorted(units, key=lambda unit: (unit.modified_unix_seconds, unit.path))
 
 
-def newest_checkpoint(root: Path) -> Checkpoint | None:
-    """The checkpoint that was written last."""
-    return next(iter(reversed(find_checkpoints(root))), None)
+def _weights(root: Path) -> Iterator[Path]:
+    for path in files_below(root):
+        name = path.name.lower()
+        if name.endswith(WEIGHTS) and name not in NOT_WEIGHTS and size_of(path) > 0:
+            yield path
+
+
+def newest_save(root: Path) -> float | None:
+    """When the newest checkpoint was written, in Unix seconds; opens none, so that it may be asked every second."""
+    return max((modified(path) or 0.0 for path in _weights(root)), default=None)
 
 
 def _belong_together(folder: Path, files: list[Path]) -> bool:

@@ -17,7 +17,7 @@ from dreamproof.base.lines import last_rows
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, step_count
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, find_checkpoints, newest_checkpoint
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, find_checkpoints, newest_save
 from dreamproof.study.adapters.folders import CLOCK_SECONDS, attempt_began, entries, modified, size_of
 from dreamproof.study.adapters.rows import (
     TAIL_BYTES,
@@ -203,13 +203,12 @@ def _read(root: Path) -> Reading:
     steps = max(chunks.agent_steps, logged) if repeat or not chunks.count else chunks.agent_steps
     if not steps:
         return Reading(counters={"replay_chunks": 0.0})
-    checkpoint = newest_checkpoint(root)
     counters: dict[str, float] = {
         "agent_steps": steps,
         "replay_chunks": chunks.count,
         "eval_replay_steps": seen.agent_steps,
         "metrics_bytes": size_of(metrics),
-        "checkpoint_time": checkpoint.modified_unix_seconds if checkpoint is not None else 0.0,
+        "checkpoint_time": newest_save(root) or 0.0,
     }
     return Reading(steps, None, "train", counters)
 

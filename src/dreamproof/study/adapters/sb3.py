@@ -1,5 +1,6 @@
 """stable-baselines3: progress.csv or progress.json of its logger, monitor.csv of its environments, evaluations.npz."""
 
+import functools
 import io
 import math
 import zipfile
@@ -10,7 +11,7 @@ from dreamproof.base.files import Unreadable, read_file
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, find_checkpoints, kept_steps, newest_checkpoint
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, find_checkpoints, kept_steps, newest_save
 from dreamproof.study.adapters.folders import attempt_began, files_below, modified, newest, oldest_time, size_of
 from dreamproof.study.adapters.rows import (
     TAIL_BYTES,
@@ -55,6 +56,12 @@ def find_files(root: Path) -> Sb3Files:
 
 def monitored_steps(path: Path) -> int:
     """Environment steps of the whole episodes in a monitor file."""
+    return _count_steps(path, size_of(path), modified(path))
+
+
+@functools.lru_cache(maxsize=1024)
+def _count_steps(path: Path, size_bytes: int, written: float | None) -> int:
+    """Reads a file once for each time it was written."""
     lengths = [row.get("l") for row in table_rows(path, WHOLE_BYTES)]
     return sum(int(length) for length in lengths if isinstance(length, int | float) and 0 <= length < math.inf)
 
@@ -108,8 +115,8 @@ class Sb3Adapter(FolderAdapter):
 
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """The newest count of any log, and the time of the newest model."""
-        files, checkpoint = find_files(run.root), newest_checkpoint(run.root)
-        counters: dict[str, float] = {"checkpoint_time": checkpoint.modified_unix_seconds} if checkpoint else {}
+        files, saved = find_files(run.root), newest_save(run.root)
+        counters: dict[str, float] = {"checkpoint_time": saved} if saved is not None else {}
         steps = self._logged_steps(files, TAIL_BYTES)
         if not steps:
             return Reading(counters=counters)

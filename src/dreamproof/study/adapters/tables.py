@@ -7,7 +7,7 @@ from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series
-from dreamproof.study.adapters.checkpoints import Steps, kept_steps, newest_checkpoint
+from dreamproof.study.adapters.checkpoints import Steps, kept_steps, newest_save
 from dreamproof.study.adapters.folders import files_below, modified, size_of
 from dreamproof.study.adapters.rows import (
     STEP_KEYS,
@@ -53,8 +53,8 @@ class TableAdapter(FolderAdapter):
         path = self._file(run)
         rows = table_rows(path, TAIL_BYTES) if path is not None else []
         key = self._key(rows)
-        checkpoint = newest_checkpoint(run.root)
-        counters: dict[str, float] = {"checkpoint_time": checkpoint.modified_unix_seconds} if checkpoint else {}
+        saved = newest_save(run.root)
+        counters: dict[str, float] = {"checkpoint_time": saved} if saved is not None else {}
         if key is None or path is None:
             return Reading(counters=counters)
         steps = self.format.agent_steps(newest_step(rows, key))

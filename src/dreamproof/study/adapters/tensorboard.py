@@ -12,7 +12,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, not_finite
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, kept_steps, newest_checkpoint, prove_by_checkpoint
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, kept_steps, newest_save, prove_by_checkpoint
 from dreamproof.study.adapters.folders import attempt_began, files_below, modified, size_of
 from dreamproof.study.adapters.rows import TRAINING_KEY, UPDATE_KEY
 
@@ -106,8 +106,8 @@ class TensorboardAdapter(FolderAdapter):
 
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """The steps of the newest event file."""
-        files, checkpoint = event_files(run.root), newest_checkpoint(run.root)
-        counters: dict[str, float] = {"checkpoint_time": checkpoint.modified_unix_seconds} if checkpoint else {}
+        files, saved = event_files(run.root), newest_save(run.root)
+        counters: dict[str, float] = {"checkpoint_time": saved} if saved is not None else {}
         steps = self._steps(read_events(files[-1])) if files else 0
         if not steps:
             return Reading(counters=counters)

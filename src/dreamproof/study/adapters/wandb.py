@@ -7,7 +7,7 @@ from dreamproof.base.files import read_json, read_tail
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, not_finite
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, kept_steps, newest_checkpoint, prove_by_checkpoint
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, kept_steps, newest_save, prove_by_checkpoint
 from dreamproof.study.adapters.folders import attempt_began, entries, files_below, modified, size_of
 from dreamproof.study.adapters.printed import TAIL_BYTES, Line, read_lines, read_pattern
 from dreamproof.study.adapters.rows import (
@@ -67,8 +67,8 @@ class WandbAdapter(FolderAdapter):
 
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """The summary's step or the last printed line; the growing .wandb file shows that it works."""
-        folders, checkpoint = run_folders(run.root), newest_checkpoint(run.root)
-        counters: dict[str, float] = {"checkpoint_time": checkpoint.modified_unix_seconds} if checkpoint else {}
+        folders, saved = run_folders(run.root), newest_save(run.root)
+        counters: dict[str, float] = {"checkpoint_time": saved} if saved is not None else {}
         if not folders:
             return Reading(counters=counters)
         counters["wandb_bytes"] = sum(size_of(path) for path in files_below(folders[-1], 1))

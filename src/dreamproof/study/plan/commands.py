@@ -18,6 +18,7 @@ from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
+from dreamproof.study.adapters.tensorboard import TensorboardAdapter, require_reader
 from dreamproof.study.process.gpus import assign_gpus, attempts_per_gpu, gpus_here
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
@@ -232,6 +233,8 @@ def can_micro_batch(study: Study) -> bool:
 def check_commands(study: Study, base_folder: Path) -> None:
     """Raises BadInput if a command cannot be filled or found, before anything is started."""
     _check_variables(study)
+    if isinstance(study.trainer, CommandTrainer) and study.trainer.adapter == TensorboardAdapter.name:
+        require_reader()
     folder = working_folder(study, base_folder)
     if not folder.is_dir():
         raise BadInput(f"study {study.name}: working folder {folder} does not exist", f"ls {folder.parent}")
