@@ -164,9 +164,11 @@ def test_checkpoints_by_a_clock_that_does_not_fit_the_run_are_a_warning(
 ) -> None:
     monkeypatch.setattr(local, "MEASURE_SECONDS", 1.5)
     opened = study(tmp_path, script(tmp_path, CLOCK_SAVER), adapter="embodied")
-    result = local.check_arms(opened, ["a"])
+    shown: list[str] = []
+    result = local.check_arms(opened, ["a"], shown.append)
     assert result.passed
     [warning] = [line for line in result.warnings if "save_every" in line]
+    assert shown[1] == f"warning: {warning}"
     assert "checkpoints are written every 2 h 46 min (save_every counts seconds), a run takes" in warning
     assert "only the first one would be saved; save at the end, or every " in warning
     assert 0 < result.rates["a"] < 1100

@@ -142,8 +142,8 @@ def check_arms(
     for arm in chosen if opened.study.backend.slurm is None else ():
         check = _probe(opened, arm, stop_asked_by or _nobody)
         checks.append(check)
-        if show is not None:
-            show(_arm_line(check))
+        for line in (_arm_line(check), *(f"warning: arm {arm}: {warning}" for warning in check.warnings)):
+            (show or _silent)(line)
     needs, faults, warnings = judge_needs(opened, [check.probe for check in checks], facts)
     if opened.study.backend.slurm is None and not isinstance(opened.study.trainer, CommandTrainer):
         warnings += [warning for warning in [machine.unused_gpu(facts)] if warning is not None]
