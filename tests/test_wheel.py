@@ -21,7 +21,7 @@ ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Of another extra, or of a script that makes the fonts.
 WITH_OTHERS = {"jaxlib", "pydantic_core"}
-OPTIONAL = {"mujoco", "pandas", "safety_gymnasium", "pptx", "fontTools"}
+OPTIONAL = {"mujoco", "pandas", "safety_gymnasium", "pptx", "stable_baselines3", "tensorboard", "fontTools"}
 
 
 def call(*command: str | Path, folder: Path) -> str:

@@ -10,7 +10,7 @@ from dreamproof.report.analysis import Analysis, analyse
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.data import load as load_evidence
 from dreamproof.runs.layout import Cell
-from dreamproof.study.adapters import find_adapter
+from dreamproof.study.adapters import find_adapter, study_format
 from dreamproof.study.plan.open_study import open_study
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ class StudyResults:
             if not run.root.is_dir():
                 continue
             output = self.folder / facts.output if facts.output is not None else None
-            for metric, points in find_adapter(facts.adapter).results(run, output).items():
+            adapter = find_adapter(facts.adapter, study_format(self._evidence.study))
+            for metric, points in adapter.results(run, output).items():
                 last = {int(steps): float(value) for steps, value in points}  # a resumed run logs some steps again
                 yield from ((cell.arm, cell.seed, steps, metric, last[steps]) for steps in sorted(last))
 

@@ -78,6 +78,15 @@ def test_different_training_lengths_block_the_arm(imported_study: Callable[..., 
     assert verdicts["b"].kind is Kind.CANNOT_DECIDE
 
 
+def test_lengths_within_the_declared_tolerance_are_equal(imported_study: Callable[..., Path]) -> None:
+    cells = "\n".join(f"{arm},{seed},proven,{124 if arm == 'b' else 100}" for arm in "abc" for seed in range(5))
+    root = imported_study(WHOLE, cells)
+    declared = root / "study.yaml"
+    assert "different_steps" in codes(root)
+    declared.write_text(declared.read_text() + "agent_steps_tolerance: 24\n")
+    assert "different_steps" not in codes(root)
+
+
 def test_unfinished_and_running_cells_are_named_with_their_share(imported_study: Callable[..., Path]) -> None:
     cells = "a,0,running,40\n" + "\n".join(
         f"{arm},{seed},proven,100" for arm in "abc" for seed in range(5) if arm + str(seed) != "a0"

@@ -14,7 +14,10 @@ def import_runs(
     pattern: Annotated[
         str | None, typer.Option("--pattern", metavar="NAME", help="Folder names, e.g. '{arm}_s{seed}'.")
     ] = None,
-    adapter: Annotated[str | None, typer.Option("--adapter", help="native, embodied, bracket_lines or jsonl.")] = None,
+    adapter: Annotated[
+        str | None,
+        typer.Option("--adapter", help="How runs are read, e.g. embodied, sb3 or auto; as in the study file."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be imported; record nothing.")] = False,
     json: JsonOption = False,
 ) -> None:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 12
 MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
-MARKS["quarantined"] = "q"
+MARKS |= {"quarantined": "q", "not_saved": "s"}
 MAX_COLUMNS = 40
 MAX_ROWS = 40
 
@@ -41,6 +41,7 @@ def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
     if grid:
         parts += ["", grid, "            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven"]
         parts[-1] += "  q quarantined" if overview.quarantined else ""
+        parts[-1] += "  s not saved" if overview.not_saved else ""
     if overview.running:
         parts += ["", running_table(overview), *_stalled_lines(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
@@ -58,7 +59,11 @@ def _supervisor_line(overview: "Overview") -> str:
 def _counts(counts: dict[str, int]) -> str:
     declared = counts["declared"]
     parts = [f"{counts.get('proven', 0)}/{declared} proven"]
-    parts += [f"{count} {status}" for status, count in counts.items() if status not in ("declared", "proven") and count]
+    parts += [
+        f"{count} {status.replace('_', ' ')}"
+        for status, count in counts.items()
+        if status not in ("declared", "proven") and count
+    ]
     return ", ".join(parts)
 
 
@@ -124,7 +129,20 @@ def _stopped_lines(overview: "Overview") -> list[str]:
     quarantined = [f"quarantine  {cell}: {reason}" for cell, reason in overview.quarantined.items()]
     lines = [f"stopped     {cell}: {reason}" for cell, reason in overview.stopped.items()]
     unproven = [f"unproven    {cell}: {why}" for cell, why in overview.unproven.items()]
-    return _shortened(quarantined) + _shortened(lines) + _shortened(unproven)
+    return _shortened(quarantined) + _shortened(lines) + _shortened(unproven) + _not_saved_lines(overview)
+
+
+def _not_saved_lines(overview: "Overview") -> list[str]:
+    """What was trained to its end and is on no disk: cells, hours, money and the remedy."""
+    from dreamproof.base.text import count_text, duration_text
+    from dreamproof.study.ledger.status import SAVE_REMEDY
+
+    if not overview.not_saved:
+        return []
+    cells = count_text(len(overview.not_saved), "cell")
+    spent = f"{duration_text(overview.not_saved_seconds)}, money {overview.not_saved_money:.2f}"
+    lines = [f"not saved   {cell}: {reason}" for cell, reason in overview.not_saved.items()]
+    return [*_shortened(lines), f"not saved   {cells} in all: {spent}", f"remedy      {SAVE_REMEDY}"]
 
 
 def _shortened(lines: list[str]) -> list[str]:
@@ -140,6 +158,6 @@ def _next_command(overview: "Overview", study: str) -> str:
         return f"dreamproof watch {study}"
     if overview.quarantined and not overview.stopped:
         return f"dreamproof why {study} {next(iter(overview.quarantined))}"
-    if overview.stopped:
-        return f"dreamproof why {study} {next(iter(overview.stopped))}"
+    if overview.stopped or (overview.not_saved and not overview.train.get("missing")):
+        return f"dreamproof why {study} {next(iter({**overview.stopped, **overview.not_saved}))}"
     return f"dreamproof run {study}"

@@ -43,6 +43,7 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
 
     from dreamproof.study.attempts.quarantine import cell_fault
     from dreamproof.study.ledger.status import eval_status, train_status
+    from dreamproof.study.money.spending import money_per_ms
 
     state = opened.state
     known, fault = state.cells[cell], cell_fault(opened, cell)
@@ -51,9 +52,12 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
     return {
         "cell": str(cell),
         "status": train_status(state, known),
-        "run_folder": str(opened.run(cell).root),
+        "run_folder": str(opened.folder.root / known.source if known.source else opened.run(cell).root),
         "agent_steps": known.kept_agent_steps,
         "declared_agent_steps": opened.study.agent_steps,
+        "reached_agent_steps": known.reached_agent_steps,
+        "wall_seconds": round(known.wall_seconds, 3),
+        "money": round(known.wall_seconds * 1000 * money_per_ms(opened.study.money), 4),
         "proof": asdict(known.proof) if known.proof is not None else None,
         "stopped": known.stopped or known.eval_stopped,
         "unproven": known.unproven,
@@ -82,6 +86,7 @@ def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
         "cell_causes": attempt.cell_causes,
         "evidence": live_evidence(opened, name) if attempt.open else attempt.evidence,
         "from_agent_steps": attempt.from_agent_steps,
+        "restarted_at": attempt.restarted,
         "reached_agent_steps": attempt.reached_agent_steps,
         "kept_agent_steps": attempt.kept_agent_steps,
         "liveness": attempt.liveness,
@@ -115,9 +120,11 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     import time
 
     from dreamproof.base.text import duration_text
+    from dreamproof.study.ledger.status import NOT_SAVED, SAVE_REMEDY
 
     cell = facts["cell"]
-    lines = [f"{cell}: {facts['status']}, {facts['agent_steps']:,} of {facts['declared_agent_steps']:,} agent steps"]
+    status = facts["status"].replace("_", " ")
+    lines = [f"{cell}: {status}, {facts['agent_steps']:,} of {facts['declared_agent_steps']:,} agent steps"]
     lines.append(f"run folder  {facts['run_folder']}")
     if facts["proof"]:
         proof = facts["proof"]
@@ -126,18 +133,21 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
             f"{proof['gradient_steps']:,} updates, parameters {proof['parameter_hash'][:12]}"
         )
     for key in ("quarantined", "unreadable", "stopped", "unproven", "frozen"):
-        if facts[key]:
+        if facts[key] and (key, facts["status"]) != ("unproven", NOT_SAVED):
             lines.append(f"{key:<12}{facts[key]}")
     for condition, status in facts["evaluations"].items():
         lines.append(f"evaluation  {condition}: {status}")
     for attempt in facts["attempts"]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(attempt["started"]))
-        first = attempt["from_agent_steps"].get(cell, 0)
+        planned = attempt["from_agent_steps"].get(cell, 0)
+        first = attempt["restarted_at"].get(cell, planned)
         kept = attempt["kept_agent_steps"].get(cell)
         cause = attempt["cell_causes"].get(cell, attempt["cause"]) or f"open ({attempt['liveness'] or 'running'})"
         steps = f", {first:,} → {kept:,} agent steps kept" if kept is not None and attempt["work"] == "train" else ""
         lines.append(f"\n{attempt['attempt']}  {when}  {attempt['work']}: {cause}")
         lines.append(f"    {duration_text(attempt['wall_seconds'])}{steps}")
+        if cell in attempt["restarted_at"]:
+            lines.append(f"    restarted at {first:,}: the trainer did not continue from its checkpoint of {planned:,}")
         if attempt["liveness_reason"]:
             lines.append(f"    {attempt['liveness']}: {attempt['liveness_reason']}")
         if attempt["stacks"]:
@@ -149,6 +159,10 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     if not facts["attempts"]:
         lines.append("no attempts yet")
     lines += [f"remedy      {row['action']}: {row['reason']}" for row in facts["remedies"]]
+    if facts["status"] == NOT_SAVED:
+        spent = f"{duration_text(facts['wall_seconds'])}, money {facts['money']:.2f}"
+        lines.append(f"not saved   {facts['reached_agent_steps']:,} agent steps were trained: {spent}")
+        lines.append(f"remedy      {SAVE_REMEDY}")
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:
         lines.append(f"next        repair the file, then dreamproof run {study}{again}")

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from dreamproof.report.data import StudyEvidence
 from dreamproof.runs.layout import Cell
-from dreamproof.study.adapters import find_adapter
+from dreamproof.study.adapters import find_adapter, study_format
 
 Floats = NDArray[np.float64]
 POINTS = 400
@@ -50,7 +50,7 @@ def _read(evidence: StudyEvidence, cell: Cell, metric: str) -> Curve | None:
     if not os.path.isdir(run.root):
         return None
     output = evidence.folder.root / facts.output if facts.output is not None else None
-    series = find_adapter(facts.adapter).results(run, output)
+    series = find_adapter(facts.adapter, study_format(evidence.study)).results(run, output)
     name = logged_name(series, metric)
     if name is None:
         return None

@@ -18,7 +18,7 @@ from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.chain import read_ledger
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
-from dreamproof.study.ledger.status import train_outcome
+from dreamproof.study.ledger.status import NOT_SAVED, train_outcome
 
 Floats = NDArray[np.float64]
 FINAL = "final"
@@ -249,6 +249,8 @@ def _train_facts(evidence: StudyEvidence, state: StudyState, cell: Cell, known: 
     facts.agent_steps = known.proof.agent_steps if known.proof else known.reached_agent_steps
     facts.wall_seconds = known.wall_seconds or None
     facts.frozen, facts.cause, facts.evidence = known.frozen, known.last_cause, known.last_evidence
+    if facts.state == NOT_SAVED:
+        facts.cause, facts.evidence = NOT_SAVED, [known.stopped or ""]
     if known.quarantined is not None:
         facts.cause, facts.evidence = "quarantined", [known.quarantined]
     facts.attempts, facts.imported = len(known.attempts), known.source is not None

@@ -11,6 +11,7 @@ from dreamproof.runs.layout import Cell
 from dreamproof.stats.describe import falls_into_two_groups, finite_values
 from dreamproof.stats.permutation import smallest_p
 from dreamproof.stats.power import ALPHA
+from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT
 
 BLOCK, WARN, NOTE = "block", "warn", "note"
 LEVELS = (BLOCK, WARN, NOTE)
@@ -51,6 +52,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         _different_code,
         _different_counts,
         _unfinished,
+        _not_saved,
         _frozen,
         _remedies,
         _changed_declaration,
@@ -251,7 +253,8 @@ def _by_arm(evidence: StudyEvidence, value: Callable[[TrainFacts], str]) -> dict
 def _different_steps(evidence: StudyEvidence) -> Iterable[Lint]:
     steps = _by_arm(evidence, lambda facts: str(facts.agent_steps))
     lengths = [int(value) for values in steps.values() for value in values]
-    if lengths and max(lengths) > SAME_LENGTH * min(lengths):
+    tolerated = evidence.study.agent_steps_tolerance
+    if lengths and max(lengths) > SAME_LENGTH * min(lengths) and max(lengths) - min(lengths) > tolerated:
         shown = names(f"{arm}: {'/'.join(sorted(values, key=int))}" for arm, values in steps.items())
         differing = tuple(arm for arm in steps if steps[arm] != steps.get(evidence.study.reference))
         yield Lint("different_steps", BLOCK, {"arms": shown}, differing)
@@ -287,6 +290,14 @@ def _unfinished(evidence: StudyEvidence) -> Iterable[Lint]:
     if open_cells:
         shown = names(f"{facts.cell} ({facts.agent_steps / facts.of_agent_steps:.0%})" for facts in open_cells)
         yield Lint("unfinished", WARN, {"cells": shown}, (), tuple(str(facts.cell) for facts in open_cells))
+
+
+def _not_saved(evidence: StudyEvidence) -> Iterable[Lint]:
+    lost = [facts for facts in evidence.cells.values() if facts.state == NOT_SAVED]
+    if lost:
+        cells = tuple(str(facts.cell) for facts in lost)
+        reason = lost[0].reason.removeprefix(f"{NOT_SAVED_TEXT}: ")
+        yield Lint("not_saved", WARN, {"count": len(lost), "cells": names(cells), "reason": reason}, (), cells)
 
 
 def _frozen(evidence: StudyEvidence) -> Iterable[Lint]:

@@ -298,7 +298,21 @@ def header(context: ReportContext) -> list[str]:
         texts("header.study", name=evidence.study.name, task=evidence.study.task),
         as_of(context),
         coverage_sentence(context),
+        *not_saved_sentence(context),
     ]
+
+
+def not_saved_sentence(context: ReportContext) -> list[str]:
+    """Cells that were trained to their end and not saved, with hours, money and the remedy; none if there are none."""
+    spending = context.analysis.spending
+    if not spending.not_saved_cells:
+        return []
+    facts = {
+        "count": spending.not_saved_cells,
+        "hours": context.hours(spending.not_saved_seconds),
+        "price": context.money(spending.money(spending.not_saved_seconds)),
+    }
+    return [context.texts("coverage.not_saved", **facts)]
 
 
 def seeds_price(context: ReportContext) -> dict[str, object] | None:

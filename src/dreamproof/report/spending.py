@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from dreamproof.report.data import StudyEvidence
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import SUSPENDED
+from dreamproof.study.ledger.status import NOT_SAVED
 from dreamproof.study.money.spending import count_money
 
 
@@ -40,6 +41,9 @@ class Spending:
     conditions: int = 0
     attempts: int = 0
     forecast_seconds: float | None = None
+    not_saved_cells: int = 0
+    """Cells that were trained to their end and not saved, and the hours that they took."""
+    not_saved_seconds: float = 0.0
 
     def money(self, seconds: float) -> float:
         """The price of these GPU-seconds."""
@@ -96,7 +100,10 @@ def count_spending(evidence: StudyEvidence) -> Spending:
         spending.paid = sum(line.amount for line in evidence.bill)
     _count_attempts(evidence, spending)
     _count_imported(evidence, spending)
-    trained = [facts.wall_seconds for facts in evidence.cells.values() if facts.trained and facts.wall_seconds]
+    whole = [facts for facts in evidence.cells.values() if facts.trained or facts.state == NOT_SAVED]
+    trained = [facts.wall_seconds for facts in whole if facts.wall_seconds]
+    lost = [facts for facts in whole if facts.state == NOT_SAVED]
+    spending.not_saved_cells, spending.not_saved_seconds = len(lost), sum(facts.wall_seconds or 0.0 for facts in lost)
     spending.seconds_per_cell = sum(trained) / len(trained) if trained else None
     if evidence.state is not None:
         spending.seconds_per_eval = evidence.state.totals.seconds_per_evaluation()

@@ -186,6 +186,10 @@ class TrainProof:
     checkpoint: str
 
 
+class NotSaved(str):
+    """A reason why there is no proof: the run was trained to its end, and no checkpoint holds what it learned."""
+
+
 def prove_training(
     run: RunFolder, agent_steps: int, check_content: bool = True, task: str | None = None
 ) -> TrainProof | str:

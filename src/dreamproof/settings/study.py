@@ -140,13 +140,32 @@ class CommandTrainer(Settings):
     """Any script as trainer.
 
     Placeholders: {python} {run_dir} {seed} {arm} {agent_steps} {condition} {episodes} {micro_batches} {settings.KEY}
-    {flags}. {python} is the interpreter that runs dreamproof.
+    {flags} {overrides} {checkpoint} {checkpoint_hash}. {python} is the interpreter that runs dreamproof; {flags} are
+    the settings as --key value, {overrides} as key=value (Hydra); {checkpoint} is what an evaluation is to load.
     """
 
     command: list[str] = Field(min_length=1, description="arguments of the training command")
     evaluate: list[str] | None = Field(None, description="arguments of the command that evaluates one condition")
-    adapter: Literal["native", "embodied", "bracket_lines", "jsonl"] = Field(
-        "native", description="how progress is read: the native run folder, or what the script already writes"
+    adapter: Literal[
+        "native", "embodied", "sb3", "tensorboard", "wandb", "jsonl", "csv", "bracket_lines", "line_pattern", "auto"
+    ] = Field(
+        "native",
+        description="how progress is read: the native run folder, or what the script already writes; auto looks at "
+        "what is there",
+    )
+    step_key: Line | None = Field(
+        None, description="key, column or tag that counts steps; a usual name such as global_step if left out"
+    )
+    line_pattern: Line | None = Field(
+        None,
+        description="regular expression over printed lines, with a group (?P<step>…), perhaps (?P<total>…), and one "
+        "group for every value to keep",
+    )
+    steps_per_count: float = Field(
+        1.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="agent steps for one count of the script's own, e.g. 2048 if it counts rollouts",
     )
     working_folder: str | None = Field(None, description="where it runs; the folder of the study file if left out")
     environment: dict[Variable, EnvironmentValue] = Field(
@@ -161,6 +180,25 @@ class CommandTrainer(Settings):
         description="files, folders or patterns that make up its code, seen from where it runs; if left out, the git "
         "repository of the script, or the source files next to it",
     )
+
+    @field_validator("line_pattern")
+    @classmethod
+    def _pattern_finds_a_step(cls, pattern: str | None) -> str | None:
+        if pattern is None:
+            return None
+        try:
+            groups = re.compile(pattern).groupindex
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from None
+        if "step" not in groups:
+            raise ValueError("has no group named step: write (?P<step>[0-9]+) where the step is")
+        return pattern
+
+    @model_validator(mode="after")
+    def _pattern_is_declared(self) -> Self:
+        if self.adapter == "line_pattern" and self.line_pattern is None:
+            raise ValueError("adapter line_pattern needs 'line_pattern', e.g. 'step (?P<step>[0-9]+)'")
+        return self
 
 
 MEMORY_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "": 1 << 20}
@@ -367,6 +405,13 @@ class Study(Settings):
     seeds: Annotated[list[Seed], BeforeValidator(_seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
     maximum_seeds: int | None = Field(None, ge=1, description="no sequential plan goes beyond this")
     agent_steps: Whole = Field(ge=1, le=MAXIMUM_STEPS)
+    agent_steps_tolerance: Whole = Field(
+        0,
+        ge=0,
+        le=MAXIMUM_STEPS,
+        description="a cell counts as trained with so many agent steps fewer, and lengths that differ by no more count "
+        "as equal: for trainers that end with whole rollouts",
+    )
     conditions: list[Annotated[StudyCondition, BeforeValidator(_condition)]] = Field(default_factory=list)
     evaluation_episodes: int = Field(50, ge=1)
     backend: BackendSettings = BackendSettings()
@@ -470,6 +515,11 @@ class Study(Settings):
         return self
 
     @property
+    def needed_agent_steps(self) -> int:
+        """What a cell must reach at least to count as trained."""
+        return max(1, self.agent_steps - self.agent_steps_tolerance)
+
+    @property
     def reference(self) -> str:
         """The arm that the others are compared with."""
         return self.reference_arm or next(iter(self.arms))
@@ -481,8 +531,9 @@ class Study(Settings):
     def hash(self) -> str:
         """Names the declaration: the same meaning gives the same hash."""
         value = self.model_dump(mode="json")
-        if isinstance(value["trainer"], dict) and not value["trainer"]["from_env"]:
-            del value["trainer"]["from_env"]  # studies that were declared before there was this key keep their name
+        if isinstance(value["trainer"], dict):
+            _leave_out_defaults(value["trainer"], LATER_TRAINER_KEYS)
+        _leave_out_defaults(value, LATER_STUDY_KEYS)
         cell = CELL_SETTINGS.get(self.trainer) if isinstance(self.trainer, str) else None
         if cell is not None:
             value["settings"] = first_names(cell, value["settings"])
@@ -491,6 +542,17 @@ class Study(Settings):
                 each | {"settings": first_names(Shift, each["settings"])} for each in value["conditions"]
             ]
         return text_hash(canonical_json(value))
+
+
+# Studies that were declared before there were these keys keep their hash.
+LATER_TRAINER_KEYS: dict[str, Any] = {"from_env": [], "step_key": None, "line_pattern": None, "steps_per_count": 1.0}
+LATER_STUDY_KEYS = {"agent_steps_tolerance": 0}
+
+
+def _leave_out_defaults(value: dict[str, Any], keys: dict[str, Any]) -> None:
+    for key, default in keys.items():
+        if value[key] == default:
+            del value[key]
 
 
 def _under_current_names(trainer: Any, settings: dict[str, Any]) -> dict[str, Any]:

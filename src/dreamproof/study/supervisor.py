@@ -21,6 +21,7 @@ from dreamproof.study.attempts.quarantine import (
     quarantined,
     quarantined_by,
 )
+from dreamproof.study.attempts.restarts import restarts
 from dreamproof.study.attempts.settle import other_memory_kills, settle
 from dreamproof.study.attempts.watched import Watched
 from dreamproof.study.backends.api import Backend, Presence
@@ -375,6 +376,7 @@ class Supervisor:
             self.record(stalls.changed(self.opened, watched.attempt, watched.sighting, judgement))
         cells = watched.cells
         self.record(*stalls.false_alarms_in_training(self.state, watched.attempt, cells))
+        self.record(*restarts(watched.attempt, cells))
 
     def _stop_finished(self) -> None:
         """Stops attempts that a scheduler began again although their cells are proven or given up."""

@@ -178,6 +178,12 @@ TABLE: list[tuple[str, dict[str, Any] | None, dict[str, Any], str]] = [
     ("node_lost-stale-disk", {"exit_code": 1}, {}, "Stale file handle"),
     ("killed-interrupt-pool", {"exit_code": 130}, {}, "KeyboardInterrupt"),
     ("bug-hidden-token", {"exit_code": 1}, {}, "ValueError: bad answer for token=[secret]"),
+    (
+        "not_saved-safedreamer",
+        {"exit_code": 0},
+        {"not_saved": True, "unproven_reason": "a/0: checkpoint.ckpt was written at 1% of the run"},
+        "trained to its end and not saved: a/0: checkpoint.ckpt was written at 1% of the run",
+    ),
 ]
 
 

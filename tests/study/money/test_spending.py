@@ -119,6 +119,19 @@ def test_a_lost_checkpoint_turns_useful_time_into_waste() -> None:
     assert costs.useful_ms == 25_000 + 90_000
 
 
+def test_a_restart_from_zero_turns_all_useful_time_before_it_into_waste() -> None:
+    story = Story()
+    story.start("a1", 0)
+    story.end("a1", 100, 100.0, 500, 400)
+    story.start("a2", 100, first=400)
+    story.add(101, "cell_restarted", cell="a/0", attempt="a2", agent_steps=0, kept_agent_steps=400)
+    story.end("a2", 300, 190.0, 1000, 1000, cause="completed")
+    story.prove(300)
+    costs = story.count()
+    assert costs.wasted_by_cause == {"killed": 20_000, "restarted": 80_000}
+    assert costs.useful_ms == 190_000
+
+
 def test_the_time_of_a_pack_is_shared_by_its_cells() -> None:
     story = Story()
     story.start("a1", 0, cells=("a/0", "a/1", "b/0"))

@@ -8,8 +8,9 @@ import pytest
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
-from dreamproof.study.ledger.events import Event, Imported, TrainProven, Unproven
-from dreamproof.study.plan.gap import find_gap
+from dreamproof.study.ledger.events import CellStopped, Event, Imported, TrainProven, Unproven
+from dreamproof.study.ledger.status import train_status
+from dreamproof.study.plan.gap import find_gap, open_for_training
 from dreamproof.study.plan.importing import ImportOptions, ImportResult, import_runs, make_pattern
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 
@@ -98,10 +99,15 @@ def test_a_checkpoint_from_before_the_training_is_unproven_with_its_reason(opene
     assert result.unproven == {
         "v2_full/0": "checkpoint.ckpt was written at 0% of the run, 1 h 39 min before its end: not the final one"
     }
-    assert [type(event) for event in result.events] == [Imported, Unproven]
+    assert [type(event) for event in result.events] == [Imported, Unproven, CellStopped]
     assert "v2_full/0" not in result.missing
+    assert result.lines[-2] == "0 of 20 cells proven, 1 trained and not saved, 0 unproven, 19 missing"
+    assert result.lines[-1].startswith("trained and not saved: 1 h 40 min, ¥0.00; let the trainer save when it ends")
     record(opened, result.events)
-    assert Cell("v2_full", 0) in [cell.cell for cell in find_gap(opened.state).train]
+    known = opened.state.cells[Cell("v2_full", 0)]
+    assert known in find_gap(opened.state).train
+    assert not open_for_training(known), "it is not trained again unasked"
+    assert train_status(opened.state, known) == "not_saved"
 
 
 def test_of_several_runs_of_a_cell_the_proven_one_is_taken(opened: OpenStudy, tmp_path: Path) -> None:

@@ -73,7 +73,8 @@ def test_one_arm_with_a_wrong_setting_stops_the_launch_by_name(tmp_path: Path) -
 
 
 def test_a_missing_module_is_found_before_any_money(tmp_path: Path) -> None:
-    opened = study(tmp_path, script(tmp_path, "import sys\nif 'b' in sys.argv[1][-1]:\n    from envs import make\n"))
+    text = "import sys\nif 'b' in sys.argv[1][-1]:\n    from envs import make\nprint('[1/1]')\n"
+    opened = study(tmp_path, script(tmp_path, text), adapter="bracket_lines")
     result = local.check_arms(opened)
     assert result.faults == ["arm b: import_error: ModuleNotFoundError: No module named 'envs'"]
 
@@ -90,6 +91,87 @@ def test_a_trainer_that_never_makes_a_step_fails_by_time(tmp_path: Path) -> None
     opened = study(tmp_path, script(tmp_path, "import time\ntime.sleep(1200)\n"), patience=0.5)
     result = local.check_arms(opened, ["a"])
     assert result.faults[0].startswith("arm a: timeout: no first step: no counter grew for")
+
+
+WRITES = {
+    "sb3": "(run / 'progress.csv').write_text('time/total_timesteps,train/loss\\n1000,0.5\\n')",
+    "csv": "(run / 'log.csv').write_text('step,loss\\n1000,0.5\\n')",
+    "bracket_lines": "print('[10/10] R:1.0')",
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_a_trainer_that_ends_well_and_shows_nothing_fails_with_the_adapter_that_would_fit(
+    name: str, tmp_path: Path
+) -> None:
+    text = f"import pathlib, sys\nrun = pathlib.Path(sys.argv[1])\n{WRITES[name]}\n"
+    opened = study(tmp_path, script(tmp_path, text))
+    [check] = local.check_arms(opened, ["a"]).arms
+    assert (check.passed, check.cause) == (False, "unreadable_progress")
+    assert "adapter native looks for heartbeat.json" in check.reason
+    assert f"write 'adapter: {name}' under trainer" in check.reason
+    assert check.evidence[1].startswith("found: ")
+    adapted = study(tmp_path, tmp_path / "train.py", adapter="auto")
+    result = local.check_arms(adapted, ["a"])
+    assert result.passed and result.arms[0].adapter == name
+    assert f"read by adapter {name}" in adapted.folder.preflight_text.read_text()
+
+
+@pytest.mark.parametrize(
+    ("printed", "advice"),
+    [
+        ("step 12 loss 0.5", "can be read with line_pattern: 'step\\W+(?P<step>[0-9]+)'"),
+        ("done", "from dreamproof.client import Run"),
+    ],
+)
+def test_a_trainer_that_no_adapter_knows_is_told_what_would_do(printed: str, advice: str, tmp_path: Path) -> None:
+    opened = study(tmp_path, script(tmp_path, f"print('{printed}')\n"), adapter="auto")
+    result = local.check_arms(opened, ["a"])
+    assert not result.passed
+    assert advice in result.faults[0] and "found: no file; 1 line of output" in result.arms[0].evidence
+
+
+def test_a_probe_that_ends_without_a_checkpoint_is_a_warning(tmp_path: Path) -> None:
+    opened = study(tmp_path, script(tmp_path, "print('[1000/1000] R:1.0')\n"), adapter="bracket_lines")
+    result = local.check_arms(opened, ["a"])
+    assert result.passed
+    assert "arm a: the end of its probe of 1,000 agent steps is not proven: no checkpoint file" in result.warnings
+
+
+def test_a_whole_run_whose_end_is_not_proven_stops_the_launch(tmp_path: Path) -> None:
+    opened = study(tmp_path, script(tmp_path, "print('[900/900] R:1.0')\n"), adapter="bracket_lines")
+    opened.file.write_text(opened.file.read_text().replace("agent_steps: 100000", "agent_steps: 900"))
+    result = local.check_arms(open_study(opened.file), ["a"])
+    assert result.faults == [
+        "arm a: never_proven: a whole run ended with exit code 0 and is not proven: no checkpoint file"
+    ]
+
+
+CLOCK_SAVER = """
+import json, pathlib, sys, time
+run = pathlib.Path(sys.argv[1]) / "20260101-000000_a_0"
+(run / "replay").mkdir(parents=True)
+(run / "config.yaml").write_text("run: {save_every: 10000}")
+(run / "checkpoint.ckpt").write_text("first weights")
+for n in range(1000):
+    (run / "replay" / f"20260101T000000F000000-{n}-b-100.npz").write_text("x")
+    time.sleep(0.1)
+"""
+
+
+def test_checkpoints_by_a_clock_that_does_not_fit_the_run_are_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "MEASURE_SECONDS", 1.5)
+    opened = study(tmp_path, script(tmp_path, CLOCK_SAVER), adapter="embodied")
+    shown: list[str] = []
+    result = local.check_arms(opened, ["a"], shown.append)
+    assert result.passed
+    [warning] = [line for line in result.warnings if "save_every" in line]
+    assert shown[1] == f"warning: {warning}"
+    assert "checkpoints are written every 2 h 46 min (save_every counts seconds), a run takes" in warning
+    assert "only the first one would be saved; save at the end, or every " in warning
+    assert 0 < result.rates["a"] < 1100
 
 
 def test_a_command_that_is_not_there_fails_with_its_name(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from dreamproof.settings.study import Study
-from dreamproof.study.preflight.local import money_warnings
+from dreamproof.study.preflight.needs import money_warnings
 from dreamproof.study.process import gpus
 from dreamproof.study.process.gpus import assign_gpus, attempts_per_gpu, gpus_here
 from dreamproof.testing.small_study import small_study

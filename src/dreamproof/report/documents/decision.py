@@ -89,6 +89,8 @@ def _coverage(document: Document, context: ReportContext) -> None:
     texts, evidence = context.texts, context.analysis.evidence
     document.add(Heading(texts("decision.coverage")), Paragraph(coverage_sentence(context)))
     document.add(tables.matrix_table(context), Paragraph(texts("coverage.legend")))
+    if context.analysis.spending.not_saved_cells:
+        document.add(Paragraph(texts("coverage.legend_not_saved")))
     missing = [str(cell) for cell, facts in evidence.cells.items() if not facts.trained]
     if missing:
         document.add(Paragraph(texts("coverage.missing_train", count=len(missing), cells=cells_text(tuple(missing)))))

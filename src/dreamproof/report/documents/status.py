@@ -6,8 +6,10 @@ from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.document import Block, Bullets, Document, Heading, Paragraph, Picture, Stamp, Table
 from dreamproof.report.numbers import metric_decimals, number_text
 from dreamproof.report.prose import ReportContext, answer, header
+from dreamproof.study.ledger.status import NOT_SAVED
 
 STATES = ("proven", "reported", "running", "unfinished", "stopped", "missing")
+FAILED = ("stopped", "unfinished", NOT_SAVED)
 MANY_ROWS = 60
 QUOTE_LENGTH = 160
 
@@ -30,16 +32,17 @@ def status(context: ReportContext, pictures: list[str]) -> Document:
 
 def _overview(context: ReportContext) -> Table:
     texts, evidence = context.texts, context.analysis.evidence
+    shown = (*STATES, NOT_SAVED) if context.analysis.spending.not_saved_cells else STATES
     rows = []
     for arm in evidence.arms:
         states = [facts.state for cell, facts in evidence.cells.items() if cell.arm == arm]
         evals = [facts for (cell, _), facts in evidence.evals.items() if cell.arm == arm]
         done = sum(facts.evaluated for facts in evals)
-        rows.append([arm, *(str(states.count(state)) for state in STATES), f"{done}/{len(evals)}"])
-    total = [str(sum(facts.state == state for facts in evidence.cells.values())) for state in STATES]
+        rows.append([arm, *(str(states.count(state)) for state in shown), f"{done}/{len(evals)}"])
+    total = [str(sum(facts.state == state for facts in evidence.cells.values())) for state in shown]
     done = sum(facts.evaluated for facts in evidence.evals.values())
     rows.append([texts("table.total"), *total, f"{done}/{len(evidence.evals)}"])
-    return Table([texts("table.arm"), *(texts(f"state.{state}") for state in STATES), texts("table.evaluated")], rows)
+    return Table([texts("table.arm"), *(texts(f"state.{state}") for state in shown), texts("table.evaluated")], rows)
 
 
 def _running(context: ReportContext) -> list[Block]:
@@ -57,7 +60,7 @@ def _running(context: ReportContext) -> list[Block]:
 
 def _failed(context: ReportContext) -> list[Block]:
     texts, evidence = context.texts, context.analysis.evidence
-    failed = [facts for facts in evidence.cells.values() if facts.state in ("stopped", "unfinished")]
+    failed = [facts for facts in evidence.cells.values() if facts.state in FAILED]
     if not failed:
         return [Paragraph(texts("status.none_failed"))]
     rows = []

@@ -11,6 +11,8 @@ def next_steps(context: ReportContext) -> list[str]:
     texts, analysis = context.texts, context.analysis
     codes = [lint.code for lint in analysis.lints]
     steps = [texts(f"step.{code}") for code in LOOK_FIRST if code in codes]
+    if analysis.spending.not_saved_cells:
+        steps.append(texts("step.not_saved", count=analysis.spending.not_saved_cells))
     steps += _gap(context)
     undecided = [arm for arm in analysis.treatments if analysis.undecided(arm)]
     if undecided:

@@ -16,6 +16,7 @@ STATE_LOOKS = {
     "running": ("#8fbfe0", "///"),
     "unfinished": ("#e3c26b", "\\\\\\"),
     "stopped": ("#b5475a", "xxx"),
+    "not_saved": ("#d98b5f", "ooo"),
     "missing": ("#ffffff", None),
 }
 CAUSE_COLOURS = ("#2e7d5b", "#b5475a", "#e0a33a", "#5a7fb0", "#8a5fa8", "#7d7d7d", "#c77f5a", "#4aa3a3")

@@ -16,24 +16,23 @@ from dreamproof.base.files import Unreadable, read_file
 from dreamproof.base.lines import last_rows
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
-from dreamproof.study.adapters.api import (
-    FolderAdapter,
-    Reading,
-    Series,
-    entries,
-    modified,
-    newest_weights,
-    size_of,
-    step_count,
+from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, step_count
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, find_checkpoints, newest_save
+from dreamproof.study.adapters.folders import CLOCK_SECONDS, attempt_began, entries, modified, size_of
+from dreamproof.study.adapters.rows import (
+    TAIL_BYTES,
+    WHOLE_BYTES,
+    newest_step,
+    prove_by_rows,
+    recorded_seconds,
+    series_of_rows,
 )
-from dreamproof.study.adapters.jsonl import TAIL_BYTES, WHOLE_BYTES, newest_step, prove_by_rows
-from dreamproof.study.adapters.native import series_of_rows
 
 CHUNK = re.compile(r"^([0-9]{8}T[0-9]{6})(?:F[0-9]+)?-.+-([0-9]{1,9})\.npz$")
 CONFIG_BYTES = 1 << 20
 # The chunk being filled is not on disk yet: a finished run may lack so much at its end.
 LARGEST_CHUNK = 1024
-COPIED_FRACTION = 0.1
+LOG_FILES = ("metrics.jsonl", "config.yaml", "replay", "checkpoint.ckpt", "ckpt")
 
 
 @dataclass(frozen=True)
@@ -72,90 +71,157 @@ def read_chunks(folder: Path) -> Chunks:
     return Chunks(count, steps, min(names, default=""), max(names, default=""))
 
 
-def action_repeat(root: Path) -> int | None:
-    """Simulator steps per agent step, from the config.yaml that embodied writes next to its logs; None if unknown."""
+def log_folders(root: Path) -> list[Path]:
+    """Folders that hold a log of embodied, oldest first: the run folder, or folders in it that the trainer named."""
+    inner = [Path(entry.path) for entry in entries(root) if os.path.isdir(entry.path) and entry.name not in LOG_FILES]
+    found = [folder for folder in (root, *inner) if any(os.path.lexists(folder / name) for name in LOG_FILES)]
+    return sorted(found, key=lambda folder: (_last_written(folder), folder))
+
+
+def _last_written(folder: Path) -> float:
+    return max((modified(folder / name) or 0.0 for name in LOG_FILES), default=0.0)
+
+
+def log_folder(root: Path, output: Path | None) -> Path | None:
+    """The newest log folder; of an attempt, the one that it created or continued."""
+    began = attempt_began(output)
+    folder = next(iter(reversed(log_folders(root))), None)
+    if folder is None or began is None or _last_written(folder) >= began - CLOCK_SECONDS:
+        return folder
+    return None
+
+
+@dataclass(frozen=True)
+class EmbodiedConfig:
+    """What the config.yaml that embodied writes next to its logs says; None for what it does not."""
+
+    action_repeat: int | None = None
+    """Simulator steps per agent step."""
+    save_seconds: float | None = None
+
+
+def read_config(root: Path) -> EmbodiedConfig:
+    """The config.yaml of a log folder; empty if there is none."""
     path = root / "config.yaml"
-    return _read_repeat(path, modified(path))
+    return _read_config(path, modified(path))
 
 
 @functools.lru_cache(maxsize=1024)
-def _read_repeat(path: Path, written: float | None) -> int | None:
+def _read_config(path: Path, written: float | None) -> EmbodiedConfig:
     """Reads a config once for each time it was written: parsing costs more than a whole look at a run."""
     content = read_file(path, CONFIG_BYTES)
     if isinstance(content, Unreadable) or b"<<" in content:  # merged mappings may unfold without end
-        return None
+        return EmbodiedConfig()
     try:
         config: Any = yaml.safe_load(content)
-        suite = config["task"].split("_", 1)[0]
-        repeat = step_count(config["env"][suite]["repeat"])
-    except (yaml.YAMLError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
+    except (yaml.YAMLError, ValueError, RecursionError):
+        return EmbodiedConfig()
+    return EmbodiedConfig(_repeat(config), _save_seconds(config))
+
+
+def _repeat(config: Any) -> int | None:
+    try:
+        return step_count(config["env"][config["task"].split("_", 1)[0]]["repeat"]) or None
+    except (LookupError, TypeError, ValueError, AttributeError):
         return None
-    return repeat or None
+
+
+def _save_seconds(config: Any) -> float | None:
+    try:
+        return float(config["run"]["save_every"]) or None
+    except (LookupError, TypeError, ValueError):
+        return None
 
 
 class EmbodiedAdapter(FolderAdapter):
-    """Reads replay/, metrics.jsonl and checkpoint.ckpt; the checkpoint is a pickle and is never loaded."""
+    """Reads replay/, metrics.jsonl and checkpoints; a checkpoint is a pickle and is never loaded."""
 
     name = "embodied"
+    looks_for = "replay/*-LENGTH.npz, metrics.jsonl and checkpoint.ckpt or ckpt/, in the run folder or a folder in it"
+    proves = (
+        "steps by replay chunks and metrics, updates and finite losses by metrics, and the final checkpoint by the "
+        "step in it, else by when it was written; the hash is that of checkpoint.ckpt or of the whole checkpoint folder"
+    )
 
-    def matches(self, run: RunFolder) -> bool:
+    def matches(self, run: RunFolder, output: Path | None = None) -> bool:
         """Whether there are replay chunks or a checkpoint.ckpt."""
-        return bool(read_chunks(run.root / "replay").count) or os.path.exists(run.root / "checkpoint.ckpt")
+        return any(
+            read_chunks(folder / "replay").count or os.path.exists(folder / "checkpoint.ckpt")
+            for folder in log_folders(run.root)
+        )
 
     def read(self, run: RunFolder, output: Path | None = None) -> Reading:
         """Replay chunks show how far it is; the metrics' step only corroborates."""
-        chunks = read_chunks(run.root / "replay")
-        seen = read_chunks(run.root / "eval_replay")
-        rows = last_rows(run.metrics, TAIL_BYTES)
-        repeat = action_repeat(run.root)
-        logged = newest_step(rows, "step") // (repeat or 1)
-        # Logged steps count simulator steps: without a known repeat they are taken only if there are no chunks.
-        steps = max(chunks.agent_steps, logged) if repeat or not chunks.count else chunks.agent_steps
-        if not steps:
-            return Reading(counters={"replay_chunks": 0.0})
-        counters: dict[str, float] = {
-            "agent_steps": steps,
-            "replay_chunks": chunks.count,
-            "eval_replay_steps": seen.agent_steps,
-            "metrics_bytes": size_of(run.metrics),
-            "checkpoint_time": modified(run.root / "checkpoint.ckpt") or 0.0,
-        }
-        return Reading(steps, None, "train", counters)
+        root = log_folder(run.root, output)
+        return _read(root) if root is not None else Reading(counters={"replay_chunks": 0.0})
 
     def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
-        """Steps of the chunks that were on disk when the checkpoint was written."""
-        weights = newest_weights(run.root)
-        if weights is None:
+        """The step in the newest checkpoint; else steps of the chunks that were on disk when it was written."""
+        root = log_folder(run.root, None)
+        found = find_checkpoints(root) if root is not None else []
+        if root is None or not found:
             return 0
+        if found[-1].agent_steps is not None:
+            return found[-1].agent_steps
         kept = 0
-        for entry in entries(run.root / "replay"):
-            found = CHUNK.match(entry.name)
-            if found and (modified(Path(entry.path)) or math.inf) <= weights.modified_unix_seconds:
-                kept += int(found[2])
+        for entry in entries(root / "replay"):
+            chunk = CHUNK.match(entry.name)
+            if chunk and (modified(Path(entry.path)) or math.inf) <= found[-1].modified_unix_seconds:
+                kept += int(chunk[2])
         return kept
+
+    def save_seconds(self, run: RunFolder) -> float | None:
+        """run.save_every, which counts seconds."""
+        root = log_folder(run.root, None)
+        return read_config(root).save_seconds if root is not None else None
 
     def prove_training(
         self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None
     ) -> TrainProof | str:
-        """Steps by replay and metrics, updates by metrics, and a checkpoint written at the end of the run."""
+        """By the first log folder that proves it, newest first; else why the newest does not."""
         if not os.path.isdir(run.root):
             return "the folder does not exist"
-        rows = last_rows(run.metrics, WHOLE_BYTES)
-        reached = self.read(run).agent_steps
-        if reached + LARGEST_CHUNK <= agent_steps:
-            return f"replay and metrics show {reached:,} of {agent_steps:,} agent steps"
-        logged = _logged_at_most(rows) // (action_repeat(run.root) or 1)
-        if logged < agent_steps:
-            return f"metrics.jsonl ends before {agent_steps:,} agent steps: its next row would have come at {logged:,}"
-        span = _span(run)
-        named = read_chunks(run.root / "replay").named_seconds
-        if named > 60 and span[1] - span[0] < COPIED_FRACTION * named:
-            return "file times were lost in copying: nothing shows when the checkpoint was written"
-        return prove_by_rows(run, rows, max(reached, agent_steps), span)
+        folders = list(reversed(log_folders(run.root))) or [run.root]
+        found = [_prove(run, folder, agent_steps, output) for folder in folders]
+        return next((one for one in found if isinstance(one, TrainProof)), found[0])
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number of metrics.jsonl over agent steps."""
-        return series_of_rows(last_rows(run.metrics, WHOLE_BYTES), "step", 1 / (action_repeat(run.root) or 1))
+        root = log_folder(run.root, None)
+        if root is None:
+            return {}
+        scale = TrainerFormat(steps_per_count=1 / (read_config(root).action_repeat or 1))
+        return series_of_rows(list(last_rows(root / "metrics.jsonl", WHOLE_BYTES)), "step", scale)
+
+
+def _read(root: Path) -> Reading:
+    chunks, seen = read_chunks(root / "replay"), read_chunks(root / "eval_replay")
+    metrics = root / "metrics.jsonl"
+    repeat = read_config(root).action_repeat
+    logged = newest_step(list(last_rows(metrics, TAIL_BYTES)), "step") // (repeat or 1)
+    # Logged steps count simulator steps: without a known repeat they are taken only if there are no chunks.
+    steps = max(chunks.agent_steps, logged) if repeat or not chunks.count else chunks.agent_steps
+    if not steps:
+        return Reading(counters={"replay_chunks": 0.0})
+    counters: dict[str, float] = {
+        "agent_steps": steps,
+        "replay_chunks": chunks.count,
+        "eval_replay_steps": seen.agent_steps,
+        "metrics_bytes": size_of(metrics),
+        "checkpoint_time": newest_save(root) or 0.0,
+    }
+    return Reading(steps, None, "train", counters)
+
+
+def _prove(run: RunFolder, root: Path, agent_steps: int, output: Path | None) -> TrainProof | str:
+    rows = list(last_rows(root / "metrics.jsonl", WHOLE_BYTES))
+    reached = _read(root).agent_steps
+    if reached + LARGEST_CHUNK <= agent_steps or not reached:
+        return f"replay and metrics show {reached:,} of {agent_steps:,} agent steps"
+    logged = _logged_at_most(rows) // (read_config(root).action_repeat or 1)
+    if logged < agent_steps:
+        return f"metrics.jsonl ends before {agent_steps:,} agent steps: its next row would have come at {logged:,}"
+    return prove_by_rows(run, root, rows, Steps(agent_steps, max(reached, agent_steps)), _span(root, rows, output))
 
 
 def _logged_at_most(rows: list[dict[str, object]]) -> int:
@@ -168,9 +234,11 @@ def _logged_at_most(rows: list[dict[str, object]]) -> int:
     return newest_step(rows, "step") + max(0, longest)
 
 
-def _span(run: RunFolder) -> tuple[float, float]:
-    """When the run began and when it last wrote, by the times of its replay, its metrics and its config."""
-    chunks = [Path(entry.path) for entry in entries(run.root / "replay") if entry.name.endswith(".npz")]
-    paths = [run.metrics, run.root / "config.yaml", *chunks]
+def _span(root: Path, rows: list[dict[str, object]], output: Path | None) -> RunSpan:
+    """When the run began and last wrote, by the times of its replay, its metrics and its config."""
+    chunks = [Path(entry.path) for entry in entries(root / "replay") if entry.name.endswith(".npz")]
+    paths = [root / "metrics.jsonl", root / "config.yaml", *chunks]
     times = [time for path in paths if (time := modified(path)) is not None]
-    return (min(times), max(times)) if times else (0.0, 0.0)
+    recorded = max(recorded_seconds(rows) or 0.0, read_chunks(root / "replay").named_seconds)
+    first, last = min(times, default=0.0), max(times, default=0.0)
+    return RunSpan(first, last, recorded or None, attempt_began(output), file_times=(first, last))

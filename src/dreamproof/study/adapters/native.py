@@ -15,7 +15,9 @@ from dreamproof.runs.reader import (
     prove_training,
     read_checkpoint,
 )
-from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, modified, step_count, worth_naming
+from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, worth_naming
+from dreamproof.study.adapters.folders import modified
+from dreamproof.study.adapters.rows import series_of_rows
 
 # While these last no step is made: a beat, written by the loop that works, is the only sign.
 BEATING_PHASES = ("start", "evaluate", "save")
@@ -26,10 +28,15 @@ class NativeAdapter(FolderAdapter):
 
     name = "native"
     dumps_stacks = True
+    looks_for = "heartbeat.json and checkpoints/step-*/record.json"
+    proves = (
+        "steps, updates, finite parameters, task and the hash of every file, by the record of a checkpoint "
+        "(dreamproof.client writes it from any loop)"
+    )
 
-    def matches(self, run: RunFolder) -> bool:
-        """Whether there is a heartbeat or a folder of checkpoints."""
-        return os.path.lexists(run.heartbeat) or os.path.lexists(run.checkpoints)
+    def matches(self, run: RunFolder, output: Path | None = None) -> bool:
+        """Whether there is a heartbeat or a checkpoint with the name of its step."""
+        return os.path.lexists(run.heartbeat) or bool(run.checkpoint_folders())
 
     def change_stamp(self, run: RunFolder) -> tuple[int, int] | None:
         """Time and inode of the heartbeat, which is replaced with every progress."""
@@ -106,17 +113,4 @@ class NativeAdapter(FolderAdapter):
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number in metrics.jsonl over agent steps."""
-        return series_of_rows(read_rows(run.metrics), "agent_steps")
-
-
-def series_of_rows(rows: list[dict[str, object]], step_key: str, scale: float = 1.0) -> Series:
-    """Numbers of JSON rows over `step_key`, multiplied by `scale`; rows without it are left out."""
-    series: Series = {}
-    for row in rows:
-        step = step_count(row.get(step_key))
-        if step is None:
-            continue
-        for name, value in row.items():
-            if name != step_key and isinstance(value, int | float) and not isinstance(value, bool):
-                series.setdefault(name, []).append((round(step * scale), float(value)))
-    return series
+        return series_of_rows(list(read_rows(run.metrics)), "agent_steps")

@@ -115,7 +115,7 @@ def prepare(
     """Writes settings and order of an attempt; after this only its event and its start are missing."""
     study = opened.study
     identity = opened.identity = opened.identity or identify(opened)
-    targets = [Target(cell, opened.run(cell), study.agent_steps, None, job.micro_batches) for cell in job.cells]
+    targets = [_target(opened, cell, job) for cell in job.cells]
     if job.work == "train":
         commands = train_commands(study, targets)
     else:
@@ -159,6 +159,15 @@ def prepare(
             f"{error.filename or folder.root}: cannot be written: {error.strerror}", f"ls -ld {opened.folder.root}"
         ) from None
     return folder, event
+
+
+def _target(opened: OpenStudy, cell: Cell, job: PlannedAttempt) -> Target:
+    run, proof = opened.run(cell), opened.state.known_cell(str(cell)).proof
+    target = Target(cell, run, opened.study.agent_steps, None, job.micro_batches)
+    if job.work == "train" or proof is None:
+        return target
+    place = opened.adapter(cell).checkpoint_root(run) / proof.checkpoint
+    return replace(target, checkpoint=place, checkpoint_hash=proof.parameter_hash)
 
 
 def _taken_gpus(opened: OpenStudy) -> list[str]:

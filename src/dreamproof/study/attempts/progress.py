@@ -17,6 +17,12 @@ class CellProgress:
         self._work = work
         self._output = output
         self._stamp: tuple[int, int] | None = None
+        self._first: int | None = None
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the steps are others than those that were there at first, which an earlier attempt may have left."""
+        return self._first is not None and self.reading.agent_steps != self._first
 
     def refresh(self) -> Reading:
         """Reads again where something may have changed."""
@@ -27,6 +33,7 @@ class CellProgress:
             self._stamp = stamp
         read = self._adapter.read if self._work == "train" else self._adapter.read_evaluation
         self.reading = read(self.run, self._output)
+        self._first = self.reading.agent_steps if self._first is None else self._first
         return self.reading
 
 

@@ -5,6 +5,7 @@ from dreamproof.settings.study import Retries, Study, memory_bytes
 from dreamproof.study.ledger.cells import AttemptState, CellState
 from dreamproof.study.ledger.events import BreakerTripped, CellStopped, Event, Remedy
 from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT
 from dreamproof.study.plan.commands import can_micro_batch
 
 MAX_MICRO_BATCHES = 64
@@ -74,6 +75,8 @@ def _fruitless(cell: CellState, attempt: AttemptState) -> int:
 
 def stop_reason(retries: Retries, cell: CellState, cause: str, attempt: AttemptState) -> str | None:
     """Why the cell is not tried again, or None if it is."""
+    if cause == NOT_SAVED:  # the same command would spend the same time for the same nothing
+        return next((quote for quote in attempt.evidence if NOT_SAVED_TEXT in quote), NOT_SAVED_TEXT)
     deaths = cell.deaths if attempt.work == "train" else cell.eval_deaths
     transient = attempt.transient and str(cell.cell) not in attempt.cell_causes
     if not transient and deaths.get(cause, 0) >= retries.same_deterministic_at_most:

@@ -11,13 +11,14 @@ from dreamproof.base.lines import read_rows
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import (
     EvalProof,
+    NotSaved,
     TrainProof,
     read_frozen,
     read_heartbeat,
 )
 from dreamproof.runs.records import FrozenRecord
 from dreamproof.settings.study import Study
-from dreamproof.study.adapters.api import modified
+from dreamproof.study.adapters.folders import modified
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, Diagnosis, diagnose
 from dreamproof.study.diagnosis.memory_trend import read_trend
@@ -113,6 +114,7 @@ def _diagnose(
             output_tail=output,
             proven=not findings.unproven,
             unproven_reason=next((f"{text}: {reason}" for text, reason in findings.unproven.items()), ""),
+            not_saved=all(isinstance(reason, NotSaved) for reason in findings.unproven.values()),
             asked_to_stop=str(stop.get("reason")) if isinstance(stop, dict) else None,
             machine_restarted=sighting.machine_restarted,
             heartbeat=read_heartbeat(run) if attempt.work == "train" else None,
@@ -157,7 +159,7 @@ def prove_cells(opened: OpenStudy, attempt: AttemptState) -> tuple[list[Event], 
 def prove_training(opened: OpenStudy, cell: Cell, output: Path | None, attempt: str | None) -> TrainProven | str:
     """The event that a cell is trained, or why it is not."""
     proof: TrainProof | str = opened.adapter(cell).prove_training(
-        opened.run(cell), opened.study.agent_steps, output, opened.study.task
+        opened.run(cell), opened.study.needed_agent_steps, output, opened.study.task
     )
     if isinstance(proof, str):
         return proof

@@ -92,6 +92,8 @@ class AttemptEvidence:
     output_tail: str = ""
     proven: bool = False
     unproven_reason: str = ""
+    not_saved: bool = False
+    """Whether it was trained to its end, and only a checkpoint of the end is missing."""
     asked_to_stop: str | None = None
     machine_restarted: bool = False
     heartbeat: Heartbeat | None = None
@@ -365,6 +367,8 @@ def _find_after_exit_zero(evidence: AttemptEvidence, log: Log) -> Finding:
     stopped = [line for line in significant(log.lines)[-STOP_LINES:] if STOPPED_BY_SIGNAL.search(line)]
     if stopped:
         return Finding(Cause.KILLED, [text, quote(stopped[-1]), "sender unknown"])
+    if evidence.not_saved:
+        return Finding(Cause.NOT_SAVED, [text, f"trained to its end and not saved: {evidence.unproven_reason}"])
     missing = f"but the proof is missing: {evidence.unproven_reason or 'the last step was not reached'}"
     raised = read_exception(log) if ends_with_exception(log) else None
     if raised is not None:

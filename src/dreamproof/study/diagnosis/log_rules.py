@@ -22,6 +22,7 @@ class Cause(StrEnum):
     BAD_CONFIG = "bad_config"
     BUG = "bug"
     NAN = "nan"
+    NOT_SAVED = "not_saved"
     HOST_OOM = "host_oom"
     DEVICE_OOM = "device_oom"
     DISK_FULL = "disk_full"

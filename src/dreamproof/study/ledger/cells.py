@@ -110,6 +110,12 @@ class AttemptState:
     ended_at: Moment | None = None
     resolved: dict[str, str] = field(default_factory=dict)
     code: str | None = None
+    restarted: dict[str, int] = field(default_factory=dict)
+    """By cell: where the trainer began again instead of continuing from its checkpoint."""
+
+    def first_agent_steps(self, cell: str) -> int:
+        """The step at which the attempt began to train a cell."""
+        return self.restarted.get(cell, self.from_agent_steps.get(cell, 0))
 
     @property
     def open(self) -> bool:

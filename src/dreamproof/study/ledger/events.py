@@ -206,6 +206,17 @@ class FalseAlarm(Event):
 
 
 @dataclass(frozen=True)
+class CellRestarted(Event):
+    """A trainer began again at `agent_steps` although a checkpoint of `kept_agent_steps` was there."""
+
+    name: ClassVar[str] = "cell_restarted"
+    cell: str
+    attempt: str
+    agent_steps: int
+    kept_agent_steps: int
+
+
+@dataclass(frozen=True)
 class TrainProven(Event):
     name: ClassVar[str] = "train_proven"
     cell: str

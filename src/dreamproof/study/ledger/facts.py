@@ -118,8 +118,9 @@ class StudyFacts:
         return self._known_evals
 
     def trained(self, cell: CellState) -> bool:
-        """Whether the cell's proof covers the declared steps."""
-        return cell.proof is not None and (self.study is None or cell.proof.agent_steps >= self.study.agent_steps)
+        """Whether the cell's proof covers the declared steps, less the declared tolerance."""
+        needed = self.study.needed_agent_steps if self.study is not None else 0
+        return cell.proof is not None and cell.proof.agent_steps >= needed
 
     def evaluated(self, eval_cell: EvalState) -> bool:
         """Whether the eval cell's proof covers the declared episodes on the proven checkpoint."""

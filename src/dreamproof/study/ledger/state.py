@@ -207,7 +207,7 @@ class StudyState(StudyFacts):
         totals.add_span(attempt.began.boot, *self.attempt_span(attempt, attempt.began))
         if attempt.work == "train":
             for text in attempt.cells if seconds else ():
-                gained = attempt.reached_agent_steps.get(text, 0) - attempt.from_agent_steps.get(text, 0)
+                gained = attempt.reached_agent_steps.get(text, 0) - attempt.first_agent_steps(text)
                 totals.add_training(text.rpartition("/")[0], gained, seconds / len(attempt.cells))
         elif attempt.cause == "completed":
             totals.evaluations += len(attempt.cells) * len(attempt.conditions)
@@ -259,6 +259,11 @@ class StudyState(StudyFacts):
         if killed is not None:
             for text in killed.cells:
                 self.known_cell(text).killed_for_silence.pop(killed.work, None)
+
+    def _on_cell_restarted(self, row: Row) -> None:
+        attempt = self.attempts.get(row["attempt"])
+        if attempt is not None:
+            attempt.restarted[row["cell"]] = row["agent_steps"]
 
     def _on_train_proven(self, row: Row) -> None:
         cell = self._known.get(row["cell"]) or self.known_cell(row["cell"])
@@ -328,6 +333,7 @@ class StudyState(StudyFacts):
     def _on_imported(self, row: Row) -> None:
         cell = self.known_cell(row["cell"])
         cell.source, cell.source_adapter = row["source"], row.get("adapter")
+        cell.reached_agent_steps = max(cell.reached_agent_steps, row.get("agent_steps") or 0)
         cell.wall_seconds += row.get("wall_seconds") or 0.0
 
     def _on_unproven(self, row: Row) -> None:

@@ -1,11 +1,36 @@
 """The status of train cells and eval cells. Pure."""
 
+from dataclasses import dataclass, field
+
 from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.state import StudyState
 
+NOT_SAVED = "not_saved"
+NOT_SAVED_TEXT = "trained to its end and not saved"
+SAVE_REMEDY = (
+    "let the trainer save when it ends, or at intervals far shorter than a run (save_every of embodied counts "
+    "seconds); then run with --retry-stopped to train these cells again"
+)
+
+
+@dataclass(frozen=True)
+class NotSavedCells:
+    """Cells that were trained to their end and not saved, and the time they took."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    """By cell."""
+    wall_seconds: float = 0.0
+
+
+def not_saved_cells(state: StudyState) -> NotSavedCells:
+    """The declared cells in this state."""
+    found = [cell for cell in state.cells.values() if train_status(state, cell) == NOT_SAVED]
+    reasons = {str(cell.cell): cell.stopped or "" for cell in found}
+    return NotSavedCells(reasons, sum(cell.wall_seconds for cell in found))
+
 
 def train_status(state: StudyState, cell: CellState) -> str:
-    """One of proven, running, quarantined, stopped, unproven, waiting (begun or queued), missing."""
+    """One of proven, running, quarantined, not_saved, stopped, unproven, waiting (begun or queued), missing."""
     if state.trained(cell):
         return "proven"
     if cell.running is not None:
@@ -13,7 +38,7 @@ def train_status(state: StudyState, cell: CellState) -> str:
     if cell.quarantined is not None:
         return "quarantined"
     if cell.stopped is not None:
-        return "stopped"
+        return NOT_SAVED if cell.stopped_cause == NOT_SAVED else "stopped"
     if cell.unproven is not None:
         return "unproven"
     return "waiting" if cell.attempts else "missing"
@@ -45,9 +70,9 @@ def as_seen(status: str, is_dead: bool) -> str:
 
 
 def train_outcome(state: StudyState, cell: CellState) -> str:
-    """The status of a cell in reports: proven, running, stopped, unfinished or missing."""
+    """The status of a cell in reports: proven, running, not_saved, stopped, unfinished or missing."""
     status = train_status(state, cell)
-    if status == "proven":
+    if status in ("proven", NOT_SAVED):
         return status
     if cell.running is not None:
         return "running"

@@ -11,9 +11,11 @@ from dreamproof.settings.study import Money, Study
 from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, SupervisorSpan
 from dreamproof.study.ledger.clock import SUSPENDED, Moment, machine_seconds
 from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.ledger.status import SAVE_REMEDY, NotSavedCells, not_saved_cells
 from dreamproof.study.plan.gap import find_gap
 
 LOST_CHECKPOINT = "checkpoint_lost"
+RESTARTED = "restarted"
 UNFINISHED = "unknown"
 
 
@@ -62,6 +64,7 @@ class StudyMoney:
     forecast: Forecast = field(default_factory=lambda: Forecast(None, None, None, 0, 0))
     proven_cells: int = 0
     proven_eval_cells: int = 0
+    not_saved: NotSavedCells = field(default_factory=NotSavedCells)
 
     @property
     def total_ms(self) -> int:
@@ -135,15 +138,15 @@ class _Counter:
 
     def _running(self, attempt: AttemptState, text: str, ms: int, cell: CellMoney) -> None:
         if attempt.work == "train":
-            self._fall_back(text, attempt.from_agent_steps.get(text, 0), cell)
+            self._fall_back(attempt, text, cell)
         cell.useful_ms += ms
         cell.running_ms += ms
 
     def _trained(self, attempt: AttemptState, text: str, ms: int, cell: CellMoney) -> None:
         """Time up to the last checkpoint is useful; the rest must be repeated."""
-        first = attempt.from_agent_steps.get(text, 0)
+        first = attempt.first_agent_steps(text)
         if text in self._segments:
-            self._fall_back(text, first, cell)
+            self._fall_back(attempt, text, cell)
         kept = max(first, attempt.kept_agent_steps.get(text, first))
         reached = max(kept, attempt.reached_agent_steps.get(text, kept))
         useful = self._kept_ms(attempt, text, ms, (first, kept, reached))
@@ -157,21 +160,22 @@ class _Counter:
         first, kept, reached = steps
         if kept <= first:
             return 0
-        if kept >= self.spending.study.agent_steps:
+        if kept >= self.spending.study.needed_agent_steps:
             return ms
         seconds = attempt.kept_wall_seconds.get(text)
         if seconds is not None and attempt.wall_seconds:
             return min(ms, int(ms * seconds / attempt.wall_seconds))
         return ms * (kept - first) // (reached - first)
 
-    def _fall_back(self, text: str, start: int, cell: CellMoney) -> None:
-        """Turns time into waste whose checkpoint is lost: the cell begins again before it."""
-        segments = self._segments.get(text, [])
+    def _fall_back(self, attempt: AttemptState, text: str, cell: CellMoney) -> None:
+        """Turns time into waste whose checkpoint is lost or was not used: the cell begins again before it."""
+        start, segments = attempt.first_agent_steps(text), self._segments.get(text, [])
+        cause = RESTARTED if text in attempt.restarted else LOST_CHECKPOINT
         while segments and segments[-1].end > start:
             last = segments[-1]
             lost = last.ms * (last.end - max(start, last.start)) // (last.end - last.start)
             cell.useful_ms -= lost
-            self._waste(cell, lost, LOST_CHECKPOINT)
+            self._waste(cell, lost, cause)
             if last.start >= start:
                 segments.pop()
             else:
@@ -229,6 +233,7 @@ def count_money(
         spending.idle_ms = max(0, state.study.backend.slots * _machine_ms(state, now, supervisor_alive) - busy)
     spending.proven_cells = sum(state.trained(cell) for cell in state.cells.values())
     spending.proven_eval_cells = sum(state.evaluated(one) for one in state.eval_cells.values())
+    spending.not_saved = not_saved_cells(state)
     spending.forecast = _forecast(state, state.study, spending, probed_rates or {})
     return spending
 
@@ -325,9 +330,10 @@ def _rates(state: StudyState) -> dict[str, float]:
     steps: dict[str, float] = dict(state.totals.agent_steps)
     seconds = dict(state.totals.training_seconds)
     for cell in state.cells.values():
-        if cell.proof is not None and not cell.attempts and cell.wall_seconds > 0:
+        made = cell.proof.agent_steps if cell.proof is not None else cell.reached_agent_steps
+        if made and not cell.attempts and cell.wall_seconds > 0:
             arm = cell.cell.arm
-            steps[arm] = steps.get(arm, 0.0) + cell.proof.agent_steps
+            steps[arm] = steps.get(arm, 0.0) + made
             seconds[arm] = seconds.get(arm, 0.0) + cell.wall_seconds
     rates = {arm: steps[arm] / seconds[arm] for arm in steps}
     return {**rates, "": sum(steps.values()) / sum(seconds.values())} if steps else {}
@@ -362,7 +368,7 @@ def money_lines(spending: StudyMoney) -> list[str]:
     if spending.proven_cells and spending.total_money:
         each = spending.total_money / spending.proven_cells
         lines.append(f"money per trained cell: {money_text(each, currency)}, including waste and idle time")
-    lines += _outside_lines(spending) + _jump_lines(spending.clock_jumps)
+    lines += _outside_lines(spending) + _not_saved_lines(spending) + _jump_lines(spending.clock_jumps)
     lines.append(_forecast_line(spending))
     if study.money.budget is not None:
         left = study.money.budget - spending.total_money
@@ -381,6 +387,16 @@ def _outside_lines(spending: StudyMoney) -> list[str]:
     return [
         f"runs made outside the study: {duration_text(spending.imported_seconds)}, {worth} at this price, not counted"
     ]
+
+
+def _not_saved_lines(spending: StudyMoney) -> list[str]:
+    """What was trained to its end and is on no disk, inside or outside the study."""
+    lost = spending.not_saved
+    if not lost.reasons:
+        return []
+    worth = money_text(spending.money(lost.wall_seconds * 1000), spending.study.money.currency)
+    cells = count_text(len(lost.reasons), "cell")
+    return [f"trained to the end and not saved: {cells}, {duration_text(lost.wall_seconds)}, {worth}; {SAVE_REMEDY}"]
 
 
 def _jump_lines(jumps: list[ClockJump]) -> list[str]:

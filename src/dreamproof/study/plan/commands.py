@@ -5,7 +5,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,17 @@ from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.strict import validate
-from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
+from dreamproof.study.adapters.tensorboard import TensorboardAdapter, require_reader
 from dreamproof.study.process.gpus import assign_gpus, attempts_per_gpu, gpus_here
 
 PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
-PLAIN = ("python", "run_dir", "seed", "arm", "agent_steps", "condition", "episodes", "flags", "micro_batches")
+PLAIN = (
+    "python", "run_dir", "seed", "arm", "agent_steps", "condition", "episodes", "flags", "overrides", "micro_batches",
+    "checkpoint", "checkpoint_hash",
+)  # fmt: skip
+# Trainers that append a name of their own to their log folder must write into the run folder, not next to it.
+NAMES_OWN_FOLDER = ("embodied", "auto")
 MEMORY_SHARE = "XLA_PYTHON_CLIENT_MEM_FRACTION"
 
 
@@ -34,6 +40,28 @@ class Target:
     agent_steps: int
     condition: str | None = None
     micro_batches: int = 1
+    checkpoint: Path | None = None
+    """The proven checkpoint, for an evaluation."""
+    checkpoint_hash: str = ""
+
+
+def override_arguments(settings: dict[str, Any], prefix: str = "") -> list[str]:
+    """key=value for every setting, as Hydra takes it; nested keys are joined with dots, lists stand in brackets."""
+    arguments: list[str] = []
+    for key, value in settings.items():
+        if isinstance(value, dict):
+            arguments += override_arguments(value, f"{prefix}{key}.")
+        else:
+            arguments.append(f"{prefix}{key}={_override(value)}")
+    return arguments
+
+
+def _override(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return f"[{','.join(map(_override, value))}]"
+    return _plain(value)
 
 
 def flag_arguments(settings: dict[str, Any], prefix: str = "") -> list[str]:
@@ -75,6 +103,8 @@ def fill(arguments: list[str], study: Study, target: Target) -> list[str]:
     known = {
         "python": sys.executable,
         "run_dir": str(target.run.root),
+        "checkpoint": str(target.checkpoint or ""),
+        "checkpoint_hash": target.checkpoint_hash,
         "seed": str(target.cell.seed),
         "arm": target.cell.arm,
         "agent_steps": str(target.agent_steps),
@@ -100,9 +130,16 @@ def fill(arguments: list[str], study: Study, target: Target) -> list[str]:
     for argument in arguments:
         if argument == "{flags}":
             filled += flag_arguments(settings)
+        elif argument == "{overrides}":
+            filled += override_arguments(settings)
         else:
-            filled.append(PLACEHOLDER.sub(value, argument))
+            filled.append(PLACEHOLDER.sub(value, _inside_run_folder(study, argument)))
     return filled
+
+
+def _inside_run_folder(study: Study, argument: str) -> str:
+    names_own = isinstance(study.trainer, CommandTrainer) and study.trainer.adapter in NAMES_OWN_FOLDER
+    return f"{argument}/" if names_own and argument.endswith("{run_dir}") else argument
 
 
 def train_commands(study: Study, targets: list[Target]) -> list[list[str]]:
@@ -120,10 +157,7 @@ def evaluate_commands(study: Study, targets: list[Target], conditions: list[str]
     if isinstance(study.trainer, CommandTrainer):
         arguments = study.trainer.evaluate or []
         each = [(target, condition) for target in targets for condition in conditions]
-        return [
-            fill(arguments, study, Target(target.cell, target.run, target.agent_steps, condition))
-            for target, condition in each
-        ]
+        return [fill(arguments, study, replace(target, condition=condition)) for target, condition in each]
     folders = [str(target.run.root) for target in targets]
     return [[sys.executable, "-m", "dreamproof.evaluate", *folders, "--conditions", ",".join(conditions)]]
 
@@ -138,11 +172,22 @@ def environment(study: Study, targets: list[Target], taken: Iterable[str] = ()) 
         "PYTHONFAULTHANDLER": "1",
         "DREAMPROOF_RUN_DIR": str(targets[0].run.root),
         "DREAMPROOF_MICRO_BATCHES": str(targets[0].micro_batches),
+        **_evaluated_checkpoint(targets[0]),
         **_module_places(),
         **assign_gpus(study, gpus, taken),
         **_memory_share(study, len(gpus)),
         **_quick_compiles(study, len(gpus)),
         **own,
+    }
+
+
+def _evaluated_checkpoint(target: Target) -> dict[str, str]:
+    """The proven checkpoint and its hash, for an evaluation."""
+    if target.checkpoint is None:
+        return {}
+    return {
+        "DREAMPROOF_CHECKPOINT": str(target.checkpoint),
+        "DREAMPROOF_CHECKPOINT_HASH": target.checkpoint_hash,
     }
 
 
@@ -188,6 +233,8 @@ def can_micro_batch(study: Study) -> bool:
 def check_commands(study: Study, base_folder: Path) -> None:
     """Raises BadInput if a command cannot be filled or found, before anything is started."""
     _check_variables(study)
+    if isinstance(study.trainer, CommandTrainer) and study.trainer.adapter == TensorboardAdapter.name:
+        require_reader()
     folder = working_folder(study, base_folder)
     if not folder.is_dir():
         raise BadInput(f"study {study.name}: working folder {folder} does not exist", f"ls {folder.parent}")
@@ -248,9 +295,20 @@ def run_settings(study: Study, cell: Cell) -> RunSettings:
         trainer=study.trainer if isinstance(study.trainer, str) else "command",
         agent_steps=study.agent_steps,
         settings=study.merged_settings(cell.arm),
-        conditions=[condition.model_dump(mode="json") for condition in study.conditions],
+        conditions=[_condition_settings(study, condition) for condition in study.conditions],
         evaluation_episodes=study.evaluation_episodes,
     )
+
+
+def _condition_settings(study: Study, condition: StudyCondition) -> dict[str, Any]:
+    """A condition as an evaluator reads it. Our own evaluators know the kind of a shift; a command is told one:
+
+    settings of its own make a condition a proxy, unless the study says that the environment itself changes.
+    """
+    value = condition.model_dump(mode="json")
+    if condition.kind is None and isinstance(study.trainer, CommandTrainer):
+        value["kind"] = "proxy" if condition.settings else "in_distribution"
+    return value
 
 
 def write_settings(study: Study, cell: Cell, run: RunFolder) -> None:

@@ -11,13 +11,15 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, list_folder, read_file
 from dreamproof.base.safe_text import printable
-from dreamproof.base.text import nearest_word
+from dreamproof.base.text import duration_text, money_text, nearest_word
 from dreamproof.runs.layout import SEED, Cell, RunFolder
-from dreamproof.runs.reader import TrainProof
+from dreamproof.runs.reader import NotSaved, TrainProof
 from dreamproof.settings.study import Study
-from dreamproof.study.adapters import DEFAULT, find_adapter, guess_adapter, study_adapter
-from dreamproof.study.adapters.api import Adapter, file_times
-from dreamproof.study.ledger.events import EvalProven, Event, Imported, TrainProven, Unproven
+from dreamproof.study.adapters import DEFAULT, find_adapter, guess_adapter, study_adapter, study_format
+from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.adapters.folders import file_times
+from dreamproof.study.ledger.events import CellStopped, EvalProven, Event, Imported, TrainProven, Unproven
+from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT, SAVE_REMEDY
 from dreamproof.study.plan.open_study import OpenStudy
 
 COLUMNS = {
@@ -50,6 +52,8 @@ class ImportResult:
     events: list[Event] = field(default_factory=list)
     proven: list[str] = field(default_factory=list)
     unproven: dict[str, str] = field(default_factory=dict)
+    not_saved: dict[str, float] = field(default_factory=dict)
+    """Those of the unproven that were trained to their end and not saved: their seconds."""
     missing: list[str] = field(default_factory=list)
     unmatched: list[str] = field(default_factory=list)
     """What was found and belongs to no declared cell."""
@@ -218,9 +222,9 @@ def _number(text: str | None) -> float | None:
 
 def _choose_adapter(opened: OpenStudy, root: Path, name: str | None) -> Adapter:
     if name is not None:
-        return find_adapter(name)
+        return find_adapter(name, study_format(opened.study))
     declared = study_adapter(opened.study)
-    return declared if declared.name != DEFAULT else guess_adapter(RunFolder(root))
+    return declared if declared.name != DEFAULT else guess_adapter(RunFolder(root), study_format(opened.study))
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,7 @@ def _assess(opened: OpenStudy, found: Found, options: ImportOptions) -> _Candida
         return _Candidate(
             found, adapter.name, adapter.read(run).agent_steps, f"its table reports '{found.status[:80]}'"
         )
-    proof = adapter.prove_training(run, opened.study.agent_steps, None, opened.study.task)
+    proof = adapter.prove_training(run, opened.study.needed_agent_steps, None, opened.study.task)
     reached = proof.agent_steps if isinstance(proof, TrainProof) else adapter.read(run).agent_steps
     return _Candidate(found, adapter.name, reached, proof)
 
@@ -283,10 +287,7 @@ def _record_training(opened: OpenStudy, cell: Cell, candidate: _Candidate, resul
         steps = candidate.agent_steps
         result.events.append(Imported(text, source, candidate.adapter or None, steps, found.wall_seconds))
     if isinstance(proof, str):
-        result.unproven[text] = proof
-        result.lines.append(f"{cell}: unproven: {proof}")
-        if known.unproven != proof or known.source != source:
-            result.events.append(Unproven(text, source, proof))
+        _record_unproven(opened, cell, candidate, proof, result)
         return
     result.proven.append(text)
     result.lines.append(f"{cell}: proven, {proof.agent_steps:,} agent steps, {proof.checkpoint} in {source}")
@@ -296,10 +297,24 @@ def _record_training(opened: OpenStudy, cell: Cell, candidate: _Candidate, resul
     result.events += _evaluations_in_run(opened, text, candidate, proof)
 
 
+def _record_unproven(opened: OpenStudy, cell: Cell, candidate: _Candidate, reason: str, result: ImportResult) -> None:
+    """What is not proven, and why; a run that was trained and not saved is stopped: it is not trained again unasked."""
+    text, source, known = str(cell), _source(opened, candidate.found.root), opened.state.known_cell(str(cell))
+    not_saved = isinstance(reason, NotSaved)
+    result.unproven[text] = str(reason)
+    result.lines.append(f"{cell}: {NOT_SAVED_TEXT if not_saved else 'unproven'}: {reason}")
+    if known.unproven != reason or known.source != source:
+        result.events.append(Unproven(text, source, str(reason)))
+    if not_saved:
+        result.not_saved[text] = candidate.found.wall_seconds or 0.0
+    if not_saved and known.stopped_cause != NOT_SAVED:
+        result.events.append(CellStopped(text, f"{NOT_SAVED_TEXT}: {reason}", NOT_SAVED))
+
+
 def _evaluations_in_run(opened: OpenStudy, text: str, candidate: _Candidate, proof: TrainProof) -> list[Event]:
     """Evaluations that lie in a proven run folder and were made from its final checkpoint."""
     assert candidate.found.root is not None
-    adapter, run = find_adapter(candidate.adapter), RunFolder(candidate.found.root)
+    adapter, run = find_adapter(candidate.adapter, study_format(opened.study)), RunFolder(candidate.found.root)
     episodes = opened.study.evaluation_episodes
     found = {
         one.name: adapter.prove_evaluation(run, one.name, episodes, proof.parameter_hash)
@@ -365,8 +380,20 @@ def _add_summary(opened: OpenStudy, result: ImportResult) -> None:
     trained = before + sum(text in {str(cell) for cell in opened.state.cells} for text in result.proven)
     result.lines += [f"{text}: missing" for text in result.missing]
     result.lines += [f"unmatched, ignored: {name}{_hint(opened, name)}" for name in result.unmatched[:20]]
-    unproven = sum(" " not in text for text in result.unproven)
-    result.lines.append(f"{trained} of {declared} cells proven, {unproven} unproven, {len(result.missing)} missing")
+    unproven = sum(" " not in text for text in result.unproven) - len(result.not_saved)
+    lost = [f"{len(result.not_saved)} trained and not saved"] if result.not_saved else []
+    parts = [f"{trained} of {declared} cells proven", *lost, f"{unproven} unproven", f"{len(result.missing)} missing"]
+    result.lines.append(", ".join(parts))
+    result.lines += _not_saved_lines(opened, result)
+
+
+def _not_saved_lines(opened: OpenStudy, result: ImportResult) -> list[str]:
+    """Hours and money of what was trained and not saved, and the remedy."""
+    if not result.not_saved:
+        return []
+    seconds, money = sum(result.not_saved.values()), opened.study.money
+    price = money_text(seconds / 3600 * money.gpus_per_attempt * money.price_per_gpu_hour, money.currency)
+    return [f"trained and not saved: {duration_text(seconds)}, {price}; {SAVE_REMEDY}"]
 
 
 def _hint(opened: OpenStudy, name: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.settings.study import CommandTrainer, Study, read_study
-from dreamproof.study.adapters import find_adapter, study_adapter
+from dreamproof.study.adapters import find_adapter, study_adapter, study_format
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.ledger.chain import checked_rows, collector_paused
 from dreamproof.study.ledger.index import read_index
@@ -42,7 +42,7 @@ class OpenStudy:
         """What reads the run folder of a cell."""
         known = self.state.known_cell(str(cell))
         if known.source is not None and known.proof is not None and known.source_adapter is not None:
-            return find_adapter(known.source_adapter)
+            return find_adapter(known.source_adapter, study_format(self.study))
         return study_adapter(self.study)
 
 

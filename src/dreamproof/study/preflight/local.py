@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from dreamproof.base.text import bytes_text, count_text, duration_text
 from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
-from dreamproof.settings.study import CommandTrainer, Slurm, Study, memory_bytes
-from dreamproof.study.adapters import study_adapter
+from dreamproof.settings.study import CommandTrainer, Slurm
+from dreamproof.study.adapters import DEFAULT, make_adapters, study_adapter, study_format
+from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
 from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
@@ -27,17 +28,25 @@ from dreamproof.study.diagnosis.diagnose import AttemptEvidence, diagnose
 from dreamproof.study.diagnosis.liveness import Watch
 from dreamproof.study.plan.commands import Target, environment, run_settings, train_commands, working_folder
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.preflight.needs import judge_needs
+from dreamproof.study.preflight.reading import (
+    NEVER_PROVEN,
+    UNREADABLE,
+    ProbeTrace,
+    end_warning,
+    save_warnings,
+    unreadable,
+)
 from dreamproof.study.preflight.slurm import ClusterPreflight, ClusterProbe, ask_and_run
 from dreamproof.study.process import machine
-from dreamproof.study.process.gpus import attempts_per_gpu, gpus_here
 
 PROBE_AGENT_STEPS = 1000
 PROBE_EPISODES = 2
 LOOK_SECONDS = 0.2
+# So long a trainer that knows no probe is watched after its first progress: for its speed and its checkpoints.
+MEASURE_SECONDS = 5.0
 STOP_SECONDS = 10.0
 KILL_SECONDS = 5.0
-KEPT_CHECKPOINTS = 3
-LOG_BYTES_PER_CELL = 4 << 20
 
 Show = Callable[[str], None]
 
@@ -56,6 +65,9 @@ class ArmCheck:
     """probe.json of the trainer, if it writes one: phases, memory now and at full settings, rate, versions."""
     host_bytes: int | None = None
     """Peak resident memory as seen from outside."""
+    warnings: list[str] = field(default_factory=list)
+    adapter: str = ""
+    """What read the progress of a foreign trainer."""
 
 
 @dataclass(frozen=True)
@@ -130,12 +142,13 @@ def check_arms(
     for arm in chosen if opened.study.backend.slurm is None else ():
         check = _probe(opened, arm, stop_asked_by or _nobody)
         checks.append(check)
-        if show is not None:
-            show(_arm_line(check))
-    needs, faults, warnings = _judge_needs(opened, checks, facts)
+        for line in (_arm_line(check), *(f"warning: arm {arm}: {warning}" for warning in check.warnings)):
+            (show or _silent)(line)
+    needs, faults, warnings = judge_needs(opened, [check.probe for check in checks], facts)
     if opened.study.backend.slurm is None and not isinstance(opened.study.trainer, CommandTrainer):
         warnings += [warning for warning in [machine.unused_gpu(facts)] if warning is not None]
     faults = refused + faults
+    warnings += [f"arm {check.arm}: {warning}" for check in checks for warning in check.warnings]
     failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
     result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
     write_json(opened.folder.preflight, result.as_json())
@@ -220,6 +233,7 @@ class LocalProbe:
         trainer = opened.study.trainer
         self.is_foreign = isinstance(trainer, CommandTrainer)
         self.adapter = study_adapter(opened.study)
+        self.trace = ProbeTrace()
         self.began = time.monotonic()
         backend.start(self.folder)
 
@@ -255,12 +269,13 @@ class LocalProbe:
         progress = AttemptProgress({cell: CellProgress(self.run, self.adapter, "train", self.folder.output)})
         observer = Observer(self.backend, self.folder, progress, Watch(self.opened.study.liveness))
         asked: str | None = None
-        has_progressed = False
+        trace = self.trace
         try:
             while (sighting := self.backend.look(self.folder)).presence in (Presence.RUNNING, Presence.WAITING):
                 judgement = observer.observe(time.monotonic(), sighting)
-                has_progressed = progress.cells[cell].reading.agent_steps > 0
-                if self.is_foreign and has_progressed and not self.run.probe.exists():
+                self._note(progress.cells[cell].reading.agent_steps)
+                measured = trace.first is not None and time.monotonic() - trace.first[0] >= MEASURE_SECONDS
+                if self.is_foreign and measured and not self.run.probe.exists():
                     break
                 if judgement.kill is not None:
                     asked = f"timeout: no first step: {judgement.reason}"
@@ -271,10 +286,53 @@ class LocalProbe:
         finally:
             self._stop(asked or "stop: the probe has shown enough")
         record = read_exit(self.folder.exit)
-        passed_early = self.is_foreign and has_progressed and asked is None
-        if passed_early or (record is not None and record.exit_code == 0):
-            return self._check(record, True)
+        progress.refresh()
+        self._note(progress.cells[cell].reading.agent_steps)
+        ended_well = record is not None and record.exit_code == 0 and record.asked_to_stop is None
+        if ended_well and self._shows_nothing():
+            return self._check(record, False, UNREADABLE, *self._unreadable())
+        never = self._never_proven() if ended_well else None
+        if never is not None:
+            return self._check(record, False, NEVER_PROVEN, never, [never])
+        stopped_here = self.is_foreign and trace.first is not None and asked is None and not ended_well
+        if ended_well or (stopped_here and (record is None or record.asked_to_stop is not None)):
+            chosen = self.adapter
+            if isinstance(chosen, AutoAdapter):
+                chosen = chosen.chosen(self.run, self.folder.output)
+            name = chosen.name if self.is_foreign else ""
+            return replace(self._check(record, True), warnings=self._warnings(ended_well), adapter=name)
         return self._failure(record, asked)
+
+    def _note(self, agent_steps: int) -> None:
+        self.trace.note(time.monotonic(), agent_steps, self.adapter.kept_unix_seconds(self.run))
+
+    def _shows_nothing(self) -> bool:
+        return self.is_foreign and self.trace.first is None and not self.run.probe.exists()
+
+    def _unreadable(self) -> tuple[str, list[str]]:
+        others = list(make_adapters(study_format(self.opened.study)).values())
+        quotes = unreadable(self.adapter, others, self.run, self.folder.output)
+        return f"{quotes[0]}; {quotes[-1]}", quotes
+
+    def _never_proven(self) -> str | None:
+        """Why the end of a probe that was a whole run is not proven; None if it is, or if the probe was shorter."""
+        study = self.opened.study
+        if not self.is_foreign or self.adapter.name == DEFAULT or study.agent_steps > PROBE_AGENT_STEPS:
+            return None
+        reason = end_warning(self.adapter, self.run, study.needed_agent_steps, self.folder.output)
+        return f"a whole run ended with exit code 0 and is not proven: {reason}" if reason is not None else None
+
+    def _warnings(self, ended_well: bool) -> list[str]:
+        """What would keep the end of a whole run from being proven, as far as a short one shows it."""
+        study = self.opened.study
+        if not self.is_foreign or self.run.probe.exists():
+            return []
+        found = save_warnings(self.adapter, self.run, study.agent_steps, self.trace)
+        if found or not ended_well:
+            return found
+        steps = max(1, min(PROBE_AGENT_STEPS, study.agent_steps) - study.agent_steps_tolerance)
+        reason = end_warning(self.adapter, self.run, steps, self.folder.output)
+        return [f"the end of its probe of {steps:,} agent steps is not proven: {reason}"] if reason is not None else []
 
     def _stop(self, reason: str) -> None:
         """Ends what still runs and waits for it."""
@@ -300,92 +358,19 @@ class LocalProbe:
     ) -> ArmCheck:
         value = read_json(self.run.probe)
         probe = value if isinstance(value, dict) else {}
+        rate = self.trace.agent_steps_per_second if self.is_foreign else None
+        probe |= {"agent_steps_per_second": rate} if rate and "agent_steps_per_second" not in probe else {}
         peak = record.peak_bytes if record is not None else None
         seconds = round(time.monotonic() - self.began, 3)
         return ArmCheck(self.arm, passed, cause, reason, list(evidence), seconds, probe, peak or None)
-
-
-def _judge_needs(
-    opened: OpenStudy, checks: list[ArmCheck], facts: dict[str, Any]
-) -> tuple[dict[str, Any], list[str], list[str]]:
-    """What all slots together will need, against what this machine has."""
-    study = opened.study
-    total, available = machine.host_memory_bytes()
-    max_parallel = min(study.backend.slots, len(study.arms) * len(study.seeds))
-    if study.backend.slurm is not None:  # every attempt has what its job asks for, on whatever node
-        total = available = memory_bytes(study.backend.slurm.memory)
-        max_parallel = 1
-    host = _largest(checks, "forecast_host_bytes", "host_bytes")
-    device = _largest(checks, "forecast_device_bytes", "device_bytes")
-    checkpoint = _largest(checks, "checkpoint_bytes")
-    missing = sum(not opened.state.trained(cell) for cell in opened.state.cells.values())
-    needs: dict[str, Any] = {
-        "host_bytes": host * max_parallel if host else None,
-        "host_total_bytes": total,
-        "host_available_bytes": available,
-        "device_bytes": _device_need(study, device, len(gpus_here())),
-        "device_total_bytes": _device_total(study, facts),
-        "disk_bytes": missing * (KEPT_CHECKPOINTS * checkpoint + LOG_BYTES_PER_CELL) if checkpoint else None,
-        "disk_free_bytes": machine.disk_free_bytes(opened.folder.root),
-    }
-    faults = [
-        f"{name} needs {bytes_text(needs[need])}, this machine has {bytes_text(needs[has])}"
-        for name, need, has in (
-            ("host memory", "host_bytes", "host_total_bytes"),
-            ("device memory", "device_bytes", "device_total_bytes"),
-            ("disk", "disk_bytes", "disk_free_bytes"),
-        )
-        if needs[need] is not None and needs[has] is not None and needs[need] > needs[has]
-    ]
-    warnings = money_warnings(study, len(gpus_here()))
-    if needs["host_bytes"] is not None and available < needs["host_bytes"] <= total:
-        warnings.append(
-            f"host memory needs {bytes_text(needs['host_bytes'])}, only {bytes_text(available)} are free at present"
-        )
-    if needs["host_bytes"] is None:
-        warnings.append("memory is not forecast: the trainer writes no probe.json")
-    return needs, faults, warnings
-
-
-def _device_total(study: Study, facts: dict[str, Any]) -> int | None:
-    """Memory of the smallest device here; unknown on a login node of a cluster."""
-    if not study.backend.runs_here:
-        return None
-    return min((one["total_bytes"] for one in facts["gpu"]["devices"]), default=None)
-
-
-def _largest(checks: list[ArmCheck], *keys: str) -> int:
-    """The largest value of the first key that a probe measured, over all arms; 0 if none did."""
-    found = [0]
-    for check in checks:
-        value = next((check.probe[key] for key in keys if isinstance(check.probe.get(key), int | float)), None)
-        if value is not None:
-            found.append(int(value))
-    return max(found)
-
-
-def _device_need(study: Study, device: int, gpus: int) -> int | None:
-    """Bytes on one device: a pack multiplies what one cell takes, and attempts may share a device."""
-    if not device:
-        return None
-    packed = 1 if isinstance(study.trainer, CommandTrainer) else study.pack_cells
-    return device * packed * attempts_per_gpu(study, gpus)
-
-
-def money_warnings(study: Study, gpus: int) -> list[str]:
-    """A warning if more GPUs are paid for than this machine has."""
-    counted = study.backend.slots * study.money.gpus_per_attempt
-    if not study.backend.runs_here or not gpus or not study.money.price_per_gpu_hour or counted <= gpus:
-        return []
-    share = gpus / study.backend.slots
-    return [f"money counts {counted:g} GPUs, this machine has {gpus}: set gpus_per_attempt: {share:g} under 'money'"]
 
 
 def _arm_line(check: ArmCheck) -> str:
     took = duration_text(check.wall_seconds)
     if not check.passed:
         return f"arm {check.arm}: FAILED after {took}: {check.cause}: {check.reason}"
-    phases = ", ".join(check.probe.get("phases", {})) or "started and made its first steps"
+    read = f", read by adapter {check.adapter}" if check.adapter else ""
+    phases = ", ".join(check.probe.get("phases", {})) or f"started and made its first steps{read}"
     return f"arm {check.arm}: passed in {took} ({phases})"
 
 

@@ -11,6 +11,7 @@ from dreamproof.base.files import read_json, read_tail, write_json, write_text
 from dreamproof.base.text import duration_text
 from dreamproof.runs.layout import AttemptFolder, RunFolder, StudyFolder
 from dreamproof.settings.study import Slurm, memory_bytes
+from dreamproof.study.adapters import ADAPTERS
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.backends.api import Order, Presence, Sighting
 from dreamproof.study.backends.slurm.backend import SlurmBackend
@@ -19,6 +20,7 @@ from dreamproof.study.backends.slurm.limits import Partition, find_stuck, longes
 from dreamproof.study.backends.slurm.limits import limit_seconds as seconds_of
 from dreamproof.study.backends.slurm.script import Submission, script_text
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
+from dreamproof.study.preflight.reading import UNREADABLE, unreadable
 
 PROBE_GRACE_SECONDS = 10.0
 STUCK_SECONDS = 600.0
@@ -216,6 +218,10 @@ class ClusterPreflight:
         asked = read_json(folder.stop)
         timed_out = isinstance(asked, dict) and str(asked.get("reason")).startswith("timeout")
         fine = record is not None and record.exit_code == 0 and record.asked_to_stop is None and not record.oom_kills
+        if fine and probe.passes_on_progress and not progressed and not probe.run.probe.exists():
+            probe.evidence = unreadable(probe.adapter, list(ADAPTERS.values()), probe.run, folder.output)
+            probe.cause, probe.reason = UNREADABLE, f"{probe.evidence[0]}; {probe.evidence[-1]}"
+            return
         if fine or probe.passed or (progressed and not timed_out and record is not None and record.exit_code == 0):
             probe.passed = True
             return

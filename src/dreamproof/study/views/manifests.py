@@ -43,7 +43,6 @@ def train_rows(state: StudyState, study: Study) -> list[Fields]:
 def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
     gpu_hours = cell.wall_seconds * study.money.gpus_per_attempt / 3600.0
     proof = cell.proof
-    outside = cell.source if proof is not None else None
     return {
         "arm": cell.cell.arm,
         "seed": cell.cell.seed,
@@ -51,8 +50,8 @@ def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
         "agent_steps": proof.agent_steps if proof is not None else cell.kept_agent_steps,
         "gradient_steps": proof.gradient_steps if proof is not None else None,
         "attempts": len(cell.attempts),
-        "last_cause": cell.last_cause,
-        "run_folder": outside or StudyFolder.run_name(cell.cell),
+        "last_cause": cell.last_cause or cell.stopped_cause,
+        "run_folder": cell.source or StudyFolder.run_name(cell.cell),
         "checkpoint_hash": proof.parameter_hash if proof is not None else None,
         "wall_seconds": round(cell.wall_seconds, 1),
         "gpu_hours": round(gpu_hours, 4),

@@ -14,8 +14,8 @@ from dreamproof.study.backends.local import is_gone
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import living_holder
-from dreamproof.study.ledger.status import as_seen, eval_status, train_status
-from dreamproof.study.money.spending import open_seconds
+from dreamproof.study.ledger.status import NOT_SAVED, as_seen, eval_status, not_saved_cells, train_status
+from dreamproof.study.money.spending import money_per_ms, open_seconds
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views import slurm_jobs
@@ -61,6 +61,10 @@ class Overview:
     unproven: dict[str, str] = field(default_factory=dict)
     quarantined: dict[str, str] = field(default_factory=dict)
     """By cell: the file that cannot be read, and why."""
+    not_saved: dict[str, str] = field(default_factory=dict)
+    """By cell: why what it learned is on no disk."""
+    not_saved_seconds: float = 0.0
+    not_saved_money: float = 0.0
     notices: list[str] = field(default_factory=list)
     complete: bool = False
 
@@ -82,6 +86,7 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
         as_seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead) for known in state.eval_cells.values()
     )
     missing = [cell.cell for cell in state.cells.values() if not state.trained(cell)]
+    not_saved = not_saved_cells(state)
     missing_evaluate: dict[str, dict[str, list[int]]] = {}
     for known in state.eval_cells.values():
         if not state.evaluated(known):
@@ -95,13 +100,16 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
         {"declared": len(state.cells), **train},
         {"declared": len(state.eval_cells), **evaluate},
         running,
-        seeds_by_arm(missing),
+        seeds_by_arm(cell for cell in missing if str(cell) not in not_saved.reasons),
         missing_evaluate,
         _stopped(opened),
-        {str(cell.cell): cell.unproven for cell in state.cells.values() if cell.unproven and not cell.proof},
+        {text: why for text, why in _unproven(opened).items() if text not in not_saved.reasons},
         _quarantined(opened, running),
-        _notices(opened, holder is not None),
-        not missing and not missing_evaluate,
+        not_saved.reasons,
+        not_saved.wall_seconds,
+        not_saved.wall_seconds * 1000 * money_per_ms(study.money),
+        notices=_notices(opened, holder is not None),
+        complete=not missing and not missing_evaluate,
     )
 
 
@@ -131,10 +139,14 @@ def seeds_text(seeds: list[int]) -> str:
     return ",".join(parts)
 
 
+def _unproven(opened: OpenStudy) -> dict[str, str]:
+    return {str(cell.cell): cell.unproven for cell in opened.state.cells.values() if cell.unproven and not cell.proof}
+
+
 def _stopped(opened: OpenStudy) -> dict[str, str]:
     found: dict[str, str] = {}
     for cell in opened.state.cells.values():
-        if cell.stopped is not None:
+        if cell.stopped is not None and cell.stopped_cause != NOT_SAVED:
             found[str(cell.cell)] = cell.stopped
         elif cell.eval_stopped is not None:
             found[str(cell.cell)] = f"evaluation: {cell.eval_stopped}"
@@ -219,7 +231,7 @@ def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: 
     """One cell of an open attempt from a reading of its run folder."""
     study = opened.study
     wall = open_seconds(opened.state, attempt, now)
-    done = reading.agent_steps - attempt.from_agent_steps.get(str(cell), 0)
+    done = reading.agent_steps - attempt.first_agent_steps(str(cell))
     rate = done / wall if attempt.work == "train" and done > 0 and wall > 0 else None
     left = (study.agent_steps - reading.agent_steps) / rate if rate else None
     share = wall * study.money.gpus_per_attempt / 3600.0 / max(1, len(attempt.cells))

@@ -1,0 +1,183 @@
+"""Progress in printed lines: `[123/15000] R:…`, or lines that a regular expression of the study describes."""
+
+import itertools
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamproof.base.files import read_tail
+from dreamproof.base.safe_text import printable
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import TrainProof
+from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, not_finite
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, kept_steps, prove_by_checkpoint
+from dreamproof.study.adapters.folders import attempt_began, modified, newest_file, oldest_time
+
+BRACKETS = re.compile(r"\[\s*(?P<step>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*\](?P<rest>[^\[\n\r]{0,400})")
+VALUE = re.compile(r"\b([A-Za-z][\w/]{0,40})\s*[:=]\s*(-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))\b", re.IGNORECASE)
+TAIL_BYTES = 8192
+WHOLE_BYTES = 64 << 20
+# A declared expression sees lines no longer than this.
+LINE_CHARACTERS = 1000
+
+
+@dataclass(frozen=True)
+class Line:
+    """One progress line: how many of how many, if it says so, and the values named in it."""
+
+    done: int
+    total: int | None
+    values: dict[str, float]
+
+
+def read_lines(text: str) -> list[Line]:
+    """Every progress line in brackets, in order; a `total` of 0 is no progress line."""
+    found = [(int(line["step"]), int(line["total"]), line["rest"]) for line in BRACKETS.finditer(text)]
+    return [Line(done, total, _named_values(rest)) for done, total, rest in found if 0 < total >= done]
+
+
+def _named_values(text: str) -> dict[str, float]:
+    return {name: float(value) for name, value in VALUE.findall(text)}
+
+
+def read_pattern(text: str, pattern: re.Pattern[str]) -> list[Line]:
+    """Every line that a declared expression finds; its groups are `step`, perhaps `total`, and values."""
+    found = (pattern.search(line[:LINE_CHARACTERS]) for line in re.split(r"[\n\r]+", text))
+    lines = (_line_of(match.groupdict()) for match in found if match is not None)
+    return [line for line in lines if line is not None]
+
+
+def _line_of(groups: dict[str, str | None]) -> Line | None:
+    numbers = {name: value for name, text in groups.items() if (value := _number(text)) is not None}
+    done, total = numbers.pop("step", None), numbers.pop("total", None)
+    if done is None or not 0 <= done < 1e15:
+        return None
+    return Line(int(done), int(total) if total and 0 < total < 1e15 else None, numbers)
+
+
+def _number(text: str | None) -> float | None:
+    try:
+        return float(text.replace(",", "").replace("_", "")) if text else None
+    except ValueError:
+        return None
+
+
+def reached_end(lines: list[Line]) -> bool:
+    """Whether the last line is the last there can be: scripts print every few rounds, and some count from 0."""
+    last = lines[-1]
+    if last.total is None:
+        return True
+    before = [line.done for line in lines[-20:] if line.total == last.total]
+    strides = [after - first for first, after in itertools.pairwise(before) if after > first]
+    stride = min(strides, default=1)
+    from_zero = lines[0].done == 0
+    return last.done + stride > last.total or (from_zero and last.done + stride >= last.total)
+
+
+def output_of(run: RunFolder, output: Path | None) -> Path | None:
+    """What the process printed: `output`, or the newest *.out or *.log in the run folder."""
+    if output is not None and os.path.exists(output):
+        return output
+    return newest_file(run.root, ".out", ".log")
+
+
+class PrintedAdapter(FolderAdapter):
+    """Reads what the process printed; steps are the lines' own count times `steps_per_count`."""
+
+    looks_for: str
+    proves = (
+        "steps by the last line, finite values in it, and the final checkpoint by the step in its name, else by when "
+        "it was written; updates are taken from the count, as lines show none"
+    )
+
+    def lines(self, text: str) -> list[Line]:
+        """The progress lines of a text."""
+        raise NotImplementedError
+
+    def matches(self, run: RunFolder, output: Path | None = None) -> bool:
+        """Whether such a line was printed."""
+        path = output_of(run, output)
+        return path is not None and bool(self.lines(read_tail(path, TAIL_BYTES)))
+
+    def read(self, run: RunFolder, output: Path | None = None) -> Reading:
+        """The last line printed."""
+        path = output_of(run, output)
+        lines = self.lines(read_tail(path, TAIL_BYTES)) if path is not None else []
+        if not lines:
+            return Reading(counters={})
+        steps = self.format.agent_steps(lines[-1].done)
+        return Reading(steps, None, "train", {"agent_steps": steps, "lines_done": lines[-1].done})
+
+    def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
+        """Steps of the newest checkpoint, by its name or by file times."""
+        path = output_of(run, output)
+        if path is None:
+            return 0
+        return kept_steps(run.root, self.read(run, output).agent_steps, _span(run, path))
+
+    def prove_training(
+        self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None
+    ) -> TrainProof | str:
+        """The last line is of the last step, its values are finite, a checkpoint holds the end."""
+        path = output_of(run, output)
+        lines = self.lines(read_tail(path, WHOLE_BYTES)) if path is not None else []
+        if path is None or not lines:
+            return f"its output holds no {self.looks_for}"
+        last, whole = lines[-1], reached_end(lines)
+        of_total = f"/{last.total}" if last.total is not None else ""
+        if not whole:
+            return f"its output ends at [{last.done}{of_total}]"
+        count = last.total if last.total is not None else last.done
+        reached = self.format.agent_steps(count)
+        if reached < agent_steps:
+            return (
+                f"its output ends at [{last.done}{of_total}], which is {reached:,} of {agent_steps:,} agent steps "
+                "(declare trainer.steps_per_count if one count is several agent steps)"
+            )
+        fault = not_finite(last.values)
+        if fault is not None:
+            return fault
+        return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), last.done, _span(run, path))
+
+    def results(self, run: RunFolder, output: Path | None = None) -> Series:
+        """Every value named in the lines over agent steps."""
+        path = output_of(run, output)
+        series: Series = {}
+        for line in self.lines(read_tail(path, WHOLE_BYTES)) if path is not None else []:
+            for name, value in line.values.items():
+                series.setdefault(name, []).append((self.format.agent_steps(line.done), value))
+        return series
+
+
+class BracketLinesAdapter(PrintedAdapter):
+    """Lines of the form that many scripts print."""
+
+    name = "bracket_lines"
+    looks_for = "line of the form [123/15000]"
+
+    def lines(self, text: str) -> list[Line]:
+        """Lines in brackets."""
+        return read_lines(text)
+
+
+class LinePatternAdapter(PrintedAdapter):
+    """Lines that the declared regular expression finds."""
+
+    name = "line_pattern"
+
+    def __init__(self, trainer_format: TrainerFormat | None = None) -> None:
+        super().__init__(trainer_format)
+        pattern = printable(self.format.line_pattern or "(none declared)")
+        self.looks_for = f"line that trainer.line_pattern {pattern} finds"
+
+    def lines(self, text: str) -> list[Line]:
+        """Lines that the expression finds; none without one."""
+        return read_pattern(text, re.compile(self.format.line_pattern)) if self.format.line_pattern else []
+
+
+def _span(run: RunFolder, output: Path) -> RunSpan:
+    """When the process was started, by its order or the oldest file of its folder, and when it last printed."""
+    ended, began = modified(output) or 0.0, attempt_began(output)
+    times = [time for time in (oldest_time(run.root), began, ended) if time is not None]
+    return RunSpan(min(times), ended, None, began)
