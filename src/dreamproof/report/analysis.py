@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dreamproof.report.data import FINAL, Group, StudyEvidence
+from dreamproof.report.data import Group, StudyEvidence
+from dreamproof.report.limits import Constrained, arm_limit, limits_elsewhere
 from dreamproof.report.lints import BLOCK, LEVELS, WARN, Lint, find_lints
 from dreamproof.report.spending import Spending, count_spending
 from dreamproof.report.validation import ArmValidation, validation_by_arm
@@ -32,17 +33,6 @@ class CostTail:
     zero_share: float
     cvar90: float
     episodes: int
-
-
-@dataclass(frozen=True)
-class Constrained:
-    """An arm against the declared limit."""
-
-    mean: float
-    limit: float
-    kept: bool
-    checkpoint: str
-    condition: str
 
 
 @dataclass
@@ -221,29 +211,15 @@ def _blocks(lint: Lint, arm: str) -> bool:
 
 
 def _constrain(analysis: Analysis) -> None:
-    """The declared limit at the deciding condition; another condition or checkpoint if that one has no value."""
-    evidence = analysis.evidence
-    constraint = evidence.study.constraint
-    if constraint is None:
+    """Every arm against the declared limit, if there is one."""
+    evidence, plan, lints = analysis.evidence, analysis.look_plan, analysis.lints
+    if evidence.study.constraint is None:
         return
     for arm in evidence.arms:
-        places = [
-            (condition, checkpoint)
-            for condition in [evidence.primary_condition, *evidence.conditions]
-            for checkpoint in [FINAL, *evidence.checkpoints(constraint.name)]
-        ]
-        for condition, checkpoint in places:
-            mean = group_mean(analysis, Group(arm, condition, constraint.name, checkpoint))
-            if mean is not None:
-                kept = mean <= constraint.at_most
-                analysis.constrained[arm] = Constrained(mean, constraint.at_most, kept, checkpoint, condition)
-                break
-        analysis.elsewhere[arm] = {
-            condition: Constrained(mean, constraint.at_most, mean <= constraint.at_most, FINAL, condition)
-            for condition in evidence.conditions
-            if condition != evidence.primary_condition
-            and (mean := group_mean(analysis, Group(arm, condition, constraint.name))) is not None
-        }
+        found = arm_limit(evidence, plan, lints, arm)
+        if found is not None:
+            analysis.constrained[arm] = found
+        analysis.elsewhere[arm] = limits_elsewhere(evidence, plan, lints, arm)
 
 
 def group_mean(analysis: Analysis, group: Group) -> float | None:

@@ -126,6 +126,7 @@ def register(analysis: Analysis) -> Numbers:
     for arm, plan in analysis.plans.items():
         if plan is not None:
             _register_plan(numbers, analysis, arm)
+    _register_limits(numbers, analysis, decimals)
     _register_shifted(numbers, analysis, decimals)
     _register_validation(numbers, analysis)
     _register_coverage(numbers, analysis)
@@ -201,6 +202,18 @@ def _register_plan(numbers: Numbers, analysis: Analysis, arm: str) -> None:
         numbers.put(f"plan.{arm}.seeds", plan.seeds_per_arm, f"{plan.seeds_per_arm:,}", cells)
     if plan.seeds_per_arm_at_sd is not None:
         numbers.put(f"plan.{arm}.seeds_at_sd", plan.seeds_per_arm_at_sd, f"{plan.seeds_per_arm_at_sd:,}", cells)
+
+
+def _register_limits(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
+    constraint = analysis.evidence.study.constraint
+    if constraint is None:
+        return
+    for arm in analysis.evidence.arms:
+        places = [analysis.constrained.get(arm), *analysis.elsewhere.get(arm, {}).values()]
+        for found in [place for place in places if place is not None]:
+            group = Group(arm, found.condition, constraint.name, found.checkpoint)
+            key = f"limit.{group_key(analysis, group)}"
+            _put_interval(numbers, key, found.verdict.bounds, decimals[constraint.name], analysis.cells_of(group))
 
 
 def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:

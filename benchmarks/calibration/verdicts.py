@@ -1,18 +1,13 @@
-"""Calibrates intervals, verdicts and planning by simulation; `python -m benchmarks.calibration` prints the table."""
-
-import argparse
-import sys
-from collections.abc import Callable
-from pathlib import Path
+"""Coverage of intervals, false verdicts, false equivalence, and power against its prediction."""
 
 import numpy as np
 
+from benchmarks.calibration.truths import SEED, Draw
 from dreamproof.stats.describe import Floats, bootstrap_interval, t_interval
 from dreamproof.stats.power import power_of, seeds_needed
 from dreamproof.stats.sequential import make_look_plan
 from dreamproof.stats.verdict import Kind, Question, judge
 
-SEED = 20240302
 COVERAGE_NOTE = (
     "The bootstrap alone is too narrow with few seeds, and no interval is right at 5 seeds when 30 % of them "
     "collapse; reports therefore print both intervals and flag arms that fall into two groups."
@@ -25,8 +20,6 @@ POWER_NOTE = (
     "Four seeds per arm give the exact test so few splits that it finds less than the t test of the prediction. "
     "A sequential plan with the same maximum stops earlier and pays for it with power; a larger maximum wins it back."
 )
-Draw = Callable[[np.random.Generator, int], Floats]
-TABLE = Path(__file__).with_name("CALIBRATION.md")
 
 
 def normal(generator: np.random.Generator, count: int) -> Floats:
@@ -136,11 +129,9 @@ def _plan_text(looks: tuple[int, int]) -> str:
     return f"fixed {looks[0]}" if looks[0] == looks[1] else f"sequential {looks[0]}–{looks[1]}"
 
 
-def table(studies: int) -> str:
-    """The whole page."""
-    parts = [
-        "# Calibration of the statistics",
-        f"Made by `python -m benchmarks.calibration --write` ({studies:,} simulated studies a row, fixed seed).",
+def blocks(studies: int) -> list[str]:
+    """The sections of the page."""
+    return [
         "## Coverage of nominal 95 % intervals of the mean",
         COVERAGE_NOTE,
         "\n".join(coverage_table(studies)),
@@ -153,20 +144,3 @@ def table(studies: int) -> str:
         POWER_NOTE,
         "\n".join(power_table(studies)),
     ]
-    return "\n\n".join(parts) + "\n"
-
-
-def main() -> None:
-    """Prints the page, or keeps it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--studies", type=int, default=2000, help="simulated studies a row")
-    parser.add_argument("--write", action="store_true", help="replace benchmarks/CALIBRATION.md")
-    arguments = parser.parse_args()
-    text = table(arguments.studies)
-    if arguments.write:
-        TABLE.write_text(text, encoding="utf-8")
-    sys.stdout.write(text)
-
-
-if __name__ == "__main__":
-    main()
