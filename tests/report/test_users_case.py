@@ -33,6 +33,7 @@ def test_nothing_is_decided(users_case: Path) -> None:
 def test_the_answer_says_cannot_decide_and_why(decision: str) -> None:
     answer = next(line for line in decision.splitlines() if line.startswith("> ➤"))
     assert "Cannot decide" in answer
+    assert "hallu2: v2_baseline, v2_u_only, v2_cert_only are identical under id; 2 seeds" in answer
     assert "2 seeds per arm can never reach p < 0.05 (smallest possible p = 0.333)" in answer
     assert "3 of 20 train cells are missing; 24 of 40 eval cells are missing" in answer
 

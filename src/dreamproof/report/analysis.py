@@ -14,9 +14,9 @@ from dreamproof.stats.compare import Comparison, compare, holm
 from dreamproof.stats.describe import Interval as Interval
 from dreamproof.stats.describe import (
     Summary,
-    bootstrap_interval,
     finite_values,
     interquartile_mean,
+    joint_interval,
     summarise,
     tail_mean,
     zero_share,
@@ -122,8 +122,7 @@ def _hopeless_plan(analysis: Analysis) -> list[Lint]:
 
 def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:
     """Share of zero and CVaR90 of costs over all episodes, with equal weight per seed."""
-    constraint = evidence.study.constraint
-    costs = {"cost", constraint.name} if constraint is not None else {"cost"}
+    costs = _costs(evidence)
     found: dict[Group, CostTail] = {}
     for group, seeds in evidence.episodes.items():
         if group.metric not in costs:
@@ -139,15 +138,33 @@ def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:
 
 
 def _over_shifted_conditions(evidence: StudyEvidence) -> dict[str, tuple[float, Interval | None]]:
-    """IQM over all conditions that are not in distribution, resampled within each; needs at least two of them."""
-    metric = evidence.study.metric.name
-    shifted = [name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")]
+    """IQM over all distinct conditions that are not in distribution; a seed is resampled with all its conditions."""
+    shifted, metric = shifted_conditions(evidence), evidence.study.metric.name
     found: dict[str, tuple[float, Interval | None]] = {}
     for arm in evidence.arms:
-        strata = [finite_values(list(evidence.values.get(Group(arm, name, metric), {}).values())) for name in shifted]
-        if len(shifted) > 1 and all(len(values) for values in strata):
-            found[arm] = (interquartile_mean(np.concatenate(strata)), bootstrap_interval(strata))
+        values = [evidence.values.get(Group(arm, name, metric), {}) for name in shifted]
+        seeds = [seed for seed in evidence.study.seeds if all(np.isfinite(table.get(seed, np.nan)) for table in values)]
+        if len(shifted) > 1 and seeds:
+            table = np.array([[column[seed] for column in values] for seed in seeds])
+            found[arm] = (interquartile_mean(table.reshape(-1)), joint_interval(table))
     return found
+
+
+def shifted_conditions(evidence: StudyEvidence) -> list[str]:
+    """The distinct conditions that are not in distribution."""
+    return distinct_conditions(
+        evidence, [name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")]
+    )
+
+
+def distinct_conditions(evidence: StudyEvidence, conditions: list[str]) -> list[str]:
+    """Conditions without those whose values of the deciding metric equal another's in every cell."""
+    seen: dict[tuple[object, ...], str] = {}
+    for name in conditions:
+        tables = [evidence.values.get(Group(arm, name, evidence.study.metric.name), {}) for arm in evidence.arms]
+        key = tuple((place, seed, value) for place, table in enumerate(tables) for seed, value in sorted(table.items()))
+        seen.setdefault(key or (name,), name)
+    return list(seen.values())
 
 
 def _compare_all(analysis: Analysis) -> None:
@@ -159,9 +176,8 @@ def _compare_all(analysis: Analysis) -> None:
         reference = replace(group, arm=study.reference)
         if reference not in evidence.values:
             continue
-        primary = group.metric == study.metric.name
-        sign = (1.0 if study.metric.direction == "higher" else -1.0) if primary else 1.0
         paired = group == analysis.primary(group.arm) and _paired(evidence, group, reference)
+        sign = _direction(evidence, group.metric)
         found = compare(evidence.values[group], evidence.values[reference], sign, paired)
         if found is not None:
             analysis.comparisons[group] = found
@@ -173,6 +189,18 @@ def _compare_all(analysis: Analysis) -> None:
         complete = {arm: family.get(arm) for arm in analysis.treatments}
         for arm, p in holm(complete).items():
             analysis.adjusted[Group(arm, condition, metric, checkpoint)] = p
+
+
+def _direction(evidence: StudyEvidence, metric: str) -> float:
+    """1 if higher values of a metric count as an improvement, -1 for costs and what is declared as lower."""
+    if metric == evidence.study.metric.name:
+        return 1.0 if evidence.study.metric.direction == "higher" else -1.0
+    return -1.0 if metric in _costs(evidence) else 1.0
+
+
+def _costs(evidence: StudyEvidence) -> set[str]:
+    constraint = evidence.study.constraint
+    return {"cost", constraint.name} if constraint is not None else {"cost"}
 
 
 def _paired(evidence: StudyEvidence, group: Group, reference: Group) -> bool:

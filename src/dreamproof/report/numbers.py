@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dreamproof.report.analysis import Analysis
+from dreamproof.report.analysis import Analysis, shifted_conditions
 from dreamproof.report.data import FINAL, Group, TrainFacts
 from dreamproof.report.validation import PARTS, fallen_cells, validation_part
 from dreamproof.stats.describe import Interval
@@ -217,9 +217,8 @@ def _register_limits(numbers: Numbers, analysis: Analysis, decimals: dict[str, i
 
 
 def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
-    metric = analysis.evidence.study.metric.name
+    metric, shifted = analysis.evidence.study.metric.name, shifted_conditions(analysis.evidence)
     for arm, (middle, interval) in analysis.shifted.items():
-        shifted = [name for name in analysis.evidence.conditions if analysis.evidence.kind(name) != "in_distribution"]
         cells = tuple(cell for name in shifted for cell in analysis.cells_of(Group(arm, name, metric)))
         numbers.put(f"shifted.{arm}.iqm", middle, number_text(middle, decimals[metric]), cells)
         _put_interval(numbers, f"shifted.{arm}", interval, decimals[metric], cells)

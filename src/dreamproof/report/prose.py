@@ -16,6 +16,7 @@ from dreamproof.stats.verdict import Kind, Verdict, Why
 
 LOOKS_LEVEL = 0.05
 MAX_HINTS = 20
+MAX_REASONS = 4
 
 
 @dataclass(frozen=True)
@@ -96,18 +97,18 @@ def main_reason(context: ReportContext) -> str:
         "not_finite",
         "never_updated",
         "identical_checkpoints",
+        "identical_arms",
         "training_log_only",
         "one_seed",
         "never_significant",
         "incomplete_training",
         "incomplete_evaluation",
-        "identical_arms",
         "peak_only",
         "different_steps",
         "different_settings",
         "selection_layouts",
     )
-    chosen = [code for code in order if code in codes][:3]
+    chosen = [code for code in order if code in codes][:MAX_REASONS]
     if chosen:
         lints = {lint.code: lint for lint in analysis.lints if lint.level == BLOCK}
         return texts("list.semicolon").join(texts(f"reason.{code}", **lints[code].facts) for code in chosen)
