@@ -34,7 +34,7 @@ VERDICT_COLUMNS = [
     "high",
     "p",
     "seeds",
-    "keeps_limit",
+    "limit",
 ]
 
 
@@ -153,7 +153,7 @@ class StudyResults:
             interval.high if interval is not None else None,
             verdict.p,
             verdict.seeds,
-            limit.kept if limit is not None else None,
+            limit.verdict.kind.value if limit is not None else None,
         )
 
 

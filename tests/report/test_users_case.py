@@ -33,6 +33,7 @@ def test_nothing_is_decided(users_case: Path) -> None:
 def test_the_answer_says_cannot_decide_and_why(decision: str) -> None:
     answer = next(line for line in decision.splitlines() if line.startswith("> ➤"))
     assert "Cannot decide" in answer
+    assert "hallu2: v2_baseline, v2_u_only, v2_cert_only are identical under id; 2 seeds" in answer
     assert "2 seeds per arm can never reach p < 0.05 (smallest possible p = 0.333)" in answer
     assert "3 of 20 train cells are missing; 24 of 40 eval cells are missing" in answer
 
@@ -60,8 +61,16 @@ def test_hallu2_is_a_proxy(decision: str) -> None:
 
 
 def test_the_main_table_is_the_users_table(decision: str) -> None:
-    assert "| v2_baseline | 1.684 ± 0.741 | 2.203 ± 0.151 | 83.00 | 0.000 |" in decision
-    assert "| v2_full | 1.918 ± 0.410 | 0.999 ± 0.223 | 14.50 | 2.887 |" in decision
+    assert "| v2_baseline | 1.684 ± 0.741 | 2.203 ± 0.151 | 83.00 (cannot tell) | 0.000 |" in decision
+    assert "| v2_full | 1.918 ± 0.410 | 0.999 ± 0.223 | 14.50 (cannot tell) | 2.887 |" in decision
+
+
+def test_no_arm_of_two_seeds_is_said_to_keep_or_break_the_limit(users_case: Path) -> None:
+    write_all(users_case, figures=False)
+    for name in ("decision", "defense"):
+        text = flat(read(users_case, name))
+        assert "keeps the limit:" not in text and "breaks the limit:" not in text
+        assert "Cannot tell whether `v2_full` keeps the limit of 25: cost@best 14.50 under hallu2 (only a mean" in text
 
 
 def test_completion_and_decision_have_a_price(decision: str) -> None:

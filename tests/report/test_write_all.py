@@ -60,7 +60,8 @@ def test_verdicts_of_all_kinds_stand_beside_the_limit(tmp_path: Path) -> None:
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
     assert "`full` is **better** than `baseline`" in text
-    assert "`full` keeps the limit: cost 1.44 ≤ 5 under id." in text
+    assert "Cannot tell whether `full` keeps the limit of 5: cost 1.44 under id, 95 % bounds 0.77 and 5.29" in text
+    assert "it is not shown to keep the limit" in text and "Use `full`." not in text
 
 
 def reckless(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
@@ -73,13 +74,15 @@ def test_an_arm_that_is_better_but_breaks_the_limit_is_reported(tmp_path: Path) 
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
     assert "`full` is **better**" in text
-    assert "But `full` breaks the limit: cost 30.00 > 5 under id; a better score does not make it acceptable." in text
+    assert (
+        "But `full` breaks the limit: cost 30.00 under id, 95 % lower bound 16.48 > 5 (5 seeds); a better score" in text
+    )
     assert "Do not use `full` as it is" in text
 
 
 def careful(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
     worse = -5.0 if arm == "full" else 0.0
-    return {"return": generator.normal(worse, 0.5, 10), "cost": np.full(10, 1.0 if arm == "full" else 30.0)}
+    return {"return": generator.normal(worse, 0.5, 10), "cost": np.full(10, 0.0 if arm == "full" else 30.0)}
 
 
 def test_a_reference_that_breaks_the_limit_is_reported_in_the_answer(tmp_path: Path) -> None:
@@ -87,12 +90,12 @@ def test_a_reference_that_breaks_the_limit_is_reported_in_the_answer(tmp_path: P
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
     answer = text[text.index("> ➤") : text.index("\n\n", text.index("> ➤"))]
-    assert "`full` is **worse**" in answer and "`baseline` breaks the limit: cost 30.00 > 5 under id." in answer
+    assert "`full` is **worse**" in answer and "`baseline` breaks the limit: cost 30.00 under id, 95 % lower" in answer
     assert "it keeps the limit and `baseline` does not" in text
 
 
 def safer_when_shifted(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
-    cost = 9.0 if (arm, condition) == ("baseline", "hallu2") else 2.0
+    cost = 19.0 if (arm, condition) == ("baseline", "hallu2") else 0.0
     return {"return": generator.normal(-5.0 if arm == "full" else 0.0, 0.5, 10), "cost": np.full(10, cost)}
 
 
@@ -101,8 +104,8 @@ def test_an_arm_that_is_safe_where_the_reference_is_not_is_not_simply_dropped(tm
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
     answer = text[text.index("> ➤") : text.index("\n\n", text.index("> ➤"))]
-    assert "It also keeps it under hallu2 (2.000), where `baseline` breaks it (9.000); these conditions" in answer
-    assert "- `baseline` breaks the limit: cost 9.000 > 5 under hallu2." in text
+    assert "It also keeps it under hallu2 (0.00), where `baseline` breaks it (19.00); these conditions" in answer
+    assert "- `baseline` breaks the limit: cost 19.00 under hallu2, 95 % lower bound 10.44 > 5 (5 seeds)." in text
     assert "under hallu2 it keeps the limit and `baseline` does not" in text and "Drop `full`" not in text
 
 

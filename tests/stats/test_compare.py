@@ -18,13 +18,25 @@ def seeds(values: np.ndarray) -> dict[int, float]:
 
 
 def test_the_probability_of_improvement_equals_frozen_values_of_rliable() -> None:
-    # rliable 1.2.0, metrics.probability_of_improvement and its interval of 4,000 draws
+    # rliable 1.2.0, metrics.probability_of_improvement
     assert improvement_probability(OTHER_FIVE, FIVE) == pytest.approx(0.8)
     ties = improvement_probability(np.array([1.0, 2, 2]), np.array([2.0, 2, 3]))
     assert ties == pytest.approx(0.2222222222222222)
-    interval = improvement_interval(OTHER_FIVE, FIVE)
-    assert interval is not None
-    assert (interval.low, interval.high) == pytest.approx((0.44, 1.0), abs=0.05)
+
+
+def test_the_interval_of_improvement_does_not_collapse_where_all_seeds_are_separated() -> None:
+    interval = improvement_interval(FIVE + 100.0, FIVE)
+    assert interval is not None and interval.high == 1.0
+    assert interval.low == pytest.approx(0.643, abs=0.001)
+    turned = improvement_interval(FIVE + 100.0, FIVE, sign=-1.0)
+    assert turned is not None and (turned.low, turned.high) == pytest.approx((0.0, 1 - interval.low))
+
+
+def test_the_interval_of_improvement_covers_what_it_promises() -> None:
+    generator, true = np.random.default_rng(4), float(stats.norm.cdf(2 / np.sqrt(2)))
+    drawn = [improvement_interval(2 + generator.standard_normal(5), generator.standard_normal(5)) for _ in range(400)]
+    covered = np.mean([interval is not None and not interval.excludes(true) for interval in drawn])
+    assert covered >= 0.95 - 2 * np.sqrt(0.95 * 0.05 / 400)
 
 
 def test_where_lower_is_better_improvement_turns_round() -> None:

@@ -8,6 +8,7 @@ from dreamproof.stats.describe import (
     falls_into_two_groups,
     finite_values,
     interquartile_mean,
+    joint_interval,
     summarise,
     t_interval,
     tail_mean,
@@ -47,6 +48,14 @@ def test_strata_are_resampled_within_themselves() -> None:
     interval = bootstrap_interval([np.full(5, 1.0), np.full(5, 3.0)], "mean")
     assert interval is not None
     assert (interval.low, interval.high) == (2.0, 2.0)
+
+
+def test_conditions_that_share_seeds_are_resampled_together() -> None:
+    seeds = np.array([1.0, 2.0, 4.0, 7.0, 9.0])
+    joint = joint_interval(np.stack([seeds, seeds + 0.1, seeds - 0.1], axis=1))
+    alone = bootstrap_interval([seeds, seeds + 0.1, seeds - 0.1])
+    assert joint is not None and alone is not None
+    assert joint.high - joint.low > 1.5 * (alone.high - alone.low)
 
 
 def test_the_same_values_give_the_same_digits() -> None:

@@ -1,5 +1,7 @@
 """Verdicts of four kinds: only what the seeds support, deterioration like improvement, never from two seeds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -62,8 +64,54 @@ def test_values_that_are_not_numbers_leave_it_open() -> None:
     assert only(judge(question(), arm(LOW), {"b": {}})) == (Kind.CANNOT_DECIDE, Why.NO_VALUES)
 
 
-def test_an_arm_without_any_spread_is_not_believed() -> None:
-    assert only(judge(question(), arm(LOW), {"b": arm([5.0] * 5)})) == (Kind.CANNOT_DECIDE, Why.NO_SPREAD)
+def test_an_arm_without_any_spread_is_judged_by_the_exact_test() -> None:
+    assert only(judge(question(), arm(LOW), {"b": arm([5.0] * 5)})) == (Kind.BETTER, Why.DECIDED)
+
+
+def test_two_arms_at_the_ceiling_are_equivalent() -> None:
+    assert only(judge(question(), arm([5.0] * 5), {"b": arm([5.0] * 5)})) == (Kind.EQUIVALENT, Why.DECIDED)
+
+
+def test_no_cost_in_ten_seeds_against_much_cost_in_all_is_decided() -> None:
+    costs = [31.0, 62.0, 40.0, 55.0, 33.0, 47.0, 51.0, 38.0, 44.0, 60.0]
+    found = judge(question(seeds=10, higher=False), arm(costs), {"b": arm([0.0] * 10)})
+    assert only(found) == (Kind.BETTER, Why.DECIDED)
+
+
+def test_two_groups_that_overlap_the_reference_are_not_decided_by_the_mean() -> None:
+    reference = [0.1, 0.4, 0.2, 0.5, 0.3, 0.6, 0.2, 0.4]
+    grouped = [9.0, 9.2, 9.1, 9.3, 8.9, 9.0, 9.1, 0.0]
+    assert only(judge(question(seeds=8), arm(reference), {"b": arm(grouped)})) == (Kind.CANNOT_DECIDE, Why.SHAPE)
+    separated = [*grouped[:7], 2.0]
+    assert only(judge(question(seeds=8), arm(reference), {"b": arm(separated)})) == (Kind.BETTER, Why.DECIDED)
+
+
+def test_very_unequal_spreads_that_overlap_are_not_decided_by_the_mean() -> None:
+    steady = [1.0, 1.1, 0.9, 1.05, 0.95, 1.02, 0.98, 1.01]
+    wild = [9.0, 0.5, 14.0, 12.0, 6.0, 17.0, 11.0, 8.0]
+    assert only(judge(question(seeds=8), arm(steady), {"b": arm(wild)})) == (Kind.CANNOT_DECIDE, Why.SHAPE)
+
+
+def test_equivalence_is_shared_among_all_arms() -> None:
+    generator, wrong = np.random.default_rng(11), 0
+    for _ in range(400):
+        reference = arm(generator.normal(0, 0.5, 8).tolist())
+        others = {name: arm(generator.normal(1, 0.5, 8).tolist()) for name in "bcd"}
+        wrong += any(found.kind is Kind.EQUIVALENT for found in judge(question(seeds=8), reference, others).values())
+    assert wrong / 400 <= 0.05 + 2 * np.sqrt(0.05 * 0.95 / 400)
+
+
+def test_paired_seeds_are_compared_seed_by_seed() -> None:
+    layouts = [0.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0]
+    better = [value + 2.0 + 0.1 * place for place, value in enumerate(layouts)]
+    alone = question(seeds=7)
+    assert only(judge(alone, arm(layouts), {"b": arm(better)})) == (Kind.CANNOT_DECIDE, Why.NOT_SIGNIFICANT)
+    assert only(judge(replace(alone, paired=True), arm(layouts), {"b": arm(better)})) == (Kind.BETTER, Why.DECIDED)
+
+
+def test_five_pairs_can_never_decide() -> None:
+    found = judge(replace(question(), paired=True), arm(LOW), {"b": arm(HIGH)})
+    assert only(found) == (Kind.CANNOT_DECIDE, Why.TOO_FEW_SEEDS)
 
 
 def test_holm_is_taken_over_all_declared_arms() -> None:

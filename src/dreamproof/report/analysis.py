@@ -4,7 +4,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from dreamproof.report.data import FINAL, Group, StudyEvidence
+from dreamproof.report.data import Group, StudyEvidence
+from dreamproof.report.limits import Constrained, arm_limit, limits_elsewhere
 from dreamproof.report.lints import BLOCK, LEVELS, WARN, Lint, find_lints
 from dreamproof.report.spending import Spending, count_spending
 from dreamproof.report.validation import ArmValidation, validation_by_arm
@@ -13,9 +14,9 @@ from dreamproof.stats.compare import Comparison, compare, holm
 from dreamproof.stats.describe import Interval as Interval
 from dreamproof.stats.describe import (
     Summary,
-    bootstrap_interval,
     finite_values,
     interquartile_mean,
+    joint_interval,
     summarise,
     tail_mean,
     zero_share,
@@ -32,17 +33,6 @@ class CostTail:
     zero_share: float
     cvar90: float
     episodes: int
-
-
-@dataclass(frozen=True)
-class Constrained:
-    """An arm against the declared limit."""
-
-    mean: float
-    limit: float
-    kept: bool
-    checkpoint: str
-    condition: str
 
 
 @dataclass
@@ -132,8 +122,7 @@ def _hopeless_plan(analysis: Analysis) -> list[Lint]:
 
 def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:
     """Share of zero and CVaR90 of costs over all episodes, with equal weight per seed."""
-    constraint = evidence.study.constraint
-    costs = {"cost", constraint.name} if constraint is not None else {"cost"}
+    costs = _costs(evidence)
     found: dict[Group, CostTail] = {}
     for group, seeds in evidence.episodes.items():
         if group.metric not in costs:
@@ -149,15 +138,33 @@ def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:
 
 
 def _over_shifted_conditions(evidence: StudyEvidence) -> dict[str, tuple[float, Interval | None]]:
-    """IQM over all conditions that are not in distribution, resampled within each; needs at least two of them."""
-    metric = evidence.study.metric.name
-    shifted = [name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")]
+    """IQM over all distinct conditions that are not in distribution; a seed is resampled with all its conditions."""
+    shifted, metric = shifted_conditions(evidence), evidence.study.metric.name
     found: dict[str, tuple[float, Interval | None]] = {}
     for arm in evidence.arms:
-        strata = [finite_values(list(evidence.values.get(Group(arm, name, metric), {}).values())) for name in shifted]
-        if len(shifted) > 1 and all(len(values) for values in strata):
-            found[arm] = (interquartile_mean(np.concatenate(strata)), bootstrap_interval(strata))
+        values = [evidence.values.get(Group(arm, name, metric), {}) for name in shifted]
+        seeds = [seed for seed in evidence.study.seeds if all(np.isfinite(table.get(seed, np.nan)) for table in values)]
+        if len(shifted) > 1 and seeds:
+            table = np.array([[column[seed] for column in values] for seed in seeds])
+            found[arm] = (interquartile_mean(table.reshape(-1)), joint_interval(table))
     return found
+
+
+def shifted_conditions(evidence: StudyEvidence) -> list[str]:
+    """The distinct conditions that are not in distribution."""
+    return distinct_conditions(
+        evidence, [name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")]
+    )
+
+
+def distinct_conditions(evidence: StudyEvidence, conditions: list[str]) -> list[str]:
+    """Conditions without those whose values of the deciding metric equal another's in every cell."""
+    seen: dict[tuple[object, ...], str] = {}
+    for name in conditions:
+        tables = [evidence.values.get(Group(arm, name, evidence.study.metric.name), {}) for arm in evidence.arms]
+        key = tuple((place, seed, value) for place, table in enumerate(tables) for seed, value in sorted(table.items()))
+        seen.setdefault(key or (name,), name)
+    return list(seen.values())
 
 
 def _compare_all(analysis: Analysis) -> None:
@@ -169,9 +176,8 @@ def _compare_all(analysis: Analysis) -> None:
         reference = replace(group, arm=study.reference)
         if reference not in evidence.values:
             continue
-        primary = group.metric == study.metric.name
-        sign = (1.0 if study.metric.direction == "higher" else -1.0) if primary else 1.0
         paired = group == analysis.primary(group.arm) and _paired(evidence, group, reference)
+        sign = _direction(evidence, group.metric)
         found = compare(evidence.values[group], evidence.values[reference], sign, paired)
         if found is not None:
             analysis.comparisons[group] = found
@@ -183,6 +189,18 @@ def _compare_all(analysis: Analysis) -> None:
         complete = {arm: family.get(arm) for arm in analysis.treatments}
         for arm, p in holm(complete).items():
             analysis.adjusted[Group(arm, condition, metric, checkpoint)] = p
+
+
+def _direction(evidence: StudyEvidence, metric: str) -> float:
+    """1 if higher values of a metric count as an improvement, -1 for costs and what is declared as lower."""
+    if metric == evidence.study.metric.name:
+        return 1.0 if evidence.study.metric.direction == "higher" else -1.0
+    return -1.0 if metric in _costs(evidence) else 1.0
+
+
+def _costs(evidence: StudyEvidence) -> set[str]:
+    constraint = evidence.study.constraint
+    return {"cost", constraint.name} if constraint is not None else {"cost"}
 
 
 def _paired(evidence: StudyEvidence, group: Group, reference: Group) -> bool:
@@ -221,29 +239,15 @@ def _blocks(lint: Lint, arm: str) -> bool:
 
 
 def _constrain(analysis: Analysis) -> None:
-    """The declared limit at the deciding condition; another condition or checkpoint if that one has no value."""
-    evidence = analysis.evidence
-    constraint = evidence.study.constraint
-    if constraint is None:
+    """Every arm against the declared limit, if there is one."""
+    evidence, plan, lints = analysis.evidence, analysis.look_plan, analysis.lints
+    if evidence.study.constraint is None:
         return
     for arm in evidence.arms:
-        places = [
-            (condition, checkpoint)
-            for condition in [evidence.primary_condition, *evidence.conditions]
-            for checkpoint in [FINAL, *evidence.checkpoints(constraint.name)]
-        ]
-        for condition, checkpoint in places:
-            mean = group_mean(analysis, Group(arm, condition, constraint.name, checkpoint))
-            if mean is not None:
-                kept = mean <= constraint.at_most
-                analysis.constrained[arm] = Constrained(mean, constraint.at_most, kept, checkpoint, condition)
-                break
-        analysis.elsewhere[arm] = {
-            condition: Constrained(mean, constraint.at_most, mean <= constraint.at_most, FINAL, condition)
-            for condition in evidence.conditions
-            if condition != evidence.primary_condition
-            and (mean := group_mean(analysis, Group(arm, condition, constraint.name))) is not None
-        }
+        found = arm_limit(evidence, plan, lints, arm)
+        if found is not None:
+            analysis.constrained[arm] = found
+        analysis.elsewhere[arm] = limits_elsewhere(evidence, plan, lints, arm)
 
 
 def group_mean(analysis: Analysis, group: Group) -> float | None:

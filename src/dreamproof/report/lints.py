@@ -11,6 +11,7 @@ from dreamproof.runs.layout import Cell
 from dreamproof.stats.describe import falls_into_two_groups, finite_values
 from dreamproof.stats.permutation import smallest_p
 from dreamproof.stats.power import ALPHA
+from dreamproof.stats.shape import spreads_differ
 from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT
 
 BLOCK, WARN, NOTE = "block", "warn", "note"
@@ -61,6 +62,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         _proxies,
         _floors,
         _two_groups,
+        _unequal_spread,
         _collapsed,
         _collapses,
         _training_log_only,
@@ -169,6 +171,13 @@ def _identical_values(evidence: StudyEvidence) -> Iterable[Lint]:
         if not same:
             continue
         whole = _wholly_identical(evidence, condition)
+        constant = [arm for arm in whole if len(set(evidence.values[Group(arm, condition, metric)].values())) == 1]
+        if constant:
+            yield Lint("constant_arms", WARN, {"condition": condition, "arms": names(constant)})
+            whole = [arm for arm in whole if arm not in constant]
+            same = {key: arms for key, arms in same.items() if not set(arms) <= set(constant)}
+            if not same:
+                continue
         facts: dict[str, object] = {
             "condition": condition,
             "arms": names(whole or dict.fromkeys(arm for arms in same.values() for arm in arms)),
@@ -373,6 +382,18 @@ def _two_groups(evidence: StudyEvidence) -> Iterable[Lint]:
     ]
     if arms:
         yield Lint("two_groups", WARN, {"arms": names(arms)})
+
+
+def _unequal_spread(evidence: StudyEvidence) -> Iterable[Lint]:
+    reference = finite_values(list(_primary(evidence, evidence.study.reference).values()))
+    arms = [
+        arm
+        for arm in evidence.arms
+        if arm != evidence.study.reference
+        and spreads_differ(finite_values(list(_primary(evidence, arm).values())), reference)
+    ]
+    if arms:
+        yield Lint("unequal_spread", WARN, {"arms": names(arms), "reference": evidence.study.reference})
 
 
 def _collapsed(evidence: StudyEvidence) -> Iterable[Lint]:

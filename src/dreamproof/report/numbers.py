@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from dreamproof.report.analysis import Analysis
+from dreamproof.report.analysis import Analysis, shifted_conditions
 from dreamproof.report.data import FINAL, Group, TrainFacts
 from dreamproof.report.validation import PARTS, fallen_cells, validation_part
 from dreamproof.stats.describe import Interval
@@ -126,6 +126,7 @@ def register(analysis: Analysis) -> Numbers:
     for arm, plan in analysis.plans.items():
         if plan is not None:
             _register_plan(numbers, analysis, arm)
+    _register_limits(numbers, analysis, decimals)
     _register_shifted(numbers, analysis, decimals)
     _register_validation(numbers, analysis)
     _register_coverage(numbers, analysis)
@@ -203,10 +204,21 @@ def _register_plan(numbers: Numbers, analysis: Analysis, arm: str) -> None:
         numbers.put(f"plan.{arm}.seeds_at_sd", plan.seeds_per_arm_at_sd, f"{plan.seeds_per_arm_at_sd:,}", cells)
 
 
+def _register_limits(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
+    constraint = analysis.evidence.study.constraint
+    if constraint is None:
+        return
+    for arm in analysis.evidence.arms:
+        places = [analysis.constrained.get(arm), *analysis.elsewhere.get(arm, {}).values()]
+        for found in [place for place in places if place is not None]:
+            group = Group(arm, found.condition, constraint.name, found.checkpoint)
+            key = f"limit.{group_key(analysis, group)}"
+            _put_interval(numbers, key, found.verdict.bounds, decimals[constraint.name], analysis.cells_of(group))
+
+
 def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
-    metric = analysis.evidence.study.metric.name
+    metric, shifted = analysis.evidence.study.metric.name, shifted_conditions(analysis.evidence)
     for arm, (middle, interval) in analysis.shifted.items():
-        shifted = [name for name in analysis.evidence.conditions if analysis.evidence.kind(name) != "in_distribution"]
         cells = tuple(cell for name in shifted for cell in analysis.cells_of(Group(arm, name, metric)))
         numbers.put(f"shifted.{arm}.iqm", middle, number_text(middle, decimals[metric]), cells)
         _put_interval(numbers, f"shifted.{arm}", interval, decimals[metric], cells)

@@ -4,16 +4,19 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from dreamproof.base.text import money_text
-from dreamproof.report.analysis import Analysis, Constrained
+from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp
 from dreamproof.report.language import Texts
+from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import BLOCK, Lint
 from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
+from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.verdict import Kind, Verdict, Why
 
 LOOKS_LEVEL = 0.05
 MAX_HINTS = 20
+MAX_REASONS = 4
 
 
 @dataclass(frozen=True)
@@ -80,16 +83,9 @@ def answer_points(context: ReportContext) -> list[str]:
     rest = [arm for arm in analysis.treatments if arm not in decided]
     if rest:
         parts.append(texts("answer.rest", arms=context.listing(rest)))
-    if reference_breaks_limit(context):
-        found = analysis.constrained[study.reference]
-        parts.append(texts("constraint.broken", **constraint_facts(context, study.reference, found)))
+    if reference_breaks_limit(analysis):
+        parts.append(limit_sentence(context, study.reference, analysis.constrained[study.reference]))
     return parts
-
-
-def reference_breaks_limit(context: ReportContext) -> bool:
-    """Whether the reference arm itself breaks the limit."""
-    found = context.analysis.constrained.get(context.reference)
-    return found is not None and not found.kept
 
 
 def main_reason(context: ReportContext) -> str:
@@ -101,18 +97,18 @@ def main_reason(context: ReportContext) -> str:
         "not_finite",
         "never_updated",
         "identical_checkpoints",
+        "identical_arms",
         "training_log_only",
         "one_seed",
         "never_significant",
         "incomplete_training",
         "incomplete_evaluation",
-        "identical_arms",
         "peak_only",
         "different_steps",
         "different_settings",
         "selection_layouts",
     )
-    chosen = [code for code in order if code in codes][:3]
+    chosen = [code for code in order if code in codes][:MAX_REASONS]
     if chosen:
         lints = {lint.code: lint for lint in analysis.lints if lint.level == BLOCK}
         return texts("list.semicolon").join(texts(f"reason.{code}", **lints[code].facts) for code in chosen)
@@ -148,7 +144,7 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
         form = "nothing" if facts["difference"] == DASH else form
         return texts(f"verdict_sentence.{form}", reason=arm_reason(context, verdict), **facts)
     sentence = texts(f"verdict_sentence.{verdict.kind}", **facts)
-    return sentence + constraint_clause(context, arm, verdict.kind)
+    return sentence + limit_clause(context, arm, verdict.kind)
 
 
 def arm_reason(context: ReportContext, verdict: Verdict) -> str:
@@ -159,57 +155,73 @@ def arm_reason(context: ReportContext, verdict: Verdict) -> str:
     return why_text(context, verdict)
 
 
-def constraint_clause(context: ReportContext, arm: str, kind: Kind) -> str:
-    """A clause that states whether a decided arm keeps the declared limit."""
-    found = context.analysis.constrained.get(arm)
+def limit_clause(context: ReportContext, arm: str, kind: Kind) -> str:
+    """A clause that states what is shown of a decided arm and the declared limit."""
     constraint = context.analysis.evidence.study.constraint
-    if found is None or constraint is None:
+    if constraint is None:
         return ""
-    key = (
-        "constraint.kept" if found.kept else "constraint.broken_better" if kind is Kind.BETTER else "constraint.broken"
-    )
-    clause = context.texts("list.space") + context.texts(key, **constraint_facts(context, arm, found))
+    space, found = context.texts("list.space"), context.analysis.constrained.get(arm)
+    if found is None:
+        return space + context.texts("constraint.no_values", arm=arm, metric=constraint.name)
+    clause = space + limit_sentence(context, arm, found, "_better" if kind is Kind.BETTER and found.breaks else "")
     safer = safer_elsewhere(context, arm)
-    if not found.kept or not safer:
+    if not found.keeps or not safer:
         return clause
     elsewhere = context.analysis.elsewhere
     means = {
-        who: context.listing([str(constraint_facts(context, name, elsewhere[name][each])["mean"]) for each in safer])
+        who: context.listing([str(limit_facts(context, name, elsewhere[name][each])["mean"]) for each in safer])
         for who, name in (("own", arm), ("theirs", context.reference))
     }
     conditions = context.listing([context.condition(name) for name in safer])
-    safer_clause = context.texts("constraint.safer", conditions=conditions, reference=context.reference, **means)
-    return clause + context.texts("list.space") + safer_clause
+    return (
+        clause + space + context.texts("constraint.safer", conditions=conditions, reference=context.reference, **means)
+    )
+
+
+def reference_breaks_limit(analysis: Analysis) -> bool:
+    """Whether the reference arm itself is shown to break the limit."""
+    found = analysis.constrained.get(analysis.evidence.study.reference)
+    return found is not None and found.breaks
 
 
 def safer_elsewhere(context: ReportContext, arm: str) -> list[str]:
-    """Non-deciding conditions in which this arm keeps the limit and the reference breaks it."""
+    """Non-deciding conditions in which this arm is shown to keep the limit and the reference to break it."""
     own, theirs = (context.analysis.elsewhere.get(name, {}) for name in (arm, context.reference))
-    return [name for name, found in own.items() if found.kept and name in theirs and not theirs[name].kept]
+    return [name for name, found in own.items() if found.keeps and name in theirs and theirs[name].breaks]
 
 
 def limit_sentences(context: ReportContext) -> list[str]:
     """Every arm against the limit in the deciding condition, then every arm that breaks it in another one."""
     analysis = context.analysis
-    broken = [(arm, each) for arm, found in analysis.elsewhere.items() for each in found.values() if not each.kept]
-    return [
-        context.texts("constraint.kept" if each.kept else "constraint.broken", **constraint_facts(context, arm, each))
-        for arm, each in [*analysis.constrained.items(), *broken]
-    ]
+    broken = [(arm, each) for arm, found in analysis.elsewhere.items() for each in found.values() if each.breaks]
+    return [limit_sentence(context, arm, each) for arm, each in [*analysis.constrained.items(), *broken]]
 
 
-def constraint_facts(context: ReportContext, arm: str, found: Constrained) -> dict[str, object]:
+def limit_sentence(context: ReportContext, arm: str, found: Constrained, form: str = "") -> str:
+    """Whether an arm keeps the limit, with the bounds that show it."""
+    bare = "_bare" if found.verdict.bounds is None else ""
+    return context.texts(f"constraint.{found.verdict.kind}{bare}{form}", **limit_facts(context, arm, found))
+
+
+def limit_facts(context: ReportContext, arm: str, found: Constrained) -> dict[str, object]:
     """The numbers of an arm against the declared limit."""
     constraint = context.analysis.evidence.study.constraint
     assert constraint is not None
-    group = Group(arm, found.condition, constraint.name, found.checkpoint)
+    group, verdict = Group(arm, found.condition, constraint.name, found.checkpoint), found.verdict
     mark = "" if found.checkpoint == FINAL else f"@{found.checkpoint}"
+    key = group_key(context.analysis, group)
+    fewest = fewest_seeds_to_keep(verdict.level)
     return {
         "arm": arm,
         "metric": f"{constraint.name}{mark}",
-        "mean": context.numbers.token(f"main.{group_key(context.analysis, group)}.mean"),
+        "mean": context.numbers.token(f"main.{key}.mean"),
+        "low": context.numbers.token(f"limit.{key}_low"),
+        "high": context.numbers.token(f"limit.{key}_high"),
         "limit": f"{constraint.at_most:g}",
         "condition": context.condition(found.condition),
+        "seeds": verdict.seeds,
+        "confidence": f"{100 * (1 - verdict.level):.3g}",
+        "reason": context.texts(f"limit_why.{verdict.why}", seeds=verdict.seeds, needed=fewest),
     }
 
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from dreamproof.base.files import write_text
 from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.report.analysis import Analysis
+from dreamproof.report.data import Group
 from dreamproof.report.document import Table
-from dreamproof.report.documents.tables import key_table
+from dreamproof.report.documents.tables import key_table, limit_of
 from dreamproof.report.markdown import cells_text, escape
 from dreamproof.report.numbers import Numbers, plain
 from dreamproof.report.prose import ReportContext
 
 MAIN_COLUMNS = (
     *("arm", "condition", "kind", "metric", "checkpoint", "seeds", "mean", "sd", "iqm", "median", "minimum", "maximum"),
-    *("t_low", "t_high", "bootstrap_low", "bootstrap_high", "zero_share", "cvar90", "two_groups", "cells"),
+    *("t_low", "t_high", "bootstrap_low", "bootstrap_high", "zero_share", "cvar90", "two_groups"),
+    *("limit", "limit_low", "limit_high", "limit_verdict", "cells"),
 )
 ABLATION_COLUMNS = (
     *("arm", "reference", "condition", "metric", "checkpoint", "difference", "low", "high", "permutation_p", "holm_p"),
@@ -39,7 +41,7 @@ def write_tables(context: ReportContext, folder: Path) -> list[Path]:
     """Writes every table and returns the files."""
     analysis, numbers = context.analysis, context.numbers
     files = {
-        "main_results.csv": _csv(MAIN_COLUMNS, _main_rows(analysis)),
+        "main_results.csv": _csv(MAIN_COLUMNS, _main_rows(context)),
         "ablation_results.csv": _csv(ABLATION_COLUMNS, _ablation_rows(analysis)),
         "main_results.md": _markdown(key_table(context), numbers),
         "main_results.tex": latex(key_table(context), numbers),
@@ -72,8 +74,8 @@ def _field(value: object) -> object:
     return spreadsheet_text(value) if isinstance(value, str) else value
 
 
-def _main_rows(analysis: Analysis) -> Iterable[list[object]]:
-    evidence = analysis.evidence
+def _main_rows(context: ReportContext) -> Iterable[list[object]]:
+    analysis, evidence = context.analysis, context.analysis.evidence
     order = {arm: place for place, arm in enumerate(evidence.arms)}
     groups = {*analysis.summaries, *evidence.means}
     for group in sorted(groups, key=lambda g: (g.metric, g.condition, g.checkpoint, order.get(g.arm, 0), g.arm)):
@@ -88,7 +90,7 @@ def _main_rows(analysis: Analysis) -> Iterable[list[object]]:
         summary = analysis.summaries.get(group)
         if summary is None:
             known = evidence.means[group]
-            yield [*start, len(known.seeds), known.mean, *[None] * 12, cells]
+            yield [*start, len(known.seeds), known.mean, *[None] * 12, *_limit_fields(context, group), cells]
             continue
         t, boot, tail = summary.t_interval, summary.bootstrap_interval, analysis.tails.get(group)
         yield [
@@ -107,8 +109,19 @@ def _main_rows(analysis: Analysis) -> Iterable[list[object]]:
             tail.zero_share if tail else None,
             tail.cvar90 if tail else None,
             summary.two_groups,
+            *_limit_fields(context, group),
             cells,
         ]
+
+
+def _limit_fields(context: ReportContext, group: Group) -> list[object]:
+    """Limit, bounds and verdict of a group of the limited metric; empty fields for any other."""
+    found = limit_of(context, group)
+    if found is None:
+        return [None] * 4
+    bounds = found.verdict.bounds
+    ends = [None, None] if bounds is None else [bounds.low, bounds.high]
+    return [found.limit, *ends, found.verdict.kind.value]
 
 
 def _ablation_rows(analysis: Analysis) -> Iterable[list[object]]:

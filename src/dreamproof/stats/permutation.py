@@ -70,14 +70,7 @@ def permutation_p(treatment: Floats, reference: Floats, side: str = "two") -> fl
     own[0, : len(treatment)] = 1.0
     observed = float(_statistics(own, values, len(treatment))[0])
     slack = _TIE * max(1.0, abs(observed))
-    if side == "two":
-        hits = int((np.abs(found) >= abs(observed) - slack).sum())
-    elif side == "greater":
-        hits = int((found >= observed - slack).sum())
-    elif side == "less":
-        hits = int((found <= observed + slack).sum())
-    else:
-        raise ValueError(f"'{side}' is not two, greater or less")
+    hits = _hits(found, observed, side, slack)
     return hits / len(found) if exact else (hits + 1) / (len(found) + 1)
 
 
@@ -89,10 +82,10 @@ def smallest_p(treated: int, others: int) -> float:
     return min(1.0, sides / comb(treated + others, treated))
 
 
-def fewest_seeds(alpha: float) -> int:
+def fewest_seeds(alpha: float, paired: bool = False) -> int:
     """The smallest number of seeds per arm with which an exact test can reach `alpha` at all."""
     count = 2
-    while smallest_p(count, count) > alpha:
+    while (smallest_paired_p(count) if paired else smallest_p(count, count)) > alpha:
         count += 1
     return count
 
@@ -107,8 +100,8 @@ def _flips(count: int) -> tuple[NDArray[np.float64], bool]:
     return generator.choice([-1.0, 1.0], size=(SAMPLED_SPLITS, count)), False
 
 
-def sign_flip_p(differences: Floats) -> float | None:
-    """Two-sided p of paired differences: every pair may be turned round."""
+def sign_flip_p(differences: Floats, side: str = "two") -> float | None:
+    """p of paired differences, every pair may be turned round; `side` is two, greater or less."""
     count = len(differences)
     size = float(np.abs(differences).max()) if count else 0.0
     if count == 0:
@@ -118,5 +111,21 @@ def sign_flip_p(differences: Floats) -> float | None:
     values = differences / size
     flips, exact = _flips(count)
     extra = 0 if exact else 1
-    hits = int((np.abs(flips @ values) >= abs(values.sum()) - _TIE).sum())
+    hits = _hits(flips @ values, float(values.sum()), side, _TIE)
     return (hits + extra) / (len(flips) + extra)
+
+
+def smallest_paired_p(pairs: int) -> float:
+    """The smallest two-sided p that an exact test of so many pairs can give."""
+    return min(1.0, 2.0 / 2**pairs)
+
+
+def _hits(found: Floats, observed: float, side: str, slack: float) -> int:
+    """How many of all arrangements are at least as extreme as the observed one."""
+    if side == "two":
+        return int((np.abs(found) >= abs(observed) - slack).sum())
+    if side == "greater":
+        return int((found >= observed - slack).sum())
+    if side == "less":
+        return int((found <= observed + slack).sum())
+    raise ValueError(f"'{side}' is not two, greater or less")

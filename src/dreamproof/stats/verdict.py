@@ -1,16 +1,23 @@
 """Better, worse, equivalent or cannot decide: at planned looks only, Holm over all arms, both directions."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
 
 from dreamproof.stats.compare import welch_interval
-from dreamproof.stats.describe import Floats, Interval
-from dreamproof.stats.permutation import fewest_seeds, permutation_p, smallest_p
+from dreamproof.stats.describe import LEVEL, Floats, Interval, t_interval
+from dreamproof.stats.permutation import (
+    fewest_seeds,
+    permutation_p,
+    sign_flip_p,
+    smallest_p,
+    smallest_paired_p,
+)
 from dreamproof.stats.power import POWER, sd_upper_bound, seeds_needed
 from dreamproof.stats.sequential import LookPlan
+from dreamproof.stats.shape import differences_mislead, mean_misleads
 
 Arm = Mapping[int, float]
 
@@ -31,7 +38,7 @@ class Why(StrEnum):
     NO_VALUES = "no_values"
     SEEDS_MISSING = "seeds_missing"
     TOO_FEW_SEEDS = "too_few_seeds"
-    NO_SPREAD = "no_spread"
+    SHAPE = "shape"
     NOT_FINITE = "not_finite"
     NOT_SIGNIFICANT = "not_significant"
     BLOCKED = "blocked"
@@ -45,6 +52,7 @@ class Question:
     plan: LookPlan
     smallest_difference: float
     higher_is_better: bool = True
+    paired: bool = False
 
 
 @dataclass(frozen=True)
@@ -62,42 +70,93 @@ class Verdict:
 
 @dataclass(frozen=True)
 class _Look:
-    """One arm at one planned look."""
+    """One arm at one planned look; seed by seed if the study declares that seeds are paired."""
 
     treatment: Floats
     reference: Floats
+    paired: bool
+
+    @property
+    def difference(self) -> float:
+        return float(self.treatment.mean() - self.reference.mean())
 
     @property
     def p(self) -> float | None:
+        if self.paired:
+            return sign_flip_p(self.treatment - self.reference)
         return permutation_p(self.treatment, self.reference)
 
     @property
+    def smallest_p(self) -> float:
+        count = len(self.treatment)
+        return smallest_paired_p(count) if self.paired else smallest_p(count, count)
+
+    @property
     def no_spread(self) -> bool:
+        """Whether all seeds of an arm have one value, so that only the exact test can judge."""
         return bool(np.ptp(self.treatment) == 0 or np.ptp(self.reference) == 0)
 
+    @property
+    def misleading(self) -> bool:
+        """Whether the shape of the seeds forbids a statement about means."""
+        if self.paired:
+            return differences_mislead(self.treatment - self.reference)
+        return mean_misleads(self.treatment, self.reference)
 
-def _at_look(arm: Arm, reference: Arm, seeds: Sequence[int]) -> _Look | None:
+    def interval(self, level: float) -> Interval | None:
+        if self.paired:
+            return t_interval(self.treatment - self.reference, level)
+        return welch_interval(self.treatment, self.reference, level)
+
+    def shows_difference(self, level: float) -> bool:
+        """Whether the exact test rejects at `level` and the interval agrees; without spread the test alone counts."""
+        p, interval = self.p, self.interval(1 - level)
+        if p is None or p > level or self.difference == 0 or interval is None or not interval.finite:
+            return False
+        return self.no_spread or interval.excludes(0)
+
+    def equivalence_p(self, margin: float) -> float:
+        """The larger p of both one-sided tests against a difference of `margin`; 1 if there is none."""
+        if self.paired:
+            differences = self.treatment - self.reference
+            above, below = sign_flip_p(differences + margin, "greater"), sign_flip_p(differences - margin, "less")
+        else:
+            above = permutation_p(self.treatment + margin, self.reference, "greater")
+            below = permutation_p(self.treatment - margin, self.reference, "less")
+        return 1.0 if above is None or below is None else max(above, below)
+
+
+def _at_look(question: Question, arm: Arm, reference: Arm, seeds: Sequence[int]) -> _Look | None:
     """Both arms cut to the seeds of the look; None if one value is missing or not a number."""
     if any(seed not in arm or seed not in reference for seed in seeds):
         return None
-    pair = (np.array([values[seed] for seed in seeds], dtype=np.float64) for values in (arm, reference))
-    look = _Look(*pair)
-    return look if np.isfinite(look.treatment).all() and np.isfinite(look.reference).all() else None
+    treatment, other = (np.array([values[seed] for seed in seeds], dtype=np.float64) for values in (arm, reference))
+    look = _Look(treatment, other, question.paired)
+    return look if np.isfinite(treatment).all() and np.isfinite(other).all() else None
 
 
 def judge(question: Question, reference: Arm, arms: Mapping[str, Arm]) -> dict[str, Verdict]:
     """The verdict on every arm: the first planned look that decides counts, later ones change nothing."""
     verdicts: dict[str, Verdict] = {}
+    withheld: dict[str, Verdict] = {}
     rejected: set[str] = set()
     for number, seeds_per_arm in enumerate(question.plan.looks):
         seeds = question.seeds[:seeds_per_arm]
         if len(seeds) < seeds_per_arm:
             break
-        looks = {name: _at_look(arm, reference, seeds) for name, arm in arms.items() if name not in verdicts}
-        here = {name: look for name, look in looks.items() if look is not None and not look.no_spread}
-        verdicts |= _differences(question, number, here, len(arms) - len(rejected), rejected)
-        verdicts |= _equivalents(question, number, {name: here[name] for name in here if name not in verdicts})
-    return {name: verdicts.get(name) or _undecided(question, reference, arms[name], len(arms)) for name in arms}
+        looks = {name: _at_look(question, arm, reference, seeds) for name, arm in arms.items() if name not in verdicts}
+        here = {name: look for name, look in looks.items() if look is not None}
+        found = _differences(question, number, here, len(arms) - len(rejected), rejected)
+        rest = {name: here[name] for name in here if name not in found}
+        equivalents = sum(verdict.kind is Kind.EQUIVALENT for verdict in verdicts.values())
+        found |= _equivalents(question, number, rest, len(arms) - equivalents)
+        for name, verdict in found.items():
+            shaped = replace(verdict, kind=Kind.CANNOT_DECIDE, why=Why.SHAPE)
+            (withheld if here[name].misleading else verdicts)[name] = shaped if here[name].misleading else verdict
+    return {
+        name: verdicts.get(name) or withheld.get(name) or _undecided(question, reference, arms[name], len(arms))
+        for name in arms
+    }
 
 
 def _differences(
@@ -107,65 +166,58 @@ def _differences(
     found: dict[str, Verdict] = {}
     order = sorted((p, name) for name, look in looks.items() if (p := look.p) is not None)
     for p, name in order:
-        level = question.plan.level(number, hypotheses)
-        interval = welch_interval(looks[name].treatment, looks[name].reference, 1 - level)
-        if p > level or interval is None or not interval.finite or not interval.excludes(0):
+        level, look = question.plan.level(number, max(1, hypotheses)), looks[name]
+        if not look.shows_difference(level):
             break
-        hypotheses -= 1
+        if name not in rejected:
+            hypotheses -= 1
         rejected.add(name)
+        interval = look.interval(1 - level)
+        assert interval is not None
         if interval.inside(-question.smallest_difference, question.smallest_difference):
             continue
-        kind = Kind.BETTER if (interval.low > 0) == question.higher_is_better else Kind.WORSE
-        seeds = len(looks[name].treatment)
-        found[name] = Verdict(kind, Why.DECIDED, seeds, level, p, interval)
+        kind = Kind.BETTER if (look.difference > 0) == question.higher_is_better else Kind.WORSE
+        found[name] = Verdict(kind, Why.DECIDED, len(look.treatment), level, p, interval)
     return found
 
 
-def _equivalents(question: Question, number: int, looks: Mapping[str, _Look]) -> dict[str, Verdict]:
-    """Arms whose difference is shown to be smaller than what matters, by intervals and by shifted permutations."""
+def _equivalents(question: Question, number: int, looks: Mapping[str, _Look], hypotheses: int) -> dict[str, Verdict]:
+    """Arms whose difference is shown to be smaller than what matters, by intervals and shifted tests; Holm's steps."""
     found: dict[str, Verdict] = {}
-    level = question.plan.level(number)
     margin = question.smallest_difference
-    for name, look in looks.items():
-        interval = welch_interval(look.treatment, look.reference, 1 - 2 * level)
-        if interval is None or not interval.inside(-margin, margin):
-            continue
-        above = permutation_p(look.treatment + margin, look.reference, "greater")
-        below = permutation_p(look.treatment - margin, look.reference, "less")
-        if above is None or below is None or max(above, below) > level:
-            continue
-        seeds = len(look.treatment)
-        found[name] = Verdict(Kind.EQUIVALENT, Why.DECIDED, seeds, level, max(above, below), interval)
+    for p, name in sorted((look.equivalence_p(margin), name) for name, look in looks.items()):
+        level, look = question.plan.level(number, max(1, hypotheses)), looks[name]
+        interval = look.interval(1 - 2 * level)
+        if p > level or interval is None or not interval.inside(-margin, margin):
+            break
+        hypotheses -= 1
+        found[name] = Verdict(Kind.EQUIVALENT, Why.DECIDED, len(look.treatment), level, p, interval)
     return found
 
 
 def _undecided(question: Question, reference: Arm, arm: Arm, hypotheses: int) -> Verdict:
     """Why this arm has no verdict, at the latest look that its seeds reach."""
-    reached = 0
+    look, reached = None, 0
     for number, seeds_per_arm in enumerate(question.plan.looks):
         seeds = question.seeds[:seeds_per_arm]
-        if len(seeds) == seeds_per_arm and _at_look(arm, reference, seeds) is not None:
-            reached = number + 1
-    level = question.plan.level(max(0, reached - 1), hypotheses)
+        here = _at_look(question, arm, reference, seeds) if len(seeds) == seeds_per_arm else None
+        if here is not None:
+            look, reached = here, number
+    level = question.plan.level(reached, hypotheses)
     shared = [seed for seed in question.seeds if seed in arm and seed in reference]
     numbers = [seed for seed in shared if np.isfinite(arm[seed]) and np.isfinite(reference[seed])]
     if not numbers:
         why = Why.NOT_FINITE if shared else Why.NO_VALUES
         return Verdict(Kind.CANNOT_DECIDE, why, 0, level)
-    if reached == 0:
+    if look is None:
         why = Why.NOT_FINITE if len(numbers) < len(shared) else Why.SEEDS_MISSING
         return Verdict(Kind.CANNOT_DECIDE, why, len(numbers), level)
-    seeds = question.seeds[: question.plan.looks[reached - 1]]
-    look = _at_look(arm, reference, seeds)
-    assert look is not None
-    interval = welch_interval(look.treatment, look.reference)
-    if smallest_p(len(seeds), len(seeds)) > level:
-        return Verdict(Kind.CANNOT_DECIDE, Why.TOO_FEW_SEEDS, len(seeds), level, look.p, interval)
-    if look.no_spread:
-        return Verdict(Kind.CANNOT_DECIDE, Why.NO_SPREAD, len(seeds), level, look.p)
+    count, interval = len(look.treatment), look.interval(LEVEL)
+    if look.smallest_p > level:
+        return Verdict(Kind.CANNOT_DECIDE, Why.TOO_FEW_SEEDS, count, level, look.p, interval)
     if interval is None or not interval.finite:
-        return Verdict(Kind.CANNOT_DECIDE, Why.NOT_FINITE, len(seeds), level)
-    return Verdict(Kind.CANNOT_DECIDE, Why.NOT_SIGNIFICANT, len(seeds), level, look.p, interval)
+        return Verdict(Kind.CANNOT_DECIDE, Why.NOT_FINITE, count, level)
+    return Verdict(Kind.CANNOT_DECIDE, Why.NOT_SIGNIFICANT, count, level, look.p, interval)
 
 
 @dataclass(frozen=True)
@@ -185,7 +237,7 @@ def plan_seeds(pooled: float | None, degrees_of_freedom: int, question: Question
         return None
     upper = sd_upper_bound(pooled, degrees_of_freedom)
     alpha = question.plan.alpha / max(1, hypotheses)
-    margin, floor = question.smallest_difference, fewest_seeds(alpha)
+    margin, floor = question.smallest_difference, fewest_seeds(alpha, question.paired)
     planned, at_sd = seeds_needed(margin, upper, alpha), seeds_needed(margin, pooled, alpha)
     return SeedsPlan(
         sd=pooled,

@@ -29,6 +29,7 @@ from dreamproof.report.prose import (
     verdict_sentence,
 )
 from dreamproof.runs.layout import Cell
+from dreamproof.stats.limits import UNSEEN_FACTOR
 
 MANY_CELLS = 400
 MANY_CONDITIONS = 4
@@ -147,7 +148,9 @@ def _verdicts(document: Document, context: ReportContext) -> None:
     if seen:
         document.add(Heading(texts("decision.hints"), 3), Bullets(seen))
     if analysis.constrained:
-        document.add(Heading(texts("decision.constraint"), 3), Bullets(limit_sentences(context)))
+        note = texts("decision.constraint_note", level=f"{analysis.look_plan.alpha:.0%}", factor=f"{UNSEEN_FACTOR:g}")
+        document.add(Heading(texts("decision.constraint"), 3), Paragraph(note), tables.limit_table(context))
+        document.add(Bullets(limit_sentences(context)))
     secondary = tables.secondary_table(context)
     if secondary is not None:
         document.add(Heading(texts("decision.secondary"), 3), Paragraph(texts("decision.secondary_note")), secondary)

@@ -1,6 +1,10 @@
 """Next steps and their price, shared by all documents."""
 
+import numpy as np
+
+from dreamproof.report.data import Group
 from dreamproof.report.prose import ReportContext, reference_breaks_limit, safer_elsewhere, seeds_price
+from dreamproof.stats.limits import seeds_to_show
 from dreamproof.stats.verdict import Kind
 
 LOOK_FIRST = ("conflicting_rows", "not_finite", "never_updated", "identical_checkpoints", "identical_arms")
@@ -18,20 +22,43 @@ def next_steps(context: ReportContext) -> list[str]:
     if undecided:
         steps += _seeds(context)
     for arm in analysis.treatments:
-        kind = analysis.verdicts[arm].kind
-        if kind is Kind.BETTER:
-            found = analysis.constrained.get(arm)
-            steps.append(texts("step.take" if found is None or found.kept else "step.take_broken", arm=arm))
-        elif kind is Kind.WORSE:
-            found = analysis.constrained.get(arm)
-            safer = found is not None and found.kept and reference_breaks_limit(context)
-            elsewhere = context.listing([context.condition(name) for name in safer_elsewhere(context, arm)])
-            key = "drop_or_keep" if safer else "drop_or_keep_elsewhere" if elsewhere else "drop"
-            facts = {"arm": arm, "reference": context.reference, "conditions": elsewhere}
-            steps.append(texts(f"step.{key}", **facts))
-        elif kind is Kind.EQUIVALENT:
-            steps.append(texts("step.equivalent", arm=arm, reference=context.reference))
+        steps += _act(context, arm)
     return steps or [texts("step.nothing")]
+
+
+def _act(context: ReportContext, arm: str) -> list[str]:
+    """What follows from the verdict on one arm, and from what is shown about the limit."""
+    texts, analysis = context.texts, context.analysis
+    kind, found = analysis.verdicts[arm].kind, analysis.constrained.get(arm)
+    facts: dict[str, object] = {"arm": arm, "reference": context.reference}
+    if kind is Kind.BETTER:
+        if analysis.evidence.study.constraint is None or (found is not None and found.keeps):
+            return [texts("step.take", **facts)]
+        if found is not None and found.breaks:
+            return [texts("step.take_broken", **facts)]
+        return [texts("step.take_unshown", **facts), *_limit_seeds(context, arm)]
+    if kind is Kind.WORSE:
+        safer = found is not None and found.keeps and reference_breaks_limit(analysis)
+        elsewhere = context.listing([context.condition(name) for name in safer_elsewhere(context, arm)])
+        key = "drop_or_keep" if safer else "drop_or_keep_elsewhere" if elsewhere else "drop"
+        return [texts(f"step.{key}", conditions=elsewhere, **facts)]
+    return [texts("step.equivalent", **facts)] if kind is Kind.EQUIVALENT else []
+
+
+def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
+    """How many seeds would show whether an arm keeps the limit, if further ones are like those seen."""
+    analysis = context.analysis
+    found, study = analysis.constrained.get(arm), analysis.evidence.study
+    if found is None or found.verdict.bounds is None:
+        return []
+    assert study.constraint is not None
+    values = analysis.evidence.values[Group(arm, found.condition, study.constraint.name, found.checkpoint)]
+    needed = seeds_to_show(np.array(list(values.values())), found.limit, found.verdict.level)
+    if needed is None:
+        return []
+    per_cell = analysis.spending.price_per_cell
+    price = None if per_cell is None else per_cell * (needed - len(values))
+    return [context.texts("step.limit_seeds", arm=arm, needed=needed, price=context.money(price))]
 
 
 def _gap(context: ReportContext) -> list[str]:

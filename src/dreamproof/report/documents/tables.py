@@ -1,7 +1,10 @@
 """Tables shared by several documents."""
 
+from itertools import product
+
 from dreamproof.report.data import FINAL, Group
 from dreamproof.report.document import Table
+from dreamproof.report.limits import Constrained
 from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
@@ -92,10 +95,48 @@ def key_table(context: ReportContext) -> Table:
     for arm in context.analysis.evidence.arms:
         row = [arm]
         for metric, condition, checkpoint in columns:
-            row.append(mean_sd(context, Group(arm, condition, metric, checkpoint)))
+            group = Group(arm, condition, metric, checkpoint)
+            row.append(mean_sd(context, group) + _limit_mark(context, group))
         rows.append(row)
     rows += _floor_rows(context, columns)
     return Table([context.texts("table.arm"), *(column_title(context, column) for column in columns)], rows)
+
+
+def _limit_mark(context: ReportContext, group: Group) -> str:
+    """What is shown about the limit, behind a value of the limited metric."""
+    found = limit_of(context, group)
+    return "" if found is None else f" ({context.texts(f'limit_verdict.{found.verdict.kind}')})"
+
+
+def limit_of(context: ReportContext, group: Group) -> Constrained | None:
+    """The group against the limit; None if its metric has none."""
+    analysis = context.analysis
+    constraint, found = analysis.evidence.study.constraint, analysis.constrained.get(group.arm)
+    if constraint is None or group.metric != constraint.name:
+        return None
+    if found is not None and (found.condition, found.checkpoint) == (group.condition, group.checkpoint):
+        return found
+    return analysis.elsewhere.get(group.arm, {}).get(group.condition) if group.checkpoint == FINAL else None
+
+
+def limit_table(context: ReportContext) -> Table:
+    """Every arm under every condition against the limit, the deciding condition first."""
+    evidence, token = context.analysis.evidence, context.numbers.token
+    assert evidence.study.constraint is not None
+    conditions = dict.fromkeys([evidence.primary_condition, *evidence.conditions])
+    checkpoints = dict.fromkeys([FINAL, *evidence.checkpoints(evidence.study.constraint.name)])
+    rows = []
+    for condition, checkpoint, arm in product(conditions, checkpoints, evidence.arms):
+        group = Group(arm, condition, evidence.study.constraint.name, checkpoint)
+        found = limit_of(context, group)
+        if found is not None:
+            key = f"limit.{group_key(context.analysis, group)}"
+            bounds = [token(f"{key}_low"), token(f"{key}_high")]
+            verdict = context.texts(f"limit_verdict.{found.verdict.kind}")
+            name = column_title(context, (group.metric, condition, checkpoint))
+            rows.append([arm, name, str(found.verdict.seeds), mean_sd(context, group), *bounds, verdict])
+    names = ("arm", "condition", "seeds", "mean_sd", "limit_low", "limit_high", "limit")
+    return Table([context.texts(f"table.{name}") for name in names], rows, left=(0, 1, 6))
 
 
 def motion_table(context: ReportContext, conditions: list[str] | None = None) -> Table | None:

@@ -12,6 +12,7 @@ from scipy import stats
 from dreamproof.report.analysis import group_mean
 from dreamproof.report.curves import Curve, read_curves
 from dreamproof.report.data import FINAL, Group, StudyEvidence
+from dreamproof.report.documents.tables import limit_of
 from dreamproof.report.figures.theme import (
     COLOURS,
     INK,
@@ -24,7 +25,8 @@ from dreamproof.report.figures.theme import (
 )
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
-from dreamproof.stats.describe import Floats, finite_values
+from dreamproof.stats.describe import Floats, Interval, finite_values
+from dreamproof.stats.limits import LimitKind
 
 GRID_POINTS = 200
 MANY_SEED_LINES = 12
@@ -32,6 +34,7 @@ INTERVAL_SEEDS = 3
 MANY_ARMS = 8
 MAX_PANELS = 4
 LIMIT: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 2))}
+LIMIT_MARKS = {LimitKind.KEEPS: "≤", LimitKind.BREAKS: ">", LimitKind.CANNOT_TELL: "?"}
 DRAWABLE = 1e100  # beyond this the arithmetic of an axis overflows
 
 
@@ -198,10 +201,15 @@ def _forest(context: ReportContext, conditions: list[str], metric: str, limit: f
             values = _values(evidence, arm, condition, metric)
             if not values:
                 continue
-            summary = context.analysis.summaries[Group(arm, condition, metric)]
+            group = Group(arm, condition, metric)
+            summary, interval = context.analysis.summaries[group], _shown_interval(context, group)
             axes.scatter(values, [row] * len(values), s=7, color=SOFT, alpha=0.35, linewidth=0)
-            if summary.t_interval is not None and summary.t_interval.finite:
-                axes.plot([summary.t_interval.low, summary.t_interval.high], [row, row], color=INK, linewidth=1.4)
+            if interval is not None and interval.finite:
+                axes.plot([interval.low, interval.high], [row, row], color=INK, linewidth=1.4)
+            found = limit_of(context, group)
+            if found is not None:
+                mark = LIMIT_MARKS[found.verdict.kind]
+                axes.text(1.0, row, f" {mark}", transform=axes.get_yaxis_transform(), ha="left", va="center")
             axes.scatter([summary.mean], [row], s=26, color=COLOURS[0], edgecolor=INK, linewidth=0.6, zorder=4)
         proxy = context.texts("mark.proxy") if evidence.kind(condition) == "proxy" else ""
         axes.set_title(f"{context.condition(condition)}{proxy}")
@@ -225,14 +233,29 @@ def _draw_bar(axes: Any, context: ReportContext, group: Group, place: tuple[floa
     summary = context.analysis.summaries[group]
     hatch = "///" if evidence.kind(group.condition) == "proxy" else None
     axes.bar(x, summary.mean, width * 0.92, color=style.colour, alpha=0.45, edgecolor=style.colour, hatch=hatch)
-    interval = summary.t_interval
+    interval = _shown_interval(context, group)
     if interval is not None and interval.finite:
-        ends = [[summary.mean - interval.low], [interval.high - summary.mean]]
-        axes.errorbar(x, summary.mean, yerr=ends, color=INK, linewidth=1.0, capsize=3)
+        axes.errorbar(x, summary.mean, yerr=_ends(summary.mean, interval), color=INK, linewidth=1.0, capsize=3)
+    found = limit_of(context, group)
+    if found is not None:
+        axes.text(
+            x, 1.0, LIMIT_MARKS[found.verdict.kind], transform=axes.get_xaxis_transform(), ha="center", va="bottom"
+        )
     offsets = np.linspace(-0.22, 0.22, len(values)) * width if len(values) > 1 else np.zeros(1)
     axes.scatter(
         x + offsets, values, s=16, color=style.colour, marker=style.marker, edgecolor=INK, linewidth=0.5, zorder=4
     )
+
+
+def _shown_interval(context: ReportContext, group: Group) -> Interval | None:
+    """The bounds that a limit is judged by; the t interval of any other metric."""
+    found = limit_of(context, group)
+    return context.analysis.summaries[group].t_interval if found is None else found.verdict.bounds
+
+
+def _ends(middle: float, interval: Interval) -> list[list[float]]:
+    """Lengths of an error bar below and above its middle."""
+    return [[max(0.0, middle - interval.low)], [max(0.0, interval.high - middle)]]
 
 
 def _bar_entry(style: ArmStyle) -> Any:
@@ -272,6 +295,11 @@ def score_against_cost(context: ReportContext) -> Figure | None:
         costs = evidence.values.get(Group(arm, place.condition, constraint.name, place.checkpoint), {})
         shared = [seed for seed in scores if seed in costs and np.isfinite(scores[seed]) and np.isfinite(costs[seed])]
         style = styles[arm]
+        bounds = place.verdict.bounds
+        if bounds is not None:
+            axes.errorbar(
+                place.mean, score, xerr=_ends(place.mean, bounds), color=style.colour, linewidth=1.2, capsize=3
+            )
         if shared:
             axes.scatter(
                 [costs[s] for s in shared],
@@ -289,7 +317,7 @@ def score_against_cost(context: ReportContext) -> Figure | None:
             marker=style.marker,
             edgecolor=INK,
             linewidth=1.0,
-            label=arm,
+            label=f"{arm}: {context.texts(f'limit_verdict.{place.verdict.kind}')}",
             zorder=4,
         )
     if not drawn:

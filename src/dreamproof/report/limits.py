@@ -1,0 +1,86 @@
+"""Every arm against the declared limit, under every condition: keeps, breaks or cannot tell."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from dreamproof.report.data import FINAL, Group, StudyEvidence
+from dreamproof.report.lints import BLOCK, Lint
+from dreamproof.stats.limits import LimitKind, LimitVerdict, LimitWhy, judge_limit
+from dreamproof.stats.sequential import LookPlan
+
+# Lints after which the values themselves are in doubt; the others only forbid a comparison.
+DOUBTFUL = (
+    *("conflicting_rows", "identical_checkpoints", "never_updated", "training_log_only"),
+    *("different_settings", "selection_layouts"),
+)
+
+
+@dataclass(frozen=True)
+class Constrained:
+    """An arm against the declared limit, at one condition and checkpoint."""
+
+    mean: float
+    limit: float
+    verdict: LimitVerdict
+    checkpoint: str
+    condition: str
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the seeds show that the limit is kept."""
+        return self.verdict.kind is LimitKind.KEEPS
+
+    @property
+    def breaks(self) -> bool:
+        """Whether the seeds show that the limit is broken."""
+        return self.verdict.kind is LimitKind.BREAKS
+
+
+def arm_limit(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> Constrained | None:
+    """An arm at the deciding condition; at another condition or checkpoint if it has no value there."""
+    assert evidence.study.constraint is not None
+    for condition in [evidence.primary_condition, *evidence.conditions]:
+        for checkpoint in [FINAL, *evidence.checkpoints(evidence.study.constraint.name)]:
+            found = _at(evidence, plan, lints, Group(arm, condition, evidence.study.constraint.name, checkpoint))
+            if found is not None:
+                return found
+    return None
+
+
+def limits_elsewhere(
+    evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str
+) -> dict[str, Constrained]:
+    """The final checkpoint of an arm under every condition that does not decide."""
+    assert evidence.study.constraint is not None
+    name = evidence.study.constraint.name
+    others = [condition for condition in evidence.conditions if condition != evidence.primary_condition]
+    found = {condition: _at(evidence, plan, lints, Group(arm, condition, name)) for condition in others}
+    return {condition: each for condition, each in found.items() if each is not None}
+
+
+def _at(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], group: Group) -> Constrained | None:
+    constraint = evidence.study.constraint
+    values, known = evidence.values.get(group, {}), evidence.means.get(group)
+    finite = [value for value in values.values() if np.isfinite(value)]
+    if constraint is None or not (finite or known is not None):
+        return None
+    mean = float(np.mean(finite)) if finite else known.mean if known is not None else float("nan")
+    verdict = judge_limit(evidence.study.seeds, plan, constraint.at_most, values)
+    doubt = _doubt(lints, group, bool(values))
+    if doubt is not None:
+        seeds = len(values) if known is None else len(known.seeds)
+        verdict = LimitVerdict(LimitKind.CANNOT_TELL, doubt, seeds, verdict.level, verdict.bounds)
+    return Constrained(mean, constraint.at_most, verdict, group.checkpoint, group.condition)
+
+
+def _doubt(lints: Iterable[Lint], group: Group, has_seeds: bool) -> LimitWhy | None:
+    """Why these values can show nothing, whatever they are."""
+    if not has_seeds:
+        return LimitWhy.MEAN_ONLY
+    if group.checkpoint != FINAL:
+        return LimitWhy.NOT_FINAL
+    blocking = [lint for lint in lints if lint.level == BLOCK and lint.code in DOUBTFUL]
+    blocked = any(not lint.arms or group.arm in lint.arms for lint in blocking)
+    return LimitWhy.BLOCKED if blocked else None
