@@ -1,5 +1,6 @@
 """Replaced words do not come back: none of tests/vocabulary.txt in source, tests, documents or command-line help."""
 
+import functools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +47,7 @@ def newest_changes() -> str:
     return (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").split("\n## ")[1]
 
 
+@functools.cache
 def help_texts() -> dict[str, str]:
     verbs = list(typer.main.get_command(app).commands)  # type: ignore[attr-defined]
     calls = [["--help"], *([verb, "--help"] for verb in verbs)]
