@@ -16,19 +16,11 @@ from pathlib import Path
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.process import cgroup
 from dreamproof.study.views.verify import verify
-from dreamproof.testing.fault_driver import (
-    EXPECTED,
-    MAIN_KINDS,
-    QUIET_SECONDS,
-    RARE,
-    SAVE_EVERY,
-    STUDY_SECONDS,
-    WRAPPED_STUDY_KINDS,
-    Driver,
-    Fault,
-    declare,
-)
+from dreamproof.testing.fault_driver import STUDY_SECONDS, Driver
+from dreamproof.testing.fault_kinds import EXPECTED, MAIN_KINDS, RARE, WRAPPED_STUDY_KINDS, Fault
+from dreamproof.testing.fault_study import SAVE_EVERY, declare
 
+QUIET_SECONDS = 0.12
 MEMORY_LIMIT_BYTES = 96 << 20
 TMPFS_BYTES = 24 << 20
 

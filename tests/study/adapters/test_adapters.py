@@ -16,7 +16,7 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.runs.records import RunSettings
 from dreamproof.runs.writer import RunWriter
-from dreamproof.settings.study import Liveness
+from dreamproof.settings.running import Liveness
 from dreamproof.study.adapters import ADAPTERS, find_adapter
 from dreamproof.study.adapters.api import Adapter, newest_weights
 from dreamproof.study.adapters.bracket_lines import read_lines

@@ -15,7 +15,8 @@ from dreamproof.base.text import bytes_text, count_text, duration_text
 from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
-from dreamproof.settings.study import CommandTrainer, Slurm, Study, memory_bytes
+from dreamproof.settings.backend import Slurm, memory_bytes
+from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.study.adapters import study_adapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
