@@ -116,8 +116,8 @@ def _json_fields() -> Iterator[str]:
         yield _table(("field", "type", "meaning"), rows)
     for verb, meanings in WRITTEN.items():
         yield f"### `dreamproof {verb} --json`"
-        rows = [(f"`{path}`" if path else "", _line(meaning)) for path, meaning in meanings.items()]
-        yield _table(("field", "meaning"), rows)
+        written = [(f"`{path}`" if path else "", _line(meaning)) for path, meaning in meanings.items()]
+        yield _table(("field", "meaning"), written)
 
 
 def printed_fields() -> dict[str, dict[str, set[str]]]:
