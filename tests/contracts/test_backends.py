@@ -12,7 +12,7 @@ import pytest
 
 from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
-from dreamproof.settings.study import Slurm
+from dreamproof.settings.backend import Slurm
 from dreamproof.study.backends.api import Backend, Order, Presence, Sighting
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend

@@ -7,7 +7,7 @@ import pytest
 from tests.settings.test_study import GOOD, complaint, study_file
 
 from dreamproof.base.errors import BadInput
-from dreamproof.settings.study import read_study
+from dreamproof.settings.study_file import read_study
 
 
 def bomb() -> str:

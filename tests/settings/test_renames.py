@@ -14,7 +14,8 @@ from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.renames import current_names, first_names, old_names_of
 from dreamproof.settings.resolved import resolve, resolved_changes, resolved_hash
 from dreamproof.settings.strict import Settings
-from dreamproof.settings.study import Study, deprecation_notes, read_study
+from dreamproof.settings.study import Study
+from dreamproof.settings.study_file import deprecation_notes, read_study
 from dreamproof.settings.traced import static_key, traced_values
 
 REPOSITORY = Path(__file__).parents[2]

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from dreamproof.base.errors import BadInput
-from dreamproof.settings.study import parse_seeds, read_study
+from dreamproof.settings.checked import parse_seeds
+from dreamproof.settings.study_file import read_study
 
 GOOD = """\
 name: tiny

@@ -109,8 +109,8 @@ def test_a_stop_gives_the_trainer_behind_a_wrapper_time_to_save(
 
 
 def test_what_ignores_a_stop_behind_a_wrapper_is_killed_after_the_grace(backend: LocalBackend, tmp_path: Path) -> None:
-    deaf = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
-    attempt = order(tmp_path, WRAPPERS["bash"](script(tmp_path, deaf + "time.sleep(600)\n")))
+    stubborn = "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nprint('ready', flush=True)\n"
+    attempt = order(tmp_path, WRAPPERS["bash"](script(tmp_path, stubborn + "time.sleep(600)\n")))
     backend.start(attempt)
     wait_for(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
     backend.stop(attempt, "stop by a test", 0.5)

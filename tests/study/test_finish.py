@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dreamproof.settings.study import AtEnd
+from dreamproof.settings.running import AtEnd
 from dreamproof.study import session
 from dreamproof.study.finish import Shutdown, run_command, shutdown_reason
 from dreamproof.study.ledger.chain import Ledger

@@ -9,7 +9,7 @@ import yaml
 
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.runs.reader import prove_training, read_evaluation
-from dreamproof.settings.study import read_study
+from dreamproof.settings.study_file import read_study
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.testing.waiting import HANG_SECONDS
 

@@ -21,7 +21,7 @@ def print_text(text: str) -> None:
 
 def print_deprecations(file: Path) -> None:
     """Prints one note for every renamed key that a study file uses under its old name; to stderr, beside any JSON."""
-    from dreamproof.settings.study import deprecation_notes
+    from dreamproof.settings.study_file import deprecation_notes
 
     for note in deprecation_notes(file):
         typer.echo(printable(note), err=True)

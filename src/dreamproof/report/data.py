@@ -13,7 +13,8 @@ from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.runs.reader import load_record, read_checkpoint, read_collapses, read_summary, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
-from dreamproof.settings.study import CommandTrainer, Study, read_study
+from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.settings.study_file import read_study
 from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.chain import read_ledger
 from dreamproof.study.ledger.events import Row

@@ -18,7 +18,7 @@ YAML_BYTES = 4 << 20
 
 
 class Settings(BaseModel):
-    """Frozen, and deaf to keys it does not know."""
+    """Frozen; unknown keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 

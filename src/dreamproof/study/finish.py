@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamproof.settings.study import AtEnd
+from dreamproof.settings.running import AtEnd
 from dreamproof.study.ledger.events import (
     Event,
     ShutdownCancelled,

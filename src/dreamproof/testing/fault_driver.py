@@ -3,174 +3,25 @@
 import json
 import os
 import random
-import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.process.processes import ProcessIdentity, is_alive
+from dreamproof.testing.fault_kinds import ODD_BEATS, ONCE_A_CELL, ONCE_A_CELL_TOGETHER, SCRIPTED, Fault
+from dreamproof.testing.fault_study import AGENT_STEPS
 from dreamproof.testing.waiting import HANG_SECONDS
 
-TRAINER = Path(__file__).with_name("scripted_trainer.py")
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
 RUN = [*COMMAND, "run"]
-SAVE_EVERY = 5
-AGENT_STEPS = 50
-STEP_SECONDS = 0.03
-SLOTS = 6
 STUDY_SECONDS = 2 * HANG_SECONDS
-QUIET_SECONDS = 0.12
-
-# What each fault must be called; a trainer that reached its end just before it was hit is `completed`.
-EXPECTED = {
-    "kill -9 trainer": {"killed"},
-    "kill -9 shim": {"completed", "vanished"},
-    "kill -9 shim and trainer": {"vanished"},
-    "kill -9 supervisor": set[str](),
-    "kill -9 supervisor as it starts": set[str](),
-    "SIGSTOP": {"stalled"},
-    "spinning hang": {"stalled"},
-    "deaf spinning hang": {"stalled"},
-    "exception": {"bug"},
-    "not a number": {"nan"},
-    "quiet exit": {"unknown"},
-    "torn checkpoint": {"killed"},
-    "corrupted checkpoint": {"killed"},
-    "torn ledger": set[str](),
-    "lost ledger line": set[str](),
-    "edited ledger": set[str](),
-    "two supervisors": set[str](),
-    "supervisor in a second container": set[str](),
-    "SIGTERM supervisor": set[str](),
-    "Ctrl-C": {"stopped_by_user"},
-    "stop": {"stopped_by_user"},
-    "stop of a copy": set[str](),
-    "SIGHUP shim": set[str](),
-    "SIGSTOP shim": set[str](),
-    "kill -9 wrapper": {"killed"},
-    "kill -9 shim and wrapper": {"completed", "vanished"},
-    "SIGSTOP and SIGCONT": set[str](),
-    "odd checkpoint names": set[str](),
-    "heartbeat is a pipe": set[str](),
-    "heartbeat is a link loop": set[str](),
-    "heartbeat of garbage": set[str](),
-    "survived warning, then an exception": {"bug"},
-    "Rust panic": {"bug"},
-    "abort": {"crashed", "bug"},
-    "memory hog": {"host_oom"},
-    "full disk": {"disk_full"},
-}
-SCRIPTED = {
-    "spinning hang": "spin",
-    "deaf spinning hang": "deaf_spin",
-    "exception": "exception",
-    "not a number": "nan",
-    "quiet exit": "quiet_exit",
-    "survived warning, then an exception": "survived",
-    "Rust panic": "rust",
-    "abort": "abort",
-    "memory hog": "hog",
-    "full disk": "disk",
-}
-# The same deterministic cause twice stops a cell by design, so that a cell gets each of these once.
-ONCE_A_CELL = {"not a number", "quiet exit", "memory hog"}
-ONCE_A_CELL_TOGETHER = {"exception", "survived warning, then an exception", "Rust panic", "abort"}
-"""All of these may be called a bug, of which a cell may have one."""
-WRAPPED_KINDS = {"kill -9 wrapper", "kill -9 shim and wrapper"}
-SPECIAL_KINDS = {"memory hog", "full disk"}
-MAIN_KINDS = [kind for kind in EXPECTED if kind not in SPECIAL_KINDS | WRAPPED_KINDS]
-# Behind a shell the command is the shell: what hits the trainer itself shows as its shell's exit.
-WRAPPED_STUDY_KINDS = [
-    kind
-    for kind in EXPECTED
-    if kind not in SPECIAL_KINDS | set(SCRIPTED) | {"kill -9 trainer", "SIGSTOP", "SIGSTOP and SIGCONT"}
-    and "checkpoint" not in kind.replace("odd checkpoint", "")
-]
-# Hangs cost seconds of patience each; faults of the supervisor always find it, those of attempts need one that runs.
-RARE = {
-    "SIGSTOP": 0.6,
-    "spinning hang": 0.5,
-    "deaf spinning hang": 0.4,
-    "kill -9 supervisor": 0.5,
-    "kill -9 supervisor as it starts": 0.4,
-    "torn ledger": 0.4,
-    "lost ledger line": 0.4,
-    "edited ledger": 0.2,
-    "two supervisors": 0.3,
-    "supervisor in a second container": 0.2,
-    "SIGTERM supervisor": 0.4,
-    "Ctrl-C": 0.2,
-    "stop": 0.2,
-    "stop of a copy": 0.3,
-}
-ODD_BEATS = ['{"agent_steps": ' + "9" * 400 + "}", "[" * 5000, "\ud800", '{"agent_steps": NaN}', "", "null"]
-
-
-@dataclass
-class Fault:
-    """One injected fault; `attempt` is whom it hit, where it hit one."""
-
-    kind: str
-    attempt: str | None = None
-    note: str = ""
-    wrong: str | None = None
-
-
-def declare(
-    folder: Path, name: str, cells: int, memory_limit_bytes: int | None = None, is_wrapped: bool = False
-) -> Path:
-    """Writes the study file of one small study; a wrapped one starts its trainer through a shell, as many do."""
-    command = [sys.executable, str(TRAINER), "{run_dir}"]
-    train = [*command, "--step-seconds", str(STEP_SECONDS), "--save-every", str(SAVE_EVERY)]
-    study: dict[str, Any] = {
-        "name": name,
-        "question": "Does it end as declared?",
-        "metric": {"name": "return", "smallest_difference": 0.5},
-        "task": "counting",
-        "trainer": {
-            "command": ["bash", "-c", f"{shlex.join(train)}; exit $?"] if is_wrapped else train,
-            "evaluate": [*command, "--evaluate", "{condition}"],
-            "code": [str(TRAINER)],
-        },
-        "arms": {"low": {"level": 1}, "high": {"level": 2}},
-        "seeds": max(1, cells // 2),
-        "agent_steps": AGENT_STEPS,
-        "conditions": ["id"],
-        "evaluation_episodes": 3,
-        "backend": {"slots": SLOTS},
-        "retries": {
-            "transient_at_most": 60,
-            "stalled_at_most": 60,
-            "first_wait_seconds": 0.05,
-            "longest_wait_seconds": 0.2,
-            "breaker_failures": 1000,
-        },
-        "liveness": {
-            "stalled_after_seconds": 2.0,
-            "compile_stalled_after_seconds": 6.0,
-            "gap_factor": 2.0,
-            "kill_stopped_after_seconds": 2.0,
-            "kill_idle_after_seconds": 6.0,
-            "kill_silent_after_seconds": 6.0,
-        },
-    }
-    if memory_limit_bytes is not None:
-        study["backend"]["memory_limit_bytes"] = memory_limit_bytes
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{name}.yaml"
-    path.write_text(yaml.safe_dump(study))
-    return path
 
 
 class Driver:
@@ -460,12 +311,12 @@ class Driver:
             elif self.supervisor.returncode == ExitCode.OK:
                 return
             else:
-                self.wrong.append(f"{self.file.name}: run ended with {self.supervisor.returncode}: {self.last_words()}")
+                self.wrong.append(f"{self.file.name}: run ended with {self.supervisor.returncode}: {self.log_tail()}")
                 return
         self.kill_supervisor()
         self.wrong.append(f"{self.file.name}: not over after {STUDY_SECONDS:g} s")
 
-    def last_words(self) -> str:
+    def log_tail(self) -> str:
         """The end of what the supervisors printed."""
         return self.file.with_suffix(".log").read_text(errors="replace")[-400:]
 

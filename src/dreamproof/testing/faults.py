@@ -16,19 +16,11 @@ from pathlib import Path
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.process import cgroup
 from dreamproof.study.views.verify import verify
-from dreamproof.testing.fault_driver import (
-    EXPECTED,
-    MAIN_KINDS,
-    QUIET_SECONDS,
-    RARE,
-    SAVE_EVERY,
-    STUDY_SECONDS,
-    WRAPPED_STUDY_KINDS,
-    Driver,
-    Fault,
-    declare,
-)
+from dreamproof.testing.fault_driver import STUDY_SECONDS, Driver
+from dreamproof.testing.fault_kinds import EXPECTED, MAIN_KINDS, RARE, WRAPPED_STUDY_KINDS, Fault
+from dreamproof.testing.fault_study import SAVE_EVERY, declare
 
+QUIET_SECONDS = 0.12
 MEMORY_LIMIT_BYTES = 96 << 20
 TMPFS_BYTES = 24 << 20
 
@@ -36,7 +28,7 @@ Show = Callable[[str], None]
 
 
 @dataclass
-class Result:
+class FaultResult:
     """What a campaign did and found."""
 
     faults: list[Fault] = field(default_factory=list)
@@ -49,7 +41,7 @@ class Result:
     impossible: dict[str, str] = field(default_factory=dict)
 
 
-def check_study(driver: Driver, result: Result) -> None:
+def check_study(driver: Driver, result: FaultResult) -> None:
     """Compares what the ledger and the trainers' own logs say with what must be true."""
     opened = driver.opened()
     wrong = list(driver.wrong)
@@ -71,7 +63,7 @@ def check_study(driver: Driver, result: Result) -> None:
     result.attempts += len(opened.state.attempts)
 
 
-def check_causes(driver: Driver, opened: OpenStudy, result: Result) -> list[str]:
+def check_causes(driver: Driver, opened: OpenStudy, result: FaultResult) -> list[str]:
     """Every attempt that was hit bears the right name; every other one is completed."""
     wrong: list[str] = []
     by_attempt = {fault.attempt: fault for fault in driver.faults if fault.attempt is not None}
@@ -177,11 +169,11 @@ class SmallDisk:
             subprocess.run(["umount", "-l", str(self.folder)], check=False)
 
 
-def campaign(folder: Path, count: int, seed: int, show: Show = print) -> Result:
+def campaign(folder: Path, count: int, seed: int, show: Show = print) -> FaultResult:
     """Runs studies until `count` faults were injected, and checks each of them."""
     started = time.monotonic()
     chance = random.Random(seed)
-    result = Result()
+    result = FaultResult()
     special = max(2, count // 20)
     _memory_study(folder, special, chance, result, show)
     _disk_study(folder, special, chance, result, show)
@@ -198,7 +190,7 @@ def campaign(folder: Path, count: int, seed: int, show: Show = print) -> Result:
     return result
 
 
-def _progress_line(driver: Driver, result: Result) -> str:
+def _progress_line(driver: Driver, result: FaultResult) -> str:
     """Counts so far; what was wrong in this study, with the order of its faults."""
     name = driver.file.stem
     line = f"{name}: {len(driver.faults)} faults, {len(result.faults)} in all, {len(result.faults_found)} wrong so far"
@@ -207,7 +199,7 @@ def _progress_line(driver: Driver, result: Result) -> str:
     return "\n".join([line, *wrong, *([f"order: {order}"] if wrong else [])])
 
 
-def _memory_study(folder: Path, count: int, chance: random.Random, result: Result, show: Show) -> None:
+def _memory_study(folder: Path, count: int, chance: random.Random, result: FaultResult, show: Show) -> None:
     if not memory_limits_are_possible():
         result.impossible["memory hog"] = "this user may not make a limited memory group"
         return
@@ -217,7 +209,7 @@ def _memory_study(folder: Path, count: int, chance: random.Random, result: Resul
     show(_progress_line(driver, result))
 
 
-def _disk_study(folder: Path, count: int, chance: random.Random, result: Result, show: Show) -> None:
+def _disk_study(folder: Path, count: int, chance: random.Random, result: FaultResult, show: Show) -> None:
     with SmallDisk(folder / "disk") as disk:
         if disk.why_not:
             result.impossible["full disk"] = disk.why_not
@@ -228,7 +220,7 @@ def _disk_study(folder: Path, count: int, chance: random.Random, result: Result,
     show(_progress_line(driver, result))
 
 
-def table(result: Result) -> str:
+def table(result: FaultResult) -> str:
     """The campaign as a table."""
     injected = Counter(fault.kind for fault in result.faults)
     lines = [f"{'fault':<34}{'injected':>9}  must be called"]

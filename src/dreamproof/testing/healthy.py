@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.runs.layout import Cell
-from dreamproof.settings.study import Liveness
+from dreamproof.settings.running import Liveness
 from dreamproof.study import session
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.plan.open_study import open_study
@@ -137,7 +137,7 @@ HANGS = {
 
 
 @dataclass
-class Result:
+class HealthyResult:
     """What was run and what was wrong."""
 
     runs: Counter[str] = field(default_factory=Counter)
@@ -156,7 +156,7 @@ def _supervise(folder: Path, machine: SimulatedMachine, seeds: int) -> tuple[Sup
     return supervisor, supervisor.run()
 
 
-def run_healthy(kind: str, runs: int, seed: int, folder: Path, result: Result) -> None:
+def run_healthy(kind: str, runs: int, seed: int, folder: Path, result: HealthyResult) -> None:
     """One study of healthy runs under one disturbance."""
     machine = SimulatedMachine(folder, lambda cell, number: (lambda *_: None, random.Random(0)))
 
@@ -172,7 +172,7 @@ def run_healthy(kind: str, runs: int, seed: int, folder: Path, result: Result) -
         result.wrong.append(f"{kind}: {ending.value}, {len(supervisor.state.attempts)} attempts for {runs} runs")
 
 
-def run_hangs(kind: str, runs: int, seed: int, folder: Path, result: Result) -> None:
+def run_hangs(kind: str, runs: int, seed: int, folder: Path, result: HealthyResult) -> None:
     """One study in which every first attempt hangs for ever, and every second one works."""
     hang = HANGS[kind]
     begin: dict[Cell, float] = {}
@@ -200,9 +200,9 @@ def _shares(total: int, kinds: int) -> list[int]:
     return [total // kinds + (index < total % kinds) for index in range(kinds)]
 
 
-def suite(healthy: int, hangs: int, seed: int, show: Callable[[str], None] = print) -> Result:
+def suite(healthy: int, hangs: int, seed: int, show: Callable[[str], None] = print) -> HealthyResult:
     """So many healthy runs and true hangs in all, shared between the kinds."""
-    result = Result()
+    result = HealthyResult()
     plan = [(kind, runs, run_healthy) for kind, runs in zip(HEALTHY, _shares(healthy, len(HEALTHY)), strict=True)]
     plan += [(kind, runs, run_hangs) for kind, runs in zip(HANGS, _shares(hangs, len(HANGS)), strict=True)]
     with tempfile.TemporaryDirectory() as place:

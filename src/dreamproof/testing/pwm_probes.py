@@ -82,7 +82,7 @@ ROWS: dict[str, dict[str, Any]] = {
 }
 
 
-class Plan(NamedTuple):
+class ProbePlan(NamedTuple):
     """What is run of a row."""
 
     seeds: range
@@ -91,7 +91,7 @@ class Plan(NamedTuple):
     train: dict[str, Any] = TRAIN
 
 
-class Result(NamedTuple):
+class ProbeResult(NamedTuple):
     """Mean returns (P, S) of every probe and seed after so many epochs."""
 
     epochs: int
@@ -104,7 +104,7 @@ class Result(NamedTuple):
         return np.stack(ways) > SOLVED
 
 
-def make_pack(env: ManyProbes, agent: dict[str, Any], plan: Plan) -> Pack:
+def make_pack(env: ManyProbes, agent: dict[str, Any], plan: ProbePlan) -> Pack:
     """One replica for every probe and seed."""
     cell = PwmCell.model_validate({"agent": agent, "train": plan.train})
     replicas = len(env.probes) * len(plan.seeds)
@@ -114,7 +114,7 @@ def make_pack(env: ManyProbes, agent: dict[str, Any], plan: Plan) -> Pack:
     return Pack(made, env, cell.train, list(plan.seeds) * len(env.probes), scalars, agent_steps)
 
 
-def results(agent: dict[str, Any], plan: Plan) -> Iterator[Result]:
+def results(agent: dict[str, Any], plan: ProbePlan) -> Iterator[ProbeResult]:
     """Trains to the end, with looks at equal distances, the last one at the end."""
     env = ManyProbes(PROBES)
     pack = make_pack(env, agent, plan)
@@ -123,7 +123,7 @@ def results(agent: dict[str, Any], plan: Plan) -> Iterator[Result]:
         epochs = plan.epochs // plan.looks
         assert pack.epoch_env_steps is not None
         state, _ = pack.chunk(state, epochs * pack.epoch_env_steps)
-        yield Result(look * epochs, mean_returns(pack, state).reshape(len(PROBES), -1))
+        yield ProbeResult(look * epochs, mean_returns(pack, state).reshape(len(PROBES), -1))
     assert bool(state.agent.finite.all())
 
 
@@ -134,7 +134,7 @@ def mean_returns(pack: Pack, state: PackState) -> np.ndarray:
     return returns
 
 
-def record(name: str, asked: argparse.Namespace, result: Result) -> dict[str, Any]:
+def record(name: str, asked: argparse.Namespace, result: ProbeResult) -> dict[str, Any]:
     """One look as a line of JSON."""
     names = [type(probe).__name__ for probe in PROBES]
     rows = zip(names, result.returns.round(2).tolist(), result.solved.sum(1).tolist(), strict=True)
@@ -142,7 +142,7 @@ def record(name: str, asked: argparse.Namespace, result: Result) -> dict[str, An
     return {"row": name, "agent": asked.agent, "train": asked.train, "epochs": result.epochs, "probes": probes}
 
 
-def line_of(name: str, results: list[Result]) -> str:
+def line_of(name: str, results: list[ProbeResult]) -> str:
     """A line of the table: solved seeds of every probe at the end; of all probes at the end and in the middle."""
     last, middle = results[-1], results[(len(results) - 1) // 2]
     seeds = last.returns.shape[1]
@@ -173,7 +173,7 @@ def main() -> None:
     asked, console = asked_for(), Console(soft_wrap=True, highlight=False)
     use_compilation_cache()
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-    plan = Plan(seeds, asked.epochs, asked.looks, merged(TRAIN, asked.train))
+    plan = ProbePlan(seeds, asked.epochs, asked.looks, merged(TRAIN, asked.train))
     names = " | ".join(type(probe).__name__.removesuffix("Probe") for probe in PROBES)
     middle = plan.epochs // plan.looks * ((plan.looks - 1) // 2 + 1)
     console.print(f"| dynamics, policy | {names} | all, {plan.epochs} epochs | all, {middle} epochs |")

@@ -92,7 +92,7 @@ def fail(kind: str, run: Path, step: int) -> None:
         while not stop:
             pass
         sys.exit(0)
-    if kind == "deaf_spin":
+    if kind == "spin_without_signals":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:
             pass

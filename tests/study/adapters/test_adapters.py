@@ -15,7 +15,7 @@ from dreamproof.base.files import file_hash
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.runs.writer import RunWriter
-from dreamproof.settings.study import Liveness
+from dreamproof.settings.running import Liveness
 from dreamproof.study.adapters import ADAPTERS, find_adapter
 from dreamproof.study.adapters.api import Adapter, TrainerFormat
 from dreamproof.study.adapters.checkpoints import find_checkpoints

@@ -14,7 +14,7 @@ import pytest
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, prove_evaluation, prove_training, read_heartbeat
 from dreamproof.runs.records import ExitRecord
-from dreamproof.settings.study import read_study
+from dreamproof.settings.study_file import read_study
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
 from dreamproof.study.plan.commands import check_commands, run_settings
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for

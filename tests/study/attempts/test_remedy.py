@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from dreamproof.settings.study import Retries, Study
+from dreamproof.settings.running import Retries
+from dreamproof.settings.study import Study
 from dreamproof.study.attempts.remedy import decide, overdue_stops, wait_seconds
 from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted, BreakerTripped, CellStopped, Event, Remedy
 from dreamproof.study.ledger.state import StudyState

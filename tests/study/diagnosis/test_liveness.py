@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dreamproof.settings.study import Liveness
+from dreamproof.settings.running import Liveness
 from dreamproof.study.diagnosis.liveness import Activity, Judgement, KillReason, Sample, State, Watch, pressure_of
 
 SETTINGS = Liveness(

@@ -7,7 +7,8 @@ from typer.testing import CliRunner
 
 from dreamproof.base.errors import BadInput
 from dreamproof.cli.main import app
-from dreamproof.settings.study import Study, read_study
+from dreamproof.settings.study import Study
+from dreamproof.settings.study_file import read_study
 from dreamproof.study.plan.commands import can_micro_batch, check_material
 from dreamproof.study.plan.packs import pack_groups
 

@@ -14,7 +14,7 @@ from dreamproof.cli.live import View
 from dreamproof.cli.printing import print_json, print_text
 from dreamproof.runs.layout import CheckpointFolder, StudyFolder
 from dreamproof.runs.reader import checkpoint_fault
-from dreamproof.settings.study import Slurm
+from dreamproof.settings.backend import Slurm
 from dreamproof.study.attempts.launch import orphaned_events
 from dreamproof.study.backends.slurm.commands import SlurmCommands
 from dreamproof.study.backends.slurm.script import Submission, script_text

@@ -1,7 +1,9 @@
 """What is done about a death: resume, halve, or stop the cell with a reason. Pure: returns events, touches nothing."""
 
 from dreamproof.base.text import bytes_text
-from dreamproof.settings.study import Retries, Study, memory_bytes
+from dreamproof.settings.backend import memory_bytes
+from dreamproof.settings.running import Retries
+from dreamproof.settings.study import Study
 from dreamproof.study.ledger.cells import AttemptState, CellState
 from dreamproof.study.ledger.events import BreakerTripped, CellStopped, Event, Remedy
 from dreamproof.study.ledger.state import StudyState

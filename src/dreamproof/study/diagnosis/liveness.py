@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dreamproof.base.text import duration_text
-from dreamproof.settings.study import Liveness
+from dreamproof.settings.running import Liveness
 
 SLOW_BELOW = 0.5
 MIN_WINDOWS = 3

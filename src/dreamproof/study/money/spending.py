@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dreamproof.base.text import count_text, duration_text, money_text
-from dreamproof.settings.study import Money, Study
+from dreamproof.settings.running import Money
+from dreamproof.settings.study import Study
 from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, SupervisorSpan
 from dreamproof.study.ledger.clock import SUSPENDED, Moment, machine_seconds
 from dreamproof.study.ledger.state import StudyState

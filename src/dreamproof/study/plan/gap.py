@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from dreamproof.base.errors import BadInput
 from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import Cell
-from dreamproof.settings.study import CommandTrainer, Study, parse_seeds
+from dreamproof.settings.checked import parse_seeds
+from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.events import Work
 from dreamproof.study.ledger.state import StudyState

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
-from dreamproof.settings.study import CommandTrainer, Study, read_study
+from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.settings.study_file import read_study
 from dreamproof.study.adapters import find_adapter, study_adapter, study_format
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.ledger.chain import checked_rows, collector_paused

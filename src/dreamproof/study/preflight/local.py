@@ -15,7 +15,8 @@ from dreamproof.base.text import bytes_text, count_text, duration_text
 from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
-from dreamproof.settings.study import CommandTrainer, Slurm
+from dreamproof.settings.backend import Slurm
+from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.adapters import DEFAULT, make_adapters, study_adapter, study_format
 from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.attempts.launch import new_token

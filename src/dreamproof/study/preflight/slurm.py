@@ -10,7 +10,7 @@ from dreamproof.base.errors import DreamproofError
 from dreamproof.base.files import read_json, read_tail, write_json, write_text
 from dreamproof.base.text import duration_text
 from dreamproof.runs.layout import AttemptFolder, RunFolder, StudyFolder
-from dreamproof.settings.study import Slurm, memory_bytes
+from dreamproof.settings.backend import Slurm, memory_bytes
 from dreamproof.study.adapters import ADAPTERS
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.backends.api import Order, Presence, Sighting

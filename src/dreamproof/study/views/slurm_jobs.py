@@ -6,7 +6,7 @@ from dataclasses import replace
 from dreamproof.base.files import read_json
 from dreamproof.base.text import bytes_text
 from dreamproof.runs.layout import AttemptFolder
-from dreamproof.settings.study import memory_bytes
+from dreamproof.settings.backend import memory_bytes
 from dreamproof.study.attempts.launch import attempt_number
 from dreamproof.study.backends.api import JobPlacement
 from dreamproof.study.backends.slurm.backend import job_name

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from dreamproof.settings.study import Slurm, Study, gpus_of, memory_bytes
+from dreamproof.settings.backend import Slurm, gpus_of, memory_bytes
+from dreamproof.settings.study import Study
 from dreamproof.study.backends.slurm.commands import (
     COLUMNS,
     SlurmBusy,

@@ -13,7 +13,7 @@ import yaml
 from dreamproof.base.errors import ExitCode
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import RunFolder, StudyFolder
-from dreamproof.settings.study import Slurm
+from dreamproof.settings.backend import Slurm
 from dreamproof.study.adapters.native import NativeAdapter
 from dreamproof.study.backends.api import JobPlacement, Presence, Sighting
 from dreamproof.study.backends.slurm.backend import SlurmBackend

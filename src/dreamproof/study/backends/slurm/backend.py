@@ -11,7 +11,7 @@ from pathlib import Path
 from dreamproof.base.files import read_json, read_tail, write_json, write_text
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.runs.reader import read_exit
-from dreamproof.settings.study import Slurm, gpus_of, memory_bytes
+from dreamproof.settings.backend import Slurm, gpus_of, memory_bytes
 from dreamproof.study.backends.api import JobPlacement, Presence, Sighting
 from dreamproof.study.backends.slurm.commands import SlurmBusy, SlurmCommands, SlurmError, SlurmJob
 from dreamproof.study.backends.slurm.limits import Request, Site, find_stuck, never_starts

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the shim of a job imports this too, and its memory counts as the job's
-    from dreamproof.settings.study import Slurm
+    from dreamproof.settings.backend import Slurm
 
 UNLIMITED = float("inf")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.settings.study import Slurm
+from dreamproof.settings.backend import Slurm
 
 PACKAGE_PARENT = Path(__file__).parents[3]
 
