@@ -545,3 +545,43 @@ def test_an_evaluation_is_given_the_proven_checkpoint() -> None:
     study = study_of(command=["eval.py", "{checkpoint}", "{checkpoint_hash}"])
     target = Target(Cell("a", 0), RunFolder(Path("/r")), 10, "id", 1, Path("/r/m.zip"), "abc")
     assert fill(study.trainer.command, study, target) == ["eval.py", "/r/m.zip", "abc"]  # type: ignore[union-attr]
+
+
+# Recorded folders of stable-baselines3
+
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@pytest.mark.parametrize(("name", "adapter"), [("sb3", "sb3"), ("tensorboard", "tensorboard")])
+def test_a_recorded_folder_of_stable_baselines3_is_proven_in_a_copy_without_its_times(
+    name: str, adapter: str, tmp_path: Path
+) -> None:
+    shutil.copytree(RECORDED / name, tmp_path / "run", copy_function=shutil.copyfile)
+    run = RunFolder(tmp_path / "run")
+    chosen = find_adapter("auto")
+    assert isinstance(chosen, AutoAdapter) and chosen.chosen(run).name == adapter
+    proof = proof_of(chosen.prove_training(run, 1000))
+    assert (proof.agent_steps, proof.checkpoint) == (1024, "final_model.zip")
+    assert proof.gradient_steps > 0
+    assert chosen.results(run)["rollout/ep_rew_mean"][-1][0] == 1024
+    assert "1,024 of 2,000" in str(chosen.prove_training(run, 2000))
+
+
+def test_every_log_of_the_recorded_folder_agrees(tmp_path: Path) -> None:
+    found = {}
+    for kept in ("progress.csv", "progress.json", "monitor.monitor.csv", "evaluations.npz"):
+        root = tmp_path / kept
+        root.mkdir()
+        shutil.copy(RECORDED / "sb3" / kept, root)
+        found[kept] = find_adapter("sb3").read(RunFolder(root)).agent_steps
+    assert found["progress.csv"] == found["progress.json"] == 1024
+    assert 950 < found["monitor.monitor.csv"] <= 1024
+    assert found["evaluations.npz"] == 1000
+
+
+def test_the_recorded_model_of_step_500_is_no_proof_of_the_end(tmp_path: Path) -> None:
+    shutil.copytree(RECORDED / "sb3", tmp_path / "run")
+    (tmp_path / "run" / "final_model.zip").unlink()
+    reason = find_adapter("sb3").prove_training(RunFolder(tmp_path / "run"), 1000)
+    assert reason == "the last checkpoint, rl_model_500_steps.zip, is of step 500 of 1,000"
