@@ -16,7 +16,7 @@ from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.study import CommandTrainer, Slurm
-from dreamproof.study.adapters import DEFAULT, make_adapters, study_adapter, study_format
+from dreamproof.study.adapters import ADAPTERS, DEFAULT, make_adapters, study_adapter, study_format
 from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
@@ -393,5 +393,7 @@ def preflight_lines(result: Preflight) -> list[str]:
         f"device memory: needs {bytes_text(needs['device_bytes'])} of {bytes_text(needs['device_total_bytes'])}",
         f"disk: needs {bytes_text(needs['disk_bytes'])} of {bytes_text(needs['disk_free_bytes'])} free",
     ]
+    for name in dict.fromkeys(check.adapter for check in result.arms if check.adapter):
+        lines.append(f"adapter {name} proves {ADAPTERS[name].proves}")
     lines += [f"stops the launch: {fault}" for fault in result.faults]
     return lines + [f"warning: {warning}" for warning in result.warnings]
