@@ -162,6 +162,16 @@ def test_the_step_in_a_checkpoint_counts_more_than_its_time(tmp_path: Path) -> N
     assert adapter.kept_agent_steps(run) == 512
 
 
+def test_half_a_short_run_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    put(tmp_path / "config.yaml", "task: dummy_disc\nenv: {dummy: {repeat: 1}}\n", BEGAN)
+    put(tmp_path / "metrics.jsonl", rows_text([{"step": 0, "loss": 1.0}, {"step": 500, "loss": 1.0}]), BEGAN + HOUR)
+    put(tmp_path / "checkpoint.ckpt", b"weights", BEGAN + HOUR)
+    run = RunFolder(tmp_path)
+    assert find_adapter("embodied").prove_training(run, 1000) == "replay and metrics show 500 of 1,000 agent steps"
+    put(tmp_path / "checkpoint.ckpt", pickle.dumps({"step": 1000, "agent": b"w"}), BEGAN)
+    assert proof_of(find_adapter("embodied").prove_training(run, 1000)).agent_steps == 1000
+
+
 def test_seconds_between_checkpoints_are_read_from_the_config(tmp_path: Path) -> None:
     run = RunFolder(dreamer_log(tmp_path / "20260222-023040_a_b_0").parent)
     assert find_adapter("embodied").save_seconds(run) == 900
