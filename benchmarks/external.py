@@ -41,7 +41,8 @@ def kill_trainer(run: Path) -> bool:
     if not list(run.glob("checkpoints/*.zip")):
         return False
     for process in psutil.process_iter(["cmdline"]):
-        if "train.py" in (process.info["cmdline"] or []) and str(run) in process.info["cmdline"]:
+        words = [word.rstrip("/") for word in process.info["cmdline"] or []]
+        if "train.py" in words and str(run) in words:
             process.send_signal(signal.SIGKILL)
             return True
     return False
