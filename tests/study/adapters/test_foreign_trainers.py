@@ -257,6 +257,15 @@ def test_the_results_of_stable_baselines3_are_its_logger_its_episodes_and_its_ev
     assert series["episode/return"][-1] == (20_480, 9.0)
 
 
+def test_evaluations_that_claim_more_than_memory_are_left_out(tmp_path: Path) -> None:
+    header = "{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999,), }".ljust(117) + "\n"
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    with zipfile.ZipFile(tmp_path / "evaluations.npz", "w") as archive:
+        for name in ("timesteps", "results", "ep_lengths"):
+            archive.writestr(f"{name}.npy", array)
+    assert find_adapter("sb3").read(RunFolder(tmp_path)).agent_steps == 0
+
+
 def test_a_copy_without_its_times_whose_last_models_were_deleted_proves_nothing(tmp_path: Path) -> None:
     run = sb3_run(tmp_path / "run")
     for steps in range(5000, 20_001, 5000):
