@@ -5,7 +5,7 @@ PYTEST_WORKERS ?= auto
 comma := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test pytest lint types format bench faults healthy fuzz gallery official parity reference docs clean
+.PHONY: help setup demo test pytest lint types format bench faults healthy fuzz gallery official parity reference docs external clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -67,6 +67,10 @@ parity: official  ## compare our SafetyPointGoal1 with the real one and write be
 	mkdir -p build
 	PYTHONPATH=src $(RECORD_PYTHON) benchmarks/record_official.py build/official.npz --layouts 1500 --transition-episodes 12 --every 5
 	$(BIN)/python benchmarks/parity.py build/official.npz --output benchmarks/PARITY.md
+
+external: setup  ## run stable-baselines3 from PyPI, script unchanged, as two studies; one trainer is killed (about ten minutes)
+	$(PIP) stable-baselines3 tensorboard
+	$(BIN)/python -m benchmarks.external
 
 reference: setup  ## write docs/reference.md from the code
 	$(BIN)/python -m dreamproof.testing.reference

@@ -16,7 +16,9 @@ import pytest
 from dreamproof.client import Run, sb3_callback
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, prove_evaluation, prove_training, read_heartbeat
+from dreamproof.settings.study import read_study
 from dreamproof.study.adapters import find_adapter
+from dreamproof.study.plan.commands import check_commands
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -224,6 +226,12 @@ def test_every_example_is_python_and_uses_the_client(name: str) -> None:
     text = (ROOT / "examples" / f"{name}.py").read_text()
     ast.parse(text)
     assert "from dreamproof.client import Run" in text
+
+
+def test_the_study_of_the_unchanged_script_is_valid() -> None:
+    study = read_study(ROOT / "examples" / "sb3_unchanged" / "study.yaml")
+    check_commands(study, ROOT / "examples" / "sb3_unchanged")
+    assert "dreamproof" not in (ROOT / "examples" / "sb3_unchanged" / "train.py").read_text().split('"""')[2]
 
 
 def test_the_hydra_example_takes_the_overrides_of_an_arm(run_folder: RunFolder) -> None:

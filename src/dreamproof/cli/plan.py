@@ -62,6 +62,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     """The plan as data; what nothing has measured yet is None."""
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.ledger.lease import living_holder
+    from dreamproof.study.ledger.status import NOT_SAVED, train_status
     from dreamproof.study.money.spending import spent_and_forecast
     from dreamproof.study.preflight.measured import read_measured
     from dreamproof.study.views.overview import seeds_by_arm
@@ -81,6 +82,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "eval_cells": len(state.eval_cells),
         "gap_train": seeds_by_arm(cell.cell for cell in gap.train),
         "gap_train_cells": len(gap.train),
+        "not_saved_cells": sum(train_status(state, cell) == NOT_SAVED for cell in gap.train),
         "gap_eval_cells": len(gap.evaluate),
         "slots": study.backend.slots,
         "pack_cells": study.pack_cells,
@@ -117,6 +119,11 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         f"gap         {count_text(facts['gap_train_cells'], 'train cell')}, {evaluations}",
     ]
     lines += [f"  train     {arm}: seeds {seeds_text(seeds)}" for arm, seeds in list(facts["gap_train"].items())[:20]]
+    if facts["not_saved_cells"]:
+        count = count_text(facts["not_saved_cells"], "cell")
+        lines.append(
+            f"not saved   {count} of it: trained once and not saved; run leaves them out unless --retry-stopped"
+        )
     hours = "–" if facts["gpu_hours"] is None else f"{facts['gpu_hours']:.2f}"
     price = f"{hours} GPU hours, {money_text(facts['money'], currency)}"
     lines += [

@@ -1,5 +1,6 @@
 """The study: what is asked, what is compared, how much may be spent, when it counts as decided."""
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator

@@ -24,6 +24,7 @@ from dreamproof.study.diagnosis.liveness import Sample, State, Watch
 
 BEGAN = 1_771_727_440.0
 HOUR = 3600.0
+FOREIGN_FILES = ("progress.csv", "0.monitor.csv", "evaluations.npz", "model.zip", "events.out.tfevents.1.x", "wandb")
 Touch = Callable[[Path, bytes, float], None]
 
 
@@ -275,7 +276,8 @@ def test_an_empty_or_missing_folder_is_read_as_not_begun(adapter: Adapter, tmp_p
 
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 def test_a_folder_of_rubbish_is_survived(adapter: Adapter, tmp_path: Path) -> None:
-    for name in ("metrics.jsonl", "heartbeat.json", "config.yaml", "checkpoint.ckpt", "train.log", "settings.json"):
+    ours = ("metrics.jsonl", "heartbeat.json", "config.yaml", "checkpoint.ckpt", "train.log", "settings.json")
+    for name in (*ours, *FOREIGN_FILES):
         (tmp_path / name).write_bytes(b"\xff\xfe\x00[[[{{ \n: -\n")
     (tmp_path / "replay").write_bytes(b"not a folder")
     (tmp_path / "checkpoints").mkdir()
@@ -324,7 +326,7 @@ def test_steps_that_are_no_count_are_left_out(tmp_path: Path, name: str, row: st
 
 @pytest.mark.parametrize("name", ADAPTERS)
 @pytest.mark.parametrize(
-    "file", ["metrics.jsonl", "heartbeat.json", "config.yaml", "a.log", "checkpoint.ckpt", "replay"]
+    "file", ["metrics.jsonl", "heartbeat.json", "config.yaml", "a.log", "checkpoint.ckpt", "replay", *FOREIGN_FILES]
 )
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_odd_file_of_a_folder_stops_an_adapter(tmp_path: Path, name: str, file: str, kind: str) -> None:

@@ -162,6 +162,16 @@ def test_the_step_in_a_checkpoint_counts_more_than_its_time(tmp_path: Path) -> N
     assert adapter.kept_agent_steps(run) == 512
 
 
+def test_half_a_short_run_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
+    put(tmp_path / "config.yaml", "task: dummy_disc\nenv: {dummy: {repeat: 1}}\n", BEGAN)
+    put(tmp_path / "metrics.jsonl", rows_text([{"step": 0, "loss": 1.0}, {"step": 500, "loss": 1.0}]), BEGAN + HOUR)
+    put(tmp_path / "checkpoint.ckpt", b"weights", BEGAN + HOUR)
+    run = RunFolder(tmp_path)
+    assert find_adapter("embodied").prove_training(run, 1000) == "replay and metrics show 500 of 1,000 agent steps"
+    put(tmp_path / "checkpoint.ckpt", pickle.dumps({"step": 1000, "agent": b"w"}), BEGAN)
+    assert proof_of(find_adapter("embodied").prove_training(run, 1000)).agent_steps == 1000
+
+
 def test_seconds_between_checkpoints_are_read_from_the_config(tmp_path: Path) -> None:
     run = RunFolder(dreamer_log(tmp_path / "20260222-023040_a_b_0").parent)
     assert find_adapter("embodied").save_seconds(run) == 900
@@ -245,6 +255,15 @@ def test_the_results_of_stable_baselines3_are_its_logger_its_episodes_and_its_ev
     assert series["rollout/ep_rew_mean"][-1] == (20_480, 204.8)
     assert series["eval/mean_reward"][0] == (2048, 2.0)
     assert series["episode/return"][-1] == (20_480, 9.0)
+
+
+def test_evaluations_that_claim_more_than_memory_are_left_out(tmp_path: Path) -> None:
+    header = "{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999,), }".ljust(117) + "\n"
+    array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
+    with zipfile.ZipFile(tmp_path / "evaluations.npz", "w") as archive:
+        for name in ("timesteps", "results", "ep_lengths"):
+            archive.writestr(f"{name}.npy", array)
+    assert find_adapter("sb3").read(RunFolder(tmp_path)).agent_steps == 0
 
 
 def test_a_copy_without_its_times_whose_last_models_were_deleted_proves_nothing(tmp_path: Path) -> None:
@@ -545,3 +564,43 @@ def test_an_evaluation_is_given_the_proven_checkpoint() -> None:
     study = study_of(command=["eval.py", "{checkpoint}", "{checkpoint_hash}"])
     target = Target(Cell("a", 0), RunFolder(Path("/r")), 10, "id", 1, Path("/r/m.zip"), "abc")
     assert fill(study.trainer.command, study, target) == ["eval.py", "/r/m.zip", "abc"]  # type: ignore[union-attr]
+
+
+# Recorded folders of stable-baselines3
+
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+@pytest.mark.parametrize(("name", "adapter"), [("sb3", "sb3"), ("tensorboard", "tensorboard")])
+def test_a_recorded_folder_of_stable_baselines3_is_proven_in_a_copy_without_its_times(
+    name: str, adapter: str, tmp_path: Path
+) -> None:
+    shutil.copytree(RECORDED / name, tmp_path / "run", copy_function=shutil.copyfile)
+    run = RunFolder(tmp_path / "run")
+    chosen = find_adapter("auto")
+    assert isinstance(chosen, AutoAdapter) and chosen.chosen(run).name == adapter
+    proof = proof_of(chosen.prove_training(run, 1000))
+    assert (proof.agent_steps, proof.checkpoint) == (1024, "final_model.zip")
+    assert proof.gradient_steps > 0
+    assert chosen.results(run)["rollout/ep_rew_mean"][-1][0] == 1024
+    assert "1,024 of 2,000" in str(chosen.prove_training(run, 2000))
+
+
+def test_every_log_of_the_recorded_folder_agrees(tmp_path: Path) -> None:
+    found = {}
+    for kept in ("progress.csv", "progress.json", "monitor.monitor.csv", "evaluations.npz"):
+        root = tmp_path / kept
+        root.mkdir()
+        shutil.copy(RECORDED / "sb3" / kept, root)
+        found[kept] = find_adapter("sb3").read(RunFolder(root)).agent_steps
+    assert found["progress.csv"] == found["progress.json"] == 1024
+    assert 950 < found["monitor.monitor.csv"] <= 1024
+    assert found["evaluations.npz"] == 1000
+
+
+def test_the_recorded_model_of_step_500_is_no_proof_of_the_end(tmp_path: Path) -> None:
+    shutil.copytree(RECORDED / "sb3", tmp_path / "run")
+    (tmp_path / "run" / "final_model.zip").unlink()
+    reason = find_adapter("sb3").prove_training(RunFolder(tmp_path / "run"), 1000)
+    assert reason == "the last checkpoint, rl_model_500_steps.zip, is of step 500 of 1,000"

@@ -132,6 +132,17 @@ def test_a_restart_from_zero_turns_all_useful_time_before_it_into_waste() -> Non
     assert costs.useful_ms == 190_000
 
 
+def test_an_attempt_that_restarted_and_died_bought_nothing() -> None:
+    story = Story()
+    story.start("a1", 0)
+    story.end("a1", 100, 100.0, 400, 400)
+    story.start("a2", 100, first=400)
+    story.add(101, "cell_restarted", cell="a/0", attempt="a2", agent_steps=0, kept_agent_steps=400)
+    story.end("a2", 200, 90.0, 300, 400)
+    costs = story.count()
+    assert (costs.useful_ms, costs.wasted_by_cause) == (0, {"restarted": 100_000, "killed": 90_000})
+
+
 def test_the_time_of_a_pack_is_shared_by_its_cells() -> None:
     story = Story()
     story.start("a1", 0, cells=("a/0", "a/1", "b/0"))

@@ -114,7 +114,8 @@ def test_a_trainer_that_ends_well_and_shows_nothing_fails_with_the_adapter_that_
     adapted = study(tmp_path, tmp_path / "train.py", adapter="auto")
     result = local.check_arms(adapted, ["a"])
     assert result.passed and result.arms[0].adapter == name
-    assert f"read by adapter {name}" in adapted.folder.preflight_text.read_text()
+    shown = adapted.folder.preflight_text.read_text()
+    assert f"read by adapter {name}" in shown and f"adapter {name} proves steps by" in shown
 
 
 @pytest.mark.parametrize(

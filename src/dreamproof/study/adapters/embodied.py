@@ -30,8 +30,9 @@ from dreamproof.study.adapters.rows import (
 
 CHUNK = re.compile(r"^([0-9]{8}T[0-9]{6})(?:F[0-9]+)?-.+-([0-9]{1,9})\.npz$")
 CONFIG_BYTES = 1 << 20
-# The chunk being filled is not on disk yet: a finished run may lack so much at its end.
+# The chunk being filled is not on disk yet: a finished run may lack so much at its end, but never a large part of it.
 LARGEST_CHUNK = 1024
+LARGEST_CHUNK_FRACTION = 0.02
 LOG_FILES = ("metrics.jsonl", "config.yaml", "replay", "checkpoint.ckpt", "ckpt")
 
 
@@ -215,11 +216,12 @@ def _read(root: Path) -> Reading:
 
 def _prove(run: RunFolder, root: Path, agent_steps: int, output: Path | None) -> TrainProof | str:
     rows = list(last_rows(root / "metrics.jsonl", WHOLE_BYTES))
-    reached = _read(root).agent_steps
-    if reached + LARGEST_CHUNK <= agent_steps or not reached:
+    saved = max((one.agent_steps or 0 for one in find_checkpoints(root)), default=0)
+    reached = max(_read(root).agent_steps, saved)
+    if reached + min(LARGEST_CHUNK, LARGEST_CHUNK_FRACTION * agent_steps) < agent_steps:
         return f"replay and metrics show {reached:,} of {agent_steps:,} agent steps"
     logged = _logged_at_most(rows) // (read_config(root).action_repeat or 1)
-    if logged < agent_steps:
+    if max(logged, saved) < agent_steps:
         return f"metrics.jsonl ends before {agent_steps:,} agent steps: its next row would have come at {logged:,}"
     return prove_by_rows(run, root, rows, Steps(agent_steps, max(reached, agent_steps)), _span(root, rows, output))
 

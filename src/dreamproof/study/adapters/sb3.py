@@ -78,7 +78,7 @@ def evaluation_series(path: Path) -> dict[str, list[tuple[int, float]]]:
             steps = [int(step) for step in arrays["timesteps"].ravel()]
             named = {"eval/mean_reward": arrays["results"], "eval/mean_ep_length": arrays["ep_lengths"]}
             means = {name: np.asarray(values, float).reshape(len(steps), -1).mean(1) for name, values in named.items()}
-    except (ValueError, LookupError, OSError, TypeError, OverflowError, EOFError, zipfile.BadZipFile):
+    except (ValueError, LookupError, OSError, TypeError, OverflowError, EOFError, MemoryError, zipfile.BadZipFile):
         return {}
     return {name: list(zip(steps, map(float, values), strict=True)) for name, values in means.items()}
 

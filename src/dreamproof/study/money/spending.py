@@ -149,6 +149,9 @@ class _Counter:
         if text in self._segments:
             self._fall_back(attempt, text, cell)
         kept = max(first, attempt.kept_agent_steps.get(text, first))
+        if text in attempt.restarted and kept < self.spending.study.needed_agent_steps:
+            self._waste(cell, ms, attempt.cause_for(text))  # what it saved will not be continued from either
+            return
         reached = max(kept, attempt.reached_agent_steps.get(text, kept))
         useful = self._kept_ms(attempt, text, ms, (first, kept, reached))
         cell.useful_ms += useful

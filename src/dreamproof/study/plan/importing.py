@@ -17,6 +17,7 @@ from dreamproof.runs.reader import NotSaved, TrainProof
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters import DEFAULT, find_adapter, guess_adapter, study_adapter, study_format
 from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.adapters.folders import file_times
 from dreamproof.study.ledger.events import CellStopped, EvalProven, Event, Imported, TrainProven, Unproven
 from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT, SAVE_REMEDY
@@ -224,7 +225,11 @@ def _choose_adapter(opened: OpenStudy, root: Path, name: str | None) -> Adapter:
     if name is not None:
         return find_adapter(name, study_format(opened.study))
     declared = study_adapter(opened.study)
-    return declared if declared.name != DEFAULT else guess_adapter(RunFolder(root), study_format(opened.study))
+    return (
+        declared
+        if declared.name not in (DEFAULT, AutoAdapter.name)
+        else guess_adapter(RunFolder(root), study_format(opened.study))
+    )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.backend import Slurm
 from dreamproof.settings.study import CommandTrainer
-from dreamproof.study.adapters import DEFAULT, make_adapters, study_adapter, study_format
+from dreamproof.study.adapters import ADAPTERS, DEFAULT, make_adapters, study_adapter, study_format
 from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
@@ -265,18 +265,16 @@ class LocalProbe:
             )
 
     def watch(self, stop_asked_by: Callable[[], str | None]) -> ArmCheck:
-        """Waits for the end, for the first progress of a trainer that knows no probe, or for evidence of a hang."""
+        """Waits for the end, for some seconds of progress of a trainer that knows no probe, or for a hang; judges."""
         cell = Cell(self.arm, self.opened.study.seeds[0])
         progress = AttemptProgress({cell: CellProgress(self.run, self.adapter, "train", self.folder.output)})
         observer = Observer(self.backend, self.folder, progress, Watch(self.opened.study.liveness))
         asked: str | None = None
-        trace = self.trace
         try:
             while (sighting := self.backend.look(self.folder)).presence in (Presence.RUNNING, Presence.WAITING):
                 judgement = observer.observe(time.monotonic(), sighting)
                 self._note(progress.cells[cell].reading.agent_steps)
-                measured = trace.first is not None and time.monotonic() - trace.first[0] >= MEASURE_SECONDS
-                if self.is_foreign and measured and not self.run.probe.exists():
+                if self.is_foreign and self.trace.seconds >= MEASURE_SECONDS and not self.run.probe.exists():
                     break
                 if judgement.kill is not None:
                     asked = f"timeout: no first step: {judgement.reason}"
@@ -286,23 +284,30 @@ class LocalProbe:
                 self.backend.wait(LOOK_SECONDS)
         finally:
             self._stop(asked or "stop: the probe has shown enough")
-        record = read_exit(self.folder.exit)
         progress.refresh()
         self._note(progress.cells[cell].reading.agent_steps)
+        return self._judge(read_exit(self.folder.exit), asked)
+
+    def _judge(self, record: ExitRecord | None, asked: str | None) -> ArmCheck:
+        """A probe passes if it ended well and can be read and proven, or if it was stopped here while it progressed."""
         ended_well = record is not None and record.exit_code == 0 and record.asked_to_stop is None
         if ended_well and self._shows_nothing():
             return self._check(record, False, UNREADABLE, *self._unreadable())
         never = self._never_proven() if ended_well else None
         if never is not None:
             return self._check(record, False, NEVER_PROVEN, never, [never])
-        stopped_here = self.is_foreign and trace.first is not None and asked is None and not ended_well
-        if ended_well or (stopped_here and (record is None or record.asked_to_stop is not None)):
-            chosen = self.adapter
-            if isinstance(chosen, AutoAdapter):
-                chosen = chosen.chosen(self.run, self.folder.output)
-            name = chosen.name if self.is_foreign else ""
-            return replace(self._check(record, True), warnings=self._warnings(ended_well), adapter=name)
+        progressed = self.is_foreign and self.trace.first is not None and asked is None
+        if ended_well or (progressed and (record is None or record.asked_to_stop is not None)):
+            return replace(
+                self._check(record, True), warnings=self._warnings(ended_well), adapter=self._chosen_adapter()
+            )
         return self._failure(record, asked)
+
+    def _chosen_adapter(self) -> str:
+        """What read the progress of a foreign trainer; empty for our own."""
+        if isinstance(self.adapter, AutoAdapter):
+            return self.adapter.chosen(self.run, self.folder.output).name
+        return self.adapter.name if self.is_foreign else ""
 
     def _note(self, agent_steps: int) -> None:
         self.trace.note(time.monotonic(), agent_steps, self.adapter.kept_unix_seconds(self.run))
@@ -394,5 +399,7 @@ def preflight_lines(result: Preflight) -> list[str]:
         f"device memory: needs {bytes_text(needs['device_bytes'])} of {bytes_text(needs['device_total_bytes'])}",
         f"disk: needs {bytes_text(needs['disk_bytes'])} of {bytes_text(needs['disk_free_bytes'])} free",
     ]
+    for name in dict.fromkeys(check.adapter for check in result.arms if check.adapter):
+        lines.append(f"adapter {name} proves {ADAPTERS[name].proves}")
     lines += [f"stops the launch: {fault}" for fault in result.faults]
     return lines + [f"warning: {warning}" for warning in result.warnings]

@@ -46,11 +46,16 @@ class ProbeTrace:
             self.saves.add(saved)
 
     @property
+    def seconds(self) -> float:
+        """Time between the first and the last look with progress."""
+        return self.last[0] - self.first[0] if self.first is not None and self.last is not None else 0.0
+
+    @property
     def agent_steps_per_second(self) -> float | None:
         """Between the first and the last look with progress; None if that was too short."""
-        if self.first is None or self.last is None or self.last[0] - self.first[0] < MEASURED_SECONDS:
+        if self.first is None or self.last is None or self.seconds < MEASURED_SECONDS:
             return None
-        rate = (self.last[1] - self.first[1]) / (self.last[0] - self.first[0])
+        rate = (self.last[1] - self.first[1]) / self.seconds
         return rate if rate > 0 else None
 
 
