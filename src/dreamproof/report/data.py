@@ -24,6 +24,7 @@ Floats = NDArray[np.float64]
 FINAL = "final"
 SELECTED = "selected"
 TRAIN = "train"
+DECLARATIONS = ("study_declared", "declaration_changed")
 CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_lost", "cell_stopped", "replica_frozen")
 
 
@@ -138,9 +139,12 @@ class StudyEvidence:
     changes: list[Row] = field(default_factory=list)
     accepted: list[Row] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
+    without_checkpoint: list[str] = field(default_factory=list)
     sources: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
     bill: list[BillLine] = field(default_factory=list)
     first_declared: Study | None = None
+    declared_before_results: Study | None = None
+    """The newest declaration that is older than every evaluation."""
     last_event: float | None = None
     ledger_hash: str = ""
 
@@ -232,6 +236,9 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
     evidence.last_event, evidence.ledger_hash = newest["t"], newest["hash"]
     first = next((row for row in rows if row["event"] == "study_declared"), None)
     evidence.first_declared = Study.model_validate(first["declaration"]) if first else None
+    seen = next((row["n"] for row in rows if row["event"] in ("eval_proven", "imported")), rows[-1]["n"] + 1)
+    declared = [row for row in rows if row["event"] in DECLARATIONS and row["n"] < seen]
+    evidence.declared_before_results = Study.model_validate(declared[-1]["declaration"]) if declared else None
     for cell, known in state.cells.items():
         _train_facts(evidence, state, cell, known)
     for row in rows:
@@ -345,6 +352,7 @@ def _attempt(state: StudyState, name: str) -> AttemptFacts:
 
 def _from_imported(evidence: StudyEvidence, imported: ImportedRuns) -> None:
     evidence.bill, evidence.conflicts = imported.bill, imported.conflicts
+    evidence.without_checkpoint = imported.without_checkpoint
     for cell, run in imported.runs.items():
         facts = evidence.cells.get(cell)
         if facts is None or facts.trained:

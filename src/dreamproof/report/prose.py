@@ -98,12 +98,14 @@ def main_reason(context: ReportContext) -> str:
         "never_updated",
         "identical_checkpoints",
         "identical_arms",
-        "training_log_only",
+        "peak_named",
+        "peak_only",
         "one_seed",
+        "training_log_only",
         "never_significant",
         "incomplete_training",
         "incomplete_evaluation",
-        "peak_only",
+        "checkpoint_unknown",
         "different_steps",
         "different_settings",
         "selection_layouts",
@@ -127,15 +129,16 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
     verdict = analysis.verdicts[arm]
     study = analysis.evidence.study
     key = f"versus.{group_key(analysis, analysis.primary(arm))}"
+    interval = f"{key}.paired" if study.paired_seeds else key
     facts = {
         "arm": arm,
         "reference": study.reference,
         "metric": study.metric.name,
         "condition": context.condition(analysis.evidence.primary_condition),
         "difference": context.numbers.token(f"{key}.difference"),
-        "low": context.numbers.token(f"{key}_low"),
-        "high": context.numbers.token(f"{key}_high"),
-        "p": context.numbers.token(f"{key}.p"),
+        "low": context.numbers.token(f"{interval}_low"),
+        "high": context.numbers.token(f"{interval}_high"),
+        "p": context.numbers.token(f"{key}.holm_p"),
         "margin": f"{study.metric.smallest_difference:g}",
         "seeds": verdict.seeds,
     }
@@ -143,8 +146,19 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
         form = "bare" if DASH in (facts["low"], facts["high"]) else "cannot_decide"
         form = "nothing" if facts["difference"] == DASH else form
         return texts(f"verdict_sentence.{form}", reason=arm_reason(context, verdict), **facts)
-    sentence = texts(f"verdict_sentence.{verdict.kind}", **facts)
+    sentence = texts(f"verdict_sentence.{verdict.kind}", **facts) + _stopped_early(context, arm)
     return sentence + limit_clause(context, arm, verdict.kind)
+
+
+def _stopped_early(context: ReportContext, arm: str) -> str:
+    """That an early look decided, with the interval of that look and the corrected difference."""
+    token = context.numbers.token
+    facts = {name: token(f"stopped.{arm}{end}") for name, end in (("adjusted", ""), ("low", "_low"), ("high", "_high"))}
+    if DASH in facts.values():
+        return ""
+    maximum = context.analysis.look_plan.maximum
+    seeds = context.analysis.verdicts[arm].seeds
+    return context.texts("list.space") + context.texts("verdict_sentence.early", seeds=seeds, maximum=maximum, **facts)
 
 
 def arm_reason(context: ReportContext, verdict: Verdict) -> str:

@@ -112,6 +112,12 @@ class Metric(Settings):
     direction: Literal["higher", "lower"] = "higher"
     smallest_difference: float = Field(gt=0, description="differences below this do not matter")
     condition: str = Field("id", description="the condition on which the verdict is taken")
+    checkpoint_rule: Line | None = Field(
+        None,
+        min_length=1,
+        description="how the checkpoint of every value was chosen, e.g. 'the last one'; needed if imported tables do "
+        "not name it, or if the name of the metric says peak, max or best",
+    )
 
 
 class Constraint(Settings):
@@ -365,6 +371,11 @@ class Study(Settings):
     arms: dict[str, dict[str, Any]] = Field(min_length=1, description="name: the settings in which this arm differs")
     reference_arm: str | None = Field(None, description="what the others are compared with; the first arm if left out")
     seeds: Annotated[list[Seed], BeforeValidator(_seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
+    paired_seeds: bool = Field(
+        False,
+        description="a seed number means the same layouts and initial data in every arm, so verdicts compare arms seed "
+        "by seed; needs at least 6 seeds",
+    )
     maximum_seeds: int | None = Field(None, ge=1, description="no sequential plan goes beyond this")
     agent_steps: Whole = Field(ge=1, le=MAXIMUM_STEPS)
     conditions: list[Annotated[StudyCondition, BeforeValidator(_condition)]] = Field(default_factory=list)
@@ -481,8 +492,13 @@ class Study(Settings):
     def hash(self) -> str:
         """Names the declaration: the same meaning gives the same hash."""
         value = self.model_dump(mode="json")
+        # Studies that were declared before there were these keys keep their name.
+        if value["metric"]["checkpoint_rule"] is None:
+            del value["metric"]["checkpoint_rule"]
+        if not value["paired_seeds"]:
+            del value["paired_seeds"]
         if isinstance(value["trainer"], dict) and not value["trainer"]["from_env"]:
-            del value["trainer"]["from_env"]  # studies that were declared before there was this key keep their name
+            del value["trainer"]["from_env"]
         cell = CELL_SETTINGS.get(self.trainer) if isinstance(self.trainer, str) else None
         if cell is not None:
             value["settings"] = first_names(cell, value["settings"])

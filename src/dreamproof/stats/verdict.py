@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
+from scipy import stats
 
 from dreamproof.stats.compare import welch_interval
 from dreamproof.stats.describe import LEVEL, Floats, Interval, t_interval
@@ -16,7 +17,7 @@ from dreamproof.stats.permutation import (
     smallest_paired_p,
 )
 from dreamproof.stats.power import POWER, sd_upper_bound, seeds_needed
-from dreamproof.stats.sequential import LookPlan
+from dreamproof.stats.sequential import LookPlan, shrinkage_after_stopping
 from dreamproof.stats.shape import differences_mislead, mean_misleads
 
 Arm = Mapping[int, float]
@@ -66,6 +67,8 @@ class Verdict:
     p: float | None = None
     interval: Interval | None = None
     blocked_by: tuple[str, ...] = ()
+    adjusted_difference: float | None = None
+    """The difference corrected for stopping at this look; None if no later look was planned."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +81,8 @@ class _Look:
 
     @property
     def difference(self) -> float:
-        return float(self.treatment.mean() - self.reference.mean())
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(self.treatment.mean() - self.reference.mean())
 
     @property
     def p(self) -> float | None:
@@ -177,8 +181,20 @@ def _differences(
         if interval.inside(-question.smallest_difference, question.smallest_difference):
             continue
         kind = Kind.BETTER if (look.difference > 0) == question.higher_is_better else Kind.WORSE
-        found[name] = Verdict(kind, Why.DECIDED, len(look.treatment), level, p, interval)
+        adjusted = _after_stopping(look, level) if number + 1 < len(question.plan.looks) else None
+        seeds = len(look.treatment)
+        found[name] = Verdict(kind, Why.DECIDED, seeds, level, p, interval, adjusted_difference=adjusted)
     return found
+
+
+def _after_stopping(look: _Look, level: float) -> float:
+    """The difference, corrected for having been large enough to stop at this look."""
+    interval = look.interval(1 - level)
+    half = 0.0 if interval is None else (interval.high - interval.low) / 2
+    if half == 0:
+        return look.difference
+    edge = float(stats.norm.isf(level / 2))
+    return look.difference * shrinkage_after_stopping(edge * abs(look.difference) / half, edge)
 
 
 def _equivalents(question: Question, number: int, looks: Mapping[str, _Look], hypotheses: int) -> dict[str, Verdict]:
