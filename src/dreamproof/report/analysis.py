@@ -70,6 +70,13 @@ class Analysis:
         known = [seeds for seeds in needed if seeds is not None]
         return max(known) if known and len(known) == len(needed) else None
 
+    @property
+    def winners(self) -> list[str]:
+        """Arms that are better and, if there is a limit, shown to keep it."""
+        limited = self.evidence.study.constraint is not None
+        better = [arm for arm, verdict in self.verdicts.items() if verdict.kind is Kind.BETTER]
+        return [arm for arm in better if not limited or (arm in self.constrained and self.constrained[arm].keeps)]
+
     def undecided(self, arm: str) -> bool:
         return self.verdicts[arm].kind is Kind.CANNOT_DECIDE
 
@@ -151,19 +158,7 @@ def _over_shifted_conditions(evidence: StudyEvidence) -> dict[str, tuple[float, 
 
 def shifted_conditions(evidence: StudyEvidence) -> list[str]:
     """The distinct conditions that are not in distribution."""
-    return distinct_conditions(
-        evidence, [name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")]
-    )
-
-
-def distinct_conditions(evidence: StudyEvidence, conditions: list[str]) -> list[str]:
-    """Conditions without those whose values of the deciding metric equal another's in every cell."""
-    seen: dict[tuple[object, ...], str] = {}
-    for name in conditions:
-        tables = [evidence.values.get(Group(arm, name, evidence.study.metric.name), {}) for arm in evidence.arms]
-        key = tuple((place, seed, value) for place, table in enumerate(tables) for seed, value in sorted(table.items()))
-        seen.setdefault(key or (name,), name)
-    return list(seen.values())
+    return evidence.distinct([name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")])
 
 
 def _compare_all(analysis: Analysis) -> None:

@@ -99,7 +99,7 @@ def _incomplete_training(evidence: StudyEvidence) -> Iterable[Lint]:
 def _incomplete_evaluation(evidence: StudyEvidence) -> Iterable[Lint]:
     missing = [key for key, facts in evidence.evals.items() if not facts.evaluated]
     if missing:
-        deciding = [cell for cell, condition in missing if condition == evidence.primary_condition]
+        deciding = [cell for cell, condition in missing if condition in evidence.needed_conditions]
         arms = tuple(dict.fromkeys(cell.arm for cell in deciding))
         facts = {"missing": len(missing), "declared": len(evidence.evals), "cells": eval_names(missing)}
         level = BLOCK if deciding else WARN

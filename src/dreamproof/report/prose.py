@@ -32,7 +32,10 @@ class ReportContext:
         return self.analysis.evidence.study.reference
 
     def condition(self, name: str) -> str:
-        """A condition's name; the training log has a text of its own."""
+        """A condition's name; the training log and the mean over several conditions have a text of their own."""
+        joined = self.analysis.evidence.deciding_conditions
+        if len(joined) > 1 and name == self.analysis.evidence.primary_condition:
+            return self.texts("condition.joint", conditions=self.listing(joined))
         return self.texts("condition.train") if name == TRAIN else name
 
     def money(self, amount: float | None) -> str:
@@ -77,15 +80,27 @@ def answer_points(context: ReportContext) -> list[str]:
         "condition": context.condition(analysis.evidence.primary_condition),
         "reference": study.reference,
     }
+    declared = _declared_decision(context)
     if not decided:
-        return [texts("answer.cannot_decide", reason=main_reason(context), **where)]
+        return [texts("answer.cannot_decide", reason=main_reason(context), **where), *declared]
     parts = [verdict_sentence(context, arm) for arm in decided]
     rest = [arm for arm in analysis.treatments if arm not in decided]
     if rest:
         parts.append(texts("answer.rest", arms=context.listing(rest)))
     if reference_breaks_limit(analysis):
         parts.append(limit_sentence(context, study.reference, analysis.constrained[study.reference]))
-    return parts
+    return [*parts, *declared]
+
+
+def _declared_decision(context: ReportContext) -> list[str]:
+    """Who wins by the declared rule over several conditions; nothing without such a rule."""
+    study, winners = context.analysis.evidence.study, context.analysis.winners
+    if study.decides is None:
+        return []
+    limited = study.decides.limited if study.constraint is not None else []
+    key = f"answer.{'winner' if winners else 'no_winner'}{'_limited' if limited else ''}"
+    arms = context.listing([f"`{arm}`" for arm in winners])
+    return [context.texts(key, arms=arms, conditions=context.listing(limited))]
 
 
 def main_reason(context: ReportContext) -> str:

@@ -127,6 +127,22 @@ class Constraint(Settings):
     at_most: float
 
 
+class Decides(Settings):
+    """A decision over several conditions: the mean of the metric over some, subject to the limit under some."""
+
+    conditions: list[str] = Field(min_length=1, description="the mean of the metric over these decides")
+    limits: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="an arm wins only if it is shown to keep the constraint under each of these; the same if left out",
+    )
+
+    @property
+    def limited(self) -> list[str]:
+        """Conditions under which the limit must be kept."""
+        return self.conditions if self.limits is None else self.limits
+
+
 class StudyCondition(Settings):
     """One evaluation setting."""
 
@@ -365,6 +381,7 @@ class Study(Settings):
     question: FreeText = Field(min_length=1)
     metric: Metric
     constraint: Constraint | None = None
+    decides: Decides | None = None
     task: Line = Field(min_length=1)
     trainer: Literal["dreamer", "pwm", "pwm_offline"] | CommandTrainer
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
@@ -471,6 +488,11 @@ class Study(Settings):
             raise ValueError(
                 f"metric.condition '{self.metric.condition}' is not one of the conditions {', '.join(names)}"
             )
+        unknown = [name for name in self.named_by_decides if name not in names]
+        if unknown:
+            raise ValueError(f"decides: '{unknown[0]}' is not one of the conditions {', '.join(names) or '(none)'}")
+        if self.decides is not None and self.decides.limits is not None and self.constraint is None:
+            raise ValueError("decides.limits needs a constraint")
         if isinstance(self.trainer, CommandTrainer):
             if names and self.trainer.evaluate is None:
                 raise ValueError("conditions are declared but trainer.evaluate names no command")
@@ -479,6 +501,11 @@ class Study(Settings):
         if self.maximum_seeds is not None and self.maximum_seeds < len(self.seeds):
             raise ValueError(f"maximum_seeds {self.maximum_seeds} is below the {len(self.seeds)} declared seeds")
         return self
+
+    @property
+    def named_by_decides(self) -> list[str]:
+        """Every condition that the declared decision over several conditions names."""
+        return [] if self.decides is None else [*dict.fromkeys([*self.decides.conditions, *self.decides.limited])]
 
     @property
     def reference(self) -> str:
@@ -495,6 +522,8 @@ class Study(Settings):
         # Studies that were declared before there were these keys keep their name.
         if value["metric"]["checkpoint_rule"] is None:
             del value["metric"]["checkpoint_rule"]
+        if value["decides"] is None:
+            del value["decides"]
         if not value["paired_seeds"]:
             del value["paired_seeds"]
         if isinstance(value["trainer"], dict) and not value["trainer"]["from_env"]:
