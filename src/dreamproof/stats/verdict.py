@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 from scipy import stats
@@ -84,7 +85,7 @@ class _Look:
         with np.errstate(over="ignore", invalid="ignore"):
             return float(self.treatment.mean() - self.reference.mean())
 
-    @property
+    @cached_property
     def p(self) -> float | None:
         if self.paired:
             return sign_flip_p(self.treatment - self.reference)
@@ -200,8 +201,13 @@ def _after_stopping(look: _Look, level: float) -> float:
 def _equivalents(question: Question, number: int, looks: Mapping[str, _Look], hypotheses: int) -> dict[str, Verdict]:
     """Arms whose difference is shown to be smaller than what matters, by intervals and shifted tests; Holm's steps."""
     found: dict[str, Verdict] = {}
-    margin = question.smallest_difference
-    for p, name in sorted((look.equivalence_p(margin), name) for name, look in looks.items()):
+    margin, widest = question.smallest_difference, 1 - 2 * question.plan.level(number)
+    near = {
+        name: look
+        for name, look in looks.items()
+        if (interval := look.interval(widest)) is not None and interval.inside(-margin, margin)
+    }
+    for p, name in sorted((look.equivalence_p(margin), name) for name, look in near.items()):
         level, look = question.plan.level(number, max(1, hypotheses)), looks[name]
         interval = look.interval(1 - 2 * level)
         if p > level or interval is None or not interval.inside(-margin, margin):

@@ -58,9 +58,8 @@ def key_columns(context: ReportContext) -> list[tuple[str, str, str]]:
     known = {(group.metric, group.condition, group.checkpoint) for group in [*evidence.values, *evidence.means]}
     metric = evidence.study.metric.name
     places = dict.fromkeys([evidence.primary_condition, *evidence.conditions, TRAIN])
-    columns = [
-        (metric, condition, FINAL) for condition in places if condition != TRAIN or not evidence.study.conditions
-    ]
+    joint = [evidence.primary_condition] if len(evidence.deciding_conditions) > 1 else []
+    columns = [(metric, condition, FINAL) for condition in [*joint, *evidence.conditions]]
     for name in evidence.checkpoints(metric):
         held = [(metric, condition, name) for condition in places if (metric, condition, name) in known]
         columns += [place for place in held[:1] if place not in columns]
