@@ -4,15 +4,15 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.calibration import limits, verdicts
+from benchmarks.calibration import limits, shapes, verdicts
 
 PAGE = Path(__file__).parent.with_name("CALIBRATION.md")
-PARTS = {"verdicts": verdicts.blocks, "limits": limits.blocks}
+PARTS = {"verdicts": verdicts.blocks, "shapes": shapes.blocks, "limits": limits.blocks}
 
 
 def page(studies: int) -> str:
     """The whole page."""
-    head = f"Made by `python -m benchmarks.calibration --write` ({studies:,} simulated studies a row, fixed seed)."
+    head = "Made by `python -m benchmarks.calibration --write`, with fixed random numbers."
     sections = [block for blocks in PARTS.values() for block in blocks(studies)]
     return "\n\n".join(["# Calibration of the statistics", head, *sections]) + "\n"
 

@@ -39,7 +39,6 @@ def check(root: Path) -> None:
         values = analysis.evidence.values[analysis.primary(arm)]
         both = np.array([[values[seed], reference[seed]] for seed in analysis.evidence.study.seeds])
         assert np.isfinite(both).all() and not verdict.blocked_by
-        assert np.ptp(both, axis=0).min() > 0
         difference = float(both[:, 0].mean() - both[:, 1].mean())
         if verdict.kind is Kind.EQUIVALENT:
             assert abs(difference) < 1.0

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dreamproof.base.errors import BadInput
-from dreamproof.report import update_markdown
+from dreamproof.report import suggest_mapping, update_markdown
 from dreamproof.report.numbers import Numbers
 from dreamproof.report.rebind import rebind
 
@@ -19,6 +19,8 @@ def numbers() -> Numbers:
     found.put("main.a.id.difference", -1.5, "−1.500", ())
     found.put("main.a.id.steps", 1234567.0, "1,234,567", ())
     found.put("main.a.id.none", None, "–", ())
+    found.put("main.a.id.share", 0.7349, "73%", ())
+    found.put("main.a.id.small", 0.0079371, "0.008", ())
     return found
 
 
@@ -40,6 +42,53 @@ def test_an_anchored_number_takes_the_new_value_in_the_old_form(tmp_path: Path) 
     assert after(tmp_path, "<!--dp:main.a.id.difference-->−9.99") == "<!--dp:main.a.id.difference-->−1.50"
     assert after(tmp_path, "<!--dp:main.a.id.difference-->9.9") == "<!--dp:main.a.id.difference-->-1.5"
     assert after(tmp_path, "<!--dp:main.a.id.steps-->9,999") == "<!--dp:main.a.id.steps-->1,234,567"
+
+
+@pytest.mark.parametrize(
+    ("key", "old", "new"),
+    [
+        ("share", "71%", "73%"),
+        ("share", "71.0 %", "73.5 %"),
+        ("share", "**71**%", "**73**%"),
+        ("share", "0.71", "0.73"),
+        ("mean", "5.1%", "2.3%"),
+        ("small", "8.0e-3", "7.9e-3"),
+        ("small", "8.00E-03", "7.94E-03"),
+        ("steps", "1.1e+6", "1.2e+6"),
+        ("steps", "1.1M", "1.2M"),
+        ("steps", "110.5万", "123.5万"),
+        ("steps", "1100k steps", "1235k steps"),
+        ("difference", "+2.0", "-1.5"),
+    ],
+)
+def test_units_signs_and_powers_of_ten_are_the_authors(tmp_path: Path, key: str, old: str, new: str) -> None:
+    anchor = f"<!--dp:main.a.id.{key}-->"
+    assert after(tmp_path, f"x {anchor}{old} y") == f"x {anchor}{new} y"
+
+
+def test_a_percent_sign_that_may_mean_two_things_is_left_alone_and_reported(tmp_path: Path) -> None:
+    found = rebind(document(tmp_path, "<!--dp:main.a.id.share-->0.7%"), numbers())
+    assert (found.after, found.unclear_units) == (found.before, ["main.a.id.share"])
+
+
+def test_a_cell_with_more_numbers_than_keys_is_not_guessed_at(tmp_path: Path) -> None:
+    table = document(tmp_path, "| arm | 得分 |\n|---|---|\n| a | v2 得分 1.684 |\n")
+    mapping = tmp_path / "mapping.yaml"
+    mapping.write_text("- {row: a, column: 得分, keys: [main.a.id.mean]}\n")
+    with pytest.raises(BadInput, match="has 2 numbers for 1 keys; it is not guessed which"):
+        rebind(table, numbers(), mapping)
+
+
+def test_utf_16_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="UTF-16"):
+        rebind(document(tmp_path, "<!--dp:main.a.id.mean-->1.0\n".encode("utf-16")), numbers())
+
+
+def test_many_anchors_take_time_in_proportion(tmp_path: Path) -> None:
+    lines = "".join(f"line {n} <!--dp:main.a.id.mean-->1.0 end\n" for n in range(60_000))
+    found = rebind(document(tmp_path, lines), numbers())
+    assert (found.bound, found.changes[-1].line) == (60_000, 60_000)
+    assert found.diff.count("\n+line") == 60_000
 
 
 def test_an_unbound_number_is_never_touched(tmp_path: Path) -> None:
@@ -165,3 +214,17 @@ def test_a_mapping_that_unfolds_without_end_or_is_no_text_is_refused(tmp_path: P
         mapping.write_bytes(content)
         with pytest.raises(BadInput, match=name):
             rebind(document(tmp_path, TABLE), numbers(), mapping)
+
+
+def test_a_mapping_is_suggested_from_the_headers_of_a_table(users_case: Path, tmp_path: Path) -> None:
+    table = document(
+        tmp_path,
+        "| arm | ID score | hallu2 score | seeds |\n|---|---|---|---|\n"
+        "| v2_full | 1.9±0.4 | 0.999 | 4 |\n| other | 1.0 | 2.0 | 4 |\n",
+    )
+    lines = suggest_mapping(users_case, table)
+    assert lines[0] == '- {"keys":["main.v2_full.id.mean","main.v2_full.id.sd"],"row":"v2_full","column":"ID score"}'
+    assert len(lines) == 2
+    mapping = tmp_path / "mapping.yaml"
+    mapping.write_text("\n".join(lines))
+    assert update_markdown(users_case, table, mapping).bound == 3

@@ -26,6 +26,9 @@ def report(
         typer.Option("--mapping", metavar="FILE", help="Which of its numbers are bound, in addition to its anchors."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --update: show the diff and write nothing.")] = False,
+    suggest: Annotated[
+        bool, typer.Option("--suggest", help="With --update: print a mapping proposed from the file's own tables.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Write tables, figures and the decision report from what is proven."""
@@ -33,7 +36,10 @@ def report(
 
     opened = open_study(study)
     if update is not None:
-        _update(opened, update, mapping, dry_run)
+        if suggest:
+            _suggest(opened, update)
+        else:
+            _update(opened, update, mapping, dry_run)
         return
     files = write_reports(opened, language)
     if json:
@@ -58,8 +64,30 @@ def _update(opened: "OpenStudy", document: Path, mapping: Path | None, dry_run: 
     from dreamproof.report import update_markdown
 
     found = update_markdown(opened.folder.root, document, mapping, opened.study)
+    if found.bound == 0:
+        typer.echo(
+            f"{document}: no number is bound, so nothing is kept up to date\n"
+            f"hint: dreamproof report {opened.file} --update {document} --suggest > mapping.yaml"
+        )
+        return
     typer.echo(found.diff or f"{document}: {found.bound} bound numbers, all up to date", nl=not found.diff)
+    for key in found.unclear_units:
+        typer.echo(f"{key}: it is not clear what the percent sign means here; its number was left alone", err=True)
     for key in found.unknown_values:
         typer.echo(f"{key} has no value yet; its number was left alone", err=True)
     if found.changes and not dry_run:
         found.write()
+
+
+def _suggest(opened: "OpenStudy", document: Path) -> None:
+    """Prints a mapping to be checked by its author."""
+    from dreamproof.report import suggest_mapping
+
+    lines = suggest_mapping(opened.folder.root, document, opened.study)
+    if not lines:
+        raise BadInput(
+            f"{document}: no table has a row named after an arm and a column named after a condition",
+            "put <!--dp:KEY--> before a number; the keys are in tables/numbers.csv",
+        )
+    typer.echo("# Proposed from the headers of the tables: check every line, then use it with --mapping.")
+    typer.echo("\n".join(lines))

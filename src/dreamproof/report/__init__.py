@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from dreamproof.base.files import write_text
+from dreamproof.base.lines import json_line
 from dreamproof.report.analysis import analyse
 from dreamproof.report.data import load
 from dreamproof.report.documents.decision import decision
@@ -16,13 +17,13 @@ from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import plain, register
 from dreamproof.report.page import render_page
 from dreamproof.report.prose import ReportContext, answer
-from dreamproof.report.rebind import Rebound, rebind
+from dreamproof.report.rebind import Rebound, rebind, suggest
 from dreamproof.report.slides import slides_available, write_slides
 from dreamproof.report.tables import write_tables
 from dreamproof.settings.study import Study
 from dreamproof.stats.sequential import NextBatch
 
-__all__ = ["next_seeds", "plain_answer", "update_markdown", "write_all"]
+__all__ = ["next_seeds", "plain_answer", "suggest_mapping", "update_markdown", "write_all"]
 
 
 def make_context(study_folder: Path, language: str, declared: Study | None = None) -> ReportContext:
@@ -99,3 +100,10 @@ def update_markdown(
 ) -> Rebound:
     """A user's Markdown with its bound numbers brought up to date; show `.diff`, then call `.write()`."""
     return rebind(document, make_context(study_folder, "en", declared).numbers, mapping)
+
+
+def suggest_mapping(study_folder: Path, document: Path, declared: Study | None = None) -> list[str]:
+    """Lines of a mapping proposed for the tables of a user's Markdown, one per cell; none if nothing fits."""
+    context = make_context(study_folder, "en", declared)
+    found = suggest(document, context.numbers, context.analysis.evidence)
+    return [f"- {json_line(binding.model_dump(exclude_none=True)).strip()}" for binding in found]

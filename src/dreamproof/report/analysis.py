@@ -21,7 +21,7 @@ from dreamproof.stats.describe import (
     tail_mean,
     zero_share,
 )
-from dreamproof.stats.permutation import fewest_seeds, smallest_p
+from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_paired_p
 from dreamproof.stats.sequential import BatchQuestion, LookPlan, NextBatch, make_look_plan, next_batch
 from dreamproof.stats.verdict import Kind, Question, SeedsPlan, Verdict, Why, judge, plan_seeds
 
@@ -70,6 +70,13 @@ class Analysis:
         known = [seeds for seeds in needed if seeds is not None]
         return max(known) if known and len(known) == len(needed) else None
 
+    @property
+    def winners(self) -> list[str]:
+        """Arms that are better and, if there is a limit, shown to keep it."""
+        limited = self.evidence.study.constraint is not None
+        better = [arm for arm, verdict in self.verdicts.items() if verdict.kind is Kind.BETTER]
+        return [arm for arm in better if not limited or (arm in self.constrained and self.constrained[arm].keeps)]
+
     def undecided(self, arm: str) -> bool:
         return self.verdicts[arm].kind is Kind.CANNOT_DECIDE
 
@@ -102,22 +109,21 @@ def analyse(evidence: StudyEvidence) -> Analysis:
 
 
 def _look_plan(evidence: StudyEvidence) -> LookPlan:
-    first = evidence.first_declared or evidence.study
-    if first.maximum_seeds is None:
-        return make_look_plan(len(evidence.study.seeds))
-    return make_look_plan(len(first.seeds), first.maximum_seeds)
+    """The plan that was declared before any result was known; a later one cannot give spent error back."""
+    declared = evidence.declared_before_results or evidence.study
+    return make_look_plan(len(declared.seeds), declared.maximum_seeds)
 
 
 def _hopeless_plan(analysis: Analysis) -> list[Lint]:
     """A lint if even the last planned look has too few seeds for any verdict."""
     last = len(analysis.look_plan.looks) - 1
     seeds, arms = analysis.look_plan.maximum, max(1, len(analysis.treatments))
-    level = analysis.look_plan.level(last, arms)
-    if smallest_p(seeds, seeds) <= level:
+    level, paired = analysis.look_plan.level(last, arms), analysis.evidence.study.paired_seeds
+    smallest = smallest_paired_p(seeds) if paired else smallest_p(seeds, seeds)
+    if smallest <= level:
         return []
-    needed = fewest_seeds(level)
-    facts = {"seeds": seeds, "level": f"{level:.4f}", "arms": arms, "needed": needed}
-    return [Lint("hopeless_plan", WARN, {**facts, "smallest_p": f"{smallest_p(seeds, seeds):.3f}"})]
+    facts = {"seeds": seeds, "level": f"{level:.4f}", "arms": arms, "needed": fewest_seeds(level, paired)}
+    return [Lint("hopeless_plan", WARN, {**facts, "smallest_p": f"{smallest:.3f}"})]
 
 
 def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:
@@ -152,19 +158,7 @@ def _over_shifted_conditions(evidence: StudyEvidence) -> dict[str, tuple[float, 
 
 def shifted_conditions(evidence: StudyEvidence) -> list[str]:
     """The distinct conditions that are not in distribution."""
-    return distinct_conditions(
-        evidence, [name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")]
-    )
-
-
-def distinct_conditions(evidence: StudyEvidence, conditions: list[str]) -> list[str]:
-    """Conditions without those whose values of the deciding metric equal another's in every cell."""
-    seen: dict[tuple[object, ...], str] = {}
-    for name in conditions:
-        tables = [evidence.values.get(Group(arm, name, evidence.study.metric.name), {}) for arm in evidence.arms]
-        key = tuple((place, seed, value) for place, table in enumerate(tables) for seed, value in sorted(table.items()))
-        seen.setdefault(key or (name,), name)
-    return list(seen.values())
+    return evidence.distinct([name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")])
 
 
 def _compare_all(analysis: Analysis) -> None:
@@ -176,7 +170,8 @@ def _compare_all(analysis: Analysis) -> None:
         reference = replace(group, arm=study.reference)
         if reference not in evidence.values:
             continue
-        paired = group == analysis.primary(group.arm) and _paired(evidence, group, reference)
+        primary = group == analysis.primary(group.arm)
+        paired = primary and (study.paired_seeds or _paired(evidence, group, reference))
         sign = _direction(evidence, group.metric)
         found = compare(evidence.values[group], evidence.values[reference], sign, paired)
         if found is not None:
@@ -184,7 +179,10 @@ def _compare_all(analysis: Analysis) -> None:
     families: dict[tuple[str, str, str], dict[str, float | None]] = {}
     for group, comparison in analysis.comparisons.items():
         family = families.setdefault((group.condition, group.metric, group.checkpoint), {})
+        decides = study.paired_seeds and group == analysis.primary(group.arm)
         family[group.arm] = comparison.permutation_p
+        if decides and comparison.paired is not None:
+            family[group.arm] = comparison.paired.sign_flip_p
     for (condition, metric, checkpoint), family in families.items():
         complete = {arm: family.get(arm) for arm in analysis.treatments}
         for arm, p in holm(complete).items():
@@ -217,7 +215,11 @@ def _judge(analysis: Analysis) -> None:
     evidence = analysis.evidence
     study = evidence.study
     question = Question(
-        tuple(study.seeds), analysis.look_plan, study.metric.smallest_difference, study.metric.direction == "higher"
+        tuple(study.seeds),
+        analysis.look_plan,
+        study.metric.smallest_difference,
+        study.metric.direction == "higher",
+        study.paired_seeds,
     )
     reference = evidence.values.get(analysis.primary(study.reference), {})
     arms = {arm: evidence.values.get(analysis.primary(arm), {}) for arm in analysis.treatments}
@@ -230,8 +232,16 @@ def _judge(analysis: Analysis) -> None:
         analysis.verdicts[arm] = replace(verdict, blocked_by=blocking)
         comparison = analysis.comparisons.get(analysis.primary(arm))
         analysis.plans[arm] = (
-            plan_seeds(comparison.pooled_sd, comparison.degrees_of_freedom, question, len(arms)) if comparison else None
+            plan_seeds(*_spread(comparison, study.paired_seeds), question, len(arms)) if comparison else None
         )
+
+
+def _spread(comparison: Comparison, paired: bool) -> tuple[float | None, int]:
+    """The sd that plans are made with and its degrees of freedom; of paired differences, as that of one arm."""
+    if not paired or comparison.paired is None:
+        return comparison.pooled_sd, comparison.degrees_of_freedom
+    sd = comparison.paired.sd
+    return None if sd is None else sd / 2**0.5, comparison.paired.pairs - 1
 
 
 def _blocks(lint: Lint, arm: str) -> bool:

@@ -1,6 +1,7 @@
 """The results of proven cells as plain data; the only reader of ledger, run folders and imported tables."""
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ Floats = NDArray[np.float64]
 FINAL = "final"
 SELECTED = "selected"
 TRAIN = "train"
+DECLARATIONS = ("study_declared", "declaration_changed")
 CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_lost", "cell_stopped", "replica_frozen")
 
 
@@ -139,9 +141,12 @@ class StudyEvidence:
     changes: list[Row] = field(default_factory=list)
     accepted: list[Row] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
+    without_checkpoint: list[str] = field(default_factory=list)
     sources: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
     bill: list[BillLine] = field(default_factory=list)
     first_declared: Study | None = None
+    declared_before_results: Study | None = None
+    """The newest declaration that is older than every evaluation."""
     last_event: float | None = None
     ledger_hash: str = ""
 
@@ -159,9 +164,31 @@ class StudyEvidence:
         """Declared conditions; the training log if none is declared."""
         return [condition.name for condition in self.study.conditions] or [TRAIN]
 
+    @cached_property
+    def deciding_conditions(self) -> list[str]:
+        """The distinct conditions whose mean decides; one of them unless the study declares more."""
+        if self.study.decides is not None:
+            return self.distinct(self.study.decides.conditions)
+        return [self.study.metric.condition if self.study.conditions else TRAIN]
+
     @property
     def primary_condition(self) -> str:
-        return self.study.metric.condition if self.study.conditions else TRAIN
+        """The condition that decides; several are joined into one, whose value of a seed is the mean over them."""
+        return "+".join(self.deciding_conditions)
+
+    @property
+    def needed_conditions(self) -> list[str]:
+        """Conditions without which nothing can be decided."""
+        return self.study.named_by_decides or self.deciding_conditions
+
+    def distinct(self, conditions: list[str]) -> list[str]:
+        """Conditions without those whose values of the deciding metric equal another's in every cell."""
+        seen: dict[tuple[object, ...], str] = {}
+        for name in conditions:
+            tables = [self.values.get(Group(arm, name, self.study.metric.name), {}) for arm in self.arms]
+            key = tuple((place, *pair) for place, table in enumerate(tables) for pair in sorted(table.items()))
+            seen.setdefault(key or (name,), name)
+        return list(seen.values())
 
     @property
     def metrics(self) -> list[str]:
@@ -212,7 +239,21 @@ def load(study_folder: Path, declared: Study | None = None) -> StudyEvidence:
     imported = read_imported(folder.imported, study)
     if imported is not None:
         _from_imported(evidence, imported)
+    _join_conditions(evidence)
     return evidence
+
+
+def _join_conditions(evidence: StudyEvidence) -> None:
+    """Adds the mean over the deciding conditions as a value of every seed that has all of them."""
+    names, metric = evidence.deciding_conditions, evidence.study.metric.name
+    if len(names) < 2:
+        return
+    for arm in evidence.arms:
+        tables = [evidence.values.get(Group(arm, name, metric), {}) for name in names]
+        shared = [seed for seed in evidence.study.seeds if all(seed in table for table in tables)]
+        joined = {seed: float(np.mean([table[seed] for table in tables])) for seed in shared}
+        if joined:
+            evidence.values[Group(arm, "+".join(names), metric)] = joined
 
 
 def _matrix(evidence: StudyEvidence) -> None:
@@ -233,6 +274,9 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
     evidence.last_event, evidence.ledger_hash = newest["t"], newest["hash"]
     first = next((row for row in rows if row["event"] == "study_declared"), None)
     evidence.first_declared = Study.model_validate(first["declaration"]) if first else None
+    seen = next((row["n"] for row in rows if row["event"] in ("eval_proven", "imported")), rows[-1]["n"] + 1)
+    declared = [row for row in rows if row["event"] in DECLARATIONS and row["n"] < seen]
+    evidence.declared_before_results = Study.model_validate(declared[-1]["declaration"]) if declared else None
     for cell, known in state.cells.items():
         _train_facts(evidence, state, cell, known)
     for row in rows:
@@ -348,6 +392,7 @@ def _attempt(state: StudyState, name: str) -> AttemptFacts:
 
 def _from_imported(evidence: StudyEvidence, imported: ImportedRuns) -> None:
     evidence.bill, evidence.conflicts = imported.bill, imported.conflicts
+    evidence.without_checkpoint = imported.without_checkpoint
     for cell, run in imported.runs.items():
         facts = evidence.cells.get(cell)
         if facts is None or facts.trained:

@@ -61,12 +61,13 @@ class BillLine:
 
 @dataclass
 class ImportedRuns:
-    """All imported rows; conflicts are keys that occur twice with different values."""
+    """All imported rows; conflicts are keys with different values, `without_checkpoint` metrics that name none."""
 
     values: list[ImportedValue] = field(default_factory=list)
     runs: dict[Cell, ImportedRun] = field(default_factory=dict)
     bill: list[BillLine] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
+    without_checkpoint: list[str] = field(default_factory=list)
 
 
 def read_imported(folder: Path, study: Study) -> ImportedRuns | None:
@@ -152,6 +153,8 @@ def _read_values(path: Path, study: Study, found: ImportedRuns) -> None:
         arm = _known_arm(row["arm"], study, path, line)
         number = _number(row["value"] or "nan", path, line)
         value = ImportedValue(arm, seeds, row["condition"], row["checkpoint"] or "final", row["metric"], number, line)
+        if not row["checkpoint"] and value.metric not in found.without_checkpoint:
+            found.without_checkpoint.append(value.metric)
         key = (value.arm, value.seeds, value.condition, value.checkpoint, value.metric)
         before = seen.get(key)
         if before is None:

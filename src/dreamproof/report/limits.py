@@ -1,7 +1,7 @@
 """Every arm against the declared limit, under every condition: keeps, breaks or cannot tell."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class Constrained:
 def arm_limit(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> Constrained | None:
     """An arm at the deciding condition; at another condition or checkpoint if it has no value there."""
     assert evidence.study.constraint is not None
+    if evidence.study.decides is not None:
+        return _worst(evidence, plan, lints, arm)
     for condition in [evidence.primary_condition, *evidence.conditions]:
         for checkpoint in [FINAL, *evidence.checkpoints(evidence.study.constraint.name)]:
             found = _at(evidence, plan, lints, Group(arm, condition, evidence.study.constraint.name, checkpoint))
@@ -55,9 +57,29 @@ def limits_elsewhere(
     """The final checkpoint of an arm under every condition that does not decide."""
     assert evidence.study.constraint is not None
     name = evidence.study.constraint.name
-    others = [condition for condition in evidence.conditions if condition != evidence.primary_condition]
+    decided = arm_limit(evidence, plan, lints, arm)
+    shown = evidence.primary_condition if decided is None else decided.condition
+    others = [condition for condition in evidence.conditions if condition != shown]
     found = {condition: _at(evidence, plan, lints, Group(arm, condition, name)) for condition in others}
     return {condition: each for condition, each in found.items() if each is not None}
+
+
+def _worst(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> Constrained | None:
+    """The condition that speaks most against an arm, of all under which the study declares that the limit is kept.
+
+    Keeping needs all of them, so each is judged at the full level; breaking needs one, so they share the level.
+    """
+    assert evidence.study.decides is not None and evidence.study.constraint is not None
+    limited, name = evidence.study.decides.limited, evidence.study.constraint.name
+    shared = replace(plan, alpha=plan.alpha / len(limited))
+    found = []
+    for condition in limited:
+        full, strict = (_at(evidence, each, lints, Group(arm, condition, name)) for each in (plan, shared))
+        if full is None or strict is None:
+            return None
+        found.append(strict if full.breaks else full)
+    order = (LimitKind.KEEPS, LimitKind.CANNOT_TELL, LimitKind.BREAKS)
+    return max(found, key=lambda each: (order.index(each.verdict.kind), each.mean))
 
 
 def _at(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], group: Group) -> Constrained | None:

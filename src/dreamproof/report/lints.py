@@ -1,5 +1,6 @@
 """Checks that a reader must know before trusting a number; some lints forbid a verdict."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -9,7 +10,7 @@ from dreamproof.report.data import FINAL, Group, StudyEvidence, TrainFacts
 from dreamproof.report.validation import fallen_cells
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.describe import falls_into_two_groups, finite_values
-from dreamproof.stats.permutation import smallest_p
+from dreamproof.stats.permutation import smallest_p, smallest_paired_p
 from dreamproof.stats.power import ALPHA
 from dreamproof.stats.shape import spreads_differ
 from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT
@@ -22,6 +23,9 @@ SAME_LENGTH = 1.01  # the last chunk of a trainer may overshoot the declared ste
 FEW_SEEDS = 10
 SELECTION_LAYOUTS = ("validation", "train")
 SHOWN_NAMES = 12
+PEAK_NAME = re.compile(
+    r"(?<![a-z])(peak|max|maximum|best|highest|top)(?![a-z])|峰值|最大|最高|最佳|最好|最优|最優", re.I
+)
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         _identical_values,
         _identical_checkpoints,
         _never_updated,
+        _unexplained_checkpoint,
         _peak_only,
         _different_steps,
         _different_settings,
@@ -57,6 +62,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         _frozen,
         _remedies,
         _changed_declaration,
+        _plan_used_up,
         _accepted_changes,
         _selection_layouts,
         _proxies,
@@ -95,7 +101,7 @@ def _incomplete_training(evidence: StudyEvidence) -> Iterable[Lint]:
 def _incomplete_evaluation(evidence: StudyEvidence) -> Iterable[Lint]:
     missing = [key for key, facts in evidence.evals.items() if not facts.evaluated]
     if missing:
-        deciding = [cell for cell, condition in missing if condition == evidence.primary_condition]
+        deciding = [cell for cell, condition in missing if condition in evidence.needed_conditions]
         arms = tuple(dict.fromkeys(cell.arm for cell in deciding))
         facts = {"missing": len(missing), "declared": len(evidence.evals), "cells": eval_names(missing)}
         level = BLOCK if deciding else WARN
@@ -153,8 +159,9 @@ def _one_seed(evidence: StudyEvidence) -> Iterable[Lint]:
 def _never_significant(evidence: StudyEvidence) -> Iterable[Lint]:
     counts = [len(finite_values(list(_primary(evidence, arm).values()))) for arm in evidence.arms]
     fewest = min((count for count in counts if count > 0), default=0)
-    if fewest >= 2 and smallest_p(fewest, fewest) > ALPHA:
-        facts = {"seeds": fewest, "smallest_p": f"{smallest_p(fewest, fewest):.3f}"}
+    smallest = smallest_paired_p(fewest) if evidence.study.paired_seeds else smallest_p(fewest, fewest)
+    if fewest >= 2 and smallest > ALPHA:
+        facts = {"seeds": fewest, "smallest_p": f"{smallest:.3f}"}
         yield Lint("never_significant", BLOCK, facts)
 
 
@@ -225,10 +232,26 @@ def _never_updated(evidence: StudyEvidence) -> Iterable[Lint]:
         yield Lint("never_updated", BLOCK, {"cells": names(dict.fromkeys(bad))}, arms, tuple(map(str, bad)))
 
 
+def says_peak(metric: str) -> bool:
+    """Whether the name of a metric says that it is the best of many values."""
+    return PEAK_NAME.search(metric) is not None
+
+
+def _unexplained_checkpoint(evidence: StudyEvidence) -> Iterable[Lint]:
+    """A deciding metric whose name says peak, or whose table names no checkpoint, without a declared rule."""
+    metric = evidence.study.metric
+    if metric.checkpoint_rule is not None:
+        return
+    if says_peak(metric.name):
+        yield Lint("peak_named", BLOCK, {"metric": metric.name})
+    if metric.name in evidence.without_checkpoint:
+        yield Lint("checkpoint_unknown", BLOCK, {"metric": metric.name})
+
+
 def _peak_only(evidence: StudyEvidence) -> Iterable[Lint]:
     metric = evidence.study.metric.name
     others = [name for name in evidence.checkpoints(metric) if name != FINAL]
-    picked = [name for name in others if name in ("peak", "best")]
+    picked = [name for name in others if says_peak(name)]
     bare = [
         arm
         for arm in evidence.arms
@@ -329,6 +352,16 @@ def _changed_declaration(evidence: StudyEvidence) -> Iterable[Lint]:
         changes = [change for change in changes if not change.startswith("seeds")]  # planned batches
     if changes:
         yield Lint("declaration_changed", WARN, {"times": len(evidence.changes), "changes": names(changes)})
+
+
+def _plan_used_up(evidence: StudyEvidence) -> Iterable[Lint]:
+    """Seeds beyond the plan that was declared before results were known: they decide nothing."""
+    declared = evidence.declared_before_results
+    if declared is None:
+        return
+    planned = max(len(declared.seeds), declared.maximum_seeds or 0)
+    if len(evidence.study.seeds) > planned:
+        yield Lint("plan_used_up", WARN, {"seeds": len(evidence.study.seeds), "planned": planned})
 
 
 def _accepted_changes(evidence: StudyEvidence) -> Iterable[Lint]:

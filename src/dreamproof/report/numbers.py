@@ -126,6 +126,7 @@ def register(analysis: Analysis) -> Numbers:
     for arm, plan in analysis.plans.items():
         if plan is not None:
             _register_plan(numbers, analysis, arm)
+    _register_stopped(numbers, analysis, decimals)
     _register_limits(numbers, analysis, decimals)
     _register_shifted(numbers, analysis, decimals)
     _register_validation(numbers, analysis)
@@ -202,6 +203,18 @@ def _register_plan(numbers: Numbers, analysis: Analysis, arm: str) -> None:
         numbers.put(f"plan.{arm}.seeds", plan.seeds_per_arm, f"{plan.seeds_per_arm:,}", cells)
     if plan.seeds_per_arm_at_sd is not None:
         numbers.put(f"plan.{arm}.seeds_at_sd", plan.seeds_per_arm_at_sd, f"{plan.seeds_per_arm_at_sd:,}", cells)
+
+
+def _register_stopped(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
+    """Of verdicts at an early look: the interval at the level of that look, and the corrected difference."""
+    metric, reference = analysis.evidence.study.metric.name, analysis.evidence.study.reference
+    for arm, verdict in analysis.verdicts.items():
+        adjusted = verdict.adjusted_difference
+        if adjusted is None:
+            continue
+        cells = analysis.cells_of(analysis.primary(arm)) + analysis.cells_of(analysis.primary(reference))
+        numbers.put(f"stopped.{arm}", adjusted, number_text(adjusted, decimals[metric]), cells)
+        _put_interval(numbers, f"stopped.{arm}", verdict.interval, decimals[metric], cells)
 
 
 def _register_limits(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:

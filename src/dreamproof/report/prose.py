@@ -32,7 +32,10 @@ class ReportContext:
         return self.analysis.evidence.study.reference
 
     def condition(self, name: str) -> str:
-        """A condition's name; the training log has a text of its own."""
+        """A condition's name; the training log and the mean over several conditions have a text of their own."""
+        joined = self.analysis.evidence.deciding_conditions
+        if len(joined) > 1 and name == self.analysis.evidence.primary_condition:
+            return self.texts("condition.joint", conditions=self.listing(joined))
         return self.texts("condition.train") if name == TRAIN else name
 
     def money(self, amount: float | None) -> str:
@@ -77,15 +80,27 @@ def answer_points(context: ReportContext) -> list[str]:
         "condition": context.condition(analysis.evidence.primary_condition),
         "reference": study.reference,
     }
+    declared = _declared_decision(context)
     if not decided:
-        return [texts("answer.cannot_decide", reason=main_reason(context), **where)]
+        return [texts("answer.cannot_decide", reason=main_reason(context), **where), *declared]
     parts = [verdict_sentence(context, arm) for arm in decided]
     rest = [arm for arm in analysis.treatments if arm not in decided]
     if rest:
         parts.append(texts("answer.rest", arms=context.listing(rest)))
     if reference_breaks_limit(analysis):
         parts.append(limit_sentence(context, study.reference, analysis.constrained[study.reference]))
-    return parts
+    return [*parts, *declared]
+
+
+def _declared_decision(context: ReportContext) -> list[str]:
+    """Who wins by the declared rule over several conditions; nothing without such a rule."""
+    study, winners = context.analysis.evidence.study, context.analysis.winners
+    if study.decides is None:
+        return []
+    limited = study.decides.limited if study.constraint is not None else []
+    key = f"answer.{'winner' if winners else 'no_winner'}{'_limited' if limited else ''}"
+    arms = context.listing([f"`{arm}`" for arm in winners])
+    return [context.texts(key, arms=arms, conditions=context.listing(limited))]
 
 
 def main_reason(context: ReportContext) -> str:
@@ -98,12 +113,14 @@ def main_reason(context: ReportContext) -> str:
         "never_updated",
         "identical_checkpoints",
         "identical_arms",
-        "training_log_only",
+        "peak_named",
+        "peak_only",
         "one_seed",
+        "training_log_only",
         "never_significant",
         "incomplete_training",
         "incomplete_evaluation",
-        "peak_only",
+        "checkpoint_unknown",
         "different_steps",
         "different_settings",
         "selection_layouts",
@@ -127,15 +144,16 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
     verdict = analysis.verdicts[arm]
     study = analysis.evidence.study
     key = f"versus.{group_key(analysis, analysis.primary(arm))}"
+    interval = f"{key}.paired" if study.paired_seeds else key
     facts = {
         "arm": arm,
         "reference": study.reference,
         "metric": study.metric.name,
         "condition": context.condition(analysis.evidence.primary_condition),
         "difference": context.numbers.token(f"{key}.difference"),
-        "low": context.numbers.token(f"{key}_low"),
-        "high": context.numbers.token(f"{key}_high"),
-        "p": context.numbers.token(f"{key}.p"),
+        "low": context.numbers.token(f"{interval}_low"),
+        "high": context.numbers.token(f"{interval}_high"),
+        "p": context.numbers.token(f"{key}.holm_p"),
         "margin": f"{study.metric.smallest_difference:g}",
         "seeds": verdict.seeds,
     }
@@ -143,8 +161,19 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
         form = "bare" if DASH in (facts["low"], facts["high"]) else "cannot_decide"
         form = "nothing" if facts["difference"] == DASH else form
         return texts(f"verdict_sentence.{form}", reason=arm_reason(context, verdict), **facts)
-    sentence = texts(f"verdict_sentence.{verdict.kind}", **facts)
+    sentence = texts(f"verdict_sentence.{verdict.kind}", **facts) + _stopped_early(context, arm)
     return sentence + limit_clause(context, arm, verdict.kind)
+
+
+def _stopped_early(context: ReportContext, arm: str) -> str:
+    """That an early look decided, with the interval of that look and the corrected difference."""
+    token = context.numbers.token
+    facts = {name: token(f"stopped.{arm}{end}") for name, end in (("adjusted", ""), ("low", "_low"), ("high", "_high"))}
+    if DASH in facts.values():
+        return ""
+    maximum = context.analysis.look_plan.maximum
+    seeds = context.analysis.verdicts[arm].seeds
+    return context.texts("list.space") + context.texts("verdict_sentence.early", seeds=seeds, maximum=maximum, **facts)
 
 
 def arm_reason(context: ReportContext, verdict: Verdict) -> str:

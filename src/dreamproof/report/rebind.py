@@ -5,7 +5,7 @@ A number is bound by an invisible anchor before it, `<!--dp:main.baseline.id.mea
     - {after: "baseline scores ", keys: [main.v2_baseline.id.mean]}
 """
 
-import difflib
+import math
 import re
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -17,12 +17,18 @@ from pydantic import Field
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, read_file, write_bytes
 from dreamproof.base.text import nearest_word
+from dreamproof.report.data import StudyEvidence
 from dreamproof.report.numbers import Number, Numbers
 from dreamproof.settings.strict import YAML_BYTES, Settings
 from dreamproof.settings.yaml_guard import check_yaml
 
 NUMBER = r"[-+−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
 ANCHOR = re.compile(rf"<!--\s*dp:(?P<key>[^\s<>`]+?)\s*-->(?P<gap>[ \t]*[*_`]*)(?P<number>{NUMBER})?")
+
+
+UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "万": 1e4, "萬": 1e4, "亿": 1e8, "億": 1e8}
+UNIT = re.compile(r"[*_`]{0,3} ?(?P<percent>[%％])|(?P<letter>[kKMG万萬亿億])(?![A-Za-z])")
+UNIT_LENGTH = 6
 
 
 class Binding(Settings):
@@ -54,12 +60,16 @@ class Rebound:
     changes: list[Change] = field(default_factory=list)
     bound: int = 0
     unknown_values: list[str] = field(default_factory=list)
+    unclear_units: list[str] = field(default_factory=list)
 
     @property
     def diff(self) -> str:
-        """The unified diff, empty if nothing changes."""
-        old, new = (text.splitlines(keepends=True) for text in (self.before, self.after))
-        return "".join(difflib.unified_diff(old, new, str(self.path), str(self.path)))
+        """The changed lines as a unified diff without context, empty if nothing changes."""
+        old, new = (text.split("\n") for text in (self.before, self.after))
+        changed = [number for number, (left, right) in enumerate(zip(old, new, strict=True)) if left != right]
+        parts = [f"--- {self.path}\n+++ {self.path}\n"] if changed else []
+        parts += [f"@@ -{number + 1} +{number + 1} @@\n-{old[number]}\n+{new[number]}\n" for number in changed]
+        return "".join(parts)
 
     def write(self) -> None:
         """Replaces the document atomically."""
@@ -69,9 +79,14 @@ class Rebound:
 def rebind(path: Path, numbers: Numbers, mapping: Path | None = None) -> Rebound:
     """The document with its bound numbers replaced; raises BadInput for a binding that names nothing."""
     try:
-        before = path.read_bytes().decode("utf-8", "surrogateescape")
+        content = path.read_bytes()
     except FileNotFoundError:
         raise BadInput(f"{path}: there is no such file", f"ls {path.parent}") from None
+    if b"\0" in content:
+        raise BadInput(
+            f"{path}: is UTF-16 or no text; numbers are only bound in UTF-8", f"iconv -f UTF-16 -t UTF-8 {path}"
+        )
+    before = content.decode("utf-8", "surrogateescape")
     result = Rebound(path, before, before)
     places: list[tuple[int, int, str]] = _anchored(before, path)
     if mapping is not None:
@@ -81,14 +96,15 @@ def rebind(path: Path, numbers: Numbers, mapping: Path | None = None) -> Rebound
         if start < end:
             raise BadInput(f"{path}: '{first}' and '{second}' are bound to the same number", f"grep -n 'dp:' {path}")
     result.bound = len(places)
-    pieces, last = [], 0
+    pieces, last, line = [], 0, 1
     for start, end, key in places:
         old = before[start:end]
-        new = _new_text(old, _known(key, numbers, path), result)
+        new = _new_text(old, before[end : end + UNIT_LENGTH], _known(key, numbers, path), result)
         pieces += [before[last:start], new]
+        line += before.count("\n", last, start)
         last = end
         if new != old:
-            result.changes.append(Change(before.count("\n", 0, start) + 1, key, old, new))
+            result.changes.append(Change(line, key, old, new))
     result.after = "".join([*pieces, before[last:]])
     return result
 
@@ -112,18 +128,40 @@ def _known(key: str, numbers: Numbers, path: Path) -> Number:
     return number
 
 
-def _new_text(old: str, number: Number, result: Rebound) -> str:
-    """The value in the author's format: decimals, thousands commas, plus and minus signs as before."""
-    if number.value is None or number.value != number.value or abs(number.value) == float("inf"):
+def _new_text(old: str, behind: str, number: Number, result: Rebound) -> str:
+    """The value in the author's format: unit, decimals, powers of ten, thousands commas and signs as before."""
+    if number.value is None or not math.isfinite(number.value):
         result.unknown_values.append(number.key)
         return old
-    powers = "e" in old.lower()
-    decimals = 3 if powers else len(old.partition(".")[2])
+    scale = _unit(old, behind, number.value)
+    if scale is None:
+        result.unclear_units.append(number.key)
+        return old
+    mantissa, power, exponent = re.split(r"([eE])", old) if "e" in old.lower() else (old, "", "")
+    decimals = len(mantissa.partition(".")[2])
     signs = ("+" if old.startswith("+") else "") + ("," if "," in old else "")
-    text = format(number.value, f"{signs}.{decimals}{'e' if powers else 'f'}")
+    text = format(number.value / scale, f"{signs}.{decimals}{'e' if power else 'f'}")
+    if power:
+        digits, _, size = text.partition("e")
+        plus = "+" if exponent.startswith("+") else ""
+        text = (
+            f"{digits}{power}{'-' if size[0] == '-' else plus}{size[1:].lstrip('0').zfill(len(exponent.strip('+-')))}"
+        )
     if float(text.replace(",", "")) == 0:
         text = text.lstrip("-")
     return text.replace("-", "−") if "−" in old else text
+
+
+def _unit(old: str, behind: str, value: float) -> float | None:
+    """What one unit of the author's number is worth; None if a percent sign could mean two things."""
+    found = UNIT.match(behind)
+    if found is None:
+        return 1.0
+    if found["percent"] is None:
+        return UNITS[found["letter"].lower()]
+    if abs(value) > 1:
+        return 1.0
+    return 0.01 if abs(float(old.replace(",", "").replace("−", "-"))) > 1 else None
 
 
 def _read_mapping(path: Path) -> list[Binding]:
@@ -143,8 +181,12 @@ def _mapped(text: str, bindings: list[Binding], source: Path) -> list[tuple[int,
     for binding in bindings:
         start, end, where = _span(text, binding, source)
         spots = [(start + spot.start(), start + spot.end()) for spot in re.finditer(NUMBER, text[start:end])]
-        if len(spots) < len(binding.keys):
-            raise BadInput(f"{source}: {where} has {len(spots)} numbers for {len(binding.keys)} keys", f"cat {source}")
+        exact = binding.after is None and len(spots) != len(binding.keys)
+        if exact or len(spots) < len(binding.keys):
+            raise BadInput(
+                f"{source}: {where} has {len(spots)} numbers for {len(binding.keys)} keys; it is not guessed which",
+                "bind it by the text before it (after: …), or put <!--dp:KEY--> before the number",
+            )
         found += [(*spot, key) for spot, key in zip(spots, binding.keys, strict=False)]
     return found
 
@@ -198,3 +240,20 @@ def _cells(line: str) -> list[tuple[int, int]]:
         return []
     pipes = [spot.start() for spot in re.finditer(r"(?<!\\)\|", line)]
     return [(left + 1, right) for left, right in pairwise(pipes)]
+
+
+def suggest(path: Path, numbers: Numbers, evidence: StudyEvidence) -> list[Binding]:
+    """Bindings proposed for table cells whose row is an arm and whose header names one condition, or the metric only."""
+    text = path.read_bytes().decode("utf-8", "surrogateescape")
+    found = []
+    for start, end, row, column in _table_cells(text):
+        header = column.lower()
+        named = [name for name in evidence.conditions if name.lower() in header]
+        says_what = len(named) == 1 or (not named and evidence.study.metric.name.lower() in header)
+        spots = re.findall(NUMBER, text[start:end])
+        prefix = f"main.{row}.{named[0] if named else evidence.primary_condition}"
+        keys = [f"{prefix}.{part}" for part in ("mean", "sd")[: len(spots)]]
+        fits = len(spots) == 1 or (len(spots) == 2 and "±" in text[start:end])
+        if row in evidence.arms and says_what and fits and all(key in numbers.by_key for key in keys):
+            found.append(Binding(keys=keys, row=row, column=column))
+    return found

@@ -37,6 +37,12 @@ class Metric(Settings):
     direction: Literal["higher", "lower"] = "higher"
     smallest_difference: float = Field(gt=0, description="differences below this do not matter")
     condition: str = Field("id", description="the condition on which the verdict is taken")
+    checkpoint_rule: Line | None = Field(
+        None,
+        min_length=1,
+        description="how the checkpoint of every value was chosen, e.g. 'the last one'; needed if imported tables do "
+        "not name it, or if the name of the metric says peak, max or best",
+    )
 
 
 class Constraint(Settings):
@@ -44,6 +50,22 @@ class Constraint(Settings):
 
     name: Line = "cost"
     at_most: float
+
+
+class Decides(Settings):
+    """A decision over several conditions: the mean of the metric over some, subject to the limit under some."""
+
+    conditions: list[str] = Field(min_length=1, description="the mean of the metric over these decides")
+    limits: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="an arm wins only if it is shown to keep the constraint under each of these; the same if left out",
+    )
+
+    @property
+    def limited(self) -> list[str]:
+        """Conditions under which the limit must be kept."""
+        return self.conditions if self.limits is None else self.limits
 
 
 class StudyCondition(Settings):
@@ -133,12 +155,18 @@ class Study(Settings):
     question: FreeText = Field(min_length=1)
     metric: Metric
     constraint: Constraint | None = None
+    decides: Decides | None = None
     task: Line = Field(min_length=1)
     trainer: Literal["dreamer", "pwm", "pwm_offline"] | CommandTrainer
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
     arms: dict[str, dict[str, Any]] = Field(min_length=1, description="name: the settings in which this arm differs")
     reference_arm: str | None = Field(None, description="what the others are compared with; the first arm if left out")
     seeds: Annotated[list[Seed], BeforeValidator(seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
+    paired_seeds: bool = Field(
+        False,
+        description="a seed number means the same layouts and initial data in every arm, so verdicts compare arms seed "
+        "by seed; needs at least 6 seeds",
+    )
     maximum_seeds: int | None = Field(None, ge=1, description="no sequential plan goes beyond this")
     agent_steps: Whole = Field(ge=1, le=MAXIMUM_STEPS)
     agent_steps_tolerance: Whole = Field(
@@ -241,6 +269,11 @@ class Study(Settings):
             raise ValueError(
                 f"metric.condition '{self.metric.condition}' is not one of the conditions {', '.join(names)}"
             )
+        unknown = [name for name in self.named_by_decides if name not in names]
+        if unknown:
+            raise ValueError(f"decides: '{unknown[0]}' is not one of the conditions {', '.join(names) or '(none)'}")
+        if self.decides is not None and self.decides.limits is not None and self.constraint is None:
+            raise ValueError("decides.limits needs a constraint")
         if isinstance(self.trainer, CommandTrainer):
             if names and self.trainer.evaluate is None:
                 raise ValueError("conditions are declared but trainer.evaluate names no command")
@@ -256,6 +289,11 @@ class Study(Settings):
         return max(1, self.agent_steps - self.agent_steps_tolerance)
 
     @property
+    def named_by_decides(self) -> list[str]:
+        """Every condition that the declared decision over several conditions names."""
+        return [] if self.decides is None else [*dict.fromkeys([*self.decides.conditions, *self.decides.limited])]
+
+    @property
     def reference(self) -> str:
         """The arm that the others are compared with."""
         return self.reference_arm or next(iter(self.arms))
@@ -267,6 +305,7 @@ class Study(Settings):
     def hash(self) -> str:
         """Names the declaration: the same meaning gives the same hash."""
         value = self.model_dump(mode="json")
+        _leave_out_defaults(value["metric"], LATER_METRIC_KEYS)
         if isinstance(value["trainer"], dict):
             _leave_out_defaults(value["trainer"], LATER_TRAINER_KEYS)
         _leave_out_defaults(value, LATER_STUDY_KEYS)
@@ -282,7 +321,8 @@ class Study(Settings):
 
 # Studies that were declared before there were these keys keep their hash.
 LATER_TRAINER_KEYS: dict[str, Any] = {"from_env": [], "step_key": None, "line_pattern": None, "steps_per_count": 1.0}
-LATER_STUDY_KEYS = {"agent_steps_tolerance": 0}
+LATER_METRIC_KEYS = {"checkpoint_rule": None}
+LATER_STUDY_KEYS: dict[str, Any] = {"agent_steps_tolerance": 0, "decides": None, "paired_seeds": False}
 
 
 def _leave_out_defaults(value: dict[str, Any], keys: dict[str, Any]) -> None:

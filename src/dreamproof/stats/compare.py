@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import optimize, stats
 
-from dreamproof.stats.describe import LEVEL, Floats, Interval, t_interval
+from dreamproof.stats.describe import LEVEL, Floats, Interval, sample_sd, t_interval
 from dreamproof.stats.permutation import permutation_p, sign_flip_p, smallest_p
 
 TINY = 1e-9
@@ -20,6 +20,7 @@ class Paired:
     difference: float
     interval: Interval | None
     sign_flip_p: float | None
+    sd: float | None
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,13 @@ def compare_pairs(treatment: Mapping[int, float], reference: Mapping[int, float]
     differences = np.array([treatment[seed] - reference[seed] for seed in shared])
     if not np.isfinite(differences).all():
         return None
-    return Paired(len(shared), float(differences.mean()), t_interval(differences), sign_flip_p(differences))
+    return Paired(
+        len(shared),
+        float(differences.mean()),
+        t_interval(differences),
+        sign_flip_p(differences),
+        sample_sd(differences),
+    )
 
 
 def compare(

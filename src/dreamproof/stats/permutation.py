@@ -117,7 +117,7 @@ def sign_flip_p(differences: Floats, side: str = "two") -> float | None:
 
 def smallest_paired_p(pairs: int) -> float:
     """The smallest two-sided p that an exact test of so many pairs can give."""
-    return min(1.0, 2.0 / 2**pairs)
+    return min(1.0, 0.5 ** (pairs - 1))
 
 
 def _hits(found: Floats, observed: float, side: str, slack: float) -> int:

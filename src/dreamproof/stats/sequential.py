@@ -85,6 +85,21 @@ def _edge(points: Floats, density: Floats, step: float, allowed: float, scale: f
     return high
 
 
+def shrinkage_after_stopping(z: float, edge: float) -> float:
+    """Factor that makes an estimate median-unbiased among studies that stop at this look.
+
+    `z` is the observed statistic in sds, `edge` the bound it had to reach; 0 at the bound, 1 far beyond it.
+    """
+    if z <= edge:
+        return 0.0
+    low, high = 0.0, z
+    for _ in range(60):
+        middle = (low + high) / 2
+        stopping = stats.norm.sf(edge - middle) + stats.norm.cdf(-edge - middle)
+        low, high = (middle, high) if stats.norm.sf(z - middle) < 0.5 * stopping else (low, middle)
+    return high / z
+
+
 @dataclass(frozen=True)
 class BatchQuestion:
     """What decides whether to add seeds."""

@@ -16,11 +16,12 @@ def spreads_differ(first: Floats, second: Floats) -> bool:
     count = min(len(first), len(second))
     if count < 3:
         return False
-    low, high = sorted((float(first.std(ddof=1)), float(second.std(ddof=1))))
+    with np.errstate(over="ignore", invalid="ignore"):
+        low, high = sorted((float(first.std(ddof=1)), float(second.std(ddof=1))))
     if not np.isfinite(high) or high == 0:
         return False
     by_chance = float(stats.f.ppf(1 - UNEQUAL_LEVEL / 2, count - 1, count - 1)) ** 0.5
-    return high > low * max(UNEQUAL_RATIO, by_chance)
+    return bool(high > low * max(UNEQUAL_RATIO, by_chance))
 
 
 def separated(first: Floats, second: Floats) -> bool:

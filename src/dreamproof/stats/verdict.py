@@ -3,8 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
+from scipy import stats
 
 from dreamproof.stats.compare import welch_interval
 from dreamproof.stats.describe import LEVEL, Floats, Interval, t_interval
@@ -16,7 +18,7 @@ from dreamproof.stats.permutation import (
     smallest_paired_p,
 )
 from dreamproof.stats.power import POWER, sd_upper_bound, seeds_needed
-from dreamproof.stats.sequential import LookPlan
+from dreamproof.stats.sequential import LookPlan, shrinkage_after_stopping
 from dreamproof.stats.shape import differences_mislead, mean_misleads
 
 Arm = Mapping[int, float]
@@ -66,6 +68,8 @@ class Verdict:
     p: float | None = None
     interval: Interval | None = None
     blocked_by: tuple[str, ...] = ()
+    adjusted_difference: float | None = None
+    """The difference corrected for stopping at this look; None if no later look was planned."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +82,10 @@ class _Look:
 
     @property
     def difference(self) -> float:
-        return float(self.treatment.mean() - self.reference.mean())
+        with np.errstate(over="ignore", invalid="ignore"):
+            return float(self.treatment.mean() - self.reference.mean())
 
-    @property
+    @cached_property
     def p(self) -> float | None:
         if self.paired:
             return sign_flip_p(self.treatment - self.reference)
@@ -177,15 +182,32 @@ def _differences(
         if interval.inside(-question.smallest_difference, question.smallest_difference):
             continue
         kind = Kind.BETTER if (look.difference > 0) == question.higher_is_better else Kind.WORSE
-        found[name] = Verdict(kind, Why.DECIDED, len(look.treatment), level, p, interval)
+        adjusted = _after_stopping(look, level) if number + 1 < len(question.plan.looks) else None
+        seeds = len(look.treatment)
+        found[name] = Verdict(kind, Why.DECIDED, seeds, level, p, interval, adjusted_difference=adjusted)
     return found
+
+
+def _after_stopping(look: _Look, level: float) -> float:
+    """The difference, corrected for having been large enough to stop at this look."""
+    interval = look.interval(1 - level)
+    half = 0.0 if interval is None else (interval.high - interval.low) / 2
+    if half == 0:
+        return look.difference
+    edge = float(stats.norm.isf(level / 2))
+    return look.difference * shrinkage_after_stopping(edge * abs(look.difference) / half, edge)
 
 
 def _equivalents(question: Question, number: int, looks: Mapping[str, _Look], hypotheses: int) -> dict[str, Verdict]:
     """Arms whose difference is shown to be smaller than what matters, by intervals and shifted tests; Holm's steps."""
     found: dict[str, Verdict] = {}
-    margin = question.smallest_difference
-    for p, name in sorted((look.equivalence_p(margin), name) for name, look in looks.items()):
+    margin, widest = question.smallest_difference, 1 - 2 * question.plan.level(number)
+    near = {
+        name: look
+        for name, look in looks.items()
+        if (interval := look.interval(widest)) is not None and interval.inside(-margin, margin)
+    }
+    for p, name in sorted((look.equivalence_p(margin), name) for name, look in near.items()):
         level, look = question.plan.level(number, max(1, hypotheses)), looks[name]
         interval = look.interval(1 - 2 * level)
         if p > level or interval is None or not interval.inside(-margin, margin):

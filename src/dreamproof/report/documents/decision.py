@@ -79,6 +79,10 @@ def _question(document: Document, context: ReportContext) -> None:
         texts("question.looks" if len(plan.looks) > 1 else "question.one_look", looks=looks, alpha=f"{plan.alpha:g}"),
         texts("question.declared", hash=study.hash()[:12]),
     ]
+    if study.decides is not None and study.constraint is not None:
+        items.insert(1, texts("question.decides", conditions=context.listing(study.decides.limited)))
+    if study.metric.checkpoint_rule is not None:
+        items.insert(1, texts("question.checkpoint_rule", rule=study.metric.checkpoint_rule))
     if study.constraint is not None:
         items.insert(
             1, texts("question.constraint", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}")

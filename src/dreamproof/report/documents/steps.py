@@ -98,6 +98,6 @@ def _seeds(context: ReportContext) -> list[str]:
         steps.append(
             texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=context.money(analysis.next.price))
         )
-    elif len(analysis.look_plan.looks) == 1:
-        steps.append(texts("step.declare_maximum"))
+    elif analysis.next is not None and analysis.next.reason == "maximum":
+        steps.append(texts("step.new_study", seeds=analysis.look_plan.maximum))
     return steps

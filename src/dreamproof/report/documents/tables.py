@@ -2,9 +2,10 @@
 
 from itertools import product
 
-from dreamproof.report.data import FINAL, Group
+from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
 from dreamproof.report.limits import Constrained
+from dreamproof.report.lints import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
@@ -56,14 +57,18 @@ def key_columns(context: ReportContext) -> list[tuple[str, str, str]]:
     evidence = context.analysis.evidence
     known = {(group.metric, group.condition, group.checkpoint) for group in [*evidence.values, *evidence.means]}
     metric = evidence.study.metric.name
-    columns = [(metric, condition, FINAL) for condition in evidence.conditions]
-    columns += [(metric, evidence.primary_condition, name) for name in evidence.checkpoints(metric) if name != FINAL]
+    places = dict.fromkeys([evidence.primary_condition, *evidence.conditions, TRAIN])
+    joint = [evidence.primary_condition] if len(evidence.deciding_conditions) > 1 else []
+    columns = [(metric, condition, FINAL) for condition in [*joint, *evidence.conditions]]
+    for name in evidence.checkpoints(metric):
+        held = [(metric, condition, name) for condition in places if (metric, condition, name) in known]
+        columns += [place for place in held[:1] if place not in columns]
     for other in evidence.metrics:
         if other == metric or other.startswith((*SIGNALS, MOTION)) or _is_all_zero(context, other):
             continue
-        places = [(other, condition, name) for name in evidence.checkpoints(other) for condition in evidence.conditions]
-        primary = [place for place in places if place[1] == evidence.primary_condition and place in known]
-        columns += primary[:1] or [place for place in places if place in known][:1]
+        held = [(other, condition, name) for name in evidence.checkpoints(other) for condition in places]
+        primary = [place for place in held if place[1] == evidence.primary_condition and place in known]
+        columns += primary[:1] or [place for place in held if place in known][:1]
     return [column for column in columns if column in known][:WIDEST_KEY_TABLE]
 
 
@@ -80,12 +85,13 @@ def _is_all_zero(context: ReportContext, metric: str) -> bool:
 
 
 def column_title(context: ReportContext, column: tuple[str, str, str]) -> str:
-    """score · hallu2, cost@best · hallu2; proxy conditions are marked."""
+    """score · hallu2, cost@best · hallu2; proxy conditions and peaks are marked."""
     metric, condition, checkpoint = column
     mark = "" if checkpoint == FINAL else f"@{checkpoint}"
     kind = context.analysis.evidence.kind(condition)
     proxy = context.texts("mark.proxy") if kind == "proxy" else ""
-    return f"{metric}{mark} · {context.condition(condition)}{proxy}"
+    peak = context.texts("mark.peak") if says_peak(metric) or says_peak(checkpoint) else ""
+    return f"{metric}{mark} · {context.condition(condition)}{proxy}{peak}"
 
 
 def key_table(context: ReportContext) -> Table:

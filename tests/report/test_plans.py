@@ -1,0 +1,85 @@
+"""Plans are kept: seeds added after results decide nothing, early stops are corrected, pairs are declared."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dreamproof.report import make_context, next_seeds
+from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.prose import verdict_sentence
+from dreamproof.settings.study import Study
+from dreamproof.stats.sequential import make_look_plan, shrinkage_after_stopping
+from dreamproof.stats.verdict import Kind, Question, judge
+from dreamproof.study.ledger import events
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.testing.made_study import Plan, declaration, make_study
+
+
+def amend(root: Path, plan: Plan, **changes: Any) -> None:
+    old = declaration(plan)
+    new = Study.model_validate(old.model_dump(mode="json") | changes)
+    ledger = Ledger(root / "ledger.jsonl")
+    changed = events.DeclarationChanged(
+        old.hash(), new.hash(), [f"{name}: changed" for name in changes], new.model_dump()
+    )
+    ledger.append(changed, durable=False)
+    ledger.close()
+
+
+def test_a_maximum_declared_after_the_results_gives_no_second_look(tmp_path: Path) -> None:
+    plan = Plan(arms=("baseline", "u_only"), curves=False)
+    root = make_study(tmp_path / "study", plan)
+    amend(root, plan, seeds=list(range(10)), maximum_seeds=20)
+    analysis = make_context(root, "en").analysis
+    assert analysis.look_plan.looks == (5,)
+    assert "plan_used_up" in [lint.code for lint in analysis.lints]
+    assert next_seeds(root).reason != "continue"
+
+
+def test_an_undecided_fixed_plan_asks_for_a_new_study(tmp_path: Path) -> None:
+    context = make_context(make_study(tmp_path / "study", Plan(arms=("baseline", "u_only"), curves=False)), "en")
+    assert any("Declare a new study with fresh seeds" in step for step in next_steps(context))
+
+
+def test_a_verdict_at_an_early_look_is_marked_and_corrected(tmp_path: Path) -> None:
+    plan = Plan(arms=("baseline", "full"), curves=False, more={"maximum_seeds": 20})
+    context = make_context(make_study(tmp_path / "study", plan), "en")
+    verdict = context.analysis.verdicts["full"]
+    assert verdict.adjusted_difference is not None and 0 < verdict.adjusted_difference < 4.5
+    assert "Decided at 5 of at most 20 seeds." in verdict_sentence(context, "full")
+
+
+def test_the_correction_for_early_stopping_halves_the_bias() -> None:
+    assert shrinkage_after_stopping(3.0, 3.0) == 0.0
+    assert shrinkage_after_stopping(9.0, 2.4) == pytest.approx(1.0, abs=1e-6)
+    generator, question = np.random.default_rng(3), Question(tuple(range(20)), make_look_plan(5, 20), 0.1)
+    plain, adjusted = [], []
+    for _ in range(300):
+        reference, arm = generator.normal(0, 1, 20), generator.normal(1, 1, 20)
+        found = judge(question, dict(enumerate(reference)), {"b": dict(enumerate(arm))})["b"]
+        if found.kind is Kind.BETTER and found.seeds == 5:
+            plain.append(float(arm[:5].mean() - reference[:5].mean()))
+            adjusted.append(found.adjusted_difference or 0.0)
+    assert np.mean(plain) > 1.6
+    assert abs(np.median(adjusted) - 1) < 0.5 * abs(np.median(plain) - 1)
+
+
+def test_paired_seeds_are_declared_and_decide(tmp_path: Path) -> None:
+    def shared(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, Any]:
+        level = 10.0 * seed + (2.0 if arm == "full" else 0.0)
+        return {"return": generator.normal(level, 0.2, 10), "cost": np.zeros(10)}
+
+    plan = Plan(arms=("baseline", "full"), seeds=7, draw=shared, curves=False)
+    assert make_context(make_study(tmp_path / "alone", plan), "en").analysis.verdicts["full"].kind is Kind.CANNOT_DECIDE
+    paired = Plan(arms=("baseline", "full"), seeds=7, draw=shared, curves=False, more={"paired_seeds": True})
+    context = make_context(make_study(tmp_path / "paired", paired), "en")
+    assert context.analysis.verdicts["full"].kind is Kind.BETTER
+    assert context.analysis.adjusted[context.analysis.primary("full")] == pytest.approx(2 / 2**7)
+
+
+def test_a_study_without_the_new_keys_keeps_its_name() -> None:
+    plain = declaration(Plan())
+    assert plain.hash() == Study.model_validate(plain.model_dump() | {"paired_seeds": False}).hash()
+    assert plain.hash() != Study.model_validate(plain.model_dump() | {"paired_seeds": True}).hash()
