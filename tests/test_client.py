@@ -16,7 +16,7 @@ import pytest
 from dreamproof.client import Run, sb3_callback
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, prove_evaluation, prove_training, read_heartbeat
-from dreamproof.settings.study import read_study
+from dreamproof.settings.study_file import read_study
 from dreamproof.study.adapters import find_adapter
 from dreamproof.study.plan.commands import check_commands
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for

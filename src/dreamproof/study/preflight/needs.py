@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dreamproof.base.text import bytes_text
-from dreamproof.settings.study import CommandTrainer, Study, memory_bytes
+from dreamproof.settings.backend import memory_bytes
+from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.process import machine
 from dreamproof.study.process.gpus import attempts_per_gpu, gpus_here
