@@ -27,11 +27,11 @@ WHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "planner": ("act",),
         "filter": ("act",),
         "behavior": ("update",),
-        "world_model.bin_reach": ("update",),
+        "world_model.bin_reach": ("act",),
         "world_model.uniform_mix": ("act",),
         "risk.miscoverage": ("outcome",),
         "risk.certificate_steps": ("outcome",),
-        "precision": ("update",),
+        "precision": ("act",),
         "": ("init",),
     },
     "pwm": {
