@@ -17,7 +17,11 @@ from dreamproof.testing.small_agent import merged, tiny_pwm_settings, tiny_setti
 pytestmark = pytest.mark.long(40)
 
 CELLS: dict[str, type[CellSettings]] = {cell.agent_name: cell for cell in CELL_SETTINGS.values()}
-SMALL = {"dreamer": tiny_settings()["agent"], "pwm": tiny_pwm_settings()["agent"]}
+# As few layers as possible: tracing takes longer with each.
+SMALL = {
+    "dreamer": tiny_settings()["agent"],
+    "pwm": tiny_pwm_settings({"world_model": {"units": [16]}, "behavior": {"critic_passes": 1}})["agent"],
+}
 # Read by NumPy or math while a program is made, so a tracer cannot stand for them.
 CONCRETE = {"world_model.bin_reach", "risk.miscoverage", "dynamics.source_noise"}
 # The programs in which a static setting is looked for, by the beginning of its name: tracing them all takes too long.
@@ -27,11 +31,11 @@ WHERE: dict[str, dict[str, tuple[str, ...]]] = {
         "planner": ("act",),
         "filter": ("act",),
         "behavior": ("update",),
-        "world_model.bin_reach": ("update",),
+        "world_model.bin_reach": ("act",),
         "world_model.uniform_mix": ("act",),
         "risk.miscoverage": ("outcome",),
         "risk.certificate_steps": ("outcome",),
-        "precision": ("update",),
+        "precision": ("act",),
         "": ("init",),
     },
     "pwm": {
@@ -60,7 +64,7 @@ WHERE: dict[str, dict[str, tuple[str, ...]]] = {
 # The programs that together read all inputs, without any such context.
 ALL_INPUTS = {"dreamer": ("outcome", "act", "update"), "pwm": ("update",)}
 # Other settings with which a setting has an effect; the first entry whose name begins the setting's name is used.
-FLOW = {"dynamics": {"kind": "flow", "substeps": 1}}
+FLOW = {"dynamics": {"kind": "flow", "integrator": "euler", "substeps": 1}, "world_model": {"deferred": False}}
 CONTEXTS: dict[str, dict[str, dict[str, Any]]] = {
     "dreamer": {
         "world_model.classes": {"world_model": {"latent": "categorical"}},
