@@ -153,12 +153,13 @@ def _new_text(old: str, behind: str, number: Number, result: Rebound) -> str:
 
 
 def _unit(old: str, behind: str, value: float) -> float | None:
-    """What one unit of the author's number is worth; None if a percent sign could mean two things."""
+    """What one unit of the author's number is worth; None if a percent sign or a unit could mean two things."""
     found = UNIT.match(behind)
     if found is None:
         return 1.0
     if found["percent"] is None:
-        return UNITS[found["letter"].lower()]
+        size = UNITS[found["letter"].lower()]
+        return size if value == 0 or abs(value) >= size / 10 else None
     if abs(value) > 1:
         return 1.0
     return 0.01 if abs(float(old.replace(",", "").replace("−", "-"))) > 1 else None
@@ -243,7 +244,7 @@ def _cells(line: str) -> list[tuple[int, int]]:
 
 
 def suggest(path: Path, numbers: Numbers, evidence: StudyEvidence) -> list[Binding]:
-    """Bindings proposed for table cells whose row is an arm and whose header names one condition, or the metric only."""
+    """Bindings proposed for table cells whose row is an arm and whose header names one condition, or the metric."""
     text = path.read_bytes().decode("utf-8", "surrogateescape")
     found = []
     for start, end, row, column in _table_cells(text):
