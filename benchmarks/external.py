@@ -41,8 +41,8 @@ def kill_trainer(run: Path) -> bool:
     if not list(run.glob("checkpoints/*.zip")):
         return False
     for process in psutil.process_iter(["cmdline"]):
-        words = [word.rstrip("/") for word in process.info["cmdline"] or []]
-        if "train.py" in words and str(run) in words:
+        command = [word.rstrip("/") for word in process.info["cmdline"] or []]
+        if "train.py" in command and str(run) in command:
             process.send_signal(signal.SIGKILL)
             return True
     return False

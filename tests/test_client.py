@@ -129,7 +129,7 @@ def test_an_evaluation_names_the_proven_checkpoint(run_folder: RunFolder, monkey
     assert prove_evaluation(run_folder, "id", 4, "abc") == EvalProof(4, "abc")
 
 
-def test_a_script_that_was_not_started_by_dreamproof_is_told_how_to_be_tried(
+def test_a_script_that_was_not_started_by_dreamproof_gets_advice_how_to_try_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DREAMPROOF_RUN_DIR", raising=False)

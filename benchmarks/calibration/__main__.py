@@ -12,7 +12,7 @@ PARTS = {"verdicts": verdicts.blocks, "shapes": shapes.blocks, "limits": limits.
 
 def page(studies: int) -> str:
     """The whole page."""
-    head = "Made by `python -m benchmarks.calibration --write`, with fixed random numbers."
+    head = "Written by `python -m benchmarks.calibration --write`, with fixed random numbers."
     sections = [block for blocks in PARTS.values() for block in blocks(studies)]
     return "\n\n".join(["# Calibration of the statistics", head, *sections]) + "\n"
 

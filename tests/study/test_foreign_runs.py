@@ -128,7 +128,7 @@ def test_a_condition_is_given_a_kind_that_an_evaluation_file_may_hold(tmp_path: 
     assert kinds == ["in_distribution", "proxy", "genuine"]
 
 
-def test_a_file_that_is_not_valid_is_told_apart_from_no_file(tmp_path: Path) -> None:
+def test_a_file_that_is_not_valid_is_distinguished_from_no_file(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert prove_evaluation(run, "id", 1, "h") == "no evaluation file"
     write_json(run.evaluation("id"), {"condition": "id", "kind": None, "task": "t", "checkpoints": {}})

@@ -27,7 +27,7 @@ class LimitKind(StrEnum):
 
 
 class LimitWhy(StrEnum):
-    """Why it cannot be told, or that it is shown."""
+    """Why it cannot be decided, or that it is shown."""
 
     SHOWN = "shown"
     LIMIT_BETWEEN_BOUNDS = "limit_between_bounds"

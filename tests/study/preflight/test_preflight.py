@@ -125,7 +125,7 @@ def test_a_trainer_that_ends_well_and_shows_nothing_fails_with_the_adapter_that_
         ("done", "from dreamproof.client import Run"),
     ],
 )
-def test_a_trainer_that_no_adapter_knows_is_told_what_would_do(printed: str, advice: str, tmp_path: Path) -> None:
+def test_a_trainer_that_no_adapter_knows_gets_advice_what_would_do(printed: str, advice: str, tmp_path: Path) -> None:
     opened = study(tmp_path, script(tmp_path, f"print('{printed}')\n"), adapter="auto")
     result = local.check_arms(opened, ["a"])
     assert not result.passed

@@ -131,7 +131,7 @@ def _checkpoint(path: Path, files: list[Path], name: str, steps: int | None, upd
 
 
 def named_steps(name: str) -> int | None:
-    """The step that a name tells together with the word: rl_model_5000_steps.zip, step=500.ckpt, 20k_steps.pt."""
+    """The step that a name gives together with the word: rl_model_5000_steps.zip, step=500.ckpt, 20k_steps.pt."""
     found = NAMED_STEP.search(name)
     if found is None:
         return None

@@ -301,7 +301,7 @@ def run_settings(study: Study, cell: Cell) -> RunSettings:
 
 
 def _condition_settings(study: Study, condition: StudyCondition) -> dict[str, Any]:
-    """A condition as an evaluator reads it. Our own evaluators know the kind of a shift; a command is told one:
+    """A condition as an evaluator reads it. Our own evaluators know the kind of a shift; a command is given one:
 
     settings of its own make a condition a proxy, unless the study says that the environment itself changes.
     """
