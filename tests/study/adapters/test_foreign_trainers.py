@@ -257,6 +257,15 @@ def test_the_results_of_stable_baselines3_are_its_logger_its_episodes_and_its_ev
     assert series["episode/return"][-1] == (20_480, 9.0)
 
 
+@pytest.mark.parametrize("name", ["auto", "sb3", "csv", "jsonl", "tensorboard", "wandb", "bracket_lines"])
+@pytest.mark.parametrize("logged", [True, False])
+def test_a_model_of_a_run_that_died_before_its_first_log_is_kept(name: str, logged: bool, tmp_path: Path) -> None:
+    sb3_model(tmp_path / "checkpoints" / "rl_model_2000_steps.zip", 2000)
+    if logged:
+        put(tmp_path / "progress.csv", "", BEGAN)
+    assert find_adapter(name).kept_agent_steps(RunFolder(tmp_path)) == 2000
+
+
 def test_evaluations_that_claim_more_than_memory_are_left_out(tmp_path: Path) -> None:
     header = "{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999,), }".ljust(117) + "\n"
     array = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()

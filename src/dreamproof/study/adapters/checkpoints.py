@@ -272,7 +272,11 @@ def written_early(checkpoint: Checkpoint, span: RunSpan) -> str | None:
     return f"{name} was written at {fraction:.0%} of the run, {before} before its end: not the final one"
 
 
-def kept_steps(root: Path, agent_steps: int, span: RunSpan) -> int:
+NO_SPAN = RunSpan(0.0, 0.0)
+"""Of a run whose logs show nothing yet."""
+
+
+def kept_steps(root: Path, agent_steps: int = 0, span: RunSpan = NO_SPAN) -> int:
     """Steps of the newest checkpoint; without a number, taking the run's speed as even."""
     found = find_checkpoints(root)
     if not found:

@@ -113,7 +113,7 @@ class PrintedAdapter(FolderAdapter):
         """Steps of the newest checkpoint, by its name or by file times."""
         path = output_of(run, output)
         if path is None:
-            return 0
+            return kept_steps(run.root)
         return kept_steps(run.root, self.read(run, output).agent_steps, _span(run, path))
 
     def prove_training(

@@ -96,7 +96,8 @@ class Sb3Adapter(FolderAdapter):
     def matches(self, run: RunFolder, output: Path | None = None) -> bool:
         """Whether one of its logs is there."""
         files = find_files(run.root)
-        named = files.progress is None or self._key(table_rows(files.progress, TAIL_BYTES)) is not None
+        rows = table_rows(files.progress, TAIL_BYTES) if files.progress is not None else []
+        named = not rows or self._key(rows) is not None
         return bool(files.monitors or files.evaluations or files.progress) and named
 
     def _key(self, rows: list[Row]) -> str | None:

@@ -65,7 +65,7 @@ class TableAdapter(FolderAdapter):
         """Steps of the newest checkpoint, by its name or by file times."""
         path = self._file(run)
         if path is None:
-            return 0
+            return kept_steps(run.root)
         reached = self.read(run).agent_steps
         return kept_steps(run.root, reached, span_of(run, path, table_rows(path, WHOLE_BYTES), output))
 

@@ -120,7 +120,9 @@ class TensorboardAdapter(FolderAdapter):
     def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
         """Steps of the newest checkpoint, by its name or content, else by the clock in the events."""
         files = [read_events(path) for path in event_files(run.root)]
-        return kept_steps(run.root, self._steps(files[-1]), _span(files, output)) if files else 0
+        if not files:
+            return kept_steps(run.root)
+        return kept_steps(run.root, self._steps(files[-1]), _span(files, output))
 
     def prove_training(
         self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None

@@ -82,7 +82,9 @@ class WandbAdapter(FolderAdapter):
     def kept_agent_steps(self, run: RunFolder, output: Path | None = None) -> int:
         """Steps of the newest checkpoint, by its name or by file times."""
         folders = run_folders(run.root)
-        return kept_steps(run.root, self.read(run, output).agent_steps, _span(folders[-1], output)) if folders else 0
+        if not folders:
+            return kept_steps(run.root)
+        return kept_steps(run.root, self.read(run, output).agent_steps, _span(folders[-1], output))
 
     def prove_training(
         self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None

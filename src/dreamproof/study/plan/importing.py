@@ -225,11 +225,9 @@ def _choose_adapter(opened: OpenStudy, root: Path, name: str | None) -> Adapter:
     if name is not None:
         return find_adapter(name, study_format(opened.study))
     declared = study_adapter(opened.study)
-    return (
-        declared
-        if declared.name not in (DEFAULT, AutoAdapter.name)
-        else guess_adapter(RunFolder(root), study_format(opened.study))
-    )
+    if declared.name in (DEFAULT, AutoAdapter.name):
+        return guess_adapter(RunFolder(root), study_format(opened.study))
+    return declared
 
 
 @dataclass(frozen=True)
