@@ -7,14 +7,17 @@ from pathlib import Path
 from benchmarks.calibration import limits, shapes, verdicts
 
 PAGE = Path(__file__).parent.with_name("CALIBRATION.md")
+HEAD = (
+    "Written by `python -m benchmarks.calibration` (`--part NAME --studies N` makes one part); random numbers are fixed, "
+    "and every section names its number of studies."
+)
 PARTS = {"verdicts": verdicts.blocks, "shapes": shapes.blocks, "limits": limits.blocks}
 
 
 def page(studies: int) -> str:
     """The whole page."""
-    head = "Written by `python -m benchmarks.calibration --write`, with fixed random numbers."
     sections = [block for blocks in PARTS.values() for block in blocks(studies)]
-    return "\n\n".join(["# Calibration of the statistics", head, *sections]) + "\n"
+    return "\n\n".join(["# Calibration of the statistics", HEAD, *sections]) + "\n"
 
 
 def main() -> None:
