@@ -8,8 +8,8 @@ from benchmarks.calibration import limits, shapes, verdicts
 
 PAGE = Path(__file__).parent.with_name("CALIBRATION.md")
 HEAD = (
-    "Written by `python -m benchmarks.calibration` (`--part NAME --studies N` makes one part); random numbers are fixed, "
-    "and every section names its number of studies."
+    "Written by `python -m benchmarks.calibration` (`--part NAME --studies N` makes one part); random numbers are "
+    "fixed, and every section names its number of studies."
 )
 PARTS = {"verdicts": verdicts.blocks, "shapes": shapes.blocks, "limits": limits.blocks}
 
