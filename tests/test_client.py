@@ -235,15 +235,7 @@ def test_the_study_of_the_unchanged_script_is_valid() -> None:
 
 
 def test_the_hydra_example_takes_the_overrides_of_an_arm(run_folder: RunFolder) -> None:
-    pytest.importorskip("hydra")
     script = ROOT / "examples" / "hydra_trainer.py"
     words = ("optim.rate=0.5", "model.layers=[64,64]", "seed=3", f"hydra.run.dir={run_folder.root}/hydra")
     assert start_loop(script, run_folder.root, *words, path=str(ROOT / "src")).wait(HANG_SECONDS) == 0
-    assert isinstance(prove_training(run_folder, 5_000), TrainProof)
-
-
-def test_the_torch_example_trains(run_folder: RunFolder) -> None:
-    pytest.importorskip("torch")
-    script = ROOT / "examples" / "torch_trainer.py"
-    assert start_loop(script, run_folder.root, path=str(ROOT / "src")).wait(HANG_SECONDS) == 0
     assert isinstance(prove_training(run_folder, 5_000), TrainProof)
