@@ -96,6 +96,9 @@ def test_seed_ranges_are_read() -> None:
         ("seeds: 3", "seeds: [true]", "seeds.0"),
         ("agent_steps: 100", "agent_steps: 1" + "0" * 400, "agent_steps"),
         ("agent_steps: 100", "agent_steps: true", "agent_steps"),
+        ("agent_steps: 100", "agent_steps: 100\nmoney: {price_per_gpu_hour: 1e300}", "money.price_per_gpu_hour"),
+        ("agent_steps: 100", "agent_steps: 100\nmoney: {budget: 1e300}", "money.budget"),
+        ("agent_steps: 100", "agent_steps: 100\nmoney: {gpus_per_attempt: 1e300}", "money.gpus_per_attempt"),
     ],
 )
 def test_numbers_that_nothing_can_hold_are_refused(tmp_path: Path, old: str, new: str, named: str) -> None:

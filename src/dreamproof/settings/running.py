@@ -6,14 +6,17 @@ from pydantic import BeforeValidator, Field, model_validator
 
 from dreamproof.settings.strict import Settings
 
+MAX_MONEY = 1e12
+"""Beyond it a typing error is likelier than a price."""
+
 
 class Money(Settings):
     """What a GPU-hour costs and how much may be spent."""
 
-    price_per_gpu_hour: float = Field(0.0, ge=0)
+    price_per_gpu_hour: float = Field(0.0, ge=0, le=MAX_MONEY)
     currency: str = Field("CNY", pattern=r"^[A-Z]{3}$")
-    budget: float | None = Field(None, gt=0, description="hard stop; none if left out")
-    gpus_per_attempt: float = Field(1.0, ge=0)
+    budget: float | None = Field(None, gt=0, le=MAX_MONEY, description="hard stop; none if left out")
+    gpus_per_attempt: float = Field(1.0, ge=0, le=1e6)
 
 
 class Retries(Settings):
