@@ -6,7 +6,9 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from dreamproof.base.code import SourceCode, compare, named_code, own_code, script_code, syntax_hash
+from dreamproof.base.code import SourceCode, named_code, own_code, script_code
+from dreamproof.base.code_changes import compare
+from dreamproof.base.syntax import syntax_hash
 
 IDENTITY = ("-c", "user.name=a", "-c", "user.email=a@b")
 
@@ -113,22 +115,56 @@ def test_comments_and_layout_of_python_are_separated_from_changes(tmp_path: Path
     script = repository(tmp_path / "r")
     old = code(script).manifest()
     (script.parent / "agent.py").write_text("# other words\nRATE = (\n    0.1\n)\n")
-    layout = compare(old, code(script).manifest())
+    layout = compare(old, code(script))
     assert layout.layout == ["agent.py"] and not layout.matters
     (script.parent / "agent.py").write_text("RATE = 0.2\n")
     (script.parent / "configs.yaml").unlink()
     (script.parent / "more.py").write_text("1\n")
-    found = compare(old, code(script).manifest())
+    found = compare(old, code(script))
     assert found.matters and found.lines() == ["changed agent.py", "added more.py", "removed configs.yaml"]
     assert found.lines(limit=1) == ["changed agent.py", "and 2 more files"]
+
+
+def test_only_files_that_git_does_not_keep_are_parsed(tmp_path: Path) -> None:
+    """A repository of thousands of files would otherwise cost seconds at every start."""
+    script = repository(tmp_path / "r")
+    assert code(script).manifest()["syntax"] == {}
+    (script.parent / "agent.py").write_text("RATE = 0.2\n")
+    (script.parent / "new.py").write_text("1\n")
+    old = code(script).manifest()
+    assert old["syntax"].keys() == {"agent.py", "new.py"}
+    (script.parent / "agent.py").write_text("RATE = 0.2  # better\n")
+    (script.parent / "new.py").write_text("# one\n1\n")
+    assert compare(old, code(script)).layout == ["agent.py", "new.py"]
+
+
+def test_an_edit_that_git_was_told_to_overlook_is_a_change(tmp_path: Path) -> None:
+    script = repository(tmp_path / "r")
+    git(script.parent, "update-index", "--assume-unchanged", "agent.py")
+    (script.parent / "agent.py").write_text("RATE = 0.2\n")
+    old = code(script).manifest()
+    (script.parent / "agent.py").write_text("RATE = 0.1\n")
+    assert compare(old, code(script)).changed == ["agent.py"]
+
+
+def test_edits_of_named_files_in_a_subfolder_are_seen(tmp_path: Path) -> None:
+    script = repository(tmp_path / "r")
+    below = script.parent / "below"
+    below.mkdir()
+    (below / "train.py").write_text("1\n")
+    git(script.parent, "add", ".")
+    git(script.parent, "commit", "-qm", "second")
+    assert named_code(below, ["*.py"], [])[0].diff_hash is None
+    (below / "train.py").write_text("2\n")
+    assert named_code(below, ["*.py"], [])[0].diff_hash is not None
 
 
 def test_naming_files_that_counted_before_is_no_change(tmp_path: Path) -> None:
     script = repository(tmp_path / "r")
     old = code(script).manifest()
     (script.parent / "notes.py").write_text("1\n")
-    assert compare(old, code(script).manifest()).added == ["notes.py"]
-    assert not compare(old, named_code(script.parent, ["train.py", "agent.py"], [])[0].manifest()).matters
+    assert compare(old, code(script)).added == ["notes.py"]
+    assert not compare(old, named_code(script.parent, ["train.py", "agent.py"], [])[0]).matters
 
 
 def test_our_own_code_is_what_computes_and_the_file_of_a_task(tmp_path: Path) -> None:
@@ -141,10 +177,9 @@ def test_our_own_code_is_what_computes_and_the_file_of_a_task(tmp_path: Path) ->
     assert own_code("mine.py:Mine", tmp_path).hash != with_task.hash
 
 
-def test_threads_may_parse_at_the_same_time(tmp_path: Path) -> None:
+def test_threads_may_parse_at_the_same_time() -> None:
     """Python 3.11 raises SystemError where a thread is interrupted in a parse; garbage collection is enough for it."""
-    file = tmp_path / "long.py"
-    file.write_text("def f(x):\n    return [a + (b * c[d]) for a in (1, 2, 3)]\n" * 400)
+    source = b"def f(x):\n    return [a + (b * c[d]) for a in (1, 2, 3)]\n" * 400
 
     def give_others_time(*_: object) -> None:
         for _ in range(200):
@@ -155,9 +190,9 @@ def test_threads_may_parse_at_the_same_time(tmp_path: Path) -> None:
     gc.callbacks.append(give_others_time)
     try:
         with ThreadPoolExecutor(8) as pool:
-            hashes = list(pool.map(syntax_hash, [file] * 40))
+            hashes = list(pool.map(syntax_hash, [source] * 40))
     finally:
         gc.callbacks.remove(give_others_time)
         sys.setswitchinterval(interval)
-    assert set(hashes) == {syntax_hash(file)}
+    assert set(hashes) == {syntax_hash(source)}
     assert None not in hashes

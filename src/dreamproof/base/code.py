@@ -3,13 +3,11 @@
 The content decides, not the commit: a rebase changes nothing, an edit that was never committed does.
 """
 
-import ast
 import functools
 import hashlib
 import os
 import re
 import stat
-import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
@@ -17,11 +15,10 @@ from typing import Any
 
 from dreamproof.base.commit import VARIABLE, git_output
 from dreamproof.base.files import canonical_json, file_hash, text_hash
+from dreamproof.base.syntax import syntax_hash
 from dreamproof.base.text import split_task
 
 COMPUTE_PACKAGES = ("jaxcore", "envs", "nn", "agents", "train", "evaluate")
-_PARSER = threading.Lock()
-"""Python 3.11 counts the depth of all trees that it builds in one place, so two threads may not parse at once."""
 SOURCE_SUFFIXES = frozenset(
     {
         ".py",
@@ -104,6 +101,8 @@ class SourceCode:
     """Hash of the counted files that git does not know; None if there are none."""
     note: str | None = None
     places: dict[str, Path] = field(default_factory=dict, repr=False, compare=False)
+    committed: frozenset[str] = field(default=frozenset(), repr=False, compare=False)
+    """The counted files that are as in the commit, so git keeps their content."""
 
     @functools.cached_property
     def hash(self) -> str:
@@ -125,69 +124,18 @@ class SourceCode:
         return {name: value for name, value in facts.items() if value is not None}
 
     def manifest(self) -> dict[str, Any]:
-        """Every file with its hash and, for Python, the hash of what is left without comments and layout."""
+        """Every file with its hash and, for Python that git does not keep, the hash without comments and layout."""
         return {**self.facts(), "hashes": self.files, "syntax": self._syntax()}
 
     def _syntax(self) -> dict[str, str]:
         found: dict[str, str] = {}
         left = MAX_PARSED_BYTES
         for name, place in self.places.items():
-            if name.endswith(".py") and (left := left - place.stat().st_size) >= 0:
-                digest = syntax_hash(place)
+            counts = name.endswith(".py") and name not in self.committed
+            if counts and (left := left - place.stat().st_size) >= 0:
+                digest = syntax_hash(place.read_bytes())
                 found |= {name: digest} if digest is not None else {}
         return found
-
-
-@dataclass(frozen=True)
-class Difference:
-    """How two manifests differ, file by file."""
-
-    changed: list[str]
-    added: list[str]
-    removed: list[str]
-    layout: list[str]
-    """Python files in which only comments, blank lines or line breaks changed."""
-
-    @property
-    def matters(self) -> bool:
-        return bool(self.changed or self.added or self.removed)
-
-    def lines(self, limit: int = 8) -> list[str]:
-        """`changed train.py`, and so on, cut after `limit`."""
-        groups = {"changed": self.changed, "added": self.added, "removed": self.removed}
-        lines = [f"{kind} {name}" for kind, names in groups.items() for name in names]
-        return lines if len(lines) <= limit else [*lines[:limit], f"and {len(lines) - limit} more files"]
-
-
-def compare(old: dict[str, Any], new: dict[str, Any]) -> Difference:
-    """What changed between two manifests; where other files are counted than before, which content was not there."""
-    before, after = old.get("hashes", {}), new.get("hashes", {})
-    if old.get("kind") != new.get("kind"):
-        known = set(before.values())
-        return Difference(sorted(name for name, digest in after.items() if digest not in known), [], [], [])
-    differing = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
-    layout = [name for name in differing if _same_syntax(old, new, name)]
-    return Difference(
-        [name for name in differing if name not in layout],
-        sorted(after.keys() - before.keys()),
-        sorted(before.keys() - after.keys()),
-        layout,
-    )
-
-
-def _same_syntax(old: dict[str, Any], new: dict[str, Any], name: str) -> bool:
-    found = old.get("syntax", {}).get(name)
-    return found is not None and found == new.get("syntax", {}).get(name)
-
-
-def syntax_hash(path: Path) -> str | None:
-    """The hash of a Python file without comments and layout; None if it cannot be parsed."""
-    try:
-        with _PARSER:
-            tree = ast.parse(path.read_bytes())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError, SystemError):
-        return None
-    return text_hash(ast.dump(tree))
 
 
 def own_code(task: str, folder: Path) -> SourceCode:
@@ -203,9 +151,11 @@ def own_code(task: str, folder: Path) -> SourceCode:
     if source and file.is_file():
         places[f"task/{file.name}"] = file
     new = frozenset(_listed(root, "ls-files", "-z", "--others", "--exclude-standard"))
-    code = _code("package", root, places, root, new)
+    code = _code("package", root, places, True, new)
     given = os.environ.get(VARIABLE)
-    return replace(code, commit=given, diff_hash=None, untracked_hash=None) if given else code
+    if not given:
+        return code
+    return replace(code, commit=given, diff_hash=None, untracked_hash=None, committed=frozenset())
 
 
 def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> SourceCode:
@@ -227,7 +177,7 @@ def named_code(folder: Path, patterns: Iterable[str], excluded: Iterable[Path]) 
         found = [path for path in _named(folder, pattern) if not _inside(path.resolve(), shut)]
         places |= {os.path.relpath(path, folder): path for path in found}
         empty += [] if found else [pattern]
-    return _code("named", folder, places, _git_root(folder)), empty
+    return _code("named", folder, places, git_output(folder, "rev-parse", "HEAD") is not None), empty
 
 
 def _named(folder: Path, pattern: str) -> Iterator[Path]:
@@ -251,7 +201,7 @@ def _repository(root: Path, excluded: list[Path]) -> SourceCode:
         for name in sorted({*names, *new})
         if not _inside(root / name, excluded) and not any(name.startswith(f"{study}/") for study in studies)
     }
-    return _code("repository", root, places, root, frozenset(new))
+    return _code("repository", root, places, True, frozenset(new))
 
 
 def _script_folder(folder: Path, script: Path | None, excluded: list[Path]) -> SourceCode:
@@ -263,7 +213,7 @@ def _script_folder(folder: Path, script: Path | None, excluded: list[Path]) -> S
             note = f"the first {MAX_SCRIPT_FILES} files only; name what counts under trainer.code"
             break
         places[path.relative_to(folder).as_posix()] = path
-    return _code("beside", folder, dict(sorted(places.items())), None, note=note)
+    return _code("beside", folder, dict(sorted(places.items())), False, note=note)
 
 
 def _walk(folder: Path, excluded: list[Path]) -> Iterator[Path]:
@@ -285,7 +235,7 @@ def _code(
     kind: str,
     folder: Path,
     places: dict[str, Path],
-    repository: Path | None,
+    in_git: bool,
     untracked: frozenset[str] = frozenset(),
     note: str | None = None,
 ) -> SourceCode:
@@ -295,15 +245,21 @@ def _code(
     hashed = {name: _content_hash(path) for name, path in places.items() if not _is_study_file(path)}
     files = {name: digest for name, digest in hashed.items() if digest is not None}
     places = {name: places[name] for name in files}
-    commit = diff = None
-    if repository is not None:
-        commit = (git_output(repository, "rev-parse", "HEAD") or "").strip() or None
-        edited = _listed(repository, "diff", "--name-only", "--relative", "-z", "HEAD") if commit else []
-        counted = [name for name in edited if name in places]
-        text = git_output(repository, "diff", "HEAD", "--", *counted) if counted else None
-        diff = text_hash(text) if text else None
+    commit, diff, committed = _in_git(folder, places) if in_git else (None, None, frozenset())
     new = {name: files[name] for name in sorted(untracked) if name in files}
-    return SourceCode(kind, files, folder, commit, diff, text_hash(canonical_json(new)) if new else None, note, places)
+    new_hash = text_hash(canonical_json(new)) if new else None
+    return SourceCode(kind, files, folder, commit, diff, new_hash, note, places, committed)
+
+
+def _in_git(folder: Path, places: dict[str, Path]) -> tuple[str | None, str | None, frozenset[str]]:
+    """The commit, the hash of the edits since, and which of the files are as in the commit."""
+    commit = (git_output(folder, "rev-parse", "HEAD") or "").strip()
+    if not commit:
+        return None, None, frozenset()
+    edited = [name for name in _listed(folder, "diff", "--name-only", "--relative", "-z", "HEAD") if name in places]
+    text = git_output(folder, "diff", "HEAD", "--", *edited) if edited else None
+    kept = places.keys() & _listed(folder, "ls-tree", "-r", "-z", "--name-only", commit)
+    return commit, text_hash(text) if text else None, frozenset(kept.difference(edited))
 
 
 _HASHED: dict[Path, tuple[tuple[int, int, int], str]] = {}
@@ -326,11 +282,6 @@ def _content_hash(path: Path) -> str | None:
         return known[1]
     except OSError:
         return hashlib.sha256(b"unreadable").hexdigest() if path.exists() else None
-
-
-def _git_root(folder: Path) -> Path | None:
-    top = git_output(folder, "rev-parse", "--show-toplevel")
-    return Path(top.rstrip("\n")) if top else None
 
 
 def _listed(root: Path, *arguments: str) -> list[str]:

@@ -42,11 +42,17 @@ def code_name() -> str | None:
 
 
 def git_output(folder: Path, *arguments: str) -> str | None:
-    """The output of a git command in a folder; None if it fails or is not installed."""
+    """The output of a git command in a folder as text; None if it fails or is not installed."""
+    output = git_bytes(folder, *arguments)
+    return None if output is None else output.decode("utf-8", errors="replace")
+
+
+def git_bytes(folder: Path, *arguments: str) -> bytes | None:
+    """The same as bytes."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, timeout=GIT_SECONDS, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return done.stdout.decode("utf-8", errors="replace") if done.returncode == 0 else None
+    return done.stdout if done.returncode == 0 else None

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.code import SOURCE_SUFFIXES, Difference, SourceCode, compare, named_code, own_code, script_code
+from dreamproof.base.code import SOURCE_SUFFIXES, SourceCode, named_code, own_code, script_code
+from dreamproof.base.code_changes import Difference, compare
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, text_hash, write_json
 from dreamproof.base.text import count_text
@@ -128,15 +129,14 @@ def settle_code(opened: OpenStudy, code: SourceCode, accepted: bool) -> tuple[li
     known = opened.state.code
     if known == code.hash:
         return [], []
-    manifest = code.manifest()
-    found = _difference(opened, known, manifest) if known is not None else None
+    found = _difference(opened, known, code) if known is not None else None
     equal = found is not None and not found.matters
     worked_on = [cell for cell in _all_kept(opened) if cell.code_hash is not None]
     lines = found.lines(MAX_SHOWN) if found is not None else ["the changed files are unknown: there is no manifest"]
     changed = known is not None and bool(worked_on) and not equal
     if changed and not accepted:
         raise BadInput(_code_refusal(opened, code, len(worked_on), lines), _code_hint(opened))
-    write_json(opened.folder.code_manifest(code.hash), manifest)
+    write_json(opened.folder.code_manifest(code.hash), code.manifest())
     recorded = CodeRecorded(code.hash, code.facts(), known if equal else None)
     messages = [f"code: only comments or layout changed in {_names(found)}"] if equal and found and found.layout else []
     return [recorded, *([ChangesAccepted("code", lines, ACCEPT_CODE)] if changed else [])], messages
@@ -146,9 +146,9 @@ def _names(found: Difference) -> str:
     return ", ".join(found.layout[:MAX_SHOWN])
 
 
-def _difference(opened: OpenStudy, known: str, manifest: dict[str, Any]) -> Difference | None:
+def _difference(opened: OpenStudy, known: str, code: SourceCode) -> Difference | None:
     old = read_json(opened.folder.code_manifest(known))
-    return compare(old, manifest) if isinstance(old, dict) else None
+    return compare(old, code) if isinstance(old, dict) else None
 
 
 def _code_refusal(opened: OpenStudy, code: SourceCode, cells: int, lines: list[str]) -> str:
