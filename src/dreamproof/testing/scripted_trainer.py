@@ -81,6 +81,14 @@ def injected_fault(run: Path, step: int) -> str | None:
     return str(declared["kind"])
 
 
+def use_some_cpu() -> None:
+    """About a quarter of a core: enough not to be idle, and other tests can work."""
+    until = time.process_time() + 0.005
+    while time.process_time() < until:
+        pass
+    time.sleep(0.015)
+
+
 def fail(kind: str, run: Path, step: int) -> None:
     if kind == "exception":
         raise RuntimeError(f"scripted failure at step {step}")
@@ -90,12 +98,12 @@ def fail(kind: str, run: Path, step: int) -> None:
         sys.exit(3)
     if kind == "spin":
         while not stop:
-            pass
+            use_some_cpu()
         sys.exit(0)
     if kind == "spin_without_signals":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:
-            pass
+            use_some_cpu()
     if kind == "hog":
         hoard = []
         while True:
