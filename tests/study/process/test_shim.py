@@ -16,7 +16,7 @@ from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.study.process import cgroup
-from dreamproof.study.process.shim import claim, rewrite_claim
+from dreamproof.study.process.shim import OUTPUT_RESERVE_BYTES, claim, rewrite_claim
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 HOG = "hoard = []\nwhile True: hoard.append(bytearray(4_000_000))"
@@ -153,6 +153,13 @@ def test_output_that_is_not_text_is_kept_as_it_is(tmp_path: Path) -> None:
     attempt = prepared(tmp_path, "import os; os.write(1, bytes(range(256)))")
     assert run(attempt).exit_code == 0
     assert attempt.output.read_bytes() == bytes(range(256))
+
+
+def test_room_that_was_reserved_for_output_is_given_back(tmp_path: Path) -> None:
+    attempt = prepared(tmp_path, "print('a line')")
+    assert run(attempt).exit_code == 0
+    assert attempt.output.read_text() == "a line\n"
+    assert attempt.output.stat().st_blocks * 512 < OUTPUT_RESERVE_BYTES
 
 
 def test_counters_of_both_kinds_of_controller_are_read(tmp_path: Path) -> None:

@@ -100,6 +100,7 @@ class Shim:
             os.close(descriptor)  # no process of the attempt is left, so its cells are free before its exit is recorded
         self.status = child.status if child.status is not None else self.status
         self._write_exit(child)
+        self._release_output()
         if self.group is not None:
             cgroup.remove(self.group)
 
@@ -254,6 +255,11 @@ class Shim:
                 error = OSError(ctypes.get_errno(), "no room for the output", str(self.folder.output))
                 if is_full(error):
                     raise error
+
+    def _release_output(self) -> None:
+        """Gives the room back that was reserved and not used."""
+        with suppress(OSError), os.fdopen(open_own_file(self.folder.output, os.O_WRONLY), "wb") as output:
+            output.truncate(os.fstat(output.fileno()).st_size)
 
     def _write_exit(self, child: Child) -> None:
         status = child.status if child.status is not None else CANNOT_START << 8
