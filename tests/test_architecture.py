@@ -10,7 +10,7 @@ import pytest
 
 from dreamproof.testing.imports import ALLOWED, SOURCE, arrows, circles, imported_names, module_graph, rooms_of
 
-CAMPAIGN = ("base", "settings", "runs", "study", "stats", "report", "web", "cli")
+CAMPAIGN = ("base", "data", "settings", "runs", "study", "stats", "report", "web", "cli")
 COMPUTE_LIBRARIES = {"jax", "jaxlib", "equinox", "optax", "orbax", "flax", "mujoco", "gymnasium"}
 MAX_ROOMS_OF_STUDY = 13
 MAX_ARROWS_OF_STUDY = 50

@@ -138,7 +138,7 @@ def test_only_files_that_git_does_not_keep_are_parsed(tmp_path: Path) -> None:
     assert compare(old, code(script)).layout == ["agent.py", "new.py"]
 
 
-def test_an_edit_that_git_was_told_to_overlook_is_a_change(tmp_path: Path) -> None:
+def test_an_edit_that_git_must_overlook_is_a_change(tmp_path: Path) -> None:
     script = repository(tmp_path / "r")
     git(script.parent, "update-index", "--assume-unchanged", "agent.py")
     (script.parent / "agent.py").write_text("RATE = 0.2\n")

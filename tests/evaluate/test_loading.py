@@ -13,8 +13,8 @@ from tests.tiny import AGENT_STEPS
 
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash, read_json, write_json
+from dreamproof.data.arrays import read_arrays, write_arrays
 from dreamproof.evaluate.loading import check_record, load
-from dreamproof.jaxcore.checkpoints import read_arrays, write_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import newest_good_checkpoint, read_settings
 

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.jaxcore.checkpoints import all_finite, fill, named_arrays, parameter_hash, read_arrays, write_arrays
+from dreamproof.data.arrays import read_arrays, write_arrays
+from dreamproof.jaxcore.checkpoints import all_finite, fill, named_arrays, parameter_hash
 
 
 class Part(eqx.Module):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.train.offline_cells import TASKS, record_both
 
+from dreamproof.data.recordings import read_recording
 from dreamproof.envs.probes import CostLineProbe
 from dreamproof.envs.wrappers import Padded
-from dreamproof.jaxcore.recordings import read_recording
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record import __main__ as command
 from dreamproof.record.episodes import record

@@ -16,10 +16,10 @@ from tests.settings.test_agent_settings import fields_of, nested, other, value_a
 from dreamproof.agents.api import Decision
 from dreamproof.base.files import read_json, write_json
 from dreamproof.base.lines import read_rows
+from dreamproof.data.recordings import Recording, write_recording
 from dreamproof.envs import registry
 from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
-from dreamproof.jaxcore.recordings import Recording, write_recording
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS, PwmOfflineCell

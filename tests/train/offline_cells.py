@@ -15,10 +15,10 @@ from jax import Array
 from tests.tiny import StopAfter
 
 from dreamproof.base.files import write_json
+from dreamproof.data.recordings import write_recording
 from dreamproof.envs import registry
 from dreamproof.envs.api import Params, Spec, State, TimeStep
 from dreamproof.envs.probes import KnownReturns, ProbeEnv
-from dreamproof.jaxcore.recordings import write_recording
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import find_policies
 from dreamproof.runs.layout import RunFolder

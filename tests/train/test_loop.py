@@ -10,7 +10,8 @@ from tests.tiny import AGENT_STEPS, TRAIN, merged, write_cells
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
 from dreamproof.base.lines import read_rows
-from dreamproof.jaxcore.checkpoints import all_finite, read_arrays
+from dreamproof.data.arrays import read_arrays
+from dreamproof.jaxcore.checkpoints import all_finite
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import (
     checkpoint_fault,

@@ -26,11 +26,12 @@ from dreamproof.agents.pwm.world_model import world_model_loss
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash, read_json, write_json
 from dreamproof.base.lines import read_rows
+from dreamproof.data.arrays import read_arrays
+from dreamproof.data.recordings import write_recording
 from dreamproof.envs import registry
 from dreamproof.envs.probes import PROBES
 from dreamproof.evaluate import __main__ as evaluate_command
-from dreamproof.jaxcore.checkpoints import fill, read_arrays
-from dreamproof.jaxcore.recordings import write_recording
+from dreamproof.jaxcore.checkpoints import fill
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import find_policies

@@ -29,9 +29,10 @@ from tests.tiny import (
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
 from dreamproof.base.lines import read_rows
+from dreamproof.data.arrays import read_arrays
 from dreamproof.envs import registry
 from dreamproof.evaluate import __main__ as evaluate_command
-from dreamproof.jaxcore.checkpoints import named_arrays, parameter_hash, read_arrays
+from dreamproof.jaxcore.checkpoints import named_arrays, parameter_hash
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_evaluation, read_settings
 from dreamproof.settings.cell import DreamerCell, PwmCell

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.tiny import AGENT_STEPS, train_here, write_cells
 
-from dreamproof.jaxcore.checkpoints import read_arrays
+from dreamproof.data.arrays import read_arrays
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_training, read_checkpoint, read_frozen, read_heartbeat
 from dreamproof.runs.writer import RunWriter

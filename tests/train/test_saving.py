@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dreamproof.jaxcore.checkpoints import read_arrays
+from dreamproof.data.arrays import read_arrays
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.writer import RunWriter

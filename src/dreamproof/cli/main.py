@@ -12,6 +12,7 @@ from dreamproof.base.files import is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
     check,
+    data,
     examples,
     export,
     importing,
@@ -63,6 +64,7 @@ for name, verb in (
     ("examples", examples.examples),
 ):
     app.command(name)(verb)
+app.add_typer(data.app, name="data")
 app.command("cost", hidden=True)(money.money)  # its earlier name
 
 

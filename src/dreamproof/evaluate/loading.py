@@ -11,9 +11,10 @@ import numpy as np
 from dreamproof.agents.api import Agent
 from dreamproof.agents.registry import make_agent
 from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.data.arrays import read_arrays
 from dreamproof.envs.api import Env
 from dreamproof.envs.registry import make_for
-from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, named_arrays, parameter_hash, read_arrays
+from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, named_arrays, parameter_hash
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import (
     checkpoint_fault,

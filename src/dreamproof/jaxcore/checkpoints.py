@@ -1,8 +1,6 @@
 """Pytrees as plain files of named arrays: no pickle, no code, and a hash that names the parameters."""
 
 import hashlib
-import zipfile
-from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -20,38 +18,12 @@ OLD_NAMES = {
     "touch": "felt",
 }
 """Parts of array names as checkpoints of earlier versions have them."""
-PIECES: dict[str, Any] = {
-    "flags": ["external_loop", "buffered", "zerosize_ok"],
-    "op_flags": ["readonly", "contig"],
-    "buffersize": 1 << 14,
-}
 
 
 def named_arrays(tree: Any) -> dict[str, np.ndarray]:
     """Every array of a pytree on the host, by its path."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(tree, eqx.is_array))
     return {jax.tree_util.keystr(path, simple=True, separator="/"): np.asarray(leaf) for path, leaf in leaves}
-
-
-def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Writes one uncompressed .npz in small pieces; refuses what would need pickle.
-
-    np.savez copies up to 16 MB at once, which fragments host memory while a replay grows.
-    """
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, array in arrays.items():
-            header = np.lib.format.header_data_from_array_1_0(array)
-            with archive.open(name.replace("/", "|") + ".npy", "w", force_zip64=True) as file:
-                np.lib.format.write_array_header_1_0(file, header)
-                pieces: Any = np.nditer(array, order="F" if header["fortran_order"] else "C", **PIECES)
-                for piece in pieces:
-                    file.write(piece.view(np.uint8))
-
-
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Reads what write_arrays wrote; refuses pickled content."""
-    with np.load(path, allow_pickle=False) as file:
-        return {name.replace("|", "/"): file[name] for name in file.files}
 
 
 def fill(template: Any, arrays: dict[str, np.ndarray], source: str) -> Any:

@@ -11,8 +11,8 @@ from pathlib import Path
 from rich.progress import track
 
 from dreamproof.base.errors import BadInput, DreamproofError
+from dreamproof.data.recordings import Recording, check_output, write_recording
 from dreamproof.jaxcore.devices import use_compilation_cache
-from dreamproof.jaxcore.recordings import Recording, check_output, write_recording
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import RecordingPolicy, find_policies
 

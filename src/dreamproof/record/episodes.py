@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dreamproof.data.recordings import Recording, TaskInfo
 from dreamproof.jaxcore.keys import layout_keys, noise_keys, step_key
-from dreamproof.jaxcore.recordings import Recording, TaskInfo
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record.policies import RecordingPolicy
 

@@ -186,6 +186,12 @@ WRITTEN: dict[str, dict[str, str]] = {
         "warnings[]": "what does not stop it",
         "rates.NAME": "measured agent steps per second by arm",
     },
+    "data inspect": {
+        "files[]": "a file: path, bytes, episodes, rows, sizes, `named` (its tasks are known), `faults` by kind",
+        "tasks[]": "a task over all files: number, name, sizes, episodes, transitions, `return`",
+        "tasks[].histogram": "number of episodes whose return is between two edges",
+        "histogram_edges": "edges of all histograms",
+    },
     "report": {"[]": "a file that was written"},
     "export": {"target": "where the copy is", "files[]": "a file of the copy"},
     "import": {

@@ -38,11 +38,20 @@ def page() -> str:
     return "\n\n".join([*parts, "## JSON fields", *_json_fields()]) + "\n"
 
 
+def verbs() -> dict[str, Any]:
+    """Every verb that is shown, by what a person types."""
+    group: Any = typer.main.get_command(app)
+    shown: dict[str, Any] = {name: verb for name, verb in group.commands.items() if not verb.hidden}
+    inner = {f"{name} {below}": verb for name, one in shown.items() for below, verb in _commands(one).items()}
+    return {name: verb for name, verb in (shown | inner).items() if not _commands(verb)}
+
+
+def _commands(verb: Any) -> dict[str, Any]:
+    return getattr(verb, "commands", {})
+
+
 def _verbs() -> Iterator[str]:
-    group = typer.main.get_command(app)
-    for name, verb in group.commands.items():  # type: ignore[attr-defined]
-        if verb.hidden:
-            continue
+    for name, verb in verbs().items():
         yield f"### `dreamproof {name}`\n\n{_line(verb.help or '')}"
         rows = [
             (_option(item), _default(item.default), _line(getattr(item, "help", "") or ""))

@@ -11,8 +11,9 @@ from jax import Array
 from dreamproof.agents.api import Windows
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash
-from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, read_arrays
-from dreamproof.jaxcore.recordings import Recording, read_recording
+from dreamproof.data.arrays import read_arrays
+from dreamproof.data.recordings import Recording, read_recording
+from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
 from dreamproof.settings.recorded import RecordedData
@@ -66,9 +67,6 @@ def _renumbered(path: Path, recording: Recording, data: RecordedData) -> Recordi
         names = recording.task_info.names
         unknown = [names[task] for task in np.unique(recording.task) if names[task] not in data.tasks]
         numbers = np.array([data.tasks.index(name) if name in data.tasks else -1 for name in names])
-        own = np.asarray(recording.task_info.action_sizes)[recording.task]
-        # Padding of actions may hold any value; the model must not learn from it.
-        recording.action[:] *= (np.arange(taken)[None] < own[:, None])[:, None]
     if unknown:
         raise BadInput(
             f"{path}: holds episodes of the task {', '.join(unknown)}, which data.tasks does not name "

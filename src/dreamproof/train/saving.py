@@ -12,14 +12,13 @@ import numpy as np
 from dreamproof.base.code import own_code
 from dreamproof.base.commit import code_name
 from dreamproof.base.files import canonical_json, text_hash
+from dreamproof.data.arrays import read_arrays, write_arrays
 from dreamproof.jaxcore.checkpoints import (
     AGENT_FILE,
     all_finite,
     fill,
     named_arrays,
     parameter_hash,
-    read_arrays,
-    write_arrays,
 )
 from dreamproof.jaxcore.devices import library_versions
 from dreamproof.runs.layout import CheckpointFolder

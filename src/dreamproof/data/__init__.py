@@ -1,0 +1,1 @@
+"""Files of recorded episodes, read with NumPy alone."""

@@ -1,0 +1,95 @@
+"""Writes recorded episodes as a chunk of TD-MPC2: a PyTorch file of one TensorDict, made with NumPy alone."""
+
+import os
+import struct
+import zipfile
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from dreamproof.base.files import sync_folder
+from dreamproof.data.recordings import Recording, filled_arrays
+
+ROOT = "chunk"
+ALIGNMENT_BYTES = 64
+PADDING_FIELD = 0x4246
+"""The extra field of a member's header by which PyTorch aligns tensors too."""
+LOCAL_HEADER_BYTES, ZIP64_FIELD_BYTES = 30, 20
+STORAGE_NAMES = {"float32": "FloatStorage", "int32": "IntStorage"}
+
+
+def write_chunk(path: Path, recording: Recording) -> None:
+    """Replaces a file atomically; torch.load gives a TensorDict of obs, action, reward and task (E, T, ...)."""
+    filled = filled_arrays(recording)
+    arrays = {name: filled[name] for name in ("obs", "action", "reward", "task")}
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            _write_members(file, arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def _write_members(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(f"{ROOT}/data.pkl", describe(arrays))
+        archive.writestr(f"{ROOT}/byteorder", "little")
+        for number, array in enumerate(arrays.values()):
+            member = zipfile.ZipInfo(f"{ROOT}/data/{number}")
+            before = file.seek(0, os.SEEK_CUR) + LOCAL_HEADER_BYTES + len(member.filename) + ZIP64_FIELD_BYTES + 4
+            padding = -before % ALIGNMENT_BYTES
+            member.extra = struct.pack("<HH", PADDING_FIELD, padding) + b"Z" * padding
+            with archive.open(member, "w", force_zip64=True) as stream:
+                for episode in array:
+                    stream.write(np.ascontiguousarray(episode).view(np.uint8).data)
+        archive.writestr(f"{ROOT}/version", "3\n")
+
+
+def describe(arrays: dict[str, np.ndarray]) -> bytes:
+    """The pickle of a TensorDict as version 0.15 of tensordict writes it, with the arrays' values stored apart."""
+    tensors = b"".join(_text(name) + _tensor(number, array) for number, (name, array) in enumerate(arrays.items()))
+    episodes, rows = arrays["reward"].shape
+    size = _name("torch", "Size") + b"(" + _whole(episodes) + _whole(rows) + b"t\x85R"
+    state = (
+        b"}("
+        + _text("_tensordict")
+        + b"}("
+        + tensors
+        + b"u"
+        + _text("_device")
+        + b"N"
+        + _text("_batch_size")
+        + size
+        + _text("_td_dim_names")
+        + b"Nu"
+    )
+    make = _name("tensordict._reductions", "_make_td") + _name("tensordict._td", "TensorDict")
+    return b"\x80\x02" + make + state + b"\x86R."
+
+
+def _tensor(number: int, array: np.ndarray) -> bytes:
+    """A call of torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, requires_grad, hooks)."""
+    kind = _name("torch", STORAGE_NAMES[array.dtype.name])
+    storage = b"(" + _text("storage") + kind + _text(str(number)) + _text("cpu") + _whole(array.size) + b"tQ"
+    strides = [int(np.prod(array.shape[axis + 1 :], dtype=np.int64)) for axis in range(array.ndim)]
+    sizes = b"".join(b"(" + b"".join(map(_whole, values)) + b"t" for values in (array.shape, strides))
+    hooks = _name("collections", "OrderedDict") + b")R"
+    return _name("torch._utils", "_rebuild_tensor_v2") + b"(" + storage + _whole(0) + sizes + b"\x89" + hooks + b"tR"
+
+
+def _name(module: str, name: str) -> bytes:
+    return f"c{module}\n{name}\n".encode()
+
+
+def _text(text: str) -> bytes:
+    return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+
+def _whole(number: int) -> bytes:
+    digits = number.to_bytes(8, "little", signed=True)
+    return b"\x8a" + bytes([len(digits)]) + digits

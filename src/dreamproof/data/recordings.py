@@ -1,0 +1,210 @@
+"""Recorded episodes of several tasks, as a plain .npz or as a chunk (.pt) of TD-MPC2's (2024) multi-task sets.
+
+obs (E, T, O), action (E, T, A), reward (E, T), task (E, T). Row 0 of an episode has no action and no reward (NaN);
+row t + 1 holds those of the transition from observation t to t + 1. Optional further arrays are those of TaskInfo.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import sync_folder
+from dreamproof.data.arrays import map_arrays, write_arrays
+from dreamproof.data.members import refusal
+from dreamproof.data.task_sets import ROWS, TASK_SETS
+from dreamproof.data.torch_file import mappings, read_torch_file
+
+AXES = {"obs": 3, "action": 3, "reward": 2, "task": 2}
+MIXED = "belong to more than one task"
+NOT_FINITE = "hold values that are not finite outside of the first row"
+UNKNOWN_TASK = "have a task number without a name"
+
+
+class TaskInfo(NamedTuple):
+    """Names of the tasks in the order of their numbers, and their observation and action sizes."""
+
+    names: tuple[str, ...]
+    observation_sizes: tuple[int, ...]
+    action_sizes: tuple[int, ...]
+
+
+class EpisodeFile(NamedTuple):
+    """The arrays of a file as they are: mapped, so that only what is looked at is read."""
+
+    path: Path
+    observation: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    task: np.ndarray
+    rows: np.ndarray
+    terminated: np.ndarray
+    task_info: TaskInfo | None
+
+    def parts(self, limit_bytes: int) -> Iterator[slice]:
+        """All episodes in consecutive parts of about so many bytes."""
+        one = (self.observation.shape[2] + self.action.shape[2] + 2) * self.reward.shape[1] * 4
+        step = max(1, limit_bytes // one)
+        yield from (slice(start, start + step) for start in range(0, len(self.reward), step))
+
+
+class Recording(NamedTuple):
+    """Episodes (E, T, ...), the task of each (E,), its rows (E,) and whether it ended by termination (E,).
+
+    Rows after the end of an episode, and all other padding, are 0.
+    """
+
+    observation: np.ndarray
+    action: np.ndarray
+    reward: np.ndarray
+    task: np.ndarray
+    rows: np.ndarray
+    terminated: np.ndarray
+    task_info: TaskInfo | None = None
+
+
+def check_output(path: Path) -> None:
+    """Refuses a path that cannot be written, before anything is recorded."""
+    if path.suffix != ".npz":
+        raise BadInput(f"{path}: recorded episodes must be an .npz file", f"--output {path.with_suffix('.npz')}")
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent}: there is no such folder", f"mkdir -p {path.parent}")
+
+
+def filled_arrays(recording: Recording) -> dict[str, np.ndarray]:
+    """The arrays of a file; padding of actions and rewards is NaN."""
+    inside = np.arange(recording.reward.shape[1])[None] < recording.rows[:, None]
+    moved = inside.copy()
+    moved[:, 0] = False
+    return {
+        "obs": recording.observation,
+        "action": np.where(moved[..., None], recording.action, np.float32(np.nan)),
+        "reward": np.where(moved, recording.reward, np.float32(np.nan)),
+        "task": np.repeat(recording.task[:, None].astype(np.int32), inside.shape[1], axis=1),
+        "rows": recording.rows.astype(np.int32),
+        "terminated": recording.terminated,
+    }
+
+
+def write_recording(path: Path, recording: Recording) -> None:
+    """Replaces a file of episodes atomically."""
+    arrays = filled_arrays(recording)
+    if recording.task_info is not None:
+        arrays |= {name: np.asarray(value) for name, value in recording.task_info._asdict().items()}
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        write_arrays(partial, arrays)
+        with partial.open("rb") as file:
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    finally:
+        partial.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def open_episodes(path: Path) -> EpisodeFile:
+    """A file of episodes; one with another layout is refused."""
+    if not path.is_file():
+        raise BadInput(
+            f"{path}: no such file of recorded episodes (relative to {Path.cwd()})",
+            f"python -m dreamproof.record --tasks TASK,TASK --policy random --episodes 100 --output {path}",
+        )
+    arrays = _chunk(path) if path.suffix in (".pt", ".pth") else map_arrays(path)
+    _check(path, arrays)
+    episodes, length = arrays["reward"].shape
+    rows = arrays.get("rows", np.full(episodes, length, np.int32))
+    terminated = arrays.get("terminated", np.zeros(episodes, bool))
+    info = _set_info(length) if path.suffix in (".pt", ".pth") else _task_info(path, arrays)
+    observation, action, reward, task = (arrays[name] for name in AXES)
+    return EpisodeFile(path, observation, action, reward, task, rows, terminated, info)
+
+
+def _chunk(path: Path) -> dict[str, np.ndarray]:
+    for found in mappings(read_torch_file(path)):
+        arrays = {str(name): value for name, value in found.items() if isinstance(value, np.ndarray)}
+        if arrays.keys() & AXES.keys():
+            return arrays
+    raise refusal(path, f"it holds none of the tensors {', '.join(AXES)}")
+
+
+def _set_info(length: int) -> TaskInfo | None:
+    """The tasks of the set to which a chunk belongs by the length of its episodes."""
+    if length not in ROWS:
+        return None
+    tasks = TASK_SETS[ROWS[length]]
+    return TaskInfo(*zip(*tasks, strict=True))
+
+
+def read_part(file: EpisodeFile, part: slice) -> tuple[Recording, Counter[str]]:
+    """Some episodes with all padding set to 0, and how many of them have which fault."""
+    values = (file.observation, file.action, file.reward)
+    observation, action, reward = (np.array(value[part], np.float32) for value in values)
+    task, rows = np.asarray(file.task[part]), np.asarray(file.rows[part])
+    faults: Counter[str] = Counter({MIXED: int((task != task[:, :1]).any(1).sum())})
+    number = task[:, 0].astype(np.int64)
+    action[:, 0], reward[:, 0] = 0.0, 0.0
+    outside = np.arange(reward.shape[1])[None] >= rows[:, None]
+    for value in (observation, action, reward):
+        value[outside] = 0.0
+    if file.task_info is not None:
+        known = (number >= 0) & (number < len(file.task_info.names))
+        faults[UNKNOWN_TASK] = int((~known).sum())
+        _clear_padding(observation, file.task_info.observation_sizes, np.where(known, number, 0))
+        _clear_padding(action, file.task_info.action_sizes, np.where(known, number, 0))
+    finite = [np.isfinite(value).reshape(len(value), -1).all(1) for value in (observation, action, reward)]
+    faults[NOT_FINITE] = int((~np.all(finite, axis=0)).sum())
+    terminated = np.asarray(file.terminated[part])
+    return Recording(observation, action, reward, number, rows, terminated, file.task_info), +faults
+
+
+def _clear_padding(values: np.ndarray, sizes: tuple[int, ...], number: np.ndarray) -> None:
+    """Sets the columns that a task does not have to 0: they may hold anything, and no model may learn from them."""
+    outside = np.arange(values.shape[2])[None] >= np.asarray(sizes)[number][:, None]
+    for episode in np.flatnonzero(outside.any(1)):
+        values[episode][:, outside[episode]] = 0.0
+
+
+def read_recording(path: Path) -> Recording:
+    """All episodes of a file; a faulty one is refused."""
+    file = open_episodes(path)
+    recording, faults = read_part(file, slice(None))
+    if faults:
+        found = "; ".join(f"{count:,} of {len(file.reward):,} episodes {fault}" for fault, count in faults.items())
+        raise BadInput(f"{path}: {found}", f"dreamproof data inspect {path}")
+    return recording
+
+
+def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    for name, axes in AXES.items():
+        if name not in arrays:
+            present = ", ".join(arrays) or "nothing"
+            raise BadInput(f"{path}: the array '{name}' is missing; it holds {present}", "see docs/multitask.md")
+        if arrays[name].ndim != axes or arrays[name].shape[:2] != arrays["obs"].shape[:2]:
+            raise BadInput(
+                f"{path}: '{name}' has the shape {arrays[name].shape}, not (E, T, ...)", "see docs/multitask.md"
+            )
+        if arrays[name].dtype.kind not in ("iu" if name == "task" else "f"):
+            raise BadInput(f"{path}: '{name}' holds numbers of the type {arrays[name].dtype}", "see docs/multitask.md")
+    episodes, length = arrays["reward"].shape
+    if episodes == 0 or length < 2:
+        raise BadInput(f"{path}: holds no transition ({episodes} episodes of {length} rows)", "record more episodes")
+    rows = arrays.get("rows", np.full(episodes, length))
+    if rows.shape != (episodes,) or rows.min() < 2 or rows.max() > length:
+        raise BadInput(f"{path}: 'rows' is not one number from 2 to {length} per episode", "check how it was made")
+    if arrays.get("terminated", rows).shape != (episodes,):
+        raise BadInput(f"{path}: 'terminated' is not one flag per episode", "check how it was made")
+
+
+def _task_info(path: Path, arrays: dict[str, np.ndarray]) -> TaskInfo | None:
+    if "names" not in arrays:
+        return None
+    names, *sizes = (arrays.get(name) for name in TaskInfo._fields)
+    assert names is not None
+    if any(part is None or part.shape != names.shape for part in sizes):
+        raise BadInput(f"{path}: its task names and sizes do not match its episodes", "check how it was made")
+    seen, done = (tuple(int(size) for size in part) for part in sizes if part is not None)
+    return TaskInfo(tuple(str(name) for name in names), seen, done)

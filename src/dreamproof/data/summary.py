@@ -1,0 +1,101 @@
+"""What files of episodes hold: tasks, episodes, returns, sizes and faults, read part by part."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dreamproof.data.recordings import EpisodeFile, Recording, TaskInfo, open_episodes, read_part
+
+PART_BYTES = 128 << 20
+BINS = 20
+LARGE_ACTION = "have actions beyond -1 to 1"
+
+
+@dataclass
+class TaskSummary:
+    """Episodes of one task over all files."""
+
+    number: int
+    name: str | None
+    observation_size: int | None
+    action_size: int | None
+    returns: list[np.ndarray] = field(default_factory=list)
+    transitions: int = 0
+
+    def facts(self, edges: np.ndarray) -> dict[str, Any]:
+        """Counts, returns and their histogram."""
+        returns = np.concatenate(self.returns)
+        finite = returns[np.isfinite(returns)]
+        shown = finite if len(finite) else np.zeros(1)
+        return {
+            "number": self.number,
+            "name": self.name,
+            "observation_size": self.observation_size,
+            "action_size": self.action_size,
+            "episodes": len(returns),
+            "transitions": self.transitions,
+            "return": {
+                "mean": float(shown.mean()),
+                "min": float(shown.min()),
+                "median": float(np.median(shown)),
+                "max": float(shown.max()),
+            },
+            "histogram": np.histogram(shown, edges)[0].tolist(),
+        }
+
+
+def summarise(paths: Iterable[Path]) -> dict[str, Any]:
+    """The facts of all files: each file, each task, the edges of the histograms."""
+    tasks: dict[tuple[str | None, int], TaskSummary] = {}
+    files = [_summarise_file(open_episodes(path), tasks) for path in paths]
+    every = np.concatenate([part for task in tasks.values() for part in task.returns])
+    every = every[np.isfinite(every)]
+    low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 0.0)
+    edges = np.linspace(min(0.0, low), max(high, low + 1e-6, 1e-6), BINS + 1)
+    return {
+        "files": files,
+        "tasks": [tasks[key].facts(edges) for key in sorted(tasks, key=lambda key: (key[1], key[0] or ""))],
+        "histogram_edges": edges.tolist(),
+    }
+
+
+def _summarise_file(file: EpisodeFile, tasks: dict[tuple[str | None, int], TaskSummary]) -> dict[str, Any]:
+    faults: Counter[str] = Counter()
+    for part in file.parts(PART_BYTES):
+        episodes, found = read_part(file, part)
+        faults += found
+        large = (np.abs(episodes.action) > 1.0 + 1e-4).reshape(len(episodes.action), -1).any(1).sum()
+        faults[LARGE_ACTION] += int(large)
+        _count(episodes, tasks)
+    count, length = file.reward.shape
+    return {
+        "path": str(file.path),
+        "bytes": file.path.stat().st_size,
+        "episodes": count,
+        "rows": length,
+        "observation_size": file.observation.shape[2],
+        "action_size": file.action.shape[2],
+        "named": file.task_info is not None,
+        "faults": {fault: number for fault, number in faults.items() if number},
+    }
+
+
+def _count(episodes: Recording, tasks: dict[tuple[str | None, int], TaskSummary]) -> None:
+    with np.errstate(invalid="ignore"):
+        returns = episodes.reward.astype(np.float64).sum(1)
+    for number in np.unique(episodes.task):
+        own = episodes.task == number
+        name, observed, taken = _described(episodes.task_info, int(number))
+        found = tasks.setdefault((name, int(number)), TaskSummary(int(number), name, observed, taken))
+        found.returns.append(returns[own])
+        found.transitions += int((episodes.rows[own] - 1).sum())
+
+
+def _described(info: TaskInfo | None, number: int) -> tuple[str | None, int | None, int | None]:
+    if info is None or not 0 <= number < len(info.names):
+        return None, None, None
+    return info.names[number], info.observation_sizes[number], info.action_sizes[number]
