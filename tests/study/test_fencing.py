@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 from dreamproof.base.files import read_json, write_json
 from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
-from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sighting
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sighting, write_order
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.lease import Lease, living_holder
 from dreamproof.study.process import cgroup
@@ -42,12 +41,11 @@ def backend() -> Iterator[LocalBackend]:
 
 def order(folder: Path, *commands: list[str], name: str = "a000001", **more: Any) -> AttemptFolder:
     attempt = AttemptFolder(folder / name)
-    attempt.root.mkdir(parents=True)
     token = {ATTEMPT_VARIABLE: f"{name}-{folder}"}
     made = Order(
         name, list(commands), token, str(folder), {}, stop_grace_seconds=60.0, **more, locks=[str(folder / "cell.lock")]
     )
-    write_json(attempt.order, asdict(made))
+    write_order(attempt, made)
     return attempt
 
 
@@ -242,6 +240,22 @@ def test_a_copy_of_an_attempt_never_touches_the_processes_of_the_original(
     copy, other = AttemptFolder(tmp_path / "copy" / "a000001"), LocalBackend()
     other.stop(copy, "stop of the copy", 1.0)
     assert other.look(copy).presence is Presence.LOST
+    time.sleep(1.0)
+    assert backend.look(attempt).presence is Presence.RUNNING
+    assert not (original / "saved").exists()
+    backend.stop(attempt, "stop", 120.0)
+    end_of(backend, attempt)
+
+
+def test_a_copy_made_before_the_attempt_began_never_touches_the_processes_of_the_original(
+    backend: LocalBackend, tmp_path: Path
+) -> None:
+    original = tmp_path / "original"
+    attempt = order(original, [sys.executable, "-c", SAVES])
+    shutil.copytree(original, tmp_path / "copy")
+    backend.start(attempt)
+    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
+    LocalBackend().stop(AttemptFolder(tmp_path / "copy" / "a000001"), "stop of the copy", 1.0)
     time.sleep(1.0)
     assert backend.look(attempt).presence is Presence.RUNNING
     assert not (original / "saved").exists()

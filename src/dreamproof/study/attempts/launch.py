@@ -4,19 +4,19 @@ import os
 import re
 import secrets
 import sys
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import FaultKind, Unreadable, list_folder, read_json, write_json
+from dreamproof.base.files import FaultKind, Unreadable, list_folder, read_json
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
 from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
 from dreamproof.study.attempts.settle import prove_evaluations, prove_training
-from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, write_order
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.events import AttemptStarted, Event, Remedy
 from dreamproof.study.ledger.state import StudyState
@@ -152,8 +152,7 @@ def prepare(
         if own and job.work == "train":
             write_resolved(target.run, identity.resolved[target.cell.arm], identity.code.facts())
     try:
-        folder.root.mkdir(parents=True)
-        write_json(folder.order, asdict(order))
+        write_order(folder, order)
     except (PermissionError, NotADirectoryError) as error:
         raise BadInput(
             f"{error.filename or folder.root}: cannot be written: {error.strerror}", f"ls -ld {opened.folder.root}"

@@ -1,9 +1,11 @@
 """What every backend does: start an attempt, report its status, stop it, wake up when one ends."""
 
-from dataclasses import dataclass, field
+import os
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Protocol
 
+from dreamproof.base.files import write_json
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.records import ExitRecord
 from dreamproof.study.diagnosis.liveness import Activity
@@ -31,6 +33,14 @@ class Order:
     """Host memory to ask a cluster for, if it differs from what is declared."""
     locks: list[str] = field(default_factory=list)
     """Files that the attempt locks for as long as any of its processes lives: one per cell."""
+    place: int | None = None
+    """The inode of the folder that it was written into: a copy of the folder has another one."""
+
+
+def write_order(folder: AttemptFolder, order: Order) -> None:
+    """Makes the folder of an attempt and writes what it is to run."""
+    folder.root.mkdir(parents=True, exist_ok=True)
+    write_json(folder.order, asdict(replace(order, place=os.stat(folder.root).st_ino)))
 
 
 @dataclass(frozen=True)

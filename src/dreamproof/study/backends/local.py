@@ -300,7 +300,8 @@ def is_held(folder: AttemptFolder) -> bool:
 
 def _is_copy(folder: AttemptFolder, known: _LocalAttempt) -> bool:
     """Whether the attempt's folder is a copy of the one in which its processes work."""
-    return known.place not in (None, _inode(folder))
+    place = _order(folder).get("place") if known.place is None else known.place
+    return place not in (None, _inode(folder))
 
 
 def _inode(folder: AttemptFolder) -> int | None:

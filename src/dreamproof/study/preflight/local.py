@@ -22,7 +22,7 @@ from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
 from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
-from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence
+from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, write_order
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, diagnose
@@ -230,7 +230,7 @@ class LocalProbe:
         self.folder = AttemptFolder(self.run.root / "attempt")
         self._end_earlier()
         target, command = _prepare_probe(opened, arm)
-        write_json(self.folder.order, asdict(self._order(target, command)))
+        write_order(self.folder, self._order(target, command))
         trainer = opened.study.trainer
         self.is_foreign = isinstance(trainer, CommandTrainer)
         self.adapter = study_adapter(opened.study)

@@ -3,17 +3,17 @@
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.base.files import read_json, read_tail, write_json, write_text
+from dreamproof.base.files import read_json, read_tail, write_text
 from dreamproof.base.text import duration_text
 from dreamproof.runs.layout import AttemptFolder, RunFolder, StudyFolder
 from dreamproof.settings.backend import Slurm, memory_bytes
 from dreamproof.study.adapters import ADAPTERS
 from dreamproof.study.adapters.api import Adapter
-from dreamproof.study.backends.api import Order, Presence, Sighting
+from dreamproof.study.backends.api import Order, Presence, Sighting, write_order
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands, SlurmError
 from dreamproof.study.backends.slurm.limits import Partition, find_stuck, longest_time, probe_time_limit
@@ -159,7 +159,7 @@ class ClusterPreflight:
             stop_grace_seconds=PROBE_GRACE_SECONDS,
             lease_seconds=settings.lease_seconds,
         )
-        write_json(folder.order, asdict(order))
+        write_order(folder, order)
         return folder
 
     def _watch(

@@ -41,6 +41,7 @@ def open_attempt(attempts: Path, first: str, restarts: int) -> AttemptFolder:
         order["attempt"] = folder.root.name
         order["event"] = {**order.get("event", {}), "attempt": folder.root.name}
         folder.root.mkdir(exist_ok=True)
+        order["place"] = os.stat(folder.root).st_ino
         write_json(folder.lease, {"holder": folder.root.name}, durable=False)
         write_json(folder.order, order)
     return folder
