@@ -5,7 +5,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,13 @@ PATIENT = "import signal, sys, time\nprint('ready', flush=True)\n"
 SAVES = (
     PATIENT + "def save(*_):\n    time.sleep(1.0)\n    open('saved', 'w').write('x')\n    sys.exit(0)\n"
     "signal.signal(signal.SIGTERM, save)\ntime.sleep(300)\n"
+)
+
+# Writes down every signal at once; of two that wait, Python handles the lower number first.
+HEARS = (
+    "import signal, time\ndef hear(number, _):\n    open('heard', 'a').write(f'{number} ')\n"
+    "signal.signal(signal.SIGTERM, hear)\nsignal.signal(signal.SIGURG, hear)\nprint('ready', flush=True)\n"
+    "while True:\n    time.sleep(300)\n"
 )
 
 
@@ -229,37 +235,28 @@ def test_a_stop_reaches_a_stopped_shim(backend: LocalBackend, tmp_path: Path) ->
     assert (tmp_path / "saved").exists()
 
 
+@pytest.mark.parametrize("is_copied_early", [False, True])
 def test_a_copy_of_an_attempt_never_touches_the_processes_of_the_original(
-    backend: LocalBackend, tmp_path: Path
+    backend: LocalBackend, tmp_path: Path, is_copied_early: bool
 ) -> None:
+    """Not even a copy that was made before the attempt began, and so names no process."""
     original = tmp_path / "original"
-    attempt = order(original, [sys.executable, "-c", SAVES])
+    attempt = order(original, [sys.executable, "-c", HEARS])
+    if is_copied_early:
+        shutil.copytree(original, tmp_path / "copy")
     backend.start(attempt)
     wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
-    shutil.copytree(original, tmp_path / "copy")
+    if not is_copied_early:
+        shutil.copytree(original, tmp_path / "copy")
     copy, other = AttemptFolder(tmp_path / "copy" / "a000001"), LocalBackend()
     other.stop(copy, "stop of the copy", 1.0)
-    assert other.look(copy).presence is Presence.LOST
-    time.sleep(1.0)
-    assert backend.look(attempt).presence is Presence.RUNNING
-    assert not (original / "saved").exists()
-    backend.stop(attempt, "stop", 120.0)
-    end_of(backend, attempt)
-
-
-def test_a_copy_made_before_the_attempt_began_never_touches_the_processes_of_the_original(
-    backend: LocalBackend, tmp_path: Path
-) -> None:
-    original = tmp_path / "original"
-    attempt = order(original, [sys.executable, "-c", SAVES])
-    shutil.copytree(original, tmp_path / "copy")
-    backend.start(attempt)
-    wait_for(lambda: backend.look(attempt).process_id is not None and is_ready(attempt))
-    LocalBackend().stop(AttemptFolder(tmp_path / "copy" / "a000001"), "stop of the copy", 1.0)
-    time.sleep(1.0)
-    assert backend.look(attempt).presence is Presence.RUNNING
-    assert not (original / "saved").exists()
-    backend.stop(attempt, "stop", 120.0)
+    child = backend.look(attempt).process_id
+    assert child is not None
+    os.kill(child, signal.SIGURG)
+    wait_for(lambda: (original / "heard").exists() and (original / "heard").read_text() != "")
+    assert (original / "heard").read_text().split() == [str(int(signal.SIGURG))]
+    assert is_copied_early or other.look(copy).presence is Presence.LOST
+    backend.stop(attempt, "stop", 0.1)
     end_of(backend, attempt)
 
 
