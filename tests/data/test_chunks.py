@@ -16,7 +16,7 @@ from dreamproof.cli.main import app
 from dreamproof.data.chunk_writer import ROOT, describe, write_chunk
 from dreamproof.data.recordings import Recording, filled_arrays, open_episodes, read_recording
 from dreamproof.data.summary import summarise
-from dreamproof.data.task_sets import MT30, MT80
+from dreamproof.settings.task_sets import MT30, MT80
 
 REAL = Path(__file__).parent / "files" / "tensordict-0.15.pt"
 """Written by torch.save of PyTorch 2.15 and tensordict 0.15.3: three episodes of five rows, obs counting up from 0."""

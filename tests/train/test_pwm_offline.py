@@ -9,12 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from pydantic import ValidationError
 from tests.agents.pwm import toy
 
 from dreamproof.agents.pwm.agent import PwmAgent, pieces_of
 from dreamproof.agents.pwm.behavior import imagine_rollout
 from dreamproof.agents.pwm.world_model import model_gradients
 from dreamproof.base.errors import BadInput
+from dreamproof.data.chunk_writer import write_chunk
+from dreamproof.data.recordings import read_recording
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.optimiser import Adam, adam_step, init_adam
 from dreamproof.settings.recorded import RecordedData
@@ -120,6 +123,22 @@ def test_files_of_several_tasks_are_joined_by_the_names_of_their_tasks(tmp_path:
     assert episodes.observation.shape == (2 * EPISODES, LENGTH, 3)
     assert not np.asarray(episodes.observation[..., 2:]).any() and not np.asarray(episodes.action[..., 1:]).any()
     assert list(hashes) == [str(path) for path in paths]
+
+
+def test_a_chunk_and_a_recording_of_the_same_episodes_teach_the_same(tmp_path: Path) -> None:
+    np.savez(tmp_path / "same.npz", **recorded())
+    write_chunk(tmp_path / "same.pt", read_recording(tmp_path / "same.npz"))
+    plain, _ = read_episodes(data_of(tmp_path / "same.npz"))
+    chunk, _ = read_episodes(data_of(tmp_path / "same.pt"))
+    jax.tree.map(np.testing.assert_array_equal, plain, chunk)
+
+
+def test_a_set_of_tasks_is_named_as_a_whole() -> None:
+    data = RecordedData.model_validate({"files": ["chunk_0.pt"], "tasks": "mt30"})
+    assert len(data.tasks) == 30 and data.number_of("cup-spin") == 28
+    assert (data.observation_size, data.action_size) == (24, 6)
+    with pytest.raises(ValidationError):
+        RecordedData.model_validate({"files": ["chunk_0.pt"], "tasks": "mt31"})
 
 
 def test_actions_that_a_task_does_not_have_teach_nothing(tmp_path: Path) -> None:

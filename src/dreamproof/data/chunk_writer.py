@@ -26,7 +26,7 @@ def write_chunk(path: Path, recording: Recording) -> None:
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with partial.open("wb") as file:
-            _write_members(file, arrays)
+            write_members(file, arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
@@ -35,7 +35,8 @@ def write_chunk(path: Path, recording: Recording) -> None:
     sync_folder(path.parent)
 
 
-def _write_members(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:
+def write_members(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:
+    """Writes the whole chunk into a file, episode by episode."""
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr(f"{ROOT}/data.pkl", describe(arrays))
         archive.writestr(f"{ROOT}/byteorder", "little")

@@ -4,6 +4,7 @@ obs (E, T, O), action (E, T, A), reward (E, T), task (E, T). Row 0 of an episode
 row t + 1 holds those of the transition from observation t to t + 1. Optional further arrays are those of TaskInfo.
 """
 
+import mmap
 import os
 from collections import Counter
 from collections.abc import Iterator
@@ -16,8 +17,8 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import sync_folder
 from dreamproof.data.arrays import map_arrays, write_arrays
 from dreamproof.data.members import refusal
-from dreamproof.data.task_sets import ROWS, TASK_SETS
 from dreamproof.data.torch_file import mappings, read_torch_file
+from dreamproof.settings.task_sets import ROWS, TASK_SETS
 
 AXES = {"obs": 3, "action": 3, "reward": 2, "task": 2}
 MIXED = "belong to more than one task"
@@ -49,7 +50,15 @@ class EpisodeFile(NamedTuple):
         """All episodes in consecutive parts of about so many bytes."""
         one = (self.observation.shape[2] + self.action.shape[2] + 2) * self.reward.shape[1] * 4
         step = max(1, limit_bytes // one)
-        yield from (slice(start, start + step) for start in range(0, len(self.reward), step))
+        for start in range(0, len(self.reward), step):
+            yield slice(start, start + step)
+            self._release()
+
+    def _release(self) -> None:
+        """Lets go of what was mapped so far; the system would keep it as this process's memory."""
+        for array in (self.observation, self.action, self.reward, self.task):
+            if isinstance(array, np.memmap):
+                array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
 
 
 class Recording(NamedTuple):

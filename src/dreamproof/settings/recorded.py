@@ -1,19 +1,22 @@
 """Settings of the recorded episodes of an offline cell, and of a world model to start from."""
 
-from typing import Self
+from typing import Any, Self
 
 from pydantic import Field, model_validator
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.text import nearest_word
 from dreamproof.settings.strict import Settings
+from dreamproof.settings.task_sets import TASK_SETS
 
 
 class RecordedData(Settings):
     """The episodes that a cell learns from. Paths are relative to the study file's folder."""
 
-    files: tuple[str, ...] = Field(min_length=1, description="recorded episodes (.npz), see docs/multitask.md")
-    tasks: tuple[str, ...] = Field(min_length=1, description="names of all tasks; their order numbers them")
+    files: tuple[str, ...] = Field(min_length=1, description="recorded episodes (.npz or .pt), see docs/multitask.md")
+    tasks: tuple[str, ...] = Field(
+        min_length=1, description="names of all tasks, in the order of their numbers; or `mt30` or `mt80`"
+    )
     observation_size: int = Field(ge=1, description="observation size of the widest task; others are zero-padded")
     action_size: int = Field(ge=1, description="action size of the widest task; others are zero-padded")
     world_model: str | None = Field(
@@ -32,6 +35,17 @@ class RecordedData(Settings):
         near = nearest_word(task, self.tasks)
         hint = f"did you mean '{near}'?" if near else f"it names {', '.join(self.tasks)}"
         raise BadInput(f"data.tasks does not name the task '{task}'; {hint}", "add it to data.tasks in the study file")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_a_set(cls, values: Any) -> Any:
+        """A set of tasks by its name, with the sizes of its widest tasks."""
+        named = values.get("tasks") if isinstance(values, dict) else None
+        if not isinstance(named, str) or named not in TASK_SETS:
+            return values
+        tasks = TASK_SETS[named]
+        sizes = {name: max(getattr(task, name) for task in tasks) for name in ("observation_size", "action_size")}
+        return {**sizes, **values, "tasks": [task.name for task in tasks]}
 
     @model_validator(mode="after")
     def _tasks_differ(self) -> Self:

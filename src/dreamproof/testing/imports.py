@@ -9,7 +9,7 @@ ALLOWED = {
     "base": set(),
     "settings": {"base"},
     "runs": {"base", "settings"},
-    "data": {"base"},
+    "data": {"base", "settings"},
     "jaxcore": {"base", "settings", "runs", "data"},
     "envs": {"base", "settings", "jaxcore"},
     "nn": {"base", "settings", "jaxcore"},
