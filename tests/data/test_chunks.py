@@ -77,6 +77,14 @@ def test_what_is_written_is_read_again_without_filler_and_padding(tmp_path: Path
     assert isinstance(mapped, np.memmap) and mapped.offset % 64 == 0
 
 
+def test_episodes_that_end_early_are_not_written_as_a_chunk(tmp_path: Path) -> None:
+    made = episodes(4, 5)
+    made.rows[2] = 3
+    with pytest.raises(BadInput, match="1 episodes end early"):
+        write_chunk(tmp_path / "chunk_0.pt", made)
+    assert not list(tmp_path.iterdir())
+
+
 def test_the_sets_have_their_tasks_in_order() -> None:
     assert len(MT30) == 30 and len(MT80) == 80 and MT80[:30] == MT30
     assert [MT30[number].name for number in (0, 12, 29)] == ["walker-stand", "cup-catch", "pendulum-spin"]

@@ -254,9 +254,9 @@ def test_a_setting_of_the_loop_changes_what_a_run_records(
 
 
 def offline_pack(place: Path, train: dict[str, Any], data: RecordedData | None = None) -> OfflinePack:
-    """A pack of the idle agent that learns from two short episodes."""
+    """A pack of the idle agent that learns from short episodes."""
     file = place / "recorded.npz"
-    shape, none = (2, 6), np.zeros(2, int)
+    shape, none = (20, 6), np.zeros(20, int)
     write_recording(file, Recording(np.ones((*shape, 2)), np.ones((*shape, 1)), np.ones(shape), none, none + 6, none))
     data = data or RecordedData(files=(str(file),), tasks=(TASK,), observation_size=2, action_size=1)
     cell = PwmOfflineCell.model_validate({"train": train, "data": data.model_dump()})
@@ -284,7 +284,7 @@ def test_every_setting_of_recorded_data_is_read(tmp_path: Path) -> None:
             read.add(name)
             return super().__getattribute__(name)
 
-    sizes = {"observation_size": 2, "action_size": 1}
+    sizes = {"observation_size": 2, "action_size": 1, "device_episodes": 16}
     data = Watched(files=(str(tmp_path / "recorded.npz"),), tasks=(TASK,), world_model=None, **sizes)
     values = data.model_dump()
     read.clear()

@@ -17,20 +17,13 @@ from dreamproof.agents.pwm.behavior import imagine_rollout
 from dreamproof.agents.pwm.world_model import model_gradients
 from dreamproof.base.errors import BadInput
 from dreamproof.data.chunk_writer import write_chunk
+from dreamproof.data.library import EpisodeLibrary, RecordedEpisodes
 from dreamproof.data.recordings import read_recording
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.optimiser import Adam, adam_step, init_adam
 from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.traced import traced_values
-from dreamproof.train.offline import (
-    RecordedEpisodes,
-    WindowIndex,
-    draw,
-    index_windows,
-    read_episodes,
-    sample_starts,
-    sample_windows,
-)
+from dreamproof.train.offline import WindowIndex, draw, index_windows, sample_starts, sample_windows
 
 pytestmark = pytest.mark.long(60)
 
@@ -63,9 +56,14 @@ def data_of(*files: Path, **changes: Any) -> RecordedData:
     return RecordedData(files=tuple(map(str, files)), **settings)
 
 
+def read_episodes(data: RecordedData) -> RecordedEpisodes:
+    library = EpisodeLibrary(data)
+    return RecordedEpisodes(*map(jnp.asarray, library.load(np.arange(len(library)))))
+
+
 def all_of(*files: Path, window: int) -> tuple[RecordedEpisodes, WindowIndex]:
     """The episodes of files, and a share of all their windows."""
-    episodes, _ = read_episodes(data_of(*files))
+    episodes = read_episodes(data_of(*files))
     return episodes, index_windows(episodes, window)
 
 
@@ -82,7 +80,7 @@ def test_a_rows_reward_is_that_of_the_observation_before_it(file: Path) -> None:
 
 
 def test_a_share_of_one_task_holds_its_episodes_alone(file: Path) -> None:
-    episodes, _ = read_episodes(data_of(file))
+    episodes = read_episodes(data_of(file))
     own = index_windows(episodes, 4, 1)
     assert set(np.asarray(sample_windows(episodes, own, jax.random.key(0), (4, 64)).task)) == {1}
     starts = np.asarray(sample_starts(episodes, own, jax.random.key(0), 64))
@@ -118,7 +116,8 @@ def test_files_of_several_tasks_are_joined_by_the_names_of_their_tasks(tmp_path:
     np.savez(tmp_path / "named.npz", **(recorded() | notes))
     np.savez(tmp_path / "plain.npz", **recorded())
     paths = (tmp_path / "named.npz", tmp_path / "plain.npz")
-    episodes, hashes = read_episodes(data_of(*paths, observation_size=3, action_size=2))
+    data = data_of(*paths, observation_size=3, action_size=2)
+    episodes, hashes = read_episodes(data), EpisodeLibrary(data).hashes()
     np.testing.assert_array_equal(episodes.task, np.repeat([1, 0, 0, 1], EPISODES // 2))
     assert episodes.observation.shape == (2 * EPISODES, LENGTH, 3)
     assert not np.asarray(episodes.observation[..., 2:]).any() and not np.asarray(episodes.action[..., 1:]).any()
@@ -128,8 +127,8 @@ def test_files_of_several_tasks_are_joined_by_the_names_of_their_tasks(tmp_path:
 def test_a_chunk_and_a_recording_of_the_same_episodes_teach_the_same(tmp_path: Path) -> None:
     np.savez(tmp_path / "same.npz", **recorded())
     write_chunk(tmp_path / "same.pt", read_recording(tmp_path / "same.npz"))
-    plain, _ = read_episodes(data_of(tmp_path / "same.npz"))
-    chunk, _ = read_episodes(data_of(tmp_path / "same.pt"))
+    plain = read_episodes(data_of(tmp_path / "same.npz"))
+    chunk = read_episodes(data_of(tmp_path / "same.pt"))
     jax.tree.map(np.testing.assert_array_equal, plain, chunk)
 
 
@@ -146,7 +145,7 @@ def test_actions_that_a_task_does_not_have_teach_nothing(tmp_path: Path) -> None
     wide = np.concatenate([arrays["action"], arrays["action"]], axis=2)
     notes = {"names": np.array(["with", "against"]), "observation_sizes": [2, 2], "action_sizes": [2, 1]}
     np.savez(tmp_path / "wide.npz", **(arrays | {"action": wide} | notes))
-    episodes, _ = read_episodes(data_of(tmp_path / "wide.npz", action_size=2))
+    episodes = read_episodes(data_of(tmp_path / "wide.npz", action_size=2))
     action = np.asarray(episodes.action)
     assert action[: EPISODES // 2, 1:].all()
     assert action[EPISODES // 2 :, 1:, 0].all() and not action[EPISODES // 2 :, :, 1].any()

@@ -8,6 +8,7 @@ from typing import IO
 
 import numpy as np
 
+from dreamproof.base.errors import BadInput
 from dreamproof.base.files import sync_folder
 from dreamproof.data.recordings import Recording, filled_arrays
 
@@ -21,6 +22,9 @@ STORAGE_NAMES = {"float32": "FloatStorage", "int32": "IntStorage"}
 
 def write_chunk(path: Path, recording: Recording) -> None:
     """Replaces a file atomically; torch.load gives a TensorDict of obs, action, reward and task (E, T, ...)."""
+    short = int((recording.rows < recording.reward.shape[1]).sum())
+    if short:
+        raise BadInput(f"{path}: {short:,} episodes end early, and a chunk has no place to record it", "write an .npz")
     filled = filled_arrays(recording)
     arrays = {name: filled[name] for name in ("obs", "action", "reward", "task")}
     partial = path.with_name(f".{path.name}.{os.getpid()}")

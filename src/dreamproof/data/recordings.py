@@ -48,13 +48,17 @@ class EpisodeFile(NamedTuple):
 
     def parts(self, limit_bytes: int) -> Iterator[slice]:
         """All episodes in consecutive parts of about so many bytes."""
-        one = (self.observation.shape[2] + self.action.shape[2] + 2) * self.reward.shape[1] * 4
-        step = max(1, limit_bytes // one)
+        step = self.episodes_in(limit_bytes)
         for start in range(0, len(self.reward), step):
             yield slice(start, start + step)
-            self._release()
+            self.release()
 
-    def _release(self) -> None:
+    def episodes_in(self, limit_bytes: int) -> int:
+        """How many episodes take about so many bytes; at least one."""
+        numbers = self.observation.shape[2] + self.action.shape[2] + 2
+        return max(1, limit_bytes // (4 * int(numbers * self.reward.shape[1])))
+
+    def release(self) -> None:
         """Lets go of what was mapped so far; the system would keep it as this process's memory."""
         for array in (self.observation, self.action, self.reward, self.task):
             if isinstance(array, np.memmap):
@@ -148,7 +152,7 @@ def _set_info(length: int) -> TaskInfo | None:
     return TaskInfo(*zip(*tasks, strict=True))
 
 
-def read_part(file: EpisodeFile, part: slice) -> tuple[Recording, Counter[str]]:
+def read_part(file: EpisodeFile, part: slice | np.ndarray) -> tuple[Recording, Counter[str]]:
     """Some episodes with all padding set to 0, and how many of them have which fault."""
     values = (file.observation, file.action, file.reward)
     observation, action, reward = (np.array(value[part], np.float32) for value in values)

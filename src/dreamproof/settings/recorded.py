@@ -19,6 +19,12 @@ class RecordedData(Settings):
     )
     observation_size: int = Field(ge=1, description="observation size of the widest task; others are zero-padded")
     action_size: int = Field(ge=1, description="action size of the widest task; others are zero-padded")
+    device_episodes: int | None = Field(
+        None, ge=16, description="episodes on the device at a time, streamed from the files; all if left out"
+    )
+    refresh_updates: int = Field(
+        50, ge=1, description="updates after which the oldest sixteenth of `device_episodes` is replaced"
+    )
     world_model: str | None = Field(
         None, description="run folder (its newest checkpoint) or checkpoint whose world model is taken over"
     )

@@ -1,4 +1,4 @@
-"""Data of an offline cell: recorded episodes on the device, windows sampled from them, a pretrained world model."""
+"""Data of an offline cell: windows sampled from recorded episodes on the device, a pretrained world model."""
 
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -10,26 +10,14 @@ from jax import Array
 
 from dreamproof.agents.api import Windows
 from dreamproof.base.errors import BadInput, BrokenEvidence
-from dreamproof.base.files import file_hash
 from dreamproof.data.arrays import read_arrays
-from dreamproof.data.recordings import Recording, read_recording
+from dreamproof.data.library import RecordedEpisodes
 from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
 from dreamproof.settings.recorded import RecordedData
 
 MAX_WINDOWS = np.iinfo(np.int32).max
-
-
-class RecordedEpisodes(NamedTuple):
-    """Recorded episodes on the device: (E, T, ...), and (E,) the task, number of rows and termination of each."""
-
-    observation: Array
-    action: Array
-    reward: Array
-    task: Array
-    rows: Array
-    terminated: Array
 
 
 class WindowIndex(NamedTuple):
@@ -40,71 +28,27 @@ class WindowIndex(NamedTuple):
     until: Array
 
 
-def read_episodes(data: RecordedData) -> tuple[RecordedEpisodes, dict[str, str]]:
-    """All episodes of the files, padded to the widest task and the longest episode, and the hashes of the files."""
-    parts = [_renumbered(Path(name), read_recording(Path(name)), data) for name in data.files]
-    length = max(part.reward.shape[1] for part in parts)
-    whole = [_padded(part, length, data) for part in parts]
-    joined = [np.concatenate(arrays) if len(arrays) > 1 else arrays[0] for arrays in zip(*whole, strict=True)]
-    return RecordedEpisodes(*(jnp.asarray(part) for part in joined)), {
-        name: file_hash(Path(name)) for name in data.files
-    }
-
-
-def _renumbered(path: Path, recording: Recording, data: RecordedData) -> Recording:
-    """A recording with the task numbers of the settings; one that does not match them is refused."""
-    observed, taken = recording.observation.shape[2], recording.action.shape[2]
-    if observed > data.observation_size or taken > data.action_size:
-        raise BadInput(
-            f"{path}: observation size {observed} and action size {taken} exceed data.observation_size "
-            f"{data.observation_size} or data.action_size {data.action_size}",
-            "set them to those of the widest task in the study file",
-        )
-    if recording.task_info is None:
-        unknown = [str(task) for task in np.unique(recording.task) if not 0 <= task < len(data.tasks)]
-        numbers = np.arange(len(data.tasks))
-    else:
-        names = recording.task_info.names
-        unknown = [names[task] for task in np.unique(recording.task) if names[task] not in data.tasks]
-        numbers = np.array([data.tasks.index(name) if name in data.tasks else -1 for name in names])
-    if unknown:
-        raise BadInput(
-            f"{path}: holds episodes of the task {', '.join(unknown)}, which data.tasks does not name "
-            f"({', '.join(data.tasks)})",
-            "list all its tasks in data.tasks in the study file",
-        )
-    return recording._replace(task=numbers[recording.task])
-
-
-def _padded(part: Recording, length: int, data: RecordedData) -> list[np.ndarray]:
-    short = length - part.reward.shape[1]
-
-    def wide(values: np.ndarray, size: int) -> np.ndarray:
-        missing = size - values.shape[2]
-        return np.pad(values, ((0, 0), (0, short), (0, missing))) if short or missing else values
-
-    return [
-        wide(part.observation, data.observation_size),
-        wide(part.action, data.action_size),
-        np.pad(part.reward, ((0, 0), (0, short))),
-        part.task.astype(np.int32),
-        part.rows.astype(np.int32),
-        part.terminated.astype(np.float32),
-    ]
-
-
 def index_windows(episodes: RecordedEpisodes, window: int, task: int | None = None) -> WindowIndex:
     """The index of all windows of `window` rows, of all episodes or of one task."""
     tasks, rows = np.asarray(episodes.task), np.asarray(episodes.rows)
-    chosen = np.arange(len(tasks)) if task is None else np.flatnonzero(tasks == task)
+    if task is None:
+        return index_rows(rows, window)
+    chosen = np.flatnonzero(tasks == task)
     if not len(chosen):
         found = ", ".join(map(str, np.unique(tasks)))
         raise BadInput(f"no recorded episode of task {task}; recorded tasks: {found}", "record episodes of it")
-    windows = np.maximum(1, rows[chosen] - window + 1)
+    return index_rows(rows[chosen], window)._replace(episode=jnp.asarray(chosen, jnp.int32))
+
+
+def index_rows(rows: np.ndarray, window: int) -> WindowIndex:
+    """The same of episodes with these numbers of rows."""
+    windows = np.maximum(1, rows - window + 1)
     until = np.cumsum(windows, dtype=np.int64)
     if until[-1] > MAX_WINDOWS:
-        raise BadInput(f"{until[-1]:,} windows exceed the range of int32", "list fewer files in data.files")
-    return WindowIndex(*(jnp.asarray(part, jnp.int32) for part in (chosen, windows, until)))
+        raise BadInput(
+            f"{until[-1]:,} windows exceed the range of int32", "set data.device_episodes, or list fewer files"
+        )
+    return WindowIndex(*(jnp.asarray(part, jnp.int32) for part in (np.arange(len(rows)), windows, until)))
 
 
 def draw(index: WindowIndex, key: Array, count: int) -> tuple[Array, Array]:

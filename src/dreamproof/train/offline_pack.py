@@ -5,39 +5,26 @@ One env step is one update: first of the model on all tasks, then of the behavio
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from dreamproof.agents.api import Agent, SeparateUpdates
 from dreamproof.base.errors import BadInput
+from dreamproof.data.library import EpisodeLibrary
 from dreamproof.envs.api import Env
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.cell import CellSettings, OfflineCell
-from dreamproof.train.offline import (
-    RecordedEpisodes,
-    WindowIndex,
-    index_windows,
-    read_episodes,
-    read_world_model,
-    sample_starts,
-    sample_windows,
-)
+from dreamproof.train.offline import WindowIndex, index_windows, read_world_model, sample_starts, sample_windows
 from dreamproof.train.pack import Pack, PackState, ReplicaInputs, freeze_if_nonfinite
 from dreamproof.train.replay import Replay
+from dreamproof.train.streaming import OfflineData, StreamedData, on_device
 
 Update = Callable[[ReplicaInputs, PackState], tuple[PackState, dict[str, Array]]]
-
-
-class OfflineData(NamedTuple):
-    """Episodes shared by all replicas, and their window indices."""
-
-    episodes: RecordedEpisodes
-    all_tasks: WindowIndex
-    own_task: WindowIndex
 
 
 class OfflinePack(Pack):
@@ -52,6 +39,7 @@ class OfflinePack(Pack):
         self.model_updates = min(cell.model_updates, steps)
         self.later_stages = (self.model_updates,) if 0 < self.model_updates < steps else ()
         self.sources: dict[str, str] = {}
+        self.stream: StreamedData | None = None
         self._compiled_init = eqx.filter_jit(self._init)
         self._compiled_model = eqx.filter_jit(self._make_loop(self._model_update), donate="all-except-first")
         self._compiled_behavior = eqx.filter_jit(self._make_loop(self._behavior_update), donate="all-except-first")
@@ -85,13 +73,28 @@ class OfflinePack(Pack):
         """`env_steps` updates; donates `state`. Metrics are (1, R), means over updates."""
         first, last = int(state.env_steps), int(state.env_steps) + env_steps
         turn = min(max(first, self.model_updates), last)
-        metrics: dict[str, Array] = {}
-        for updates, count in ((self._compiled_model, turn - first), (self._compiled_behavior, last - turn)):
-            if count:
-                # The count is an argument: another count does not recompile.
-                state, means = updates(self.inputs, state, jnp.asarray(count, jnp.int32))
-                metrics |= {name: value[None] for name, value in means.items()}
-        return state, metrics
+        state, metrics = self._updates(self._compiled_model, state, first, turn)
+        state, more = self._updates(self._compiled_behavior, state, turn, last)
+        return state, metrics | more
+
+    def _updates(self, updates: Any, state: PackState, first: int, last: int) -> tuple[PackState, dict[str, Any]]:
+        """All updates of one kind from the first to before the last, and their mean metrics (1, R)."""
+        sums: dict[str, Array] = {}
+        update = first
+        while update < last:
+            inputs, until = self._inputs_at(update, last)
+            # The count is an argument: another count does not recompile.
+            state, means = updates(inputs, state, jnp.asarray(until - update, jnp.int32))
+            share = (until - update) / (last - first)
+            sums = {name: value * share + sums.get(name, 0.0) for name, value in means.items()}
+            update = until
+        return state, {name: value[None] for name, value in sums.items()}
+
+    def _inputs_at(self, update: int, last: int) -> tuple[ReplicaInputs, int]:
+        """What an update learns from, and until which update the next ones do too."""
+        if self.stream is None:
+            return self.inputs, last
+        return self.inputs._replace(recorded=self.stream.at(update)), min(last, self.stream.until(update))
 
     def _init(self, inputs: ReplicaInputs) -> PackState:
         agent = eqx.filter_vmap(self.agent.init_state)(self._keys(inputs, "parameters", jnp.zeros((), jnp.int32)))
@@ -178,11 +181,16 @@ class OfflinePack(Pack):
 def make_offline_pack(
     agent: Agent, env: Env, cell: CellSettings, seeds: list[int], scalars: dict, steps: int
 ) -> OfflinePack:
-    """A pack of offline cells of one task, with its episodes on the device."""
+    """A pack of offline cells of one task, with its episodes, or a share of them, on the device."""
     assert isinstance(cell, OfflineCell), type(cell)
-    episodes, hashes = read_episodes(cell.data)
-    window, own = cell.train.window, env.spec.task or 0
+    library, window, own = EpisodeLibrary(cell.data), cell.train.window, env.spec.task or 0
+    inputs = ReplicaInputs(jnp.asarray(seeds, jnp.uint32), scalars)
+    pack = OfflinePack(agent, env, cell, inputs, steps)
+    pack.sources |= library.hashes()
+    if cell.data.device_episodes is not None and cell.data.device_episodes < len(library):
+        pack.stream = StreamedData(library, own, window, pack.model_updates)
+        return pack
+    episodes = on_device(library.load(np.arange(len(library))))
     recorded = OfflineData(episodes, index_windows(episodes, window), index_windows(episodes, window, own))
-    pack = OfflinePack(agent, env, cell, ReplicaInputs(jnp.asarray(seeds, jnp.uint32), scalars, recorded), steps)
-    pack.sources |= hashes
+    pack.inputs = inputs._replace(recorded=recorded)
     return pack

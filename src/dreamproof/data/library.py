@@ -1,0 +1,104 @@
+"""Episodes of several files under one numbering; any of them are loaded by their numbers."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import file_hash
+from dreamproof.data.recordings import EpisodeFile, Recording, open_episodes, read_part
+from dreamproof.settings.recorded import RecordedData
+
+PIECE_BYTES = 64 << 20
+
+
+class RecordedEpisodes(NamedTuple):
+    """Episodes (E, T, ...), and (E,) the task, number of rows and termination of each; NumPy or on a device."""
+
+    observation: Any
+    action: Any
+    reward: Any
+    task: Any
+    rows: Any
+    terminated: Any
+
+
+class EpisodeLibrary:
+    """The episodes of all files, padded to the widest task and the longest episode, none of them in memory."""
+
+    def __init__(self, data: RecordedData) -> None:
+        self.data = data
+        self.files = [open_episodes(Path(name)) for name in data.files]
+        self.first = np.cumsum([0, *(len(file.reward) for file in self.files)])
+        self.tasks = np.concatenate([_numbers(file, data) for file in self.files])
+        self.rows = np.concatenate([np.asarray(file.rows, np.int32) for file in self.files])
+        self.length = max(file.reward.shape[1] for file in self.files)
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def hashes(self) -> dict[str, str]:
+        """The hash of every file."""
+        return {name: file_hash(Path(name)) for name in self.data.files}
+
+    def load(self, chosen: np.ndarray) -> RecordedEpisodes:
+        """Some episodes by their numbers; one that is faulty is refused."""
+        shape = (len(chosen), self.length)
+        loaded = RecordedEpisodes(
+            np.zeros((*shape, self.data.observation_size), np.float32),
+            np.zeros((*shape, self.data.action_size), np.float32),
+            np.zeros(shape, np.float32),
+            self.tasks[chosen].astype(np.int32),
+            self.rows[chosen],
+            np.zeros(len(chosen), np.float32),
+        )
+        for file, first in zip(self.files, self.first, strict=False):
+            places = np.flatnonzero((chosen >= first) & (chosen < first + len(file.reward)))
+            for piece in _pieces(file, places):
+                _copy(_read(file, chosen[piece] - first), piece, loaded)
+        return loaded
+
+
+def _pieces(file: EpisodeFile, places: np.ndarray) -> list[np.ndarray]:
+    step = file.episodes_in(PIECE_BYTES)
+    return [places[start : start + step] for start in range(0, len(places), step)]
+
+
+def _read(file: EpisodeFile, numbers: np.ndarray) -> Recording:
+    episodes, faults = read_part(file, numbers)
+    file.release()
+    if faults:
+        found = "; ".join(f"{count:,} of {len(numbers):,} episodes {fault}" for fault, count in faults.items())
+        raise BadInput(f"{file.path}: {found}", f"dreamproof data inspect {file.path}")
+    return episodes
+
+
+def _copy(episodes: Recording, places: np.ndarray, loaded: RecordedEpisodes) -> None:
+    _, length, observed = episodes.observation.shape
+    loaded.observation[places, :length, :observed] = episodes.observation
+    loaded.action[places, :length, : episodes.action.shape[2]] = episodes.action
+    loaded.reward[places, :length] = episodes.reward
+    loaded.terminated[places] = episodes.terminated
+
+
+def _numbers(file: EpisodeFile, data: RecordedData) -> np.ndarray:
+    """The task of every episode, numbered as in the settings; a file that does not match them is refused."""
+    observed, taken = file.observation.shape[2], file.action.shape[2]
+    if observed > data.observation_size or taken > data.action_size:
+        raise BadInput(
+            f"{file.path}: observation size {observed} and action size {taken} exceed data.observation_size "
+            f"{data.observation_size} or data.action_size {data.action_size}",
+            "set them to those of the widest task in the study file",
+        )
+    own = np.asarray(file.task[:, 0], np.int64)
+    names = dict(enumerate(data.tasks if file.task_info is None else file.task_info.names))
+    numbers = {number: data.tasks.index(name) for number, name in names.items() if name in data.tasks}
+    unknown = [names.get(int(number), str(number)) for number in np.unique(own) if int(number) not in numbers]
+    if unknown:
+        raise BadInput(
+            f"{file.path}: holds episodes of the task {', '.join(unknown)}, which data.tasks does not name "
+            f"({', '.join(data.tasks)})",
+            "list all its tasks in data.tasks in the study file",
+        )
+    return np.array([numbers[int(number)] for number in own], np.int32)

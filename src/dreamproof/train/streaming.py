@@ -1,0 +1,125 @@
+"""A share of the recorded episodes on the device, renewed shard by shard while training goes on.
+
+The share is a ring of shards. Which episodes it holds follows from the number of updates alone, so a resumed run
+continues with the same ones. The next shard is read while the device computes.
+"""
+
+import functools
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dreamproof.data.library import EpisodeLibrary, RecordedEpisodes
+from dreamproof.train.offline import WindowIndex, index_rows
+
+SHARDS = 16
+
+
+class OfflineData(NamedTuple):
+    """Episodes shared by all replicas, and the index of the windows to sample for the model and for the behaviour."""
+
+    episodes: RecordedEpisodes
+    all_tasks: WindowIndex
+    own_task: WindowIndex
+
+
+class EpisodeRing:
+    """Shards of some episodes on the device, in an endless order in which every episode comes once per round."""
+
+    def __init__(self, library: EpisodeLibrary, chosen: np.ndarray, device_episodes: int, window: int) -> None:
+        self.library, self.chosen, self.window = library, chosen, window
+        self.is_whole = len(chosen) <= device_episodes
+        self.shard_episodes = device_episodes // SHARDS
+        self.refreshes: int | None = None
+        self.episodes: RecordedEpisodes | None = None
+        self.rows = np.zeros((SHARDS, self.shard_episodes), np.int32)
+        self._reader = ThreadPoolExecutor(1)
+        self._next: tuple[int, Future[RecordedEpisodes]] | None = None
+
+    def numbers(self, shard: int) -> np.ndarray:
+        """The episodes of a shard, sorted: neighbours in a file are read together."""
+        places = np.arange(shard * self.shard_episodes, (shard + 1) * self.shard_episodes)
+        rounds, inside = np.divmod(places, len(self.chosen))
+        found = [self._order(one)[inside[rounds == one]] for one in np.unique(rounds)]
+        return np.sort(np.concatenate(found))
+
+    def _order(self, number: int) -> np.ndarray:
+        return self.chosen[np.random.default_rng(number).permutation(len(self.chosen))]
+
+    def after(self, refreshes: int) -> tuple[RecordedEpisodes, WindowIndex]:
+        """What the device holds after so many refreshes, and the index of all its windows."""
+        if self.is_whole:
+            self.episodes = self.episodes or on_device(self.library.load(self.chosen))
+            return self.episodes, index_rows(self.library.rows[self.chosen], self.window)
+        if self.episodes is None or self.refreshes is None or refreshes not in (self.refreshes, self.refreshes + 1):
+            self.episodes = self._empty()
+            for shard in range(refreshes, refreshes + SHARDS):
+                self._put(shard)
+        elif refreshes == self.refreshes + 1:
+            self._put(refreshes + SHARDS - 1)
+        self.refreshes = refreshes
+        self._read_ahead(refreshes + SHARDS)
+        return self.episodes, index_rows(self.rows.ravel(), self.window)
+
+    def _empty(self) -> RecordedEpisodes:
+        one = self.library.load(self.numbers(0)[:1])
+        return RecordedEpisodes(
+            *(jnp.zeros((SHARDS * self.shard_episodes, *part.shape[1:]), part.dtype) for part in one)
+        )
+
+    def _put(self, shard: int) -> None:
+        waiting = self._next is not None and self._next[0] == shard
+        loaded = self._next[1].result() if self._next is not None and waiting else self._load(shard)
+        slot = shard % SHARDS
+        self.rows[slot] = loaded.rows
+        self.episodes = _replaced(self.episodes, loaded, jnp.asarray(slot * self.shard_episodes, jnp.int32))
+
+    def _load(self, shard: int) -> RecordedEpisodes:
+        return self.library.load(self.numbers(shard))
+
+    def _read_ahead(self, shard: int) -> None:
+        if self._next is None or self._next[0] != shard:
+            self._next = shard, self._reader.submit(self._load, shard)
+
+
+def on_device(episodes: RecordedEpisodes) -> RecordedEpisodes:
+    """The same episodes on the device."""
+    return RecordedEpisodes(*map(jnp.asarray, episodes))
+
+
+@functools.partial(jax.jit, donate_argnums=0)
+def _replaced(whole: RecordedEpisodes, part: RecordedEpisodes, first: jax.Array) -> RecordedEpisodes:
+    return jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, first, 0), whole, part)
+
+
+class StreamedData:
+    """Episodes of all tasks for the model, then of the cell's own task for the behaviour, renewed as updates go on."""
+
+    def __init__(self, library: EpisodeLibrary, own: int, window: int, model_updates: int) -> None:
+        self.library, self.window, self.model_updates = library, window, model_updates
+        self.chosen = (np.arange(len(library)), np.flatnonzero(library.tasks == own))
+        self.refresh_updates = library.data.refresh_updates
+        self.stage: int | None = None
+
+    def _place(self, update: int) -> tuple[int, int]:
+        """The stage of an update and its number in the stage."""
+        is_later = update >= self.model_updates
+        return int(is_later), update - self.model_updates * is_later
+
+    def at(self, update: int) -> OfflineData:
+        """What an update learns from."""
+        stage, number = self._place(update)
+        if stage != self.stage:
+            device_episodes = self.library.data.device_episodes
+            assert device_episodes is not None
+            self.stage, self.ring = stage, EpisodeRing(self.library, self.chosen[stage], device_episodes, self.window)
+        episodes, index = self.ring.after(number // self.refresh_updates)
+        return OfflineData(episodes, index, index)
+
+    def until(self, update: int) -> int:
+        """The first later update that learns from other episodes."""
+        _, number = self._place(update)
+        return update - number % self.refresh_updates + self.refresh_updates

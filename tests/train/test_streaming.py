@@ -1,0 +1,192 @@
+"""A share of the episodes on the device: the number of updates alone decides which, and all have their turn."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dreamproof.base.errors import BadInput
+from dreamproof.data.chunk_writer import write_chunk
+from dreamproof.data.library import EpisodeLibrary, RecordedEpisodes
+from dreamproof.data.recordings import Recording, write_recording
+from dreamproof.envs import registry
+from dreamproof.settings.cell import PwmOfflineCell
+from dreamproof.settings.recorded import RecordedData
+from dreamproof.train.offline_pack import OfflinePack, make_offline_pack
+from dreamproof.train.streaming import SHARDS, EpisodeRing
+
+EPISODES, LENGTH, SHARE = 90, 6, 32
+TASKS = ("ProbeTarget", "ProbeRecall")
+MODEL_UPDATES, UPDATES, REFRESH = 23, 40, 4
+
+
+def recording(episodes: int = EPISODES, ends_early: bool = True) -> Recording:
+    """Episodes that can be recognised by their values; every third is of the first task, some may end early."""
+    number = np.arange(episodes)
+    values = number[:, None] + np.linspace(0.0, 0.5, LENGTH)[None]
+    observation = np.stack([values, -values], axis=-1).astype(np.float32)
+    rows = np.where(ends_early & (number % 5 == 0), 4, LENGTH)
+    task = (number % 3 > 0).astype(int)
+    return Recording(observation, observation[..., :1] / episodes, values.astype(np.float32), task, rows, rows < LENGTH)
+
+
+@pytest.fixture(params=["npz", "pt"])
+def data(request: pytest.FixtureRequest, tmp_path: Path) -> RecordedData:
+    """Two files of one form; episodes of a chunk never end early."""
+    is_chunk = request.param == "pt"
+    write = write_chunk if is_chunk else write_recording
+    files = [tmp_path / f"{number}.{request.param}" for number in range(2)]
+    for number, file in enumerate(files):
+        write(file, recording(EPISODES - 30 * number, not is_chunk))
+    return RecordedData(
+        files=tuple(map(str, files)),
+        tasks=TASKS,
+        observation_size=2,
+        action_size=1,
+        device_episodes=SHARE,
+        refresh_updates=REFRESH,
+    )
+
+
+def ring_of(data: RecordedData) -> EpisodeRing:
+    library = EpisodeLibrary(data)
+    return EpisodeRing(library, np.arange(len(library)), SHARE, 3)
+
+
+def equal(one: Any, other: Any) -> None:
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_episodes_of_all_files_are_loaded_by_their_numbers(data: RecordedData) -> None:
+    library = EpisodeLibrary(data)
+    whole = library.load(np.arange(len(library)))
+    assert len(library) == 2 * EPISODES - 30
+    chosen = np.array([3, EPISODES + 1, 7, EPISODES + 40])
+    equal(library.load(chosen), RecordedEpisodes(*(part[chosen] for part in whole)))
+    assert whole.observation[3, 0, 0] == 3.0 and whole.observation[EPISODES + 1, 0, 0] == 1.0
+
+
+def test_what_is_held_depends_on_the_number_of_refreshes_alone(data: RecordedData) -> None:
+    steps = ring_of(data)
+    for refreshes in range(12):
+        held, index = steps.after(refreshes)
+        again, same_index = ring_of(data).after(refreshes)
+        equal(held, again)
+        equal(index, same_index)
+    back, _ = steps.after(2)
+    equal(back, ring_of(data).after(2)[0])
+    assert steps.after(3)[0].reward.shape == (SHARE, LENGTH)
+
+
+def test_every_refresh_replaces_one_shard(data: RecordedData) -> None:
+    ring = ring_of(data)
+    before, after = (np.asarray(ring.after(refreshes)[0].observation) for refreshes in (5, 6))
+    size = SHARE // SHARDS
+    changed = (before != after).reshape(SHARDS, -1).any(1)
+    assert changed.nonzero()[0].tolist() == [5 % SHARDS]
+    assert size == 2
+
+
+def test_every_episode_has_its_turn_once_a_round(data: RecordedData) -> None:
+    ring = ring_of(data)
+    shards = len(ring.chosen) // ring.shard_episodes
+    first, second = (
+        np.concatenate([ring.numbers(shard) for shard in range(start, start + shards)]) for start in (0, shards)
+    )
+    assert sorted(first) == sorted(second) == ring.chosen.tolist()
+    assert first.tolist() != second.tolist()
+
+
+def test_windows_of_the_share_are_complete(data: RecordedData) -> None:
+    ring = ring_of(data)
+    held, index = ring.after(9)
+    np.testing.assert_array_equal(index.windows, np.asarray(held.rows) - 2)
+    assert int(index.until[-1]) == int((np.asarray(held.rows) - 2).sum())
+
+
+class CountState(NamedTuple):
+    weight: jax.Array
+    gradient_steps: jax.Array
+    finite: jax.Array
+
+
+class CountingAgent:
+    """Adds up what it is shown, so that two runs are equal only if they learned from the same windows."""
+
+    settings = None
+    model_fields = ("weight",)
+
+    def init_state(self, key: jax.Array) -> CountState:
+        return CountState(jnp.zeros(2), jnp.ones((), jnp.int32), jnp.asarray(True))
+
+    def init_memory(self, envs: int) -> jax.Array:
+        return jnp.zeros(envs)
+
+    def act(self, state: Any, memory: Any, seen: Any, key: Any, scalars: Any, explore: bool) -> Any:
+        raise NotImplementedError
+
+    def update(self, state: Any, batch: Any, key: Any, scalars: Any, progress: Any) -> Any:
+        raise NotImplementedError
+
+    def update_model(self, state: Any, batch: Any, key: Any, scalars: Any, progress: Any) -> Any:
+        seen = batch.observation[..., 0].sum()
+        return state._replace(weight=0.9 * state.weight + jnp.stack([seen, 0.0])), {"seen": seen}
+
+    def update_behavior(self, state: Any, starts: Any, key: Any, scalars: Any, progress: Any) -> Any:
+        # Every third episode is of the own task, so its numbers are multiples of three.
+        other = jnp.abs(jnp.round(jnp.floor(starts[:, 0])) % 3).sum()
+        return state._replace(weight=0.9 * state.weight + jnp.stack([starts[:, 0].sum(), other])), {"other": other}
+
+
+def pack_of(data: RecordedData) -> OfflinePack:
+    behavior = {"warm_up_epochs": MODEL_UPDATES, "replayed_starts": 8}
+    cell = PwmOfflineCell.model_validate(
+        {
+            "agent": {"world_model": {"tasks": 2, "task_size": 4}, "behavior": behavior},
+            "train": {"batch": 4, "window": 3},
+            "data": data.model_dump(),
+        }
+    )
+    return make_offline_pack(CountingAgent(), registry.make(TASKS[0]), cell, [0, 1], {}, UPDATES)  # type: ignore[arg-type]
+
+
+def trained(data: RecordedData, *counts: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Weights after so many updates, with another pack for every count, as after resuming."""
+    state, metrics = pack_of(data).init(), {}
+    for count in counts:
+        state, metrics = pack_of(data).chunk(state, count)
+    return np.asarray(state.agent.weight), metrics
+
+
+def test_resuming_within_the_stream_is_exact_in_both_stages(data: RecordedData) -> None:
+    whole, metrics = trained(data, UPDATES)
+    parts, _ = trained(data, 2, 9, 12, 5, 12)
+    np.testing.assert_array_equal(whole, parts)
+    assert metrics["seen"].shape == metrics["other"].shape == (1, 2)
+    assert whole[0, 0] != whole[1, 0]
+
+
+def test_the_behaviour_starts_in_episodes_of_its_own_task(data: RecordedData) -> None:
+    _, metrics = trained(data, UPDATES)
+    assert not metrics["other"].any()
+
+
+def test_a_share_that_holds_everything_is_not_streamed(data: RecordedData) -> None:
+    pack = pack_of(data.model_copy(update={"device_episodes": 1000}))
+    assert pack.stream is None and pack.inputs.recorded.episodes.reward.shape[0] == 2 * EPISODES - 30
+
+
+def test_an_episode_that_is_not_finite_is_refused_when_its_turn_comes(tmp_path: Path) -> None:
+    made = recording()
+    made.observation[41, 1] = np.nan
+    write_recording(tmp_path / "bad.npz", made)
+    data = RecordedData(
+        files=(str(tmp_path / "bad.npz"),), tasks=TASKS, observation_size=2, action_size=1, device_episodes=SHARE
+    )
+    ring = ring_of(data)
+    with pytest.raises(BadInput, match="hold values that are not finite"):
+        for refreshes in range(EPISODES):
+            ring.after(refreshes)
