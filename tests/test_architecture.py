@@ -31,6 +31,12 @@ def test_the_campaign_tower_never_imports_the_compute_libraries(path: Path) -> N
     assert not {name.split(".")[0] for name in imported_names(path)} & COMPUTE_LIBRARIES
 
 
+def test_no_path_is_resolved_in_a_way_that_raises_for_link_loops() -> None:
+    for path in FILES:
+        if path.relative_to(SOURCE).parts[0] in CAMPAIGN:
+            assert ".resolve()" not in path.read_text(), path
+
+
 def test_base_needs_the_standard_library_only() -> None:
     for path in (SOURCE / "base").glob("*.py"):
         outside = {name.split(".")[0] for name in imported_names(path)} - set(sys.stdlib_module_names) - {"dreamproof"}

@@ -1,10 +1,11 @@
 """Whatever one file of a study folder holds, and whichever call of the system fails: no traceback, no hang."""
 
+import errno
 from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from dreamproof.testing.fuzz import DAMAGES, FAILURES, VERBS, Damage, record_study, survive, survive_failure
 
@@ -31,6 +32,7 @@ def test_a_verb_survives_a_damaged_file(recorded: Path, verb: str) -> None:
 
 
 @REPEATABLE
+@example(("stat", 2, errno.ELOOP, True), "cost")
 @given(FAILURES, st.sampled_from(sorted(set(VERBS) - {"report"})))
 def test_a_verb_survives_a_call_of_the_system_that_fails(
     recorded: Path, failure: tuple[str, int, int, bool], verb: str

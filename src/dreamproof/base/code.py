@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from dreamproof.base.commit import VARIABLE, git_output
-from dreamproof.base.files import canonical_json, file_hash, text_hash
+from dreamproof.base.files import canonical_json, file_hash, real_path, text_hash
 from dreamproof.base.syntax import syntax_hash
 from dreamproof.base.text import split_task
 
@@ -160,21 +160,21 @@ def own_code(task: str, folder: Path) -> SourceCode:
 
 def script_code(script: Path | None, folder: Path, excluded: Iterable[Path]) -> SourceCode:
     """The repository of a script, or of a folder if the script is unknown; without git, its source files."""
-    start = (script.parent if script is not None else folder).resolve()
+    start = real_path(script.parent if script is not None else folder)
     top = git_output(start, "rev-parse", "--show-toplevel")
     if top is None:
-        return _script_folder(start, script, [path.resolve() for path in excluded])
+        return _script_folder(start, script, [real_path(path) for path in excluded])
     root = Path(top.rstrip("\n"))
-    return _repository(root, [path.resolve() for path in excluded])
+    return _repository(root, [real_path(path) for path in excluded])
 
 
 def named_code(folder: Path, patterns: Iterable[str], excluded: Iterable[Path]) -> tuple[SourceCode, list[str]]:
     """The files that these paths or patterns name, seen from a folder, and the patterns that name none."""
-    shut = [path.resolve() for path in excluded]
+    shut = [real_path(path) for path in excluded]
     places: dict[str, Path] = {}
     empty: list[str] = []
     for pattern in patterns:
-        found = [path for path in _named(folder, pattern) if not _inside(path.resolve(), shut)]
+        found = [path for path in _named(folder, pattern) if not _inside(real_path(path), shut)]
         places |= {os.path.relpath(path, folder): path for path in found}
         empty += [] if found else [pattern]
     return _code("named", folder, places, git_output(folder, "rev-parse", "HEAD") is not None), empty

@@ -100,6 +100,11 @@ def write_json(path: Path, value: Any, durable: bool = True) -> None:
     write_text(path, json.dumps(value, indent=1, ensure_ascii=False, allow_nan=True) + "\n", durable)
 
 
+def real_path(path: Path) -> Path:
+    """The absolute path without links; unlike Path.resolve it raises for no link loop and no failing disk."""
+    return Path(os.path.realpath(path))
+
+
 class FaultKind(StrEnum):
     """What kind of reason keeps a file from being read."""
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dreamproof.base.errors import BadInput, ExitCode
+from dreamproof.base.files import real_path
 from dreamproof.cli.printing import ArmsOption, SeedsOption, StudyArgument, print_deprecations, print_text
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def run(
     print_deprecations(opened.folder.declaration if study.is_dir() else study)
     selection = Selection.parse(opened.study, arms, seeds)
     if detach:
-        _detach(opened, rebuild_argv(context, study=study.resolve(), detach=False, plain=True), study)
+        _detach(opened, rebuild_argv(context, study=real_path(study), detach=False, plain=True), study)
         return
 
     from dreamproof.cli.live import View

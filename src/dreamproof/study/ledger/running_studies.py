@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import read_json, write_json
+from dreamproof.base.files import read_json, real_path, write_json
 from dreamproof.runs.layout import AttemptFolder, StudyFolder
 from dreamproof.study.ledger.lease import is_elsewhere
 from dreamproof.study.process.processes import ProcessIdentity, boot_id, is_alive
@@ -31,7 +31,7 @@ def register_folders() -> list[Path]:
 @contextmanager
 def registered(root: Path, has_attempts: Callable[[], bool]) -> Iterator[None]:
     """Writes this process down as the supervisor of a study; the entry stays while the study's attempts run on."""
-    entry = _write_entry(root.resolve())
+    entry = _write_entry(real_path(root))
     try:
         yield
     finally:
@@ -56,7 +56,7 @@ def _write_entry(root: Path) -> Path | None:
 
 def other_studies(root: Path) -> list[str]:
     """Every other study that is supervised or worked on here, each with the process that shows it."""
-    own = root.resolve()
+    own = real_path(root)
     found: dict[Path, str] = {}
     for study, use in [*_registered_studies(), *_studies_of_shims()]:
         if own not in (study, *study.parents) and study not in found:

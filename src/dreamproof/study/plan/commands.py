@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import read_json, write_json
+from dreamproof.base.files import read_json, real_path, write_json
 from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.records import RunSettings
@@ -212,14 +212,14 @@ def _quick_compiles(study: Study, gpus: int) -> dict[str, str]:
 
 def _module_places() -> dict[str, str]:
     """PYTHONPATH with absolute paths: an attempt runs in another folder than this process."""
-    parts = [str(Path(part).resolve()) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
+    parts = [os.path.realpath(part) for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if part]
     return {"PYTHONPATH": os.pathsep.join(parts)} if parts else {}
 
 
 def working_folder(study: Study, base_folder: Path) -> Path:
     """Where commands run: the folder of the study file, or trainer.working_folder."""
     if isinstance(study.trainer, CommandTrainer) and study.trainer.working_folder is not None:
-        return (base_folder / study.trainer.working_folder).resolve()
+        return real_path(base_folder / study.trainer.working_folder)
     return base_folder
 
 

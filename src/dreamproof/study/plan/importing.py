@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import Unreadable, list_folder, read_file
+from dreamproof.base.files import Unreadable, list_folder, read_file, real_path
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import duration_text, money_text, nearest_word
 from dreamproof.runs.layout import SEED, Cell, RunFolder
@@ -334,7 +334,7 @@ def _source(opened: OpenStudy, root: Path | None) -> str:
     if root is None:
         return "a table"
     # A folder that is not there has nothing to resolve, and its name may be anything.
-    return printable(opened.folder.relative(root.resolve() if os.path.isdir(root) else root))[:300]
+    return printable(opened.folder.relative(real_path(root) if os.path.isdir(root) else root))[:300]
 
 
 def _import_evaluations(opened: OpenStudy, found: list[Found], result: ImportResult) -> None:

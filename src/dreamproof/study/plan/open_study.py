@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.files import real_path
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.settings.study_file import read_study
@@ -49,15 +50,15 @@ class OpenStudy:
 
 def results_folder(study: Study, file: Path) -> StudyFolder:
     """Where the results of a study file go."""
-    return StudyFolder((file.parent / (study.folder or f"results/{study.name}")).resolve())
+    return StudyFolder(real_path(file.parent / (study.folder or f"results/{study.name}")))
 
 
 def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
     """The study that a person names by its file or its folder; `numbers_only` as in `read_state`."""
     _require(place)
     if place.is_dir():
-        return _open_folder(StudyFolder(place.resolve()), numbers_only)
-    return _open_file(place.resolve(), numbers_only)
+        return _open_folder(StudyFolder(real_path(place)), numbers_only)
+    return _open_file(real_path(place), numbers_only)
 
 
 def _require(place: Path) -> None:
@@ -69,8 +70,8 @@ def find_folder(place: Path) -> StudyFolder:
     """The results folder of the study that a person names, without reading its ledger."""
     _require(place)
     if place.is_dir():
-        return StudyFolder(place.resolve())
-    return results_folder(read_study(place), place.resolve())
+        return StudyFolder(real_path(place))
+    return results_folder(read_study(place), real_path(place))
 
 
 def _open_file(file: Path, numbers_only: bool) -> OpenStudy:

@@ -11,7 +11,7 @@ from typing import Any
 from dreamproof.base.code import SOURCE_SUFFIXES, SourceCode, named_code, own_code, script_code
 from dreamproof.base.code_changes import Difference, compare
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import read_json, text_hash, write_json
+from dreamproof.base.files import read_json, real_path, text_hash, write_json
 from dreamproof.base.text import count_text
 from dreamproof.runs.resolved import NOT_STORED
 from dreamproof.settings.resolved import Resolved, resolve, resolved_changes
@@ -84,7 +84,7 @@ def find_script(trainer: CommandTrainer, folder: Path) -> Path | None:
             place = folder / part.strip("'\";")
             relative = "/" in part and not Path(part).is_absolute()
             if (place.suffix in SOURCE_SUFFIXES or relative) and place.is_file():
-                return place.resolve()
+                return real_path(place)
     return None
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import write_text
+from dreamproof.base.files import real_path, write_text
 from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.study.adapters.api import Adapter
@@ -139,7 +139,7 @@ def _money_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
 
 def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]) -> None:
     """The proven checkpoint of every cell, and nothing else of its run folder."""
-    allowed = [opened.folder.root.resolve(), *(place.resolve() for place in outside)]
+    allowed = [real_path(opened.folder.root), *(real_path(place) for place in outside)]
     for cell, known in opened.state.cells.items():
         if known.proof is None:
             continue
@@ -154,7 +154,7 @@ def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]
 
 def _refuse_outside(source: Path, within: Path, allowed: list[Path], cell: str) -> None:
     """Refuses a checkpoint that does not lie in its run folder, or whose run folder is not one to take from."""
-    place, run = source.resolve(), within.resolve()
+    place, run = real_path(source), real_path(within)
     if place == run or not place.is_relative_to(run):
         raise BadInput(
             f"the checkpoint of {cell} is recorded as {source}, which is not inside its run folder {run}",
