@@ -25,8 +25,10 @@ def test_the_rebuilt_arguments_mean_the_same_call() -> None:
     first = context_of([*ARGUMENTS, "--detach"])
     argv = rebuild_argv(first, study=Path("/tmp/study.yaml"), detach=False, plain=True)
     assert argv[0] == "run" and "--detach" not in argv
-    changed = {"study": Path("/tmp/study.yaml"), "detach": False, "plain": True}
-    assert context_of(argv[1:]).params == first.params | changed
+    changed = {"study": "/tmp/study.yaml", "detach": False, "plain": True}
+    again = context_of(argv[1:]).params
+    # Typer 0.27 leaves a path as a string here.
+    assert again | {"study": str(again["study"])} == first.params | changed
 
 
 @pytest.mark.parametrize(

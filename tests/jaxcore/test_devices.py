@@ -14,6 +14,7 @@ from dreamproof.jaxcore.devices import is_recent_gpu, memory_in_use
 PROGRAM = """
 import ctypes
 from dreamproof.jaxcore.devices import give_back_memory, memory_in_use
+memory_in_use()  # starts the backend, which itself takes memory
 libc = ctypes.CDLL("libc.so.6")
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 pieces = [libc.malloc(100_000) for _ in range(5000)]

@@ -94,6 +94,7 @@ OTHERS: dict[str, Any] = {
     "planner.evaluation_samples": 9,
     "planner.evaluation_iterations": 2,
     "planner.evaluation_draws": 2,
+    "planner.evaluation_check_draws": 2,
 }
 
 

@@ -102,12 +102,21 @@ class PlannerSettings(Settings):
     init_std: float = Field(0.3, gt=0, description="initial standard deviation of sampled actions")
     min_std: float = Field(0.05, ge=0)
     draws: int = Field(1, ge=1, description="latent samples on which every candidate is scored")
+    check_draws: int = Field(
+        0,
+        ge=0,
+        description="new latent samples on which elite mean, elites and actor are scored before one is executed",
+    )
     worst_draw: Traced = Field(0.0, ge=0, le=1, description="0: mean cost over the latent samples, 1: the worst one")
     evaluation_samples: int | None = Field(None, ge=1, description="samples without exploration; None: as in training")
     evaluation_iterations: int | None = Field(None, ge=1)
     evaluation_draws: int | None = Field(None, ge=1)
+    evaluation_check_draws: int | None = Field(None, ge=0)
     execute_best: Traced = Field(
         0.0, ge=0, le=1, description="1: execute the best of elite mean, elites and actor, each scored; 0: the mean"
+    )
+    execute_safe: Traced = Field(
+        0.0, ge=0, le=1, description="1: execute the best of them where the elite mean exceeds the limit, else the mean"
     )
     explore_std: Traced = Field(0.1, ge=0, description="standard deviation of action noise in training")
     cost_limit: Traced = Field(
@@ -129,6 +138,7 @@ class PlannerSettings(Settings):
             "samples": self.evaluation_samples,
             "iterations": self.evaluation_iterations,
             "draws": self.evaluation_draws,
+            "check_draws": self.evaluation_check_draws,
         }
         return self.model_copy(update={name: value for name, value in overrides.items() if value is not None})
 

@@ -32,8 +32,8 @@ U_ONLY = {"risk": {"uncertainty_weight": 1.0, "tube": 2.0, "innovation_margin": 
 class Setting:
     """A tiny agent with random networks, in which the arm's mechanism counts in full."""
 
-    def __init__(self) -> None:
-        self.agent = DreamerAgent(SPEC, tiny_cell().agent)
+    def __init__(self, agent: dict[str, Any] | None = None) -> None:
+        self.agent = DreamerAgent(SPEC, tiny_cell(agent).agent)
         outputs: DreamerState = eqx.filter_jit(self.agent.init_state)(jax.random.key(0))
         self.state = outputs._replace(risk_share=jnp.ones(()))
         self.act = eqx.filter_jit(lambda *given: self.agent.act(*given, explore=False))
@@ -75,6 +75,14 @@ def test_disagreement_changes_what_u_only_expects_to_cost(setting: Setting) -> N
 def test_a_fixed_margin_is_a_setting_of_every_arm(setting: Setting) -> None:
     plain, wide = (setting.decided(setting.state, {"planner": {"margin": value}}) for value in (0.0, 0.2))
     assert not np.array_equal(plain.metrics["plan/cost"], wide.metrics["plan/cost"])
+
+
+def test_new_latent_samples_change_which_candidate_is_best_but_not_the_mean(setting: Setting) -> None:
+    checked = Setting({"planner": {"evaluation_check_draws": 3}})
+    rows = ({"planner": {"execute_best": value}} for value in (0.0, 1.0))
+    mean, best = ((setting.decided(setting.state, row), checked.decided(setting.state, row)) for row in rows)
+    np.testing.assert_allclose(mean[0].action, mean[1].action, atol=1e-5)
+    assert float(np.abs(best[0].action - best[1].action).max()) > 1e-3
 
 
 def test_a_margin_moves_hazards_nearer_by_so_many_metres() -> None:

@@ -22,7 +22,7 @@ from dreamproof.settings.dreamer import PlannerSettings
 
 COEFS: dict[str, Any] = {
     "risk": {"uncertainty_weight": 0.0, "certificate_weight": 0.0, "coef": 0.5, "certified_only": 0.0, "slack": 0.0},
-    "planner": {"cost_limit": 1.0, "cost_coef": 0.0, "execute_best": 1.0},
+    "planner": {"cost_limit": 1.0, "cost_coef": 0.0, "execute_best": 1.0, "execute_safe": 0.0},
 }
 SETTINGS = PlannerSettings(elites=2, samples=4, proposals=0)
 
@@ -140,6 +140,13 @@ def test_an_unsafe_mean_is_not_executed() -> None:
     found = scores(reward=[9.0, 2.0, 3.0], cost=[4.0, 0.1, 0.1])
     assert executed(found) == 2
     assert executed(found, with_coefs(execute_best=0.0)) == 0
+
+
+def test_a_safe_mean_is_executed_and_an_unsafe_one_replaced_where_asked_for() -> None:
+    coefs = with_coefs(execute_best=0.0, execute_safe=1.0)
+    assert executed(scores(reward=[1.0, 2.0, 3.0], cost=[0.1, 0.1, 0.1]), coefs) == 0
+    assert executed(scores(reward=[9.0, 2.0, 3.0], cost=[4.0, 0.1, 0.1]), coefs) == 2
+    assert executed(scores(reward=[9.0, 2.0, 3.0], cost=[4.0, 2.0, 6.0]), coefs) == 1
 
 
 def test_where_no_candidate_is_safe_the_least_unsafe_one_is_executed() -> None:

@@ -209,9 +209,10 @@ def plan(
     settings, constants = fixed
     networks = in_compute_dtype(networks)
     act_key, latent_key, sample_key = jax.random.split(key, 3)
-    noises = networks.model.noise(latent_key, (settings.draws, settings.horizon, *start.h.shape[:-1]))
+    envs = start.h.shape[:-1]
+    noises = networks.model.noise(latent_key, (settings.draws, settings.horizon, *envs))
 
-    def scored(actions: Array) -> Candidates:
+    def scored(actions: Array, noises: Array = noises) -> Candidates:
         def on_draw(noise: Array) -> Scores:
             return score(networks, start, roll_out(networks.model, start, actions, noise), actions, coefs, constants)
 
@@ -241,7 +242,13 @@ def plan(
     (mean, spread), found = jax.lax.scan(improve, (mean, spread), keys)
     elites, safe = jax.tree.map(lambda x: x[-1], found)
     # The mean of safe sequences need not be safe (left and right around a hazard), so it is scored too.
-    executed = choose(scored(mean[:, None]).join(elites, proposals.first()), networks, coefs, settings)
+    choices = scored(mean[:, None]).join(elites, proposals.first())
+    if settings.check_draws:
+        # The best of many candidates is one whose cost the shared latent samples underestimate; new samples do not.
+        fresh = jax.random.fold_in(latent_key, 1)
+        noises = networks.model.noise(fresh, (settings.check_draws, settings.horizon, *envs))
+        choices = scored(choices.actions, noises)
+    executed = choose(choices, networks, coefs, settings)
     sequence = executed.actions[:, 0]
     metrics = plan_metrics(elites.scores, safe, coefs["risk"])
     metrics["plan/executed_safe"] = is_safe(executed.scores, coefs)[0].astype(jnp.float32)
@@ -249,9 +256,10 @@ def plan(
 
 
 def choose(candidates: Candidates, networks: Networks, coefs: dict, settings: PlannerSettings) -> Candidates:
-    """The best candidate if `execute_best` is 1, else the first (the elite mean)."""
+    """The elite mean (the first); the best if `execute_best` is 1, or if `execute_safe` is 1 and the mean is unsafe."""
     best = jnp.argmax(rank(candidates.scores, networks, coefs, settings, needed=1), axis=0)
-    return candidates.pick(jnp.where(coefs["planner"]["execute_best"] > 0, best, 0)[None])
+    unsafe = ~is_safe(candidates.scores, coefs)[0] & (coefs["planner"]["execute_safe"] > 0)
+    return candidates.pick(jnp.where((coefs["planner"]["execute_best"] > 0) | unsafe, best, 0)[None])
 
 
 def plan_metrics(elites: Scores, safe: Array, risk: dict[str, Array]) -> dict[str, Array]:
