@@ -43,6 +43,10 @@ def event_line(row: "Row") -> str | None:
         "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
         "proof_lost": "{cell}: proof lost: {reason}",
         "false_alarm": "false alarm: {reason}",
+        "foreign_run_found": "{cell} is running (not ours): {evidence}",
+        "foreign_run_changed": "{cell} (not ours) is {state}: {reason}",
+        "foreign_run_ended": "{cell}: the run that is not ours ended: {reason}",
+        "unproven": "{cell} is unproven: {reason}",
         "replica_frozen": "{cell} is no longer finite: {reason}",
     }
     return texts[name].format(**row) if name in texts else None

@@ -11,6 +11,7 @@ from dreamproof.base.errors import DreamproofError, ExitCode
 from dreamproof.base.files import is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
+    attach,
     check,
     examples,
     export,
@@ -59,6 +60,7 @@ for name, verb in (
     ("report", report.report),
     ("export", export.export),
     ("import", importing.import_runs),
+    ("attach", attach.attach),
     ("schema", schema.schema),
     ("examples", examples.examples),
 ):

@@ -9,6 +9,7 @@ import typer
 from dreamproof.base.safe_text import printable
 
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
+CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ArmsOption = Annotated[str | None, typer.Option("--arms", metavar="A,B", help="Only these arms, in this call.")]
 SeedsOption = Annotated[str | None, typer.Option("--seeds", metavar="0-2,4", help="Only these seeds, in this call.")]

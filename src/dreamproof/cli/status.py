@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 12
 MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
-MARKS |= {"quarantined": "q", "not_saved": "s"}
+MARKS |= {"quarantined": "q", "not_saved": "s", "running_not_ours": "o"}
 MAX_COLUMNS = 40
 MAX_ROWS = 40
 
@@ -29,10 +29,10 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
         cells = {"cells": train_rows(opened.state, opened.study), "eval_cells": eval_rows(opened.state)}
         print_json({**overview.as_json(), **cells})
     else:
-        print_text(status_text(opened, overview, str(study)))
+        print_text(overview_text(opened, overview, str(study)))
 
 
-def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
+def overview_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
     """The status as a person reads it."""
     parts = [f"{overview.name}: {overview.question}", f"folder      {overview.folder}", _supervisor_line(overview)]
     parts.append(f"train       {_counts(overview.train)}")
@@ -42,6 +42,7 @@ def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
         parts += ["", grid, "            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven"]
         parts[-1] += "  q quarantined" if overview.quarantined else ""
         parts[-1] += "  s not saved" if overview.not_saved else ""
+        parts[-1] += "  o running (not ours)" if overview.train.get("running_not_ours") else ""
     if overview.running:
         parts += ["", running_table(overview), *_stalled_lines(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
@@ -57,10 +58,12 @@ def _supervisor_line(overview: "Overview") -> str:
 
 
 def _counts(counts: dict[str, int]) -> str:
+    from dreamproof.study.ledger.status import status_text
+
     declared = counts["declared"]
     parts = [f"{counts.get('proven', 0)}/{declared} proven"]
     parts += [
-        f"{count} {status.replace('_', ' ')}"
+        f"{count} {status_text(status)}"
         for status, count in counts.items()
         if status not in ("declared", "proven") and count
     ]
@@ -112,8 +115,10 @@ def running_table(overview: "Overview") -> str:
 
 def _stalled_lines(overview: "Overview") -> list[str]:
     """Why an attempt counts as stalled, as it was when that was first seen."""
-    stalled = {one.attempt: one.reason for one in overview.running if one.liveness == "stalled"}
-    return _shortened([f"stalled     {attempt}: {reason}" for attempt, reason in stalled.items()])
+    own = {one.attempt: one.reason for one in overview.running if one.liveness == "stalled" and not one.is_foreign}
+    others = {one.cell: one.reason for one in overview.running if one.is_foreign}
+    lines = _shortened([f"not ours    {cell}: {reason}" for cell, reason in others.items()])
+    return lines + _shortened([f"stalled     {attempt}: {reason}" for attempt, reason in own.items()])
 
 
 def _missing_lines(overview: "Overview") -> list[str]:

@@ -19,7 +19,7 @@ def watch(
     import time
 
     from dreamproof.cli.output import is_gone
-    from dreamproof.cli.status import status_text
+    from dreamproof.cli.status import overview_text
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.plan.open_study import open_study
     from dreamproof.study.views.overview import make_overview
@@ -33,7 +33,7 @@ def watch(
         else:
             if sys.stdout.isatty() and not once:
                 typer.echo("\x1b[2J\x1b[H", nl=False)
-            print_text(status_text(opened, overview, str(study)))
+            print_text(overview_text(opened, overview, str(study)))
         if once or overview.supervisor is None or is_gone():
             return
         time.sleep(every)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dreamproof.cli.status import status_text
+from dreamproof.cli.status import overview_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.events import AttemptStarted, CellStopped, EvalProven, TrainProven, Unproven
@@ -54,7 +54,8 @@ def test_the_tables_are_written_with_a_header_and_dashes_for_what_is_not_known(t
     header, first, second, *_ = opened.folder.train_status.read_text().splitlines()
     assert header.split("\t")[:5] == ["arm", "seed", "status", "agent_steps", "gradient_steps"]
     assert first.split("\t") == [
-        "low", "0", "proven", "20", "11", "0", "-", "runs/low-seed0", HASH, "0.0", "0.0", "0.0", "-",
+        "low", "0", "proven", "20", "11", "0", "-", "runs/low-seed0", HASH, "0.0", "0.0", "0.0", "-", "20",
+        "0", "0",
     ]  # fmt: skip
     assert second.split("\t")[:6] == ["low", "1", "running", "0", "-", "1"]
 
@@ -127,7 +128,7 @@ def test_what_nobody_watches_and_is_gone_counts_as_dead_and_not_as_running(
     assert "dead" not in alive.train
     assert "running" not in dead.train
     assert [(cell.agent_steps_per_second, cell.seconds_left) for cell in dead.running] == [(None, None)]
-    rows = {line.split()[0]: line.split()[1:] for line in status_text(opened, dead, "s.yaml").splitlines() if line}
+    rows = {line.split()[0]: line.split()[1:] for line in overview_text(opened, dead, "s.yaml").splitlines() if line}
     assert rows["low"][1] == "x"
 
 

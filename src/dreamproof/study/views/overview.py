@@ -3,9 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
-from dreamproof.base.text import bytes_text
+from dreamproof.base.text import bytes_text, count_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters.api import Reading
 from dreamproof.study.attempts.quarantine import cell_fault
@@ -20,6 +21,8 @@ from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views import slurm_jobs
 from dreamproof.study.views.verify import identity_notes
+
+NOT_OURS_TEXT = "not ours"
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,11 @@ class RunningCell:
     """Job and node on a cluster, or why it waits."""
     fault: str = ""
     """A file of the cell that cannot be read, and why."""
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether somebody else started it."""
+        return self.attempt == NOT_OURS_TEXT
 
 
 @dataclass(frozen=True)
@@ -85,7 +93,7 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
     evaluate = Counter(
         as_seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead) for known in state.eval_cells.values()
     )
-    missing = [cell.cell for cell in state.cells.values() if not state.trained(cell)]
+    missing = [cell.cell for cell in state.cells.values() if not state.trained(cell) and cell.foreign is None]
     not_saved = not_saved_cells(state)
     missing_evaluate: dict[str, dict[str, list[int]]] = {}
     for known in state.eval_cells.values():
@@ -109,7 +117,7 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
         not_saved.wall_seconds,
         not_saved.wall_seconds * 1000 * money_per_ms(study.money),
         notices=_notices(opened, holder is not None),
-        complete=not missing and not missing_evaluate,
+        complete=all(map(state.trained, state.cells.values())) and not missing_evaluate,
     )
 
 
@@ -179,7 +187,11 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         notices.append(f"breaker: {state.breaker}")
     if state.budget_reached is not None:
         notices.append(f"budget reached with {state.budget_reached:g} spent")
+    notices += [
+        f"{count_text(n, 'value')} of {place}: reported, not proven" for place, n in state.imported_values.items()
+    ]
     notices += identity_notes(state)
+    notices += [f"not written: {failure}" for failure in state.report_failures]
     if state.shutdown is not None:
         notices.append(f"shutdown {state.shutdown}")
     if state.clock_jumps:
@@ -190,9 +202,9 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
 
 def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
     """Every cell of every open attempt, read from its run folder; without a supervisor its process is checked here."""
-    found: list[RunningCell] = []
+    found = [_foreign_cell(opened, cell, now) for cell, known in opened.state.cells.items() if known.foreign]
     if opened.study.backend.has_queue:
-        return _running_on_cluster(opened, now, supervised)
+        return found + _running_on_cluster(opened, now, supervised)
     for attempt in opened.state.open_attempts.values():
         dead = not supervised and is_gone(opened.folder.attempt(attempt.name))
         for text in attempt.cells:
@@ -225,6 +237,34 @@ def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: Mom
     output = opened.folder.attempt(attempt.name).output
     read = adapter.read if attempt.work == "train" else adapter.read_evaluation
     return running_cell(opened, attempt, cell, read(opened.run(cell), output), now)
+
+
+def _foreign_cell(opened: OpenStudy, cell: Cell, now: Moment) -> RunningCell:
+    output = (opened.state.cells[cell].foreign or {}).get("output")
+    reading = opened.adapter(cell).read(opened.run(cell), Path(output) if output is not None else None)
+    return foreign_cell(opened, cell, reading, now)
+
+
+def foreign_cell(opened: OpenStudy, cell: Cell, reading: Reading, now: Moment) -> RunningCell:
+    """One cell that the run of somebody else works on; its money is not the study's."""
+    known = opened.state.cells[cell].foreign or {}
+    wall = max(0.0, now.unix_seconds - (known.get("started") or known["found"]))
+    rate = reading.agent_steps / wall if known.get("started") and reading.agent_steps > 0 and wall > 0 else None
+    left = (opened.study.agent_steps - reading.agent_steps) / rate if rate else None
+    return RunningCell(
+        str(cell),
+        NOT_OURS_TEXT,
+        "train",
+        reading.agent_steps,
+        opened.study.agent_steps,
+        reading.phase,
+        rate,
+        max(0.0, left) if left is not None else None,
+        wall,
+        0.0,
+        known["liveness"],
+        known["reason"] or known["evidence"],
+    )
 
 
 def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: Moment) -> RunningCell:
