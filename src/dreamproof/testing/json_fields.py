@@ -62,6 +62,9 @@ MEANINGS: dict[str, dict[str, str]] = {
         "device_bytes": "GPU memory that a pack needs, as the preflight measured it",
         "host_bytes": "host memory that a pack needs, as the preflight measured it",
         "disk_bytes": "disk space that the study needs, as the preflight measured it",
+        "obstacles": "what would forbid a verdict or limit it: level, code and text of each",
+        "smallest_study": "the fewest cells that could decide, with time and money; null for one arm",
+        "prospects": "both as lines of text",
     },
     "status": {
         **STATUS,

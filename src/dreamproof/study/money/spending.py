@@ -348,6 +348,17 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
     return Forecast(busy, wall, spending.money(billed * 1000), *counts)
 
 
+def cell_seconds(state: StudyState, arm: str, probed: Mapping[str, float]) -> float | None:
+    """How long one cell of an arm takes to train and evaluate; None if no speed is known."""
+    assert state.study is not None
+    rates = _rates(state)
+    rate = rates.get(arm) or probed.get(arm) or rates.get("")
+    if rate is None:
+        return None
+    each_evaluation = state.totals.seconds_per_evaluation() or 0.0
+    return state.study.agent_steps / rate + each_evaluation * len(state.study.conditions)
+
+
 def _rates(state: StudyState) -> dict[str, float]:
     """Agent steps per second by arm, and under '' for all, over attempts that got somewhere and runs made outside."""
     steps: dict[str, float] = dict(state.totals.agent_steps)
