@@ -131,9 +131,7 @@ def _lengths(study: Study, state: StudyState) -> list[Obstacle]:
     lengths = [*proven, study.agent_steps] if any(not state.trained(cell) for cell in state.cells.values()) else proven
     found = []
     if lengths and max(lengths) > SAME_LENGTH * min(lengths) and _differ(study, lengths):
-        text = (
-            f"cells have {min(lengths):,} to {max(lengths):,} agent steps: declare agent_steps_tolerance or train anew"
-        )
+        text = f"cells have {min(lengths):,} to {max(lengths):,} agent steps: declare agent_steps_tolerance, or retrain"
         found.append(Obstacle(FORBIDS, "different_lengths", text))
     short = {
         str(cell.cell): run["of_agent_steps"]
