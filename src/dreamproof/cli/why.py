@@ -6,6 +6,7 @@ from dreamproof.cli.printing import CellArgument, JsonOption, StudyArgument, pri
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
+    from dreamproof.study.views.running import RunningCell
 
 
 def why(
@@ -21,7 +22,7 @@ def why(
     if json:
         print_json(facts)
     else:
-        print_text(cell_text(facts, str(study)))
+        print_text(cell_text(facts, str(study), opened.study.metric.name))
 
 
 def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
@@ -34,6 +35,7 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
 
     state = opened.state
     known, fault = state.cells[cell], cell_fault(opened, cell)
+    running = _running(opened, cell)
     evals = [one for (other, _), one in state.eval_cells.items() if other == cell]
     names = dict.fromkeys([*known.attempts, *(name for one in evals for name in one.attempts)])
     return {
@@ -45,6 +47,7 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
         "reached_agent_steps": known.reached_agent_steps,
         "wall_seconds": round(known.wall_seconds, 3),
         "money": round(known.wall_seconds * 1000 * money_per_ms(opened.study.money), 4),
+        "running": asdict(running) if running is not None else None,
         "proof": asdict(known.proof) if known.proof is not None else None,
         "stopped": known.stopped or known.eval_stopped,
         "unproven": known.unproven,
@@ -59,6 +62,17 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
             {key: row[key] for key in ("t", "action", "reason")} for row in state.remedies if str(cell) in row["cells"]
         ],
     }
+
+
+def _running(opened: "OpenStudy", cell: Any) -> "RunningCell | None":
+    """The cell as it runs now; None if nothing works on it."""
+    from dreamproof.study.ledger.clock import read_moment
+    from dreamproof.study.ledger.lease import living_holder
+    from dreamproof.study.views.running import running_cells
+
+    supervised = living_holder(opened.folder.lease) is not None
+    found = running_cells(opened, read_moment(), supervised)
+    return next((one for one in found if one.cell == str(cell)), None)
 
 
 def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
@@ -104,12 +118,14 @@ def _job_text(attempt: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def cell_text(facts: dict[str, Any], study: str) -> str:
+def cell_text(facts: dict[str, Any], study: str, metric: str) -> str:
     """The story of a cell as a person reads it."""
     import time
 
     from dreamproof.base.text import duration_text
+    from dreamproof.cli.running import running_text
     from dreamproof.study.ledger.status import NOT_OURS, NOT_SAVED, SAVE_REMEDY, outside_text, status_text
+    from dreamproof.study.views.running import RunningCell
 
     cell = facts["cell"]
     status = status_text(facts["status"])
@@ -124,6 +140,8 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     for key in ("not_ours", "quarantined", "unreadable", "stopped", "unproven", "frozen"):
         if facts[key] and (key, facts["status"]) != ("unproven", NOT_SAVED):
             lines.append(f"{key.replace('_', ' '):<12}{facts[key]}")
+    if facts["running"] is not None:
+        lines.append(f"now         {running_text(RunningCell(**facts['running']), metric)}")
     for condition, status in facts["evaluations"].items():
         lines.append(f"evaluation  {condition}: {status}")
     for run in facts["outside"]:

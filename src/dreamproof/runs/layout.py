@@ -239,6 +239,11 @@ class StudyFolder:
         return self.root / "stop.json"
 
     @property
+    def sightings(self) -> Path:
+        """How long each running cell has made no progress, as the supervisor counts it; it may be deleted."""
+        return self.root / "sightings.json"
+
+    @property
     def keep_running(self) -> Path:
         """Its presence cancels a shutdown that is waiting."""
         return self.root / "keep-running"

@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import FaultKind, is_full, read_json, unless_full
+from dreamproof.base.files import FaultKind, is_full, read_json, unless_full, write_json
 from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts import launch, remedy, stalls
 from dreamproof.study.attempts.foreign import ForeignRuns, intruders
@@ -50,13 +50,14 @@ from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.plan.provenance import settle_code, trainer_code
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views.manifests import ManifestWriter
-from dreamproof.study.views.overview import RunningCell, foreign_cell, running_cell
+from dreamproof.study.views.running import RunningCell, foreign_cell, running_cell, with_use
 
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
 MOVED = "moved: the study folder was moved while it ran, so it writes to the old folder"
 CODE_LOOK_SECONDS = 10.0
+SIGHTINGS_SECONDS = 2.0
 
 
 def _inode(folder: Path) -> int | None:
@@ -127,6 +128,7 @@ class Supervisor:
         self._indexed_events = 0
         self._groups = pack_groups(opened.study)
         self._starved = False
+        self._next_sightings = 0.0
         self._place = _inode(opened.folder.root)
         self.refusal: str | None = None
         """Why nothing more is started, where the trainer's code changed under this supervisor."""
@@ -249,6 +251,7 @@ class Supervisor:
         """Writes the manifests now and then, shows progress, and waits for the next death or tick."""
         self._manifests.write(self.state)
         self._write_index(WORTH_EVENTS)
+        self._write_sightings()
         if self.options.on_tick is not None:
             self.options.on_tick(self)
         if self.ending() is None:
@@ -260,6 +263,18 @@ class Supervisor:
             with unless_full():
                 write_index(self.opened.folder, self.state, self.ledger.position)
             self._indexed_events = self.state.event_count
+
+    def _write_sightings(self) -> None:
+        """Leaves for `status`, `watch` and `why` how long each cell has made no progress."""
+        if self.monotonic() < self._next_sightings:
+            return
+        self._next_sightings = self.monotonic() + SIGHTINGS_SECONDS
+        watched = {cell: one.observer.watch for one in self.watched.values() for cell in one.cells}
+        foreign = {cell: self._foreign.run(cell).watch for cell in self._foreign.cells(EVERYTHING)}
+        silent = {str(cell): round(watch.silent_seconds, 1) for cell, watch in (watched | foreign).items()}
+        with unless_full():
+            value = {"unix_seconds": time.time(), "silent_seconds": silent}
+            write_json(self.opened.folder.sightings, value, durable=False)
 
     def _tick_seconds(self) -> float:
         """Short while an attempt is about to begin: its death cannot be heard before its shim is known."""
@@ -311,7 +326,8 @@ class Supervisor:
             for cell, progress in watched.cells.items()
         ]
         others = self._foreign.cells(EVERYTHING)
-        return own + [foreign_cell(self.opened, cell, self._foreign.run(cell).reading, now) for cell in others]
+        own += [foreign_cell(self.opened, cell, self._foreign.run(cell).reading, now) for cell in others]
+        return with_use(self.opened, own, supervised=True)
 
     def _contained(self, cells: Iterable[Cell]) -> AbstractContextManager[None]:
         """Whatever the files of some cells provoke ends nothing but the work on these cells."""

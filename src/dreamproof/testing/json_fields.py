@@ -33,6 +33,7 @@ STATUS = {
     "notices": "what a person should know, newest last",
     "notices[]": "one notice",
     "complete": "whether every declared cell is trained and evaluated",
+    "seconds_left": "time until the whole study is done; null if no speed is known",
 }
 
 MEANINGS: dict[str, dict[str, str]] = {
@@ -153,6 +154,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "reached_agent_steps": "agent steps that its runs reached, saved or not",
         "wall_seconds": "time of all its attempts",
         "money": "price of all its attempts",
+        "running": "the cell as it runs now: process, GPU, phase, metric, last progress; null if it does not",
         "proof": "what proves its training; null without proof",
         "proof.agent_steps": "proven agent steps",
         "proof.gradient_steps": "proven gradient steps",

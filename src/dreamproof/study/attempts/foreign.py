@@ -1,7 +1,6 @@
 """Runs that others started: watched like attempts, never signalled, adopted when they end."""
 
 import os
-import socket
 from pathlib import Path
 
 from dreamproof.base.text import duration_text
@@ -42,9 +41,14 @@ class ForeignRun:
         return self._progress.reading
 
     @property
+    def watch(self) -> Watch:
+        """What judges its progress."""
+        return self._observer.watch
+
+    @property
     def is_seen(self) -> bool:
         """Whether its process, if it lived, could be seen from here."""
-        return self.process is not None and (self.process.is_visible or is_of_earlier_boot(self.process))
+        return self.process is not None and self.process.can_be_judged
 
     @property
     def facts(self) -> ProcessFacts | None:
@@ -61,11 +65,6 @@ class ForeignRun:
         if self.process is None or self.facts is None:
             return None
         return activity_of([self.process.process_id], os.environ.get(VISIBLE))
-
-
-def is_of_earlier_boot(process: ProcessIdentity) -> bool:
-    """Whether this machine was restarted since: then the process is gone for certain."""
-    return process.boot_id != boot_id() and process.host == socket.gethostname()
 
 
 class ForeignRuns:

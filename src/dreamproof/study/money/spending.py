@@ -329,7 +329,7 @@ def union_seconds(spans: Iterable[tuple[float, float]]) -> float:
 def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Mapping[str, float]) -> Forecast:
     gap = find_gap(state)
     counts = (len(gap.train), len(gap.evaluate))
-    rates = _rates(state)
+    rates = known_rates(state)
     each_evaluation = state.totals.seconds_per_evaluation()
     if not any(counts):
         return Forecast(0.0, 0.0, 0.0, 0, 0)
@@ -351,7 +351,7 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
 def cell_seconds(state: StudyState, arm: str, probed: Mapping[str, float]) -> float | None:
     """How long one cell of an arm takes to train and evaluate; None if no speed is known."""
     assert state.study is not None
-    rates = _rates(state)
+    rates = known_rates(state)
     rate = rates.get(arm) or probed.get(arm) or rates.get("")
     if rate is None:
         return None
@@ -359,7 +359,7 @@ def cell_seconds(state: StudyState, arm: str, probed: Mapping[str, float]) -> fl
     return state.study.agent_steps / rate + each_evaluation * len(state.study.conditions)
 
 
-def _rates(state: StudyState) -> dict[str, float]:
+def known_rates(state: StudyState) -> dict[str, float]:
     """Agent steps per second by arm, and under '' for all, over attempts that got somewhere and runs made outside."""
     steps: dict[str, float] = dict(state.totals.agent_steps)
     seconds = dict(state.totals.training_seconds)

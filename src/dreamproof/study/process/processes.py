@@ -78,6 +78,11 @@ class ProcessIdentity:
         """Whether a living process of this identity could be seen from here: same boot, same pid namespace."""
         return self.boot_id == boot_id() and self.pid_namespace in ("", pid_namespace())
 
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether it is certain here if the process lives: it could be seen, or this machine was restarted since."""
+        return self.is_visible or (self.boot_id != boot_id() and self.host == socket.gethostname())
+
 
 @dataclass(frozen=True)
 class ProcessFacts:
