@@ -28,8 +28,14 @@ def print_deprecations(file: Path) -> None:
         typer.echo(printable(note), err=True)
 
 
+JSON_VERSION = 1
+"""Of the keys that `--json` prints; a key that is renamed or removed raises it."""
+
+
 def print_json(value: Any) -> None:
-    """Prints a value as JSON."""
+    """Prints a value as JSON, a mapping with the version of its keys."""
+    if isinstance(value, dict):
+        value = {"json_version": JSON_VERSION, **value}
     print_text(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 

@@ -57,14 +57,14 @@ COLUMNS: dict[str, Show] = {
     "job": lambda one: one.place,
 }
 # What is left out first where the terminal is narrow; cell, agent steps and state always stay.
-LEAST_FIRST = ("job", "money", "attempt", "pid", "phase", "GPU memory", "rate", "GPU", "metric", "progress", "left")
+DROPPED_FIRST = ("job", "money", "attempt", "pid", "phase", "GPU memory", "rate", "GPU", "metric", "progress", "left")
 
 
 def running_table(running: "list[RunningCell]", metric: str, width: int | None = None) -> str:
     """What runs, in columns that fit `width`; all columns if there is none."""
     shown = running[:MAX_ROWS]
     names = [name for name in COLUMNS if name != "job" or any(one.place for one in shown)]
-    for dropped in ("", *LEAST_FIRST):
+    for dropped in ("", *DROPPED_FIRST):
         names = [name for name in names if name != dropped]
         text = _table(shown, names, metric)
         if width is None or max(map(len, text.splitlines())) <= width:

@@ -22,7 +22,7 @@ def why(
     if json:
         print_json(facts)
     else:
-        print_text(cell_text(facts, str(study), opened.study.metric.name))
+        print_text(cell_text(facts, str(study)))
 
 
 def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
@@ -41,6 +41,7 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
     return {
         "cell": str(cell),
         "status": train_status(state, known),
+        "metric": opened.study.metric.name,
         "run_folder": str(opened.folder.root / known.source if known.source else opened.run(cell).root),
         "agent_steps": known.kept_agent_steps,
         "declared_agent_steps": opened.study.agent_steps,
@@ -118,7 +119,7 @@ def _job_text(attempt: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def cell_text(facts: dict[str, Any], study: str, metric: str) -> str:
+def cell_text(facts: dict[str, Any], study: str) -> str:
     """The story of a cell as a person reads it."""
     import time
 
@@ -141,7 +142,7 @@ def cell_text(facts: dict[str, Any], study: str, metric: str) -> str:
         if facts[key] and (key, facts["status"]) != ("unproven", NOT_SAVED):
             lines.append(f"{key.replace('_', ' '):<12}{facts[key]}")
     if facts["running"] is not None:
-        lines.append(f"now         {running_text(RunningCell(**facts['running']), metric)}")
+        lines.append(f"now         {running_text(RunningCell(**facts['running']), facts['metric'])}")
     for condition, status in facts["evaluations"].items():
         lines.append(f"evaluation  {condition}: {status}")
     for run in facts["outside"]:

@@ -148,6 +148,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     "why": {
         "cell": "the cell",
         "status": "its status",
+        "metric": "name of the study's metric",
         "run_folder": "folder of the run",
         "agent_steps": "agent steps so far",
         "declared_agent_steps": "agent steps that the study asks for",

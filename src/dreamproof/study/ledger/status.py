@@ -9,6 +9,11 @@ from dreamproof.study.ledger.state import StudyState
 
 NOT_OURS = "running_not_ours"
 NOT_SAVED = "not_saved"
+# In the order in which they are counted for people.
+STATUSES = (
+    "proven", "running", NOT_OURS, "dead", "waiting", "reported", NOT_SAVED, "stopped", "quarantined", "unproven",
+    "missing",
+)  # fmt: skip
 NOT_SAVED_TEXT = "trained to its end and not saved"
 SAVE_REMEDY = (
     "let the trainer save when it ends, or at intervals far shorter than a run (save_every of embodied counts "

@@ -28,10 +28,10 @@ TRAIN_COLUMNS = (
     "wall_seconds",
     "gpu_hours",
     "money",
-    "quarantine",
     "reached_agent_steps",
     "aborted_runs",
     "aborted_seconds",
+    "quarantine",
 )
 EVAL_COLUMNS = ("arm", "seed", "condition", "status", "episodes", "attempts", "checkpoint_hash", "file")
 

@@ -10,7 +10,7 @@ from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts.quarantine import cell_fault
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import living_holder
-from dreamproof.study.ledger.status import NOT_SAVED, as_seen, eval_status, not_saved_cells, train_status
+from dreamproof.study.ledger.status import NOT_SAVED, STATUSES, as_seen, eval_status, not_saved_cells, train_status
 from dreamproof.study.money.spending import money_per_ms
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.preflight.measured import read_measured
@@ -74,8 +74,8 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
         study.question,
         str(opened.folder.root),
         holder.as_json() if holder is not None else None,
-        {"declared": len(state.cells), **train},
-        {"declared": len(state.eval_cells), **evaluate},
+        {"declared": len(state.cells), **{status: train[status] for status in STATUSES}},
+        {"declared": len(state.eval_cells), **{status: evaluate[status] for status in STATUSES}},
         running,
         seeds_by_arm(cell for cell in missing if str(cell) not in not_saved.reasons),
         missing_evaluate,

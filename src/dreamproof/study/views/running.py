@@ -53,7 +53,7 @@ class RunningCell:
     """The newest value of the study's metric in its log."""
     gpu_percent: float | None = None
     gpu_bytes: int | None = None
-    """GPU memory of its processes; of the whole GPU where they cannot be told apart."""
+    """GPU memory of its processes; of the whole GPU where they are not known."""
 
     @property
     def is_foreign(self) -> bool:
