@@ -19,7 +19,7 @@ from dreamproof.study.ledger.status import NOT_OURS, train_status
 from dreamproof.study.plan.importing.found import ImportOptions
 from dreamproof.study.plan.importing.runs import import_runs
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.process.writers import writers_of
+from dreamproof.study.process.writers import program_of, writers_of
 from dreamproof.testing.small_study import declare
 from dreamproof.testing.waiting import HANG_SECONDS
 
@@ -130,6 +130,12 @@ def test_a_process_that_was_given_the_folder_above_is_found_by_the_age_of_the_ru
         assert [writer.process.process_id for writer in writers_of(run)] == [process.pid]
         assert writers_of(before) == [], "it was written before the process started"
         process.kill()
+
+
+def test_arguments_of_a_process_are_never_recorded() -> None:
+    assert program_of(["/opt/bin/python", "-u", "/x/train.py", "--key", "s3cr3t"]) == "python train.py"
+    assert program_of(["python", "-m", "pkg.train", "--key=s3cr3t"]) == "python -m pkg.train"
+    assert program_of(["python", "-c", "print('s3cr3t')"]) == "python" and program_of([]) == ""
 
 
 # Import

@@ -38,7 +38,6 @@ def import_runs(
     from dreamproof.study import session
     from dreamproof.study.plan.gap import Selection
     from dreamproof.study.plan.importing.found import ImportOptions
-    from dreamproof.study.plan.importing.results import write_results
     from dreamproof.study.plan.importing.runs import import_runs as find_runs
     from dreamproof.study.plan.open_study import open_study
 
@@ -51,9 +50,7 @@ def import_runs(
         with session.open_ledger(opened) as ledger:
             session.declare(opened, ledger)
             result = find_runs(opened, source, options)
-            if result.reported:
-                write_results(opened.folder, result.reported)
-            session.record(opened, ledger, *result.events)
+            session.record_import(opened, ledger, result)
             session.write_manifests(opened)
     if json:
         print_json(

@@ -94,7 +94,7 @@ def _import_first(opened: "OpenStudy", ledger: "Ledger", source: Path, view: "Vi
     from dreamproof.study.plan.importing.runs import import_runs
 
     result = import_runs(opened, source)
-    session.record(opened, ledger, *result.events)
+    session.record_import(opened, ledger, result)
     for line in result.lines:
         view.show(line)
 

@@ -40,6 +40,8 @@ from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
 from dreamproof.study.plan.commands import check_commands, check_material
 from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
+from dreamproof.study.plan.importing.found import ImportResult
+from dreamproof.study.plan.importing.results import write_results
 from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, relative_study_file
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
@@ -93,6 +95,13 @@ def record(opened: OpenStudy, ledger: Ledger, *events: Event) -> None:
     if events:
         for row in ledger.append_all(list(events)):
             opened.state.apply(row)
+
+
+def record_import(opened: OpenStudy, ledger: Ledger, result: ImportResult) -> None:
+    """Writes what an import found: values to `imported/results.csv`, everything else as events."""
+    if result.reported:
+        write_results(opened.folder, result.reported)
+    record(opened, ledger, *result.events)
 
 
 def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> list[str]:

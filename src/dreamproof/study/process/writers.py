@@ -10,7 +10,7 @@ import psutil
 from dreamproof.base.safe_text import one_line
 from dreamproof.study.process.processes import ATTEMPT_VARIABLE, ProcessIdentity, has_variable
 
-COMMAND_CHARACTERS = 120
+COMMAND_CHARACTERS = 80
 # Times of files and of processes come from different clocks of the kernel.
 CLOCK_SECONDS = 2.0
 STANDARD_OUTPUT = 1
@@ -22,7 +22,7 @@ class Writer:
 
     process: ProcessIdentity
     command: str
-    """Shortened for people."""
+    """Program and script, for people."""
     started_unix_seconds: float
     holds_open: bool = False
     """Whether it has a file of the folder open for writing."""
@@ -40,12 +40,20 @@ def read_writer(process_id: int) -> Writer | None:
     identity = ProcessIdentity.of(process_id)
     try:
         process = psutil.Process(process_id)
-        command = one_line(" ".join(process.cmdline()) or process.name())
         if identity is None or process.status() == psutil.STATUS_ZOMBIE:
             return None
-        return Writer(identity, command[:COMMAND_CHARACTERS], process.create_time())
+        return Writer(identity, program_of(process.cmdline()) or process.name(), process.create_time())
     except psutil.Error:
         return None
+
+
+def program_of(arguments: list[str]) -> str:
+    """Program and script of a command; other arguments may be secrets and are never recorded."""
+    script = next((Path(argument).name for argument in arguments[1:] if argument.endswith((".py", ".sh"))), "")
+    if not script and "-m" in arguments[:-1]:
+        script = f"-m {arguments[arguments.index('-m') + 1]}"
+    program = Path(arguments[0]).name if arguments else ""
+    return one_line(f"{program} {script}".strip())[:COMMAND_CHARACTERS]
 
 
 def writers_of(folder: Path) -> list[Writer]:

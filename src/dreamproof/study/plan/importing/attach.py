@@ -7,7 +7,7 @@ from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, RunFolder
-from dreamproof.study.adapters.folders import change_times
+from dreamproof.study.adapters.folders import CLOCK_SECONDS, change_times, entries, modified
 from dreamproof.study.ledger.events import ForeignRunEnded
 from dreamproof.study.plan.importing.candidates import Candidate, choose_adapter
 from dreamproof.study.plan.importing.folders import folder_seconds
@@ -32,11 +32,12 @@ class AttachOptions:
 def attach(opened: OpenStudy, cell: Cell, options: AttachOptions) -> ImportResult:
     """The run as living, watched by the next `run`; what it left, if it is over."""
     _require_free(opened, cell)
+    living: LivingRun | None
     if options.has_ended:
         return end_foreign(opened, cell, "a user reported its end")
     if options.process_id is not None:
-        living: LivingRun | None = _living_process(options.process_id)
-        root = options.folder or _folder_of(opened, cell, options, options.process_id)
+        living = _living_process(options.process_id)
+        root = options.folder or _folder_of(opened, cell, options, living)
     elif options.folder is not None:
         root = options.folder
         _require_folder(root)
@@ -61,7 +62,8 @@ def end_foreign(opened: OpenStudy, cell: Cell, reason: str) -> ImportResult:
     if known.foreign is None:
         raise BadInput(f"{cell}: no run of somebody else is on record", f"dreamproof status {opened.file}")
     root, started, output = opened.run(cell).root, known.foreign["started"], known.foreign["output"]
-    seconds = max(change_times(root), default=time.time()) - started if started is not None else folder_seconds(root)
+    last = max(change_times(root), default=time.time())
+    seconds = max(0.0, last - started) if started is not None else folder_seconds(root)
     found = Found(cell, root, wall_seconds=seconds, output=Path(output) if output is not None else None)
     result = adopt(opened, found, known.source_adapter)
     ended = ForeignRunEnded(str(cell), reason)
@@ -86,12 +88,14 @@ def _living_process(process_id: int) -> LivingRun:
     return living_by(writer)
 
 
-def _folder_of(opened: OpenStudy, cell: Cell, options: AttachOptions, process_id: int) -> Path:
-    """The run folder that a process names or writes: the first that an adapter can read, or where it prints to."""
+def _folder_of(opened: OpenStudy, cell: Cell, options: AttachOptions, living: LivingRun) -> Path:
+    """The run folder that a process writes or names: the first that an adapter can read and that it has written."""
+    assert living.writer is not None
+    process_id, started = living.writer.process.process_id, living.writer.started_unix_seconds
     folders = written_folders(process_id)
     for folder in (inner for one in folders for inner in _with_inner(one)):
-        adapter = choose_adapter(opened, folder, options.adapter)
-        if adapter.matches(RunFolder(folder)):
+        was_written = max(change_times(folder), default=0.0) >= started - CLOCK_SECONDS
+        if was_written and choose_adapter(opened, folder, options.adapter).matches(RunFolder(folder)):
             return folder
     raise BadInput(
         f"--pid {process_id}: no run folder found in its arguments and open files"
@@ -102,8 +106,8 @@ def _folder_of(opened: OpenStudy, cell: Cell, options: AttachOptions, process_id
 
 def _with_inner(folder: Path) -> list[Path]:
     """A folder's own folders, newest first, and the folder itself: trainers make one in the folder they are given."""
-    inner = [Path(entry.path) for entry in os.scandir(folder) if entry.is_dir()]
-    return [*sorted(inner, key=lambda path: path.stat().st_mtime, reverse=True), folder]
+    inner = [Path(entry.path) for entry in entries(folder) if os.path.isdir(entry.path)]
+    return [*sorted(inner, key=lambda path: modified(path) or 0.0, reverse=True), folder]
 
 
 def _require_folder(root: Path) -> None:
