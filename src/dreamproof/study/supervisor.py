@@ -9,7 +9,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import FaultKind, is_full, read_json, unless_full, write_json
+from dreamproof.base.files import FaultKind, is_full, read_json, unless_full
 from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts import launch, remedy, stalls
 from dreamproof.study.attempts.foreign import ForeignRuns, intruders
@@ -50,14 +50,13 @@ from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.plan.provenance import settle_code, trainer_code
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views.manifests import ManifestWriter
-from dreamproof.study.views.running import RunningCell, foreign_cell, running_cell, with_use
+from dreamproof.study.views.running import RunningCell, SightingsWriter, foreign_cell, running_cell, with_use
 
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
 MOVED = "moved: the study folder was moved while it ran, so it writes to the old folder"
 CODE_LOOK_SECONDS = 10.0
-SIGHTINGS_SECONDS = 2.0
 
 
 def _inode(folder: Path) -> int | None:
@@ -128,7 +127,7 @@ class Supervisor:
         self._indexed_events = 0
         self._groups = pack_groups(opened.study)
         self._starved = False
-        self._next_sightings = 0.0
+        self._sightings = SightingsWriter(opened.folder)
         self._place = _inode(opened.folder.root)
         self.refusal: str | None = None
         """Why nothing more is started, where the trainer's code changed under this supervisor."""
@@ -251,7 +250,7 @@ class Supervisor:
         """Writes the manifests now and then, shows progress, and waits for the next death or tick."""
         self._manifests.write(self.state)
         self._write_index(WORTH_EVENTS)
-        self._write_sightings()
+        self._sightings.write(self.monotonic(), self._silent_seconds())
         if self.options.on_tick is not None:
             self.options.on_tick(self)
         if self.ending() is None:
@@ -264,17 +263,11 @@ class Supervisor:
                 write_index(self.opened.folder, self.state, self.ledger.position)
             self._indexed_events = self.state.event_count
 
-    def _write_sightings(self) -> None:
-        """Leaves for `status`, `watch` and `why` how long each cell has made no progress."""
-        if self.monotonic() < self._next_sightings:
-            return
-        self._next_sightings = self.monotonic() + SIGHTINGS_SECONDS
+    def _silent_seconds(self) -> dict[Cell, float]:
+        """How long every cell that is worked on has made no progress."""
         watched = {cell: one.observer.watch for one in self.watched.values() for cell in one.cells}
         foreign = {cell: self._foreign.run(cell).watch for cell in self._foreign.cells(EVERYTHING)}
-        silent = {str(cell): round(watch.silent_seconds, 1) for cell, watch in (watched | foreign).items()}
-        with unless_full():
-            value = {"unix_seconds": time.time(), "silent_seconds": silent}
-            write_json(self.opened.folder.sightings, value, durable=False)
+        return {cell: watch.silent_seconds for cell, watch in (watched | foreign).items()}
 
     def _tick_seconds(self) -> float:
         """Short while an attempt is about to begin: its death cannot be heard before its shim is known."""

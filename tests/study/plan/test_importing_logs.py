@@ -49,7 +49,7 @@ def test_twenty_two_slurm_logs_are_imported_in_one_command(tmp_path: Path) -> No
     assert len(list((tmp_path / "logs").iterdir())) == 22
     shown = call("import", file, str(tmp_path / "logs"))
     assert "0 of 12 cells proven, 12 unproven, 0 missing" in shown
-    assert "ended early: import_error 4, vanished 3, host_oom 3" in shown
+    assert "ended early: import_error 4, host_oom 3, vanished 3" in shown
     assert "aborted duplicates, counted as waste: 3" in shown
     assert shown.count("R final") == 8 + 3, "eight runs, and the three that were killed"
     ended = "job 2314140: 15,000 of 15,000 agent steps; R final 29.90, peak 1,222.15; the study declares 20,000"

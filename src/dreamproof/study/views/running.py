@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.files import read_json
+from dreamproof.base.files import read_json, unless_full, write_json
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.study.adapters.api import Adapter, Reading
 from dreamproof.study.adapters.folders import change_times
@@ -24,6 +24,7 @@ from dreamproof.study.views import slurm_jobs
 
 NOT_OURS_TEXT = "not ours"
 LONGEST_SECONDS = 1e9
+SIGHTINGS_SECONDS = 2.0
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,23 @@ def gpu_use_of(process_id: int | None, visible: str | None, devices: list[GpuUse
     if not given:
         return None, None
     return max(device.percent for device in given), sum(device.used_bytes for device in given)
+
+
+class SightingsWriter:
+    """Leaves for `status`, `watch` and `why` how long each running cell has made no progress."""
+
+    def __init__(self, folder: StudyFolder) -> None:
+        self._path = folder.sightings
+        self._next = 0.0
+
+    def write(self, now: float, silent_seconds: Mapping[Cell, float]) -> None:
+        """Writes them where it is due, by a monotonic clock."""
+        if now < self._next:
+            return
+        self._next = now + SIGHTINGS_SECONDS
+        silent = {str(cell): round(seconds, 1) for cell, seconds in silent_seconds.items()}
+        with unless_full():
+            write_json(self._path, {"unix_seconds": time.time(), "silent_seconds": silent}, durable=False)
 
 
 def read_sightings(folder: StudyFolder) -> dict[str, float]:

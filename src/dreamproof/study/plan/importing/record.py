@@ -37,6 +37,7 @@ def record_training(opened: OpenStudy, found: list[Found], options: ImportOption
             result.lines.append(f"{cell}: already proven, unchanged")
             continue
         assessed = sorted((assess(opened, one, options) for one in candidates), key=rank)
+        result.causes += [one.log.cause for one in assessed if one.log is not None and one.log.cause is not None]
         _record_best(opened, cell, assessed[-1], result)
         for other in reversed(assessed[:-1]):
             _record_aborted(opened, other, result)
@@ -52,7 +53,7 @@ def _record_best(opened: OpenStudy, cell: Cell, candidate: Candidate, result: Im
     if known.foreign is not None:
         result.events.append(ForeignRunEnded(text, "nothing shows that it still runs"))
     if _is_there(found) and (known.source != source or known.foreign is not None):
-        result.events.append(_imported(opened, candidate, result))
+        result.events.append(_imported(opened, candidate))
     if isinstance(proof, str):
         _record_unproven(opened, cell, candidate, proof, result)
         return
@@ -68,10 +69,8 @@ def _is_there(found: Found) -> bool:
     return os.path.isdir(found.root) if found.root is not None else found.output is not None
 
 
-def _imported(opened: OpenStudy, candidate: Candidate, result: ImportResult, aborted: bool = False) -> Imported:
+def _imported(opened: OpenStudy, candidate: Candidate, aborted: bool = False) -> Imported:
     found, log = candidate.found, candidate.log or LogReading()
-    if log.cause is not None:
-        result.causes.append(log.cause)
     return Imported(
         str(found.cell),
         _source(opened, found),
@@ -96,12 +95,13 @@ def _record_aborted(opened: OpenStudy, candidate: Candidate, result: ImportResul
         return
     source = _source(opened, found)
     spent = f", {duration_text(found.wall_seconds)}" if found.wall_seconds else ""
-    why = candidate.proof if isinstance(candidate.proof, str) else "another run proves the cell as well"
-    line = f"aborted: {source}, {candidate.agent_steps:,} agent steps{spent}: {why}"
+    is_aborted = isinstance(candidate.proof, str)
+    kind, why = ("aborted", candidate.proof) if is_aborted else ("duplicate", "another run proves the cell as well")
+    line = f"{kind}: {source}, {candidate.agent_steps:,} agent steps{spent}: {why}"
     result.aborted.setdefault(text, []).append(line)
     result.lines.append(f"  {line}")
     if all(one["source"] != source for one in opened.state.known_cell(text).outside):
-        result.events.append(_imported(opened, candidate, result, aborted=True))
+        result.events.append(_imported(opened, candidate, aborted=True))
 
 
 def record_living(opened: OpenStudy, candidate: Candidate, living: LivingRun, result: ImportResult) -> None:

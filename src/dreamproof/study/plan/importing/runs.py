@@ -81,7 +81,8 @@ def _add_summary(opened: OpenStudy, result: ImportResult) -> None:
 
 def _causes_lines(result: ImportResult) -> list[str]:
     """How many runs ended how, and how many are not used."""
-    counts = ", ".join(f"{cause} {count}" for cause, count in Counter(result.causes).most_common())
+    ordered = sorted(Counter(result.causes).items(), key=lambda pair: (-pair[1], pair[0]))
+    counts = ", ".join(f"{cause} {count}" for cause, count in ordered)
     aborted = sum(map(len, result.aborted.values()))
     lines = [f"ended early: {counts}"] if counts else []
     return lines + ([f"aborted duplicates, counted as waste: {aborted}"] if aborted else [])
