@@ -81,5 +81,5 @@ def test_the_picture_shows_every_running_cell_and_text_with_brackets_as_it_is(tm
     console.print(view._picture(supervisor))
     shown = console.export_text()
     assert "small: trained 0/4, evaluated 0/0" in shown
-    assert "low/0  a000001  0/20" in shown
+    assert "low/0  a000001" in shown and "0/20" in shown
     assert "[/] not [bold]markup[/bold]" in shown

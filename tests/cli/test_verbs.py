@@ -131,6 +131,10 @@ memory      device –, host – for all slots
 disk        – for checkpoints
 money       ¥0.00 spent, budget –
 note        the duration is unknown before a preflight: dreamproof check
+forbids     2 seeds per arm and 1 comparison: the smallest possible p is 0.333, needed is 0.050 or less; \
+4 seeds per arm could decide
+smallest    low and high, 4 seeds each: 8 cells, 8 of them missing; price unknown before a preflight: \
+dreamproof check; more if the spread over seeds turns out large
 next        dreamproof run {file}
 """
 
@@ -142,7 +146,9 @@ def test_the_plan_of_one_arm(dreamproof: Callable[..., Any], tmp_path: Path) -> 
 
 def test_reading_verbs_speak_json(dreamproof: Callable[..., Any], finished: Path) -> None:
     status = json.loads(dreamproof("status", finished, "--json").output)
-    assert status["train"] == {"declared": 4, "proven": 4}
+    assert {name: count for name, count in status["train"].items() if count} == {"declared": 4, "proven": 4}
+    assert status["train"]["missing"] == 0, "a count that is zero is printed"
+    assert status["json_version"] == 1
     assert [cell["status"] for cell in status["cells"]] == ["proven"] * 4
     plan = json.loads(dreamproof("plan", finished, "--json").output)
     assert (plan["train_cells"], plan["gap_train_cells"]) == (4, 0)
@@ -155,6 +161,13 @@ def test_reading_verbs_speak_json(dreamproof: Callable[..., Any], finished: Path
     assert (verify["train_proofs"], verify["eval_proofs"], verify["faults"]) == (4, 4, [])
     watch = json.loads(dreamproof("watch", finished, "--once", "--json").output)
     assert watch["complete"] is True
+
+
+def test_errors_are_json_too(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    shown = dreamproof("status", tmp_path / "none.yaml", "--json")
+    value = json.loads(shown.output)
+    assert (shown.code, value["json_version"], value["error"]["exit_code"]) == (2, 1, 2)
+    assert "no such study" in value["error"]["message"] and value["error"]["hint"] == "ls studies/ results/"
 
 
 def test_a_study_is_found_by_its_folder_too(dreamproof: Callable[..., Any], finished: Path) -> None:

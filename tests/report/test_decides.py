@@ -86,7 +86,7 @@ def test_a_missing_evaluation_under_any_declared_condition_blocks(tmp_path: Path
 def test_all_documents_are_written(tmp_path: Path, language: str) -> None:
     root = study(tmp_path / "study")
     write_all(root, language, figures=language == "en")
-    text = (root / "reports" / "decision.md").read_text()
+    text = (root / "reports" / ("" if language == "en" else language) / "decision.md").read_text()
     assert {"en": "the mean of id, mass_x2", "zh-Hans": "mass_x2 的平均", "zh-Hant": "mass_x2 的平均"}[language] in text
 
 

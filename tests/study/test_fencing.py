@@ -14,11 +14,16 @@ import pytest
 from dreamproof.base.files import read_json, write_json
 from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
-from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, Sighting, write_order
+from dreamproof.study.backends.api import Order, Presence, Sighting, write_order
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.ledger.lease import Lease, living_holder
 from dreamproof.study.process import cgroup
-from dreamproof.study.process.processes import ProcessIdentity, is_alive, processes_with_variable
+from dreamproof.study.process.processes import (
+    ATTEMPT_VARIABLE,
+    ProcessIdentity,
+    is_alive,
+    processes_with_variable,
+)
 from dreamproof.testing.small_study import TRAINER, declare
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 

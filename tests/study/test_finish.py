@@ -72,7 +72,9 @@ def test_nothing_is_switched_off_unless_the_study_asks_for_it(tmp_path: Path) ->
     [
         (Ending.COMPLETE, None, True),
         (Ending.BUDGET, None, True),
-        (Ending.NOTHING_CAN_RUN, None, False),
+        (Ending.NOTHING_CAN_RUN, None, True),
+        (Ending.BREAKER, None, True),
+        (Ending.CODE_CHANGED, None, False),
         (Ending.NOTHING_CAN_RUN, 5, True),
         (Ending.BREAKER, 5, True),
         (Ending.STOPPED, 5, False),

@@ -213,7 +213,8 @@ def test_seventeen_runs_that_saved_at_their_start_are_one_truth_in_every_verb_an
         assert "**17 trained, not saved** (28.48 GPU hours, ¥99.66)" in document, name
         assert "--retry-stopped" in document, name
     call("report", file, "--language", "zh-Hans")
-    assert "**17 个已训练、未保存**" in (tmp_path / "results/paper_sprint/reports/money.md").read_text()
+    assert "**17 个已训练、未保存**" in (tmp_path / "results/paper_sprint/reports/zh-Hans/money.md").read_text()
+    assert "not saved" in (tmp_path / "results/paper_sprint/reports/money.md").read_text(), "English is still there"
 
 
 def test_seventeen_runs_that_saved_at_their_end_are_proven(tmp_path: Path) -> None:

@@ -1,8 +1,25 @@
 """`dreamproof check`: the preflight."""
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_deprecations, print_json, print_text
+
+if TYPE_CHECKING:
+    from dreamproof.study.plan.open_study import OpenStudy
+
+
+def _prospects(opened: "OpenStudy") -> list[str]:
+    """What would forbid a verdict, and the smallest study that could decide, at the speed just measured."""
+    from dreamproof.report.prospects import find_prospects
+    from dreamproof.study.ledger.clock import read_moment
+    from dreamproof.study.money.spending import spent_and_forecast
+    from dreamproof.study.preflight.measured import read_measured
+
+    rates = read_measured(opened.folder.preflight).rates
+    spent, forecast = spent_and_forecast(opened.state, read_moment(), True, rates)
+    return find_prospects(opened, forecast, spent, rates).lines(opened.study.money.currency)
 
 
 def check(study: StudyArgument, json: JsonOption = False) -> None:
@@ -32,5 +49,5 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
     if json:
         print_json(read_json(opened.folder.preflight))
     elif result is not None:
-        print_text("\n".join(preflight_lines(result)))
+        print_text("\n".join([*preflight_lines(result), *_prospects(opened)]))
         typer.echo(f"next        dreamproof run {study}")

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from dreamproof.study.supervisor import Supervisor
 
 KEPT_LINES = 6
-MAX_ROWS = 30
 
 
 def event_line(row: "Row") -> str | None:
@@ -43,6 +42,10 @@ def event_line(row: "Row") -> str | None:
         "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
         "proof_lost": "{cell}: proof lost: {reason}",
         "false_alarm": "false alarm: {reason}",
+        "foreign_run_found": "{cell} is running (not ours): {evidence}",
+        "foreign_run_changed": "{cell} (not ours) is {state}: {reason}",
+        "foreign_run_ended": "{cell}: the run that is not ours ended: {reason}",
+        "unproven": "{cell} is unproven: {reason}",
         "replica_frozen": "{cell} is no longer finite: {reason}",
     }
     return texts[name].format(**row) if name in texts else None
@@ -102,28 +105,14 @@ class View:
 
     def _picture(self, supervisor: "Supervisor") -> Any:
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
-        from dreamproof.base.text import duration_text, money_text
+        from dreamproof.cli.running import running_table, terminal_width
 
-        opened = supervisor.opened
-        table = Table(title=Text(self._title(supervisor)), title_justify="left", box=None)
-        for column in ("cell", "attempt", "agent steps", "rate", "left", "money", "state"):
-            table.add_column(column)
-        for running in supervisor.running_cells()[:MAX_ROWS]:
-            steps = f"{running.agent_steps:,}/{running.declared_agent_steps:,}"
-            rate = running.agent_steps_per_second
-            table.add_row(
-                running.cell,
-                running.attempt,
-                steps if running.work == "train" else running.phase,
-                f"{rate:,.1f}/s" if rate else "–",
-                duration_text(running.seconds_left),
-                money_text(running.money, opened.study.money.currency),
-                running.liveness,
-            )
-        return Group(table, *map(Text, self._lines))  # evidence may hold brackets, which are no markup
+        running = supervisor.running_cells()
+        table = running_table(running, supervisor.study.metric.name, terminal_width())
+        lines = [self._title(supervisor), table, *self._lines]
+        return Group(*map(Text, lines))  # evidence may hold brackets, which are no markup
 
     def _title(self, supervisor: "Supervisor") -> str:
         state = supervisor.state

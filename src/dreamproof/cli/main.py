@@ -11,11 +11,13 @@ from dreamproof.base.errors import DreamproofError, ExitCode
 from dreamproof.base.files import is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.cli import (
+    attach,
     check,
     data,
     examples,
     export,
     importing,
+    init,
     money,
     plan,
     report,
@@ -42,12 +44,12 @@ Exit codes: 0 done, 1 unexpected, 2 bad input, 3 something is still missing, 4 p
 app = typer.Typer(
     help=HELP,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for name, verb in (
+    ("init", init.init),
     ("plan", plan.plan),
     ("check", check.check),
     ("run", run.run),
@@ -60,6 +62,7 @@ for name, verb in (
     ("report", report.report),
     ("export", export.export),
     ("import", importing.import_runs),
+    ("attach", attach.attach),
     ("schema", schema.schema),
     ("examples", examples.examples),
 ):
@@ -92,6 +95,7 @@ def main() -> None:
     try:
         app()
     except DreamproofError as error:
+        _print_json_error(error.seen, error.hint, error.exit_code)
         _exit_with(str(error), error.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
@@ -102,9 +106,18 @@ def main() -> None:
         gc.enable()
 
 
+def _print_json_error(message: str, hint: str, code: ExitCode) -> None:
+    """The same error for a program that asked for JSON; people read it on stderr."""
+    if "--json" in sys.argv:
+        from dreamproof.cli.printing import print_json
+
+        print_json({"error": {"message": message, "hint": hint, "exit_code": int(code)}})
+
+
 def _exit_with_os_error(error: OSError) -> NoReturn:
     """Reports an error of the system; a failing disk is a failure, whatever was done before."""
     place = printable(str(error.filename or "the study folder"))
+    _print_json_error(f"{place}: {error.strerror}", "", ExitCode.BAD_INPUT)
     if is_full(error):
         _exit_with(f"the disk of {place} is full\n  hint: df -h; free some space, then run the same command again")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EINVAL):

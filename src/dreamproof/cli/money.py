@@ -21,6 +21,7 @@ def money(study: StudyArgument, json: JsonOption = False) -> None:
         return
     values = asdict(spending)
     values.pop("study")
+    values["imported_seconds"] = spending.imported_ms / 1000
     values |= {"total_ms": spending.total_ms, "total_money": spending.total_money}
     values |= {"currency": opened.study.money.currency, "budget": opened.study.money.budget}
     print_json(values)

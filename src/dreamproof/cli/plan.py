@@ -60,6 +60,7 @@ def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
 
 def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     """The plan as data; what nothing has measured yet is None."""
+    from dreamproof.report.prospects import find_prospects
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.ledger.lease import living_holder
     from dreamproof.study.ledger.status import NOT_SAVED, train_status
@@ -72,6 +73,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     measured = read_measured(opened.folder.preflight)
     needs = measured.needs
     spent, forecast = spent_and_forecast(state, read_moment(), alive, measured.rates)
+    prospects = find_prospects(opened, forecast, spent, measured.rates)
     return {
         "study": study.name,
         "question": study.question,
@@ -95,6 +97,8 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "device_bytes": needs.get("device_bytes"),
         "host_bytes": needs.get("host_bytes"),
         "disk_bytes": needs.get("disk_bytes"),
+        **prospects.as_json(),
+        "prospects": prospects.lines(study.money.currency),
     }
 
 
@@ -134,6 +138,7 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
     ]
     if facts["wall_seconds"] is None:
         lines.append("note        the duration is unknown before a preflight: dreamproof check")
+    lines += facts["prospects"]
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
     lines.append(f"next        dreamproof {'report' if nothing else 'run'} {study}")
     return "\n".join(lines)

@@ -9,6 +9,7 @@ import typer
 from dreamproof.base.safe_text import printable
 
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
+CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ArmsOption = Annotated[str | None, typer.Option("--arms", metavar="A,B", help="Only these arms, in this call.")]
 SeedsOption = Annotated[str | None, typer.Option("--seeds", metavar="0-2,4", help="Only these seeds, in this call.")]
@@ -27,8 +28,14 @@ def print_deprecations(file: Path) -> None:
         typer.echo(printable(note), err=True)
 
 
+JSON_VERSION = 1
+"""Of the keys that `--json` prints; a key that is renamed or removed raises it."""
+
+
 def print_json(value: Any) -> None:
-    """Prints a value as JSON."""
+    """Prints a value as JSON, a mapping with the version of its keys."""
+    if isinstance(value, dict):
+        value = {"json_version": JSON_VERSION, **value}
     print_text(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 

@@ -9,14 +9,17 @@ from dreamproof.base.errors import BadInput
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json
 
 if TYPE_CHECKING:
+    from dreamproof.settings.running import UpdatedDocument
     from dreamproof.study.plan.open_study import OpenStudy
+    from dreamproof.study.session import ReportOutcome
 
 
 def report(
     study: StudyArgument,
     language: Annotated[
-        str, typer.Option("--language", metavar="en|zh-Hans|zh-Hant", help="Language of the reports.")
-    ] = "en",
+        str | None,
+        typer.Option("--language", metavar="en|zh-Hans|zh-Hant", help="Only this language; else those of the study."),
+    ] = None,
     update: Annotated[
         Path | None,
         typer.Option("--update", metavar="FILE", help="Only update the bound numbers of a Markdown file."),
@@ -41,7 +44,8 @@ def report(
         else:
             _update(opened, update, mapping, dry_run)
         return
-    files = write_reports(opened, language)
+    languages = [language] if language is not None else opened.study.report.languages
+    files = [path for one in languages for path in write_reports(opened, one)]
     if json:
         print_json([str(path) for path in files])
     else:
@@ -57,6 +61,41 @@ def write_reports(opened: "OpenStudy", language: str = "en") -> list[Path]:
             f"{opened.folder.root}: nothing has run, so there is nothing to report", f"dreamproof run {opened.file}"
         )
     return write_all(opened.folder.root, language, declared=opened.study)
+
+
+def write_declared(opened: "OpenStudy") -> "ReportOutcome":
+    """Everything that the study declares: reports in every language, then the user's own documents.
+
+    What fails is named; the rest is written all the same, for nobody is there at night.
+    """
+    from dreamproof.study.session import ReportOutcome
+
+    outcome = ReportOutcome()
+    for language in opened.study.report.languages:
+        with outcome.noting(f"report in {language}"):
+            outcome.files += write_reports(opened, language)
+    for document in opened.study.report.update:
+        with outcome.noting(document.file):
+            outcome.files += _update_declared(opened, document)
+    return outcome
+
+
+def _update_declared(opened: "OpenStudy", document: "UpdatedDocument") -> list[Path]:
+    """Brings a declared Markdown file up to date."""
+    from dreamproof.report import AUTO, update_markdown
+
+    place = opened.base_folder / document.file
+    is_file = document.mapping not in (None, AUTO)
+    mapping = opened.base_folder / str(document.mapping) if is_file else document.mapping
+    found = update_markdown(opened.folder.root, place, mapping, opened.study)
+    if found.bound == 0:
+        raise BadInput(
+            f"{place}: no number is bound, so nothing was updated",
+            f"dreamproof report {opened.file} --update {place} --suggest > mapping.yaml, then name it as its 'mapping'",
+        )
+    if found.changes:
+        found.write()
+    return [place]
 
 
 def _update(opened: "OpenStudy", document: Path, mapping: Path | None, dry_run: bool) -> None:

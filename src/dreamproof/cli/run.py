@@ -37,6 +37,9 @@ def run(
     retrain_lost: Annotated[
         bool, typer.Option("--retrain-lost", help="Retrain cells whose proof is gone from disk.")
     ] = False,
+    import_from: Annotated[
+        Path | None, typer.Option("--import", metavar="SOURCE", help="First import runs, as `import` does.")
+    ] = None,
     from_lost_host: Annotated[
         bool, typer.Option("--from-lost-host", help="Take over from a machine that is gone.")
     ] = False,
@@ -74,6 +77,8 @@ def run(
     with ignore_sighup(), View(plain) as view, session.open_ledger(opened, from_lost_host) as ledger:
         for change in session.prepare_run(opened, ledger, accept_changes, accept_changed_code):
             view.show(change)
+        if import_from is not None:
+            _import_first(opened, ledger, import_from, view)
         session.settle_lost_proofs(opened, ledger, retrain_lost)
         if retry_stopped:
             session.reopen(opened, ledger, "run --retry-stopped")
@@ -82,6 +87,17 @@ def run(
         options = SupervisorOptions(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
         ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, until_decided, shutdown_again))
     _print_end(opened, ending, study)
+
+
+def _import_first(opened: "OpenStudy", ledger: "Ledger", source: Path, view: "View") -> None:
+    """Imports runs made outside the study before anything is started."""
+    from dreamproof.study import session
+    from dreamproof.study.plan.importing.runs import import_runs
+
+    result = import_runs(opened, source)
+    session.record_import(opened, ledger, result)
+    for line in result.lines:
+        view.show(line)
 
 
 @dataclass(frozen=True)
@@ -97,7 +113,7 @@ def _supervise(
     opened: "OpenStudy", ledger: "Ledger", options: "SupervisorOptions", view: "View", after: _EndOptions
 ) -> "Ending":
     """Works on the gap, then on added batches of seeds; reports and shutdown follow the last one."""
-    from dreamproof.cli.report import write_reports
+    from dreamproof.cli.report import write_declared
     from dreamproof.study import session
     from dreamproof.study.supervisor import Ending
 
@@ -108,7 +124,7 @@ def _supervise(
                 continue
             if supervisor.refusal is not None:
                 view.show(supervisor.refusal)
-            reports = write_reports if after.reports else None
+            reports = write_declared if after.reports else None
             session.finish(opened, supervisor, ending, view.show, reports, after.shutdown_again)
         return ending
 
@@ -186,14 +202,14 @@ def _handle_signals(supervisor: "Supervisor") -> Iterator[None]:
 
 def _print_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
     """Prints the status of the study and exits with the code of the ending."""
-    from dreamproof.cli.status import status_text
+    from dreamproof.cli.status import overview_text
     from dreamproof.study import session
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.supervisor import Ending
     from dreamproof.study.views.overview import make_overview
 
     typer.echo(f"\n{ending.value}\n")
-    print_text(status_text(opened, make_overview(opened, read_moment()), str(study)))
+    print_text(overview_text(opened, make_overview(opened, read_moment()), str(study)))
     _print_answer(opened)
     session.require_proofs(opened)
     if opened.state.shutdown_failed:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text, table
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -10,13 +10,14 @@ if TYPE_CHECKING:
 
 MAX_LISTED = 12
 MARKS = {"proven": "+", "running": ">", "dead": "x", "stopped": "!", "unproven": "?", "waiting": "~", "missing": "."}
-MARKS |= {"quarantined": "q", "not_saved": "s"}
+MARKS |= {"quarantined": "q", "not_saved": "s", "running_not_ours": "o"}
 MAX_COLUMNS = 40
 MAX_ROWS = 40
 
 
 def status(study: StudyArgument, json: JsonOption = False) -> None:
     """Show the whole declared matrix: proven, running, missing."""
+    from dreamproof.cli.running import terminal_width
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.plan.open_study import open_study
     from dreamproof.study.views.overview import make_overview
@@ -29,25 +30,32 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
         cells = {"cells": train_rows(opened.state, opened.study), "eval_cells": eval_rows(opened.state)}
         print_json({**overview.as_json(), **cells})
     else:
-        print_text(status_text(opened, overview, str(study)))
+        print_text(overview_text(opened, overview, str(study), terminal_width()))
 
 
-def status_text(opened: "OpenStudy", overview: "Overview", study: str) -> str:
-    """The status as a person reads it."""
+def overview_text(opened: "OpenStudy", overview: "Overview", study: str, width: int | None = None) -> str:
+    """The status as a person reads it, in lines of at most `width` columns."""
+    from dreamproof.base.text import duration_text
+    from dreamproof.cli.running import fit, running_table
+
     parts = [f"{overview.name}: {overview.question}", f"folder      {overview.folder}", _supervisor_line(overview)]
     parts.append(f"train       {_counts(overview.train)}")
     parts.append(f"evaluate    {_counts(overview.evaluate)}")
-    grid = _grid(opened, overview)
+    if overview.running or overview.supervisor is not None:
+        parts.append(f"left        {duration_text(overview.seconds_left)} for the whole study")
+    grid = _grid(opened, overview, width)
     if grid:
         parts += ["", grid, "            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven"]
         parts[-1] += "  q quarantined" if overview.quarantined else ""
         parts[-1] += "  s not saved" if overview.not_saved else ""
+        parts[-1] += "  o running (not ours)" if overview.train.get("running_not_ours") else ""
     if overview.running:
-        parts += ["", running_table(overview), *_stalled_lines(overview)]
+        table = running_table(overview.running, opened.study.metric.name, width)
+        parts += ["", table, *_stalled_lines(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
     parts += [f"note        {notice}" for notice in overview.notices]
     parts.append(f"next        {_next_command(overview, study)}")
-    return "\n".join(parts)
+    return fit("\n".join(parts), width)
 
 
 def _supervisor_line(overview: "Overview") -> str:
@@ -57,18 +65,20 @@ def _supervisor_line(overview: "Overview") -> str:
 
 
 def _counts(counts: dict[str, int]) -> str:
+    from dreamproof.study.ledger.status import status_text
+
     declared = counts["declared"]
     parts = [f"{counts.get('proven', 0)}/{declared} proven"]
     parts += [
-        f"{count} {status.replace('_', ' ')}"
+        f"{count} {status_text(status)}"
         for status, count in counts.items()
         if status not in ("declared", "proven") and count
     ]
     return ", ".join(parts)
 
 
-def _grid(opened: "OpenStudy", overview: "Overview") -> str:
-    """One mark per cell, arms down, seeds across; left out if it would not fit."""
+def _grid(opened: "OpenStudy", overview: "Overview", terminal: int | None) -> str:
+    """One mark per cell, arms down, seeds across; without spaces or left out if it would not fit."""
     from dreamproof.runs.layout import Cell
     from dreamproof.study.ledger.status import as_seen, train_status
     from dreamproof.study.views.overview import dead_cells
@@ -78,42 +88,24 @@ def _grid(opened: "OpenStudy", overview: "Overview") -> str:
         return ""
     width = max(2, max(len(str(seed)) for seed in study.seeds))
     name_width = max(10, *(len(arm) for arm in study.arms))
-    lines = ["seed".ljust(name_width) + "  " + " ".join(str(seed).rjust(width) for seed in study.seeds)]
+    narrow = terminal is not None and name_width + 2 + (width + 1) * len(study.seeds) > terminal
+    between, width = ("", 1) if narrow else (" ", width)
+    heads = between.join(str(seed)[-1:] if narrow else str(seed).rjust(width) for seed in study.seeds)
+    lines = ["seed".ljust(name_width) + "  " + heads]
     for arm in study.arms:
         cells = [state.cells[Cell(arm, seed)] for seed in study.seeds]
         statuses = [as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in cells]
         marks = [MARKS[status].rjust(width) for status in statuses]
-        lines.append(arm.ljust(name_width) + "  " + " ".join(marks))
+        lines.append(arm.ljust(name_width) + "  " + between.join(marks))
     return "\n".join(lines)
-
-
-def running_table(overview: "Overview") -> str:
-    """What runs: steps, rate, time left, money, state."""
-    from dreamproof.base.text import duration_text
-
-    rows = [
-        [
-            running.cell,
-            running.attempt,
-            f"{running.agent_steps:,}/{running.declared_agent_steps:,}" if running.work == "train" else running.phase,
-            f"{running.agent_steps_per_second:,.1f}/s" if running.agent_steps_per_second else "–",
-            "–" if running.liveness == "stalled" else duration_text(running.seconds_left),
-            f"{running.money:.2f}",
-            running.liveness,
-        ]
-        for running in overview.running[:MAX_ROWS]
-    ]
-    heads = ["cell", "attempt", "agent steps", "rate", "left", "money", "state"]
-    if any(running.place for running in overview.running):
-        heads.append("job")
-        rows = [[*row, running.place] for row, running in zip(rows, overview.running, strict=False)]
-    return table(heads, rows)
 
 
 def _stalled_lines(overview: "Overview") -> list[str]:
     """Why an attempt counts as stalled, as it was when that was first seen."""
-    stalled = {one.attempt: one.reason for one in overview.running if one.liveness == "stalled"}
-    return _shortened([f"stalled     {attempt}: {reason}" for attempt, reason in stalled.items()])
+    own = {one.attempt: one.reason for one in overview.running if one.liveness == "stalled" and not one.is_foreign}
+    others = {one.cell: one.reason for one in overview.running if one.is_foreign}
+    lines = _shortened([f"not ours    {cell}: {reason}" for cell, reason in others.items()])
+    return lines + _shortened([f"stalled     {attempt}: {reason}" for attempt, reason in own.items()])
 
 
 def _missing_lines(overview: "Overview") -> list[str]:

@@ -1,36 +1,24 @@
 """`dreamproof why`: what happened to one cell, with evidence."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from dreamproof.base.errors import BadInput
-from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import CellArgument, JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
+    from dreamproof.study.views.running import RunningCell
 
 
 def why(
     study: StudyArgument,
-    cell: Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")],
+    cell: CellArgument,
     json: JsonOption = False,
 ) -> None:
     """Show what happened to a cell: every attempt, why it ended, and the evidence."""
-    from dreamproof.base.text import nearest_word
-    from dreamproof.runs.layout import Cell
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.open_study import declared_cell, open_study
 
     opened = open_study(study)
-    try:
-        wanted = Cell.parse(cell)
-    except ValueError as error:
-        raise BadInput(str(error), f"dreamproof status {study}") from None
-    if wanted not in opened.state.cells:
-        hint = nearest_word(cell, map(str, opened.state.cells))
-        meant = f"; did you mean {hint}?" if hint else ""
-        raise BadInput(f"the study declares no cell {cell}{meant}", f"dreamproof status {study}")
-    facts = cell_facts(opened, wanted)
+    facts = cell_facts(opened, declared_cell(opened, cell))
     if json:
         print_json(facts)
     else:
@@ -47,29 +35,45 @@ def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
 
     state = opened.state
     known, fault = state.cells[cell], cell_fault(opened, cell)
+    running = _running(opened, cell)
     evals = [one for (other, _), one in state.eval_cells.items() if other == cell]
     names = dict.fromkeys([*known.attempts, *(name for one in evals for name in one.attempts)])
     return {
         "cell": str(cell),
         "status": train_status(state, known),
+        "metric": opened.study.metric.name,
         "run_folder": str(opened.folder.root / known.source if known.source else opened.run(cell).root),
         "agent_steps": known.kept_agent_steps,
         "declared_agent_steps": opened.study.agent_steps,
         "reached_agent_steps": known.reached_agent_steps,
         "wall_seconds": round(known.wall_seconds, 3),
         "money": round(known.wall_seconds * 1000 * money_per_ms(opened.study.money), 4),
+        "running": asdict(running) if running is not None else None,
         "proof": asdict(known.proof) if known.proof is not None else None,
         "stopped": known.stopped or known.eval_stopped,
         "unproven": known.unproven,
+        "not_ours": f"{known.foreign['evidence']}; {known.foreign['reason']}".rstrip("; ") if known.foreign else None,
         "quarantined": known.quarantined,
         "unreadable": f"{fault.path}: {fault.reason}" if fault is not None else None,
         "frozen": known.frozen,
         "evaluations": {one.condition: eval_status(state, one) for one in evals},
+        "outside": known.outside,
         "attempts": [_attempt_facts(opened, name) for name in sorted(names)],
         "remedies": [
             {key: row[key] for key in ("t", "action", "reason")} for row in state.remedies if str(cell) in row["cells"]
         ],
     }
+
+
+def _running(opened: "OpenStudy", cell: Any) -> "RunningCell | None":
+    """The cell as it runs now; None if nothing works on it."""
+    from dreamproof.study.ledger.clock import read_moment
+    from dreamproof.study.ledger.lease import living_holder
+    from dreamproof.study.views.running import running_cells
+
+    supervised = living_holder(opened.folder.lease) is not None
+    found = running_cells(opened, read_moment(), supervised)
+    return next((one for one in found if one.cell == str(cell)), None)
 
 
 def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
@@ -120,10 +124,12 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     import time
 
     from dreamproof.base.text import duration_text
-    from dreamproof.study.ledger.status import NOT_SAVED, SAVE_REMEDY
+    from dreamproof.cli.running import running_text
+    from dreamproof.study.ledger.status import NOT_OURS, NOT_SAVED, SAVE_REMEDY, outside_text, status_text
+    from dreamproof.study.views.running import RunningCell
 
     cell = facts["cell"]
-    status = facts["status"].replace("_", " ")
+    status = status_text(facts["status"])
     lines = [f"{cell}: {status}, {facts['agent_steps']:,} of {facts['declared_agent_steps']:,} agent steps"]
     lines.append(f"run folder  {facts['run_folder']}")
     if facts["proof"]:
@@ -132,11 +138,16 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
             f"proof       {proof['checkpoint']}: {proof['agent_steps']:,} agent steps, "
             f"{proof['gradient_steps']:,} updates, parameters {proof['parameter_hash'][:12]}"
         )
-    for key in ("quarantined", "unreadable", "stopped", "unproven", "frozen"):
+    for key in ("not_ours", "quarantined", "unreadable", "stopped", "unproven", "frozen"):
         if facts[key] and (key, facts["status"]) != ("unproven", NOT_SAVED):
-            lines.append(f"{key:<12}{facts[key]}")
+            lines.append(f"{key.replace('_', ' '):<12}{facts[key]}")
+    if facts["running"] is not None:
+        lines.append(f"now         {running_text(RunningCell(**facts['running']), facts['metric'])}")
     for condition, status in facts["evaluations"].items():
         lines.append(f"evaluation  {condition}: {status}")
+    for run in facts["outside"]:
+        lines += [f"outside     {run['source']}", f"    {outside_text(run)}"]
+        lines += [f"    | {quote}" for quote in run["evidence"] or []]
     for attempt in facts["attempts"]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(attempt["started"]))
         planned = attempt["from_agent_steps"].get(cell, 0)
@@ -157,7 +168,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines += [f"    | {quote}" for quote in attempt["evidence"]]
         lines.append(f"    output: {attempt['output']}")
     if not facts["attempts"]:
-        lines.append("no attempts yet")
+        lines.append("no attempts of this study yet")
     lines += [f"remedy      {row['action']}: {row['reason']}" for row in facts["remedies"]]
     if facts["status"] == NOT_SAVED:
         spent = f"{duration_text(facts['wall_seconds'])}, money {facts['money']:.2f}"
@@ -167,6 +178,6 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     if facts["unreadable"]:
         lines.append(f"next        repair the file, then dreamproof run {study}{again}")
         return "\n".join(lines)
-    verbs = {"proven": "status", "running": "watch"}
+    verbs = {"proven": "status", "running": "watch", NOT_OURS: "run"}
     lines.append(f"next        dreamproof {verbs.get(facts['status'], 'run')} {study}{again}")
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """From proven cells to a decision: `write_all` writes every document, `update_markdown` updates a user's own."""
 
+import os
 from pathlib import Path
 
 from dreamproof.base.files import write_text
@@ -26,6 +27,9 @@ from dreamproof.stats.sequential import NextBatch
 __all__ = ["next_seeds", "plain_answer", "suggest_mapping", "update_markdown", "write_all"]
 
 
+AUTO = "auto"
+
+
 def make_context(study_folder: Path, language: str, declared: Study | None = None) -> ReportContext:
     """Analysis, numbers and texts that the documents of a study are written from."""
     texts = read_texts(language)
@@ -38,17 +42,20 @@ def write_all(
 ) -> list[Path]:
     """Writes tables, figures, reports and slides of a study, whole or partial, and returns the files.
 
+    Languages do not overwrite each other: all but English have folders of their own in `reports` and `figures`.
+
     `declared` is the study of a folder without a ledger, which holds tables under `imported` only.
     """
     context = make_context(study_folder, language, declared)
     _add_missing_tool_lints(context, figures)
     folder = context.analysis.evidence.folder
     written = write_tables(context, folder.tables)
+    reports, pictured = folder.reports_in(language), folder.figures_in(language)
     drawn: dict[str, list[Path]] = {}
     if figures:
         from dreamproof.report.figures.draw import draw_all  # matplotlib is slow to import, and not always wanted
 
-        drawn = draw_all(context, folder.figures)
+        drawn = draw_all(context, pictured)
     pictures = list(drawn)
     written += [path for paths in drawn.values() for path in paths]
     decided = decision(context, pictures)
@@ -60,14 +67,15 @@ def write_all(
         "defense": defense(context),
     }
     for name, document in documents.items():
-        path = folder.reports / f"{name}.md"
-        write_text(path, render_markdown(document, context.numbers), durable=False)
+        path = reports / f"{name}.md"
+        seen_from_it = os.path.relpath(pictured, reports)
+        write_text(path, render_markdown(document, context.numbers, seen_from_it), durable=False)
         written.append(path)
-    page = folder.reports / "decision.html"
-    write_text(page, render_page(decided, context.numbers, folder.figures), durable=False)
+    page = reports / "decision.html"
+    write_text(page, render_page(decided, context.numbers, pictured), durable=False)
     written.append(page)
     if slides_available():
-        written.append(write_slides(context, folder.figures, pictures, folder.reports / "slides.pptx"))
+        written.append(write_slides(context, pictured, pictures, reports / "slides.pptx"))
     return written
 
 
@@ -96,10 +104,17 @@ def next_seeds(study_folder: Path) -> NextBatch:
 
 
 def update_markdown(
-    study_folder: Path, document: Path, mapping: Path | None = None, declared: Study | None = None
+    study_folder: Path, document: Path, mapping: Path | str | None = None, declared: Study | None = None
 ) -> Rebound:
-    """A user's Markdown with its bound numbers brought up to date; show `.diff`, then call `.write()`."""
-    return rebind(document, make_context(study_folder, "en", declared).numbers, mapping)
+    """A user's Markdown with its bound numbers brought up to date; show `.diff`, then call `.write()`.
+
+    The mapping `auto` is the one that `suggest_mapping` proposes.
+    """
+    context = make_context(study_folder, "en", declared)
+    if mapping != AUTO:
+        return rebind(document, context.numbers, Path(mapping) if mapping is not None else None)
+    proposed = suggest(document, context.numbers, context.analysis.evidence)
+    return rebind(document, context.numbers, proposed=proposed)
 
 
 def suggest_mapping(study_folder: Path, document: Path, declared: Study | None = None) -> list[str]:

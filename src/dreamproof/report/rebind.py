@@ -7,6 +7,7 @@ A number is bound by an invisible anchor before it, `<!--dp:main.baseline.id.mea
 
 import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -76,7 +77,7 @@ class Rebound:
         write_bytes(self.path, self.after.encode("utf-8", "surrogateescape"))
 
 
-def rebind(path: Path, numbers: Numbers, mapping: Path | None = None) -> Rebound:
+def rebind(path: Path, numbers: Numbers, mapping: Path | None = None, proposed: Sequence[Binding] = ()) -> Rebound:
     """The document with its bound numbers replaced; raises BadInput for a binding that names nothing."""
     try:
         content = path.read_bytes()
@@ -91,6 +92,7 @@ def rebind(path: Path, numbers: Numbers, mapping: Path | None = None) -> Rebound
     places: list[tuple[int, int, str]] = _anchored(before, path)
     if mapping is not None:
         places += _mapped(before, _read_mapping(mapping), mapping)
+    places += _mapped(before, proposed, path)
     places.sort()
     for (_, end, first), (start, _, second) in pairwise(places):
         if start < end:
@@ -177,7 +179,7 @@ def _read_mapping(path: Path) -> list[Binding]:
         raise BadInput(f"{path}: is not a list of bindings: {error}", f"cat {path}") from None
 
 
-def _mapped(text: str, bindings: list[Binding], source: Path) -> list[tuple[int, int, str]]:
+def _mapped(text: str, bindings: Sequence[Binding], source: Path) -> list[tuple[int, int, str]]:
     found: list[tuple[int, int, str]] = []
     for binding in bindings:
         start, end, where = _span(text, binding, source)

@@ -126,11 +126,20 @@ def _count_attempts(evidence: StudyEvidence, spending: Spending) -> None:
         spending.by_cell[Cell.parse(text)] = Use(cost.useful_ms / 1000, cost.wasted_ms / 1000)
     if spending.missing_cells or spending.missing_evals:
         spending.forecast_seconds = costs.forecast.busy_seconds
+    for text, part in costs.imported.items():
+        use = spending.by_cell.setdefault(Cell.parse(text), Use())
+        use.useful_seconds += part.useful_ms / 1000
+        use.wasted_seconds += part.wasted_ms / 1000
+        spending.useful_seconds += part.useful_ms / 1000
+        spending.wasted_seconds += part.wasted_ms / 1000
+    for cause, ms in costs.imported_wasted_by_cause.items():
+        spending.by_cause[cause] = spending.by_cause.get(cause, 0.0) + ms / 1000
 
 
 def _count_imported(evidence: StudyEvidence, spending: Spending) -> None:
+    """Runs that only a table reports; the ledger's own are counted already."""
     for cell, facts in evidence.cells.items():
-        if not facts.imported or facts.attempts or not facts.wall_seconds:
+        if not facts.imported or facts.attempts or not facts.wall_seconds or cell in spending.by_cell:
             continue
         use = spending.by_cell.setdefault(cell, Use())
         if facts.state in ("proven", "reported", "running"):

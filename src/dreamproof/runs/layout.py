@@ -239,6 +239,11 @@ class StudyFolder:
         return self.root / "stop.json"
 
     @property
+    def sightings(self) -> Path:
+        """How long each running cell has made no progress, as the supervisor counts it; it may be deleted."""
+        return self.root / "sightings.json"
+
+    @property
     def keep_running(self) -> Path:
         """Its presence cancels a shutdown that is waiting."""
         return self.root / "keep-running"
@@ -288,10 +293,23 @@ class StudyFolder:
     def reports(self) -> Path:
         return self.root / "reports"
 
+    def reports_in(self, language: str) -> Path:
+        """Reports in a language: English ones stand in `reports`, others in a folder of their own in it."""
+        return self.reports if language == "en" else self.reports / language
+
+    def figures_in(self, language: str) -> Path:
+        """Figures in a language, in the same way."""
+        return self.figures if language == "en" else self.figures / language
+
     @property
     def imported(self) -> Path:
         """Tables of runs that were made elsewhere."""
         return self.root / "imported"
+
+    @property
+    def imported_results(self) -> Path:
+        """Values that others reported: arm, seed, condition, checkpoint, metric, value."""
+        return self.imported / "results.csv"
 
     @property
     def runs(self) -> Path:

@@ -78,6 +78,42 @@ class Liveness(Settings):
     )
 
 
+class UpdatedDocument(Settings):
+    """A Markdown file of the user's own whose bound numbers are brought up to date."""
+
+    file: str = Field(min_length=1, description="seen from the study file")
+    mapping: str | None = Field(
+        None,
+        min_length=1,
+        description="file that binds its numbers, seen from the study file; 'auto' binds table cells whose row names "
+        "an arm and whose column names a condition; anchors in the file need none",
+    )
+
+
+def _updated_document(value: Any) -> Any:
+    return {"file": value} if isinstance(value, str) else value
+
+
+class ReportSettings(Settings):
+    """What is written when nothing is left to do, before the shutdown."""
+
+    languages: list[Literal["en", "zh-Hans", "zh-Hant"]] = Field(
+        default=["en"], min_length=1, description="English goes to reports/, any other language to reports/LANGUAGE/"
+    )
+    update: list[Annotated[UpdatedDocument, BeforeValidator(_updated_document)]] = Field(
+        default_factory=list, description="Markdown files of your own whose bound numbers are updated, e.g. [ppt.md]"
+    )
+
+
+class Requirements(Settings):
+    """What the preflight refuses to do without."""
+
+    gpu: bool = Field(False, description="an NVIDIA GPU that the trainer's library can use")
+    library: Literal["jax", "torch", "tensorflow"] | None = Field(
+        None, description="the library that must see the GPU; any that is installed if left out"
+    )
+
+
 class AtEnd(Settings):
     """What happens when nothing is left to do."""
 
@@ -90,7 +126,9 @@ class AtEnd(Settings):
     grace_seconds: float = Field(300.0, ge=0, description="cancelled in this time by the file 'keep-running' or Ctrl-C")
     timeout_seconds: float = Field(60.0, gt=0, description="a command that takes longer is killed, the next is tried")
     confirm_seconds: float = Field(15.0, ge=0, description="how long to look for signs that the machine stops")
-    idle_minutes: float | None = Field(None, gt=0, description="also after so long without anything that can run")
+    idle_minutes: float | None = Field(
+        None, gt=0, description="waits so much longer where cells are missing and none can run, e.g. stopped ones"
+    )
 
     @model_validator(mode="before")
     @classmethod

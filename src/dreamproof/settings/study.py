@@ -22,7 +22,7 @@ from dreamproof.settings.checked import (
 )
 from dreamproof.settings.env import Shift
 from dreamproof.settings.renames import current_names, first_names
-from dreamproof.settings.running import AtEnd, Liveness, Money, Retries
+from dreamproof.settings.running import AtEnd, Liveness, Money, ReportSettings, Requirements, Retries
 from dreamproof.settings.strict import Settings
 
 
@@ -183,6 +183,8 @@ class Study(Settings):
     money: Money = Money()
     retries: Retries = Retries()
     liveness: Liveness = Liveness()
+    require: Requirements = Requirements()
+    report: ReportSettings = ReportSettings()
     at_end: AtEnd = AtEnd()
     folder: str | None = Field(None, description="where results go, seen from this file; results/NAME if left out")
 
@@ -322,7 +324,13 @@ class Study(Settings):
 # Studies that were declared before there were these keys keep their hash.
 LATER_TRAINER_KEYS: dict[str, Any] = {"from_env": [], "step_key": None, "line_pattern": None, "steps_per_count": 1.0}
 LATER_METRIC_KEYS = {"checkpoint_rule": None}
-LATER_STUDY_KEYS: dict[str, Any] = {"agent_steps_tolerance": 0, "decides": None, "paired_seeds": False}
+LATER_STUDY_KEYS: dict[str, Any] = {
+    "agent_steps_tolerance": 0,
+    "decides": None,
+    "paired_seeds": False,
+    "require": Requirements().model_dump(mode="json"),
+    "report": ReportSettings().model_dump(mode="json"),
+}
 
 
 def _leave_out_defaults(value: dict[str, Any], keys: dict[str, Any]) -> None:

@@ -38,8 +38,9 @@ def shutdown_reason(opened: OpenStudy, ending: Ending) -> str | None:
         return None
     if ending in (Ending.COMPLETE, Ending.BUDGET):
         return ending.value
-    if ending in (Ending.NOTHING_CAN_RUN, Ending.BREAKER) and at_end.idle_minutes is not None:
-        return f"{ending.value}, {at_end.idle_minutes:g} idle minutes"
+    if ending in (Ending.NOTHING_CAN_RUN, Ending.BREAKER):
+        idle = f", {at_end.idle_minutes:g} idle minutes" if at_end.idle_minutes is not None else ""
+        return f"{ending.value}{idle}"
     return None
 
 

@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.commit import code_commit
@@ -16,6 +17,7 @@ from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
 from dreamproof.study.finish import Shutdown, shutdown_reason
+from dreamproof.study.ledger.cells import CellState
 from dreamproof.study.ledger.chain import Ledger, collector_paused
 from dreamproof.study.ledger.events import (
     CellReopened,
@@ -38,6 +40,8 @@ from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
 from dreamproof.study.plan.commands import check_commands, check_material
 from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
+from dreamproof.study.plan.importing.found import ImportResult
+from dreamproof.study.plan.importing.results import write_results
 from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, relative_study_file
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
@@ -91,6 +95,13 @@ def record(opened: OpenStudy, ledger: Ledger, *events: Event) -> None:
     if events:
         for row in ledger.append_all(list(events)):
             opened.state.apply(row)
+
+
+def record_import(opened: OpenStudy, ledger: Ledger, result: ImportResult) -> None:
+    """Writes what an import found: values to `imported/results.csv`, everything else as events."""
+    if result.reported:
+        write_results(opened.folder, result.reported)
+    record(opened, ledger, *result.events)
 
 
 def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> list[str]:
@@ -237,8 +248,24 @@ def _check_writable(opened: OpenStudy) -> None:
             ) from None
 
 
+@dataclass
+class ReportOutcome:
+    """What was written at the end, and what could not be."""
+
+    files: list[Path] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def noting(self, what: str) -> Iterator[None]:
+        """Keeps an error as a failure of `what`."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001, a report that fails in any way must not keep the machine on
+            self.failures.append(f"{what}: {str(error) or type(error).__name__}")
+
+
 Show = Callable[[str], None]
-WriteReports = Callable[[OpenStudy], list[Path]]
+WriteReports = Callable[[OpenStudy], ReportOutcome]
 
 
 def finish(
@@ -253,19 +280,26 @@ def finish(
     supervisor.finishing = True
     if ending is Ending.LEFT:
         return
-    if write_reports is not None and any(cell.proof is not None for cell in opened.state.cells.values()):
-        files = write_reports(opened)
-        supervisor.record(ReportWritten([opened.folder.relative(path) for path in files]))
-        show(f"reports: {opened.folder.reports}")
+    if write_reports is not None and any(map(_has_history, opened.state.cells.values())):
+        outcome = write_reports(opened)
+        written = [opened.folder.relative(path) for path in outcome.files]
+        supervisor.record(ReportWritten(written, outcome.failures or None))
+        for line in (f"reports: {opened.folder.reports}", *(f"not written: {one}" for one in outcome.failures)):
+            show(line)
     reason = shutdown_reason(opened, ending)
     if reason is None:
         return
     if opened.state.shutdown_done and not shutdown_again:
         show("no shutdown: it was done after the last attempt; run --shutdown-again repeats it")
         return
-    idle = ending not in (Ending.COMPLETE, Ending.BUDGET)
+    idle = ending in (Ending.NOTHING_CAN_RUN, Ending.BREAKER)
     way = Shutdown(opened, supervisor.record, show, others=other_studies, is_asked_to_end=lambda: supervisor.leave)
     way.carry_out(reason, idle)
+
+
+def _has_history(cell: CellState) -> bool:
+    """Whether there is anything to report of a cell."""
+    return cell.proof is not None or bool(cell.attempts) or bool(cell.outside)
 
 
 def write_manifests(opened: OpenStudy) -> None:

@@ -12,6 +12,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, is_full, read_json, unless_full
 from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts import launch, remedy, stalls
+from dreamproof.study.attempts.foreign import ForeignRuns, intruders
 from dreamproof.study.attempts.quarantine import (
     FIRST_LOOK_SECONDS,
     Quarantine,
@@ -49,7 +50,7 @@ from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.plan.provenance import settle_code, trainer_code
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views.manifests import ManifestWriter
-from dreamproof.study.views.overview import RunningCell, running_cell
+from dreamproof.study.views.running import RunningCell, SightingsWriter, foreign_cell, running_cell, with_use
 
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
@@ -118,6 +119,7 @@ class Supervisor:
         self._wait_until: dict[Cell, float] = {}
         self._kept: dict[Cell, int] = {}
         self._quarantine = Quarantine()
+        self._foreign = ForeignRuns(opened)
         self._known_gaps: dict[str, float] = {}
         self._over: list[Watched] = []
         self._manifests = ManifestWriter(opened)
@@ -125,6 +127,7 @@ class Supervisor:
         self._indexed_events = 0
         self._groups = pack_groups(opened.study)
         self._starved = False
+        self._sightings = SightingsWriter(opened.folder)
         self._place = _inode(opened.folder.root)
         self.refusal: str | None = None
         """Why nothing more is started, where the trainer's code changed under this supervisor."""
@@ -176,6 +179,9 @@ class Supervisor:
         for watched in self.watched.values():
             with self._contained(watched.cells):
                 watched.sighting = self.backend.look(watched.folder)
+        for cell in self._foreign.cells(self.options.selection):
+            with self._contained([cell]):
+                self.record(*self._foreign.look(cell, self.monotonic()))
         self._release_repaired()
         request = read_json(self.opened.folder.stop_request)
         if self.asked is None and isinstance(request, dict):
@@ -225,7 +231,7 @@ class Supervisor:
         """Starts attempts for the gap while slots are free."""
         if not self._may_start():
             return
-        free = self.study.backend.slots - len(self.watched)
+        free = self.study.backend.slots - len(self.watched) - self._foreign.count_here()
         if free <= 0 or self._code_changed():
             return
         self._require_disk_space()
@@ -244,6 +250,7 @@ class Supervisor:
         """Writes the manifests now and then, shows progress, and waits for the next death or tick."""
         self._manifests.write(self.state)
         self._write_index(WORTH_EVENTS)
+        self._sightings.write(self.monotonic(), self._silent_seconds())
         if self.options.on_tick is not None:
             self.options.on_tick(self)
         if self.ending() is None:
@@ -255,6 +262,12 @@ class Supervisor:
             with unless_full():
                 write_index(self.opened.folder, self.state, self.ledger.position)
             self._indexed_events = self.state.event_count
+
+    def _silent_seconds(self) -> dict[Cell, float]:
+        """How long every cell that is worked on has made no progress."""
+        watched = {cell: one.observer.watch for one in self.watched.values() for cell in one.cells}
+        foreign = {cell: self._foreign.run(cell).watch for cell in self._foreign.cells(EVERYTHING)}
+        return {cell: watch.silent_seconds for cell, watch in (watched | foreign).items()}
 
     def _tick_seconds(self) -> float:
         """Short while an attempt is about to begin: its death cannot be heard before its shim is known."""
@@ -277,7 +290,8 @@ class Supervisor:
             return Ending.BREAKER
         if self.refusal is not None:
             return Ending.CODE_CHANGED
-        if self._starved and not self._wait_until and not self._quarantine.is_fresh(self.monotonic()):
+        waits = self._wait_until or self._foreign.cells(self.options.selection)
+        if self._starved and not waits and not self._quarantine.is_fresh(self.monotonic()):
             return Ending.NOTHING_CAN_RUN
         return None
 
@@ -299,11 +313,14 @@ class Supervisor:
     def running_cells(self) -> list[RunningCell]:
         """Every cell that is worked on, from the newest readings."""
         now = self.read_moment()
-        return [
+        own = [
             running_cell(self.opened, watched.attempt, cell, progress.reading, now)
             for watched in self.watched.values()
             for cell, progress in watched.cells.items()
         ]
+        others = self._foreign.cells(EVERYTHING)
+        own += [foreign_cell(self.opened, cell, self._foreign.run(cell).reading, now) for cell in others]
+        return with_use(self.opened, own, supervised=True)
 
     def _contained(self, cells: Iterable[Cell]) -> AbstractContextManager[None]:
         """Whatever the files of some cells provoke ends nothing but the work on these cells."""
@@ -470,6 +487,10 @@ class Supervisor:
         if any(cell in self._quarantine for cell in job.cells):
             return False
         if job.work == "train" and any(self.state.trained(self.state.cells[cell]) for cell in job.cells):
+            return False
+        others = intruders(self.opened, job.cells) if job.work == "train" else []
+        if others:
+            self.record(*others)
             return False
         if job.work == "evaluate":
             proven = launch.ready_evaluations(self.opened, job)

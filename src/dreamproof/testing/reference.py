@@ -28,6 +28,11 @@ HEAD = """# Reference
 Generated from the code by `make reference`; do not edit. The same keys as JSON Schema: `dreamproof schema`.
 """
 
+JSON_NOTE = (
+    "Every mapping begins with `json_version`, which is raised when a key is renamed or removed; keys do not vanish "
+    "when a count is 0. An error is printed as `error` with `message`, `hint` and `exit_code`, and as text on stderr."
+)
+
 
 def page() -> str:
     """The whole page."""
@@ -35,7 +40,7 @@ def page() -> str:
     parts += ["### `trainer` as a command", _keys(CommandTrainer, "trainer.")]
     for name, cell in (("dreamer", DreamerCell), ("pwm", PwmCell), ("pwm_offline", PwmOfflineCell)):
         parts += [f"### `settings` of `trainer: {name}`", _keys(cell)]
-    return "\n\n".join([*parts, "## JSON fields", *_json_fields()]) + "\n"
+    return "\n\n".join([*parts, "## JSON fields", JSON_NOTE, *_json_fields()]) + "\n"
 
 
 def verbs() -> dict[str, Any]:
@@ -136,7 +141,9 @@ def printed_fields() -> dict[str, dict[str, set[str]]]:
         root = make_study(Path(folder) / "study")
         for verb, fields in found.items():
             given = [verb, str(root), *(["full/0"] if verb == "why" else []), "--json"]
-            _collect(json.loads(CliRunner().invoke(app, given).stdout), "", fields)
+            printed = json.loads(CliRunner().invoke(app, given).stdout)
+            printed.pop("json_version")
+            _collect(printed, "", fields)
     return found
 
 

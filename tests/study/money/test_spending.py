@@ -225,9 +225,9 @@ def test_runs_made_outside_are_shown_and_not_counted() -> None:
     story.add(1, "imported", cell="a/0", source="runs/x", adapter="embodied", wall_seconds=6048.0)
     story.prove(1)
     costs = story.count()
-    assert (costs.imported_seconds, costs.total_ms) == (6048.0, 0)
+    assert (costs.imported_ms, costs.total_ms) == (6_048_000, 0)
     assert costs.forecast.busy_seconds == pytest.approx(3 * 6048)
-    assert "runs made outside the study: 1 h 40 min, ¥6.05 at this price, not counted" in money_lines(costs)
+    assert "runs made outside the study: 1 h 40 min, ¥6.05 at this price, not part of the total" in money_lines(costs)
 
 
 def test_the_rest_is_forecast_from_what_was_seen() -> None:

@@ -11,7 +11,8 @@ from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.events import CellStopped, Event, Imported, TrainProven, Unproven
 from dreamproof.study.ledger.status import train_status
 from dreamproof.study.plan.gap import find_gap, open_for_training
-from dreamproof.study.plan.importing import ImportOptions, ImportResult, import_runs, make_pattern
+from dreamproof.study.plan.importing.found import ImportOptions, ImportResult, make_pattern
+from dreamproof.study.plan.importing.runs import import_runs
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 
 STUDY = """\
@@ -121,7 +122,8 @@ def test_of_several_runs_of_a_cell_the_proven_one_is_taken(opened: OpenStudy, tm
     result = import_runs(opened, runs)
     assert result.proven == ["v2_baseline/3"]
     assert "20260223-090000" in result.lines[0]
-    assert result.lines[1] == "  best of 3 runs of v2_baseline/3"
+    assert [line.startswith("  aborted: ") for line in result.lines[1:3]] == [True, True]
+    assert len(result.aborted["v2_baseline/3"]) == 2
 
 
 def test_importing_twice_adds_nothing(opened: OpenStudy, tmp_path: Path) -> None:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dreamproof.cli.status import status_text
+from dreamproof.cli.status import overview_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.events import AttemptStarted, CellStopped, EvalProven, TrainProven, Unproven
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.views import manifests, overview
+from dreamproof.study.views import manifests, running
 from dreamproof.study.views.manifests import ManifestWriter, eval_rows, train_rows
 from dreamproof.study.views.overview import make_overview, seeds_text
 from dreamproof.testing.small_study import declare
@@ -54,7 +54,8 @@ def test_the_tables_are_written_with_a_header_and_dashes_for_what_is_not_known(t
     header, first, second, *_ = opened.folder.train_status.read_text().splitlines()
     assert header.split("\t")[:5] == ["arm", "seed", "status", "agent_steps", "gradient_steps"]
     assert first.split("\t") == [
-        "low", "0", "proven", "20", "11", "0", "-", "runs/low-seed0", HASH, "0.0", "0.0", "0.0", "-",
+        "low", "0", "proven", "20", "11", "0", "-", "runs/low-seed0", HASH, "0.0", "0.0", "0.0", "20", "0",
+        "0", "-",
     ]  # fmt: skip
     assert second.split("\t")[:6] == ["low", "1", "running", "0", "-", "1"]
 
@@ -121,13 +122,13 @@ def test_what_nobody_watches_and_is_gone_counts_as_dead_and_not_as_running(
 ) -> None:
     opened = opened_with(tmp_path, *EVENTS)
     alive = make_overview(opened, now=Moment(110.0))
-    monkeypatch.setattr(overview, "is_gone", lambda attempt: True)
+    monkeypatch.setattr(running, "is_gone", lambda attempt: True)
     dead = make_overview(opened, now=Moment(110.0))
     assert (alive.train["running"], dead.train["dead"]) == (1, 1)
-    assert "dead" not in alive.train
-    assert "running" not in dead.train
+    assert alive.train["dead"] == 0
+    assert dead.train["running"] == 0
     assert [(cell.agent_steps_per_second, cell.seconds_left) for cell in dead.running] == [(None, None)]
-    rows = {line.split()[0]: line.split()[1:] for line in status_text(opened, dead, "s.yaml").splitlines() if line}
+    rows = {line.split()[0]: line.split()[1:] for line in overview_text(opened, dead, "s.yaml").splitlines() if line}
     assert rows["low"][1] == "x"
 
 

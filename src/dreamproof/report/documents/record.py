@@ -7,6 +7,8 @@ from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import ReportContext, answer_stamp, header, moment_text
 from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.ledger.events import Row
+from dreamproof.study.ledger.status import outside_text
+from dreamproof.study.money.spending import ABORTED
 
 MAX_EVENTS = 300
 QUOTE_LENGTH = 200
@@ -104,6 +106,8 @@ def _event_row(context: ReportContext, row: Row) -> list[str]:
             context.analysis.evidence.state.attempts.get(row["attempt"]) if context.analysis.evidence.state else None
         )
         subject = f"{row['attempt']} {cells_text(tuple(attempt.cells), 4) if attempt else ''}".strip()
+    if row["event"] == "imported":
+        return [f"{what} {subject}".strip(), f"{outside_text(row)}; {row['source']}"[:QUOTE_LENGTH]]
     detail = row.get("reason") or row.get("action") or row.get("state") or "; ".join(row.get("changes", []))
     quotes = row.get("evidence") or []
     proof = "; ".join(map(str, quotes)) or row.get("checkpoint") or row.get("source") or ""
@@ -120,6 +124,10 @@ def _causes(context: ReportContext) -> list[Block]:
     for facts in evidence.cells.values():
         if facts.imported and facts.cause:
             counts.setdefault(facts.cause, []).append(str(facts.cell))
+    for known in evidence.state.cells.values() if evidence.state is not None else ():
+        for run in known.outside:
+            if run["aborted"]:
+                counts.setdefault(run["cause"] or ABORTED, []).append(str(known.cell))
     if not counts:
         return [Paragraph(texts("record.no_deaths"))]
     rows = [

@@ -112,6 +112,10 @@ class Adapter(Protocol):
         """Every named value over agent steps that the run wrote."""
         ...
 
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """The newest value of everything in the last lines of its log; none if only a whole log shows them."""
+        ...
+
 
 class FolderAdapter:
     """What adapters share. Evaluations have one form whatever trained the agent: the native evaluations/*.json."""
@@ -156,6 +160,10 @@ class FolderAdapter:
     def save_seconds(self, run: RunFolder) -> float | None:
         """None: not known from files."""
         return None
+
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """Nothing: not known without reading a whole log."""
+        return {}
 
     def read_evaluation(self, run: RunFolder, output: Path | None = None) -> Reading:
         """Files written, beats and printed bytes: nothing else shows how far an evaluation is."""

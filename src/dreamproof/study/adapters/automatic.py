@@ -77,6 +77,10 @@ class AutoAdapter(FolderAdapter):
         """By the chosen adapter."""
         return self.chosen(run).code_hash(run, checkpoint)
 
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """By the chosen adapter."""
+        return self.chosen(run, output).latest(run, output)
+
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """By the chosen adapter."""
         return self.chosen(run, output).results(run, output)

@@ -22,6 +22,7 @@ from dreamproof.study.adapters.folders import CLOCK_SECONDS, attempt_began, entr
 from dreamproof.study.adapters.rows import (
     TAIL_BYTES,
     WHOLE_BYTES,
+    latest_values,
     newest_step,
     prove_by_rows,
     recorded_seconds,
@@ -185,6 +186,11 @@ class EmbodiedAdapter(FolderAdapter):
         folders = list(reversed(log_folders(run.root))) or [run.root]
         found = [_prove(run, folder, agent_steps, output) for folder in folders]
         return next((one for one in found if isinstance(one, TrainProof)), found[0])
+
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """From the last rows of metrics.jsonl."""
+        root = log_folder(run.root, output)
+        return latest_values(list(last_rows(root / "metrics.jsonl", TAIL_BYTES))) if root is not None else {}
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number of metrics.jsonl over agent steps."""

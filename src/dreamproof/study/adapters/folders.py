@@ -74,6 +74,18 @@ def file_times(folder: Path) -> list[float]:
     return [time for path in files_below(folder, 1) if (time := modified(path)) is not None]
 
 
+def change_times(folder: Path, depth: int = MAX_DEPTH) -> list[float]:
+    """When the files of a folder and of the folders in it were written, replay and recorded episodes included."""
+    times: list[float] = []
+    for entry in entries(folder)[:MAX_FILES]:
+        path = Path(entry.path)
+        if os.path.isdir(path):
+            times += change_times(path, depth - 1) if depth > 1 else []
+        elif os.path.isfile(path) and (time := modified(path)) is not None:
+            times.append(time)
+    return times
+
+
 def oldest_time(folder: Path) -> float | None:
     """The oldest time among a folder's own files: what was written once, when the run began."""
     return min(file_times(folder), default=None)

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from dreamproof.base.files import Unreadable
-from dreamproof.base.lines import read_rows
+from dreamproof.base.lines import last_rows, read_rows
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import (
     TrainProof,
@@ -17,7 +17,7 @@ from dreamproof.runs.reader import (
 )
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, worth_naming
 from dreamproof.study.adapters.folders import modified
-from dreamproof.study.adapters.rows import series_of_rows
+from dreamproof.study.adapters.rows import TAIL_BYTES, latest_values, series_of_rows
 
 # While these last no step is made: a beat, written by the loop that works, is the only sign.
 BEATING_PHASES = ("start", "evaluate", "save")
@@ -110,6 +110,10 @@ class NativeAdapter(FolderAdapter):
         """From the record of the checkpoint."""
         record = read_checkpoint(CheckpointFolder(run.checkpoints / checkpoint))
         return record.code_hash or None if record is not None else None
+
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """From the last rows of metrics.jsonl."""
+        return latest_values(list(last_rows(run.metrics, TAIL_BYTES)))
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number in metrics.jsonl over agent steps."""

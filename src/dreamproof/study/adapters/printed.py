@@ -140,6 +140,12 @@ class PrintedAdapter(FolderAdapter):
             return fault
         return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), last.done, _span(run, path))
 
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """From the last line."""
+        path = output_of(run, output)
+        lines = self.lines(read_tail(path, TAIL_BYTES)) if path is not None else []
+        return lines[-1].values if lines else {}
+
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every value named in the lines over agent steps."""
         path = output_of(run, output)

@@ -113,6 +113,11 @@ def last_training_values(rows: list[Row]) -> dict[str, float]:
     return values
 
 
+def latest_values(rows: list[Row]) -> dict[str, float]:
+    """The newest value of every number."""
+    return {key: value for row in rows for key, content in row.items() if (value := number(content)) is not None}
+
+
 def recorded_seconds(rows: list[Row]) -> float | None:
     """How long a run took according to its rows: a duration that they name, or the difference of their clocks."""
     for key in DURATION_KEYS:

@@ -17,6 +17,7 @@ from dreamproof.study.adapters.rows import (
     TAIL_BYTES,
     WHOLE_BYTES,
     Row,
+    latest_values,
     newest_step,
     prove_by_rows,
     recorded_seconds,
@@ -143,6 +144,11 @@ class Sb3Adapter(FolderAdapter):
         if reached < agent_steps:
             return f"its logs end at {logged:,} of {agent_steps:,} agent steps"
         return prove_by_rows(run, run.root, rows, Steps(agent_steps, reached), _span(run, files, rows, output))
+
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """From the last rows of the logger."""
+        progress = find_files(run.root).progress
+        return latest_values(table_rows(progress, TAIL_BYTES)) if progress is not None else {}
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number of the logger, the returns of whole episodes, and the evaluations."""

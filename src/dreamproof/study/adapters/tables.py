@@ -13,6 +13,7 @@ from dreamproof.study.adapters.rows import (
     STEP_KEYS,
     TAIL_BYTES,
     WHOLE_BYTES,
+    latest_values,
     newest_step,
     prove_by_rows,
     series_of_rows,
@@ -86,6 +87,11 @@ class TableAdapter(FolderAdapter):
         if reached < agent_steps:
             return f"{name} ends at {reached:,} of {agent_steps:,} agent steps"
         return prove_by_rows(run, run.root, rows, Steps(agent_steps, reached), span_of(run, path, rows, output))
+
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """From the last rows of the file."""
+        path = self._file(run)
+        return latest_values(table_rows(path, TAIL_BYTES)) if path is not None else {}
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number over the step."""

@@ -16,7 +16,7 @@ from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
 from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
 from dreamproof.study.attempts.settle import prove_evaluations, prove_training
-from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, write_order
+from dreamproof.study.backends.api import Order, write_order
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.events import AttemptStarted, Event, Remedy
 from dreamproof.study.ledger.state import StudyState
@@ -32,6 +32,7 @@ from dreamproof.study.plan.gap import PlannedAttempt
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.provenance import identify
 from dreamproof.study.process.gpus import VISIBLE
+from dreamproof.study.process.processes import ATTEMPT_VARIABLE
 
 ATTEMPT_NAME = re.compile(r"a([0-9]{6,12})(?:r[1-9][0-9]{0,5})?", re.ASCII)
 STARTED = TypeAdapter(AttemptStarted)

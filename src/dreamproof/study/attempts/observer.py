@@ -1,10 +1,9 @@
 """Looks at one attempt: reads its progress, asks what its processes use once it is silent, and judges."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from dreamproof.runs.layout import AttemptFolder
 from dreamproof.study.attempts.progress import AttemptProgress
-from dreamproof.study.backends.api import Backend, Sighting
+from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.liveness import Activity, Judgement, Sample, Watch
 
 # Reading the process table costs more than a heartbeat, so it is asked only of attempts that are silent.
@@ -13,13 +12,14 @@ ACTIVITY_GAP_SECONDS = 10.0
 
 
 class Observer:
-    """One attempt as a backend, its run folders and its watch show it."""
+    """One attempt as its run folders, its processes and its watch show it; `activity` asks what the processes use."""
 
-    def __init__(self, backend: Backend, folder: AttemptFolder, progress: AttemptProgress, watch: Watch) -> None:
+    def __init__(
+        self, progress: AttemptProgress, watch: Watch, activity: Callable[[], Activity | None] = lambda: None
+    ) -> None:
         self.progress = progress
         self.watch = watch
-        self._backend = backend
-        self._folder = folder
+        self._ask_activity = activity
         self._asked_at: float | None = None
 
     def observe(self, now: float, sighting: Sighting, other_rates: Sequence[float] = ()) -> Judgement:
@@ -38,4 +38,4 @@ class Observer:
         if self._asked_at is not None and now - self._asked_at < limit / 2:
             return None
         self._asked_at = now
-        return self._backend.activity(self._folder)
+        return self._ask_activity()

@@ -10,7 +10,7 @@ from dreamproof.study.ledger.events import Work
 class CellProgress:
     """The newest reading of one cell; read again only if the adapter may see a change."""
 
-    def __init__(self, run: RunFolder, adapter: Adapter, work: Work, output: Path) -> None:
+    def __init__(self, run: RunFolder, adapter: Adapter, work: Work, output: Path | None) -> None:
         self.run = run
         self.reading = Reading()
         self._adapter = adapter

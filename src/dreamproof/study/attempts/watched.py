@@ -34,7 +34,7 @@ class Watched:
             for cell in map(Cell.parse, attempt.cells)
         }
         watch = Watch(opened.study.liveness, known_gaps, opened.state.stall_factor(attempt))
-        return cls(attempt, folder, Observer(backend, folder, AttemptProgress(cells), watch))
+        return cls(attempt, folder, Observer(AttemptProgress(cells), watch, lambda: backend.activity(folder)))
 
     @property
     def cells(self) -> dict[Cell, CellProgress]:

@@ -10,9 +10,6 @@ from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.records import ExitRecord
 from dreamproof.study.diagnosis.liveness import Activity
 
-ATTEMPT_VARIABLE = "DREAMPROOF_ATTEMPT"
-"""Set in every process of an attempt, so that what outlives its parents is still known."""
-
 
 @dataclass(frozen=True)
 class Order:

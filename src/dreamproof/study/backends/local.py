@@ -18,11 +18,12 @@ from dreamproof.base.locks import is_locked
 from dreamproof.runs.layout import AttemptFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
-from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Presence, Sighting
+from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.diagnosis.liveness import Activity
 from dreamproof.study.process import cgroup, machine
 from dreamproof.study.process.gpus import VISIBLE
 from dreamproof.study.process.processes import (
+    ATTEMPT_VARIABLE,
     ProcessFacts,
     ProcessIdentity,
     boot_id,
@@ -171,19 +172,7 @@ class LocalBackend:
         members = [one.process_id for one in known.left] or ([leader.process_id] if leader is not None else [])
         if not members:
             return None
-        members += [below for process_id in members for below in family(process_id)]
-        used = [cpu_and_io(process_id) for process_id in members]
-        visible = _order(folder).get("environment", {}).get(VISIBLE, os.environ.get(VISIBLE))
-        return Activity(
-            sum(cpu for cpu, _ in used),
-            sum(moved for _, moved in used),
-            runnable := any(map(is_runnable, members)),
-            not runnable and any(map(is_stopped, members)),
-            machine.any_gpu_is_busy(visible),
-            machine.cpu_seconds_used(),
-            machine.usable_cores(),
-            machine.stalled_share(),
-        )
+        return activity_of(members, _order(folder).get("environment", {}).get(VISIBLE, os.environ.get(VISIBLE)))
 
     def _look_before_shim(self, folder: AttemptFolder, known: _LocalAttempt) -> Sighting:
         died = known.popen is not None and known.popen.poll() is not None
@@ -279,6 +268,22 @@ class LocalBackend:
         if known.popen is not None:
             self._ending.append(known.popen)
         self._ending = [popen for popen in self._ending if popen.poll() is None]
+
+
+def activity_of(process_ids: list[int], visible_gpus: str | None) -> Activity:
+    """What some processes and all below them use."""
+    members = [*process_ids, *(below for process_id in process_ids for below in family(process_id))]
+    used = [cpu_and_io(process_id) for process_id in members]
+    return Activity(
+        sum(cpu for cpu, _ in used),
+        sum(moved for _, moved in used),
+        runnable := any(map(is_runnable, members)),
+        not runnable and any(map(is_stopped, members)),
+        machine.any_gpu_is_busy(visible_gpus),
+        machine.cpu_seconds_used(),
+        machine.usable_cores(),
+        machine.stalled_share(),
+    )
 
 
 def is_gone(folder: AttemptFolder) -> bool:

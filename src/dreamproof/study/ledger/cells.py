@@ -39,6 +39,10 @@ class CellState:
     source: str | None = None
     """Folder of a run made outside the study."""
     source_adapter: str | None = None
+    outside: list[dict[str, Any]] = field(default_factory=list)
+    """Every run of the cell that was made outside the study and is over, as its `imported` event holds it."""
+    foreign: dict[str, Any] | None = None
+    """The run of somebody else that works on the cell: evidence, process, start, output, liveness and its reason."""
     unproven: str | None = None
     quarantined: str | None = None
     """File and reason, while a file of the cell cannot be read."""
@@ -55,6 +59,16 @@ class CellState:
     """Of the settings after defaults in its last training; None before they were recorded."""
     code_hash: str | None = None
 
+    @property
+    def aborted_seconds(self) -> float:
+        """Time of runs made outside the study of which another one is used."""
+        return sum(one.get("wall_seconds") or 0.0 for one in self.outside if one.get("aborted"))
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether its run folder is the one outside the study: proven there, or worked on by somebody else."""
+        return self.source is not None and (self.proof is not None or self.foreign is not None)
+
 
 @dataclass(slots=True)
 class EvalState:
@@ -65,6 +79,8 @@ class EvalState:
     proof: EvalProof | None = None
     attempts: list[str] = field(default_factory=list)
     unproven: str | None = None
+    reported: str | None = None
+    """The table or folder in which somebody else reports its result."""
 
 
 @dataclass(slots=True)

@@ -47,6 +47,10 @@ class StudyFacts:
     accepted: list[Row] = field(default_factory=list)
     """Accepted changes of settings or code."""
     reports: list[str] = field(default_factory=list)
+    report_failures: list[str] = field(default_factory=list)
+    """What the last reports lack, and why."""
+    imported_values: dict[str, int] = field(default_factory=dict)
+    """By table: how many of its results were imported."""
     false_alarms: dict[str, str] = field(default_factory=dict)
     """Attempts that were killed for silence although they were healthy, with the reason to think so."""
     stop_requested: str | None = None

@@ -21,7 +21,7 @@ from dreamproof.version import __version__
 
 Timed = TypeVar("Timed", AttemptState, SupervisorSpan)
 
-FORMAT = f"5 of {__version__}"
+FORMAT = f"6 of {__version__}"
 WORTH_EVENTS = 20_000
 INDEX_BYTES = 1 << 30
 PLAIN = (
@@ -34,6 +34,8 @@ PLAIN = (
     "breaker",
     "budget_reached",
     "reports",
+    "report_failures",
+    "imported_values",
     "stop_requested",
     "shutdown",
     "false_alarms",

@@ -16,6 +16,9 @@ from dreamproof.study.ledger.facts import StudyFacts
 
 NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")
 """Events that do not show that the supervisor before them was still there."""
+OUTSIDE_KEYS = (
+    "source", "agent_steps", "of_agent_steps", "wall_seconds", "job", "final", "peak", "cause", "evidence", "aborted",
+)  # fmt: skip
 
 
 class StudyState(StudyFacts):
@@ -157,7 +160,7 @@ class StudyState(StudyFacts):
             cell = self._known.get(text) or self.known_cell(text)
             if work == "train":
                 cell.running = name
-                cell.source = cell.source_adapter = None
+                cell.source = cell.source_adapter = cell.foreign = None
                 cell.attempts.append(name)
                 cell.resolved_hash, cell.code_hash = attempt.resolved.get(cell.cell.arm), attempt.code
                 cell.kept_agent_steps = attempt.from_agent_steps.get(text, cell.kept_agent_steps)
@@ -332,9 +335,36 @@ class StudyState(StudyFacts):
 
     def _on_imported(self, row: Row) -> None:
         cell = self.known_cell(row["cell"])
+        cell.outside.append({key: row.get(key) for key in OUTSIDE_KEYS})
+        if row.get("aborted"):
+            return
         cell.source, cell.source_adapter = row["source"], row.get("adapter")
         cell.reached_agent_steps = max(cell.reached_agent_steps, row.get("agent_steps") or 0)
         cell.wall_seconds += row.get("wall_seconds") or 0.0
+        if row.get("cause") is not None:
+            cell.last_cause, cell.last_evidence = row["cause"], row.get("evidence") or []
+
+    def _on_values_imported(self, row: Row) -> None:
+        self.imported_values[row["source"]] = row["values"]
+        for text in row["eval_cells"]:
+            cell, _, condition = text.rpartition(" ")
+            self.known_eval(cell, condition).reported = row["source"]
+
+    def _on_foreign_run_found(self, row: Row) -> None:
+        cell = self.known_cell(row["cell"])
+        keys = ("evidence", "process", "started", "output")
+        cell.foreign = {key: row.get(key) for key in keys} | {"found": row["t"], "liveness": "running", "reason": ""}
+        cell.source, cell.source_adapter = row["source"], row.get("adapter")
+        cell.reached_agent_steps = max(cell.reached_agent_steps, row.get("agent_steps") or 0)
+        cell.unproven = None
+
+    def _on_foreign_run_changed(self, row: Row) -> None:
+        cell = self.known_cell(row["cell"])
+        if cell.foreign is not None:
+            cell.foreign |= {"liveness": row["state"], "reason": row["reason"]}
+
+    def _on_foreign_run_ended(self, row: Row) -> None:
+        self.known_cell(row["cell"]).foreign = None
 
     def _on_unproven(self, row: Row) -> None:
         if row.get("condition") is not None:
@@ -386,4 +416,4 @@ class StudyState(StudyFacts):
             self.shutdown, self.shutdown_done = "done: the machine was restarted since", True
 
     def _on_report_written(self, row: Row) -> None:
-        self.reports = row["files"]
+        self.reports, self.report_failures = row["files"], row.get("failures") or []

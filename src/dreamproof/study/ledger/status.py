@@ -2,15 +2,41 @@
 
 from dataclasses import dataclass, field
 
+from dreamproof.base.text import duration_text
 from dreamproof.study.ledger.cells import CellState, EvalState
+from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
 
+NOT_OURS = "running_not_ours"
 NOT_SAVED = "not_saved"
+# In the order in which they are counted for people.
+STATUSES = (
+    "proven", "running", NOT_OURS, "dead", "waiting", "reported", NOT_SAVED, "stopped", "quarantined", "unproven",
+    "missing",
+)  # fmt: skip
 NOT_SAVED_TEXT = "trained to its end and not saved"
 SAVE_REMEDY = (
     "let the trainer save when it ends, or at intervals far shorter than a run (save_every of embodied counts "
     "seconds); then run with --retry-stopped to train these cells again"
 )
+
+
+def status_text(status: str) -> str:
+    """A status as people read it."""
+    return "running (not ours)" if status == NOT_OURS else status.replace("_", " ")
+
+
+def outside_text(run: Row) -> str:
+    """A run made outside the study in one line: job, steps, time, values, cause, and whether it is used."""
+    of_all = f" of {run['of_agent_steps']:,}" if run.get("of_agent_steps") else ""
+    parts = [f"job {run['job']}"] if run.get("job") else []
+    parts.append(f"{run.get('agent_steps') or 0:,}{of_all} agent steps")
+    parts += [duration_text(run["wall_seconds"])] if run.get("wall_seconds") else []
+    final, peak = run.get("final") or {}, run.get("peak") or {}
+    parts += [f"{name} final {value:,.2f}, peak {peak.get(name, value):,.2f}" for name, value in final.items()]
+    parts += [run["cause"]] if run.get("cause") else []
+    parts += ["aborted, counted as waste"] if run.get("aborted") else []
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -30,11 +56,13 @@ def not_saved_cells(state: StudyState) -> NotSavedCells:
 
 
 def train_status(state: StudyState, cell: CellState) -> str:
-    """One of proven, running, quarantined, not_saved, stopped, unproven, waiting (begun or queued), missing."""
+    """One of proven, running, running_not_ours, quarantined, not_saved, stopped, unproven, waiting, missing."""
     if state.trained(cell):
         return "proven"
     if cell.running is not None:
         return _open_status(state, cell.running)
+    if cell.foreign is not None:
+        return NOT_OURS
     if cell.quarantined is not None:
         return "quarantined"
     if cell.stopped is not None:
@@ -51,7 +79,7 @@ def _open_status(state: StudyState, attempt: str) -> str:
 
 
 def eval_status(state: StudyState, eval_cell: EvalState) -> str:
-    """One of proven, running, waiting (in a queue), quarantined, stopped, unproven, missing."""
+    """One of proven, running, waiting (in a queue), quarantined, stopped, reported, unproven, missing."""
     if state.evaluated(eval_cell):
         return "proven"
     cell = state.known_cell(str(eval_cell.cell))
@@ -61,6 +89,8 @@ def eval_status(state: StudyState, eval_cell: EvalState) -> str:
         return "quarantined"
     if cell.eval_stopped is not None:
         return "stopped"
+    if eval_cell.reported is not None:
+        return "reported"
     return "unproven" if eval_cell.unproven is not None else "missing"
 
 
@@ -74,7 +104,7 @@ def train_outcome(state: StudyState, cell: CellState) -> str:
     status = train_status(state, cell)
     if status in ("proven", NOT_SAVED):
         return status
-    if cell.running is not None:
+    if cell.running is not None or cell.foreign is not None:
         return "running"
     if status in ("quarantined", "stopped") or cell.frozen is not None:
         return "stopped"

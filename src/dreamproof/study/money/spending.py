@@ -18,6 +18,7 @@ from dreamproof.study.plan.gap import find_gap
 LOST_CHECKPOINT = "checkpoint_lost"
 RESTARTED = "restarted"
 UNFINISHED = "unknown"
+ABORTED = "aborted"
 
 
 @dataclass(slots=True)
@@ -56,8 +57,9 @@ class StudyMoney:
     running_ms: int = 0
     queue_seconds: float = 0.0
     """Time that attempts waited in a scheduler's queue; not paid for, not part of the total."""
-    imported_seconds: float = 0.0
-    """Runs made outside the study; not part of the total."""
+    imported: dict[str, CellMoney] = field(default_factory=dict)
+    """Runs made outside the study, by cell; not part of the total."""
+    imported_wasted_by_cause: dict[str, int] = field(default_factory=dict)
     clock_jumps: list[ClockJump] = field(default_factory=list)
     """Suspensions and set clocks on record; not part of the total."""
     cells: dict[str, CellMoney] = field(default_factory=dict)
@@ -66,6 +68,10 @@ class StudyMoney:
     proven_cells: int = 0
     proven_eval_cells: int = 0
     not_saved: NotSavedCells = field(default_factory=NotSavedCells)
+
+    @property
+    def imported_ms(self) -> int:
+        return sum(part.useful_ms + part.wasted_ms for part in self.imported.values())
 
     @property
     def total_ms(self) -> int:
@@ -226,7 +232,7 @@ def count_money(
     counter = _Counter(state, state.study, now)
     busy = sum([counter.attempt(attempt) for attempt in state.attempts.values()])
     spending = counter.spending
-    spending.imported_seconds = _imported_seconds(state)
+    _count_imported(state, spending)
     spending.queue_seconds = _queue_seconds(state, state.study, now)
     spending.clock_jumps = list(state.clock_jumps)
     for cell in state.cells.values():
@@ -257,15 +263,28 @@ def spent_and_forecast(
     return spending.money(total_ms), _forecast(state, state.study, spending, probed_rates or {})
 
 
-def _imported_seconds(state: StudyState) -> float:
-    """Time that cells spent outside the study: what the state counts beyond our own attempts."""
-    outside = 0.0
+def _count_imported(state: StudyState, spending: StudyMoney) -> None:
+    """Time that cells spent outside the study: useful if it proved them or still runs, else wasted by its cause."""
     for known in state.cells.values():
         own = [state.attempts[name] for name in known.attempts]
         inside = sum([(one.wall_seconds or 0.0) / len(one.cells) for one in own if one.ended is not None])
-        extra = known.wall_seconds - inside
-        outside += extra if extra > 0.001 else 0.0
-    return outside
+        used = known.wall_seconds - inside
+        part = CellMoney()
+        if used > 0.001 and (state.trained(known) or known.foreign is not None):
+            part.useful_ms = _ms(used)
+        elif used > 0.001:
+            _waste_imported(spending, part, used, known.stopped_cause or known.last_cause or UNFINISHED)
+        for run in known.outside:
+            if run["aborted"]:
+                _waste_imported(spending, part, run["wall_seconds"] or 0.0, run["cause"] or ABORTED)
+        if part != CellMoney():
+            spending.imported[str(known.cell)] = part
+
+
+def _waste_imported(spending: StudyMoney, part: CellMoney, seconds: float, cause: str) -> None:
+    by_cause = spending.imported_wasted_by_cause
+    part.wasted_ms += _ms(seconds)
+    by_cause[cause] = by_cause.get(cause, 0) + _ms(seconds)
 
 
 Span = tuple[str, float, float]
@@ -310,7 +329,7 @@ def union_seconds(spans: Iterable[tuple[float, float]]) -> float:
 def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Mapping[str, float]) -> Forecast:
     gap = find_gap(state)
     counts = (len(gap.train), len(gap.evaluate))
-    rates = _rates(state)
+    rates = known_rates(state)
     each_evaluation = state.totals.seconds_per_evaluation()
     if not any(counts):
         return Forecast(0.0, 0.0, 0.0, 0, 0)
@@ -329,7 +348,18 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
     return Forecast(busy, wall, spending.money(billed * 1000), *counts)
 
 
-def _rates(state: StudyState) -> dict[str, float]:
+def cell_seconds(state: StudyState, arm: str, probed: Mapping[str, float]) -> float | None:
+    """How long one cell of an arm takes to train and evaluate; None if no speed is known."""
+    assert state.study is not None
+    rates = known_rates(state)
+    rate = rates.get(arm) or probed.get(arm) or rates.get("")
+    if rate is None:
+        return None
+    each_evaluation = state.totals.seconds_per_evaluation() or 0.0
+    return state.study.agent_steps / rate + each_evaluation * len(state.study.conditions)
+
+
+def known_rates(state: StudyState) -> dict[str, float]:
     """Agent steps per second by arm, and under '' for all, over attempts that got somewhere and runs made outside."""
     steps: dict[str, float] = dict(state.totals.agent_steps)
     seconds = dict(state.totals.training_seconds)
@@ -385,11 +415,20 @@ def _largest_first(pair: tuple[str, int]) -> int:
 
 
 def _outside_lines(spending: StudyMoney) -> list[str]:
-    if not spending.imported_seconds:
+    """Runs made outside the study: their time, their price, what of it is wasted, and the sum with the study's own."""
+    if not spending.imported_ms:
         return []
-    worth = money_text(spending.money(spending.imported_seconds * 1000), spending.study.money.currency)
+    currency = spending.study.money.currency
+
+    def priced(ms: float) -> str:
+        return f"{duration_text(ms / 1000)}, {money_text(spending.money(ms), currency)}"
+
+    wasted = [f"{cause} {priced(ms)}" for cause, ms in sorted(spending.imported_wasted_by_cause.items()) if ms]
+    parts = f"; wasted of it: {'; '.join(wasted)}" if wasted else ""
+    together = money_text(spending.money(spending.total_ms + spending.imported_ms), currency)
     return [
-        f"runs made outside the study: {duration_text(spending.imported_seconds)}, {worth} at this price, not counted"
+        f"runs made outside the study: {priced(spending.imported_ms)} at this price, not part of the total{parts}",
+        f"together with them: {together}",
     ]
 
 

@@ -104,7 +104,7 @@ def jobs(state: StudyState, gap: Gap, queries: PlanQueries) -> Iterator[PlannedA
 
 def open_for_training(cell: CellState) -> bool:
     """Whether nothing works on the cell and nothing forbids it."""
-    return cell.running is None and cell.stopped is None
+    return cell.running is None and cell.stopped is None and cell.foreign is None
 
 
 def open_for_evaluation(state: StudyState, cell: CellState) -> bool:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import real_path
+from dreamproof.base.text import nearest_word
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.settings.study_file import read_study
@@ -34,18 +35,31 @@ class OpenStudy:
         return self.file.parent
 
     def run(self, cell: Cell) -> RunFolder:
-        """The run folder of a cell: its own, or the one outside the study that proved it."""
+        """The run folder of a cell: its own, or the one outside the study that proved it or is being written."""
         known = self.state.known_cell(str(cell))
-        if known.source is not None and known.proof is not None:
+        if known.source is not None and known.reads_source:
             return RunFolder(Path(os.path.abspath(self.folder.root / known.source)))
         return self.folder.run(cell)
 
     def adapter(self, cell: Cell) -> Adapter:
         """What reads the run folder of a cell."""
         known = self.state.known_cell(str(cell))
-        if known.source is not None and known.proof is not None and known.source_adapter is not None:
+        if known.reads_source and known.source_adapter is not None:
             return find_adapter(known.source_adapter, study_format(self.study))
         return study_adapter(self.study)
+
+
+def declared_cell(opened: OpenStudy, text: str) -> Cell:
+    """The declared cell that a person names as arm/seed."""
+    try:
+        wanted = Cell.parse(text)
+    except ValueError as error:
+        raise BadInput(str(error), f"dreamproof status {opened.file}") from None
+    if wanted not in opened.state.cells:
+        near = nearest_word(text, map(str, opened.state.cells))
+        meant = f"; did you mean {near}?" if near else ""
+        raise BadInput(f"the study declares no cell {text}{meant}", f"dreamproof status {opened.file}")
+    return wanted
 
 
 def results_folder(study: Study, file: Path) -> StudyFolder:

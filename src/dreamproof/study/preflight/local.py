@@ -22,13 +22,14 @@ from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
 from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
-from dreamproof.study.backends.api import ATTEMPT_VARIABLE, Order, Presence, write_order
+from dreamproof.study.backends.api import Order, Presence, write_order
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.commands import SlurmCommands
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, diagnose
 from dreamproof.study.diagnosis.liveness import Watch
 from dreamproof.study.plan.commands import Target, environment, run_settings, train_commands, working_folder
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.preflight.gpu import gpu_faults
 from dreamproof.study.preflight.needs import judge_needs
 from dreamproof.study.preflight.reading import (
     NEVER_PROVEN,
@@ -40,6 +41,7 @@ from dreamproof.study.preflight.reading import (
 )
 from dreamproof.study.preflight.slurm import ClusterPreflight, ClusterProbe, ask_and_run
 from dreamproof.study.process import machine
+from dreamproof.study.process.processes import ATTEMPT_VARIABLE
 
 PROBE_AGENT_STEPS = 1000
 PROBE_EPISODES = 2
@@ -105,7 +107,8 @@ class Preflight:
 def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dict[str, Any] | None = None) -> str:
     """Names what a preflight of these arms depends on: the same name means that it need not be repeated."""
     study = opened.study
-    parts = study.model_dump(mode="json", include={"task", "trainer", "settings", "arms", "conditions", "pack_cells"})
+    kept = {"task", "trainer", "settings", "arms", "conditions", "pack_cells"}
+    parts = study.model_dump(mode="json", include=kept | ({"require"} if study.require.gpu else set()))
     facts = facts if facts is not None else _machine(opened)
     stable = {key: value for key, value in facts.items() if key != "gpu"}
     gpu = facts["gpu"]
@@ -146,9 +149,8 @@ def check_arms(
         for line in (_arm_line(check), *(f"warning: arm {arm}: {warning}" for warning in check.warnings)):
             (show or _silent)(line)
     needs, faults, warnings = judge_needs(opened, [check.probe for check in checks], facts)
-    if opened.study.backend.slurm is None and not isinstance(opened.study.trainer, CommandTrainer):
-        warnings += [warning for warning in [machine.unused_gpu(facts)] if warning is not None]
-    faults = refused + faults
+    gpu, unclear = gpu_faults(opened, facts)
+    faults, warnings = refused + gpu + faults, warnings + unclear
     warnings += [f"arm {check.arm}: {warning}" for check in checks for warning in check.warnings]
     failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
     result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
@@ -268,7 +270,8 @@ class LocalProbe:
         """Waits for the end, for some seconds of progress of a trainer that knows no probe, or for a hang; judges."""
         cell = Cell(self.arm, self.opened.study.seeds[0])
         progress = AttemptProgress({cell: CellProgress(self.run, self.adapter, "train", self.folder.output)})
-        observer = Observer(self.backend, self.folder, progress, Watch(self.opened.study.liveness))
+        watch = Watch(self.opened.study.liveness)
+        observer = Observer(progress, watch, lambda: self.backend.activity(self.folder))
         asked: str | None = None
         try:
             while (sighting := self.backend.look(self.folder)).presence in (Presence.RUNNING, Presence.WAITING):

@@ -4,6 +4,8 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from dreamproof.settings.study import Study
 from dreamproof.study.process.machine import describe_gpus
@@ -17,6 +19,43 @@ def gpus_here() -> list[str]:
     if visible is None:
         return [str(index) for index in range(len(describe_gpus()["devices"]))]
     return [name.strip() for name in visible.split(",") if name.strip() not in ("", "-1")]
+
+
+@dataclass(frozen=True)
+class GpuUse:
+    """One GPU at this moment."""
+
+    index: int
+    percent: float
+    used_bytes: int
+    processes: dict[int, int]
+    """By process id: its bytes; empty where the driver shows none, as in a container."""
+
+
+def read_gpu_use() -> list[GpuUse]:
+    """What every GPU of this machine does at this moment; none if NVIDIA's library is not there or does not answer."""
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    try:
+        return [_gpu_use(pynvml, index) for index in range(pynvml.nvmlDeviceGetCount())]
+    except pynvml.NVMLError:
+        return []
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _gpu_use(pynvml: Any, index: int) -> GpuUse:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    percent = float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    used = int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+    processes = pynvml.nvmlDeviceGetComputeRunningProcesses(handle)
+    return GpuUse(index, percent, used, {one.pid: int(one.usedGpuMemory or 0) for one in processes})
 
 
 def attempts_per_gpu(study: Study, gpus: int) -> int:

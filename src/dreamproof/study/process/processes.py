@@ -8,6 +8,8 @@ from typing import Any
 
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 DEAD_STATES = "ZX"
+ATTEMPT_VARIABLE = "DREAMPROOF_ATTEMPT"
+"""Set in every process of an attempt, so that what outlives its parents is still known."""
 STATE, PARENT, USER_TICKS, SYSTEM_TICKS, START_TICKS = 0, 1, 11, 12, 19
 
 
@@ -75,6 +77,11 @@ class ProcessIdentity:
     def is_visible(self) -> bool:
         """Whether a living process of this identity could be seen from here: same boot, same pid namespace."""
         return self.boot_id == boot_id() and self.pid_namespace in ("", pid_namespace())
+
+    @property
+    def can_be_judged(self) -> bool:
+        """Whether it is certain here if the process lives: it could be seen, or this machine was restarted since."""
+        return self.is_visible or (self.boot_id != boot_id() and self.host == socket.gethostname())
 
 
 @dataclass(frozen=True)
@@ -148,6 +155,12 @@ def _environment(process_id: str) -> list[bytes]:
 def _is_living(process_id: int) -> bool:
     fields = _stat(process_id)
     return fields is not None and fields[STATE] not in DEAD_STATES
+
+
+def has_variable(process_id: int, variable: str) -> bool:
+    """Whether a process was started with this environment variable; False if it cannot be read."""
+    prefix = f"{variable}=".encode()
+    return any(entry.startswith(prefix) for entry in _environment(str(process_id)))
 
 
 def cpu_and_io(process_id: int) -> tuple[float, float]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from dreamproof.base.files import unless_full, write_text
 from dreamproof.base.safe_text import one_line, spreadsheet_text
-from dreamproof.runs.layout import StudyFolder
+from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.settings.study import Study
 from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.state import StudyState
@@ -28,6 +28,9 @@ TRAIN_COLUMNS = (
     "wall_seconds",
     "gpu_hours",
     "money",
+    "reached_agent_steps",
+    "aborted_runs",
+    "aborted_seconds",
     "quarantine",
 )
 EVAL_COLUMNS = ("arm", "seed", "condition", "status", "episodes", "attempts", "checkpoint_hash", "file")
@@ -57,6 +60,9 @@ def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
         "gpu_hours": round(gpu_hours, 4),
         "money": round(gpu_hours * study.money.price_per_gpu_hour, 4),
         "quarantine": cell.quarantined,
+        "reached_agent_steps": cell.reached_agent_steps,
+        "aborted_runs": sum(bool(one.get("aborted")) for one in cell.outside),
+        "aborted_seconds": round(cell.aborted_seconds, 1),
     }
 
 
@@ -76,8 +82,13 @@ def _eval_row(state: StudyState, eval_cell: EvalState) -> Fields:
         "episodes": proof.episodes if proof is not None else 0,
         "attempts": len(eval_cell.attempts),
         "checkpoint_hash": proof.parameter_hash if proof is not None else None,
-        "file": f"{StudyFolder.run_name(cell)}/evaluations/{eval_cell.condition}.json",
+        "file": f"{_place(state, cell)}/evaluations/{eval_cell.condition}.json" if proof is not None else None,
     }
+
+
+def _place(state: StudyState, cell: Cell) -> str:
+    """The run folder of a proven cell, as the study folder sees it."""
+    return state.known_cell(str(cell)).source or StudyFolder.run_name(cell)
 
 
 def table_text(columns: tuple[str, ...], rows: list[Fields]) -> str:

@@ -2,46 +2,21 @@
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dreamproof.base.text import bytes_text
+from dreamproof.base.text import bytes_text, count_text
 from dreamproof.runs.layout import Cell
-from dreamproof.study.adapters.api import Reading
 from dreamproof.study.attempts.quarantine import cell_fault
-from dreamproof.study.backends.api import JobPlacement
-from dreamproof.study.backends.local import is_gone
-from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import living_holder
-from dreamproof.study.ledger.status import NOT_SAVED, as_seen, eval_status, not_saved_cells, train_status
-from dreamproof.study.money.spending import money_per_ms, open_seconds
+from dreamproof.study.ledger.status import NOT_SAVED, STATUSES, as_seen, eval_status, not_saved_cells, train_status
+from dreamproof.study.money.spending import money_per_ms
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.preflight.measured import read_measured
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
-from dreamproof.study.views import slurm_jobs
+from dreamproof.study.views.running import RunningCell, running_cells, study_seconds_left
 from dreamproof.study.views.verify import identity_notes
-
-
-@dataclass(frozen=True)
-class RunningCell:
-    """One cell that an attempt works on."""
-
-    cell: str
-    attempt: str
-    work: str
-    agent_steps: int
-    declared_agent_steps: int
-    phase: str
-    agent_steps_per_second: float | None
-    seconds_left: float | None
-    wall_seconds: float
-    money: float
-    liveness: str
-    reason: str
-    place: str = ""
-    """Job and node on a cluster, or why it waits."""
-    fault: str = ""
-    """A file of the cell that cannot be read, and why."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +42,8 @@ class Overview:
     not_saved_money: float = 0.0
     notices: list[str] = field(default_factory=list)
     complete: bool = False
+    seconds_left: float | None = None
+    """Until the whole study is done; None if no speed is known."""
 
     def as_json(self) -> dict[str, Any]:
         """The overview as a JSON value."""
@@ -85,7 +62,7 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
     evaluate = Counter(
         as_seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead) for known in state.eval_cells.values()
     )
-    missing = [cell.cell for cell in state.cells.values() if not state.trained(cell)]
+    missing = [cell.cell for cell in state.cells.values() if not state.trained(cell) and cell.foreign is None]
     not_saved = not_saved_cells(state)
     missing_evaluate: dict[str, dict[str, list[int]]] = {}
     for known in state.eval_cells.values():
@@ -97,8 +74,8 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
         study.question,
         str(opened.folder.root),
         holder.as_json() if holder is not None else None,
-        {"declared": len(state.cells), **train},
-        {"declared": len(state.eval_cells), **evaluate},
+        {"declared": len(state.cells), **{status: train[status] for status in STATUSES}},
+        {"declared": len(state.eval_cells), **{status: evaluate[status] for status in STATUSES}},
         running,
         seeds_by_arm(cell for cell in missing if str(cell) not in not_saved.reasons),
         missing_evaluate,
@@ -109,7 +86,8 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
         not_saved.wall_seconds,
         not_saved.wall_seconds * 1000 * money_per_ms(study.money),
         notices=_notices(opened, holder is not None),
-        complete=not missing and not missing_evaluate,
+        complete=all(map(state.trained, state.cells.values())) and not missing_evaluate,
+        seconds_left=study_seconds_left(opened, running, read_measured(opened.folder.preflight).rates),
     )
 
 
@@ -179,74 +157,14 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         notices.append(f"breaker: {state.breaker}")
     if state.budget_reached is not None:
         notices.append(f"budget reached with {state.budget_reached:g} spent")
+    notices += [
+        f"{count_text(n, 'value')} of {place}: reported, not proven" for place, n in state.imported_values.items()
+    ]
     notices += identity_notes(state)
+    notices += [f"not written: {failure}" for failure in state.report_failures]
     if state.shutdown is not None:
         notices.append(f"shutdown {state.shutdown}")
     if state.clock_jumps:
         last = state.clock_jumps[-1]
         notices.append(f"{jump_text(last.kind, last.seconds)}; not billed")
     return notices
-
-
-def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
-    """Every cell of every open attempt, read from its run folder; without a supervisor its process is checked here."""
-    found: list[RunningCell] = []
-    if opened.study.backend.has_queue:
-        return _running_on_cluster(opened, now, supervised)
-    for attempt in opened.state.open_attempts.values():
-        dead = not supervised and is_gone(opened.folder.attempt(attempt.name))
-        for text in attempt.cells:
-            running = _running_cell(opened, attempt, Cell.parse(text), now)
-            found.append(_gone(running) if dead else running)
-    return found
-
-
-def _gone(running: RunningCell) -> RunningCell:
-    """The same of a process that is no more: it has neither rate nor time left."""
-    reason = "its process is gone; the next run records how it ended"
-    return replace(running, liveness="dead", reason=reason, agent_steps_per_second=None, seconds_left=None)
-
-
-def _running_on_cluster(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:
-    """The same on a cluster: the scheduler reports where each attempt is."""
-    places = slurm_jobs.placements(opened, supervised)
-    found: list[RunningCell] = []
-    for attempt in opened.state.open_attempts.values():
-        place = places.get(attempt.name, JobPlacement(attempt.job or "", attempt.nodes))
-        state = slurm_jobs.liveness(place)
-        for text in attempt.cells:
-            running = replace(_running_cell(opened, attempt, Cell.parse(text), now), place=slurm_jobs.place_text(place))
-            found.append(replace(running, liveness=state[0], reason=state[1]) if state is not None else running)
-    return found
-
-
-def _running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, now: Moment) -> RunningCell:
-    adapter = opened.adapter(cell)
-    output = opened.folder.attempt(attempt.name).output
-    read = adapter.read if attempt.work == "train" else adapter.read_evaluation
-    return running_cell(opened, attempt, cell, read(opened.run(cell), output), now)
-
-
-def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: Reading, now: Moment) -> RunningCell:
-    """One cell of an open attempt from a reading of its run folder."""
-    study = opened.study
-    wall = open_seconds(opened.state, attempt, now)
-    done = reading.agent_steps - attempt.first_agent_steps(str(cell))
-    rate = done / wall if attempt.work == "train" and done > 0 and wall > 0 else None
-    left = (study.agent_steps - reading.agent_steps) / rate if rate else None
-    share = wall * study.money.gpus_per_attempt / 3600.0 / max(1, len(attempt.cells))
-    return RunningCell(
-        str(cell),
-        attempt.name,
-        attempt.work,
-        reading.agent_steps,
-        study.agent_steps,
-        reading.phase if attempt.work == "train" else f"evaluate {','.join(attempt.conditions)}",
-        rate,
-        max(0.0, left) if left is not None else None,
-        wall,
-        share * study.money.price_per_gpu_hour,
-        attempt.liveness or "running",
-        attempt.liveness_reason or "",
-        fault=str(reading.fault) if reading.fault is not None else "",
-    )

@@ -1,0 +1,218 @@
+"""What a study can decide at best, before money is spent: what would forbid a verdict, and the smallest that could."""
+
+import os
+import re
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from dreamproof.base.text import count_text, duration_text, money_text
+from dreamproof.report.data import Group, load
+from dreamproof.report.lints import SAME_LENGTH, says_peak
+from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
+from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_paired_p
+from dreamproof.stats.power import ALPHA, sd_upper_bound, seeds_needed
+from dreamproof.stats.sequential import make_look_plan
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.money.spending import Forecast, cell_seconds, money_per_ms
+from dreamproof.study.plan.open_study import OpenStudy
+
+FORBIDS, LIMITS = "forbids", "limits"
+NAMED_SHIFT = re.compile(r"(?<![a-z])(ood|out_of_distribution|shift|genuine|real)(?![a-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """Something that will forbid a verdict, or limit what may be said."""
+
+    level: str
+    code: str
+    text: str
+
+
+@dataclass(frozen=True)
+class SmallestStudy:
+    """The fewest cells with which the question could be decided; time and money None if no speed is known."""
+
+    arms: list[str]
+    seeds_per_arm: int
+    cells: int
+    missing_cells: int
+    wall_seconds: float | None
+    money: float | None
+    spread_is_known: bool
+
+    def text(self, currency: str) -> str:
+        """The proposal in one line."""
+        arms = f"{' and '.join(self.arms)}, {count_text(self.seeds_per_arm, 'seed')} each"
+        price = "price unknown before a preflight: dreamproof check"
+        if self.wall_seconds is not None:
+            price = f"{duration_text(self.wall_seconds)} of work, {money_text(self.money, currency)}"
+        spread = "" if self.spread_is_known else "; more if the spread over seeds turns out large"
+        return f"{arms}: {count_text(self.cells, 'cell')}, {self.missing_cells} of them missing; {price}{spread}"
+
+
+@dataclass(frozen=True)
+class Prospects:
+    """What stands between a study and a verdict."""
+
+    obstacles: list[Obstacle]
+    smallest: SmallestStudy | None
+
+    def lines(self, currency: str) -> list[str]:
+        """The same for people; nothing if the declared study can decide."""
+        lines = [f"{one.level:<12}{one.text}" for one in self.obstacles]
+        if self.smallest is not None and any(one.level == FORBIDS for one in self.obstacles):
+            lines.append(f"smallest    {self.smallest.text(currency)}")
+        return lines
+
+    def as_json(self) -> dict[str, Any]:
+        """The same for programs."""
+        smallest = asdict(self.smallest) if self.smallest is not None else None
+        return {"obstacles": [asdict(one) for one in self.obstacles], "smallest_study": smallest}
+
+
+def find_prospects(opened: OpenStudy, forecast: Forecast, spent: float, rates: dict[str, float]) -> Prospects:
+    """Everything that would later forbid a verdict, as far as the declaration and the ledger show it."""
+    study, state = opened.study, opened.state
+    found = [
+        *_declaration(study),
+        *_seeds(study),
+        *_lengths(study, state),
+        *(one for condition in study.conditions for one in _condition(study, condition)),
+        *_budget(study, forecast, spent),
+        *_documents(opened),
+    ]
+    return Prospects(sorted(found, key=lambda one: one.level != FORBIDS), _smallest(opened, rates))
+
+
+def _declaration(study: Study) -> list[Obstacle]:
+    found = []
+    if len(study.arms) < 2:
+        found.append(Obstacle(FORBIDS, "one_arm", "one arm: there is nothing to compare it with"))
+    if not study.conditions:
+        how = "add 'conditions: [id]'"
+        if isinstance(study.trainer, CommandTrainer) and study.trainer.evaluate is None:
+            how += " and 'trainer.evaluate'"
+        text = f"no evaluation is declared: values of training logs give no verdict; {how}"
+        found.append(Obstacle(FORBIDS, "no_evaluation", text))
+    if says_peak(study.metric.name) and study.metric.checkpoint_rule is None:
+        text = f"the metric {study.metric.name} is named after its best value: declare metric.checkpoint_rule"
+        found.append(Obstacle(FORBIDS, "peak_named", text))
+    return found
+
+
+def _level(study: Study, comparisons: int) -> float:
+    """The p that the last look must reach, shared among so many comparisons."""
+    plan = make_look_plan(len(study.seeds), study.maximum_seeds)
+    return min(plan.level(len(plan.looks) - 1, comparisons), ALPHA)
+
+
+def _seeds(study: Study) -> list[Obstacle]:
+    comparisons, most = max(1, len(study.arms) - 1), max(len(study.seeds), study.maximum_seeds or 0)
+    if most == 1:
+        return [Obstacle(FORBIDS, "one_seed", "one seed per arm: nothing shows how much seeds differ")]
+    reachable = smallest_paired_p(most) if study.paired_seeds else smallest_p(most, most)
+    level = _level(study, comparisons)
+    if reachable <= level:
+        return []
+    needed = fewest_seeds(level, study.paired_seeds)
+    text = (
+        f"{count_text(most, 'seed')} per arm and {count_text(comparisons, 'comparison')}: the smallest possible p is "
+        f"{reachable:.3f}, needed is {level:.3f} or less; {needed} seeds per arm could decide"
+    )
+    return [Obstacle(FORBIDS, "too_few_seeds", text)]
+
+
+def _lengths(study: Study, state: StudyState) -> list[Obstacle]:
+    """Proven cells of different lengths, and imported runs that are too short to be used."""
+    proven = [cell.proof.agent_steps for cell in state.cells.values() if cell.proof is not None]
+    lengths = [*proven, study.agent_steps] if any(not state.trained(cell) for cell in state.cells.values()) else proven
+    found = []
+    if lengths and max(lengths) > SAME_LENGTH * min(lengths) and _differ(study, lengths):
+        text = f"cells have {min(lengths):,} to {max(lengths):,} agent steps: declare agent_steps_tolerance, or retrain"
+        found.append(Obstacle(FORBIDS, "different_lengths", text))
+    short = {
+        str(cell.cell): run["of_agent_steps"]
+        for cell in state.cells.values()
+        for run in cell.outside
+        if run.get("of_agent_steps") and _differ(study, [run["of_agent_steps"], study.agent_steps])
+    }
+    if short:
+        shown = ", ".join(f"{cell} ({steps:,})" for cell, steps in list(short.items())[:5])
+        text = f"imported runs of another length than {study.agent_steps:,} agent steps cannot be used: {shown}"
+        found.append(Obstacle(LIMITS, "imported_lengths", text))
+    return found
+
+
+def _differ(study: Study, lengths: list[int]) -> bool:
+    return max(lengths) - min(lengths) > study.agent_steps_tolerance
+
+
+def _condition(study: Study, condition: StudyCondition) -> list[Obstacle]:
+    """A proxy imitates a shift: nothing may be said about the shift itself."""
+    is_proxy = condition.kind == "proxy" or (condition.kind is None and bool(condition.settings))
+    if condition.kind == "genuine" or not (is_proxy or NAMED_SHIFT.search(condition.name)):
+        return []
+    named = " although it is named so" if NAMED_SHIFT.search(condition.name) else ""
+    what = "is a proxy" if is_proxy else "declares no kind"
+    deciding = condition.name in {study.metric.condition, *study.named_by_decides}
+    verdict = "; the verdict is taken on it" if deciding else ""
+    text = (
+        f"condition {condition.name} {what}: no claim about a real shift (OOD) follows from it{named}{verdict}; "
+        "declare 'kind: genuine' only if the environment itself changes"
+    )
+    return [Obstacle(LIMITS, "proxy", text)]
+
+
+def _budget(study: Study, forecast: Forecast, spent: float) -> list[Obstacle]:
+    budget, currency = study.money.budget, study.money.currency
+    if budget is None or forecast.money is None or forecast.money <= budget - spent:
+        return []
+    left, needed = money_text(budget - spent, currency), money_text(forecast.money, currency)
+    return [Obstacle(FORBIDS, "budget", f"the missing cells take about {needed}, and {left} of the budget are left")]
+
+
+def _documents(opened: OpenStudy) -> list[Obstacle]:
+    places = [opened.base_folder / document.file for document in opened.study.report.update]
+    return [
+        Obstacle(LIMITS, "no_document", f"report.update: {place} does not exist")
+        for place in places
+        if not os.path.isfile(place)
+    ]
+
+
+def _smallest(opened: OpenStudy, rates: dict[str, float]) -> SmallestStudy | None:
+    """The reference and the arm of the question, or the last one, with as many seeds as a verdict needs at least."""
+    study, state = opened.study, opened.state
+    others = [arm for arm in study.arms if arm != study.reference]
+    if not others:
+        return None
+    named = [arm for arm in others if arm in study.question]
+    arms = [study.reference, (named or others)[-1]]
+    level = _level(study, 1)
+    count, spread = fewest_seeds(level, study.paired_seeds), _spread(opened, arms)
+    needed = seeds_needed(study.metric.smallest_difference, spread, level) if spread is not None else None
+    count = max(count, needed or 0)
+    trained = [cell.cell for cell in state.cells.values() if cell.cell.arm in arms and state.trained(cell)]
+    missing = len(arms) * count - min(len(trained), len(arms) * count)
+    seconds = [cell_seconds(state, arm, rates) for arm in arms]
+    each = None if None in seconds else sum(filter(None, seconds)) / len(arms)
+    work = None if each is None else each * missing
+    price = None if work is None else work * 1000 * money_per_ms(study.money)
+    return SmallestStudy(arms, count, len(arms) * count, missing, work, price, spread is not None)
+
+
+def _spread(opened: OpenStudy, arms: list[str]) -> float | None:
+    """An upper bound of the spread over seeds, from evaluations that are proven already."""
+    if not any(known.proof is not None for known in opened.state.eval_cells.values()):
+        return None
+    values, metric = load(opened.folder.root, opened.study).values, opened.study.metric
+    groups = [list(values.get(Group(arm, metric.condition, metric.name), {}).values()) for arm in arms]
+    spreads = [(float(np.var(group, ddof=1)), len(group) - 1) for group in groups if len(group) >= 2]
+    freedom = sum(degrees for _, degrees in spreads)
+    if not freedom:
+        return None
+    pooled = float(np.sqrt(sum(variance * degrees for variance, degrees in spreads) / freedom))
+    return sd_upper_bound(pooled, freedom)

@@ -1,0 +1,1 @@
+"""Runs made outside a study: finding them, assessing them, and what is recorded about them."""

@@ -1,0 +1,149 @@
+"""Results that people keep in tables or evaluation folders of their own: reported values, which prove nothing."""
+
+import csv
+import io
+import math
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import Unreadable, read_file, write_text
+from dreamproof.base.safe_text import printable
+from dreamproof.runs.layout import SEED, RunFolder, StudyFolder
+from dreamproof.settings.study import Study
+from dreamproof.study.adapters import guess_adapter, study_format
+from dreamproof.study.ledger.events import ValuesImported
+from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult, ReportedValue
+from dreamproof.study.plan.importing.tables import TABLE_BYTES, column_names, declared_name, read_rows
+from dreamproof.study.plan.open_study import OpenStudy
+
+HEADER = ("arm", "seed", "condition", "checkpoint", "metric", "value")
+STATISTICS = ("mean", "avg", "average", "std", "sd")
+CHECKPOINTS = ("best", "peak", "final", "last")
+NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+WITH_SPREAD = re.compile(rf"^\s*({NUMBER})\s*(?:(?:±|\+/-|\+-)\s*({NUMBER})|\(\s*({NUMBER})\s*\))?\s*%?\s*$")
+FORM = "columns config and e.g. id_score_mean, with a seed column or --seeds 0-4"
+
+
+@dataclass(frozen=True)
+class ResultColumn:
+    """What a column of a table of results holds."""
+
+    name: str
+    condition: str
+    metric: str
+    checkpoint: str = ""
+    is_spread: bool = False
+
+
+def read_column(name: str, study: Study) -> ResultColumn | None:
+    """Condition, metric and checkpoint in a header such as `id_score_mean` or `OOD cost@best(mean)`."""
+    parts = [part for part in re.split(r"[^0-9a-z]+", name.lower()) if part]
+    for condition in sorted(study.conditions, key=lambda one: -len(one.name)):
+        named = [part for part in re.split(r"[^0-9a-z]+", condition.name.lower()) if part]
+        if parts[: len(named)] == named:
+            rest = parts[len(named) :]
+            metric = "_".join(part for part in rest if part not in (*STATISTICS, *CHECKPOINTS, "at"))
+            checkpoint = next((part for part in rest if part in CHECKPOINTS), "")
+            is_spread = "std" in rest[-1:] and "mean" not in rest
+            return ResultColumn(name, condition.name, metric, checkpoint, is_spread) if metric else None
+    return None
+
+
+def is_result_table(study: Study, source: Path) -> bool:
+    """Whether a table holds results by arm, and neither run folders nor statuses."""
+    header, _ = read_rows(source)
+    names = column_names(header)
+    is_status = names.keys() & {"folder", "status"}
+    return "arm" in names and not is_status and any(read_column(name, study) for name in header)
+
+
+def record_results(opened: OpenStudy, source: Path, options: ImportOptions, result: ImportResult) -> None:
+    """The values of a table of results; which column is not understood is named."""
+    study = opened.study
+    header, rows = read_rows(source)
+    names = column_names(header)
+    columns = [column for name in header if (column := read_column(name, study)) is not None]
+    others = [name for name in header if name not in names.values() and read_column(name, study) is None]
+    result.unmatched += [f"column {printable(name)[:80]}: names no declared condition and metric" for name in others]
+    found: list[ReportedValue] = []
+    for line, row in enumerate(rows, start=2):
+        arm = declared_name(row.get(names["arm"], ""), study.arms)
+        if arm is None:
+            result.unmatched.append(f"line {line}: {printable(row.get(names['arm'], ''))[:80]}")
+            continue
+        seeds = _seeds(study, source, row.get(names["seed"]) if "seed" in names else None, options)
+        found += [value for column in columns for value in _values(arm, seeds, column, row.get(column.name, ""))]
+    _add(opened, str(source), found, result)
+
+
+def _seeds(study: Study, source: Path, text: str | None, options: ImportOptions) -> tuple[int, ...]:
+    if text is not None and SEED.fullmatch(text.strip()):
+        return (int(text),)
+    if not options.seeds:
+        raise BadInput(
+            f"{source}: has no column for the seed, so its values are means over seeds that it does not name "
+            f"(accepted: {FORM})",
+            f"dreamproof import STUDY {source} --seeds {study.seeds[0]}-{study.seeds[-1]}",
+        )
+    return options.seeds
+
+
+def _values(arm: str, seeds: tuple[int, ...], column: ResultColumn, text: str) -> list[ReportedValue]:
+    """The number of a field, and its spread where the field or the column gives it."""
+    match = WITH_SPREAD.match(text)
+    if match is None:
+        return []
+    spread = match[2] or match[3]
+    numbers = [(f"{column.metric}_std" if column.is_spread else column.metric, match[1])]
+    numbers += [(f"{column.metric}_std", spread)] if spread is not None else []
+    place = (arm, seeds, column.condition, column.checkpoint)
+    return [ReportedValue(*place, metric, float(number)) for metric, number in numbers]
+
+
+def record_evaluation_folder(opened: OpenStudy, found: Found, result: ImportResult) -> str:
+    """Means of an evaluation folder that names no checkpoint; what was found, to be added to the reason."""
+    study = opened.study
+    if found.root is None or not found.root.is_dir():
+        return ""
+    run = RunFolder(found.root)
+    series = guess_adapter(run, study_format(study)).results(run)
+    wanted = [study.metric.name, *([study.constraint.name] if study.constraint is not None else [])]
+    means: list[ReportedValue] = []
+    for name, points in series.items():
+        metric, numbers = name.split("/")[-1], [value for _, value in points if math.isfinite(value)]
+        if metric in wanted and numbers:
+            mean = sum(numbers) / len(numbers)
+            means.append(ReportedValue(found.cell.arm, (found.cell.seed,), found.condition or "", "", metric, mean))
+    if means:
+        _add(opened, str(found.root), means, result)
+    values = ", ".join(f"{one.metric} {one.value:,.3f}" for one in means)
+    return f"; it reports {values}, and names no checkpoint" if values else ""
+
+
+def _add(opened: OpenStudy, source: str, values: list[ReportedValue], result: ImportResult) -> None:
+    evals = sorted({f"{one.arm}/{seed} {one.condition}" for one in values for seed in one.seeds})
+    place = printable(opened.folder.relative(Path(source)))[:300]
+    result.reported += values
+    result.events.append(
+        ValuesImported(place, opened.folder.relative(opened.folder.imported_results), len(values), evals)
+    )
+
+
+def write_results(folder: StudyFolder, values: list[ReportedValue]) -> None:
+    """Adds values to `imported/results.csv`; a line that is there already is not repeated."""
+    content = read_file(folder.imported_results, TABLE_BYTES)
+    before = "" if isinstance(content, Unreadable) else content.decode("utf-8-sig")
+    lines = before.splitlines() or [",".join(HEADER)]
+    for value in values:
+        line = _csv_line(value.row())
+        if line not in lines:
+            lines.append(line)
+    write_text(folder.imported_results, "\n".join(lines) + "\n")
+
+
+def _csv_line(fields: list[str]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(fields)
+    return text.getvalue()

@@ -1,0 +1,147 @@
+"""What would forbid a verdict is reported before any money is spent, with the smallest study that could decide."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from dreamproof.cli.main import app
+from dreamproof.report.prospects import Prospects, find_prospects
+from dreamproof.runs.layout import Cell
+from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.money.spending import Forecast
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.testing.made_study import Plan, make_study
+from dreamproof.testing.small_study import declare
+
+NOTHING_KNOWN = Forecast(None, None, None, 0, 0)
+FOUR_ARMS: dict[str, Any] = {f"arm{number}": {"level": number} for number in range(4)}
+
+
+def prospects(folder: Path, forecast: Forecast = NOTHING_KNOWN, **changes: Any) -> Prospects:
+    return find_prospects(open_study(declare(folder, **changes)), forecast, 0.0, {})
+
+
+def codes(found: Prospects, level: str = "forbids") -> list[str]:
+    return [one.code for one in found.obstacles if one.level == level]
+
+
+def test_a_study_that_can_decide_has_no_obstacle(tmp_path: Path) -> None:
+    found = prospects(tmp_path, seeds=5)
+    assert found.obstacles == [] and found.lines("CNY") == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"seeds": 1}, "one_seed"),
+        ({"seeds": 3}, "too_few_seeds"),
+        ({"seeds": 4, "arms": FOUR_ARMS}, "too_few_seeds"),
+        ({"seeds": 5, "paired_seeds": True}, "too_few_seeds"),
+        ({"seeds": 5, "arms": {"low": {}}}, "one_arm"),
+        ({"seeds": 5, "conditions": []}, "no_evaluation"),
+        ({"seeds": 5, "metric": {"name": "peak_return", "smallest_difference": 1.0}}, "peak_named"),
+    ],
+)
+def test_what_would_forbid_a_verdict_is_named(changes: dict[str, Any], code: str, tmp_path: Path) -> None:
+    assert codes(prospects(tmp_path, **changes)) == [code]
+
+
+@pytest.mark.parametrize("changes", [{"seeds": 4}, {"seeds": 2, "maximum_seeds": 8}, {"seeds": 5, "arms": FOUR_ARMS}])
+def test_enough_seeds_are_enough(changes: dict[str, Any], tmp_path: Path) -> None:
+    assert codes(prospects(tmp_path, **changes)) == []
+
+
+def test_the_text_names_what_is_needed(tmp_path: Path) -> None:
+    [obstacle] = prospects(tmp_path, seeds=3, arms=FOUR_ARMS).obstacles
+    assert obstacle.text == (
+        "3 seeds per arm and 3 comparisons: the smallest possible p is 0.100, needed is 0.017 or less; "
+        "5 seeds per arm could decide"
+    )
+
+
+def test_a_proxy_that_is_named_ood_is_called_a_proxy(tmp_path: Path) -> None:
+    conditions = ["id", {"name": "ood", "settings": {"hallu": 2}}, {"name": "mass", "kind": "genuine"}, "shift_2"]
+    found = prospects(tmp_path, seeds=5, conditions=conditions)
+    first, second = [one.text for one in found.obstacles]
+    assert first.startswith("condition ood is a proxy: no claim about a real shift (OOD) follows from it although")
+    assert second.startswith("condition shift_2 declares no kind") and codes(found) == []
+
+
+def test_a_budget_that_ends_before_the_gap_is_named(tmp_path: Path) -> None:
+    money = {"price_per_gpu_hour": 3.5, "budget": 10.0}
+    found = prospects(tmp_path, Forecast(36000.0, 36000.0, 35.0, 4, 4), seeds=5, money=money)
+    assert [one.text for one in found.obstacles] == [
+        "the missing cells take about ¥35.00, and ¥10.00 of the budget are left"
+    ]
+
+
+def test_a_document_that_does_not_exist_is_named_before_the_night(tmp_path: Path) -> None:
+    assert codes(prospects(tmp_path, seeds=5, report={"update": ["ppt.md"]}), "limits") == ["no_document"]
+    (tmp_path / "ppt.md").write_text("")
+    assert prospects(tmp_path, seeds=5, report={"update": ["ppt.md"]}).obstacles == []
+
+
+def with_events(folder: Path, *rows: dict[str, Any], **changes: Any) -> OpenStudy:
+    opened = open_study(declare(folder, seeds=5, **changes))
+    state = StudyState()
+    state.redeclare(opened.study)
+    opened.state = state
+    for number, row in enumerate(rows):
+        state.apply({"n": number, "t": 1000.0 + number, **row})
+    return opened
+
+
+def test_cells_and_imported_runs_of_another_length_are_named(tmp_path: Path) -> None:
+    proof = {"gradient_steps": 1, "parameter_hash": "h", "checkpoint": "c"}
+    opened = with_events(
+        tmp_path,
+        {"event": "imported", "cell": "low/0", "source": "a.out", "of_agent_steps": 15},
+        {"event": "train_proven", "cell": "low/1", "agent_steps": 40, **proof},
+    )
+    found = find_prospects(opened, NOTHING_KNOWN, 0.0, {})
+    assert codes(found) == ["different_lengths"] and codes(found, "limits") == ["imported_lengths"]
+    assert "cells have 20 to 40 agent steps" in found.obstacles[0].text
+    assert "low/0 (15)" in found.obstacles[1].text
+
+
+def test_the_smallest_study_has_a_price_and_counts_what_is_proven(tmp_path: Path) -> None:
+    proof = {"gradient_steps": 1, "parameter_hash": "h", "checkpoint": "c", "agent_steps": 20}
+    rows: list[dict[str, Any]] = []
+    for cell in ("low/0", "low/1", "high/0"):
+        rows.append({"event": "imported", "cell": cell, "source": cell, "wall_seconds": 3600.0, "agent_steps": 20})
+        rows.append({"event": "train_proven", "cell": cell, **proof})
+    opened = with_events(tmp_path, *rows, money={"price_per_gpu_hour": 2.0}, question="Is high better?")
+    smallest = find_prospects(opened, NOTHING_KNOWN, 0.0, {}).smallest
+    assert smallest is not None
+    assert (smallest.arms, smallest.seeds_per_arm, smallest.missing_cells) == (["low", "high"], 4, 5)
+    assert smallest.wall_seconds == pytest.approx(5 * 3600) and smallest.money == pytest.approx(10.0)
+    assert smallest.text("CNY") == (
+        "low and high, 4 seeds each: 8 cells, 5 of them missing; 5 h 0 min of work, ¥10.00; "
+        "more if the spread over seeds turns out large"
+    )
+
+
+def test_a_known_spread_sets_the_number_of_seeds(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan())
+    opened = open_study(root)
+    smallest = find_prospects(opened, NOTHING_KNOWN, 0.0, {}).smallest
+    assert smallest is not None and smallest.spread_is_known and smallest.seeds_per_arm >= 4
+    assert Cell(smallest.arms[0], 0) in opened.state.cells
+
+
+def test_plan_and_its_json_say_it(tmp_path: Path) -> None:
+    file = str(declare(tmp_path, seeds=3))
+    shown = CliRunner().invoke(app, ["plan", file]).output
+    assert "forbids     3 seeds per arm and 1 comparison: the smallest possible p is 0.100" in shown
+    assert "smallest    low and high, 4 seeds each: 8 cells, 8 of them missing; price unknown" in shown
+    facts = json.loads(CliRunner().invoke(app, ["plan", file, "--json"]).stdout)
+    assert facts["obstacles"][0]["code"] == "too_few_seeds" and facts["smallest_study"]["seeds_per_arm"] == 4
+
+
+def test_check_says_it_at_the_speed_that_it_measured(tmp_path: Path) -> None:
+    file = str(declare(tmp_path, seeds=3))
+    shown = CliRunner().invoke(app, ["check", file]).output
+    assert "forbids     3 seeds per arm" in shown and "smallest    low and high, 4 seeds each" in shown

@@ -1,0 +1,207 @@
+"""Flat folders of Slurm logs, tables of results and evaluation folders, in the forms in which users keep them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.users_world import PPT, PWM_ARMS, evaluation_folder, slurm_logs, sprint_box
+from typer.testing import CliRunner
+
+from dreamproof.cli.main import app
+from dreamproof.runs.layout import Cell
+from dreamproof.study.plan.open_study import open_study
+from dreamproof.testing.small_study import declare
+
+PRINTED = {"command": ["{python}", "train.py", "{run_dir}"], "adapter": "bracket_lines"}
+
+
+def pwm_study(folder: Path, **changes: Any) -> str:
+    arms = {arm: {"number": index} for index, arm in enumerate(PWM_ARMS)}
+    metric = {"name": "R", "smallest_difference": 50.0}
+    given = {"trainer": PRINTED, "conditions": [], "arms": arms, "seeds": 1, "agent_steps": 20000, "metric": metric}
+    return str(declare(folder, **{**given, "name": "pwm", "money": {"price_per_gpu_hour": 2.0}, **changes}))
+
+
+def call(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def refused(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code != 0, result.output
+    return str(result.exception)
+
+
+def line_of(text: str, start: str) -> str:
+    [line] = [line for line in text.splitlines() if line.startswith(start)]
+    return line
+
+
+# Slurm logs
+
+
+def test_twenty_two_slurm_logs_are_imported_in_one_command(tmp_path: Path) -> None:
+    file = pwm_study(tmp_path)
+    slurm_logs(tmp_path / "logs")
+    assert len(list((tmp_path / "logs").iterdir())) == 22
+    shown = call("import", file, str(tmp_path / "logs"))
+    assert "0 of 12 cells proven, 12 unproven, 0 missing" in shown
+    assert "ended early: import_error 4, host_oom 3, vanished 3" in shown
+    assert "aborted duplicates, counted as waste: 3" in shown
+    assert shown.count("R final") == 8 + 3, "eight runs, and the three that were killed"
+    ended = "job 2314140: 15,000 of 15,000 agent steps; R final 29.90, peak 1,222.15; the study declares 20,000"
+    assert line_of(shown, "5M_baseline/0") == f"5M_baseline/0: unproven: {ended}"
+    assert "20,000 of 20,000 agent steps; R final 1,131.70, peak 1,132.89; a log alone proves no checkpoint" in shown
+    assert "job 2322458: 12,720 of 20,000 agent steps; R final 17.40, peak 1,119.57; vanished" in shown
+    assert "job 2318002: 5,420 of 20,000 agent steps" in shown and "host_oom: slurmstepd: error: Detected 1" in shown
+    assert "import_error: ModuleNotFoundError: No module named 'envs'" in line_of(shown, "48M_mt_flow_v3/0")
+    before = (tmp_path / "results/pwm/ledger.jsonl").read_text()
+    call("import", file, str(tmp_path / "logs"))
+    assert (tmp_path / "results/pwm/ledger.jsonl").read_text() == before, "importing again changes nothing"
+
+
+def test_what_an_import_of_logs_saw_is_the_same_in_every_verb_and_document(tmp_path: Path) -> None:
+    file = pwm_study(tmp_path)
+    slurm_logs(tmp_path / "logs")
+    call("import", file, str(tmp_path / "logs"))
+    assert "0/12 proven, 12 unproven" in call("status", file)
+    why = call("why", file, "48M_flow_v2/0")
+    assert "job 2322458; 12,720 of 20,000 agent steps; R final 17.40, peak 1,119.57; vanished" in why
+    assert "job 2318002; 5,420 of 20,000 agent steps; R final 1,100.00" in why and "aborted, counted as waste" in why
+    assert "Detected 1 oom_kill event in StepId=2318002.batch" in why
+    cells = {row["arm"]: row for row in json.loads(call("status", file, "--json"))["cells"]}
+    assert cells["48M_flow_v2"]["reached_agent_steps"] == 12720 and cells["48M_flow_v2"]["aborted_runs"] == 1
+    assert cells["48M_mt_flow_v1"]["last_cause"] == "import_error"
+    table = (tmp_path / "results/pwm/manifests/train_status.tsv").read_text()
+    assert table.count("\timport_error\t") == 4
+    call("report", file)
+    record = (tmp_path / "results/pwm/reports/record.md").read_text()
+    assert "| out of host memory | 3 |" in record
+    assert "R final 17.40, peak 1,119.57" in record and "import error" in record
+
+
+def test_seeds_come_from_the_name_from_a_pattern_or_from_a_table_and_never_from_a_job(tmp_path: Path) -> None:
+    logs = tmp_path / "logs"
+    logs.mkdir()
+    for name in ("train_flow_seed1_2318001", "flow-s2-2318002", "run.flow.2318003"):
+        (logs / f"{name}.out").write_text("[10/10] R:1.0\n")
+    file = pwm_study(tmp_path, arms={"flow": {}}, seeds=3, agent_steps=10)
+    found = json.loads(call("import", file, str(logs), "--dry-run", "--json"))
+    assert sorted(found["unproven"]) == ["flow/1", "flow/2"]
+    [unmatched] = found["unmatched"]
+    assert "run.flow.2318003: names no declared seed: use --pattern with {seed}, or --jobs TABLE" in unmatched
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("job_id,seed\n2318003,0\n2318001,2\n")
+    found = json.loads(call("import", file, str(logs), "--dry-run", "--json", "--jobs", str(jobs)))
+    assert sorted(found["unproven"]) == ["flow/0", "flow/2"], "the table decides where it names a job"
+    found = json.loads(call("import", file, str(logs), "--dry-run", "--json", "--pattern", "{arm}-s{seed}-{job}"))
+    assert sorted(found["unproven"]) == ["flow/2"]
+    jobs.write_text("job_id,config\n2318003,flown\n")
+    assert "'flown' is not one of the arms flow" in refused("import", file, str(logs), "--jobs", str(jobs))
+
+
+def test_a_log_counts_in_the_studys_steps_and_by_its_own_expression(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "a_2318001.out").write_text("epoch 5 of 10 return=3.5\nepoch 7 of 10 return=2.5\n")
+    pattern = r"epoch (?P<step>\d+) of (?P<total>\d+) return=(?P<ret>[\d.]+)"
+    trainer = {**PRINTED, "adapter": "line_pattern", "line_pattern": pattern, "steps_per_count": 2048}
+    file = pwm_study(tmp_path, arms={"a": {}}, trainer=trainer, agent_steps=20480)
+    shown = call("import", file, str(tmp_path / "logs"))
+    assert "a/0: unproven: job 2318001: 14,336 of 20,480 agent steps; ret final 2.50, peak 3.50; vanished" in shown
+
+
+# Aborted duplicates
+
+
+SPRINT = {"command": ["{python}", "train.py", "{run_dir}"], "evaluate": ["{python}", "e.py"], "adapter": "embodied"}
+
+
+def sprint_study(folder: Path, **changes: Any) -> str:
+    arms = {arm: {"method": arm} for arm in ("v2_baseline", "v2_u_only", "v2_cert_only", "v2_full")}
+    given = {"trainer": SPRINT, "arms": arms, "seeds": 5, "agent_steps": 4096, "money": {"price_per_gpu_hour": 3.5}}
+    conditions = ["id", {"name": "ood", "kind": "proxy", "settings": {"hallu.level": 2}}]
+    metric = {"name": "score", "smallest_difference": 1.0}
+    shared = {
+        "name": "sprint",
+        "conditions": conditions,
+        "metric": metric,
+        "constraint": {"name": "cost", "at_most": 25},
+    }
+    return str(declare(folder, **{**given, **shared, **changes}))
+
+
+def test_aborted_duplicates_are_counted_as_waste_everywhere(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    sprint_box(tmp_path, "late")
+    shown = call("import", file, str(tmp_path / "runs"))
+    assert "17 of 20 cells proven, 0 unproven, 3 missing" in shown and "counted as waste: 3" in shown
+    known = open_study(Path(file)).state.cells[Cell("v2_baseline", 3)]
+    assert known.aborted_seconds == 3 * 59 and known.wall_seconds == pytest.approx(6030)
+    assert call("why", file, "v2_baseline/3").count("aborted, counted as waste") == 3
+    money = call("money", file)
+    assert "runs made outside the study: 1 d 4 h, ¥99.8" in money and "wasted of it: aborted 2 min 5" in money
+    together = line_of(money, "together with them: ").removeprefix("together with them: ")
+    call("report", file)
+    report = (tmp_path / "results/sprint/reports/money.md").read_text()
+    assert together in report, "the verb and the document name the same sum"
+
+
+def test_no_file_is_named_that_does_not_exist(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    sprint_box(tmp_path, "late")
+    call("import", file, str(tmp_path / "runs"))
+    rows = json.loads(call("status", file, "--json"))["eval_cells"]
+    assert {row["file"] for row in rows} == {None}
+
+
+# Tables of results and evaluation folders
+
+
+def test_a_table_of_means_needs_its_seeds_and_is_then_reported(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    sprint_box(tmp_path, "late")
+    table = str(tmp_path / "tables/paper_main_results.csv")
+    message = refused("import", file, table)
+    assert "means over seeds that it does not name" in message and "--seeds 0-4" in message
+    shown = call("import", file, table, "--seeds", "0-1")
+    assert "reported: v2_full, 0+1, ood, best, cost, 14.5" in shown
+    assert "column risk_penalty_mean: names no declared condition and metric" in shown
+    assert "20 values of" in shown and "reported, not proven" in shown
+    written = (tmp_path / "results/sprint/imported/results.csv").read_text()
+    assert "v2_baseline,0+1,id,,score,1.684\n" in written and "v2_baseline,0+1,id,,score_std,0.741\n" in written
+    status = call("status", file)
+    assert "0/40 proven, 16 reported, 24 missing" in status and "20 values of" in status
+    (tmp_path / "slides.md").write_text(PPT)
+    call("import", file, str(tmp_path / "slides.md"), "--seeds", "0-1")
+    assert (tmp_path / "results/sprint/imported/results.csv").read_text() == written, "the same numbers, once"
+    call("report", file)
+
+
+@pytest.mark.parametrize("field", ["1.684±0.741", "1.684 +/- 0.741", "1.684 (0.741)"])
+def test_a_mean_and_its_spread_may_share_a_field(field: str, tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    (tmp_path / "t.csv").write_text(f"arm,seed,ID score\nv2_full,3,{field}\n")
+    assert "reported: v2_full, 3, id, , score, 1.684\nreported: v2_full, 3, id, , score_std, 0.741" in call(
+        "import", file, str(tmp_path / "t.csv"), "--dry-run"
+    )
+    assert not (tmp_path / "results/sprint/imported").exists(), "a dry run writes nothing"
+
+
+def test_an_evaluation_folder_without_a_checkpoint_is_reported_with_its_means(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    sprint_box(tmp_path, "late")
+    call("import", file, str(tmp_path / "runs"))
+    evaluation_folder(tmp_path / "eval_runs" / "v2_full_id_0", [1.0, 2.0, 6.0])
+    table = tmp_path / "manifests" / "paper_eval_status_latest.tsv"
+    table.write_text(
+        "config\tseed\tmode\tstatus\trun_dir\n"
+        f"v2_full\t0\tid\tsuccess\t{tmp_path}/eval_runs/v2_full_id_0\n"
+        f"v2_full\t1\tid\tsuccess\t{tmp_path}/eval_runs/v2_full_id_1\n"
+    )
+    shown = call("import", file, str(table))
+    assert "it reports score 3.000" in line_of(shown, "v2_full/0 id") and "names no checkpoint" in shown
+    assert "v2_full,0,id,,score,3\n" in (tmp_path / "results/sprint/imported/results.csv").read_text()
+    assert "1 reported, 1 unproven" in call("status", file)
