@@ -69,7 +69,7 @@ def test_the_bundled_font_has_every_character(language: str) -> None:
 def test_all_documents_are_written_in_every_language(users_case: Path, language: str) -> None:
     write_all(users_case, language)
     texts = [path.read_text(encoding="utf-8") for path in (users_case / "reports").glob("*.md")]
-    assert len(texts) == 5
+    assert len(texts) == 6
     for text in texts:
         assert not re.search(r"\{(?!run_dir|seed|condition)[a-z_]+\}", text)
         assert ("实验" in text) == (language == "zh-Hans")
@@ -81,4 +81,4 @@ def test_without_any_font_labels_are_english_and_the_report_says_so(
     monkeypatch.setattr("dreamproof.report.figures.theme.BUNDLED", {})
     monkeypatch.setattr("dreamproof.report.figures.theme.SYSTEM_FONTS", ())
     write_all(users_case, "zh-Hans")
-    assert "没有中文字体" in (users_case / "reports" / "decision.md").read_text(encoding="utf-8")
+    assert "没有中文字体" in (users_case / "reports" / "appendix.md").read_text(encoding="utf-8")

@@ -134,7 +134,7 @@ def test_distance_and_speed_of_locomotion_stand_in_a_table_for_every_condition(t
     assert table.header == ["arm", "condition", "length (agent steps)", "distance (m)", "speed (m/s)"]
     assert len(table.rows) == 2 * 3
     write_all(root, figures=False)
-    text = (root / "reports" / "decision.md").read_text()
+    text = (root / "reports" / "appendix.md").read_text()
     assert "| full | id | 200.00 ± 0.00 | 41.00 ± 1.00 | 4.100 ± 0.100 |" in text
     assert {row["metric"] for row in rows(root / "tables" / "main_results.csv")} >= {"forward/metres", "length"}
 

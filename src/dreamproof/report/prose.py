@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dreamproof.base.text import money_text
+from dreamproof.base.text import estimate_text, money_text, two_digits
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp
@@ -49,6 +49,22 @@ class ReportContext:
         """Items joined by the language's comma."""
         return self.texts("list.comma").join(items)
 
+    def in_brackets(self, text: str) -> str:
+        """A text in the language's brackets, with a space before them where it has one."""
+        return self.texts("list.brackets", text=text)
+
+    def both(self, items: list[str]) -> str:
+        """Items joined by commas, and by the language's *and* before the last."""
+        return self.texts("list.last").join([self.listing(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+    def price(self, amount: float | None) -> str:
+        """An amount of money that is still to be paid, with two digits; a forecast has no more."""
+        return estimate_text(amount, self.analysis.spending.currency)
+
+    def planned_hours(self, seconds: float | None) -> str:
+        """GPU-hours that are still to be used, with two digits."""
+        return two_digits(None if seconds is None else seconds / 3600)
+
 
 def moment_text(unix_seconds: float | None) -> str:
     """2026-02-26 03:16 UTC, or a dash."""
@@ -80,7 +96,7 @@ def answer_points(context: ReportContext) -> list[str]:
         "condition": context.condition(analysis.evidence.primary_condition),
         "reference": study.reference,
     }
-    declared = _declared_decision(context)
+    declared = declared_decision(context)
     if not decided:
         return [texts("answer.cannot_decide", reason=main_reason(context), **where), *declared]
     parts = [verdict_sentence(context, arm) for arm in decided]
@@ -92,7 +108,7 @@ def answer_points(context: ReportContext) -> list[str]:
     return [*parts, *declared]
 
 
-def _declared_decision(context: ReportContext) -> list[str]:
+def declared_decision(context: ReportContext) -> list[str]:
     """Who wins by the declared rule over several conditions; nothing without such a rule."""
     study, winners = context.analysis.evidence.study, context.analysis.winners
     if study.decides is None:
@@ -356,15 +372,15 @@ def not_saved_sentence(context: ReportContext) -> list[str]:
     return [context.texts("coverage.not_saved", **facts)]
 
 
-def seeds_price(context: ReportContext) -> dict[str, object] | None:
-    """How many more seeds per arm are needed, their hours and price; None if unknown."""
+def seeds_price(context: ReportContext, fresh: bool = False) -> dict[str, object] | None:
+    """How many more seeds per arm are needed (all of them if `fresh`), their hours and price; None if unknown."""
     analysis = context.analysis
     needed = analysis.seeds_planned
     spending = analysis.spending
     if needed is None:
         return None
     have = len(analysis.evidence.study.seeds)
-    more = max(0, needed - have)
+    more = needed if fresh else max(0, needed - have)
     arms = 1 + sum(analysis.undecided(arm) for arm in analysis.treatments)
     per_cell = spending.seconds_per_cell
     train = None if per_cell is None else per_cell + spending.conditions * (spending.seconds_per_eval or 0.0)
@@ -375,8 +391,8 @@ def seeds_price(context: ReportContext) -> dict[str, object] | None:
         "more": f"{more:,}",
         "arms": arms,
         "cells": f"{more * arms:,}",
-        "hours": context.hours(seconds),
-        "price": context.money(price),
+        "hours": context.planned_hours(seconds),
+        "price": context.price(price),
         "amount": price,
         "count": more,
     }

@@ -84,10 +84,10 @@ def _eta(context: ReportContext) -> str:
         "status.eta_sentence",
         cells=spending.missing_cells,
         evals=spending.missing_evals,
-        hours=context.hours(seconds),
+        hours=context.planned_hours(seconds),
         wall=duration_text(seconds / slots),
         slots=slots,
-        price=context.money(spending.money(seconds)),
+        price=context.price(spending.money(seconds)),
     )
 
 
