@@ -22,7 +22,9 @@ TABLES = (
     "numbers.csv validation.csv provenance.csv episodes.csv"
 )
 REPORTS = "decision.md appendix.md decision.html money.md status.md record.md defense.md slides.pptx"
-FIGURES = "curves_primary curves_cost conditions conditions_cost score_cost profile trails coverage timeline money"
+FIGURES = (
+    "curves_primary curves_cost conditions conditions_cost score_cost profile power trails coverage timeline money"
+)
 
 
 def read(root: Path, name: str) -> str:

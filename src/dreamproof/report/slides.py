@@ -41,6 +41,7 @@ FIGURE_SLIDES = (
     "curves_cost",
     "score_cost",
     "profile",
+    "power",
     "trails",
     "timeline",
 )
