@@ -19,7 +19,7 @@ pytestmark = pytest.mark.long(40)
 
 TABLES = (
     "main_results.csv ablation_results.csv main_results.md main_results.tex "
-    "numbers.csv validation.csv provenance.csv episodes.csv"
+    "numbers.csv validation.csv provenance.csv episodes.csv scores.csv verdicts.json"
 )
 REPORTS = "decision.md appendix.md decision.html money.md status.md record.md defense.md slides.pptx"
 FIGURES = (

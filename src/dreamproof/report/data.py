@@ -102,10 +102,11 @@ class EvalFacts:
 
 @dataclass(frozen=True)
 class MeanOnly:
-    """An imported mean without the values of its seeds."""
+    """An imported mean without the values of its seeds, with their sd if it was given."""
 
     mean: float
     seeds: tuple[int, ...]
+    sd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -423,7 +424,7 @@ def _from_imported(evidence: StudyEvidence, imported: ImportedRuns) -> None:
 def _imported_value(evidence: StudyEvidence, value: Any) -> None:
     group = Group(value.arm, value.condition, value.metric, value.checkpoint)
     if len(value.seeds) > 1:
-        evidence.means.setdefault(group, MeanOnly(value.value, value.seeds))
+        evidence.means.setdefault(group, MeanOnly(value.value, value.seeds, value.sd))
         return
     seed = value.seeds[0]
     evidence.values.setdefault(group, {}).setdefault(seed, value.value)

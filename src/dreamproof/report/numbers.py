@@ -165,8 +165,10 @@ def _register_group(numbers: Numbers, analysis: Analysis, group: Group, decimals
     key, cells = f"main.{group_key(analysis, group)}", analysis.cells_of(group)
     summary = analysis.summaries.get(group)
     if summary is None:
-        mean = analysis.evidence.means[group].mean
-        numbers.put(f"{key}.mean", mean, number_text(mean, decimals), cells)
+        known = analysis.evidence.means[group]
+        numbers.put(f"{key}.mean", known.mean, number_text(known.mean, decimals), cells, known.sd)
+        if known.sd is not None:
+            numbers.put(f"{key}.sd", known.sd, number_text(known.sd, decimals), cells, known.sd)
         numbers.put(f"{key}.seeds", len(cells), str(len(cells)), cells)
         return
     numbers.put(f"{key}.seeds", summary.seeds, str(summary.seeds), cells)
