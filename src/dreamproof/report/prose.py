@@ -11,11 +11,10 @@ from dreamproof.report.language import Texts
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import BLOCK, Lint
 from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
+from dreamproof.report.quotes import translated
 from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.verdict import Kind, Verdict, Why
 
-LOOKS_LEVEL = 0.05
-MAX_HINTS = 20
 MAX_REASONS = 4
 
 
@@ -144,7 +143,7 @@ def main_reason(context: ReportContext) -> str:
     chosen = [code for code in order if code in codes][:MAX_REASONS]
     if chosen:
         lints = {lint.code: lint for lint in analysis.lints if lint.level == BLOCK}
-        return texts("list.semicolon").join(texts(f"reason.{code}", **lints[code].facts) for code in chosen)
+        return texts("list.semicolon").join(texts(f"reason.{code}", **_facts(context, lints[code])) for code in chosen)
     first = next(iter(analysis.verdicts.values()))
     return why_text(context, first)
 
@@ -270,55 +269,25 @@ def limit_facts(context: ReportContext, arm: str, found: Constrained) -> dict[st
     }
 
 
-def hints(context: ReportContext) -> list[str]:
-    """Differences whose unadjusted interval excludes zero without a verdict, deteriorations first; not claims."""
-    analysis = context.analysis
-    study = analysis.evidence.study
-    sign = 1.0 if study.metric.direction == "higher" else -1.0
-    found: list[tuple[bool, str]] = []
-    for group, comparison in analysis.comparisons.items():
-        decided = group == analysis.primary(group.arm) and not analysis.undecided(group.arm)
-        if group.metric != study.metric.name or group.checkpoint != FINAL or decided:
-            continue
-        interval = comparison.interval
-        if interval is None or not interval.finite or not interval.excludes(0) or interval.low == interval.high:
-            continue
-        good = sign * comparison.difference > 0
-        key = f"versus.{group_key(analysis, group)}"
-        facts = {
-            "arm": group.arm,
-            "reference": study.reference,
-            "condition": context.condition(group.condition),
-            "difference": context.numbers.token(f"{key}.difference"),
-            "low": context.numbers.token(f"{key}_low"),
-            "high": context.numbers.token(f"{key}_high"),
-            "welch_p": context.numbers.token(f"{key}.welch_p"),
-            "p": context.numbers.token(f"{key}.p"),
-            "smallest_p": context.numbers.token(f"{key}.smallest_p"),
-        }
-        sentence = context.texts("hint.better" if good else "hint.worse", **facts)
-        found.append(
-            (good, sentence + context.texts("list.space") + context.texts(_no_verdict(context, group), **facts))
-        )
-    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])][:MAX_HINTS]
-
-
-def _no_verdict(context: ReportContext, group: Group) -> str:
-    """The key of the text that explains why a visible difference is no verdict."""
-    analysis = context.analysis
-    if analysis.comparisons[group].smallest_p > LOOKS_LEVEL:
-        return "hint.too_few"
-    return "hint.undecided" if group == analysis.primary(group.arm) else "hint.not_declared"
+def _facts(context: ReportContext, lint: Lint) -> dict[str, object]:
+    """The facts of a lint as the language writes them."""
+    texts, facts = context.texts, dict(lint.facts)
+    if "condition" in facts:
+        facts["condition"] = context.condition(str(facts["condition"]))
+    if "reason" in facts:
+        facts["reason"] = translated(str(facts["reason"]), texts)
+    if "what" in facts:
+        facts["what"] = texts(f"what.{facts['what']}")
+    if "arms" in facts:
+        facts["arms"] = str(facts["arms"]).replace(", ", texts("list.comma"))
+    return facts
 
 
 def lint_stamp(context: ReportContext, lint: Lint) -> Stamp:
     """A lint as a stamp."""
-    facts = dict(lint.facts)
-    if "condition" in facts:
-        facts["condition"] = context.condition(str(facts["condition"]))
     title = context.texts(f"lint_title.{lint.code}")
     level = context.texts(f"lint_level.{lint.level}")
-    return Stamp(lint.level, f"{level} · {title}", context.texts(f"lint.{lint.code}", **facts))
+    return Stamp(lint.level, f"{level} · {title}", context.texts(f"lint.{lint.code}", **_facts(context, lint)))
 
 
 def coverage_sentence(context: ReportContext) -> str:

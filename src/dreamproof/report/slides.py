@@ -327,7 +327,7 @@ def _question(deck: _Deck) -> None:
 
 def _coverage(deck: _Deck, pictures: list[str]) -> None:
     context = deck.context
-    heading = f"{context.texts('slides.coverage')}: {coverage_sentence(context)}"
+    heading = context.texts("list.colon").join([context.texts("slides.coverage"), coverage_sentence(context)])
     if "coverage" in pictures:
         deck.picture(heading, "coverage")
     else:
@@ -363,4 +363,7 @@ def _cautions(deck: _Deck) -> None:
     if not lints:
         return
     stamps = [lint_stamp(context, lint) for lint in sorted(lints, key=lambda lint: lint.level != BLOCK)]
-    deck.bullets(context.texts("slides.cautions"), [f"{stamp.label}: {stamp.text}" for stamp in stamps])
+    deck.bullets(
+        context.texts("slides.cautions"),
+        [context.texts("list.colon").join([stamp.label, stamp.text]) for stamp in stamps],
+    )

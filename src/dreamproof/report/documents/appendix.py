@@ -14,6 +14,7 @@ from dreamproof.report.document import (
 )
 from dreamproof.report.documents import tables
 from dreamproof.report.documents.validation import validation_blocks
+from dreamproof.report.hints import hints
 from dreamproof.report.lints import eval_names
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import (
@@ -22,7 +23,6 @@ from dreamproof.report.prose import (
     complete,
     coverage_sentence,
     header,
-    hints,
     limit_sentences,
     lint_stamp,
     verdict_sentence,

@@ -5,6 +5,7 @@ from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.lints import eval_names
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import ReportContext, answer_stamp, header, moment_text
+from dreamproof.report.quotes import translated
 from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.ledger.events import Row
 
@@ -78,7 +79,7 @@ def _observations(context: ReportContext) -> list[Block]:
                 state=texts(f"state.{facts.state}"),
                 steps=f"{facts.agent_steps:,}",
                 source=facts.run_folder,
-                evidence=facts.reason or "–",
+                evidence=translated(facts.reason or "–", texts),
             )
             for facts in imported
         ]
@@ -99,15 +100,16 @@ def _event_row(context: ReportContext, row: Row) -> list[str]:
     what = texts.or_itself("event", row["event"])
     subject = row.get("cell") or ", ".join(row.get("cells", [])) or row.get("attempt") or ""
     if row["event"] == "attempt_ended":
-        what = f"{what}: {texts.or_itself('cause', row['cause'])}"
+        what = texts("list.colon").join([what, texts.or_itself("cause", row["cause"])])
         attempt = (
             context.analysis.evidence.state.attempts.get(row["attempt"]) if context.analysis.evidence.state else None
         )
         subject = f"{row['attempt']} {cells_text(tuple(attempt.cells), 4) if attempt else ''}".strip()
     detail = row.get("reason") or row.get("action") or row.get("state") or "; ".join(row.get("changes", []))
-    quotes = row.get("evidence") or []
-    proof = "; ".join(map(str, quotes)) or row.get("checkpoint") or row.get("source") or ""
-    evidence = "; ".join(part for part in (str(detail or ""), str(proof)) if part)
+    quotes = [translated(str(quote), texts) for quote in row.get("evidence") or []]
+    between = texts("list.semicolon")
+    proof = between.join(quotes) or row.get("checkpoint") or row.get("source") or ""
+    evidence = between.join(part for part in (translated(str(detail or ""), texts), str(proof)) if part)
     return [f"{what} {subject}".strip(), evidence[:QUOTE_LENGTH].replace("\n", " ") or "–"]
 
 

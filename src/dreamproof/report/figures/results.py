@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
+from numpy.typing import NDArray
 from scipy import stats
 
 from dreamproof.base.text import two_digits
@@ -129,7 +130,7 @@ def performance_profile(context: ReportContext) -> Figure | None:
     return figure
 
 
-def share_band(above: Floats, count: int, level: float = 0.95) -> tuple[Floats, Floats]:
+def share_band(above: NDArray[np.intp], count: int, level: float = 0.95) -> tuple[Floats, Floats]:
     """Exact (Clopper–Pearson) interval of the share of seeds above each value; it never leaves 0 to 1."""
     tail = (1 - level) / 2
     low = np.where(above > 0, stats.beta.ppf(tail, np.maximum(above, 1), count - above + 1), 0.0)
