@@ -123,7 +123,7 @@ def _causes(context: ReportContext) -> list[Block]:
         if facts.imported and facts.cause:
             counts.setdefault(facts.cause, []).append(str(facts.cell))
     if not counts:
-        return [Paragraph(texts("record.no_deaths"))]
+        return [Paragraph(texts("record.no_deaths" if evidence.attempts else "record.no_attempts"))]
     rows = [
         [texts.or_itself("cause", cause), str(len(cells)), cells_text(tuple(dict.fromkeys(cells)), 8)]
         for cause, cells in sorted(counts.items(), key=lambda pair: -len(pair[1]))
