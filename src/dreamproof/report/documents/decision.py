@@ -10,7 +10,6 @@ from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sen
 FIGURES = ("conditions", "conditions_cost", "curves_primary", "score_cost", "profile")
 SHOWN_FIGURES = 2
 OTHER_DOCUMENTS = ("appendix", "money", "status", "record", "defense")
-MAX_STEPS = 6
 
 
 def decision(context: ReportContext, pictures: list[str]) -> Document:
@@ -21,13 +20,13 @@ def decision(context: ReportContext, pictures: list[str]) -> Document:
     document.add(Stamp("answer", texts("decision.answer"), headline(context)))
     if not complete(context):
         document.add(Stamp("block", texts("decision.partial"), coverage_sentence(context)))
-    document.add(*(Stamp("warn", "", text) for text in not_saved_sentence(context)))
+    document.add(*(Stamp("warn", texts("lint_level.warn"), text) for text in not_saved_sentence(context)))
     document.add(Paragraph(f"**{study.question}** {_rule(context)}"))
     document.add(Heading(texts("decision.key_table")), summary_table(context), Paragraph(page_note(context)))
     if analysis.treatments:
         document.add(Heading(texts("decision.verdicts")), verdicts_table(context), Paragraph(verdict_note(context)))
     document.add(*(Picture(name, texts(f"figure.{name}")) for name in page_figures(pictures)))
-    document.add(Heading(texts("decision.next")), Bullets(next_steps(context)[:MAX_STEPS]))
+    document.add(Heading(texts("decision.next")), Bullets(next_steps(context)))
     document.add(Heading(texts("decision.care")), *_care(context))
     document.add(Paragraph(texts("decision.foot", coverage=coverage_sentence(context), as_of=as_of(context))))
     links = tuple((texts(f"document.{name}"), f"{name}.md") for name in OTHER_DOCUMENTS)
