@@ -16,8 +16,8 @@ NOTE = (
     "The rule: the smallest factor, in steps of 0.1, with which every promised truth errs in at most 5 % plus two "
     "standard errors for n = 5, 6, 8, 10 and 12. The worst of these is shown; truths that hardly err are left out. "
     "Promised are truths that spread no more than a log-normal with σ = 1 (its sd is 1.31 times the mean) and whose "
-    "cost does not sit in few seeds; that log-normal at n = 8 decides and is simulated more often below. The two truths "
-    "at the end spread more (1.41 and 1.73 times the mean): to promise the first, 2.2 would be needed."
+    "cost does not sit in few seeds; that log-normal at n = 8 decides and is simulated more often below. The two "
+    "truths at the end spread more (1.41 and 1.73 times the mean): to promise the first, 2.2 would be needed."
 )
 
 
