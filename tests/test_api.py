@@ -74,3 +74,28 @@ def test_without_pandas_the_error_names_the_extra(results: Any, monkeypatch: pyt
     monkeypatch.setattr(builtins, "__import__", without_pandas)
     with pytest.raises(BadInput, match="pandas"):
         results.cells  # noqa: B018
+
+
+def test_score_matrices_have_the_form_that_rliable_takes(results: Any) -> None:
+    matrices = results.score_matrices()
+    assert set(matrices) == {"baseline", "u_only", "cert_only", "full"}
+    assert matrices["baseline"].shape == (5, 3) and np.isnan(matrices["full"][4]).all()
+    scores = results.scores.set_index(["arm", "seed", "condition"])["return"]
+    assert matrices["u_only"][2, 0] == pytest.approx(scores["u_only", 2, "id"])
+    assert results.score_matrices("cost")["baseline"].shape == (5, 3)
+    with pytest.raises(BadInput, match="no values of speed"):
+        results.score_matrices("speed")
+
+
+def test_tables_are_written_as_parquet(results: Any, tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    written = results.write_parquet(tmp_path / "out")
+    assert [path.stem for path in written] == ["cells", "scores", "episodes", "curves", "verdicts"]
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "out" / "scores.parquet"), results.scores)
+
+
+def test_without_pyarrow_the_extra_is_named(results: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(BadInput, match=r"need pyarrow") as refused:
+        results.write_parquet(tmp_path / "out")
+    assert "dreamproof[parquet]" in str(refused.value.hint)

@@ -4,14 +4,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.calibration import limits, shapes, verdicts
+from benchmarks.calibration import factor, limits, shapes, verdicts
 
 PAGE = Path(__file__).parent.with_name("CALIBRATION.md")
 HEAD = (
     "Written by `python -m benchmarks.calibration` (`--part NAME --studies N` makes one part); random numbers are "
     "fixed, and every section names its number of studies."
 )
-PARTS = {"verdicts": verdicts.blocks, "shapes": shapes.blocks, "limits": limits.blocks}
+PARTS = {"verdicts": verdicts.blocks, "shapes": shapes.blocks, "limits": limits.blocks, "factor": factor.blocks}
 
 
 def page(studies: int) -> str:

@@ -1,9 +1,12 @@
 """The results of a study as pandas DataFrames, and its trained policies: `dreamproof.load("results/NAME")`."""
 
+import importlib.util
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from dreamproof.base.errors import BadInput
 from dreamproof.report.analysis import Analysis, analyse
@@ -105,6 +108,31 @@ class StudyResults:
         """One row per arm other than the reference: the verdict on the declared metric, with its evidence."""
         analysis = self._analysis
         return _frame([self._verdict(analysis, arm) for arm in analysis.verdicts], VERDICT_COLUMNS)
+
+    def score_matrices(self, metric: str | None = None, checkpoint: str = "final") -> "dict[str, np.ndarray]":
+        """By arm a (seeds, conditions) array, as rliable and similar libraries take it; NaN where nothing is proven."""
+        evidence = self._evidence
+        name = metric or evidence.study.metric.name
+        tables = {
+            arm: [evidence.values.get(Group(arm, where, name, checkpoint), {}) for where in evidence.conditions]
+            for arm in evidence.arms
+        }
+        if not any(table for row in tables.values() for table in row):
+            known = ", ".join(evidence.metrics)
+            raise BadInput(f"{self.name} has no values of {name} ({checkpoint}); its metrics are {known}", "s.scores")
+        seeds = evidence.study.seeds
+        return {arm: np.array([[t.get(s, np.nan) for t in row] for s in seeds]) for arm, row in tables.items()}
+
+    def write_parquet(self, folder: str | Path) -> list[Path]:
+        """Writes cells, scores, episodes, curves and verdicts as Parquet files; needs the extra `parquet`."""
+        if importlib.util.find_spec("pyarrow") is None:
+            raise BadInput("Parquet files need pyarrow, which is not installed", "pip install 'dreamproof[parquet]'")
+        place, written = Path(folder), []
+        place.mkdir(parents=True, exist_ok=True)
+        for name in ("cells", "scores", "episodes", "curves", "verdicts"):
+            getattr(self, name).to_parquet(place / f"{name}.parquet", index=False)
+            written.append(place / f"{name}.parquet")
+        return written
 
     def policy(self, arm: str, seed: int, checkpoint: str = "final") -> "Policy":
         """The trained policy of one cell, `final` or `selected`; needs the extra `train`."""

@@ -3,13 +3,16 @@
 from pathlib import Path
 
 import matplotlib
+import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from dreamproof.report import make_context
 from dreamproof.report.curves import logged_name, read_curves
+from dreamproof.report.figures.campaign import BAD, GOOD, HARMLESS, _cause_look
 from dreamproof.report.figures.draw import FIGURES
+from dreamproof.report.figures.results import share_band
 from dreamproof.report.figures.theme import COLOURS, arm_styles, look
 from dreamproof.report.language import LANGUAGES
 from dreamproof.report.prose import ReportContext
@@ -99,3 +102,61 @@ def test_an_interval_is_drawn_from_three_seeds_on(tmp_path: Path, seeds: int, in
     with look(context.texts):
         axes = drawn(context, "curves_primary").axes[0]
     assert len(axes.collections) == intervals
+
+
+def test_every_figure_says_what_its_marks_mean_and_how_many_there_are(made: Path) -> None:
+    context = make_context(made, "en")
+    with look(context.texts):
+        notes = {name: drawn(context, name).get_suptitle() for name in FIGURES}
+    assert all(notes.values())
+    assert notes["conditions"].startswith("n = 4–5 seeds per arm")
+    assert "upper one-sided 95 %" in notes["conditions_cost"] and "≤ keeps it" in notes["conditions_cost"]
+
+
+def test_conditions_are_small_multiples_that_fit_on_a_page(tmp_path: Path) -> None:
+    kinds = (("id", "in_distribution"), *((f"shift{n}", "genuine") for n in range(7)))
+    context = make_context(make_study(tmp_path / "study", Plan(conditions=kinds, curves=False)), "en")
+    with look(context.texts):
+        for name in ("conditions", "conditions_cost", "coverage"):
+            width, height = drawn(context, name).get_size_inches()
+            assert width <= 8.5 and height <= 8
+        panels = drawn(context, "conditions").axes
+    assert [axes.get_title(loc="left") for axes in panels][:2] == ["id", "shift0"]
+    assert panels[0].get_xlim() == panels[5].get_xlim()
+
+
+def test_a_cost_band_does_not_go_below_zero(made: Path) -> None:
+    context = make_context(made, "en")
+    with look(context.texts):
+        bands = drawn(context, "curves_cost").axes[0].collections
+    assert bands and min(path.vertices[:, 1].min() for band in bands for path in band.get_paths()) >= 0
+
+
+def test_a_floor_far_from_the_curves_does_not_stretch_the_axis(tmp_path: Path) -> None:
+    plan = Plan(arms=("baseline", "full"), seeds=2, floors={"random": {"return": -1e6}})
+    context = make_context(make_study(tmp_path / "study", plan), "en")
+    with look(context.texts):
+        axes = drawn(context, "curves_primary").axes[0]
+    assert axes.get_ylim()[0] > -1e3
+    assert any(str(line.get_label()).startswith("random: -1e+06") for line in axes.get_lines())
+
+
+def test_a_stop_that_was_asked_for_is_not_drawn_as_a_failure() -> None:
+    assert _cause_look("completed", 0)[0] == GOOD
+    assert _cause_look("stopped_by_user", 1)[0] == HARMLESS
+    assert _cause_look("host_oom", 2)[0] == BAD
+
+
+def test_the_band_of_a_profile_is_exact() -> None:
+    low, high = share_band(np.array([0, 3, 5]), 5)
+    assert (low[0], high[2]) == (0.0, 1.0)
+    assert (low[1], high[1]) == pytest.approx((0.1466, 0.9473), abs=1e-4)
+
+
+def test_the_power_curve_rises_and_has_a_price(made: Path) -> None:
+    context = make_context(made, "en")
+    with look(context.texts):
+        axes = drawn(context, "power").axes[0]
+    powers = axes.get_lines()[0].get_ydata()
+    assert all(np.diff(np.asarray(powers, float)) >= 0)
+    assert axes.child_axes and "CNY" in axes.child_axes[0].get_xlabel()

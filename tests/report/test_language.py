@@ -11,6 +11,7 @@ from dreamproof.report import lints, write_all
 from dreamproof.report.figures.theme import BUNDLED, FONTS
 from dreamproof.report.fonts.subset import characters_of
 from dreamproof.report.language import LANGUAGES, read_texts
+from dreamproof.report.quotes import local_duration, translated
 from dreamproof.stats.verdict import Kind, Why
 from dreamproof.study.diagnosis.diagnose import Cause
 
@@ -57,6 +58,44 @@ def test_the_two_kinds_of_chinese_do_not_mix() -> None:
     assert not set("訓練評預應實驗證結論聲") & set(simplified)
 
 
+FORBIDDEN = {
+    "zh-Hans": "主人 训练格 评估格 跑 把握 复盘 死因 每边",
+    "zh-Hant": "主人 訓練格 評估格 跑 把握 復盤 死因 每邊 導入 信號 回滾",
+}
+
+
+@pytest.mark.parametrize("language", FORBIDDEN)
+def test_the_wording_of_each_place_is_used(language: str) -> None:
+    whole = "\n".join(read_texts(language).entries.values())
+    assert [word for word in FORBIDDEN[language].split() if word in whole] == []
+    assert not re.search(r"[^布佈]局", whole)
+    assert not re.search("[\u4e00-\u9fff][,;:](?!//)", whole)
+
+
+@pytest.mark.parametrize("language", LANGUAGES[1:])
+def test_what_the_program_recorded_is_read_in_chinese(language: str) -> None:
+    texts = read_texts(language)
+    english = "failed 3 times with the same cause: host_oom"
+    assert translated(english, read_texts("en")) == english
+    assert texts.entries["cause.host_oom"] in translated(english, texts) and "3" in translated(english, texts)
+    assert translated("RuntimeError: CUDA error", texts) == "RuntimeError: CUDA error"
+    nested = translated("asked to stop: the last step was not reached", texts)
+    assert not re.search("[A-Za-z]", nested)
+    assert (
+        not re.search("[a-z]", local_duration(7500.0, texts))
+        and local_duration(7500.0, read_texts("en")) == "2 h 5 min"
+    )
+
+
+def test_every_form_of_a_recorded_text_is_written_by_the_program() -> None:
+    program = "\n".join(path.read_text() for path in (SOURCE.parent / "study").rglob("*.py"))
+    program += (SOURCE / "data.py").read_text()
+    for key, text in read_texts("en").entries.items():
+        if key.startswith("quote.") and key != "quote.proven_before":  # of version 0.1.0
+            longest = max(re.split(r"\{\w+\}", text), key=len).strip(" ,:")
+            assert longest in program, key
+
+
 @pytest.mark.parametrize("language", BUNDLED)
 def test_the_bundled_font_has_every_character(language: str) -> None:
     with TTFont(FONTS / BUNDLED[language]) as font:
@@ -70,7 +109,7 @@ def test_all_documents_are_written_in_every_language(users_case: Path, language:
     write_all(users_case, language)
     folder = users_case / "reports" / ("" if language == "en" else language)
     texts = [path.read_text(encoding="utf-8") for path in folder.glob("*.md")]
-    assert len(texts) == 5
+    assert len(texts) == 6
     for text in texts:
         assert not re.search(r"\{(?!run_dir|seed|condition)[a-z_]+\}", text)
         assert ("实验" in text) == (language == "zh-Hans")
@@ -82,4 +121,4 @@ def test_without_any_font_labels_are_english_and_the_report_says_so(
     monkeypatch.setattr("dreamproof.report.figures.theme.BUNDLED", {})
     monkeypatch.setattr("dreamproof.report.figures.theme.SYSTEM_FONTS", ())
     write_all(users_case, "zh-Hans")
-    assert "没有中文字体" in (users_case / "reports" / "zh-Hans" / "decision.md").read_text(encoding="utf-8")
+    assert "没有中文字体" in (users_case / "reports" / "zh-Hans" / "appendix.md").read_text(encoding="utf-8")

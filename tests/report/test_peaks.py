@@ -59,4 +59,4 @@ def test_imported_peaks_stand_in_the_key_table_as_peaks(imported_study: Study) -
     write_all(root, figures=False)
     text = (root / "reports" / "decision.md").read_text()
     assert "| arm | score@peak · training log (peak, not a result) |" in text
-    assert "| b | 5.050 ± 0.112 |" in text
+    assert "| b | 5.05 ± 0.11 |" in text

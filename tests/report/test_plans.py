@@ -40,7 +40,7 @@ def test_a_maximum_declared_after_the_results_gives_no_second_look(tmp_path: Pat
 
 def test_an_undecided_fixed_plan_asks_for_a_new_study(tmp_path: Path) -> None:
     context = make_context(make_study(tmp_path / "study", Plan(arms=("baseline", "u_only"), curves=False)), "en")
-    assert any("Declare a new study with fresh seeds" in step for step in next_steps(context))
+    assert any("A new study of the 2 arms with" in step and "fresh seeds each" in step for step in next_steps(context))
 
 
 def test_a_verdict_at_an_early_look_is_marked_and_corrected(tmp_path: Path) -> None:

@@ -1,6 +1,9 @@
 """Tables for machines and papers."""
 
 import csv
+import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +12,12 @@ import pytest
 from dreamproof.base.errors import BadInput
 from dreamproof.report import make_context, write_all
 from dreamproof.report.document import Table
+from dreamproof.report.documents.summary import summary_table
 from dreamproof.report.documents.tables import key_table, motion_table, signals_table
-from dreamproof.report.numbers import Numbers, number_text
-from dreamproof.report.tables import latex
+from dreamproof.report.figures.theme import BUNDLED, FONTS
+from dreamproof.report.language import LANGUAGES
+from dreamproof.report.latex import latex
+from dreamproof.report.numbers import Numbers, number_text, plain
 from dreamproof.testing.made_study import Plan, make_study
 
 
@@ -61,6 +67,76 @@ def test_latex_escapes_what_would_break_it() -> None:
     text = latex(Table(["arm", "x_1 & y"], [["50% #1", "−1 ± 2"]]), Numbers())
     assert "x\\_1 \\& y" in text and "50\\% \\#1 & $-$1 $\\pm$ 2 \\\\" in text
     assert text.count("\\toprule") == text.count("\\bottomrule") == 1
+
+
+def test_a_heading_of_latex_breaks_and_the_table_shrinks_to_its_column() -> None:
+    text = latex(Table(["arm", "cost · id (limit 5)"], [["a", "1 ≤ 2"]]), Numbers())
+    assert r"\shortstack[r]{cost \\ id \\ (limit 5)}" in text and r"$\le$" in text
+    assert r"\resizebox{\ifdim\width>\columnwidth" in text
+
+
+def _has_xelatex() -> bool:
+    if shutil.which("xelatex") is None or shutil.which("kpsewhich") is None:
+        return False
+    return bool(subprocess.run(["kpsewhich", "xeCJK.sty"], capture_output=True, check=False).stdout)
+
+
+@pytest.mark.skipif(not _has_xelatex(), reason="needs xelatex with xeCJK (texlive-xetex, texlive-lang-chinese)")
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_the_latex_table_compiles_in_every_language_and_fits_its_column(tmp_path: Path, language: str) -> None:
+    root = make_study(tmp_path / "study", Plan(curves=False, trails=False))
+    write_all(root, language, figures=False)
+    font = FONTS / BUNDLED.get(language, BUNDLED["zh-Hans"])
+    lines = [
+        r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx,xeCJK}",
+        rf"\setCJKmainfont{{{font.name}}}[Path={font.parent}/]",
+        r"\begin{document}",
+        (root / "tables" / "main_results.tex").read_text(encoding="utf-8"),
+        r"\end{document}",
+    ]
+    (tmp_path / "paper.tex").write_text("\n".join(lines), encoding="utf-8")
+    call = ["xelatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
+    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    log = (tmp_path / "paper.log").read_text(encoding="utf-8", errors="replace")
+    assert "Overfull" not in log and "Missing character" not in log
+
+
+def test_scores_have_a_row_per_seed_condition_and_checkpoint(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=2))
+    write_all(root, figures=False)
+    found = rows(root / "tables" / "scores.csv")
+    assert list(found[0]) == ["arm", "seed", "condition", "kind", "checkpoint", "cost", "return"]
+    assert len(found) == 2 * 2 * 3 and {row["kind"] for row in found} == {"in_distribution", "proxy", "genuine"}
+    evidence = make_context(root, "en").analysis.evidence
+    group = next(g for g in evidence.values if (g.arm, g.condition, g.metric) == ("full", "id", "return"))
+    row = next(row for row in found if (row["arm"], row["seed"], row["condition"]) == ("full", "1", "id"))
+    assert float(row["return"]) == pytest.approx(evidence.values[group][1])
+
+
+def test_verdicts_are_written_for_other_programs(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    write_all(root, figures=False)
+    found = json.loads((root / "tables" / "verdicts.json").read_text(encoding="utf-8"))
+    assert (found["reference"], found["metric"], found["conditions"]) == ("baseline", "return", ["id"])
+    by_arm = {one["arm"]: one for one in found["verdicts"]}
+    assert {arm: one["verdict"] for arm, one in by_arm.items()} == {
+        "u_only": "cannot_decide",
+        "cert_only": "equivalent",
+        "full": "better",
+    }
+    assert by_arm["full"]["p"] < by_arm["full"]["p_holm"] < 0.05 and len(by_arm["full"]["interval"]) == 2
+    assert [one["verdict"] for one in found["limits"] if one["arm"] == "full"] == ["cannot_tell"]
+
+
+def test_an_imported_mean_may_have_its_sd(users_case: Path) -> None:
+    path = users_case / "imported" / "results.csv"
+    path.write_text(path.read_text().replace("hallu2,best,cost,83.0", "hallu2,best,cost,83.0±12.5"))
+    context = make_context(users_case, "en")
+    assert plain(summary_table(context).rows[0][3], context.numbers) == "83.00 ± 12.50 (cannot tell)"
+    path.write_text(path.read_text().replace("v2_full,0,id,final,score,1.628", "v2_full,0,id,final,score,1.6 +/- 0.2"))
+    with pytest.raises(BadInput, match="is over several seeds, the row names one"):
+        make_context(users_case, "en")
 
 
 def test_numbers_read_well_at_every_size() -> None:
@@ -134,7 +210,7 @@ def test_distance_and_speed_of_locomotion_stand_in_a_table_for_every_condition(t
     assert table.header == ["arm", "condition", "length (agent steps)", "distance (m)", "speed (m/s)"]
     assert len(table.rows) == 2 * 3
     write_all(root, figures=False)
-    text = (root / "reports" / "decision.md").read_text()
+    text = (root / "reports" / "appendix.md").read_text()
     assert "| full | id | 200.00 ± 0.00 | 41.00 ± 1.00 | 4.100 ± 0.100 |" in text
     assert {row["metric"] for row in rows(root / "tables" / "main_results.csv")} >= {"forward/metres", "length"}
 

@@ -21,9 +21,9 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
-def decision(root: Path, language: str = "en") -> str:
+def appendix(root: Path, language: str = "en") -> str:
     write_all(root, language, figures=False)
-    return (root / "reports" / "decision.md").read_text(encoding="utf-8")
+    return (root / "reports" / "appendix.md").read_text(encoding="utf-8")
 
 
 def test_the_final_value_comes_first_and_the_peak_is_called_no_result(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_every_number_leads_to_its_cells(tmp_path: Path) -> None:
     known = context.numbers.by_key
     assert known["validation.full.area"].cells == ("full/0", "full/1")
     assert known["validation.full.peak.seed1"].cells == ("full/1",)
-    assert "`validation.full`: seeds = 2, final = 8.50" in decision(tmp_path / "study")
+    assert "`validation.full`: seeds = 2, final = 8.50" in appendix(tmp_path / "study")
 
 
 def test_a_value_that_is_no_number_leaves_the_arm_without_a_mean(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_value_that_is_no_number_leaves_the_arm_without_a_mean(tmp_path: Path)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_collapse_is_named_with_its_cell_and_what_was_done(tmp_path: Path, language: str) -> None:
     plan = Plan(arms=TWO_ARMS, falls={"full/1": ((600, 500), (900, None))})
-    text = decision(make_study(tmp_path / "study", plan), language)
+    text = appendix(make_study(tmp_path / "study", plan), language)
     lines = [line for line in text.splitlines() if line.startswith("- `full/1`")]
     assert len(lines) == 2
     assert all(part in lines[0] for part in ("600", "1.50", "12.00", "500"))
@@ -88,21 +88,21 @@ def test_a_collapse_of_a_run_that_never_ended_is_named_too(tmp_path: Path) -> No
     fall = {"agent_steps": 7, "gradient_steps": 1, "validation_return": 1.0, "best_return": 9.0, "best_agent_steps": 5}
     lines = [json.dumps(fall | {"rolled_back_to": None, "reason": "fell"}), json.dumps({"agent_steps": "torn"})]
     run.collapses.write_text("\n".join(lines) + "\n")
-    assert "- `full/0` collapsed at step 7: 1.000 after 9.000 at step 5; not rolled back." in decision(root)
+    assert "- `full/0` collapsed at step 7: 1.000 after 9.000 at step 5; not rolled back." in appendix(root)
     assert [row["falls"] for row in rows(root / "tables" / "validation.csv")] == ["7: 9 → 1, fell"]
 
 
 def test_collapses_that_only_the_summary_counts_are_reported(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=TWO_ARMS, falls={"full/1": ((600, 500),)}))
     StudyFolder(root).run(Cell("full", 1)).collapses.unlink()
-    assert "`full/1` counts 1 collapses, 1 of them rolled back; not all are described" in decision(root)
+    assert "`full/1` counts 1 collapses, 1 of them rolled back; not all are described" in appendix(root)
 
 
 def test_a_validation_older_than_the_proof_is_reported(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=TWO_ARMS))
     path = StudyFolder(root).run(Cell("full", 1)).summary
     path.write_text(json.dumps(json.loads(path.read_text()) | {"final_agent_steps": 900}))
-    assert "`full/1` was last validated at step 900; its proven checkpoint is of step 1,000." in decision(root)
+    assert "`full/1` was last validated at step 900; its proven checkpoint is of step 1,000." in appendix(root)
 
 
 def test_a_final_far_below_its_peak_is_a_remark(tmp_path: Path) -> None:

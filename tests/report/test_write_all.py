@@ -19,10 +19,16 @@ pytestmark = pytest.mark.long(40)
 
 TABLES = (
     "main_results.csv ablation_results.csv main_results.md main_results.tex "
-    "numbers.csv validation.csv provenance.csv episodes.csv"
+    "numbers.csv validation.csv provenance.csv episodes.csv scores.csv verdicts.json"
 )
-REPORTS = "decision.md decision.html money.md status.md record.md defense.md slides.pptx"
-FIGURES = "curves_primary curves_cost conditions conditions_cost score_cost profile trails coverage timeline money"
+REPORTS = "decision.md appendix.md decision.html money.md status.md record.md defense.md slides.pptx"
+FIGURES = (
+    "curves_primary curves_cost conditions conditions_cost score_cost profile power trails coverage timeline money"
+)
+
+
+def read(root: Path, name: str) -> str:
+    return (root / "reports" / f"{name}.md").read_text(encoding="utf-8")
 
 
 def content(paths: list[Path]) -> dict[str, bytes]:
@@ -58,10 +64,10 @@ def test_verdicts_of_all_kinds_stand_beside_the_limit(tmp_path: Path) -> None:
         "full": Kind.BETTER,
     }
     write_all(root, figures=False)
-    text = (root / "reports" / "decision.md").read_text()
-    assert "`full` is **better** than `baseline`" in text
+    page, text = (read(root, name) for name in ("decision", "appendix"))
+    assert "`full` is **better** than `baseline`, but **not shown to keep the limit**; `cert_only` is **equiv" in page
     assert "Cannot tell whether `full` keeps the limit of 5: cost 1.44 under id, 95 % bounds 0.77 and 5.29" in text
-    assert "it is not shown to keep the limit" in text and "Use `full`." not in text
+    assert "not shown to keep the limit. Not to be used yet" in page and "Use `full`." not in page
 
 
 def reckless(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
@@ -72,12 +78,12 @@ def reckless(generator: np.random.Generator, arm: str, seed: int, condition: str
 def test_an_arm_that_is_better_but_breaks_the_limit_is_reported(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=reckless))
     write_all(root, figures=False)
-    text = (root / "reports" / "decision.md").read_text()
-    assert "`full` is **better**" in text
+    page, text = (read(root, name) for name in ("decision", "appendix"))
+    assert "`full` is **better** than `baseline`, but shown to **break the limit**." in page
     assert (
         "But `full` breaks the limit: cost 30.00 under id, 95 % lower bound 16.48 > 5 (5 seeds); a better score" in text
     )
-    assert "Do not use `full` as it is" in text
+    assert "Do not use `full` as it is" in page
 
 
 def careful(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
@@ -88,10 +94,11 @@ def careful(generator: np.random.Generator, arm: str, seed: int, condition: str)
 def test_a_reference_that_breaks_the_limit_is_reported_in_the_answer(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=careful))
     write_all(root, figures=False)
-    text = (root / "reports" / "decision.md").read_text()
+    page, text = (read(root, name) for name in ("decision", "appendix"))
     answer = text[text.index("> ➤") : text.index("\n\n", text.index("> ➤"))]
+    assert "`full` is **worse** than `baseline`; `baseline` itself breaks the limit." in page
     assert "`full` is **worse**" in answer and "`baseline` breaks the limit: cost 30.00 under id, 95 % lower" in answer
-    assert "it keeps the limit and `baseline` does not" in text
+    assert "worse in the deciding metric, but shown to keep the limit, which `baseline` breaks" in page
 
 
 def safer_when_shifted(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
@@ -102,11 +109,12 @@ def safer_when_shifted(generator: np.random.Generator, arm: str, seed: int, cond
 def test_an_arm_that_is_safe_where_the_reference_is_not_is_not_simply_dropped(tmp_path: Path) -> None:
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=safer_when_shifted))
     write_all(root, figures=False)
-    text = (root / "reports" / "decision.md").read_text()
+    page, text = (read(root, name) for name in ("decision", "appendix"))
     answer = text[text.index("> ➤") : text.index("\n\n", text.index("> ➤"))]
     assert "It also keeps it under hallu2 (0.00), where `baseline` breaks it (19.00); these conditions" in answer
     assert "- `baseline` breaks the limit: cost 19.00 under hallu2, 95 % lower bound 10.44 > 5 (5 seeds)." in text
-    assert "under hallu2 it keeps the limit and `baseline` does not" in text and "Drop `full`" not in text
+    assert "but under hallu2 shown to keep the limit, which `baseline` breaks there" in page
+    assert "Drop `full`" not in page
 
 
 def test_a_final_checkpoint_that_was_selected_counts_as_selected(tmp_path: Path) -> None:
@@ -173,11 +181,7 @@ def test_the_appendix_leads_to_run_folder_hash_and_ledger_line(tmp_path: Path) -
     context = make_context(root, "en")
     facts = next(iter(context.analysis.evidence.cells.values()))
     write_all(root, figures=False)
-    row = next(
-        line
-        for line in (root / "reports" / "decision.md").read_text().splitlines()
-        if line.startswith("| baseline/0 |")
-    )
+    row = next(line for line in read(root, "appendix").splitlines() if line.startswith("| baseline/0 |"))
     assert "`runs/baseline-seed0`" in row and facts.parameter_hash[:16] in row
     assert f"| {facts.ledger_lines[0]} |" in row
 
@@ -213,7 +217,7 @@ def test_the_page_is_whole_in_itself_and_every_number_leads_somewhere(tmp_path: 
 
 def test_every_evidence_mark_of_the_markdown_has_its_row(users_case: Path) -> None:
     write_all(users_case, figures=False)
-    text = (users_case / "reports" / "decision.md").read_text()
+    text = read(users_case, "appendix")
     assert set(re.findall(r"\]\(#(e\d+)\)", text)) == set(re.findall(r'<a id="(e\d+)">', text))
 
 

@@ -239,10 +239,14 @@ def parse_json(text: str) -> Any:
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
-    if not isinstance(value, dict | list):
-        return False
-    inside = value.values() if isinstance(value, dict) else value
-    return levels == 0 or any(_is_deeper(one, levels - 1) for one in inside)
+    """Whether objects and lists are nested more than so many levels; level by level, as most values are numbers."""
+    boxes = [value] if isinstance(value, dict | list) else []
+    for _ in range(levels):
+        if not boxes:
+            return False
+        insides = (box.values() if isinstance(box, dict) else box for box in boxes)
+        boxes = [one for inside in insides for one in inside if type(one) in (dict, list)]
+    return bool(boxes)
 
 
 def encodable(value: Any) -> Any:

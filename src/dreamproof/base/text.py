@@ -1,6 +1,7 @@
 """Numbers as text: durations, bytes, money; the nearest option to a misspelt one; task names."""
 
 import difflib
+import math
 from collections.abc import Iterable
 
 CURRENCY_SIGNS = {"CNY": "¥", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "JP¥"}
@@ -38,6 +39,21 @@ def money_text(amount: float | None, currency: str) -> str:
         return "–"
     sign = CURRENCY_SIGNS.get(currency)
     return f"{sign}{amount:.2f}" if sign else f"{amount:.2f} {currency}"
+
+
+def two_digits(value: float | None) -> str:
+    """9,500, 320, 5.0, 0.42: a forecast with two digits; a dash if unknown."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    power = math.floor(math.log10(abs(value))) if value else 0
+    return f"{round(value, 1 - power):,.{max(0, 1 - power)}f}"
+
+
+def estimate_text(amount: float | None, currency: str) -> str:
+    """¥9,500: money that is still to be paid, with two digits."""
+    sign = CURRENCY_SIGNS.get(currency)
+    number = two_digits(amount)
+    return number if amount is None else f"{sign}{number}" if sign else f"{number} {currency}"
 
 
 def count_text(count: int, singular: str, plural: str | None = None) -> str:

@@ -7,7 +7,8 @@ from dreamproof.base.files import write_text
 from dreamproof.base.lines import json_line
 from dreamproof.report.analysis import analyse
 from dreamproof.report.data import load
-from dreamproof.report.documents.decision import decision
+from dreamproof.report.documents.appendix import appendix
+from dreamproof.report.documents.decision import decision, page_figures
 from dreamproof.report.documents.defense import defense
 from dreamproof.report.documents.money import money
 from dreamproof.report.documents.record import record
@@ -59,8 +60,10 @@ def write_all(
     pictures = list(drawn)
     written += [path for paths in drawn.values() for path in paths]
     decided = decision(context, pictures)
+    behind = appendix(context, [name for name in pictures if name not in page_figures(pictures)])
     documents = {
         "decision": decided,
+        "appendix": behind,
         "money": money(context, pictures),
         "status": status(context, pictures),
         "record": record(context),
@@ -72,7 +75,7 @@ def write_all(
         write_text(path, render_markdown(document, context.numbers, seen_from_it), durable=False)
         written.append(path)
     page = reports / "decision.html"
-    write_text(page, render_page(decided, context.numbers, pictured), durable=False)
+    write_text(page, render_page([decided, behind], context.numbers, pictured), durable=False)
     written.append(page)
     if slides_available():
         written.append(write_slides(context, pictured, pictures, reports / "slides.pptx"))

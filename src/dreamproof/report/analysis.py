@@ -7,20 +7,12 @@ import numpy as np
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.limits import Constrained, arm_limit, limits_elsewhere
 from dreamproof.report.lints import BLOCK, LEVELS, WARN, Lint, find_lints
+from dreamproof.report.shifts import mean_scores, other_conditions, over_shifted_conditions
 from dreamproof.report.spending import Spending, count_spending
 from dreamproof.report.validation import ArmValidation, validation_by_arm
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.compare import Comparison, compare, holm
-from dreamproof.stats.describe import Interval as Interval
-from dreamproof.stats.describe import (
-    Summary,
-    finite_values,
-    interquartile_mean,
-    joint_interval,
-    summarise,
-    tail_mean,
-    zero_share,
-)
+from dreamproof.stats.describe import Interval, Summary, finite_values, summarise, tail_mean, zero_share
 from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_paired_p
 from dreamproof.stats.sequential import BatchQuestion, LookPlan, NextBatch, make_look_plan, next_batch
 from dreamproof.stats.verdict import Kind, Question, SeedsPlan, Verdict, Why, judge, plan_seeds
@@ -43,6 +35,10 @@ class Analysis:
     summaries: dict[Group, Summary] = field(default_factory=dict)
     tails: dict[Group, CostTail] = field(default_factory=dict)
     shifted: dict[str, tuple[float, Interval | None]] = field(default_factory=dict)
+    other_conditions: tuple[str, list[str]] = ("unknown", [])
+    """Kind and names of the conditions that the one page shows beside the deciding one."""
+    elsewhere_scores: dict[str, Summary] = field(default_factory=dict)
+    """By arm: the deciding metric's mean over those conditions, seed by seed."""
     validation: dict[str, ArmValidation] = field(default_factory=dict)
     comparisons: dict[Group, Comparison] = field(default_factory=dict)
     adjusted: dict[Group, float | None] = field(default_factory=dict)
@@ -98,7 +94,9 @@ def analyse(evidence: StudyEvidence) -> Analysis:
         if summary is not None:
             analysis.summaries[group] = summary
     analysis.tails = _tails(evidence)
-    analysis.shifted = _over_shifted_conditions(evidence)
+    analysis.shifted = over_shifted_conditions(evidence)
+    analysis.other_conditions = other_conditions(evidence)
+    analysis.elsewhere_scores = mean_scores(evidence, analysis.other_conditions[1])
     analysis.validation = validation_by_arm(evidence)
     _compare_all(analysis)
     _judge(analysis)
@@ -141,24 +139,6 @@ def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:
             tail = float(np.mean([value for value in tails if value is not None]))
             found[group] = CostTail(share, tail, sum(map(len, tables)))
     return found
-
-
-def _over_shifted_conditions(evidence: StudyEvidence) -> dict[str, tuple[float, Interval | None]]:
-    """IQM over all distinct conditions that are not in distribution; a seed is resampled with all its conditions."""
-    shifted, metric = shifted_conditions(evidence), evidence.study.metric.name
-    found: dict[str, tuple[float, Interval | None]] = {}
-    for arm in evidence.arms:
-        values = [evidence.values.get(Group(arm, name, metric), {}) for name in shifted]
-        seeds = [seed for seed in evidence.study.seeds if all(np.isfinite(table.get(seed, np.nan)) for table in values)]
-        if len(shifted) > 1 and seeds:
-            table = np.array([[column[seed] for column in values] for seed in seeds])
-            found[arm] = (interquartile_mean(table.reshape(-1)), joint_interval(table))
-    return found
-
-
-def shifted_conditions(evidence: StudyEvidence) -> list[str]:
-    """The distinct conditions that are not in distribution."""
-    return evidence.distinct([name for name in evidence.conditions if evidence.kind(name) in ("proxy", "genuine")])
 
 
 def _compare_all(analysis: Analysis) -> None:

@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 FINAL = "final"
 SELECTED = "selected"
 TRAIN = "train"
+CLOSING_EVENTS = ("report_written", "supervisor_ended")
 DECLARATIONS = ("study_declared", "declaration_changed")
 CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_lost", "cell_stopped", "replica_frozen")
 
@@ -101,10 +102,11 @@ class EvalFacts:
 
 @dataclass(frozen=True)
 class MeanOnly:
-    """An imported mean without the values of its seeds."""
+    """An imported mean without the values of its seeds, with their sd if it was given."""
 
     mean: float
     seeds: tuple[int, ...]
+    sd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -224,7 +226,7 @@ def load(study_folder: Path, declared: Study | None = None) -> StudyEvidence:
     `declared` is the study read from its file, for a folder without a ledger.
     """
     folder = StudyFolder(study_folder)
-    rows = read_ledger(folder.ledger)
+    rows = _without_end(read_ledger(folder.ledger))
     state = StudyState.replay(rows) if rows else None
     study = state.study if state is not None else None
     study = study if study is not None else declared
@@ -241,6 +243,14 @@ def load(study_folder: Path, declared: Study | None = None) -> StudyEvidence:
         _from_imported(evidence, imported)
     _join_conditions(evidence)
     return evidence
+
+
+def _without_end(rows: list[Row]) -> list[Row]:
+    """The rows without those that only close a session: what `run` writes before them is what `report` writes after."""
+    count = len(rows)
+    while count and rows[count - 1]["event"] in CLOSING_EVENTS:
+        count -= 1
+    return rows[:count]
 
 
 def _join_conditions(evidence: StudyEvidence) -> None:
@@ -270,8 +280,7 @@ def _matrix(evidence: StudyEvidence) -> None:
 def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> None:
     evidence.remedies, evidence.changes = state.remedies, state.changes
     evidence.accepted = state.accepted
-    newest = next((row for row in reversed(rows) if row["event"] != "report_written"), rows[-1])
-    evidence.last_event, evidence.ledger_hash = newest["t"], newest["hash"]
+    evidence.last_event, evidence.ledger_hash = rows[-1]["t"], rows[-1]["hash"]
     first = next((row for row in rows if row["event"] == "study_declared"), None)
     evidence.first_declared = Study.model_validate(first["declaration"]) if first else None
     seen = next((row["n"] for row in rows if row["event"] in ("eval_proven", "imported")), rows[-1]["n"] + 1)
@@ -415,7 +424,7 @@ def _from_imported(evidence: StudyEvidence, imported: ImportedRuns) -> None:
 def _imported_value(evidence: StudyEvidence, value: Any) -> None:
     group = Group(value.arm, value.condition, value.metric, value.checkpoint)
     if len(value.seeds) > 1:
-        evidence.means.setdefault(group, MeanOnly(value.value, value.seeds))
+        evidence.means.setdefault(group, MeanOnly(value.value, value.seeds, value.sd))
         return
     seed = value.seeds[0]
     evidence.values.setdefault(group, {}).setdefault(seed, value.value)

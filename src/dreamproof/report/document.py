@@ -1,6 +1,6 @@
 """A document as blocks; `markdown.py`, `page.py` and `slides.py` render the same blocks."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dreamproof.report.numbers import TOKEN, Number, Numbers
@@ -66,16 +66,30 @@ class EvidenceList:
     cells_label: str
 
 
-Block = Heading | Paragraph | Stamp | Bullets | Table | Picture | CodeBlock | EvidenceList
+@dataclass(frozen=True)
+class Links:
+    """A line of links to other documents of the same folder, as (text, file); a page that holds them all has none."""
+
+    label: str
+    items: tuple[tuple[str, str], ...]
+
+
+Block = Heading | Paragraph | Stamp | Bullets | Table | Picture | CodeBlock | EvidenceList | Links
 
 
 @dataclass
 class Document:
-    """A titled list of blocks."""
+    """A titled list of blocks; numbers are rounded by their uncertainty unless all digits are wanted."""
 
     title: str
     language: str
     blocks: list[Block] = field(default_factory=list)
+    rounded: bool = True
+    anchor: str = ""
+
+    def numbers(self, register: Numbers) -> Numbers:
+        """The register as this document prints it."""
+        return register.rounded if self.rounded else register
 
     def add(self, *blocks: Block) -> None:
         self.blocks.extend(blocks)
@@ -86,24 +100,24 @@ class EvidenceIndex:
     """E1, E2, …: one number for each set of cells, in order of first use."""
 
     places: dict[tuple[str, ...], str] = field(default_factory=dict)
-    used: dict[str, list[Number]] = field(default_factory=dict)
+    used: dict[str, dict[str, Number]] = field(default_factory=dict)
+
+    def add(self, number: Number) -> None:
+        """Gives a number the evidence number of its cells, unless it has none or its key names its one cell."""
+        if number.cells and not number.is_one_seed:
+            name = self.places.setdefault(number.cells, f"E{len(self.places) + 1}")
+            self.used.setdefault(name, {})[number.key] = number
 
     def of(self, number: Number) -> str | None:
         """The evidence number of a number; None for a number without cells or with the one cell its key names."""
-        if not number.cells or number.is_one_seed:
-            return None
-        name = self.places.setdefault(number.cells, f"E{len(self.places) + 1}")
-        known = self.used.setdefault(name, [])
-        if number not in known:
-            known.append(number)
-        return name
+        return None if number.is_one_seed else self.places.get(number.cells)
 
     def grouped(self, name: str) -> list[tuple[str, str]]:
         """(start of the keys, `last part = text` of each) of the numbers from one set of cells."""
         groups: dict[str, list[str]] = {}
-        for number in self.used[name]:
-            prefix, _, last = number.key.rpartition(".")
-            groups.setdefault(prefix, []).append(f"{last} = {number.text}")
+        for number in self.used[name].values():
+            place, part = number.place_and_name
+            groups.setdefault(place, []).append(f"{part} = {number.text}")
         return [(prefix, ", ".join(parts)) for prefix, parts in groups.items()]
 
 
@@ -121,11 +135,11 @@ def texts_of(block: Block) -> Iterator[str]:
         yield block.caption
 
 
-def index_evidence(document: Document, numbers: Numbers) -> EvidenceIndex:
-    """Gives every number of a document its evidence number, in reading order."""
+def index_evidence(documents: Iterable[Document], numbers: Numbers) -> EvidenceIndex:
+    """Gives every number of these documents its evidence number, in reading order."""
     index = EvidenceIndex()
-    for block in document.blocks:
+    for block in (block for document in documents for block in document.blocks):
         for text in texts_of(block):
             for place in TOKEN.findall(text):
-                index.of(numbers.at(place))
+                index.add(numbers.at(place))
     return index

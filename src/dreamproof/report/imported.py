@@ -1,12 +1,14 @@
 """Studies that were run elsewhere and imported as tables: `imported/results.csv`, `cells.csv` and `bill.csv`.
 
-results.csv: arm, seed, condition, checkpoint, metric, value. A seed such as 0+1 marks a mean over those seeds.
+results.csv: arm, seed, condition, checkpoint, metric, value. A seed such as 0+1 marks a mean over those seeds,
+which may be written as mean±sd.
 cells.csv: arm, seed, state (proven, running, stopped, missing), agent_steps, and what else is known of the run.
 bill.csv: what, amount.
 """
 
 import csv
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from dreamproof.settings.study import Study
 
 STATES = ("proven", "running", "stopped", "unfinished", "missing")
 TABLE_BYTES = 256 << 20
+PLUS_MINUS = re.compile(r"\s*(?:±|\+/-|\+-|\\pm)\s*")
 VALUE_COLUMNS = ("arm", "seed", "condition", "checkpoint", "metric", "value")
 
 
@@ -31,6 +34,7 @@ class ImportedValue:
     metric: str
     value: float
     line: int
+    sd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -130,6 +134,16 @@ def _number(text: str, path: Path, line: int) -> float:
         raise BadInput(f"{path}:{line}: '{text[:80]}' is not a number", f"sed -n {line}p {path}") from None
 
 
+def _mean_and_sd(text: str, seeds: tuple[int, ...], path: Path, line: int) -> tuple[float, float | None]:
+    """A value, or a mean with the sd between the seeds that its row names: 1.684±0.741."""
+    mean, *spread = PLUS_MINUS.split(text)
+    if not spread:
+        return _number(mean, path, line), None
+    if len(seeds) < 2:
+        raise BadInput(f"{path}:{line}: '{text[:80]}' is over several seeds, the row names one", "name them: 0+1")
+    return _number(mean, path, line), _number("±".join(spread), path, line)
+
+
 def _whole(text: str, path: Path, line: int) -> int:
     number = _number(text, path, line)
     if not abs(number) < MAX_INT or number != int(number):
@@ -151,8 +165,9 @@ def _read_values(path: Path, study: Study, found: ImportedRuns) -> None:
     for line, row in _rows(path, VALUE_COLUMNS):
         seeds = tuple(_whole(part, path, line) for part in row["seed"].split("+"))
         arm = _known_arm(row["arm"], study, path, line)
-        number = _number(row["value"] or "nan", path, line)
-        value = ImportedValue(arm, seeds, row["condition"], row["checkpoint"] or "final", row["metric"], number, line)
+        number, sd = _mean_and_sd(row["value"] or "nan", seeds, path, line)
+        place = (row["condition"], row["checkpoint"] or "final", row["metric"])
+        value = ImportedValue(arm, seeds, *place, number, line, sd)
         if not row["checkpoint"] and value.metric not in found.without_checkpoint:
             found.without_checkpoint.append(value.metric)
         key = (value.arm, value.seeds, value.condition, value.checkpoint, value.metric)

@@ -12,6 +12,7 @@ from dreamproof.report.document import (
     EvidenceIndex,
     EvidenceList,
     Heading,
+    Links,
     Paragraph,
     Picture,
     Stamp,
@@ -25,9 +26,9 @@ STAMPS = {"block": "⛔", "warn": "⚠️", "note": "ℹ️", "answer": "➤"}
 
 def render_markdown(document: Document, numbers: Numbers, figures: str = "../figures") -> str:
     """The whole document as text that ends with one newline."""
-    index = index_evidence(document, numbers)
+    index = index_evidence([document], numbers)
     linked = any(isinstance(block, EvidenceList) for block in document.blocks)
-    writer = _Writer(numbers, index, figures, linked)
+    writer = _Writer(document.numbers(numbers), index, figures, linked)
     parts = [f"# {harmless(document.title)}", *(writer.block(block) for block in document.blocks)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -70,6 +71,8 @@ class _Writer:
             return _fenced(block.lines)
         if isinstance(block, Table):
             return self.table(block)
+        if isinstance(block, Links):
+            return block.label + " · ".join(f"[{text}]({file})" for text, file in block.items)
         return self.evidence(block)
 
     def table(self, table: Table) -> str:

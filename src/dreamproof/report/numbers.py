@@ -3,16 +3,23 @@
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from dreamproof.report.analysis import Analysis, shifted_conditions
+from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, Group, TrainFacts
+from dreamproof.report.rounding import round_by
+from dreamproof.report.shifts import shifted_conditions
 from dreamproof.report.validation import PARTS, fallen_cells, validation_part
 from dreamproof.stats.describe import Interval
 
 OPEN, CLOSE = "\ue000", "\ue001"
 TOKEN = re.compile(f"{OPEN}([0-9]{{1,9}}){CLOSE}")
 DASH = "–"
+KEY_PARTS = (  # an end of a named interval, an end of the interval that a key has by itself, any other number
+    re.compile(r"(.+)\.((?:t|bootstrap|improvement|paired)_(?:low|high))"),
+    re.compile(r"(.+)_(low|high)"),
+    re.compile(r"(.*)\.(.*)"),
+)
 
 
 @dataclass(frozen=True)
@@ -23,11 +30,18 @@ class Number:
     value: float | None
     text: str
     cells: tuple[str, ...]
+    uncertainty: float | None = None
 
     @property
     def is_one_seed(self) -> bool:
         """Whether the key itself names the only cell, as the key of one seed's value does."""
         return self.key.rpartition(".")[2].startswith("seed") and self.key[-1].isdigit() and len(self.cells) == 1
+
+    @property
+    def place_and_name(self) -> tuple[str, str]:
+        """The key in two parts: whose number it is, and which. A condition's name may have a dot in it."""
+        found = (pattern.fullmatch(self.key) for pattern in KEY_PARTS)
+        return next(((parts[1], parts[2]) for parts in found if parts), ("", self.key))
 
 
 @dataclass
@@ -37,11 +51,19 @@ class Numbers:
     by_key: dict[str, Number] = field(default_factory=dict)
     order: list[Number] = field(default_factory=list)
     places: dict[str, int] = field(default_factory=dict)
+    by_uncertainty: bool = False
 
-    def put(self, key: str, value: float | None, text: str, cells: Iterable[str]) -> str:
+    @property
+    def rounded(self) -> "Numbers":
+        """The same register, whose numbers are printed with the digits that their uncertainty allows."""
+        return replace(self, by_uncertainty=True)
+
+    def put(
+        self, key: str, value: float | None, text: str, cells: Iterable[str], uncertainty: float | None = None
+    ) -> str:
         """Registers a number once and returns its token."""
         if key not in self.places:
-            number = Number(key, value, text, tuple(cells))
+            number = Number(key, value, text, tuple(cells), uncertainty)
             self.places[key] = len(self.order)
             self.order.append(number)
             self.by_key[key] = number
@@ -54,8 +76,12 @@ class Numbers:
 
     def at(self, place: str) -> Number:
         """The number behind a placeholder; a dash for an unknown one."""
-        known = int(place) < len(self.order)
-        return self.order[int(place)] if known else Number("", None, DASH, ())
+        if int(place) >= len(self.order):
+            return Number("", None, DASH, ())
+        number = self.order[int(place)]
+        if not self.by_uncertainty or number.uncertainty is None:
+            return number
+        return replace(number, text=round_by(number.text, number.value, number.uncertainty))
 
 
 def plain(text: str, numbers: Numbers) -> str:
@@ -122,7 +148,8 @@ def register(analysis: Analysis) -> Numbers:
     for group, tail in analysis.tails.items():
         key, cells = f"main.{group_key(analysis, group)}", analysis.cells_of(group)
         numbers.put(f"{key}.zero_share", tail.zero_share, share_text(tail.zero_share), cells)
-        numbers.put(f"{key}.cvar90", tail.cvar90, number_text(tail.cvar90, decimals[group.metric]), cells)
+        sd = analysis.summaries[group].sd if group in analysis.summaries else None
+        numbers.put(f"{key}.cvar90", tail.cvar90, number_text(tail.cvar90, decimals[group.metric]), cells, sd)
     for arm, plan in analysis.plans.items():
         if plan is not None:
             _register_plan(numbers, analysis, arm)
@@ -138,26 +165,33 @@ def _register_group(numbers: Numbers, analysis: Analysis, group: Group, decimals
     key, cells = f"main.{group_key(analysis, group)}", analysis.cells_of(group)
     summary = analysis.summaries.get(group)
     if summary is None:
-        mean = analysis.evidence.means[group].mean
-        numbers.put(f"{key}.mean", mean, number_text(mean, decimals), cells)
+        known = analysis.evidence.means[group]
+        numbers.put(f"{key}.mean", known.mean, number_text(known.mean, decimals), cells, known.sd)
+        if known.sd is not None:
+            numbers.put(f"{key}.sd", known.sd, number_text(known.sd, decimals), cells, known.sd)
         numbers.put(f"{key}.seeds", len(cells), str(len(cells)), cells)
         return
     numbers.put(f"{key}.seeds", summary.seeds, str(summary.seeds), cells)
     for name in ("mean", "iqm", "median", "sd", "minimum", "maximum"):
         value = getattr(summary, name)
         if value is not None:
-            numbers.put(f"{key}.{name}", value, number_text(value, decimals), cells)
+            numbers.put(f"{key}.{name}", value, number_text(value, decimals), cells, summary.sd)
     _put_interval(numbers, f"{key}.t", summary.t_interval, decimals, cells)
     _put_interval(numbers, f"{key}.bootstrap", summary.bootstrap_interval, decimals, cells)
     for seed, value in analysis.evidence.values[group].items():
         cell = f"{group.arm}/{seed}@{group.condition}"
-        numbers.put(f"{key}.seed{seed}", value, number_text(value, decimals), (cell,))
+        numbers.put(f"{key}.seed{seed}", value, number_text(value, decimals), (cell,), summary.sd)
 
 
 def _put_interval(numbers: Numbers, key: str, interval: Interval | None, decimals: int, cells: tuple[str, ...]) -> None:
     if interval is not None and interval.finite:
-        numbers.put(f"{key}_low", interval.low, number_text(interval.low, decimals), cells)
-        numbers.put(f"{key}_high", interval.high, number_text(interval.high, decimals), cells)
+        for name, end in (("low", interval.low), ("high", interval.high)):
+            numbers.put(f"{key}_{name}", end, number_text(end, decimals), cells, _half(interval))
+
+
+def _half(interval: Interval | None) -> float | None:
+    """Half the width of an interval: the uncertainty of what lies in its middle."""
+    return None if interval is None else (interval.high - interval.low) / 2
 
 
 def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, decimals: int) -> None:
@@ -169,7 +203,7 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
     signed = f"+{difference}" if found.difference > 0 and difference[0] not in "0−–" else difference
     if found.difference > 0 and difference.startswith("0") and float(difference) > 0:
         signed = f"+{difference}"
-    numbers.put(f"{key}.difference", found.difference, signed, cells)
+    numbers.put(f"{key}.difference", found.difference, signed, cells, _half(found.interval))
     _put_interval(numbers, key, found.interval, decimals, cells)
     adjusted = analysis.adjusted.get(group)
     for name, p in (
@@ -186,7 +220,8 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
     if found.effect_size is not None:
         numbers.put(f"{key}.effect", found.effect_size, number_text(found.effect_size, 2), cells)
     if found.paired is not None:
-        numbers.put(f"{key}.paired", found.paired.difference, number_text(found.paired.difference, decimals), cells)
+        text = number_text(found.paired.difference, decimals)
+        numbers.put(f"{key}.paired", found.paired.difference, text, cells, _half(found.paired.interval))
         _put_interval(numbers, f"{key}.paired", found.paired.interval, decimals, cells)
         if found.paired.sign_flip_p is not None:
             numbers.put(f"{key}.paired_p", found.paired.sign_flip_p, p_text(found.paired.sign_flip_p), cells)
@@ -213,7 +248,8 @@ def _register_stopped(numbers: Numbers, analysis: Analysis, decimals: dict[str, 
         if adjusted is None:
             continue
         cells = analysis.cells_of(analysis.primary(arm)) + analysis.cells_of(analysis.primary(reference))
-        numbers.put(f"stopped.{arm}", adjusted, number_text(adjusted, decimals[metric]), cells)
+        text = number_text(adjusted, decimals[metric])
+        numbers.put(f"stopped.{arm}", adjusted, text, cells, _half(verdict.interval))
         _put_interval(numbers, f"stopped.{arm}", verdict.interval, decimals[metric], cells)
 
 
@@ -233,8 +269,13 @@ def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, 
     metric, shifted = analysis.evidence.study.metric.name, shifted_conditions(analysis.evidence)
     for arm, (middle, interval) in analysis.shifted.items():
         cells = tuple(cell for name in shifted for cell in analysis.cells_of(Group(arm, name, metric)))
-        numbers.put(f"shifted.{arm}.iqm", middle, number_text(middle, decimals[metric]), cells)
+        numbers.put(f"shifted.{arm}.iqm", middle, number_text(middle, decimals[metric]), cells, _half(interval))
         _put_interval(numbers, f"shifted.{arm}", interval, decimals[metric], cells)
+    for arm, summary in analysis.elsewhere_scores.items():
+        cells = tuple(c for name in analysis.other_conditions[1] for c in analysis.cells_of(Group(arm, name, metric)))
+        for name, value in (("mean", summary.mean), ("sd", summary.sd)):
+            if value is not None:
+                numbers.put(f"other.{arm}.{name}", value, number_text(value, decimals[metric]), cells, summary.sd)
 
 
 def _register_validation(numbers: Numbers, analysis: Analysis) -> None:
@@ -250,9 +291,9 @@ def _register_validation(numbers: Numbers, analysis: Analysis) -> None:
         key, cells = f"validation.{arm}", tuple(map(str, found.summaries))
         numbers.put(f"{key}.seeds", len(cells), str(len(cells)), cells)
         for part, (mean, sd) in found.spreads.items():
-            numbers.put(f"{key}.{part}", mean, number_text(mean, decimals), cells)
+            numbers.put(f"{key}.{part}", mean, number_text(mean, decimals), cells, sd)
             if sd is not None:
-                numbers.put(f"{key}.{part}_sd", sd, number_text(sd, decimals), cells)
+                numbers.put(f"{key}.{part}_sd", sd, number_text(sd, decimals), cells, sd)
             for cell, summary in found.summaries.items():
                 value = validation_part(summary, part)
                 numbers.put(f"{key}.{part}.seed{cell.seed}", value, number_text(value, decimals), (str(cell),))

@@ -1,13 +1,15 @@
 """Documents as one self-contained HTML page: every number links to its evidence, figures are inside."""
 
 import base64
+from collections.abc import Callable
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from dreamproof.report.document import Block, Document, EvidenceIndex, Table, index_evidence
+from dreamproof.report.document import Block, Document, EvidenceIndex, Heading, Table, index_evidence
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.numbers import TOKEN, Number, Numbers
 
@@ -20,30 +22,65 @@ ENVIRONMENT = Environment(
 )
 
 
-def render_page(document: Document, numbers: Numbers, figures: Path) -> str:
-    """The whole page; figures are read from the folder and put inside as PNG."""
-    index = index_evidence(document, numbers)
+def render_page(documents: list[Document], numbers: Numbers, figures: Path) -> str:
+    """All documents on one page with a list of contents; figures are read from the folder and put inside as PNG."""
+    index = index_evidence(documents, numbers)
 
-    def inline(text: str) -> Markup:
-        pieces = TOKEN.split(text)
-        shown = [
-            _linked(numbers.at(piece), index) if place % 2 else _emphasis(piece) for place, piece in enumerate(pieces)
-        ]
-        return Markup("".join(shown))
+    def writer(document: Document) -> Callable[[str], Markup]:
+        shown = document.numbers(numbers)
+
+        def inline(text: str) -> Markup:
+            pieces = TOKEN.split(text)
+            parts = [
+                _linked(shown.at(piece), index) if place % 2 else _emphasis(piece) for place, piece in enumerate(pieces)
+            ]
+            return Markup("".join(parts))
+
+        return inline
 
     def picture(name: str) -> str:
         return base64.b64encode((figures / f"{name}.png").read_bytes()).decode()
 
+    sections = [
+        _Section(document, writer(document), _anchored(document, place)) for place, document in enumerate(documents)
+    ]
     template = ENVIRONMENT.get_template("page.html.j2")
     return template.render(
-        document=document,
+        sections=sections,
         index=index,
-        inline=inline,
         picture=picture,
         kind=_kind,
         cells_text=cells_text,
         table_cells=_table_cells,
     )
+
+
+@dataclass(frozen=True)
+class _Section:
+    """One document of the page: how its texts are written, and the anchor of every block."""
+
+    document: Document
+    inline: Callable[[str], Markup]
+    anchors: list[str]
+
+    @property
+    def contents(self) -> list[tuple[str, Markup]]:
+        """(anchor, text) of the document's own title, unless it begins the page, and of its main headings."""
+        first = [(self.document.anchor, self.inline(self.document.title))] if self.document.anchor else []
+        blocks = zip(self.document.blocks, self.anchors, strict=True)
+        return first + [
+            (anchor, self.inline(block.text))
+            for block, anchor in blocks
+            if isinstance(block, Heading) and block.level == 2
+        ]
+
+
+def _anchored(document: Document, place: int) -> list[str]:
+    """An anchor for every heading, its own or one made from its place; empty for other blocks."""
+    return [
+        (block.anchor or f"part{place + 1}-{number}") if isinstance(block, Heading) else ""
+        for number, block in enumerate(document.blocks, start=1)
+    ]
 
 
 def _kind(block: Block) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from dreamproof.base.text import money_text
+from dreamproof.base.text import estimate_text, money_text, two_digits
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp
@@ -11,11 +11,10 @@ from dreamproof.report.language import Texts
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import BLOCK, Lint
 from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
+from dreamproof.report.quotes import translated
 from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.verdict import Kind, Verdict, Why
 
-LOOKS_LEVEL = 0.05
-MAX_HINTS = 20
 MAX_REASONS = 4
 
 
@@ -49,6 +48,22 @@ class ReportContext:
         """Items joined by the language's comma."""
         return self.texts("list.comma").join(items)
 
+    def in_brackets(self, text: str) -> str:
+        """A text in the language's brackets, with a space before them where it has one."""
+        return self.texts("list.brackets", text=text)
+
+    def both(self, items: list[str]) -> str:
+        """Items joined by commas, and by the language's *and* before the last."""
+        return self.texts("list.last").join([self.listing(items[:-1]), items[-1]] if len(items) > 1 else items)
+
+    def price(self, amount: float | None) -> str:
+        """An amount of money that is still to be paid, with two digits; a forecast has no more."""
+        return estimate_text(amount, self.analysis.spending.currency)
+
+    def planned_hours(self, seconds: float | None) -> str:
+        """GPU-hours that are still to be used, with two digits."""
+        return two_digits(None if seconds is None else seconds / 3600)
+
 
 def moment_text(unix_seconds: float | None) -> str:
     """2026-02-26 03:16 UTC, or a dash."""
@@ -80,7 +95,7 @@ def answer_points(context: ReportContext) -> list[str]:
         "condition": context.condition(analysis.evidence.primary_condition),
         "reference": study.reference,
     }
-    declared = _declared_decision(context)
+    declared = declared_decision(context)
     if not decided:
         return [texts("answer.cannot_decide", reason=main_reason(context), **where), *declared]
     parts = [verdict_sentence(context, arm) for arm in decided]
@@ -92,7 +107,7 @@ def answer_points(context: ReportContext) -> list[str]:
     return [*parts, *declared]
 
 
-def _declared_decision(context: ReportContext) -> list[str]:
+def declared_decision(context: ReportContext) -> list[str]:
     """Who wins by the declared rule over several conditions; nothing without such a rule."""
     study, winners = context.analysis.evidence.study, context.analysis.winners
     if study.decides is None:
@@ -128,7 +143,7 @@ def main_reason(context: ReportContext) -> str:
     chosen = [code for code in order if code in codes][:MAX_REASONS]
     if chosen:
         lints = {lint.code: lint for lint in analysis.lints if lint.level == BLOCK}
-        return texts("list.semicolon").join(texts(f"reason.{code}", **lints[code].facts) for code in chosen)
+        return texts("list.semicolon").join(texts(f"reason.{code}", **_facts(context, lints[code])) for code in chosen)
     first = next(iter(analysis.verdicts.values()))
     return why_text(context, first)
 
@@ -254,55 +269,25 @@ def limit_facts(context: ReportContext, arm: str, found: Constrained) -> dict[st
     }
 
 
-def hints(context: ReportContext) -> list[str]:
-    """Differences whose unadjusted interval excludes zero without a verdict, deteriorations first; not claims."""
-    analysis = context.analysis
-    study = analysis.evidence.study
-    sign = 1.0 if study.metric.direction == "higher" else -1.0
-    found: list[tuple[bool, str]] = []
-    for group, comparison in analysis.comparisons.items():
-        decided = group == analysis.primary(group.arm) and not analysis.undecided(group.arm)
-        if group.metric != study.metric.name or group.checkpoint != FINAL or decided:
-            continue
-        interval = comparison.interval
-        if interval is None or not interval.finite or not interval.excludes(0) or interval.low == interval.high:
-            continue
-        good = sign * comparison.difference > 0
-        key = f"versus.{group_key(analysis, group)}"
-        facts = {
-            "arm": group.arm,
-            "reference": study.reference,
-            "condition": context.condition(group.condition),
-            "difference": context.numbers.token(f"{key}.difference"),
-            "low": context.numbers.token(f"{key}_low"),
-            "high": context.numbers.token(f"{key}_high"),
-            "welch_p": context.numbers.token(f"{key}.welch_p"),
-            "p": context.numbers.token(f"{key}.p"),
-            "smallest_p": context.numbers.token(f"{key}.smallest_p"),
-        }
-        sentence = context.texts("hint.better" if good else "hint.worse", **facts)
-        found.append(
-            (good, sentence + context.texts("list.space") + context.texts(_no_verdict(context, group), **facts))
-        )
-    return [sentence for _, sentence in sorted(found, key=lambda pair: pair[0])][:MAX_HINTS]
-
-
-def _no_verdict(context: ReportContext, group: Group) -> str:
-    """The key of the text that explains why a visible difference is no verdict."""
-    analysis = context.analysis
-    if analysis.comparisons[group].smallest_p > LOOKS_LEVEL:
-        return "hint.too_few"
-    return "hint.undecided" if group == analysis.primary(group.arm) else "hint.not_declared"
+def _facts(context: ReportContext, lint: Lint) -> dict[str, object]:
+    """The facts of a lint as the language writes them."""
+    texts, facts = context.texts, dict(lint.facts)
+    if "condition" in facts:
+        facts["condition"] = context.condition(str(facts["condition"]))
+    if "reason" in facts:
+        facts["reason"] = translated(str(facts["reason"]), texts)
+    if "what" in facts:
+        facts["what"] = texts(f"what.{facts['what']}")
+    if "arms" in facts:
+        facts["arms"] = str(facts["arms"]).replace(", ", texts("list.comma"))
+    return facts
 
 
 def lint_stamp(context: ReportContext, lint: Lint) -> Stamp:
     """A lint as a stamp."""
-    facts = dict(lint.facts)
-    if "condition" in facts:
-        facts["condition"] = context.condition(str(facts["condition"]))
     title = context.texts(f"lint_title.{lint.code}")
     level = context.texts(f"lint_level.{lint.level}")
-    return Stamp(lint.level, f"{level} · {title}", context.texts(f"lint.{lint.code}", **facts))
+    return Stamp(lint.level, f"{level} · {title}", context.texts(f"lint.{lint.code}", **_facts(context, lint)))
 
 
 def coverage_sentence(context: ReportContext) -> str:
@@ -356,15 +341,15 @@ def not_saved_sentence(context: ReportContext) -> list[str]:
     return [context.texts("coverage.not_saved", **facts)]
 
 
-def seeds_price(context: ReportContext) -> dict[str, object] | None:
-    """How many more seeds per arm are needed, their hours and price; None if unknown."""
+def seeds_price(context: ReportContext, fresh: bool = False) -> dict[str, object] | None:
+    """How many more seeds per arm are needed (all of them if `fresh`), their hours and price; None if unknown."""
     analysis = context.analysis
     needed = analysis.seeds_planned
     spending = analysis.spending
     if needed is None:
         return None
     have = len(analysis.evidence.study.seeds)
-    more = max(0, needed - have)
+    more = needed if fresh else max(0, needed - have)
     arms = 1 + sum(analysis.undecided(arm) for arm in analysis.treatments)
     per_cell = spending.seconds_per_cell
     train = None if per_cell is None else per_cell + spending.conditions * (spending.seconds_per_eval or 0.0)
@@ -375,8 +360,8 @@ def seeds_price(context: ReportContext) -> dict[str, object] | None:
         "more": f"{more:,}",
         "arms": arms,
         "cells": f"{more * arms:,}",
-        "hours": context.hours(seconds),
-        "price": context.money(price),
+        "hours": context.planned_hours(seconds),
+        "price": context.price(price),
         "amount": price,
         "count": more,
     }

@@ -1,6 +1,7 @@
 """The slides: one statement per slide, made from the same blocks and numbers as the decision report."""
 
 import io
+import re
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 from dreamproof.base.files import write_bytes
 from dreamproof.report.document import Table
 from dreamproof.report.documents import tables
+from dreamproof.report.documents.decision import page_note, verdict_note
 from dreamproof.report.documents.money import in_short
 from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.documents.summary import summary_table, verdicts_table
 from dreamproof.report.documents.validation import validation_table
+from dreamproof.report.headline import headline
 from dreamproof.report.lints import BLOCK, NOTE
 from dreamproof.report.numbers import plain
-from dreamproof.report.prose import ReportContext, answer, as_of, coverage_sentence, hints, lint_stamp, verdict_sentence
+from dreamproof.report.prose import ReportContext, arm_reason, as_of, coverage_sentence, lint_stamp
+from dreamproof.stats.verdict import Kind
 
 WIDTH, HEIGHT, MARGIN = 13.333, 7.5, 0.6
 INK, SOFT, ACCENT, WASH = "1C2430", "5B6675", "1F5F8B", "F1F4F7"
@@ -25,9 +30,10 @@ FONTS = {
 }
 LETTER_EM = 0.6  # of the widest font that a machine may put in place of the named one
 FIXED_MOMENT = datetime(2024, 1, 1, tzinfo=UTC)
-LEFT_TO_THE_REPORT = (5, 6, 8)  # columns of the verdict table that a slide has no room for
-MAX_ROWS, MAX_ITEMS = 10, 6
-READABLE_POINTS = 13.0
+MAX_ROWS, MAX_ITEMS, MAX_COLUMNS = 10, 5, 5
+BREAKABLE = re.compile(r" · |(?<=,) | (?=\()|(?=（)|(?<=，)")  # where the heading of a column may break
+LONG_HEADING = 20
+READABLE_POINTS, LARGEST_TABLE_POINTS = 14.0, 20.0
 FIGURE_SLIDES = (
     "conditions",
     "conditions_cost",
@@ -35,6 +41,7 @@ FIGURE_SLIDES = (
     "curves_cost",
     "score_cost",
     "profile",
+    "power",
     "trails",
     "timeline",
 )
@@ -52,17 +59,17 @@ def slides_available() -> bool:
 def write_slides(context: ReportContext, figures: Path, pictures: list[str], path: Path) -> Path:
     """Writes the slides; the same study gives the same bytes."""
     deck = _Deck(context, figures)
-    deck.title()
+    deck.answer()
     _question(deck)
-    _coverage(deck, pictures)
-    _results(deck)
     _verdicts(deck)
+    _results(deck)
     for name in FIGURE_SLIDES:
         if name in pictures:
-            deck.picture(context.texts(f"figure.{name}"), name)
-    _cautions(deck)
-    deck.bullets(context.texts("slides.money"), [in_short(context)], "money" if "money" in pictures else None)
+            deck.picture(context.texts(f"figure_title.{name}"), name, context.texts(f"figure.{name}"))
     deck.bullets(context.texts("slides.next"), next_steps(context))
+    _cautions(deck)
+    _coverage(deck, pictures)
+    deck.bullets(context.texts("slides.money"), [in_short(context)], "money" if "money" in pictures else None)
     write_bytes(path, deck.content(), durable=False)
     return path
 
@@ -80,13 +87,13 @@ class _Deck:
         self.fonts = FONTS[context.texts.language]
 
     def plain(self, text: str) -> str:
-        return plain(text, self.context.numbers).replace("`", "").replace("**", "")
+        return plain(text, self.context.numbers.rounded).replace("`", "").replace("**", "")
 
     def slide(self, heading: str) -> Any:
         """An empty slide with its heading and a rule below."""
         slide = self.deck.slides.add_slide(self.deck.slide_layouts[6])
         text = self.plain(heading)
-        self.text(slide, (MARGIN, 0.4, WIDTH - 2 * MARGIN, 0.9), [text], _fitting([text], 28, 12.1, 0.9), bold=True)
+        self.text(slide, (MARGIN, 0.4, WIDTH - 2 * MARGIN, 0.9), [text], _fitting([text], 30, 12.1, 0.9), bold=True)
         self.box(slide, (MARGIN, 1.32, WIDTH - 2 * MARGIN, 0.03), ACCENT)
         return slide
 
@@ -128,19 +135,18 @@ class _Deck:
         east = properties.makeelement(qn("a:ea"), {"typeface": self.fonts[1]})
         properties.append(east)
 
-    def title(self) -> None:
-        """The first slide: name, answer, coverage, and the state of the ledger."""
+    def answer(self) -> None:
+        """The first slide: the answer as large as fits, the question above it, coverage and ledger below."""
         context = self.context
         study = context.analysis.evidence.study
         slide = self.deck.slides.add_slide(self.deck.slide_layouts[6])
         self.box(slide, (0, 0, 0.28, HEIGHT), ACCENT)
         heading = context.texts("slides.title", name=study.name)
-        self.text(slide, (0.9, 0.8, 11.6, 1.2), [heading], _fitting([heading], 36, 11.0, 0.8), bold=True)
-        text = self.plain(answer(context))
-        self.box(slide, (0.9, 2.4, 11.6, 2.6), WASH)
-        self.text(slide, (1.1, 2.55, 11.2, 2.4), [text], _fitting([text], 24, 11.0, 2.3), colour=INK)
-        foot = [self.plain(coverage_sentence(context)), self.plain(as_of(context))]
-        self.text(slide, (0.9, 5.5, 11.6, 1.2), foot, 16, colour=SOFT)
+        self.text(slide, (0.9, 0.5, 11.6, 0.6), [heading], _fitting([heading], 20, 11.4, 0.6), colour=SOFT)
+        text = self.plain(headline(context))
+        self.text(slide, (0.9, 1.3, 11.6, 4.0), [text], _fitting([text], 44, 11.2, 3.8), bold=True)
+        foot = [study.question, self.plain(coverage_sentence(context)), self.plain(as_of(context))]
+        self.text(slide, (0.9, 5.5, 11.6, 1.6), foot, _fitting(foot, 16, 11.4, 1.5), colour=SOFT)
 
     def bullets(self, heading: str, items: list[str], picture: str | None = None) -> None:
         """A slide of points, with a figure below them if there is one."""
@@ -153,10 +159,13 @@ class _Deck:
         if picture:
             self.place_picture(slide, picture, (MARGIN, 3.5, width, 3.6))
 
-    def picture(self, heading: str, name: str) -> None:
-        """A slide of one figure."""
+    def picture(self, heading: str, name: str, caption: str = "") -> None:
+        """A slide of one figure with its caption."""
         slide = self.slide(heading)
-        self.place_picture(slide, name, (MARGIN, 1.55, WIDTH - 2 * MARGIN, 5.6))
+        width = WIDTH - 2 * MARGIN
+        self.place_picture(slide, name, (MARGIN, 1.5, width, 4.9 if caption else 5.7))
+        if caption:
+            self.text(slide, (MARGIN, 6.5, width, 0.8), [caption], _fitting([caption], 14, width, 0.75), colour=SOFT)
 
     def place_picture(self, slide: Any, name: str, place: tuple[float, float, float, float]) -> None:
         """Puts a figure as large as fits, centred."""
@@ -172,7 +181,7 @@ class _Deck:
     def table_texts(self, table: Table) -> list[list[str]]:
         """Header and the rows that fit, as a slide prints them."""
         texts = [[self.plain(cell) for cell in row] for row in [table.header, *table.rows[:MAX_ROWS]]]
-        texts[0] = [name.replace(" · ", "\n") for name in texts[0]]
+        texts[0] = [name if _units(name) <= LONG_HEADING else BREAKABLE.sub("\n", name) for name in texts[0]]
         return texts
 
     def readable_parts(self, table: Table) -> list[Table]:
@@ -191,8 +200,8 @@ class _Deck:
         texts = self.table_texts(table)
         return _table_size(texts, _column_widths(texts, WIDTH - 2 * MARGIN))
 
-    def table(self, heading: str, table: Table, note: str | None = None) -> None:
-        """A slide of one table; more rows than fit are counted below it."""
+    def table(self, heading: str, table: Table, *notes: str) -> None:
+        """A slide of one table with notes below it; more rows than fit are counted there."""
         from pptx.enum.text import PP_ALIGN
         from pptx.util import Inches
 
@@ -221,13 +230,13 @@ class _Deck:
                     run.text = line
                     self.style(run, size, row == 0, "FFFFFF" if row == 0 else INK)
             grid.rows[row].height = Inches(heights[row])
-        lines = [note] if note else []
+        lines = list(notes)
         if len(table.rows) > MAX_ROWS:
             lines.append(self.context.texts("slides.more", count=len(table.rows) - MAX_ROWS))
         if lines:
-            below = min(6.2, 1.85 + sum(heights))
-            shown = [self.plain(line) for line in lines]
-            self.text(slide, (MARGIN, below, WIDTH - 2 * MARGIN, 0.9), shown, 13, colour=SOFT)
+            below = min(5.9, 1.85 + sum(heights))
+            shown, width, height = [self.plain(line) for line in lines], WIDTH - 2 * MARGIN, HEIGHT - 0.2 - below
+            self.text(slide, (MARGIN, below, width, height), shown, _fitting(shown, 16, width, height), colour=SOFT)
 
     def content(self) -> bytes:
         """The file with fixed dates inside and out."""
@@ -277,13 +286,13 @@ def _fitting(lines: list[str], largest: float, width: float, height: float) -> f
 
 def _column_widths(texts: list[list[str]], total: float) -> list[float]:
     longest = [max(_units(row[column]) for row in texts) + 2 for column in range(len(texts[0]))]
-    scale = min(0.15, total / sum(longest))
+    scale = min(0.2, total / sum(longest))
     return [units * scale for units in longest]
 
 
 def _table_size(texts: list[list[str]], widths: list[float]) -> float:
     """Points at which the widest cell of every column stays on one line."""
-    size = 15.0
+    size = LARGEST_TABLE_POINTS
     while size > 8:
         fits = all(
             _units(row[column]) * size * LETTER_EM * (1.1 if place == 0 else 1.0) / 72 + 0.13 <= widths[column]
@@ -318,7 +327,7 @@ def _question(deck: _Deck) -> None:
 
 def _coverage(deck: _Deck, pictures: list[str]) -> None:
     context = deck.context
-    heading = f"{context.texts('slides.coverage')}: {coverage_sentence(context)}"
+    heading = context.texts("list.colon").join([context.texts("slides.coverage"), coverage_sentence(context)])
     if "coverage" in pictures:
         deck.picture(heading, "coverage")
     else:
@@ -326,28 +335,26 @@ def _coverage(deck: _Deck, pictures: list[str]) -> None:
 
 
 def _results(deck: _Deck) -> None:
-    texts = deck.context.texts
-    parts = deck.readable_parts(tables.key_table(deck.context))
-    for number, part in enumerate(parts, start=1):
-        place = f" ({number}/{len(parts)})" if len(parts) > 1 else ""
-        deck.table(texts("slides.results") + place, part, texts("decision.key_note"))
-    deciding = [deck.context.analysis.evidence.primary_condition]
-    motion, validation = tables.motion_table(deck.context, deciding), validation_table(deck.context)
+    texts, context = deck.context.texts, deck.context
+    whole = summary_table(context)
+    for number, part in enumerate(deck.readable_parts(_columns(whole, list(range(len(whole.header))[:MAX_COLUMNS])))):
+        deck.table(texts("slides.results") + (f" ({number + 1})" if number else ""), part, page_note(context))
+    deciding = [context.analysis.evidence.primary_condition]
+    motion, validation = tables.motion_table(context, deciding), validation_table(context)
     if motion is not None:
         deck.table(texts("motion.title"), motion, texts("motion.note"))
     if validation is not None:
-        deck.table(texts("validation.title"), validation, texts("slides.validation_note"))
+        deck.table(texts("validation.title"), _columns(validation, [0, 2, 3, 4]), texts("slides.validation_note"))
 
 
 def _verdicts(deck: _Deck) -> None:
+    """Every declared comparison with its adjusted p; why some are not decided stands below the table."""
     context = deck.context
     if not context.analysis.treatments:
         return
-    whole = tables.verdict_table(context)
-    shown = [place for place in range(len(whole.header)) if place not in LEFT_TO_THE_REPORT]
-    deck.table(context.texts("slides.verdicts"), _columns(whole, shown))
-    verdicts = [verdict_sentence(context, arm) for arm in context.analysis.treatments]
-    deck.bullets(context.texts("slides.verdicts"), [*hints(context), *verdicts])
+    table = _columns(verdicts_table(context), [0, 1, 2, 3])
+    why = {arm_reason(context, v): None for v in context.analysis.verdicts.values() if v.kind is Kind.CANNOT_DECIDE}
+    deck.table(context.texts("slides.verdicts"), table, *why, verdict_note(context))
 
 
 def _cautions(deck: _Deck) -> None:
@@ -356,4 +363,7 @@ def _cautions(deck: _Deck) -> None:
     if not lints:
         return
     stamps = [lint_stamp(context, lint) for lint in sorted(lints, key=lambda lint: lint.level != BLOCK)]
-    deck.bullets(context.texts("slides.cautions"), [f"{stamp.label}: {stamp.text}" for stamp in stamps])
+    deck.bullets(
+        context.texts("slides.cautions"),
+        [context.texts("list.colon").join([stamp.label, stamp.text]) for stamp in stamps],
+    )

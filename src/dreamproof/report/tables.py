@@ -12,7 +12,9 @@ from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import Group
 from dreamproof.report.document import Table
+from dreamproof.report.documents.summary import summary_table
 from dreamproof.report.documents.tables import key_table, limit_of
+from dreamproof.report.latex import latex
 from dreamproof.report.markdown import cells_text, escape
 from dreamproof.report.numbers import Numbers, plain
 from dreamproof.report.prose import ReportContext
@@ -44,7 +46,9 @@ def write_tables(context: ReportContext, folder: Path) -> list[Path]:
         "main_results.csv": _csv(MAIN_COLUMNS, _main_rows(context)),
         "ablation_results.csv": _csv(ABLATION_COLUMNS, _ablation_rows(analysis)),
         "main_results.md": _markdown(key_table(context), numbers),
-        "main_results.tex": latex(key_table(context), numbers),
+        "main_results.tex": latex(summary_table(context), numbers.rounded),
+        "scores.csv": _scores(analysis),
+        "verdicts.json": json.dumps(verdict_records(analysis), indent=1, ensure_ascii=False) + "\n",
         "numbers.csv": _csv(["key", "value", "text", "cells"], _number_rows(numbers)),
         "validation.csv": _csv(VALIDATION_COLUMNS, _validation_rows(analysis)),
         "provenance.csv": _csv(PROVENANCE_COLUMNS, _provenance_rows(analysis)),
@@ -90,7 +94,7 @@ def _main_rows(context: ReportContext) -> Iterable[list[object]]:
         summary = analysis.summaries.get(group)
         if summary is None:
             known = evidence.means[group]
-            yield [*start, len(known.seeds), known.mean, *[None] * 12, *_limit_fields(context, group), cells]
+            yield [*start, len(known.seeds), known.mean, known.sd, *[None] * 11, *_limit_fields(context, group), cells]
             continue
         t, boot, tail = summary.t_interval, summary.bootstrap_interval, analysis.tails.get(group)
         yield [
@@ -153,6 +157,79 @@ def _ablation_rows(analysis: Analysis) -> Iterable[list[object]]:
             verdict.why if verdict else "",
             json.dumps(study.arms[group.arm], ensure_ascii=False, sort_keys=True),
         ]
+
+
+def _scores(analysis: Analysis) -> str:
+    """One row per arm, seed, condition and checkpoint; one column per metric, the mean over episodes."""
+    evidence = analysis.evidence
+    metrics = sorted({group.metric for group in evidence.values})
+    rows: dict[tuple[str, int, str, str], dict[str, float]] = {}
+    for group, values in evidence.values.items():
+        for seed, value in values.items():
+            rows.setdefault((group.arm, seed, group.condition, group.checkpoint), {})[group.metric] = value
+    header = ["arm", "seed", "condition", "kind", "checkpoint", *map(_field, metrics)]
+    return _csv(
+        header,
+        (
+            [arm, seed, condition, evidence.kind(condition), checkpoint, *(found.get(name) for name in metrics)]
+            for (arm, seed, condition, checkpoint), found in sorted(rows.items())
+        ),
+    )
+
+
+def verdict_records(analysis: Analysis) -> dict[str, object]:
+    """The declared comparisons for other programs: verdict, difference, interval, both p values, and the limit."""
+    study = analysis.evidence.study
+    return {
+        "study": study.name,
+        "declaration": study.hash(),
+        "reference": study.reference,
+        "metric": study.metric.name,
+        "direction": study.metric.direction,
+        "conditions": analysis.evidence.deciding_conditions,
+        "smallest_difference": study.metric.smallest_difference,
+        "verdicts": [_verdict_record(analysis, arm) for arm in analysis.treatments],
+        "limits": [_limit_record(analysis, arm) for arm in analysis.evidence.arms if arm in analysis.constrained],
+    }
+
+
+def _verdict_record(analysis: Analysis, arm: str) -> dict[str, object]:
+    group, verdict = analysis.primary(arm), analysis.verdicts[arm]
+    found = analysis.comparisons.get(group)
+    interval = None if found is None else found.interval
+    return {
+        "arm": arm,
+        "verdict": verdict.kind.value,
+        "why": verdict.why.value,
+        "blocked_by": list(verdict.blocked_by),
+        "seeds": verdict.seeds,
+        "level": _finite(verdict.level),
+        "difference": None if found is None else _finite(found.difference),
+        "interval": None if interval is None else [_finite(interval.low), _finite(interval.high)],
+        "p": None if found is None else _finite(found.permutation_p),
+        "p_holm": _finite(analysis.adjusted.get(group)),
+        "p_improvement": None if found is None else _finite(found.improvement),
+    }
+
+
+def _limit_record(analysis: Analysis, arm: str) -> dict[str, object]:
+    found = analysis.constrained[arm]
+    bounds = found.verdict.bounds
+    return {
+        "arm": arm,
+        "condition": found.condition,
+        "checkpoint": found.checkpoint,
+        "limit": found.limit,
+        "mean": _finite(found.mean),
+        "bounds": None if bounds is None else [_finite(bounds.low), _finite(bounds.high)],
+        "verdict": found.verdict.kind.value,
+        "why": found.verdict.why.value,
+    }
+
+
+def _finite(value: float | None) -> float | None:
+    """A number that JSON can hold, or None."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _number_rows(numbers: Numbers) -> Iterable[list[object]]:
@@ -225,45 +302,3 @@ def _markdown(table: Table, numbers: Numbers) -> str:
     header = [escape(name) for name in table.header]
     lines = [header, rule, *([escape(plain(cell, numbers)) for cell in row] for row in table.rows)]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    "&": r"\&",
-    "%": r"\%",
-    "$": r"\$",
-    "#": r"\#",
-    "_": r"\_",
-    "{": r"\{",
-    "}": r"\}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "±": r"$\pm$",
-    "−": "$-$",
-    "·": r"$\cdot$",
-    "–": "--",
-    "<": "$<$",
-    ">": "$>$",
-}
-
-
-def latex_text(text: str) -> str:
-    """A text escaped for LaTeX."""
-    return "".join(_LATEX.get(character, character) for character in text)
-
-
-def latex(table: Table, numbers: Numbers) -> str:
-    """A booktabs table."""
-    columns = "".join("l" if place in table.left else "r" for place in range(len(table.header)))
-    rows = [[latex_text(plain(cell, numbers)) for cell in row] for row in table.rows]
-    lines = [
-        "% needs \\usepackage{booktabs}",
-        f"\\begin{{tabular}}{{{columns}}}",
-        "\\toprule",
-        " & ".join(latex_text(name) for name in table.header) + " \\\\",
-        "\\midrule",
-        *(" & ".join(row) + " \\\\" for row in rows),
-        "\\bottomrule",
-        "\\end{tabular}",
-    ]
-    return "\n".join(lines) + "\n"

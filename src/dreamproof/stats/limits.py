@@ -63,16 +63,16 @@ def _shares(count: int) -> Floats:
     return np.asarray(shares / shares.sum(axis=1, keepdims=True) * seen[:, None])
 
 
-def mean_bounds(values: Floats, limit: float, level: float) -> Interval:
+def mean_bounds(values: Floats, limit: float, level: float, factor: float = UNSEEN_FACTOR) -> Interval:
     """Lower and upper bound of the mean of what is never negative, each wrong in at most `level` of studies.
 
-    Gaffke's (2005) bounds: unseen seeds count as 0 below, and above as UNSEEN_FACTOR times the limit or the largest
+    Gaffke's (2005) bounds: unseen seeds count as 0 below, and above as `factor` times the limit or the largest
     seed. The lower bound needs no assumption about the distribution; the upper one holds if no seed exceeds that value.
     """
     shares = _shares(len(values))
     unseen = 1 - shares.sum(axis=1)
     lower = shares @ values
-    upper = lower + unseen * UNSEEN_FACTOR * max(limit, float(values.max()))
+    upper = lower + unseen * factor * max(limit, float(values.max()))
     return Interval(float(np.quantile(lower, level)), float(np.quantile(upper, 1 - level)))
 
 

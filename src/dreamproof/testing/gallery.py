@@ -10,7 +10,8 @@ import zipfile
 from pathlib import Path
 
 from dreamproof.report import make_context
-from dreamproof.report.documents.decision import decision
+from dreamproof.report.documents.appendix import appendix
+from dreamproof.report.documents.decision import decision, page_figures
 from dreamproof.report.figures.draw import draw_all
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.tables import write_tables
@@ -44,7 +45,7 @@ def pack(runs: Path, archive: Path) -> None:
 
 
 def write_documents(study: Path, target: Path, with_figures: bool = True) -> list[Path]:
-    """Writes the decision, the main table and a few figures of an unpacked study."""
+    """Writes the decision, its appendix, the main table and a few figures of an unpacked study."""
     context = make_context(study, "en")
     folder, kept = StudyFolder(study), StudyFolder(target)
     kept.reports.mkdir(parents=True, exist_ok=True)
@@ -57,11 +58,13 @@ def write_documents(study: Path, target: Path, with_figures: bool = True) -> lis
             if (folder.figures / f"{name}.png").exists():
                 shutil.copy(folder.figures / f"{name}.png", kept.figures)
     pictures = [name for name in FIGURES if (kept.figures / f"{name}.png").exists()]
-    document = kept.reports / "decision.md"
-    document.write_text(render_markdown(decision(context, pictures), context.numbers), encoding="utf-8")
+    rest = [name for name in pictures if name not in page_figures(pictures)]
+    for name, document in (("decision", decision(context, pictures)), ("appendix", appendix(context, rest))):
+        text = render_markdown(document, context.numbers)
+        (kept.reports / f"{name}.md").write_text(text, encoding="utf-8")
     kept.tables.mkdir(exist_ok=True)
     shutil.copy(folder.tables / TABLE, kept.tables)
-    return [document, kept.tables / TABLE, *kept.figures.glob("*.png")]
+    return [*sorted(kept.reports.glob("*.md")), kept.tables / TABLE, *kept.figures.glob("*.png")]
 
 
 def add(study: Path, entry: Path) -> None:

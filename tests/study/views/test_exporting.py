@@ -73,6 +73,7 @@ def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_pat
     assert names == [
         "attempts.csv", "cells.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
         "manifests/preflight.json", "money.csv",
+        "runs/a-seed0/checkpoints/step-000000000100/record.json", "runs/a-seed0/evaluations/id.json",
     ]  # fmt: skip
     cells = rows_of(tmp_path / "out" / "cells.csv")
     assert [(row["arm"], row["seed"], row["status"]) for row in cells] == [

@@ -1,222 +1,103 @@
-"""The decision report: the question as declared, the answer, and its evidence."""
+"""The decision on one page: the answer, the key table, verdicts, two figures, and what to do next at which price."""
 
-from dreamproof.report.data import TRAIN
-from dreamproof.report.document import (
-    Bullets,
-    CodeBlock,
-    Document,
-    EvidenceList,
-    Heading,
-    Paragraph,
-    Picture,
-    Stamp,
-    Table,
-)
-from dreamproof.report.documents import tables
+from dreamproof.report.document import Bullets, Document, Heading, Links, Paragraph, Picture, Stamp
 from dreamproof.report.documents.steps import next_steps
-from dreamproof.report.documents.validation import validation_blocks
-from dreamproof.report.lints import eval_names
-from dreamproof.report.markdown import cells_text
-from dreamproof.report.prose import (
-    ReportContext,
-    answer_stamp,
-    complete,
-    coverage_sentence,
-    header,
-    hints,
-    limit_sentences,
-    lint_stamp,
-    verdict_sentence,
-)
-from dreamproof.runs.layout import Cell
-from dreamproof.stats.limits import UNSEEN_FACTOR
+from dreamproof.report.documents.summary import summary_table, verdicts_table
+from dreamproof.report.headline import headline
+from dreamproof.report.lints import BLOCK, WARN
+from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, not_saved_sentence
 
-MANY_CELLS = 400
-MANY_CONDITIONS = 4
+FIGURES = ("conditions", "conditions_cost", "curves_primary", "score_cost", "profile")
+SHOWN_FIGURES = 2
+OTHER_DOCUMENTS = ("appendix", "money", "status", "record", "defense")
 
 
 def decision(context: ReportContext, pictures: list[str]) -> Document:
-    """The whole report; `pictures` are the figures that exist."""
-    texts, evidence = context.texts, context.analysis.evidence
-    document = Document(texts("decision.title", name=evidence.study.name), texts.language)
-    document.add(Bullets(header(context)))
-    document.add(answer_stamp(context))
+    """The page; `pictures` are the figures that exist."""
+    texts, analysis = context.texts, context.analysis
+    study = analysis.evidence.study
+    document = Document(texts("decision.title", name=study.name), texts.language)
+    document.add(Stamp("answer", texts("decision.answer"), headline(context)))
     if not complete(context):
         document.add(Stamp("block", texts("decision.partial"), coverage_sentence(context)))
-    _question(document, context)
-    _coverage(document, context)
-    _results(document, context)
-    _verdicts(document, context)
-    if pictures:
-        document.add(Heading(texts("decision.figures")))
-        document.add(*(Picture(name, texts(f"figure.{name}")) for name in pictures))
-    _lints(document, context)
-    _proxies(document, context)
+    document.add(*(Stamp("warn", texts("lint_level.warn"), text) for text in not_saved_sentence(context)))
+    document.add(Paragraph(f"**{study.question}** {_rule(context)}"))
+    document.add(Heading(texts("decision.key_table")), summary_table(context), Paragraph(page_note(context)))
+    if analysis.treatments:
+        document.add(Heading(texts("decision.verdicts")), verdicts_table(context), Paragraph(verdict_note(context)))
+    document.add(*(Picture(name, texts(f"figure.{name}")) for name in page_figures(pictures)))
     document.add(Heading(texts("decision.next")), Bullets(next_steps(context)))
-    _reproduce(document, context)
-    _appendix(document, context)
+    document.add(Heading(texts("decision.care")), *_care(context))
+    document.add(Paragraph(texts("decision.foot", coverage=coverage_sentence(context), as_of=as_of(context))))
+    links = tuple((texts(f"document.{name}"), f"{name}.md") for name in OTHER_DOCUMENTS)
+    document.add(Links(texts("decision.more"), links))
     return document
 
 
-def _question(document: Document, context: ReportContext) -> None:
+def page_figures(pictures: list[str]) -> list[str]:
+    """The two figures of the page."""
+    return [name for name in FIGURES if name in pictures][:SHOWN_FIGURES]
+
+
+def _rule(context: ReportContext) -> str:
+    """What decides, when it was declared, and which checkpoint counts if the study says so."""
     texts, evidence = context.texts, context.analysis.evidence
-    study, plan = evidence.study, context.analysis.look_plan
-    looks = context.listing([str(seeds) for seeds in plan.looks])
-    title = "decision.question" if evidence.declared_before_runs else "decision.question_later"
-    document.add(Heading(texts(title)), Paragraph(f"**{study.question}**"))
-    items = [
-        texts(
-            "question.metric",
-            metric=study.metric.name,
-            direction=texts(f"direction.{study.metric.direction}"),
-            condition=context.condition(evidence.primary_condition),
-            margin=f"{study.metric.smallest_difference:g}",
-        ),
-        texts("question.arms", reference=study.reference, arms=context.listing(context.analysis.treatments) or "–"),
-        texts(
-            "question.seeds", seeds=len(study.seeds), steps=f"{study.agent_steps:,}", episodes=study.evaluation_episodes
-        ),
-        texts("question.looks" if len(plan.looks) > 1 else "question.one_look", looks=looks, alpha=f"{plan.alpha:g}"),
-        texts("question.declared", hash=study.hash()[:12]),
-    ]
-    if study.decides is not None and study.constraint is not None:
-        items.insert(1, texts("question.decides", conditions=context.listing(study.decides.limited)))
-    if study.metric.checkpoint_rule is not None:
-        items.insert(1, texts("question.checkpoint_rule", rule=study.metric.checkpoint_rule))
+    study = evidence.study
+    limit = ""
     if study.constraint is not None:
-        items.insert(
-            1, texts("question.constraint", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}")
-        )
-    document.add(Bullets(items))
-
-
-def _coverage(document: Document, context: ReportContext) -> None:
-    texts, evidence = context.texts, context.analysis.evidence
-    document.add(Heading(texts("decision.coverage")), Paragraph(coverage_sentence(context)))
-    document.add(tables.matrix_table(context), Paragraph(texts("coverage.legend")))
-    if context.analysis.spending.not_saved_cells:
-        document.add(Paragraph(texts("coverage.legend_not_saved")))
-    missing = [str(cell) for cell, facts in evidence.cells.items() if not facts.trained]
-    if missing:
-        document.add(Paragraph(texts("coverage.missing_train", count=len(missing), cells=cells_text(tuple(missing)))))
-    gone = [key for key, facts in evidence.evals.items() if not facts.evaluated]
-    if gone:
-        document.add(Paragraph(texts("coverage.missing_eval", count=len(gone), cells=eval_names(gone))))
-
-
-def _results(document: Document, context: ReportContext) -> None:
-    texts, evidence = context.texts, context.analysis.evidence
-    document.add(Heading(texts("decision.key_table")), Paragraph(texts("decision.key_note")), tables.key_table(context))
-    shown = [evidence.primary_condition, *(name for name in evidence.conditions if name != evidence.primary_condition)]
-    for condition in shown[:MANY_CONDITIONS]:
-        title = texts("decision.spread", metric=evidence.study.metric.name, condition=context.condition(condition))
-        document.add(Heading(title, 3), tables.spread_table(context, condition))
-        seeds = tables.seeds_table(context, condition)
-        if seeds is not None:
-            document.add(seeds)
-    document.add(Paragraph(texts("decision.intervals_note")))
-    motion = tables.motion_table(context)
-    if motion is not None:
-        document.add(Heading(texts("motion.title"), 3), Paragraph(texts("motion.note")), motion)
-    tails = tables.tails_table(context)
-    if tails is not None:
-        document.add(Heading(texts("decision.tails"), 3), tails)
-    if context.analysis.shifted:
-        document.add(Heading(texts("decision.shifted"), 3), _shifted_table(context))
-    signals = tables.signals_table(context)
-    if signals is not None:
-        document.add(Heading(texts("decision.signals"), 3), Paragraph(texts("decision.signals_note")), signals)
-    document.add(*validation_blocks(context))
-
-
-def _shifted_table(context: ReportContext) -> Table:
-    texts, token = context.texts, context.numbers.token
-    rows = [
-        [arm, token(f"shifted.{arm}.iqm"), tables.range_text(token(f"shifted.{arm}_low"), token(f"shifted.{arm}_high"))]
-        for arm in context.analysis.shifted
-    ]
-    return Table([texts("table.arm"), texts("table.iqm"), texts("table.bootstrap")], rows)
-
-
-def _verdicts(document: Document, context: ReportContext) -> None:
-    texts, analysis = context.texts, context.analysis
-    document.add(Heading(texts("decision.verdicts")))
-    if not analysis.treatments:
-        document.add(Paragraph(texts("answer.one_arm", arm=context.reference)))
-        return
-    document.add(
-        Paragraph(texts("decision.verdict_note", arms=len(analysis.treatments))), tables.verdict_table(context)
+        limit = texts("decision.rule_limit", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}")
+    rule = texts(
+        "decision.rule",
+        metric=study.metric.name,
+        condition=context.condition(evidence.primary_condition),
+        direction=texts(f"direction.{study.metric.direction}"),
+        margin=f"{study.metric.smallest_difference:g}",
+        limit=limit,
+        when=texts("decision.declared" if evidence.declared_before_runs else "decision.not_declared"),
     )
-    document.add(Bullets([verdict_sentence(context, arm) for arm in analysis.treatments]))
-    seen = hints(context)
-    if seen:
-        document.add(Heading(texts("decision.hints"), 3), Bullets(seen))
-    if analysis.constrained:
-        note = texts("decision.constraint_note", level=f"{analysis.look_plan.alpha:.0%}", factor=f"{UNSEEN_FACTOR:g}")
-        document.add(Heading(texts("decision.constraint"), 3), Paragraph(note), tables.limit_table(context))
-        document.add(Bullets(limit_sentences(context)))
-    secondary = tables.secondary_table(context)
-    if secondary is not None:
-        document.add(Heading(texts("decision.secondary"), 3), Paragraph(texts("decision.secondary_note")), secondary)
-    paired = tables.paired_table(context)
-    if paired is not None:
-        document.add(Heading(texts("decision.paired"), 3), Paragraph(texts("decision.paired_note")), paired)
+    if study.metric.checkpoint_rule is None:
+        return rule
+    return texts("list.sentences").join([rule, texts("question.checkpoint_rule", rule=study.metric.checkpoint_rule)])
 
 
-def _lints(document: Document, context: ReportContext) -> None:
-    document.add(Heading(context.texts("decision.lints")))
-    if not context.analysis.lints:
-        document.add(Paragraph(context.texts("decision.no_lints")))
-    document.add(*(lint_stamp(context, lint) for lint in context.analysis.lints))
-
-
-def _proxies(document: Document, context: ReportContext) -> None:
-    texts, evidence = context.texts, context.analysis.evidence
-    items = [
-        texts("kind.line", condition=context.condition(name), kind=texts(f"kind.{evidence.kind(name)}"))
-        for name in evidence.conditions
-        if name != TRAIN
-    ]
-    if items:
-        document.add(Heading(texts("decision.proxies")), Bullets(items), Paragraph(texts("decision.proxy_note")))
-
-
-def _reproduce(document: Document, context: ReportContext) -> None:
-    texts = context.texts
-    lines = ["dreamproof status .", "dreamproof run .", f"dreamproof report . --language {texts.language}"]
-    document.add(Heading(texts("decision.reproduce")), Paragraph(texts("decision.reproduce_note")), CodeBlock(lines))
-
-
-def _appendix(document: Document, context: ReportContext) -> None:
-    texts, evidence = context.texts, context.analysis.evidence
-    document.add(Heading(texts("decision.appendix")), Paragraph(texts("decision.appendix_note")))
-    document.add(EvidenceList(texts("table.numbers"), texts("table.cells")))
-    document.add(Heading(texts("decision.sources"), 3, anchor="cells"))
-    names = ("cell", "state", "run_folder", "checkpoint", "hash", "ledger_lines", "eval_lines")
-    if len(evidence.cells) > MANY_CELLS:
-        document.add(Paragraph(texts("decision.many_cells", count=len(evidence.cells))))
-        return
-    rows = [
-        [
-            str(facts.cell),
-            texts(f"state.{facts.state}"),
-            f"`{facts.run_folder}`",
-            facts.checkpoint or "–",
-            f"`{facts.parameter_hash[:16]}`" if facts.parameter_hash else "–",
-            ", ".join(map(str, facts.ledger_lines)) or "–",
-            _eval_lines(context, facts.cell),
-        ]
-        for facts in evidence.cells.values()
-    ]
-    document.add(Table([texts(f"table.{name}") for name in names], rows, left=tuple(range(7)), evidence=False))
-
-
-def _eval_lines(context: ReportContext, cell: Cell) -> str:
-    evidence = context.analysis.evidence
+def page_note(context: ReportContext) -> str:
+    """How to read the key table."""
+    analysis, texts = context.analysis, context.texts
+    primary = [analysis.summaries.get(analysis.primary(arm)) for arm in analysis.evidence.arms]
+    counts = sorted({summary.seeds for summary in primary if summary is not None})
     parts = []
-    for condition in evidence.study.conditions:
-        facts = evidence.evals[cell, condition.name]
-        if facts.evaluated:
-            where = ", ".join(map(str, facts.ledger_lines)) or facts.reason
-            parts.append(f"{condition.name}: {where}")
-    return "; ".join(parts) or "–"
+    if counts:
+        seeds = "–".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
+        parts.append(texts("summary.one_seed" if counts == [1] else "summary.note", seeds=seeds))
+    if analysis.evidence.episodes:
+        parts.append(texts("summary.episodes_note", episodes=analysis.evidence.study.evaluation_episodes))
+    if analysis.constrained:
+        parts.append(texts("summary.limit_note", level=f"{100 * (1 - analysis.look_plan.alpha):g}"))
+    if analysis.tails:
+        parts.append(texts("summary.tail_note"))
+    return texts("list.sentences").join(parts)
+
+
+def verdict_note(context: ReportContext) -> str:
+    """How the verdicts were made."""
+    analysis, texts = context.analysis, context.texts
+    early = any(verdict.adjusted_difference is not None for verdict in analysis.verdicts.values())
+    parts = [texts("summary.verdict_note", arms=len(analysis.treatments), alpha=f"{analysis.look_plan.alpha:g}")]
+    return texts("list.sentences").join([*parts, *([texts("summary.early_note")] if early else [])])
+
+
+def _care(context: ReportContext) -> list[Paragraph | Bullets]:
+    """Blocking lints and warnings by their titles."""
+    texts = context.texts
+    items = []
+    for level in (BLOCK, WARN):
+        titles = dict.fromkeys(
+            texts(f"lint_title.{lint.code}") for lint in context.analysis.lints if lint.level == level
+        )
+        if titles:
+            items.append(
+                texts(
+                    "decision.care_line", level=texts(f"lint_level.{level}"), lints=texts("list.semicolon").join(titles)
+                )
+            )
+    return [Bullets(items)] if items else [Paragraph(texts("decision.no_lints"))]

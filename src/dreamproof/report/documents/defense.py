@@ -3,13 +3,13 @@
 from dreamproof.report.data import TRAIN
 from dreamproof.report.document import Bullets, Document, Heading, Paragraph
 from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.hints import hints
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import (
     ReportContext,
     answer,
     coverage_sentence,
     header,
-    hints,
     limit_sentences,
     lint_stamp,
     verdict_sentence,

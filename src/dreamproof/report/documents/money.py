@@ -120,10 +120,11 @@ def _artefacts(context: ReportContext) -> list[str]:
     texts, evidence = context.texts, context.analysis.evidence
     trained = [facts for facts in evidence.cells.values() if facts.trained]
     episodes = sum(facts.episodes for facts in evidence.evals.values() if facts.evaluated)
+    form = "artefact" if evidence.rows else "reported_artefact"  # without a ledger nothing is proven here
     items = [
-        texts("artefact.checkpoints", count=len(trained), steps=f"{sum(facts.agent_steps for facts in trained):,}"),
+        texts(f"{form}.checkpoints", count=len(trained), steps=f"{sum(facts.agent_steps for facts in trained):,}"),
         texts(
-            "artefact.evaluations",
+            f"{form}.evaluations",
             count=sum(facts.evaluated for facts in evidence.evals.values()),
             episodes=f"{episodes:,}",
         ),

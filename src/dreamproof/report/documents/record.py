@@ -5,6 +5,7 @@ from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.lints import eval_names
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import ReportContext, answer_stamp, header, moment_text
+from dreamproof.report.quotes import translated
 from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.status import outside_text
@@ -80,7 +81,7 @@ def _observations(context: ReportContext) -> list[Block]:
                 state=texts(f"state.{facts.state}"),
                 steps=f"{facts.agent_steps:,}",
                 source=facts.run_folder,
-                evidence=facts.reason or "–",
+                evidence=translated(facts.reason or "–", texts),
             )
             for facts in imported
         ]
@@ -101,7 +102,7 @@ def _event_row(context: ReportContext, row: Row) -> list[str]:
     what = texts.or_itself("event", row["event"])
     subject = row.get("cell") or ", ".join(row.get("cells", [])) or row.get("attempt") or ""
     if row["event"] == "attempt_ended":
-        what = f"{what}: {texts.or_itself('cause', row['cause'])}"
+        what = texts("list.colon").join([what, texts.or_itself("cause", row["cause"])])
         attempt = (
             context.analysis.evidence.state.attempts.get(row["attempt"]) if context.analysis.evidence.state else None
         )
@@ -109,9 +110,10 @@ def _event_row(context: ReportContext, row: Row) -> list[str]:
     if row["event"] == "imported":
         return [f"{what} {subject}".strip(), f"{outside_text(row)}; {row['source']}"[:QUOTE_LENGTH]]
     detail = row.get("reason") or row.get("action") or row.get("state") or "; ".join(row.get("changes", []))
-    quotes = row.get("evidence") or []
-    proof = "; ".join(map(str, quotes)) or row.get("checkpoint") or row.get("source") or ""
-    evidence = "; ".join(part for part in (str(detail or ""), str(proof)) if part)
+    quotes = [translated(str(quote), texts) for quote in row.get("evidence") or []]
+    between = texts("list.semicolon")
+    proof = between.join(quotes) or row.get("checkpoint") or row.get("source") or ""
+    evidence = between.join(part for part in (translated(str(detail or ""), texts), str(proof)) if part)
     return [f"{what} {subject}".strip(), evidence[:QUOTE_LENGTH].replace("\n", " ") or "–"]
 
 
@@ -129,7 +131,7 @@ def _causes(context: ReportContext) -> list[Block]:
             if run["aborted"]:
                 counts.setdefault(run["cause"] or ABORTED, []).append(str(known.cell))
     if not counts:
-        return [Paragraph(texts("record.no_deaths"))]
+        return [Paragraph(texts("record.no_deaths" if evidence.attempts else "record.no_attempts"))]
     rows = [
         [texts.or_itself("cause", cause), str(len(cells)), cells_text(tuple(dict.fromkeys(cells)), 8)]
         for cause, cells in sorted(counts.items(), key=lambda pair: -len(pair[1]))

@@ -1,11 +1,11 @@
 """Status of the study: done, running, failed with causes, remaining time, and values (final first)."""
 
-from dreamproof.base.text import duration_text
 from dreamproof.report.curves import read_curves
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.document import Block, Bullets, Document, Heading, Paragraph, Picture, Stamp, Table
 from dreamproof.report.numbers import metric_decimals, number_text
 from dreamproof.report.prose import ReportContext, answer, header
+from dreamproof.report.quotes import local_duration, translated
 from dreamproof.study.ledger.status import NOT_SAVED
 
 STATES = ("proven", "reported", "running", "unfinished", "stopped", "missing")
@@ -54,7 +54,7 @@ def _running(context: ReportContext) -> list[Block]:
     for facts in running[:MANY_ROWS]:
         share = facts.agent_steps / facts.of_agent_steps
         left = facts.wall_seconds / share * (1 - share) if facts.wall_seconds and share > 0 else None
-        rows.append([str(facts.cell), f"{facts.agent_steps:,}", f"{share:.0%}", duration_text(left)])
+        rows.append([str(facts.cell), f"{facts.agent_steps:,}", f"{share:.0%}", local_duration(left, texts)])
     return [Table([texts(f"table.{name}") for name in ("cell", "agent_steps", "share", "time_left")], rows)]
 
 
@@ -65,7 +65,7 @@ def _failed(context: ReportContext) -> list[Block]:
         return [Paragraph(texts("status.none_failed"))]
     rows = []
     for facts in failed[:MANY_ROWS]:
-        quote = (facts.evidence[0] if facts.evidence else facts.reason) or "–"
+        quote = translated((facts.evidence[0] if facts.evidence else facts.reason) or "–", texts)
         cause = texts.or_itself("cause", facts.cause or "unknown")
         rows.append([str(facts.cell), cause, f"{facts.agent_steps:,}", str(facts.attempts), quote[:QUOTE_LENGTH]])
     names = ("cell", "cause", "agent_steps", "attempts", "evidence")
@@ -84,10 +84,10 @@ def _eta(context: ReportContext) -> str:
         "status.eta_sentence",
         cells=spending.missing_cells,
         evals=spending.missing_evals,
-        hours=context.hours(seconds),
-        wall=duration_text(seconds / slots),
+        hours=context.planned_hours(seconds),
+        wall=local_duration(seconds / slots, texts),
         slots=slots,
-        price=context.money(spending.money(seconds)),
+        price=context.price(spending.money(seconds)),
     )
 
 

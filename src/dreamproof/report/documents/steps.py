@@ -21,28 +21,32 @@ def next_steps(context: ReportContext) -> list[str]:
     undecided = [arm for arm in analysis.treatments if analysis.undecided(arm)]
     if undecided:
         steps += _seeds(context)
+    together: dict[tuple[str, str], list[str]] = {}
     for arm in analysis.treatments:
-        steps += _act(context, arm)
+        if not analysis.undecided(arm):
+            together.setdefault(_action(context, arm), []).append(arm)
+    for (action, conditions), arms in together.items():
+        named = context.listing([f"`{arm}`" for arm in arms])
+        steps.append(texts(f"step.{action}", arms=named, conditions=conditions, reference=context.reference))
+        steps += [step for arm in arms if action == "take_unshown" for step in _limit_seeds(context, arm)]
     return steps or [texts("step.nothing")]
 
 
-def _act(context: ReportContext, arm: str) -> list[str]:
-    """What follows from the verdict on one arm, and from what is shown about the limit."""
-    texts, analysis = context.texts, context.analysis
+def _action(context: ReportContext, arm: str) -> tuple[str, str]:
+    """What follows from the verdict on one arm and from what is shown about the limit, and under which conditions."""
+    analysis = context.analysis
     kind, found = analysis.verdicts[arm].kind, analysis.constrained.get(arm)
-    facts: dict[str, object] = {"arm": arm, "reference": context.reference}
+    keeps = found is not None and found.keeps
     if kind is Kind.BETTER:
-        if analysis.evidence.study.constraint is None or (found is not None and found.keeps):
-            return [texts("step.take", **facts)]
-        if found is not None and found.breaks:
-            return [texts("step.take_broken", **facts)]
-        return [texts("step.take_unshown", **facts), *_limit_seeds(context, arm)]
-    if kind is Kind.WORSE:
-        safer = found is not None and found.keeps and reference_breaks_limit(analysis)
-        elsewhere = context.listing([context.condition(name) for name in safer_elsewhere(context, arm)])
-        key = "drop_or_keep" if safer else "drop_or_keep_elsewhere" if elsewhere else "drop"
-        return [texts(f"step.{key}", conditions=elsewhere, **facts)]
-    return [texts("step.equivalent", **facts)] if kind is Kind.EQUIVALENT else []
+        if analysis.evidence.study.constraint is None or keeps:
+            return "take", ""
+        return "take_broken" if found is not None and found.breaks else "take_unshown", ""
+    if kind is Kind.EQUIVALENT:
+        return "equivalent", ""
+    elsewhere = context.listing([context.condition(name) for name in safer_elsewhere(context, arm)])
+    if keeps and reference_breaks_limit(analysis):
+        return "drop_or_keep", ""
+    return ("drop_or_keep_elsewhere", elsewhere) if elsewhere else ("drop", "")
 
 
 def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
@@ -58,7 +62,7 @@ def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
         return []
     per_cell = analysis.spending.price_per_cell
     price = None if per_cell is None else per_cell * (needed - len(values))
-    return [context.texts("step.limit_seeds", arm=arm, needed=needed, price=context.money(price))]
+    return [context.texts("step.limit_seeds", arm=arm, needed=needed, price=context.price(price))]
 
 
 def _gap(context: ReportContext) -> list[str]:
@@ -66,14 +70,14 @@ def _gap(context: ReportContext) -> list[str]:
     steps = []
     if spending.missing_cells:
         seconds = spending.completion_seconds
-        price = context.money(None if seconds is None else spending.money(seconds))
+        price = context.price(None if seconds is None else spending.money(seconds))
         key = "step.train_gap" if seconds is not None else "step.train_gap_unpriced"
-        steps.append(texts(key, cells=spending.missing_cells, hours=context.hours(seconds), price=price))
+        steps.append(texts(key, cells=spending.missing_cells, hours=context.planned_hours(seconds), price=price))
     if spending.missing_evals:
         seconds = None if spending.seconds_per_eval is None else spending.missing_evals * spending.seconds_per_eval
         key = "step.eval_gap" if seconds is not None else "step.eval_gap_unpriced"
-        price = context.money(None if seconds is None else spending.money(seconds))
-        steps.append(texts(key, evals=spending.missing_evals, hours=context.hours(seconds), price=price))
+        price = context.price(None if seconds is None else spending.money(seconds))
+        steps.append(texts(key, evals=spending.missing_evals, hours=context.planned_hours(seconds), price=price))
     seconds, left = spending.completion_seconds, spending.money_left
     if seconds and left is not None and spending.money(seconds) > left:
         steps.append(texts("step.gap_unaffordable", left=context.money(left)))
@@ -83,21 +87,23 @@ def _gap(context: ReportContext) -> list[str]:
 def _seeds(context: ReportContext) -> list[str]:
     """Seeds that the declared difference needs, against money and the declared maximum."""
     texts, analysis = context.texts, context.analysis
-    found = seeds_price(context)
+    used_up = analysis.next is not None and analysis.next.reason == "maximum"
+    found = seeds_price(context, fresh=used_up)
     if found is None:
         return [texts("step.spread_unknown")]
     facts = {**found, "margin": f"{analysis.evidence.study.metric.smallest_difference:g}"}
     if found["count"] == 0:
         return [texts("step.enough_seeds", **facts)]
-    steps = [texts("step.more_seeds", **facts)]
+    if used_up:
+        steps = [texts("step.new_study", seeds=analysis.look_plan.maximum, **facts)]
+    else:
+        steps = [texts("step.more_seeds", **facts)]
     left, amount = analysis.spending.money_left, found["amount"]
     if left is not None and isinstance(amount, float):
         affordable = amount <= left
         steps.append(texts("step.affordable" if affordable else "step.unaffordable", left=context.money(left), **facts))
     if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.add_seeds:
         steps.append(
-            texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=context.money(analysis.next.price))
+            texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=context.price(analysis.next.price))
         )
-    elif analysis.next is not None and analysis.next.reason == "maximum":
-        steps.append(texts("step.new_study", seeds=analysis.look_plan.maximum))
     return steps

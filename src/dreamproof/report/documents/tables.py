@@ -111,7 +111,7 @@ def key_table(context: ReportContext) -> Table:
 def _limit_mark(context: ReportContext, group: Group) -> str:
     """What is shown about the limit, behind a value of the limited metric."""
     found = limit_of(context, group)
-    return "" if found is None else f" ({context.texts(f'limit_verdict.{found.verdict.kind}')})"
+    return "" if found is None else context.in_brackets(context.texts(f"limit_verdict.{found.verdict.kind}"))
 
 
 def limit_of(context: ReportContext, group: Group) -> Constrained | None:
@@ -182,7 +182,7 @@ def _floor_rows(context: ReportContext, columns: list[tuple[str, str, str]]) -> 
     for name in found:
         cells = [floors.get(condition, {}).get(name, {}).get(metric) for metric, condition, _ in columns]
         texts = [number_text(value, 2) for value in cells]
-        rows.append([f"{context.texts('table.floor')} {name}", *texts])
+        rows.append([context.texts("table.floor", name=name), *texts])
     return rows
 
 

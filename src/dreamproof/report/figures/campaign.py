@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
-from dreamproof.report.figures.theme import GRID, INK, SOFT, new_figure, place_legend
+from dreamproof.report.figures.theme import GRID, INK, SOFT, add_note, new_figure, place_legend
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 
@@ -19,11 +19,14 @@ STATE_LOOKS = {
     "not_saved": ("#d98b5f", "ooo"),
     "missing": ("#ffffff", None),
 }
-CAUSE_COLOURS = ("#2e7d5b", "#b5475a", "#e0a33a", "#5a7fb0", "#8a5fa8", "#7d7d7d", "#c77f5a", "#4aa3a3")
+GOOD, HARMLESS, BAD = "#2e7d5b", "#8fa9c4", "#b5475a"
+HARMLESS_CAUSES = ("stopped_by_user", "preempted", "timeout", "hangup", "restarted")
+"""Ends that nobody has to repair: asked for, or part of the plan of a cluster."""
 CAUSE_HATCHES = (None, "xxx", "///", "\\\\\\", "...", "+++", "ooo", "---")
 Part = tuple[str, float, str, str | None]
-MAX_COLUMNS = 60
+MAX_COLUMNS = 24
 MAX_ATTEMPTS = 120
+MANY_COLUMNS = 6
 LONG_SECONDS = 7200
 
 
@@ -54,6 +57,7 @@ def coverage(context: ReportContext) -> Figure | None:
     _matrix_axes(axes, arms, width)
     handles = [_state_patch(state, texts(f"state.{state}")) for state in STATE_LOOKS if state in used]
     place_legend(figure, handles, [str(handle.get_label()) for handle in handles])
+    add_note(figure, texts("figure_note.coverage", seeds=len(seeds)))
     return figure
 
 
@@ -95,37 +99,35 @@ def _matrix_axes(axes: Any, arms: list[str], width: float) -> None:
 
 
 def _shaded_coverage(context: ReportContext) -> Figure:
-    """One square per arm and block with its proven and declared counts."""
+    """Proven and declared counts: one row per condition, one column per arm; turned over if there are many arms."""
     evidence, texts = context.analysis.evidence, context.texts
-    arms = evidence.arms
-    blocks = ["", *(condition.name for condition in evidence.study.conditions)]
-    totals = np.zeros((len(arms), len(blocks)))
+    blocks, arms = ["", *(condition.name for condition in evidence.study.conditions)], evidence.arms
+    totals = np.zeros((len(blocks), len(arms)))
     done = np.zeros_like(totals)
-    rows, columns = {arm: n for n, arm in enumerate(arms)}, {name: n for n, name in enumerate(blocks)}
     for cell, facts in evidence.cells.items():
-        totals[rows[cell.arm], 0] += 1
-        done[rows[cell.arm], 0] += facts.trained
+        totals[0, arms.index(cell.arm)] += 1
+        done[0, arms.index(cell.arm)] += facts.trained
     for (cell, name), eval_facts in evidence.evals.items():
-        totals[rows[cell.arm], columns[name]] += 1
-        done[rows[cell.arm], columns[name]] += eval_facts.evaluated
-    share = done / np.maximum(totals, 1)
-    figure = new_figure(max(5.0, 2.0 + 0.75 * len(blocks)), max(2.2, 1.4 + 0.26 * len(arms)))
+        totals[blocks.index(name), arms.index(cell.arm)] += 1
+        done[blocks.index(name), arms.index(cell.arm)] += eval_facts.evaluated
+    rows, columns = [texts("axis.train"), *blocks[1:]], list(arms)
+    if len(columns) > len(rows):
+        rows, columns, totals, done = columns, rows, totals.T, done.T
+    figure = new_figure(max(4.5, 1.8 + 0.85 * len(columns)), 1.2 + 0.26 * len(rows))
     axes = figure.subplots()
-    axes.imshow(share, cmap="Greens", vmin=0, vmax=1.4, aspect="auto")
-    for row in range(len(arms)):
-        for column in range(len(blocks)):
-            text = f"{int(done[row, column])}/{int(totals[row, column])}"
-            axes.text(column, row, text, ha="center", va="center", fontsize=7, color=INK)
-    names = [texts("axis.train"), *blocks[1:]]
-    axes.set_xticks(
-        range(len(blocks)), names, rotation=30 if len(blocks) > 6 else 0, ha="right" if len(blocks) > 6 else "center"
-    )
-    axes.set_yticks(range(len(arms)), arms)
+    axes.imshow(done / np.maximum(totals, 1), cmap="Greens", vmin=0, vmax=1.4, aspect="auto")
+    for (row, column), count in np.ndenumerate(done):
+        text = f"{int(count)}/{int(totals[row, column])}"
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=INK)
+    tilted = len(columns) > MANY_COLUMNS
+    axes.set_xticks(range(len(columns)), columns, rotation=30 if tilted else 0, ha="right" if tilted else "center")
+    axes.set_yticks(range(len(rows)), rows)
     axes.grid(visible=False)
-    axes.set_xticks(np.arange(0.5, len(blocks)), minor=True)
-    axes.set_yticks(np.arange(0.5, len(arms)), minor=True)
+    axes.set_xticks(np.arange(0.5, len(columns)), minor=True)
+    axes.set_yticks(np.arange(0.5, len(rows)), minor=True)
     axes.grid(which="minor", color="white", linewidth=1.5)
     axes.tick_params(which="minor", length=0)
+    add_note(figure, texts("figure_note.coverage", seeds=len(evidence.study.seeds)))
     return figure
 
 
@@ -138,21 +140,19 @@ def timeline(context: ReportContext) -> Figure | None:
     end = max(one.started + (one.wall_seconds or 0.0) for one in attempts)
     unit, label = (3600, "axis.hours") if end - start > LONG_SECONDS else (60, "axis.minutes")
     causes = sorted({one.cause or "unknown" for one in attempts}, key=lambda cause: (cause != "completed", cause))
-    looks = {cause: n % len(CAUSE_COLOURS) for n, cause in enumerate(causes)}
-    if "completed" not in causes:
-        looks = {cause: 1 + n % (len(CAUSE_COLOURS) - 1) for n, cause in enumerate(causes)}
+    looks = {cause: _cause_look(cause, place) for place, cause in enumerate(causes)}
     names = list(dict.fromkeys(_row_name(one.cells) for one in attempts))
     figure = new_figure(8.0, min(14.0, 1.6 + 0.26 * len(names)))
     axes = figure.subplots()
     for one in attempts:
-        place = looks[one.cause or "unknown"]
+        colour, hatch = looks[one.cause or "unknown"]
         axes.barh(
             names.index(_row_name(one.cells)),
             (one.wall_seconds or 0.0) / unit,
             left=(one.started - start) / unit,
             height=0.66 if one.work == "train" else 0.3,
-            color=CAUSE_COLOURS[place],
-            hatch=CAUSE_HATCHES[place],
+            color=colour,
+            hatch=hatch,
             edgecolor=INK,
             linewidth=0.5,
         )
@@ -162,15 +162,24 @@ def timeline(context: ReportContext) -> Figure | None:
     axes.set_xlabel(context.texts(label))
     handles = [
         Patch(
-            facecolor=CAUSE_COLOURS[place],
-            hatch=CAUSE_HATCHES[place],
+            facecolor=colour,
+            hatch=hatch,
             edgecolor=INK,
             label=context.texts.or_itself("cause", cause),
         )
-        for cause, place in looks.items()
+        for cause, (colour, hatch) in looks.items()
     ]
     place_legend(figure, handles, [str(handle.get_label()) for handle in handles])
+    add_note(figure, context.texts("figure_note.timeline", count=len(attempts)))
     return figure
+
+
+def _cause_look(cause: str, place: int) -> tuple[str, str | None]:
+    """Colour by how bad an end is, hatch by its cause."""
+    if cause == "completed":
+        return GOOD, None
+    colour = HARMLESS if cause in HARMLESS_CAUSES else BAD
+    return colour, CAUSE_HATCHES[1 + place % (len(CAUSE_HATCHES) - 1)]
 
 
 def _row_name(cells: tuple[str, ...]) -> str:
@@ -210,4 +219,6 @@ def money(context: ReportContext) -> Figure | None:
     axes.margins(x=0.18)
     axes.set_xlim(left=0)
     axes.set_xlabel(spending.currency if priced else texts("axis.gpu_hours"))
+    hours = context.hours(spending.recorded_seconds)
+    add_note(figure, texts("figure_note.money", hours=hours, count=spending.attempts))
     return figure

@@ -5,19 +5,20 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dreamproof.report.figures import campaign, results, trails
+from dreamproof.report.figures import campaign, conditions, learning, results, trails
 from dreamproof.report.figures.theme import label_texts, look, save
 from dreamproof.report.prose import ReportContext
 
 Drawing = Callable[[ReportContext], Figure | None]
 
 FIGURES: dict[str, Drawing] = {
-    "curves_primary": results.primary_curves,
-    "curves_cost": results.cost_curves,
-    "conditions": results.condition_bars,
-    "conditions_cost": results.cost_bars,
+    "curves_primary": learning.primary_curves,
+    "curves_cost": learning.cost_curves,
+    "conditions": conditions.score_panels,
+    "conditions_cost": conditions.cost_panels,
     "score_cost": results.score_against_cost,
     "profile": results.performance_profile,
+    "power": results.power_curve,
     "trails": trails.trails,
     "coverage": campaign.coverage,
     "timeline": campaign.timeline,

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,7 +40,9 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (3, 1, 1, 1)))
 INK, SOFT, GRID = "#1c2430", "#5b6675", "#d8dde4"
+LIMIT: dict[str, Any] = {"color": INK, "linewidth": 1.2, "linestyle": (0, (2, 2))}
 DOTS_PER_INCH = 160
+NOTE_LETTERS_PER_INCH = 15.0
 LEGEND_HANDLE_INCHES, LETTER_INCHES = 0.66, 0.078
 
 
@@ -125,6 +128,17 @@ def look(texts: Texts, names: str = "") -> Iterator[None]:
 def new_figure(width: float, height: float) -> Figure:
     """An empty figure of this size in inches, without a window."""
     return Figure(figsize=(width, height), layout="constrained")
+
+
+def add_note(figure: Figure, text: str) -> None:
+    """A line above the axes: how many seeds, and what bars and bands mean."""
+    room = NOTE_LETTERS_PER_INCH * figure.get_size_inches()[0]
+    lines = [""]
+    for word in re.split(r"(?<=[ 、，；：])", text):
+        if _letters(lines[-1]) + _letters(word) > room:
+            lines.append("")
+        lines[-1] += word
+    figure.suptitle("\n".join(line.rstrip() for line in lines), x=0.01, ha="left", fontsize=7.5, color=SOFT)
 
 
 def legend_below(figure: Figure, axes: Any) -> None:

@@ -5,10 +5,11 @@ from typing import Any
 
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Circle
 
 from dreamproof.report.data import StudyEvidence
-from dreamproof.report.figures.theme import INK, SOFT, arm_styles, new_figure
+from dreamproof.report.figures.theme import INK, SOFT, add_note, arm_styles, new_figure, place_legend
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_evaluation
@@ -29,7 +30,7 @@ def trails(context: ReportContext) -> Figure | None:
         return None
     columns = min(PANELS_PER_ROW, len(found))
     rows = -(-len(found) // columns)
-    figure = new_figure(max(4.0, PANEL_INCHES * columns), (PANEL_INCHES + 0.35) * rows)
+    figure = new_figure(max(4.0, PANEL_INCHES * columns), 0.7 + (PANEL_INCHES + 0.35) * rows)
     styles = arm_styles(context.analysis.evidence.arms)
     panels = figure.subplots(rows, columns, squeeze=False).ravel()
     for axes, (arm, (seed, trail)) in zip(panels, found.items(), strict=False):
@@ -37,7 +38,31 @@ def trails(context: ReportContext) -> Figure | None:
         axes.set_title(f"{arm} · {context.texts('axis.seed')} {seed}", fontsize=8)
     for axes in panels[len(found) :]:
         axes.set_axis_off()
+    _draw_scale(panels[0])
+    place_legend(figure, *_legend(context))
+    add_note(figure, context.texts("figure_note.trails", condition=context.analysis.evidence.study.metric.condition))
     return figure
+
+
+def _draw_scale(axes: Any) -> None:
+    """A bar of one metre in the lower left corner of the first panel."""
+    left, bottom = axes.get_xlim()[0], axes.get_ylim()[0]
+    reach = -2 * left
+    x, y = left + 0.05 * reach, bottom + 0.05 * reach
+    axes.plot([x, x + 1], [y, y], color=INK, linewidth=2, solid_capstyle="butt")
+    axes.text(x + 0.5, y + 0.02 * reach, "1 m", ha="center", va="bottom", fontsize=7)
+
+
+def _legend(context: ReportContext) -> tuple[list[Any], list[str]]:
+    """What the marks of a panel mean."""
+    bare: dict[str, Any] = {"linestyle": "none", "color": INK}
+    marks = {
+        "hazard": Line2D([], [], marker="o", markersize=9, markerfacecolor=HAZARD, markeredgecolor=SOFT, **bare),
+        "goal": Line2D([], [], marker="o", markersize=9, markerfacecolor="none", **bare),
+        "start": Line2D([], [], marker="o", markersize=4, **bare),
+        "hit": Line2D([], [], marker="x", markersize=5, linestyle="none", color=HIT),
+    }
+    return list(marks.values()), [context.texts(f"axis.{name}") for name in marks]
 
 
 def first_trails(evidence: StudyEvidence) -> dict[str, tuple[int, Trail]]:

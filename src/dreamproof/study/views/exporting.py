@@ -17,12 +17,18 @@ from dreamproof.base.files import real_path, write_text
 from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.study.adapters.api import Adapter
+from dreamproof.study.adapters.printed import PrintedAdapter
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import read_moment
 from dreamproof.study.money import spending
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
 
+RECORDS = (
+    *("*.json", "*.jsonl", "*.csv", "*.out", "*.log", "events.out.tfevents.*"),
+    *("evaluations/*.json", "checkpoints/*/record.json"),
+)
+"""What documents are made from inside a run folder: settings, curves, evaluations and the records of checkpoints."""
 ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 ATTEMPT_COLUMNS = (
     "attempt", "work", "cells", "conditions", "started_unix_seconds", "wall_seconds", "cause", "evidence",
@@ -71,9 +77,23 @@ def _fill(opened: OpenStudy, folder: Path, now: float) -> None:
     for name, (columns, rows) in tables.items():
         write_text(folder / name, table(columns, rows), durable=False)
     own = opened.folder
-    for source in (own.ledger, own.declaration, own.manifests, own.tables, own.figures, own.reports):
+    for source in (own.ledger, own.declaration, own.manifests, own.imported, own.tables, own.figures, own.reports):
         if os.path.lexists(source):
             _copy(source, folder / source.name)
+    for source in _records(opened):
+        _copy(source, folder / own.relative(source))
+
+
+def _records(opened: OpenStudy) -> Iterator[Path]:
+    """Files from which a report of the export is made again; nothing behind a link, and no weights."""
+    own = opened.folder
+    runs = [run for run in sorted(own.runs.glob("*")) if run.resolve() == own.runs.resolve() / run.name]
+    for run in runs:
+        found = {path for pattern in RECORDS for path in run.glob(pattern)}
+        yield from sorted(path for path in found if path.resolve() == run.resolve() / path.relative_to(run))
+    printed = [known for known in opened.state.cells.values() if isinstance(opened.adapter(known.cell), PrintedAdapter)]
+    outputs = {own.attempt(known.attempts[-1]).output for known in printed if known.attempts}
+    yield from sorted(path for path in outputs if path.is_file())
 
 
 def table(columns: tuple[str, ...], rows: Iterable[Row]) -> str:

@@ -1,0 +1,156 @@
+"""The two tables of the one-page decision: what every arm reached, and what was decided."""
+
+from collections import Counter
+
+from dreamproof.report.data import FINAL, TRAIN, Group
+from dreamproof.report.document import Table
+from dreamproof.report.documents.tables import column_title, mean_sd, range_text
+from dreamproof.report.lints import says_peak
+from dreamproof.report.numbers import DASH, group_key, number_text
+from dreamproof.report.prose import ReportContext, arm_reason
+from dreamproof.stats.limits import LimitKind
+from dreamproof.stats.verdict import Kind
+
+Column = tuple[str, list[str]]
+
+
+def summary_table(context: ReportContext) -> Table:
+    """Arms by score, score elsewhere, limited metric with its verdict, and risk; scripted floors below."""
+    limited = _limited(context)
+    found = [*_scores(context), *limited[:1], _risk(context), *limited[1:]]
+    columns = [column for column in found if column is not None and any(text != DASH for text in column[1])]
+    floors = list(dict.fromkeys(name for table in context.analysis.evidence.floors.values() for name in table))
+    names = [*context.analysis.evidence.arms, *(context.texts("table.floor", name=name) for name in floors)]
+    rows = [[name, *(column[row] for _, column in columns)] for row, name in enumerate(names)]
+    return Table([context.texts("table.arm"), *(title for title, _ in columns)], rows)
+
+
+def _column(context: ReportContext, title: str, cells: list[str], floors: list[float | None] | None = None) -> Column:
+    """A column of the arms' texts and, below them, the floors' values."""
+    names = dict.fromkeys(name for table in context.analysis.evidence.floors.values() for name in table)
+    below = [number_text(value, 1) for value in floors] if floors is not None else [DASH] * len(names)
+    return title, [*cells, *below]
+
+
+def _floor_means(context: ReportContext, metric: str, conditions: list[str]) -> list[float | None]:
+    """Every floor's mean over these conditions; None where one of them has no floor."""
+    floors = context.analysis.evidence.floors
+    names = dict.fromkeys(name for table in floors.values() for name in table)
+    values = [[floors.get(where, {}).get(name, {}).get(metric) for where in conditions] for name in names]
+    return [None if not row or None in row else sum(v for v in row if v is not None) / len(row) for row in values]
+
+
+def _scores(context: ReportContext) -> list[Column]:
+    """The deciding metric where it decides, its peaks if some were imported, and its mean over other conditions."""
+    analysis, evidence = context.analysis, context.analysis.evidence
+    metric, token = evidence.study.metric.name, context.numbers.token
+    columns = []
+    for checkpoint, condition in [(FINAL, evidence.primary_condition), *_peaks(context)]:
+        cells = [mean_sd(context, Group(arm, condition, metric, checkpoint)) for arm in evidence.arms]
+        title = column_title(context, (metric, condition, checkpoint))
+        floors = _floor_means(context, metric, evidence.deciding_conditions)
+        columns.append(_column(context, title, cells, floors if checkpoint == FINAL else None))
+    kind, others = analysis.other_conditions
+    means = [(token(f"other.{arm}.mean"), token(f"other.{arm}.sd")) for arm in evidence.arms]
+    cells = [mean if sd == DASH else f"{mean} ± {sd}" for mean, sd in means]
+    title = context.texts(f"summary.{kind}", metric=metric, count=len(others))
+    if len(others) == 1:
+        title = column_title(context, (metric, others[0], FINAL))
+    return [*columns, _column(context, title, cells, _floor_means(context, metric, others))]
+
+
+def _peaks(context: ReportContext) -> list[tuple[str, str]]:
+    """(checkpoint, condition) of every imported peak of the deciding metric, in the first condition that has it."""
+    evidence, metric = context.analysis.evidence, context.analysis.evidence.study.metric.name
+    known = {
+        (group.checkpoint, group.condition) for group in [*evidence.values, *evidence.means] if group.metric == metric
+    }
+    places = dict.fromkeys([evidence.primary_condition, *evidence.conditions, TRAIN])
+    held = {name: [place for place in places if (name, place) in known] for name in evidence.checkpoints(metric)}
+    return [(name, conditions[0]) for name, conditions in held.items() if conditions and says_peak(name)]
+
+
+def _limited(context: ReportContext) -> list[Column]:
+    """The limited metric with what is shown of it, and in how many other conditions the limit is kept or broken."""
+    analysis, texts = context.analysis, context.texts
+    constraint, found = analysis.evidence.study.constraint, analysis.constrained
+    if constraint is None or not found:
+        return []
+    cells, places = [], set()
+    for arm in analysis.evidence.arms:
+        one = found.get(arm)
+        if one is None:
+            cells.append(DASH)
+            continue
+        places.add((constraint.name, one.condition, one.checkpoint))
+        verdict = texts(f"limit_verdict.{one.verdict.kind}")
+        value = mean_sd(context, Group(arm, one.condition, constraint.name, one.checkpoint))
+        cells.append(value + context.in_brackets(verdict))
+    where = (
+        column_title(context, next(iter(places)))
+        if len(places) == 1
+        else texts("summary.worst", metric=constraint.name)
+    )
+    floors = _floor_means(context, constraint.name, [next(iter(places))[1]]) if len(places) == 1 else None
+    columns = [_column(context, texts("summary.limited", metric=where, limit=f"{constraint.at_most:g}"), cells, floors)]
+    counts = {
+        arm: Counter(one.verdict.kind for one in analysis.elsewhere.get(arm, {}).values())
+        for arm in analysis.evidence.arms
+    }
+    most = max(counter.total() for counter in counts.values())
+    if most > 0:
+        title = texts("summary.limit_elsewhere", count=most)
+        columns.append(_column(context, title, [_counted(context, counts[arm]) for arm in analysis.evidence.arms]))
+    return columns
+
+
+def _counted(context: ReportContext, counts: Counter[LimitKind]) -> str:
+    """keeps 3, breaks 2, cannot tell 2."""
+    parts = [f"{context.texts(f'limit_verdict.{kind}')} {counts[kind]}" for kind in LimitKind if counts[kind]]
+    return context.listing(parts) or DASH
+
+
+def _risk(context: ReportContext) -> Column | None:
+    """The mean of the worst tenth of episodes of the limited metric; without a limit, the worst seed of the score."""
+    analysis, token = context.analysis, context.numbers.token
+    study = analysis.evidence.study
+    if study.constraint is None:
+        most = max(
+            (one.seeds for group, one in analysis.summaries.items() if group == analysis.primary(group.arm)), default=0
+        )
+        if most < 2:
+            return None
+        end = "minimum" if study.metric.direction == "higher" else "maximum"
+        keys = [f"main.{group_key(analysis, analysis.primary(arm))}.{end}" for arm in analysis.evidence.arms]
+        return _column(
+            context, context.texts("summary.worst_seed", metric=study.metric.name), [token(key) for key in keys]
+        )
+    groups = [
+        Group(arm, one.condition, study.constraint.name, one.checkpoint) if one is not None else None
+        for arm, one in ((arm, analysis.constrained.get(arm)) for arm in analysis.evidence.arms)
+    ]
+    cells = [DASH if group is None else token(f"main.{group_key(analysis, group)}.cvar90") for group in groups]
+    return _column(context, context.texts("summary.tail", metric=study.constraint.name), cells)
+
+
+def verdicts_table(context: ReportContext) -> Table:
+    """Every declared comparison: verdict, difference with its interval, adjusted p, and why nothing is decided."""
+    analysis, texts, token = context.analysis, context.texts, context.numbers.token
+    paired = ".paired" if analysis.evidence.study.paired_seeds else ""
+    rows = []
+    for arm in analysis.treatments:
+        key = f"versus.{group_key(analysis, analysis.primary(arm))}"
+        verdict = analysis.verdicts[arm]
+        interval = range_text(token(f"{key}{paired}_low"), token(f"{key}{paired}_high"))
+        reason = arm_reason(context, verdict) if verdict.kind is Kind.CANNOT_DECIDE else ""
+        difference = token(f"{key}.difference") + ("" if interval == DASH else f" {interval}")
+        rows.append([arm, f"**{texts(f'verdict.{verdict.kind}')}**", difference, token(f"{key}.holm_p"), reason])
+    header = [
+        texts("summary.against", reference=context.reference),
+        texts("table.verdict"),
+        texts("summary.difference"),
+    ]
+    header += [texts("table.holm_p"), texts("summary.reason")]
+    if any(row[-1] for row in rows):
+        return Table(header, rows, left=(0, 1, 4))
+    return Table(header[:-1], [row[:-1] for row in rows], left=(0, 1))

@@ -1,0 +1,53 @@
+"""The answer to the declared question in one sentence."""
+
+from dreamproof.report.prose import ReportContext, declared_decision, main_reason, reference_breaks_limit
+from dreamproof.stats.verdict import Kind
+
+ORDER = (Kind.BETTER, Kind.EQUIVALENT, Kind.WORSE, Kind.CANNOT_DECIDE)
+
+
+def headline(context: ReportContext) -> str:
+    """One sentence that names every arm; a declared rule over several conditions adds who wins by it."""
+    texts, analysis = context.texts, context.analysis
+    study = analysis.evidence.study
+    if not analysis.treatments:
+        return texts("answer.one_arm", arm=study.reference)
+    where = {"metric": study.metric.name, "condition": context.condition(analysis.evidence.primary_condition)}
+    if all(analysis.undecided(arm) for arm in analysis.treatments):
+        first = texts("answer.cannot_decide", reason=main_reason(context), reference=study.reference, **where)
+    else:
+        first = texts("headline.sentence", parts=texts("list.semicolon").join(_parts(context)), **where)
+    return texts("list.sentences").join([first, *declared_decision(context)])
+
+
+def _parts(context: ReportContext) -> list[str]:
+    """One clause per verdict and, for better arms, per verdict on the limit."""
+    arms_of: dict[tuple[Kind, str], list[str]] = {}
+    for arm in context.analysis.treatments:
+        kind = context.analysis.verdicts[arm].kind
+        arms_of.setdefault((kind, _limit_form(context, arm) if kind is Kind.BETTER else ""), []).append(arm)
+    parts = [_part(context, kind, form, arms_of[kind, form]) for kind, form in sorted(arms_of, key=_place)]
+    if reference_breaks_limit(context.analysis):
+        parts.append(context.texts("headline.reference_breaks", reference=context.reference))
+    return parts
+
+
+def _place(key: tuple[Kind, str]) -> tuple[int, str]:
+    return ORDER.index(key[0]), key[1]
+
+
+def _limit_form(context: ReportContext, arm: str) -> str:
+    """What the limit adds to a better arm: keeps, breaks, cannot_tell, or nothing without a limit."""
+    if context.analysis.evidence.study.constraint is None:
+        return ""
+    found = context.analysis.constrained.get(arm)
+    return "cannot_tell" if found is None else str(found.verdict.kind)
+
+
+def _part(context: ReportContext, kind: Kind, form: str, arms: list[str]) -> str:
+    texts = context.texts
+    verb = texts("headline.is" if len(arms) == 1 else "headline.are")
+    clause = texts(
+        f"headline.{kind}", arms=context.both([f"`{arm}`" for arm in arms]), verb=verb, reference=context.reference
+    )
+    return clause + (texts(f"headline.limit_{form}") if form else "")

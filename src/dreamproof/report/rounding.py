@@ -1,0 +1,26 @@
+"""Rounds numbers by their uncertainty, so that no digit is printed that the data do not support."""
+
+import math
+
+TWO_DIGITS_BELOW = 3.55  # the rule of the Particle Data Group: 1.00 to 3.54 keep two digits, 3.55 to 9.49 one
+NEXT_POWER_FROM = 9.5
+
+
+def uncertain_decimals(uncertainty: float) -> int:
+    """Decimals that show one or two digits of an uncertainty; negative for tens, hundreds and so on."""
+    power = math.floor(math.log10(uncertainty))
+    leading = uncertainty / 10.0**power
+    if leading >= NEXT_POWER_FROM:
+        power, leading = power + 1, 1.0
+    return (1 if leading < TWO_DIGITS_BELOW else 0) - power
+
+
+def round_by(text: str, value: float | None, uncertainty: float | None) -> str:
+    """The text of a value with as many digits as its uncertainty allows, never more than it has; its sign is kept."""
+    if value is None or not uncertainty or not (math.isfinite(value) and math.isfinite(uncertainty)) or "e" in text:
+        return text
+    decimals = min(uncertain_decimals(uncertainty), len(text.partition(".")[2]))
+    shown = f"{round(value, decimals):.{max(0, decimals)}f}"
+    if float(shown) == 0:
+        return shown.lstrip("-")
+    return ("+" if text.startswith("+") else "") + shown.replace("-", "−")
