@@ -2,8 +2,6 @@
 
 import csv
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +12,6 @@ from dreamproof.report import make_context, write_all
 from dreamproof.report.document import Table
 from dreamproof.report.documents.summary import summary_table
 from dreamproof.report.documents.tables import key_table, motion_table, signals_table
-from dreamproof.report.figures.theme import BUNDLED, FONTS
-from dreamproof.report.language import LANGUAGES
 from dreamproof.report.latex import latex
 from dreamproof.report.numbers import Numbers, number_text, plain
 from dreamproof.testing.made_study import Plan, make_study
@@ -73,33 +69,6 @@ def test_a_heading_of_latex_breaks_and_the_table_shrinks_to_its_column() -> None
     text = latex(Table(["arm", "cost · id (limit 5)"], [["a", "1 ≤ 2"]]), Numbers())
     assert r"\shortstack[r]{cost \\ id \\ (limit 5)}" in text and r"$\le$" in text
     assert r"\resizebox{\ifdim\width>\columnwidth" in text
-
-
-def _has_xelatex() -> bool:
-    if shutil.which("xelatex") is None or shutil.which("kpsewhich") is None:
-        return False
-    return bool(subprocess.run(["kpsewhich", "xeCJK.sty"], capture_output=True, check=False).stdout)
-
-
-@pytest.mark.skipif(not _has_xelatex(), reason="needs xelatex with xeCJK (texlive-xetex, texlive-lang-chinese)")
-@pytest.mark.parametrize("language", LANGUAGES)
-def test_the_latex_table_compiles_in_every_language_and_fits_its_column(tmp_path: Path, language: str) -> None:
-    root = make_study(tmp_path / "study", Plan(curves=False, trails=False))
-    write_all(root, language, figures=False)
-    font = FONTS / BUNDLED.get(language, BUNDLED["zh-Hans"])
-    lines = [
-        r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx,xeCJK}",
-        rf"\setCJKmainfont{{{font.name}}}[Path={font.parent}/]",
-        r"\begin{document}",
-        (root / "tables" / "main_results.tex").read_text(encoding="utf-8"),
-        r"\end{document}",
-    ]
-    (tmp_path / "paper.tex").write_text("\n".join(lines), encoding="utf-8")
-    call = ["xelatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
-    done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]
-    log = (tmp_path / "paper.log").read_text(encoding="utf-8", errors="replace")
-    assert "Overfull" not in log and "Missing character" not in log
 
 
 def test_scores_have_a_row_per_seed_condition_and_checkpoint(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ class Driver:
         self.faults: list[Fault] = []
         self.hit: set[str] = set()
         self.injected_kinds: Counter[tuple[str, str]] = Counter()
-        self.damaged_cells: set[str] = set()
+        self.damaged_checkpoints: Counter[str] = Counter()
         self.wrong: list[str] = []
         self.supervisor = self.start_supervisor()
 
@@ -236,7 +236,7 @@ class Driver:
         content = weights.read_bytes()
         half = content[: len(content) // 2]
         weights.write_bytes(half if kind == "torn checkpoint" else half + b"?" + content[len(half) + 1 :])
-        self.damaged_cells.add(attempt.cells[0])
+        self.damaged_checkpoints[attempt.cells[0]] += 1
         return Fault(kind, attempt.name)
 
     def restart_supervisor(self, kind: str) -> Fault | None:

@@ -54,7 +54,7 @@ def check_study(driver: Driver, result: FaultResult) -> None:
     wrong += check_causes(driver, opened, result)
     for cell in opened.state.cells.values():
         text = str(cell.cell)
-        repeated, faults = check_steps(opened, text, text in driver.damaged_cells)
+        repeated, faults = check_steps(opened, text, driver.damaged_checkpoints[text])
         result.repeated_steps += repeated
         wrong += faults
     result.faults_found += [f"{driver.file.stem}: {fault}" for fault in wrong]
@@ -85,7 +85,7 @@ def check_causes(driver: Driver, opened: OpenStudy, result: FaultResult) -> list
     return wrong + [fault.wrong for fault in driver.faults if fault.wrong is not None]
 
 
-def check_steps(opened: OpenStudy, cell: str, damaged: bool) -> tuple[int, list[str]]:
+def check_steps(opened: OpenStudy, cell: str, damaged: int) -> tuple[int, list[str]]:
     """Reads the trainer's own log: one process at a time, each from the last checkpoint of the one before."""
     path = opened.folder.runs / cell.replace("/", "-seed") / "steps.log"
     segments: list[tuple[str, int, int]] = []
@@ -106,8 +106,8 @@ def check_steps(opened: OpenStudy, cell: str, damaged: bool) -> tuple[int, list[
     for (_, _, reached), (_, first, _) in pairwise(segments):
         again = max(0, reached - first + 1)
         repeated += again
-        # A kill may fall between a step and its saving; a damaged checkpoint costs one more.
-        allowed = SAVE_EVERY * (3 if damaged else 1)
+        # A kill may fall between a step and its saving; every damaged checkpoint costs up to two more distances.
+        allowed = SAVE_EVERY * (1 + 2 * damaged)
         if again > allowed:
             wrong.append(f"{cell}: {again} steps were trained again, {allowed} may be")
     starts = [

@@ -3,6 +3,7 @@
 import os
 from dataclasses import replace
 
+from dreamproof.base.files import real_path
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import duration_text
 from dreamproof.runs.layout import Cell, RunFolder
