@@ -1,4 +1,4 @@
-"""A share of the recorded episodes on the device, renewed shard by shard while training goes on.
+"""A share of the recorded episodes on the device, renewed shard by shard during training.
 
 The share is a ring of shards. Which episodes it holds follows from the number of updates alone, so a resumed run
 continues with the same ones. The next shard is read while the device computes.
@@ -96,7 +96,7 @@ def _replaced(whole: RecordedEpisodes, part: RecordedEpisodes, first: jax.Array)
 
 
 class StreamedData:
-    """Episodes of all tasks for the model, then of the cell's own task for the behaviour, renewed as updates go on."""
+    """Episodes of all tasks for the model, then of the cell's own task for the behaviour, renewed with the updates."""
 
     def __init__(self, library: EpisodeLibrary, own: int, window: int, model_updates: int) -> None:
         self.library, self.window, self.model_updates = library, window, model_updates

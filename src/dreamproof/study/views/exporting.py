@@ -87,10 +87,10 @@ def _fill(opened: OpenStudy, folder: Path, now: float) -> None:
 def _records(opened: OpenStudy) -> Iterator[Path]:
     """Files from which a report of the export is made again; nothing behind a link, and no weights."""
     own = opened.folder
-    runs = [run for run in sorted(own.runs.glob("*")) if run.resolve() == own.runs.resolve() / run.name]
+    runs = [run for run in sorted(own.runs.glob("*")) if real_path(run) == real_path(own.runs) / run.name]
     for run in runs:
         found = {path for pattern in RECORDS for path in run.glob(pattern)}
-        yield from sorted(path for path in found if path.resolve() == run.resolve() / path.relative_to(run))
+        yield from sorted(path for path in found if real_path(path) == real_path(run) / path.relative_to(run))
     printed = [known for known in opened.state.cells.values() if isinstance(opened.adapter(known.cell), PrintedAdapter)]
     outputs = {own.attempt(known.attempts[-1]).output for known in printed if known.attempts}
     yield from sorted(path for path in outputs if path.is_file())
