@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import write_json
 from dreamproof.cli.main import app
-from dreamproof.cli.running import log_lines, running_table, running_text
+from dreamproof.cli.running import log_lines, running_table, running_text, terminal_width
 from dreamproof.cli.status import overview_text
 from dreamproof.cli.watch import parse_interval
 from dreamproof.runs.layout import Cell, RunFolder
@@ -66,6 +66,16 @@ def test_the_whole_status_fits_every_width(width: int, tmp_path: Path) -> None:
     assert longest(text) <= width
     marks = next(line for line in text.splitlines() if line.startswith("an_arm_with_a_long_name_0"))
     assert marks.count(".") == 30 or width < 58, "every seed has its mark where there is room for it"
+
+
+def test_the_next_command_is_never_cut_and_nothing_is_outside_of_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = open_study(declare(tmp_path))
+    place = f"{'a/' * 40}study.yaml"
+    assert overview_text(opened, make_overview(opened, read_moment()), place, 40).endswith(f"dreamproof run {place}")
+    monkeypatch.setenv("COLUMNS", "40")
+    assert terminal_width() is None
 
 
 def test_a_line_about_a_cell_holds_everything() -> None:

@@ -108,11 +108,10 @@ def fit(text: str, width: int | None) -> str:
 
 
 def terminal_width() -> int | None:
-    """Columns of the terminal, at least 40; None if the output is no terminal and COLUMNS is not set."""
-    import os
+    """Columns of the terminal, at least 40; None if the output goes to a file or another program."""
     import shutil
     import sys
 
-    if not sys.stdout.isatty() and "COLUMNS" not in os.environ:
+    if not sys.stdout.isatty():
         return None
     return max(MIN_WIDTH, shutil.get_terminal_size().columns)

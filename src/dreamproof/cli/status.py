@@ -34,7 +34,7 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
 
 
 def overview_text(opened: "OpenStudy", overview: "Overview", study: str, width: int | None = None) -> str:
-    """The status as a person reads it, in lines of at most `width` columns."""
+    """The status as a person reads it, in lines of at most `width` columns; the next command is never cut."""
     from dreamproof.base.text import duration_text
     from dreamproof.cli.running import fit, running_table
 
@@ -54,8 +54,7 @@ def overview_text(opened: "OpenStudy", overview: "Overview", study: str, width: 
         parts += ["", table, *_stalled_lines(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
     parts += [f"note        {notice}" for notice in overview.notices]
-    parts.append(f"next        {_next_command(overview, study)}")
-    return fit("\n".join(parts), width)
+    return "\n".join([fit("\n".join(parts), width), f"next        {_next_command(overview, study)}"])
 
 
 def _supervisor_line(overview: "Overview") -> str:
