@@ -82,11 +82,11 @@ def injected_fault(run: Path, step: int) -> str | None:
 
 
 def use_some_cpu() -> None:
-    """About a quarter of a core: enough not to be idle, and other tests can work."""
+    """About an eighth of a core: enough not to be idle, and other tests can work."""
     until = time.process_time() + 0.005
     while time.process_time() < until:
         pass
-    time.sleep(0.015)
+    time.sleep(0.035)
 
 
 def fail(kind: str, run: Path, step: int) -> None:
