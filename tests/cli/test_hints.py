@@ -5,8 +5,8 @@ import re
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -54,7 +54,7 @@ def printed_commands() -> Iterator[tuple[str, str]]:
 
 
 COMMANDS = sorted(set(printed_commands()))
-VERBS: dict[str, click.Command] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+VERBS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 
 def arguments_of(command: str) -> list[str]:
@@ -82,6 +82,6 @@ def test_a_hint_is_accepted_by_the_parser(place: str, command: str) -> None:
     assert len(positional) - values <= most, f"{place}: dreamproof {verb} takes {most} arguments: {positional}"
 
 
-def _is_flag(verb: click.Command, option: str) -> bool:
+def _is_flag(verb: Any, option: str) -> bool:
     found = next((one for one in verb.params if option.split("=")[0] in one.opts), None)
     return found is None or bool(getattr(found, "is_flag", False)) or "=" in option

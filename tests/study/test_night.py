@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import Result
 from tests.study.test_supervisor import Stage
 from tests.users_world import SPRINT_ARMS, sprint_box
 from typer.testing import CliRunner
@@ -97,7 +96,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dreamproof.study.session.other_studies", lambda root: [])
 
 
-def run_night(folder: Path, file: Path) -> Result:
+def run_night(folder: Path, file: Path) -> Any:
     words = ["run", str(file), "--plain", "--no-check", "--import", str(folder / "runs")]
     return CliRunner().invoke(app, words)
 
