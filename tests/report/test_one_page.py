@@ -13,6 +13,7 @@ from dreamproof.report.headline import headline
 from dreamproof.report.language import LANGUAGES
 from dreamproof.report.numbers import Number, plain
 from dreamproof.report.rounding import round_by
+from dreamproof.runs.layout import StudyFolder
 from dreamproof.testing.gallery import unpack
 from dreamproof.testing.made_study import Plan, make_study
 
@@ -27,7 +28,7 @@ def flagship(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def decision(root: Path, language: str = "en") -> str:
     write_all(root, language, figures=False)
-    return (root / "reports" / "decision.md").read_text(encoding="utf-8")
+    return (StudyFolder(root).reports_in(language) / "decision.md").read_text(encoding="utf-8")
 
 
 def test_the_kept_decision_of_the_flagship_is_one_page_with_two_figures() -> None:

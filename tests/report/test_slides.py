@@ -8,6 +8,7 @@ from pptx import Presentation
 
 from dreamproof.report import write_all
 from dreamproof.report.language import LANGUAGES
+from dreamproof.runs.layout import StudyFolder
 from dreamproof.testing.made_study import Plan, make_study
 
 
@@ -25,7 +26,7 @@ def texts(path: Path) -> list[str]:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_shape_lies_on_its_slide(users_case: Path, language: str) -> None:
     write_all(users_case, language)
-    deck = Presentation(str(users_case / "reports" / "slides.pptx"))
+    deck = Presentation(str(StudyFolder(users_case).reports_in(language) / "slides.pptx"))
     assert len(deck.slides) >= 8
     for slide in deck.slides:
         for shape in slide.shapes:
@@ -47,7 +48,7 @@ def test_tables_are_narrow_and_large_enough_to_read(tmp_path: Path, language: st
     kinds = (("id", "in_distribution"), *((f"shifted_far_{n}", "genuine") for n in range(9)))
     root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=2, conditions=kinds, trails=False))
     write_all(root, language, figures=False)
-    slides = Presentation(str(root / "reports" / "slides.pptx")).slides
+    slides = Presentation(str(StudyFolder(root).reports_in(language) / "slides.pptx")).slides
     shown = [shape.table for slide in slides for shape in slide.shapes if shape.has_table]
     assert len(shown) == 3 and max(len(table.columns) for table in shown) <= 5
     cells = [cell for table in shown for row in table.rows for cell in row.cells]

@@ -23,7 +23,7 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 def appendix(root: Path, language: str = "en") -> str:
     write_all(root, language, figures=False)
-    return (root / "reports" / "appendix.md").read_text(encoding="utf-8")
+    return (StudyFolder(root).reports_in(language) / "appendix.md").read_text(encoding="utf-8")
 
 
 def test_the_final_value_comes_first_and_the_peak_is_called_no_result(tmp_path: Path) -> None:
