@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from dreamproof.base.errors import BadInput
 from dreamproof.cli.main import app
 from dreamproof.data.chunk_writer import ROOT, describe, write_chunk
-from dreamproof.data.recordings import Recording, filled_arrays, open_episodes, read_recording
+from dreamproof.data.recordings import Recording, filled_arrays, open_episodes, read_good_part
 from dreamproof.data.summary import summarise
 from dreamproof.settings.task_sets import MT30, MT80
 
@@ -66,7 +66,7 @@ def test_a_file_of_the_older_layout_is_read(tmp_path: Path) -> None:
 def test_what_is_written_is_read_again_without_filler_and_padding(tmp_path: Path) -> None:
     made = episodes()
     write_chunk(tmp_path / "chunk_0.pt", made)
-    found = read_recording(tmp_path / "chunk_0.pt")
+    found = read_good_part(open_episodes(tmp_path / "chunk_0.pt"))
     assert found.task_info is not None and found.task_info.names[5] == "reacher-hard"
     assert np.array_equal(found.reward[:, 1:], made.reward[:, 1:]) and not found.reward[:, 0].any()
     assert np.array_equal(found.action[0, 1:], made.action[0, 1:]) and not found.action[:, 0].any()
@@ -80,7 +80,7 @@ def test_what_is_written_is_read_again_without_filler_and_padding(tmp_path: Path
 def test_episodes_that_end_early_are_not_written_as_a_chunk(tmp_path: Path) -> None:
     made = episodes(4, 5)
     made.rows[2] = 3
-    with pytest.raises(BadInput, match="1 episodes end early"):
+    with pytest.raises(BadInput, match="cannot record that episodes end early"):
         write_chunk(tmp_path / "chunk_0.pt", made)
     assert not list(tmp_path.iterdir())
 
@@ -306,7 +306,7 @@ def test_faults_are_counted_and_a_faulty_file_is_not_trained_on(tmp_path: Path) 
         "have actions beyond -1 to 1": 1,
     }
     with pytest.raises(BadInput, match="1 of 60 episodes have a task number without a name"):
-        read_recording(tmp_path / "chunk_0.pt")
+        read_good_part(open_episodes(tmp_path / "chunk_0.pt"))
 
 
 def test_inspect_shows_every_task_over_all_files(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dreamproof.base.errors import BadInput
-from dreamproof.data.recordings import Recording, TaskInfo, check_output, read_recording, write_recording
+from dreamproof.data.recordings import Recording, TaskInfo, check_output, open_episodes, read_good_part, write_recording
 
 NOTES = TaskInfo(("short", "long"), (1, 2), (1, 1))
 
@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_what_is_written_is_read_again(file: Path) -> None:
-    found, expected = read_recording(file), some()
+    found, expected = read_good_part(open_episodes(file)), some()
     for name in Recording._fields[:-1]:
         np.testing.assert_array_equal(getattr(found, name), getattr(expected, name), err_msg=name)
     assert found.task_info == NOTES
@@ -57,7 +57,7 @@ def plain() -> dict[str, Any]:
 
 def test_a_file_without_notes_holds_whole_episodes_that_never_terminate(tmp_path: Path) -> None:
     np.savez(tmp_path / "chunk.npz", **plain())
-    found = read_recording(tmp_path / "chunk.npz")
+    found = read_good_part(open_episodes(tmp_path / "chunk.npz"))
     assert found.task_info is None
     assert found.rows.tolist() == [4, 4] and not found.terminated.any()
     assert not found.reward[:, 0].any() and not found.action[:, 0].any()
@@ -81,19 +81,19 @@ def test_a_file_that_is_not_in_the_layout_is_refused(tmp_path: Path, case: str) 
     arrays, expected = BROKEN[case]
     np.savez(tmp_path / "bad.npz", **arrays)
     with pytest.raises(BadInput, match=expected):
-        read_recording(tmp_path / "bad.npz")
+        read_good_part(open_episodes(tmp_path / "bad.npz"))
 
 
 def test_a_file_that_is_not_there_or_no_plain_npz_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="no such file of recorded episodes") as error:
-        read_recording(tmp_path / "none.npz")
+        read_good_part(open_episodes(tmp_path / "none.npz"))
     assert "python -m dreamproof.record" in error.value.hint
     (tmp_path / "chunk.npz").write_bytes(b"\x80\x04not an npz")
     with pytest.raises(BadInput, match="not a readable zip file"):
-        read_recording(tmp_path / "chunk.npz")
+        read_good_part(open_episodes(tmp_path / "chunk.npz"))
     np.savez(tmp_path / "objects.npz", **(plain() | {"obs": np.array([{}, {}], object)}))
     with pytest.raises(BadInput, match="holds objects, not numbers"):
-        read_recording(tmp_path / "objects.npz")
+        read_good_part(open_episodes(tmp_path / "objects.npz"))
 
 
 def test_a_place_where_nothing_can_be_written_is_refused_before_recording(tmp_path: Path) -> None:

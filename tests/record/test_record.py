@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests.train.offline_cells import TASKS, record_both
 
-from dreamproof.data.recordings import read_recording
+from dreamproof.data.recordings import open_episodes, read_good_part
 from dreamproof.envs.probes import CostLineProbe
 from dreamproof.envs.wrappers import Padded
 from dreamproof.jaxcore.types import TimeStep
@@ -27,7 +27,7 @@ def run(*arguments: str) -> int:
 
 
 def test_episodes_of_tasks_of_different_sizes_are_filled_up(tmp_path: Path) -> None:
-    made = read_recording(record_both(tmp_path / "both.npz", episodes=3))
+    made = read_good_part(open_episodes(record_both(tmp_path / "both.npz", episodes=3)))
     assert made.task_info is not None
     assert (made.task_info.names, made.task_info.observation_sizes, made.task_info.action_sizes) == (
         TASKS,
@@ -52,7 +52,7 @@ def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.Capt
     printed = capsys.readouterr().out
     assert "ProbeSurvive by random: 130 episodes" in printed
     assert f"data: {{files: [{output}], tasks: [ProbeSurvive], observation_size: 1, action_size: 1}}" in printed
-    made = read_recording(output)
+    made = read_good_part(open_episodes(output))
     steps = made.rows - 1
     # An action below 0 ends an episode, by termination unless the time is over.
     assert steps.min() == 1 and 1.5 < steps.mean() < 2.5
@@ -60,7 +60,7 @@ def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.Capt
     np.testing.assert_array_equal(made.terminated, last < 0)
     assert len(np.unique(made.action[:, 1])) == 130
     assert run(*arguments, "--seed", "1") == 0
-    assert (read_recording(output).action != made.action).any()
+    assert (read_good_part(open_episodes(output)).action != made.action).any()
 
 
 def test_a_padded_policy_is_recorded_without_padding() -> None:

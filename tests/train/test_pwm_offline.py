@@ -18,7 +18,7 @@ from dreamproof.agents.pwm.world_model import model_gradients
 from dreamproof.base.errors import BadInput
 from dreamproof.data.chunk_writer import write_chunk
 from dreamproof.data.library import EpisodeLibrary, RecordedEpisodes
-from dreamproof.data.recordings import read_recording
+from dreamproof.data.recordings import open_episodes, read_good_part
 from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.optimiser import Adam, adam_step, init_adam
 from dreamproof.settings.recorded import RecordedData
@@ -126,7 +126,7 @@ def test_files_of_several_tasks_are_joined_by_the_names_of_their_tasks(tmp_path:
 
 def test_a_chunk_and_a_recording_of_the_same_episodes_teach_the_same(tmp_path: Path) -> None:
     np.savez(tmp_path / "same.npz", **recorded())
-    write_chunk(tmp_path / "same.pt", read_recording(tmp_path / "same.npz"))
+    write_chunk(tmp_path / "same.pt", read_good_part(open_episodes(tmp_path / "same.npz")))
     plain = read_episodes(data_of(tmp_path / "same.npz"))
     chunk = read_episodes(data_of(tmp_path / "same.pt"))
     jax.tree.map(np.testing.assert_array_equal, plain, chunk)

@@ -24,7 +24,7 @@ def write_chunk(path: Path, recording: Recording) -> None:
     """Replaces a file atomically; torch.load gives a TensorDict of obs, action, reward and task (E, T, ...)."""
     short = int((recording.rows < recording.reward.shape[1]).sum())
     if short:
-        raise BadInput(f"{path}: {short:,} episodes end early, and a chunk has no place to record it", "write an .npz")
+        raise BadInput(f"{path}: a chunk cannot record that episodes end early ({short:,} do)", "write an .npz")
     filled = filled_arrays(recording)
     arrays = {name: filled[name] for name in ("obs", "action", "reward", "task")}
     partial = path.with_name(f".{path.name}.{os.getpid()}")

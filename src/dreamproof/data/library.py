@@ -7,7 +7,7 @@ import numpy as np
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash
-from dreamproof.data.recordings import EpisodeFile, Recording, open_episodes, read_part
+from dreamproof.data.recordings import EpisodeFile, Recording, open_episodes, read_good_part
 from dreamproof.settings.recorded import RecordedData
 
 PIECE_BYTES = 64 << 20
@@ -56,22 +56,14 @@ class EpisodeLibrary:
         for file, first in zip(self.files, self.first, strict=False):
             places = np.flatnonzero((chosen >= first) & (chosen < first + len(file.reward)))
             for piece in _pieces(file, places):
-                _copy(_read(file, chosen[piece] - first), piece, loaded)
+                _copy(read_good_part(file, chosen[piece] - first), piece, loaded)
+                file.release()
         return loaded
 
 
 def _pieces(file: EpisodeFile, places: np.ndarray) -> list[np.ndarray]:
     step = file.episodes_in(PIECE_BYTES)
     return [places[start : start + step] for start in range(0, len(places), step)]
-
-
-def _read(file: EpisodeFile, numbers: np.ndarray) -> Recording:
-    episodes, faults = read_part(file, numbers)
-    file.release()
-    if faults:
-        found = "; ".join(f"{count:,} of {len(numbers):,} episodes {fault}" for fault, count in faults.items())
-        raise BadInput(f"{file.path}: {found}", f"dreamproof data inspect {file.path}")
-    return episodes
 
 
 def _copy(episodes: Recording, places: np.ndarray, loaded: RecordedEpisodes) -> None:

@@ -181,13 +181,13 @@ def _clear_padding(values: np.ndarray, sizes: tuple[int, ...], number: np.ndarra
         values[episode][:, outside[episode]] = 0.0
 
 
-def read_recording(path: Path) -> Recording:
-    """All episodes of a file; a faulty one is refused."""
-    file = open_episodes(path)
-    recording, faults = read_part(file, slice(None))
+def read_good_part(file: EpisodeFile, part: slice | np.ndarray = slice(None)) -> Recording:
+    """Some episodes, by default all; faulty ones are refused."""
+    recording, faults = read_part(file, part)
     if faults:
-        found = "; ".join(f"{count:,} of {len(file.reward):,} episodes {fault}" for fault, count in faults.items())
-        raise BadInput(f"{path}: {found}", f"dreamproof data inspect {path}")
+        count = len(recording.reward)
+        found = "; ".join(f"{number:,} of {count:,} episodes {fault}" for fault, number in faults.items())
+        raise BadInput(f"{file.path}: {found}", f"dreamproof data inspect {file.path}")
     return recording
 
 
