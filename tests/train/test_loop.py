@@ -22,7 +22,7 @@ from dreamproof.runs.reader import (
     read_settings,
 )
 from dreamproof.runs.writer import RunWriter
-from dreamproof.train.loop import _is_due, _select, read_job
+from dreamproof.train.loop import _is_due, _select, even_chunk, read_job
 
 pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
 
@@ -204,3 +204,19 @@ def test_a_feasible_checkpoint_is_selected_first_then_the_higher_return(tmp_path
         _select(writer, step, {"validation/return": value, "validation/cost": cost}, feasible_cost=5.0)
         chosen.append(read_json(writer.run.selected)["agent_steps"])
     assert chosen == [1, 2, 3, 4, 4, 4]
+
+
+@pytest.mark.parametrize(
+    ("marks", "steps"),
+    [
+        ((1_600, 120_000, 10_000), 50),
+        ((1_600, 60_000, 15_000), 25),  # 15,000 is no multiple of 400: a chunk of 200 would be compiled as well
+        ((30_000, 60_000, 15_000), 25),
+        ((0, 60_000, 60_000), 50),
+        ((1_600, 60_000, 10_001), 50),  # nothing divides these: a shorter chunk before each evaluation
+    ],
+)
+def test_chunks_lead_evenly_to_the_next_evaluation_so_that_one_length_is_compiled(
+    marks: tuple[int, ...], steps: int
+) -> None:
+    assert even_chunk(400 // 8, 8, marks) == steps

@@ -1,5 +1,6 @@
 """THE loop: prepare, then chunks of (act, step, update); log, evaluate and save by agent steps. It names no agent."""
 
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -150,10 +151,10 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
         task = bar.add_task(_title(job), total=job.agent_steps, facts="compiling")
         pulse.set("compile", 0, 0)
         state = start(job)
-        envs = job.pack.envs
+        envs, every = job.pack.envs, job.cell.train.evaluate_every_agent_steps
         done = int(state.env_steps) * envs
         _record_frozen(job, state, done)
-        chunk = max(1, job.cell.train.chunk_agent_steps // envs)
+        chunk = even_chunk(job.cell.train.chunk_agent_steps // envs, envs, (done, job.agent_steps, every))
         while done < job.agent_steps and not stop.requested and not job.frozen.all:
             began = time.monotonic()
             steps = min(chunk, -(-(job.agent_steps - done) // envs), _until_due(job, done) // envs)
@@ -170,6 +171,17 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
         _save(job, state, done, pulse, is_candidate=done >= job.agent_steps)
         pulse.set("done" if done >= job.agent_steps else "save", done, int(state.agent.gradient_steps.max()))
     return done >= job.agent_steps
+
+
+def even_chunk(limit: int, envs: int, marks: tuple[int, ...]) -> int:
+    """Env steps of a chunk, at most `limit`, that lead from mark to mark (agent steps) without a shorter last chunk.
+
+    Every length of a chunk is a compile of its own, and on a GPU that takes minutes. Where only chunks below a quarter
+    of the limit are even, the limit is used.
+    """
+    whole = math.gcd(*marks)
+    lengths = (steps for steps in range(max(1, limit), max(1, limit) // 4, -1) if whole % (steps * envs) == 0)
+    return next(lengths, max(1, limit))
 
 
 def start(job: TrainingJob) -> PackState:
