@@ -33,6 +33,8 @@ def test_a_verb_survives_a_damaged_file(recorded: Path, verb: str) -> None:
 
 @REPEATABLE
 @example(("stat", 2, errno.ELOOP, True), "cost")
+@example(("open", 10, errno.EACCES, True), "export")
+@example(("fstat", 11, errno.ENOENT, False), "stop")
 @given(FAILURES, st.sampled_from(sorted(set(VERBS) - {"report"})))
 def test_a_verb_survives_a_call_of_the_system_that_fails(
     recorded: Path, failure: tuple[str, int, int, bool], verb: str

@@ -156,7 +156,8 @@ def open_regular(path: Path) -> int | Unreadable:
         kind = stat.S_IFMT(os.fstat(descriptor).st_mode)
     except OSError as error:
         os.close(descriptor)
-        return unreadable(path, error)
+        # Not absent, whatever the error says: it was opened.
+        return Unreadable(path, f"cannot be read ({error.strerror})", FaultKind.BLOCKED)
     if kind == stat.S_IFREG:
         return descriptor
     os.close(descriptor)

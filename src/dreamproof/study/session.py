@@ -62,6 +62,12 @@ def open_ledger(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Led
         with collector_paused():
             ledger = Ledger(opened.folder.ledger)
             state = StudyState.replay(ledger.rows)
+        if state.study is None and opened.state.attempts:
+            ledger.close()
+            raise BadInput(
+                f"{opened.folder.ledger}: was read a moment ago and holds nothing now",
+                f"dreamproof verify {opened.folder.root}",
+            )
         ledger.rows.clear()
         opened.state = state
         if state.supervisor is not None and state.supervisor.ended is None:

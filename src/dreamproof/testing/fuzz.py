@@ -28,6 +28,7 @@ from hypothesis import HealthCheck, given, settings
 from dreamproof.base.errors import ExitCode
 from dreamproof.base.files import write_json
 from dreamproof.cli.main import main as dreamproof
+from dreamproof.report.figures import draw
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.runs.records import EvaluationRecord, ExitRecord
 from dreamproof.runs.writer import RunWriter
@@ -294,7 +295,7 @@ def call(verb: str, root: Path) -> int:
     """Runs a verb in this process as a person would; raises what would be a traceback."""
     names = {"STUDY": str(root), "FILE": str(root.parent / "small.yaml"), "TARGET": str(root.parent / "exported")}
     argv = [names.get(word, word.replace("STUDY/", f"{root}/")) for word in VERBS[verb]]
-    figures = mock.patch("dreamproof.report.figures.draw.draw_all", return_value={})
+    figures = mock.patch.object(draw, "draw_all", return_value={})
     backend = mock.patch.object(session, "make_backend", QuickBackend)
     silent = contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO())
     with (

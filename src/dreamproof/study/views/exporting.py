@@ -9,6 +9,7 @@ import tarfile
 import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,8 @@ def export_study(
         raise BadInput(f"{target}: already exists, and export does not overwrite", f"ls {target}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".export-") as scratch:
-            inside = Path(scratch) / opened.study.name
+        with _scratch_folder(target.parent) as scratch:
+            inside = scratch / opened.study.name
             _fill(opened, inside, now)
             if with_checkpoints:
                 _copy_checkpoints(opened, inside, outside)
@@ -63,6 +64,16 @@ def export_study(
         place = error.filename or target
         raise BadInput(f"{place}: cannot be written: {error.strerror}", f"df -h {target.parent}") from None
     return names
+
+
+@contextmanager
+def _scratch_folder(parent: Path) -> Iterator[Path]:
+    """A folder that is removed at the end; TemporaryDirectory recurses without end where it may not be opened."""
+    folder = Path(tempfile.mkdtemp(dir=parent, prefix=".export-"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _fill(opened: OpenStudy, folder: Path, now: float) -> None:
