@@ -142,6 +142,11 @@ class TensorboardAdapter(FolderAdapter):
         span = _span(files, output)
         return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), _updates(files) or None, span)
 
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """The last point of every scalar in the newest event file, which `read` keeps open."""
+        files = event_files(run.root)
+        return {tag: values[-1][1] for tag, values in read_events(files[-1]).scalars.items()} if files else {}
+
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every scalar over agent steps."""
         series: Series = {}
