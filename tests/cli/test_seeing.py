@@ -20,11 +20,12 @@ from dreamproof.cli.watch import parse_interval
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.study.adapters import find_adapter
 from dreamproof.study.adapters.api import TrainerFormat
+from dreamproof.study.adapters.metrics import metric_value
 from dreamproof.study.ledger.clock import read_moment
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.study.process.gpus import GpuUse
 from dreamproof.study.views.overview import make_overview
-from dreamproof.study.views.running import RunningCell, gpu_use_of, metric_value, read_sightings, study_seconds_left
+from dreamproof.study.views.running import RunningCell, gpu_use_of, read_sightings, study_seconds_left
 from dreamproof.testing.small_study import declare
 
 CELL: dict[str, Any] = {

@@ -1,5 +1,6 @@
 """Flat folders of Slurm logs, tables of results and evaluation folders, in the forms in which users keep them."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
@@ -169,15 +170,18 @@ def test_a_table_of_means_needs_its_seeds_and_is_then_reported(tmp_path: Path) -
     shown = call("import", file, table, "--seeds", "0-1")
     assert "reported: v2_full, 0+1, ood, best, cost, 14.5" in shown
     assert "column risk_penalty_mean: names no declared condition and metric" in shown
-    assert "20 values of" in shown and "reported, not proven" in shown
+    assert "12 values of" in shown and "reported, not proven" in shown
     written = (tmp_path / "results/sprint/imported/results.csv").read_text()
-    assert "v2_baseline,0+1,id,,score,1.684\n" in written and "v2_baseline,0+1,id,,score_std,0.741\n" in written
+    assert "v2_baseline,0+1,id,,score,1.684±0.741\n" in written
     status = call("status", file)
-    assert "0/40 proven, 16 reported, 24 missing" in status and "20 values of" in status
+    assert "0/40 proven, 16 reported, 24 missing" in status and "12 values of" in status
     (tmp_path / "slides.md").write_text(PPT)
     call("import", file, str(tmp_path / "slides.md"), "--seeds", "0-1")
     assert (tmp_path / "results/sprint/imported/results.csv").read_text() == written, "the same numbers, once"
     call("report", file)
+    rows = csv.DictReader((tmp_path / "results/sprint/tables/main_results.csv").open())
+    spreads = {(row["arm"], row["condition"]): row["sd"] for row in rows if row["metric"] == "score"}
+    assert spreads[("v2_full", "ood")] == "0.223", "the spread of the table is in the report"
 
 
 @pytest.mark.parametrize("field", ["1.684±0.741", "1.684 +/- 0.741", "1.684 (0.741)"])

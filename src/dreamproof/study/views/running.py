@@ -11,6 +11,7 @@ from dreamproof.base.files import read_json, unless_full, write_json
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.study.adapters.api import Adapter, Reading
 from dreamproof.study.adapters.folders import change_times
+from dreamproof.study.adapters.metrics import metric_value
 from dreamproof.study.backends.api import JobPlacement
 from dreamproof.study.backends.local import is_gone
 from dreamproof.study.ledger.cells import AttemptState
@@ -23,11 +24,6 @@ from dreamproof.study.process.processes import ProcessIdentity, family, is_alive
 from dreamproof.study.views import slurm_jobs
 
 NOT_OURS_TEXT = "not ours"
-# What trainers call the return of an episode, e.g. rollout/ep_rew_mean of stable-baselines3.
-RETURN_NAMES = (
-    "return", "score", "ep_rew_mean", "mean_reward", "episodic_return", "episode_return", "episode_reward",
-    "ep_return", "reward", "r",
-)  # fmt: skip
 LONGEST_SECONDS = 1e9
 SIGHTINGS_SECONDS = 2.0
 
@@ -199,15 +195,6 @@ def _read_foreign(opened: OpenStudy, cell: Cell, now: Moment) -> RunningCell:
 def _metric(opened: OpenStudy, adapter: Adapter, cell: Cell, output: Path | None) -> float | None:
     """The newest value of the study's metric in the log of a cell."""
     return metric_value(adapter.latest(opened.run(cell), output), opened.study.metric.name)
-
-
-def metric_value(values: Mapping[str, float], name: str) -> float | None:
-    """A value under its name, under a group such as episode/, or, if it is a return, under another usual name."""
-    if name in values:
-        return values[name]
-    by_end = {key.split("/")[-1].lower(): value for key, value in values.items()}
-    names = (name.lower(), *(RETURN_NAMES if name.lower() in RETURN_NAMES else ()))
-    return next((by_end[one] for one in names if one in by_end), None)
 
 
 def foreign_cell(opened: OpenStudy, cell: Cell, reading: Reading, now: Moment) -> RunningCell:

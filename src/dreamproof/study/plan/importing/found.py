@@ -5,26 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
+from dreamproof.runs.imported import ImportedValue
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Study
 from dreamproof.study.ledger.events import Event
-
-
-@dataclass(frozen=True)
-class ReportedValue:
-    """One number as somebody reported it; several seeds if it is their mean."""
-
-    arm: str
-    seeds: tuple[int, ...]
-    condition: str
-    checkpoint: str
-    metric: str
-    value: float
-
-    def row(self) -> list[str]:
-        """The number as `imported/results.csv` holds it."""
-        seeds = "+".join(map(str, self.seeds))
-        return [self.arm, seeds, self.condition, self.checkpoint, self.metric, f"{self.value:.12g}"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +40,7 @@ class ImportResult:
     """Runs that others started and that still live, with the evidence."""
     aborted: dict[str, list[str]] = field(default_factory=dict)
     """By cell: runs of which another one is used."""
-    reported: list[ReportedValue] = field(default_factory=list)
+    reported: list[ImportedValue] = field(default_factory=list)
     """Values for `imported/results.csv`."""
     causes: list[str] = field(default_factory=list)
     """How runs ended whose logs show it."""
