@@ -13,12 +13,16 @@ def import_runs(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SOURCE", help="Folder of run folders or Slurm logs, or a table of statuses or results."
+            metavar="SOURCE", help="Folder of run folders or logs, one log, or a table of statuses or results."
         ),
     ],
     pattern: Annotated[
         str | None,
-        typer.Option("--pattern", metavar="NAME", help="Names of folders or logs, e.g. '{arm}_s{seed}_{job}'."),
+        typer.Option(
+            "--pattern",
+            metavar="NAME",
+            help="Names of folders or logs, e.g. '{arm}_s{seed}_{job}'; of evaluations also {condition}.",
+        ),
     ] = None,
     adapter: Annotated[
         str | None,

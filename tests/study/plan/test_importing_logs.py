@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.users_world import PPT, PWM_ARMS, evaluation_folder, slurm_logs, sprint_box
+from tests.users_world import NO_MODULE, PPT, PWM_ARMS, evaluation_folder, slurm_logs, sprint_box
 from typer.testing import CliRunner
 
 from dreamproof.cli.main import app
 from dreamproof.runs.layout import Cell
+from dreamproof.study.plan.importing.eval_logs import read_eval_log
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.testing.small_study import declare
 
@@ -209,3 +210,74 @@ def test_an_evaluation_folder_without_a_checkpoint_is_reported_with_its_means(tm
     assert "it reports score 3.000" in line_of(shown, "v2_full/0 id") and "names no checkpoint" in shown
     assert "v2_full,0,id,,score,3\n" in (tmp_path / "results/sprint/imported/results.csv").read_text()
     assert "1 reported, 1 unproven" in call("status", file)
+
+
+# Text logs of evaluations
+
+
+def logged(text: str, tmp_path: Path, constraint: str | None = "cost") -> list[tuple[str, float, int | None]]:
+    limit = {"constraint": {"name": constraint, "at_most": 25}} if constraint else {"constraint": None}
+    opened = open_study(Path(sprint_study(tmp_path, **limit)))
+    (tmp_path / "eval.log").write_text(text)
+    found = read_eval_log(opened.study, tmp_path / "eval.log")
+    return [(one.metric, round(one.value, 6), one.episodes) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Episode has 201 steps and return 1.5.\nEpisode has 201 steps and return 2.5.\n", [("score", 2.0, 2)]),
+        ("Episode 1: return=1.0 cost=4\r\nEpisode 2: return=3.0 cost=2\r\n", [("score", 2.0, 2), ("cost", 3.0, 2)]),
+        ("episode 1 reward 9\nmean_reward: 12.5 +/- 3.25\n", [("score", 12.5, None)]),
+        ("mean return over 20 episodes: 12.5\nmax return: 90\n", [("score", 12.5, None)]),
+        ("Eval num_timesteps=5000, episode_reward=210.00 +/- 30.5\n", [("score", 210.0, 1)]),
+        ("eval_episode=0, episodic_return=[213.]\neval_episode=1, episodic_return=[215.]\n", [("score", 214.0, 2)]),
+        ("[1/3] R: 4.0 cost: 1\n[2/3] R: 6.0 cost: 3\n", [("score", 5.0, 2), ("cost", 2.0, 2)]),
+        ("episode/score 1.5 / episode/cost 8\n", [("score", 1.5, 1), ("cost", 8.0, 1)]),
+        ("Return (mean): -1.5e1\nreward_loss: 0.5, return std 3, best score 99\n", [("score", -15.0, None)]),
+        ("CMD: python eval.py --seed 0 --task PointGoal1\n", []),
+        ("score: nan\n", []),
+        ("", []),
+    ],
+)
+def test_the_means_of_an_evaluation_are_read_from_its_text(
+    text: str, found: list[tuple[str, float, int | None]], tmp_path: Path
+) -> None:
+    assert logged(text, tmp_path) == found
+
+
+def test_text_logs_of_evaluations_are_reported_by_arm_seed_and_condition(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    logs = tmp_path / "manifests"
+    logs.mkdir()
+    for seed, score in ((0, 1.0), (1, 3.0)):
+        text = f"CMD: eval.py\nmean score {score}\nmean cost 83.0\n"
+        (logs / f"paper_eval_v2_full_ood_seed{seed}_20260222-023037.log").write_text(text)
+        (logs / f"paper_eval_v2_full_ood_seed{seed}_20260222-023037.err.log").write_text("")
+    (logs / "paper_eval_v2_full_seed2.log").write_text("mean score 1\n")
+    (logs / "paper_eval_v2_u_only_id_seed0.log").write_text("CMD: eval.py\n")
+    (logs / "paper_eval_v2_u_only_id_seed0.err.log").write_text(NO_MODULE)
+    (logs / "paper_train_v2_baseline_seed2_20260222-023037.log").write_text("CMD: train.py\n")
+    (logs / "paper_gpu_precheck_latest.log").write_text("[GpuDevice(id=0)]\n")
+    shown = call("import", file, str(logs))
+    assert "its log reports score 1.000, cost 83.000, and names no checkpoint" in line_of(shown, "v2_full/0 ood")
+    assert "its log shows no score; import_error: ModuleNotFoundError" in line_of(shown, "v2_u_only/0 id")
+    assert line_of(shown, "v2_baseline/2").startswith("v2_baseline/2: unproven: 0 agent steps"), "a stamp is no job"
+    assert "paper_eval_v2_full_seed2: the log of an evaluation that names no declared condition" in shown
+    written = (tmp_path / "results/sprint/imported/results.csv").read_text()
+    assert "v2_full,1,ood,,score,3\nv2_full,1,ood,,cost,83\n" in written
+    assert "2 reported, 1 unproven" in call("status", file)
+    again = (tmp_path / "results/sprint/ledger.jsonl").read_text()
+    call("import", file, str(logs))
+    assert (tmp_path / "results/sprint/ledger.jsonl").read_text() == again, "importing again changes nothing"
+
+
+def test_one_log_a_pattern_or_a_table_may_name_an_evaluation(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    (tmp_path / "x-ood-v2_full.4.log").write_text("mean score 2.5\n")
+    pattern = "x-{condition}-{arm}.{seed}"
+    shown = call("import", file, str(tmp_path / "x-ood-v2_full.4.log"), "--pattern", pattern, "--dry-run")
+    assert "its log reports score 2.500" in line_of(shown, "v2_full/4 ood")
+    table = tmp_path / "eval_status.tsv"
+    table.write_text("config\tseed\tmode\tstatus\tlog_file\nv2_full\t3\tid\tsuccess\tx-ood-v2_full.4.log\n")
+    assert "its log reports score 2.500" in line_of(call("import", file, str(table), "--dry-run"), "v2_full/3 id")

@@ -70,8 +70,17 @@ def arm_expression(study: Study) -> str:
     return rf"(?P<arm>{'|'.join(re.escape(arm) for arm in sorted(study.arms, key=len, reverse=True))})"
 
 
+def condition_expression(study: Study) -> str:
+    """The same for a declared condition."""
+    names = sorted((one.name for one in study.conditions), key=len, reverse=True)
+    return rf"(?P<condition>{'|'.join(map(re.escape, names))})"
+
+
 def make_pattern(study: Study, pattern: str | None) -> re.Pattern[str]:
-    """A regular expression over names; `{arm}` is a declared arm, `{seed}` and `{job}` are numbers, `*` anything."""
+    """A regular expression over names.
+
+    `{arm}` is a declared arm, `{condition}` a declared condition, `{seed}` and `{job}` are numbers, `*` anything.
+    """
     if pattern is None:
         return re.compile(
             rf"^(?:.*[^A-Za-z0-9])?{arm_expression(study)}(?:[^A-Za-z0-9].*)?[-_.](?:seed[-_=]?)?(?P<seed>[0-9]{{1,18}})$"
@@ -80,9 +89,9 @@ def make_pattern(study: Study, pattern: str | None) -> re.Pattern[str]:
     missing = [name for name in needed if pattern.count(name) != 1]
     if missing:
         raise BadInput(f"--pattern '{pattern}': {missing[0]} must occur exactly once", ARM_AND_SEED)
-    parts = re.split(r"(\{arm\}|\{seed\}|\{job\}|\*)", pattern)
-    number = r"[0-9]{1,18}"
-    groups = {"{arm}": arm_expression(study), "{seed}": f"(?P<seed>{number})", "{job}": f"(?P<job>{number})", "*": ".*"}
+    parts = re.split(r"(\{arm\}|\{seed\}|\{job\}|\{condition\}|\*)", pattern)
+    groups = {name: f"(?P<{name[1:-1]}>[0-9]{{1,18}})" for name in ("{seed}", "{job}")}
+    groups |= {"{arm}": arm_expression(study), "{condition}": condition_expression(study), "*": ".*"}
     return re.compile("^" + "".join(groups.get(part, re.escape(part)) for part in parts) + "$")
 
 

@@ -15,7 +15,9 @@ from dreamproof.runs.layout import SEED, RunFolder, StudyFolder
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters import guess_adapter, study_format
 from dreamproof.study.ledger.events import ValuesImported
+from dreamproof.study.plan.importing.eval_logs import read_eval_log
 from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult
+from dreamproof.study.plan.importing.slurm_logs import how_it_ended
 from dreamproof.study.plan.importing.tables import TABLE_BYTES, column_names, declared_name, read_rows
 from dreamproof.study.plan.open_study import OpenStudy
 
@@ -111,10 +113,10 @@ def _row_values(
 
 
 def record_evaluation_folder(opened: OpenStudy, found: Found, result: ImportResult) -> str:
-    """Means of an evaluation folder that names no checkpoint; what was found, to be added to the reason."""
+    """Means of an evaluation's folder or log, which names no checkpoint; what was found, to be added to the reason."""
     study = opened.study
     if found.root is None or not found.root.is_dir():
-        return ""
+        return _record_evaluation_log(opened, found, result) if found.output is not None else ""
     run = RunFolder(found.root)
     series = guess_adapter(run, study_format(study)).results(run)
     wanted = [study.metric.name, *([study.constraint.name] if study.constraint is not None else [])]
@@ -130,25 +132,39 @@ def record_evaluation_folder(opened: OpenStudy, found: Found, result: ImportResu
     return f"; it reports {values}, and names no checkpoint" if values else ""
 
 
+def _record_evaluation_log(opened: OpenStudy, found: Found, result: ImportResult) -> str:
+    """The same of a text log; how the evaluation ended if the log shows no value."""
+    assert found.output is not None
+    logged = read_eval_log(opened.study, found.output)
+    if not logged:
+        cause, evidence = how_it_ended(found, whole=False)
+        return f"; its log shows no {opened.study.metric.name}; {cause}: {evidence[0]}"
+    place = (found.cell.arm, (found.cell.seed,), found.condition or "", "")
+    _add(opened, str(found.output), [ImportedValue(*place, one.metric, one.value) for one in logged], result)
+    return f"; its log reports {', '.join(one.text for one in logged)}, and names no checkpoint"
+
+
 def _add(opened: OpenStudy, source: str, values: list[ImportedValue], result: ImportResult) -> None:
     evals = sorted({f"{one.arm}/{seed} {one.condition}" for one in values for seed in one.seeds})
     place = printable(opened.folder.relative(Path(source)))[:300]
     result.reported += values
-    result.events.append(
-        ValuesImported(place, opened.folder.relative(opened.folder.imported_results), len(values), evals)
-    )
+    known = set(_lines(opened.folder))
+    if place in opened.state.imported_values and all(_csv_line(value.row()) in known for value in values):
+        return
+    file = opened.folder.relative(opened.folder.imported_results)
+    result.events.append(ValuesImported(place, file, len(values), evals))
 
 
 def write_results(folder: StudyFolder, values: list[ImportedValue]) -> None:
     """Adds values to `imported/results.csv`; a line that is there already is not repeated."""
-    content = read_file(folder.imported_results, TABLE_BYTES)
-    before = "" if isinstance(content, Unreadable) else content.decode("utf-8-sig")
-    lines = before.splitlines() or [",".join(VALUE_COLUMNS)]
-    for value in values:
-        line = _csv_line(value.row())
-        if line not in lines:
-            lines.append(line)
+    lines = dict.fromkeys([*(_lines(folder) or [",".join(VALUE_COLUMNS)]), *(_csv_line(one.row()) for one in values)])
     write_text(folder.imported_results, "\n".join(lines) + "\n")
+
+
+def _lines(folder: StudyFolder) -> list[str]:
+    """The lines that `imported/results.csv` holds."""
+    content = read_file(folder.imported_results, TABLE_BYTES)
+    return [] if isinstance(content, Unreadable) else content.decode("utf-8-sig").splitlines()
 
 
 def _csv_line(fields: list[str]) -> str:
