@@ -8,7 +8,8 @@ import pytest
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
-from dreamproof.study.ledger.events import CellStopped, Event, Imported, TrainProven, Unproven
+from dreamproof.study.ledger.events import CellStopped, Event, TrainProven
+from dreamproof.study.ledger.outside_events import Imported, Unproven
 from dreamproof.study.ledger.status import train_status
 from dreamproof.study.plan.gap import find_gap, open_for_training
 from dreamproof.study.plan.importing.found import ImportOptions, ImportResult, make_pattern

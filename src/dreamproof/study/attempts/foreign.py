@@ -11,7 +11,8 @@ from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.backends.local import activity_of
 from dreamproof.study.diagnosis.liveness import Activity, Judgement, State, Watch
-from dreamproof.study.ledger.events import Event, ForeignRunChanged, ForeignRunFound
+from dreamproof.study.ledger.events import Event
+from dreamproof.study.ledger.outside_events import ForeignRunChanged, ForeignRunFound
 from dreamproof.study.plan.gap import Selection
 from dreamproof.study.plan.importing.attach import end_foreign
 from dreamproof.study.plan.importing.candidates import Candidate

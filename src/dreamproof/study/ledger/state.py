@@ -11,7 +11,8 @@ from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
 from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, SupervisorSpan
 from dreamproof.study.ledger.clock import BOOT_DIGITS, moment_of
-from dreamproof.study.ledger.events import Row, row_fault
+from dreamproof.study.ledger.event_rows import row_fault
+from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.facts import StudyFacts
 
 NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")

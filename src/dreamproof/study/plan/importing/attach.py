@@ -8,7 +8,7 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.study.adapters.folders import CLOCK_SECONDS, change_times, entries, modified
-from dreamproof.study.ledger.events import ForeignRunEnded
+from dreamproof.study.ledger.outside_events import ForeignRunEnded
 from dreamproof.study.plan.importing.candidates import Candidate, choose_adapter
 from dreamproof.study.plan.importing.folders import folder_seconds
 from dreamproof.study.plan.importing.found import Found, ImportResult

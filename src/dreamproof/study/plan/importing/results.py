@@ -14,7 +14,7 @@ from dreamproof.runs.imported import VALUE_COLUMNS, ImportedValue
 from dreamproof.runs.layout import SEED, RunFolder, StudyFolder
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters import guess_adapter, study_format
-from dreamproof.study.ledger.events import ValuesImported
+from dreamproof.study.ledger.outside_events import ValuesImported
 from dreamproof.study.plan.importing.eval_logs import read_eval_log
 from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult
 from dreamproof.study.plan.importing.slurm_logs import how_it_ended
