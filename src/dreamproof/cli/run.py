@@ -122,8 +122,8 @@ def _supervise(
             ending = supervisor.run()
             if after.until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
                 continue
-            if supervisor.refusal is not None:
-                view.show(supervisor.refusal)
+            if supervisor.code_watch.refusal is not None:
+                view.show(supervisor.code_watch.refusal)
             reports = write_declared if after.reports else None
             session.finish(opened, supervisor, ending, view.show, reports, after.shutdown_again)
         return ending
