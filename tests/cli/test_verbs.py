@@ -129,7 +129,7 @@ gap         2 train cells, 2 eval cells
 takes       – with 4 slots, – GPU hours, –
 memory      device –, host – for all slots
 disk        – for checkpoints
-money       ¥0.00 spent, budget –
+money       0.00 spent, budget –
 note        the duration is unknown before a preflight: dreamproof check
 forbids     2 seeds per arm and 1 comparison: the smallest possible p is 0.333, needed is 0.050 or less; \
 4 seeds per arm could decide

@@ -181,7 +181,7 @@ def sprint(folder: Path, saved_at: float) -> Path:
         "seeds": 5,
         "agent_steps": STEPS,
         "conditions": ["id"],
-        "money": {"price_per_gpu_hour": 3.5, "budget": 200},
+        "money": {"price_per_gpu_hour": 3.5, "currency": "CNY", "budget": 200},
     }
     file = folder / "paper_sprint.yaml"
     file.write_text(yaml.safe_dump(study, sort_keys=False))

@@ -33,12 +33,14 @@ def bytes_text(count: float | None) -> str:
     return f"{size:.1f} TiB"
 
 
-def money_text(amount: float | None, currency: str) -> str:
-    """¥38.20; unknown currencies keep their code: 38.20 CHF; a dash if unknown."""
-    if amount is None:
-        return "–"
-    sign = CURRENCY_SIGNS.get(currency)
-    return f"{sign}{amount:.2f}" if sign else f"{amount:.2f} {currency}"
+def money_text(amount: float | None, currency: str | None) -> str:
+    """¥38.20; other currencies keep their code: 38.20 CHF; a dash if the amount is unknown."""
+    return "–" if amount is None else _with_currency(f"{amount:.2f}", currency)
+
+
+def _with_currency(number: str, currency: str | None) -> str:
+    sign = CURRENCY_SIGNS.get(currency or "")
+    return f"{sign}{number}" if sign else f"{number} {currency}" if currency else number
 
 
 def two_digits(value: float | None) -> str:
@@ -49,11 +51,10 @@ def two_digits(value: float | None) -> str:
     return f"{round(value, 1 - power):,.{max(0, 1 - power)}f}"
 
 
-def estimate_text(amount: float | None, currency: str) -> str:
+def estimate_text(amount: float | None, currency: str | None) -> str:
     """¥9,500: money that is still to be paid, with two digits."""
-    sign = CURRENCY_SIGNS.get(currency)
     number = two_digits(amount)
-    return number if amount is None else f"{sign}{number}" if sign else f"{number} {currency}"
+    return number if amount is None else _with_currency(number, currency)
 
 
 def count_text(count: int, singular: str, plural: str | None = None) -> str:

@@ -104,7 +104,7 @@ def test_a_checkpoint_from_before_the_training_is_unproven_with_its_reason(opene
     assert [type(event) for event in result.events] == [Imported, Unproven, CellStopped]
     assert "v2_full/0" not in result.missing
     assert result.lines[-2] == "0 of 20 cells proven, 1 trained and not saved, 0 unproven, 19 missing"
-    assert result.lines[-1].startswith("trained and not saved: 1 h 40 min, ¥0.00; let the trainer save when it ends")
+    assert result.lines[-1].startswith("trained and not saved: 1 h 40 min, 0.00; let the trainer save when it ends")
     record(opened, result.events)
     known = opened.state.cells[Cell("v2_full", 0)]
     assert known in find_gap(opened.state).train

@@ -22,7 +22,9 @@ def pwm_study(folder: Path, **changes: Any) -> str:
     arms = {arm: {"number": index} for index, arm in enumerate(PWM_ARMS)}
     metric = {"name": "R", "smallest_difference": 50.0}
     given = {"trainer": PRINTED, "conditions": [], "arms": arms, "seeds": 1, "agent_steps": 20000, "metric": metric}
-    return str(declare(folder, **{**given, "name": "pwm", "money": {"price_per_gpu_hour": 2.0}, **changes}))
+    return str(
+        declare(folder, **{**given, "name": "pwm", "money": {"price_per_gpu_hour": 2.0, "currency": "CNY"}, **changes})
+    )
 
 
 def call(*words: str) -> str:
@@ -123,7 +125,13 @@ SPRINT = {"command": ["{python}", "train.py", "{run_dir}"], "evaluate": ["{pytho
 
 def sprint_study(folder: Path, **changes: Any) -> str:
     arms = {arm: {"method": arm} for arm in ("v2_baseline", "v2_u_only", "v2_cert_only", "v2_full")}
-    given = {"trainer": SPRINT, "arms": arms, "seeds": 5, "agent_steps": 4096, "money": {"price_per_gpu_hour": 3.5}}
+    given = {
+        "trainer": SPRINT,
+        "arms": arms,
+        "seeds": 5,
+        "agent_steps": 4096,
+        "money": {"price_per_gpu_hour": 3.5, "currency": "CNY"},
+    }
     conditions = ["id", {"name": "ood", "kind": "proxy", "settings": {"hallu.level": 2}}]
     metric = {"name": "score", "smallest_difference": 1.0}
     shared = {
