@@ -134,9 +134,10 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     lines.append(f"run folder  {facts['run_folder']}")
     if facts["proof"]:
         proof = facts["proof"]
+        bound = "at least " if proof["gradient_steps_at_least"] else ""
         lines.append(
             f"proof       {proof['checkpoint']}: {proof['agent_steps']:,} agent steps, "
-            f"{proof['gradient_steps']:,} updates, parameters {proof['parameter_hash'][:12]}"
+            f"{bound}{proof['gradient_steps']:,} updates, parameters {proof['parameter_hash'][:12]}"
         )
     for key in ("not_ours", "quarantined", "unreadable", "stopped", "unproven", "frozen"):
         if facts[key] and (key, facts["status"]) != ("unproven", NOT_SAVED):

@@ -159,6 +159,18 @@ def test_aborted_duplicates_are_counted_as_waste_everywhere(tmp_path: Path) -> N
     assert together in report, "the verb and the document name the same sum"
 
 
+def test_rows_of_a_log_are_not_counted_as_updates(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    sprint_box(tmp_path, "late")
+    call("import", file, str(tmp_path / "runs"))
+    assert "4,096 agent steps, at least 2 updates, parameters" in call("why", file, "v2_full/0")
+    cells = json.loads(call("status", file, "--json"))["cells"]
+    assert {row["gradient_steps"] for row in cells} == {None}, "two rows of a log are no number of updates"
+    call("report", file)
+    table = list(csv.DictReader((tmp_path / "results/sprint/tables/provenance.csv").open()))
+    assert {row["gradient_steps"] for row in table} == {""}
+
+
 def test_no_file_is_named_that_does_not_exist(tmp_path: Path) -> None:
     file = sprint_study(tmp_path)
     sprint_box(tmp_path, "late")

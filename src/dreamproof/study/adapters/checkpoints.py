@@ -75,6 +75,14 @@ class RunSpan:
 
 
 @dataclass(frozen=True)
+class Updates:
+    """Updates that the files of a run show: counted by the trainer, or at least so many."""
+
+    count: int
+    is_counted: bool = True
+
+
+@dataclass(frozen=True)
 class Steps:
     """Agent steps that a proof needs, and those that the logs of the run reached."""
 
@@ -200,7 +208,7 @@ def checkpoint_hash(path: Path) -> str | Unreadable:
 
 
 def prove_by_checkpoint(
-    run_root: Path, log_root: Path, steps: Steps, updates: int | None, span: RunSpan
+    run_root: Path, log_root: Path, steps: Steps, updates: Updates, span: RunSpan
 ) -> TrainProof | str:
     """The last part of a foreign proof: a checkpoint of the last step, by its steps, else by when it was written."""
     found = find_checkpoints(log_root)
@@ -209,8 +217,8 @@ def prove_by_checkpoint(
     final = _final_checkpoint(found, steps.needed, span, log_root)
     if isinstance(final, str):
         return final
-    made = final.gradient_steps if updates is None else updates
-    if not made:
+    made = Updates(final.gradient_steps) if final.gradient_steps and not updates.is_counted else updates
+    if not made.count:
         return "nothing shows a single update: no loss, gradient or update count in its files"
     return _proof(run_root, final, steps.reached if final.agent_steps is None else final.agent_steps, made)
 
@@ -237,14 +245,14 @@ def _final_checkpoint(found: list[Checkpoint], agent_steps: int, span: RunSpan, 
     return NotSaved(early) if early is not None else last
 
 
-def _proof(run_root: Path, checkpoint: Checkpoint, agent_steps: int, updates: int) -> TrainProof | str:
+def _proof(run_root: Path, checkpoint: Checkpoint, agent_steps: int, updates: Updates) -> TrainProof | str:
     name = checkpoint.path.relative_to(run_root).as_posix()
     if name != printable(name):
         return f"its checkpoint has a name that is not UTF-8: {printable(name)}"
     digest = checkpoint_hash(checkpoint.path)
     if isinstance(digest, Unreadable):
         return f"its checkpoint {digest}"
-    return TrainProof(agent_steps, updates, digest, name)
+    return TrainProof(agent_steps, updates.count, digest, name, not updates.is_counted)
 
 
 def times_were_lost(root: Path, checkpoint: Checkpoint, span: RunSpan) -> bool:

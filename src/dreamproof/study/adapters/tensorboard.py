@@ -12,7 +12,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, not_finite
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, kept_steps, newest_save, prove_by_checkpoint
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, Updates, kept_steps, newest_save, prove_by_checkpoint
 from dreamproof.study.adapters.folders import attempt_began, files_below, modified, size_of
 from dreamproof.study.adapters.rows import TRAINING_KEY, UPDATE_KEY
 
@@ -140,7 +140,7 @@ class TensorboardAdapter(FolderAdapter):
         if fault is not None:
             return fault
         span = _span(files, output)
-        return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), _updates(files) or None, span)
+        return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), _updates(files), span)
 
     def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
         """The last point of every scalar in the newest event file, which `read` keeps open."""
@@ -157,13 +157,14 @@ class TensorboardAdapter(FolderAdapter):
         return series
 
 
-def _updates(files: list[EventFile]) -> int:
+def _updates(files: list[EventFile]) -> Updates:
     """Updates that a tag counts; else the points of losses and gradients, which is a lower bound."""
     scalars = [(tag, values) for events in files for tag, values in events.scalars.items()]
     counted = [values[-1][1] for tag, values in scalars if UPDATE_KEY.search(tag) and math.isfinite(values[-1][1])]
     if counted:
-        return int(max(counted))
-    return max((len(values) for tag, values in scalars if TRAINING_KEY.search(tag)), default=0)
+        return Updates(int(max(counted)))
+    shown = max((len(values) for tag, values in scalars if TRAINING_KEY.search(tag)), default=0)
+    return Updates(shown, is_counted=False)
 
 
 def _span(files: list[EventFile], output: Path | None) -> RunSpan:

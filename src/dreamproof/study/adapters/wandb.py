@@ -106,7 +106,7 @@ class WandbAdapter(FolderAdapter):
         if fault is not None:
             return fault
         span = _span(folders[-1], output)
-        updates = updates_seen([summary]) or None
+        updates = updates_seen([summary])
         return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), updates, span)
 
     def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:

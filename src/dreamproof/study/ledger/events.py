@@ -6,6 +6,8 @@
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
+from dreamproof.runs.reader import TrainProof
+
 Row = dict[str, Any]
 Work = Literal["train", "evaluate"]
 
@@ -224,6 +226,14 @@ class TrainProven(Event):
     parameter_hash: str
     checkpoint: str
     attempt: str | None = None
+    gradient_steps_at_least: bool | None = None
+    """Whether the log shows that updates were made and not how many."""
+
+    @classmethod
+    def of(cls, cell: str, proof: TrainProof, attempt: str | None = None) -> "TrainProven":
+        """The event of a proof."""
+        found = (proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint)
+        return cls(cell, *found, attempt, proof.gradient_steps_at_least or None)
 
 
 @dataclass(frozen=True)

@@ -271,7 +271,8 @@ class StudyState(StudyFacts):
 
     def _on_train_proven(self, row: Row) -> None:
         cell = self._known.get(row["cell"]) or self.known_cell(row["cell"])
-        cell.proof = TrainProof(row["agent_steps"], row["gradient_steps"], row["parameter_hash"], row["checkpoint"])
+        found = (row["agent_steps"], row["gradient_steps"], row["parameter_hash"], row["checkpoint"])
+        cell.proof = TrainProof(*found, bool(row.get("gradient_steps_at_least")))
         cell.kept_agent_steps = cell.reached_agent_steps = row["agent_steps"]
         cell.stopped = cell.stopped_cause = cell.unproven = cell.frozen = None
 

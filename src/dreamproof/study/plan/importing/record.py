@@ -52,9 +52,7 @@ def _record_best(opened: OpenStudy, cell: Cell, candidate: Candidate, result: Im
         return
     result.proven.append(text)
     result.lines.append(f"{cell}: proven, {proof.agent_steps:,} agent steps, {proof.checkpoint} in {source}")
-    result.events.append(
-        TrainProven(text, proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint)
-    )
+    result.events.append(TrainProven.of(text, proof))
     result.events += _evaluations_in_run(opened, text, candidate, proof)
 
 
