@@ -22,7 +22,7 @@ from dreamproof.study.attempts.quarantine import (
     quarantined,
     quarantined_by,
 )
-from dreamproof.study.attempts.restarts import restarts
+from dreamproof.study.attempts.restarts import restarts, restarts_in_logs
 from dreamproof.study.attempts.settle import other_memory_kills, settle
 from dreamproof.study.attempts.waits import Waits
 from dreamproof.study.attempts.watched import Watched
@@ -360,6 +360,7 @@ class Supervisor:
         others = other_memory_kills(self.state, self.study, watched.sighting)
         events: list[Event] = []
         with self._contained(watched.cells):
+            self.record(*restarts_in_logs(self.opened, watched.attempt))
             events = settle(self.opened, watched.attempt, watched.sighting, others)
         self.record(*(events or [bare_end(watched.attempt, watched.sighting)]))
         proven = {event.cell for event in events if isinstance(event, EvalProven)}

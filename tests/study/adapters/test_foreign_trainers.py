@@ -389,6 +389,18 @@ def test_a_restarted_run_counts_from_its_own_event_file(tmp_path: Path) -> None:
     assert find_adapter("tensorboard").read(RunFolder(tmp_path)).agent_steps == 500
 
 
+def test_an_event_file_shows_where_its_attempt_began(tmp_path: Path) -> None:
+    attempt, adapter = AttemptFolder(tmp_path / "attempts" / "a000002"), find_adapter("tensorboard")
+    attempt.root.mkdir(parents=True)
+    put(attempt.order, b"{}", BEGAN - 1)
+    write_events(tmp_path / "run" / "a", [2048, 4096], began=BEGAN - HOUR)
+    assert adapter.began_agent_steps(RunFolder(tmp_path / "run"), attempt.output) is None, "an earlier attempt's"
+    write_events(tmp_path / "run" / "b", [2048, 4096])
+    assert adapter.began_agent_steps(RunFolder(tmp_path / "run"), attempt.output) == 0
+    write_events(tmp_path / "run" / "c", [6144, 8192], began=BEGAN + HOUR)
+    assert adapter.began_agent_steps(RunFolder(tmp_path / "run"), attempt.output) == 4096
+
+
 def test_one_tag_can_be_declared_to_count_the_steps(tmp_path: Path) -> None:
     write_events(tmp_path / "a", [0, 4000])
     write_events(tmp_path / "b", [90_000], began=BEGAN + HOUR, tag="video/frames")

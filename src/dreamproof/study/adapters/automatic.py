@@ -45,6 +45,10 @@ class AutoAdapter(FolderAdapter):
         """By the chosen adapter."""
         return self.chosen(run).kept_unix_seconds(run)
 
+    def began_agent_steps(self, run: RunFolder, output: Path) -> int | None:
+        """By the chosen adapter."""
+        return self.chosen(run, output).began_agent_steps(run, output)
+
     def save_seconds(self, run: RunFolder) -> float | None:
         """By the chosen adapter."""
         return self.chosen(run).save_seconds(run)
