@@ -1,10 +1,13 @@
 """What went wrong in the users' own folders and trainers, row by row, and the tests that show it no longer does."""
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from dreamproof.cli.main import app
 
 TESTS = Path(__file__).parent
 NIGHT, FOREIGN, OTHERS = "study/test_night.py", "study/test_foreign_runs.py", "study/test_runs_of_others.py"
@@ -164,7 +167,7 @@ ROWS: dict[int, tuple[str, dict[str, list[str]]]] = {
         },
     ),
     16: (
-        "a condition has a real kind; an invalid file is told apart from no file",
+        "a condition has a real kind; an invalid file is distinguished from no file",
         {
             FOREIGN: [
                 "test_a_condition_is_given_a_kind_that_an_evaluation_file_may_hold",
@@ -270,3 +273,17 @@ def test_a_row_names_tests_that_exist(row: int) -> None:
     for file, names in tests.items():
         assert Path(file).name.startswith("test_") and set(names) <= collected(file), file
         assert all(name.startswith("test_") for name in names)
+
+
+ASKED = (TESTS.parent / "docs" / "asked.md").read_text("utf-8")
+ASKED_ROWS = re.findall(r"^\| (\d+) \| (.+?) \| (.+) \|$", ASKED, re.MULTILINE)
+
+
+def test_every_request_of_the_users_has_a_place() -> None:
+    assert [int(number) for number, _, _ in ASKED_ROWS] == list(range(1, 89))
+    assert all("`test_" in place or "*Results*" in place for _, _, place in ASKED_ROWS)
+    named = set(re.findall(r"`(test_\w+)`", ASKED))
+    known = {name for path in TESTS.rglob("test_*.py") for name in collected(str(path.relative_to(TESTS)))}
+    assert named - known == set()
+    verbs = {command.name for command in app.registered_commands}
+    assert set(re.findall(r"`dreamproof (\w+)", ASKED)) <= verbs
