@@ -25,6 +25,9 @@ NOT_WEIGHTS = ("evaluations.npz", "vecnormalize.pkl", "vec_normalize.pkl", "repl
 # A checkpoint without a step counts as the final one if it was written in this last part of the run.
 MIN_FRACTION = 0.98
 LAST_SECONDS = 60.0
+LONG_SECONDS = 600.0
+# A process may take this long from its last save to its end, which is much of a run of seconds.
+EXIT_SECONDS = 1.0
 # Files whose times span less than this part of the time that their contents name were copied without their times.
 COPIED_FRACTION = 0.5
 AGREEING_SECONDS = 5.0
@@ -271,7 +274,8 @@ def times_were_lost(root: Path, checkpoint: Checkpoint, span: RunSpan) -> bool:
 def written_early(checkpoint: Checkpoint, span: RunSpan) -> str | None:
     """Why a checkpoint is not the one of the last step, by file times; None if it may be."""
     written, whole = checkpoint.modified_unix_seconds, span.ended - span.started
-    if span.ended - written <= LAST_SECONDS * min(1.0, max(0.0, whole) / 600) or whole <= 0:
+    late = max(LAST_SECONDS * min(1.0, whole / LONG_SECONDS), min(EXIT_SECONDS, whole / 2))
+    if whole <= 0 or span.ended - written <= late:
         return None
     fraction = max(0.0, (written - span.started) / whole)
     if fraction >= MIN_FRACTION:
