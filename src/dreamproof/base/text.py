@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import shlex
 from collections.abc import Iterable
 
 CURRENCY_SIGNS = {"CNY": "¥", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "JP¥"}
@@ -19,6 +20,11 @@ def duration_text(seconds: float | None) -> str:
     if whole < 86400:
         return f"{whole // 3600} h {whole % 3600 // 60} min"
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
+
+
+def quoted(word: object) -> str:
+    """A path or name as a shell takes it: in quotation marks where it has spaces or the like."""
+    return shlex.quote(str(word))
 
 
 def bytes_text(count: float | None) -> str:

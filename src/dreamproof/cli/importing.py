@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
@@ -72,4 +73,4 @@ def import_runs(
         )
     else:
         print_text("\n".join(result.lines))
-        typer.echo(f"next        dreamproof status {study}")
+        typer.echo(f"next        dreamproof status {quoted(study)}")

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import print_text
 
 
@@ -180,4 +181,4 @@ def _write(file: Path, text: str) -> None:
     except Exception:
         file.unlink()
         raise
-    print_text(f"wrote {file}: fit its command and arms to your trainer\nnext        dreamproof plan {file}")
+    print_text(f"wrote {file}: fit its command and arms to your trainer\nnext        dreamproof plan {quoted(file)}")

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import CellArgument, JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines.append(f"remedy      {SAVE_REMEDY}")
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:
-        lines.append(f"next        repair the file, then dreamproof run {study}{again}")
+        lines.append(f"next        repair the file, then dreamproof run {quoted(study)}{again}")
         return "\n".join(lines)
     verbs = {"proven": "status", "running": "watch", NOT_OURS: "run"}
     lines.append(f"next        dreamproof {verbs.get(facts['status'], 'run')} {study}{again}")

@@ -5,7 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.text import count_text, duration_text, money_text, nearest_word
+from dreamproof.base.text import count_text, duration_text, money_text, nearest_word, quoted
 from dreamproof.study.ledger.status import NOT_OURS, SAVE_REMEDY, status_text
 from dreamproof.study.plan.importing.folders import find_in_folder
 from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult
@@ -58,7 +58,7 @@ def _nothing_found(opened: OpenStudy, source: Path, options: ImportOptions, resu
     way = f"with the pattern '{options.pattern}'" if options.pattern else "by name"
     return BadInput(
         f"{source}: no run matches a declared cell {way} (arms {arms}){seen}",
-        f"dreamproof import {opened.file} {source} --pattern '*_{{arm}}_*_{{seed}}'",
+        f"dreamproof import {quoted(opened.file)} {quoted(source)} --pattern '*_{{arm}}_*_{{seed}}'",
     )
 
 
