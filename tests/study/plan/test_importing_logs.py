@@ -107,6 +107,17 @@ def test_seeds_come_from_the_name_from_a_pattern_or_from_a_table_and_never_from_
     assert "'flown' is not one of the arms flow" in refused("import", file, str(logs), "--jobs", str(jobs))
 
 
+def test_names_with_spaces_progress_bars_and_values_that_are_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "flow seed 0 (copy) .out").write_bytes(
+        b"\x00\xff[10/100] R:nan\r[50/100] R:5.0\r[100/100] R:nan\r\n"
+    )
+    file = pwm_study(tmp_path, arms={"flow": {}}, seeds=3, agent_steps=100)
+    shown = line_of(call("import", file, str(tmp_path / "logs")), "flow/0")
+    assert "100 of 100 agent steps; R final nan, peak 5.00" in shown
+    call("report", file)
+
+
 def test_a_log_counts_in_the_studys_steps_and_by_its_own_expression(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a_2318001.out").write_text("epoch 5 of 10 return=3.5\nepoch 7 of 10 return=2.5\n")
@@ -257,6 +268,8 @@ def logged(text: str, tmp_path: Path, constraint: str | None = "cost") -> list[t
         ("Return (mean): -1.5e1\nreward_loss: 0.5, return std 3, best score 99\n", [("score", -15.0, None)]),
         ("CMD: python eval.py --seed 0 --task PointGoal1\n", []),
         ("score: nan\n", []),
+        ("mean reward 3,200.5\n", [("score", 3200.5, None)]),
+        ("return 1,5\n", []),
         ("", []),
     ],
 )

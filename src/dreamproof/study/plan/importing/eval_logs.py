@@ -9,12 +9,12 @@ from dreamproof.base.files import read_tail
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters.metrics import known_names
 
-NUMBER = r"[-+]?(?:[0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
+NUMBER = r"[-+]?(?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]{1,15}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][-+]?[0-9]{1,3})?"
 WORD = r"(?!(?:over|of|in)\b)[A-Za-z][A-Za-z0-9_/.@-]{0,40}"
 # `Episode has 201 steps and return 1.7`, `mean_reward: 12.5 +/- 3`, `mean return over 20 episodes = 12.5`
 LABEL = rf"(?<![A-Za-z0-9_/.@-])(?P<label>{WORD}(?: {WORD}){{0,3}}(?: ?\([A-Za-z ]{{1,20}}\))?)"
 OVER = r"(?: (?:over|of|in) [0-9]{1,9} [a-z]{1,12})?"
-PAIR = re.compile(rf"{LABEL}{OVER}\s{{0,4}}(?:[:=]|is|of)?\s{{0,4}}\[?\s?(?P<value>{NUMBER})(?![0-9A-Za-z/])")
+PAIR = re.compile(rf"{LABEL}{OVER}\s{{0,4}}(?:[:=]|is|of)?\s{{0,4}}\[?\s?(?P<value>{NUMBER})(?![0-9A-Za-z/]|,[0-9])")
 MEANS = frozenset(("mean", "average", "avg"))
 # Values that are no result of the evaluation as a whole.
 OTHERS = frozenset(("max", "min", "best", "peak", "worst", "std", "sd", "loss", "running"))
@@ -47,7 +47,9 @@ def read_eval_log(study: Study, path: Path) -> list[LoggedMean]:
 
 def _pairs(line: str) -> list[tuple[list[str], float]]:
     """The words before every number of a line, in lower case, and the number."""
-    found = ((match["label"], float(match["value"])) for match in PAIR.finditer(line[:LINE_CHARACTERS]))
+    found = (
+        (match["label"], float(match["value"].replace(",", ""))) for match in PAIR.finditer(line[:LINE_CHARACTERS])
+    )
     return [(re.findall(r"[a-z0-9]+", label.lower()), value) for label, value in found]
 
 

@@ -1,5 +1,6 @@
 """Finds runs in a flat folder of logs, `NAME_JOB.out` and `NAME_JOB.err` as Slurm writes them, and reads them."""
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -27,10 +28,10 @@ from dreamproof.study.plan.importing.tables import declared_name, read_table
 from dreamproof.study.plan.open_study import OpenStudy
 
 OUTPUT, ERRORS = (".out", ".log"), ".err"
-STAMP = re.compile(r"[-_.]?[0-9]{8}[-_T][0-9]{6}$")
-JOB = re.compile(r"(?:^|[-_.])(?P<job>[0-9]{4,12}(?:_[0-9]{1,6})?)$")
+STAMP = re.compile(r"[-_. ]?[0-9]{8}[-_T][0-9]{6}$")
+JOB = re.compile(r"(?:^|[-_. ])(?P<job>[0-9]{4,12}(?:_[0-9]{1,6})?)$")
 EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval(?:uation)?|test)(?=[^a-z]|$)", re.IGNORECASE)
-NAMED_SEED = re.compile(r"(?:^|[-_.])s(?:eed)?[-_=]?(?P<seed>[0-9]{1,9})(?=[-_.]|$)", re.IGNORECASE)
+NAMED_SEED = re.compile(r"(?:^|[-_. ])s(?:eed)?[-_= ]?(?P<seed>[0-9]{1,9})(?=[-_. ]|$)", re.IGNORECASE)
 NO_CONDITION = "the log of an evaluation that names no declared condition: use --pattern with {condition}"
 DIAGNOSED_BYTES = 1 << 16
 WHOLE_BYTES = 64 << 20
@@ -196,7 +197,7 @@ def _values(study: Study, lines: list[Line]) -> tuple[dict[str, float] | None, d
         return None, None
     series = [line.values[name] for line in lines if name in line.values]
     best = max if study.metric.direction == "higher" else min
-    return {name: series[-1]}, {name: best(series)}
+    return {name: series[-1]}, {name: best([value for value in series if math.isfinite(value)] or series)}
 
 
 def how_it_ended(found: Found, whole: bool) -> tuple[str | None, tuple[str, ...]]:
