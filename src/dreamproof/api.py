@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.text import quoted
 from dreamproof.report.analysis import Analysis, analyse
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.data import load as load_evidence
@@ -139,7 +140,9 @@ class StudyResults:
         cell = Cell(arm, seed)
         if cell not in self._evidence.cells:
             known = ", ".join(map(str, self._evidence.cells))
-            raise BadInput(f"{self.name} has no cell {cell}; it has {known}", f"dreamproof status {self.folder}")
+            raise BadInput(
+                f"{self.name} has no cell {cell}; it has {known}", f"dreamproof status {quoted(self.folder)}"
+            )
         from dreamproof.evaluate.policy import load_policy  # imports JAX, which the tables do not need
 
         return load_policy(self._evidence.kept_run(cell), checkpoint)

@@ -2,6 +2,7 @@
 
 import errno
 import io
+import json
 import os
 import sys
 from pathlib import Path
@@ -37,6 +38,10 @@ def test_any_error_of_the_system_is_a_failure_with_its_reason(
     shown = dreamproof("verify", study)
     assert shown.code != 0 and "some/file" in shown.errors and "hint:" in shown.errors
     assert "Traceback" not in shown.errors
+    asked = dreamproof("verify", study, "--json")
+    error = json.loads(asked.output)["error"]
+    assert asked.code == error["exit_code"] == shown.code
+    assert "some/file" in error["message"] and error["hint"].endswith("run the same command again")
 
 
 def test_a_ledger_that_cannot_be_written_is_a_failure(

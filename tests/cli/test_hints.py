@@ -4,6 +4,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 import typer
 
 import dreamproof
+from dreamproof.base.text import quoted
 from dreamproof.cli.main import app
 
 SOURCE = Path(dreamproof.__file__).parent
@@ -85,3 +87,21 @@ def test_a_hint_is_accepted_by_the_parser(place: str, command: str) -> None:
 def _is_flag(verb: Any, option: str) -> bool:
     found = next((one for one in verb.params if option.split("=")[0] in one.opts), None)
     return found is None or bool(getattr(found, "is_flag", False)) or "=" in option
+
+
+def _unquoted_values() -> Iterator[str]:
+    """Values right behind a verb that are put into a hint as they are."""
+    for room in SHOWN:
+        for path in sorted((SOURCE / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                for text, value in pairwise(node.values) if isinstance(node, ast.JoinedStr) else ():
+                    behind_verb = isinstance(text, ast.Constant) and re.search(r"dreamproof [a-z]+ $", str(text.value))
+                    if behind_verb and isinstance(value, ast.FormattedValue):
+                        shown = ast.unparse(value.value)
+                        if not shown.startswith("quoted("):
+                            yield f"{path.relative_to(SOURCE)}: {shown}"
+
+
+def test_a_path_in_a_hint_is_quoted_for_the_shell() -> None:
+    assert set(_unquoted_values()) == {"cli/examples.py: written[0].name", "cli/examples.py: study.stem"}
+    assert quoted(Path("my studies/研究.yaml")) == "'my studies/研究.yaml'" and quoted("mine.yaml") == "mine.yaml"

@@ -42,13 +42,14 @@ def test_flags_answer_every_question(tmp_path: Path) -> None:
         "3",
     ]
     given += ["--task", "SafetyPointGoal1-v0", "--metric", "score", "--smallest-difference", "0.5", "--gpu"]
-    given += ["--agent-steps", "120000", "--price", "3.5", "--budget", "200", "--seeds", "3"]
+    given += ["--agent-steps", "120000", "--price", "3.5", "--currency", "CNY", "--budget", "200", "--seeds", "3"]
     given += ["--language", "zh-Hans"]
     call(str(file), *given)
     study = read_study(file)
     assert study.question == 'Is "v2" better: really?' and list(study.arms) == ["base", "full"]
     assert (study.metric.name, study.metric.smallest_difference, study.agent_steps) == ("score", 0.5, 120_000)
     assert (study.money.price_per_gpu_hour, study.money.budget, study.require.gpu) == (3.5, 200.0, True)
+    assert study.money.currency == "CNY"
     assert study.report.languages == ["zh-Hans"] and len(study.seeds) == 3
 
 

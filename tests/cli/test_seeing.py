@@ -20,6 +20,7 @@ from dreamproof.cli.watch import parse_interval
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.study.adapters import find_adapter
 from dreamproof.study.adapters.api import TrainerFormat
+from dreamproof.study.adapters.metrics import metric_value
 from dreamproof.study.ledger.clock import read_moment
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.study.process.gpus import GpuUse
@@ -158,6 +159,37 @@ def test_every_adapter_gives_the_newest_values_without_reading_the_whole_log(nam
     (tmp_path / file).write_text(text)
     assert find_adapter(name).latest(RunFolder(tmp_path))["score"] == 1.5
     assert find_adapter("line_pattern", TrainerFormat()).latest(RunFolder(tmp_path)) == {}
+
+
+def test_event_files_and_runs_of_wandb_give_their_newest_values(tmp_path: Path) -> None:
+    events = RunFolder(Path(__file__).parents[1] / "study/adapters/recorded/tensorboard")
+    values = find_adapter("tensorboard").latest(events)
+    assert metric_value(values, "return") == values["rollout/ep_rew_mean"] > 0
+    files = tmp_path / "wandb" / "offline-run-20260222_023040-abcd1234" / "files"
+    files.mkdir(parents=True)
+    run, adapter = RunFolder(tmp_path), find_adapter("wandb")
+    assert adapter.latest(run) == find_adapter("wandb").latest(RunFolder(files)) == {}
+    (files / "output.log").write_text("[4/10] R:9\n[5/10] R:1.5\n")
+    assert adapter.latest(run) == {"R": 1.5}
+    (files / "wandb-summary.json").write_text('{"global_step": 10, "eval/score": 2.5, "note": "x"}')
+    assert metric_value(adapter.latest(run), "score") == 2.5
+
+
+@pytest.mark.parametrize(
+    ("values", "name", "shown"),
+    [
+        ({"return": 1.0, "rollout/ep_rew_mean": 2.0}, "return", 1.0),
+        ({"train/loss": 0.5, "rollout/ep_rew_mean": 2.0}, "return", 2.0),
+        ({"R": 3.0, "pi_loss": 1.0}, "return", 3.0),
+        ({"episode/score": 4.0}, "return", 4.0),
+        ({"rollout/ep_rew_mean": 2.0}, "success", None),
+        ({"train/reward_loss": 2.0}, "return", None),
+    ],
+)
+def test_the_metric_is_found_under_the_names_that_trainers_use(
+    values: dict[str, float], name: str, shown: float | None
+) -> None:
+    assert metric_value(values, name) == shown
 
 
 # watch

@@ -129,7 +129,7 @@ gap         2 train cells, 2 eval cells
 takes       – with 4 slots, – GPU hours, –
 memory      device –, host – for all slots
 disk        – for checkpoints
-money       ¥0.00 spent, budget –
+money       0.00 spent, budget –
 note        the duration is unknown before a preflight: dreamproof check
 forbids     2 seeds per arm and 1 comparison: the smallest possible p is 0.333, needed is 0.050 or less; \
 4 seeds per arm could decide
@@ -168,6 +168,24 @@ def test_errors_are_json_too(dreamproof: Callable[..., Any], tmp_path: Path) -> 
     value = json.loads(shown.output)
     assert (shown.code, value["json_version"], value["error"]["exit_code"]) == (2, 1, 2)
     assert "no such study" in value["error"]["message"] and value["error"]["hint"] == "ls studies/ results/"
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "hint"),
+    [
+        (["status", "--json"], "Missing argument", "dreamproof status --help"),
+        (["status", "a.yaml", "--sed", "3", "--json"], "No such option", "dreamproof status --help"),
+        (["stats", "a.yaml", "--json"], "No such command 'stats'", "dreamproof --help"),
+        (["stop", "a.yaml", "--json"], "No such option: --json", "dreamproof stop --help"),
+    ],
+)
+def test_words_that_no_verb_takes_are_an_error_in_json_too(
+    dreamproof: Callable[..., Any], words: list[str], message: str, hint: str
+) -> None:
+    shown = dreamproof(*words)
+    error = json.loads(shown.output)["error"]
+    assert message in error["message"] and (error["hint"], error["exit_code"], shown.code) == (hint, 2, 2)
+    assert "Usage: dreamproof" in shown.errors
 
 
 def test_a_study_is_found_by_its_folder_too(dreamproof: Callable[..., Any], finished: Path) -> None:

@@ -71,7 +71,7 @@ def test_a_proxy_that_is_named_ood_is_called_a_proxy(tmp_path: Path) -> None:
 
 
 def test_a_budget_that_ends_before_the_gap_is_named(tmp_path: Path) -> None:
-    money = {"price_per_gpu_hour": 3.5, "budget": 10.0}
+    money = {"price_per_gpu_hour": 3.5, "currency": "CNY", "budget": 10.0}
     found = prospects(tmp_path, Forecast(36000.0, 36000.0, 35.0, 4, 4), seeds=5, money=money)
     assert [one.text for one in found.obstacles] == [
         "the missing cells take about ¥35.00, and ¥10.00 of the budget are left"
@@ -113,7 +113,9 @@ def test_the_smallest_study_has_a_price_and_counts_what_is_proven(tmp_path: Path
     for cell in ("low/0", "low/1", "high/0"):
         rows.append({"event": "imported", "cell": cell, "source": cell, "wall_seconds": 3600.0, "agent_steps": 20})
         rows.append({"event": "train_proven", "cell": cell, **proof})
-    opened = with_events(tmp_path, *rows, money={"price_per_gpu_hour": 2.0}, question="Is high better?")
+    opened = with_events(
+        tmp_path, *rows, money={"price_per_gpu_hour": 2.0, "currency": "CNY"}, question="Is high better?"
+    )
     smallest = find_prospects(opened, NOTHING_KNOWN, 0.0, {}).smallest
     assert smallest is not None
     assert (smallest.arms, smallest.seeds_per_arm, smallest.missing_cells) == (["low", "high"], 4, 5)

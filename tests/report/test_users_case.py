@@ -108,6 +108,13 @@ def test_no_ranking_of_peaks_survives(peaks_case: Path) -> None:
     assert "The order is not a ranking." in status
 
 
+def test_the_chart_shows_what_is_done_and_what_is_missing(users_case: Path) -> None:
+    write_all(users_case, "zh-Hans", figures=False)
+    chart = re.findall(r"```mermaid\n(.*?)```", read(users_case, "zh-Hans/status"), re.DOTALL)[0]
+    assert chart.startswith("flowchart LR\n") and 'A --> B["已训练：17/20"]' in chart
+    assert 'B -.-> M["缺失：v2_u_only/2; v2_cert_only/2; v2_full/2"]' in chart
+
+
 @pytest.mark.parametrize("name", ["decision", "appendix", "money", "status", "record", "defense"])
 def test_what_a_person_reads_is_the_stored_text(users_case: Path, name: str) -> None:
     write_all(users_case, figures=False)

@@ -101,6 +101,31 @@ def test_a_trainer_that_begins_again_is_noticed_and_its_lost_steps_are_wasted(tm
     assert "0 → 1,000 agent steps kept" in why
 
 
+SB3_LOG = "time/total_timesteps,train/n_updates,train/loss\n{first},10,0.5\n{last},20,0.5\n"
+
+
+@pytest.mark.parametrize(("first", "restarted"), [(2048, [0]), (4048, [])])
+def test_a_restart_is_noticed_although_the_first_row_lies_beyond_the_checkpoint(
+    tmp_path: Path, first: int, restarted: list[int]
+) -> None:
+    trainer = {"command": [sys.executable, "train.py", "{run_dir}"], "adapter": "auto"}
+    stage = foreign_stage(tmp_path, trainer=trainer, agent_steps=first + 2048)
+    run = stage.opened.folder.run(Cell("low", 0))
+    run.root.mkdir(parents=True)
+    (run.root / "progress.csv").write_text("")
+    (run.root / "rl_model_2000_steps.zip").write_bytes(b"weights of an attempt that was killed")
+
+    def start(folder: AttemptFolder) -> None:
+        (run.root / "progress.csv").write_text(SB3_LOG.format(first=first, last=first + 2048))
+        (run.root / f"rl_model_{first + 2048}_steps.zip").write_bytes(b"all")
+        stage.backend.end(folder.root.name)
+
+    stage.backend.on_start = start
+    stage.supervisor.run()
+    assert [event["agent_steps"] for event in stage.events("cell_restarted")] == restarted
+    assert stage.opened.state.attempts["a000001"].from_agent_steps == {"low/0": 2000}
+
+
 def test_a_trainer_that_continues_is_not_called_restarted(tmp_path: Path) -> None:
     stage = foreign_stage(tmp_path, agent_steps=1000)
     run = stage.opened.folder.run(Cell("low", 0))
@@ -181,7 +206,7 @@ def sprint(folder: Path, saved_at: float) -> Path:
         "seeds": 5,
         "agent_steps": STEPS,
         "conditions": ["id"],
-        "money": {"price_per_gpu_hour": 3.5, "budget": 200},
+        "money": {"price_per_gpu_hour": 3.5, "currency": "CNY", "budget": 200},
     }
     file = folder / "paper_sprint.yaml"
     file.write_text(yaml.safe_dump(study, sort_keys=False))

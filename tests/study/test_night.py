@@ -76,7 +76,7 @@ def night_study(folder: Path, **changes: Any) -> Path:
         "conditions": ["id", {"name": "ood", "kind": "proxy", "settings": {"hallu.level": 2}}],
         "evaluation_episodes": 3,
         "backend": {"slots": 4},
-        "money": {"price_per_gpu_hour": 3.5, "budget": 200},
+        "money": {"price_per_gpu_hour": 3.5, "currency": "CNY", "budget": 200},
         "report": {"languages": ["en", "zh-Hans"], "update": [{"file": "ppt.md", "mapping": "auto"}]},
         "at_end": {
             "action": "shutdown",

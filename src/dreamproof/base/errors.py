@@ -2,6 +2,8 @@
 
 from enum import IntEnum
 
+from dreamproof.base.text import quoted
+
 
 class ExitCode(IntEnum):
     """Exit codes of every `dreamproof` verb."""
@@ -62,5 +64,7 @@ class Stopped(DreamproofError):
     exit_code = ExitCode.INTERRUPTED
 
     def __init__(self, by: str, study: str) -> None:
-        super().__init__(f"stopped by {by} during the preflight; nothing was started", f"dreamproof run {study}")
+        super().__init__(
+            f"stopped by {by} during the preflight; nothing was started", f"dreamproof run {quoted(study)}"
+        )
         self.by = by

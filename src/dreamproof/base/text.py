@@ -2,6 +2,7 @@
 
 import difflib
 import math
+import shlex
 from collections.abc import Iterable
 
 CURRENCY_SIGNS = {"CNY": "¥", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "JP¥"}
@@ -21,6 +22,11 @@ def duration_text(seconds: float | None) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600} h"
 
 
+def quoted(word: object) -> str:
+    """A path or name as a shell takes it: in quotation marks where it has spaces or the like."""
+    return shlex.quote(str(word))
+
+
 def bytes_text(count: float | None) -> str:
     """512 B, 1.5 MiB, 12.0 GiB; a dash if unknown."""
     if count is None:
@@ -33,12 +39,14 @@ def bytes_text(count: float | None) -> str:
     return f"{size:.1f} TiB"
 
 
-def money_text(amount: float | None, currency: str) -> str:
-    """¥38.20; unknown currencies keep their code: 38.20 CHF; a dash if unknown."""
-    if amount is None:
-        return "–"
-    sign = CURRENCY_SIGNS.get(currency)
-    return f"{sign}{amount:.2f}" if sign else f"{amount:.2f} {currency}"
+def money_text(amount: float | None, currency: str | None) -> str:
+    """¥38.20; other currencies keep their code: 38.20 CHF; a dash if the amount is unknown."""
+    return "–" if amount is None else _with_currency(f"{amount:.2f}", currency)
+
+
+def _with_currency(number: str, currency: str | None) -> str:
+    sign = CURRENCY_SIGNS.get(currency or "")
+    return f"{sign}{number}" if sign else f"{number} {currency}" if currency else number
 
 
 def two_digits(value: float | None) -> str:
@@ -49,11 +57,10 @@ def two_digits(value: float | None) -> str:
     return f"{round(value, 1 - power):,.{max(0, 1 - power)}f}"
 
 
-def estimate_text(amount: float | None, currency: str) -> str:
+def estimate_text(amount: float | None, currency: str | None) -> str:
     """¥9,500: money that is still to be paid, with two digits."""
-    sign = CURRENCY_SIGNS.get(currency)
     number = two_digits(amount)
-    return number if amount is None else f"{sign}{number}" if sign else f"{number} {currency}"
+    return number if amount is None else _with_currency(number, currency)
 
 
 def count_text(count: int, singular: str, plural: str | None = None) -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_deprecations, print_json, print_text
 
 if TYPE_CHECKING:
@@ -50,4 +51,4 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
         print_json(read_json(opened.folder.preflight))
     elif result is not None:
         print_text("\n".join([*preflight_lines(result), *_prospects(opened)]))
-        typer.echo(f"next        dreamproof run {study}")
+        typer.echo(f"next        dreamproof run {quoted(study)}")

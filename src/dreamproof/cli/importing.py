@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 
@@ -13,12 +14,16 @@ def import_runs(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SOURCE", help="Folder of run folders or Slurm logs, or a table of statuses or results."
+            metavar="SOURCE", help="Folder of run folders or logs, one log, or a table of statuses or results."
         ),
     ],
     pattern: Annotated[
         str | None,
-        typer.Option("--pattern", metavar="NAME", help="Names of folders or logs, e.g. '{arm}_s{seed}_{job}'."),
+        typer.Option(
+            "--pattern",
+            metavar="NAME",
+            help="Names of folders or logs, e.g. '{arm}_s{seed}_{job}'; of evaluations also {condition}.",
+        ),
     ] = None,
     adapter: Annotated[
         str | None,
@@ -68,4 +73,4 @@ def import_runs(
         )
     else:
         print_text("\n".join(result.lines))
-        typer.echo(f"next        dreamproof status {study}")
+        typer.echo(f"next        dreamproof status {quoted(study)}")

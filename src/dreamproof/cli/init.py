@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import print_text
 
 
@@ -88,7 +89,8 @@ agent_steps: {agent_steps}
 conditions: [id]
 evaluation_episodes: 50
 
-money: {{price_per_gpu_hour: {price}, currency: {currency}{budget}}}
+# With a currency (CNY, USD …) amounts have its sign; a budget is a hard limit.
+money: {{price_per_gpu_hour: {price}{currency}{budget}}}
 # With true the preflight fails if the trainer's library sees no GPU.
 require: {{gpu: {gpu}}}
 # Perhaps with update: [slides.md], a Markdown file of yours whose numbers are kept up to date.
@@ -113,7 +115,7 @@ def init(
     seeds: Annotated[int | None, typer.Option("--seeds", help="Seeds per arm.", min=1)] = None,
     agent_steps: Annotated[int | None, typer.Option("--agent-steps", help="Length of a run.", min=1)] = None,
     price: Annotated[float, typer.Option("--price", help="Price of a GPU hour.", min=0)] = 0.0,
-    currency: Annotated[str, typer.Option("--currency", help="Currency of the price.")] = "CNY",
+    currency: Annotated[str | None, typer.Option("--currency", help="Currency of the price, e.g. CNY.")] = None,
     budget: Annotated[float | None, typer.Option("--budget", help="Hard limit of the money.")] = None,
     gpu: Annotated[bool, typer.Option("--gpu", help="Require a GPU.")] = False,
     language: Annotated[str, typer.Option("--language", metavar="en|zh-Hans|zh-Hant", help="Of the reports.")] = "en",
@@ -141,7 +143,7 @@ def init(
         seeds=int(_ask("seeds per arm", seeds, "5")),
         agent_steps=int(_ask("agent steps of a run", agent_steps, "100000")),
         price=price,
-        currency=currency,
+        currency=f", currency: {currency}" if currency is not None else "",
         budget=f", budget: {budget:g}" if budget is not None else "",
         gpu=str(gpu).lower(),
         language=language,
@@ -179,4 +181,4 @@ def _write(file: Path, text: str) -> None:
     except Exception:
         file.unlink()
         raise
-    print_text(f"wrote {file}: fit its command and arms to your trainer\nnext        dreamproof plan {file}")
+    print_text(f"wrote {file}: fit its command and arms to your trainer\nnext        dreamproof plan {quoted(file)}")

@@ -41,6 +41,9 @@ Exit codes: 0 done, 1 unexpected, 2 bad input, 3 something is still missing, 4 p
 130 interrupted.
 """
 
+# Errors of words that the parser refuses; Typer names only one of their kinds.
+UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[1])
+
 app = typer.Typer(
     help=HELP,
     no_args_is_help=True,
@@ -93,10 +96,13 @@ def main() -> None:
     streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = cast(TextIO, Output(sys.stdout)), cast(TextIO, Output(sys.stderr))
     try:
-        app()
+        sys.exit(app(prog_name="dreamproof", standalone_mode=False))
+    except UsageError as error:
+        _exit_with_usage(error)
+    except typer.Abort:
+        _exit_with("aborted", code=ExitCode.UNEXPECTED)
     except DreamproofError as error:
-        _print_json_error(error.seen, error.hint, error.exit_code)
-        _exit_with(str(error), error.exit_code)
+        _exit_with(error.seen, error.hint, error.exit_code)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     except OSError as error:
@@ -114,20 +120,28 @@ def _print_json_error(message: str, hint: str, code: ExitCode) -> None:
         print_json({"error": {"message": message, "hint": hint, "exit_code": int(code)}})
 
 
+def _exit_with_usage(error: typer.BadParameter) -> NoReturn:
+    """Reports words that no verb takes, with the usage on stderr."""
+    words = error.ctx.command_path if error.ctx is not None else "dreamproof"
+    _print_json_error(error.format_message(), f"{words} --help", ExitCode.BAD_INPUT)
+    error.show()
+    sys.exit(error.exit_code)
+
+
 def _exit_with_os_error(error: OSError) -> NoReturn:
     """Reports an error of the system; a failing disk is a failure, whatever was done before."""
-    place = printable(str(error.filename or "the study folder"))
-    _print_json_error(f"{place}: {error.strerror}", "", ExitCode.BAD_INPUT)
+    place, again = printable(str(error.filename or "the study folder")), "then run the same command again"
     if is_full(error):
-        _exit_with(f"the disk of {place} is full\n  hint: df -h; free some space, then run the same command again")
+        _exit_with(f"the disk of {place} is full", f"df -h; free some space, {again}")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EINVAL):
-        _exit_with(f"{place}: {error.strerror}\n  hint: ls -ld {place}; then run the same command again")
+        _exit_with(f"{place}: {error.strerror}", f"ls -ld {place}; {again}")
     reason = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no error number')})"
-    _exit_with(f"{place}: {reason}\n  hint: dmesg | tail; then run the same command again", ExitCode.UNEXPECTED)
+    _exit_with(f"{place}: {reason}", f"dmesg | tail; {again}", ExitCode.UNEXPECTED)
 
 
-def _exit_with(message: str, code: ExitCode = ExitCode.BAD_INPUT) -> NoReturn:
-    print(f"error: {printable(message)}", file=sys.stderr)
+def _exit_with(message: str, hint: str = "", code: ExitCode = ExitCode.BAD_INPUT) -> NoReturn:
+    _print_json_error(message, hint, code)
+    print(f"error: {printable(message)}" + (f"\n  hint: {printable(hint)}" if hint else ""), file=sys.stderr)
     sys.exit(code)
 
 

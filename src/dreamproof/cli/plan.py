@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import (
     ArmsOption,
     JsonOption,
@@ -54,7 +55,7 @@ def _script(opened: "OpenStudy", gap: "Gap", study: str) -> str:
     from dreamproof.study.views.slurm_jobs import script_of
 
     if not opened.study.backend.has_queue:
-        raise BadInput(f"{study}: --show-script needs 'backend: {{kind: slurm}}'", f"dreamproof plan {study}")
+        raise BadInput(f"{study}: --show-script needs 'backend: {{kind: slurm}}'", f"dreamproof plan {quoted(study)}")
     return script_of(opened, gap)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ def write_reports(opened: "OpenStudy", language: str = "en") -> list[Path]:
 
     if not opened.folder.ledger.exists() and not opened.folder.imported.is_dir():
         raise BadInput(
-            f"{opened.folder.root}: nothing has run, so there is nothing to report", f"dreamproof run {opened.file}"
+            f"{opened.folder.root}: nothing has run, so there is nothing to report",
+            f"dreamproof run {quoted(opened.file)}",
         )
     return write_all(opened.folder.root, language, declared=opened.study)
 
@@ -89,9 +91,9 @@ def _update_declared(opened: "OpenStudy", document: "UpdatedDocument") -> list[P
     mapping = opened.base_folder / str(document.mapping) if is_file else document.mapping
     found = update_markdown(opened.folder.root, place, mapping, opened.study)
     if found.bound == 0:
+        suggest = f"dreamproof report {quoted(opened.file)} --update {quoted(place)} --suggest > mapping.yaml"
         raise BadInput(
-            f"{place}: no number is bound, so nothing was updated",
-            f"dreamproof report {opened.file} --update {place} --suggest > mapping.yaml, then name it as its 'mapping'",
+            f"{place}: no number is bound, so nothing was updated", f"{suggest}, then name it as its 'mapping'"
         )
     if found.changes:
         found.write()
@@ -106,7 +108,7 @@ def _update(opened: "OpenStudy", document: Path, mapping: Path | None, dry_run: 
     if found.bound == 0:
         typer.echo(
             f"{document}: no number is bound, so nothing is kept up to date\n"
-            f"hint: dreamproof report {opened.file} --update {document} --suggest > mapping.yaml"
+            f"hint: dreamproof report {quoted(opened.file)} --update {quoted(document)} --suggest > mapping.yaml"
         )
         return
     typer.echo(found.diff or f"{document}: {found.bound} bound numbers, all up to date", nl=not found.diff)

@@ -10,6 +10,7 @@ import typer
 
 from dreamproof.base.errors import BadInput, ExitCode
 from dreamproof.base.files import real_path
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import ArmsOption, SeedsOption, StudyArgument, print_deprecations, print_text
 
 if TYPE_CHECKING:
@@ -122,8 +123,8 @@ def _supervise(
             ending = supervisor.run()
             if after.until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
                 continue
-            if supervisor.refusal is not None:
-                view.show(supervisor.refusal)
+            if supervisor.code_watch.refusal is not None:
+                view.show(supervisor.code_watch.refusal)
             reports = write_declared if after.reports else None
             session.finish(opened, supervisor, ending, view.show, reports, after.shutdown_again)
         return ending
@@ -267,7 +268,7 @@ def _detach(opened: "OpenStudy", argv: list[str], study: Path) -> None:
 
     holder = living_holder(opened.folder.lease)
     if holder is not None:
-        raise Busy(f"{study}: already supervised by process {holder.process_id}", f"dreamproof watch {study}")
+        raise Busy(f"{study}: already supervised by process {holder.process_id}", f"dreamproof watch {quoted(study)}")
     log = opened.folder.supervisor_log
     log.parent.mkdir(parents=True, exist_ok=True)
     with os.fdopen(open_own_file(log, os.O_WRONLY | os.O_APPEND), "ab") as output:
@@ -283,10 +284,10 @@ def _detach(opened: "OpenStudy", argv: list[str], study: Path) -> None:
         holder = living_holder(opened.folder.lease)
         if holder is not None and holder.process_id == process.pid:
             typer.echo(f"process {process.pid} runs the study; its output goes to {log}")
-            typer.echo(f"next        dreamproof watch {study}")
+            typer.echo(f"next        dreamproof watch {quoted(study)}")
             return
         time.sleep(0.05)
     if process.poll() == 0:
         print_text(read_tail(log, 4096))
         return
-    raise BadInput(f"the run ended immediately: {read_tail(log, 2048).strip()}", f"dreamproof run {study}")
+    raise BadInput(f"the run ended immediately: {read_tail(log, 2048).strip()}", f"dreamproof run {quoted(study)}")

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
@@ -144,11 +145,11 @@ def _shortened(lines: list[str]) -> list[str]:
 
 def _next_command(overview: "Overview", study: str) -> str:
     if overview.complete:
-        return f"dreamproof report {study}"
+        return f"dreamproof report {quoted(study)}"
     if overview.supervisor is not None:
-        return f"dreamproof watch {study}"
+        return f"dreamproof watch {quoted(study)}"
     if overview.quarantined and not overview.stopped:
-        return f"dreamproof why {study} {next(iter(overview.quarantined))}"
+        return f"dreamproof why {quoted(study)} {next(iter(overview.quarantined))}"
     if overview.stopped or (overview.not_saved and not overview.train.get("missing")):
-        return f"dreamproof why {study} {next(iter({**overview.stopped, **overview.not_saved}))}"
-    return f"dreamproof run {study}"
+        return f"dreamproof why {quoted(study)} {next(iter({**overview.stopped, **overview.not_saved}))}"
+    return f"dreamproof run {quoted(study)}"

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import StudyArgument
 
 if TYPE_CHECKING:
@@ -36,10 +37,10 @@ def stop(
     while time.monotonic() < until:
         if living_holder(folder.lease) is None:
             typer.echo("stopped; all checkpoints are kept")
-            typer.echo(f"next        dreamproof run {study}")
+            typer.echo(f"next        dreamproof run {quoted(study)}")
             return
         time.sleep(POLL_SECONDS)
-    raise Busy(f"{study}: still stopping after {wait:g} s", f"dreamproof watch {study}")
+    raise Busy(f"{study}: still stopping after {wait:g} s", f"dreamproof watch {quoted(study)}")
 
 
 def _stop_alone(opened: "OpenStudy") -> None:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dreamproof.base.errors import BrokenEvidence, ExitCode
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json
 
 
@@ -35,7 +36,7 @@ def verify(
         others = f"\n  and {len(found.faults) - 1} more" if len(found.faults) > 1 else ""
         raise BrokenEvidence(
             f"first broken: {found.faults[0]}{others}",
-            f"restore the file from a copy; dreamproof verify {study} --json lists all",
+            f"restore the file from a copy; dreamproof verify {quoted(study)} --json lists all",
         )
     typer.echo(
         f"verified: {found.events:,} events, {found.train_proofs} trained cells, {found.eval_proofs} evaluations"

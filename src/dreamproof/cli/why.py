@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import CellArgument, JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
@@ -134,9 +135,10 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     lines.append(f"run folder  {facts['run_folder']}")
     if facts["proof"]:
         proof = facts["proof"]
+        bound = "at least " if proof["gradient_steps_at_least"] else ""
         lines.append(
             f"proof       {proof['checkpoint']}: {proof['agent_steps']:,} agent steps, "
-            f"{proof['gradient_steps']:,} updates, parameters {proof['parameter_hash'][:12]}"
+            f"{bound}{proof['gradient_steps']:,} updates, parameters {proof['parameter_hash'][:12]}"
         )
     for key in ("not_ours", "quarantined", "unreadable", "stopped", "unproven", "frozen"):
         if facts[key] and (key, facts["status"]) != ("unproven", NOT_SAVED):
@@ -176,7 +178,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines.append(f"remedy      {SAVE_REMEDY}")
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:
-        lines.append(f"next        repair the file, then dreamproof run {study}{again}")
+        lines.append(f"next        repair the file, then dreamproof run {quoted(study)}{again}")
         return "\n".join(lines)
     verbs = {"proven": "status", "running": "watch", NOT_OURS: "run"}
     lines.append(f"next        dreamproof {verbs.get(facts['status'], 'run')} {study}{again}")

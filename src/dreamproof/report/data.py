@@ -316,7 +316,7 @@ def _train_facts(evidence: StudyEvidence, state: StudyState, cell: Cell, known: 
     if known.attempts:
         facts.output = evidence.folder.relative(evidence.folder.attempt(known.attempts[-1]).output)
     if known.proof is not None:
-        facts.gradient_steps = known.proof.gradient_steps
+        facts.gradient_steps = known.proof.counted_gradient_steps
         facts.parameter_hash, facts.checkpoint = known.proof.parameter_hash, known.proof.checkpoint
         _checkpoint_facts(evidence, facts)
     run = evidence.kept_run(cell)

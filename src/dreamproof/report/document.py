@@ -56,6 +56,7 @@ class Picture:
 @dataclass(frozen=True)
 class CodeBlock:
     lines: list[str]
+    language: str = ""
 
 
 @dataclass(frozen=True)

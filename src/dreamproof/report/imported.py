@@ -14,27 +14,13 @@ from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, read_file
+from dreamproof.runs.imported import VALUE_COLUMNS, ImportedValue
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Study
 
 STATES = ("proven", "running", "stopped", "unfinished", "missing")
 TABLE_BYTES = 256 << 20
 PLUS_MINUS = re.compile(r"\s*(?:±|\+/-|\+-|\\pm)\s*")
-VALUE_COLUMNS = ("arm", "seed", "condition", "checkpoint", "metric", "value")
-
-
-@dataclass(frozen=True)
-class ImportedValue:
-    """One number of one eval cell; several seeds if only their mean is known."""
-
-    arm: str
-    seeds: tuple[int, ...]
-    condition: str
-    checkpoint: str
-    metric: str
-    value: float
-    line: int
-    sd: float | None = None
 
 
 @dataclass(frozen=True)
@@ -167,7 +153,7 @@ def _read_values(path: Path, study: Study, found: ImportedRuns) -> None:
         arm = _known_arm(row["arm"], study, path, line)
         number, sd = _mean_and_sd(row["value"] or "nan", seeds, path, line)
         place = (row["condition"], row["checkpoint"] or "final", row["metric"])
-        value = ImportedValue(arm, seeds, *place, number, line, sd)
+        value = ImportedValue(arm, seeds, *place, number, sd, line)
         if not row["checkpoint"] and value.metric not in found.without_checkpoint:
             found.without_checkpoint.append(value.metric)
         key = (value.arm, value.seeds, value.condition, value.checkpoint, value.metric)

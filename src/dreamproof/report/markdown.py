@@ -68,7 +68,7 @@ class _Writer:
             caption = harmless(plain(block.caption, self.numbers))
             return f"![{caption}]({self.figures}/{block.name}.png)"
         if isinstance(block, CodeBlock):
-            return _fenced(block.lines)
+            return _fenced(block)
         if isinstance(block, Table):
             return self.table(block)
         if isinstance(block, Links):
@@ -107,11 +107,11 @@ def _without_tags(text: str) -> str:
     return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text).replace("](", "]\\(")
 
 
-def _fenced(lines: list[str]) -> str:
+def _fenced(block: CodeBlock) -> str:
     """Lines as a code block, with a fence longer than any in the lines."""
-    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    longest = max((len(run) for line in block.lines for run in re.findall(r"`+", line)), default=0)
     fence = "`" * max(3, longest + 1)
-    return "\n".join([fence, *map(one_line, lines), fence])
+    return "\n".join([fence + block.language, *map(one_line, block.lines), fence])
 
 
 def escape(text: str) -> str:

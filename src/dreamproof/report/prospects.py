@@ -43,7 +43,7 @@ class SmallestStudy:
     money: float | None
     spread_is_known: bool
 
-    def text(self, currency: str) -> str:
+    def text(self, currency: str | None) -> str:
         """The proposal in one line."""
         arms = f"{' and '.join(self.arms)}, {count_text(self.seeds_per_arm, 'seed')} each"
         price = "price unknown before a preflight: dreamproof check"
@@ -60,7 +60,7 @@ class Prospects:
     obstacles: list[Obstacle]
     smallest: SmallestStudy | None
 
-    def lines(self, currency: str) -> list[str]:
+    def lines(self, currency: str | None) -> list[str]:
         """The same for people; nothing if the declared study can decide."""
         lines = [f"{one.level:<12}{one.text}" for one in self.obstacles]
         if self.smallest is not None and any(one.level == FORBIDS for one in self.obstacles):

@@ -22,7 +22,7 @@ class Spending:
     """All in GPU-seconds and the declared currency; None if unknown."""
 
     price_per_hour: float = 0.0
-    currency: str = "CNY"
+    currency: str | None = None
     budget: float | None = None
     useful_seconds: float = 0.0
     wasted_seconds: float = 0.0

@@ -184,6 +184,13 @@ class TrainProof:
     gradient_steps: int
     parameter_hash: str
     checkpoint: str
+    gradient_steps_at_least: bool = False
+    """Whether there may have been more: a foreign log shows that updates were made, not how many."""
+
+    @property
+    def counted_gradient_steps(self) -> int | None:
+        """The number of updates where it is known."""
+        return None if self.gradient_steps_at_least else self.gradient_steps
 
 
 class NotSaved(str):

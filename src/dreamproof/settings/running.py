@@ -14,7 +14,9 @@ class Money(Settings):
     """What a GPU-hour costs and how much may be spent."""
 
     price_per_gpu_hour: float = Field(0.0, ge=0, le=MAX_MONEY)
-    currency: str = Field("CNY", pattern=r"^[A-Z]{3}$")
+    currency: str | None = Field(
+        None, pattern=r"^[A-Z]{3}$", description="e.g. CNY or USD; amounts have no sign without it"
+    )
     budget: float | None = Field(None, gt=0, le=MAX_MONEY, description="hard stop; none if left out")
     gpus_per_attempt: float = Field(1.0, ge=0, le=1e6)
 

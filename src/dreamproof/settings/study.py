@@ -311,6 +311,7 @@ class Study(Settings):
         if isinstance(value["trainer"], dict):
             _leave_out_defaults(value["trainer"], LATER_TRAINER_KEYS)
         _leave_out_defaults(value, LATER_STUDY_KEYS)
+        value["money"]["currency"] = value["money"]["currency"] or FIRST_CURRENCY
         cell = CELL_SETTINGS.get(self.trainer) if isinstance(self.trainer, str) else None
         if cell is not None:
             value["settings"] = first_names(cell, value["settings"])
@@ -323,6 +324,7 @@ class Study(Settings):
 
 # Studies that were declared before there were these keys keep their hash.
 LATER_TRAINER_KEYS: dict[str, Any] = {"from_env": [], "step_key": None, "line_pattern": None, "steps_per_count": 1.0}
+FIRST_CURRENCY = "CNY"
 LATER_METRIC_KEYS = {"checkpoint_rule": None}
 LATER_STUDY_KEYS: dict[str, Any] = {
     "agent_steps_tolerance": 0,

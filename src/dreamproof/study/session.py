@@ -10,6 +10,7 @@ from pathlib import Path
 from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
 from dreamproof.base.files import Unreadable, read_json, unless_full, write_bytes, write_text
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts.quarantine import lost_proof, quarantined
 from dreamproof.study.backends.api import Backend
@@ -146,7 +147,7 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
         raise BadInput(
             f"{opened.file}: the declaration changed after cells were trained, so old and new cells are not "
             f"comparable:\n    {listed}",
-            f"undo the change, rename the study, or dreamproof run {opened.file} --accept-changes",
+            f"undo the change, rename the study, or dreamproof run {quoted(opened.file)} --accept-changes",
         )
 
 
@@ -173,7 +174,7 @@ def require_proofs(opened: OpenStudy) -> None:
         cell, fault = lost[0]
         raise BrokenEvidence(
             f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {fault.path} {fault.reason}",
-            f"restore the files, or dreamproof run {opened.file} --retrain-lost",
+            f"restore the files, or dreamproof run {quoted(opened.file)} --retrain-lost",
         )
 
 

@@ -4,7 +4,7 @@ import errno
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,8 +22,9 @@ from dreamproof.study.attempts.quarantine import (
     quarantined,
     quarantined_by,
 )
-from dreamproof.study.attempts.restarts import restarts
+from dreamproof.study.attempts.restarts import restarts, restarts_in_logs
 from dreamproof.study.attempts.settle import other_memory_kills, settle
+from dreamproof.study.attempts.waits import Waits
 from dreamproof.study.attempts.watched import Watched
 from dreamproof.study.backends.api import Backend, Presence
 from dreamproof.study.diagnosis.diagnose import Cause
@@ -38,16 +39,15 @@ from dreamproof.study.ledger.events import (
     CellReleased,
     EvalProven,
     Event,
-    Remedy,
     Row,
     StopRequested,
 )
 from dreamproof.study.ledger.index import WORTH_EVENTS, write_index
 from dreamproof.study.money.budget import Budget
+from dreamproof.study.plan.code_watch import CodeWatch
 from dreamproof.study.plan.gap import EVERYTHING, PlannedAttempt, PlanQueries, Selection, find_gap, jobs
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.packs import pack_groups
-from dreamproof.study.plan.provenance import settle_code, trainer_code
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views.manifests import ManifestWriter
 from dreamproof.study.views.running import RunningCell, SightingsWriter, foreign_cell, running_cell, with_use
@@ -56,7 +56,6 @@ TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
 MOVED = "moved: the study folder was moved while it ran, so it writes to the old folder"
-CODE_LOOK_SECONDS = 10.0
 
 
 def _inode(folder: Path) -> int | None:
@@ -116,7 +115,7 @@ class Supervisor:
         """Whether to end at once and let the attempts run on."""
         self.monotonic: Callable[[], float] = time.monotonic
         self.read_moment: Callable[[], Moment] = read_moment
-        self._wait_until: dict[Cell, float] = {}
+        self._waits = Waits()
         self._kept: dict[Cell, int] = {}
         self._quarantine = Quarantine()
         self._foreign = ForeignRuns(opened)
@@ -129,9 +128,7 @@ class Supervisor:
         self._starved = False
         self._sightings = SightingsWriter(opened.folder)
         self._place = _inode(opened.folder.root)
-        self.refusal: str | None = None
-        """Why nothing more is started, where the trainer's code changed under this supervisor."""
-        self._next_code_look = self.monotonic() + CODE_LOOK_SECONDS
+        self.code_watch = CodeWatch(opened, self.monotonic())
 
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
@@ -218,8 +215,7 @@ class Supervisor:
         while self._over:
             events = remedy.decide(self.state, self._over[0].attempt)
             self.record(*events)
-            for event in events:
-                self._record_wait(event)
+            self._waits.add(events, self.monotonic())
             self._over.pop(0)
         self._stop_finished()
         self._kill_stalled()
@@ -232,11 +228,13 @@ class Supervisor:
         if not self._may_start():
             return
         free = self.study.backend.slots - len(self.watched) - self._foreign.count_here()
-        if free <= 0 or self._code_changed():
+        if free <= 0:
+            return
+        self.record(*self.code_watch.look(self.monotonic()))
+        if self.code_watch.refusal is not None:
             return
         self._require_disk_space()
-        now = self.monotonic()
-        self._wait_until = {cell: until for cell, until in self._wait_until.items() if until > now}
+        self._waits.drop_over(self.monotonic())
         gap = find_gap(self.state, self.options.selection)
         self._starved = True
         for job in jobs(self.state, gap, PlanQueries(self._is_ready, self._kept_steps, self._groups)):
@@ -288,9 +286,9 @@ class Supervisor:
             return Ending.SELECTION_DONE if find_gap(self.state) else Ending.COMPLETE
         if self.state.breaker is not None:
             return Ending.BREAKER
-        if self.refusal is not None:
+        if self.code_watch.refusal is not None:
             return Ending.CODE_CHANGED
-        waits = self._wait_until or self._foreign.cells(self.options.selection)
+        waits = self._waits or self._foreign.cells(self.options.selection)
         if self._starved and not waits and not self._quarantine.is_fresh(self.monotonic()):
             return Ending.NOTHING_CAN_RUN
         return None
@@ -362,6 +360,7 @@ class Supervisor:
         others = other_memory_kills(self.state, self.study, watched.sighting)
         events: list[Event] = []
         with self._contained(watched.cells):
+            self.record(*restarts_in_logs(self.opened, watched.attempt))
             events = settle(self.opened, watched.attempt, watched.sighting, others)
         self.record(*(events or [bare_end(watched.attempt, watched.sighting)]))
         proven = {event.cell for event in events if isinstance(event, EvalProven)}
@@ -437,18 +436,13 @@ class Supervisor:
                 self.backend.stop(watched.folder, reason, grace_seconds)
                 watched.stopping = reason
 
-    def _record_wait(self, event: Event) -> None:
-        if isinstance(event, Remedy) and event.wait_seconds:
-            for text in event.cells:
-                self._wait_until[Cell.parse(text)] = self.monotonic() + event.wait_seconds
-
     def _is_ready(self, cell: Cell) -> bool:
-        return cell not in self._wait_until and cell not in self._quarantine
+        return cell not in self._waits and cell not in self._quarantine
 
     def _next_ready_seconds(self) -> float:
-        if not self._wait_until or not self._starved:
+        if not self._waits or not self._starved:
             return self.options.tick_seconds
-        return max(0.01, min(self._wait_until.values()) - self.monotonic())
+        return max(0.01, self._waits.next_seconds(self.monotonic()))
 
     def _may_start(self) -> bool:
         blocked = self.asked is not None or self.options.drain or self.leave
@@ -460,18 +454,6 @@ class Supervisor:
         free_bytes = disk_free_bytes(root)
         if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
             raise OSError(errno.ENOSPC, "not enough disk space to start an attempt", str(root))
-
-    def _code_changed(self) -> bool:
-        """Looks now and then whether attempts would still start the code that this run was prepared with."""
-        if self.refusal is None and self.opened.identity is not None and self.monotonic() >= self._next_code_look:
-            self._next_code_look = self.monotonic() + CODE_LOOK_SECONDS
-            code = trainer_code(self.opened)
-            try:
-                self.record(*settle_code(self.opened, code, accepted=False)[0])
-                self.opened.identity = replace(self.opened.identity, code=code)
-            except BadInput as error:
-                self.refusal = str(error)
-        return self.refusal is not None
 
     def _kept_steps(self, known: CellState) -> int:
         """The step from which a cell resumes; settles its checkpoints on the first call."""

@@ -30,7 +30,8 @@ Generated from the code by `make reference`; do not edit. The same keys as JSON 
 
 JSON_NOTE = (
     "Every mapping begins with `json_version`, which is raised when a key is renamed or removed; keys do not vanish "
-    "when a count is 0. An error is printed as `error` with `message`, `hint` and `exit_code`, and as text on stderr."
+    "when a count is 0. An error, also one of usage, is printed as `error` with `message`, `hint` and `exit_code`, "
+    "and as text on stderr."
 )
 
 

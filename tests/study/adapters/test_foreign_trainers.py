@@ -21,7 +21,15 @@ from dreamproof.study.adapters import ADAPTERS, find_adapter, guess_adapter, stu
 from dreamproof.study.adapters import tensorboard as tensorboard_module
 from dreamproof.study.adapters.api import TrainerFormat
 from dreamproof.study.adapters.automatic import AutoAdapter
-from dreamproof.study.adapters.checkpoints import checkpoint_hash, find_checkpoints, named_steps, pickled_step
+from dreamproof.study.adapters.checkpoints import (
+    Checkpoint,
+    RunSpan,
+    checkpoint_hash,
+    find_checkpoints,
+    named_steps,
+    pickled_step,
+    written_early,
+)
 from dreamproof.study.plan.commands import Target, check_commands, fill, train_commands
 
 BEGAN = 1_771_727_440.0
@@ -170,6 +178,22 @@ def test_half_a_short_run_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:
     assert find_adapter("embodied").prove_training(run, 1000) == "replay and metrics show 500 of 1,000 agent steps"
     put(tmp_path / "checkpoint.ckpt", pickle.dumps({"step": 1000, "agent": b"w"}), BEGAN)
     assert proof_of(find_adapter("embodied").prove_training(run, 1000)).agent_steps == 1000
+
+
+@pytest.mark.parametrize(
+    ("seconds", "saved", "is_final"),
+    [
+        (0.8, 0.6, True),
+        (0.8, 0.2, False),
+        (6.0, 5.2, True),
+        (6.0, 4.8, False),
+        (300.0, 290.0, True),
+        (300.0, 200.0, False),
+    ],
+)
+def test_a_run_of_seconds_may_save_just_before_its_end(seconds: float, saved: float, is_final: bool) -> None:
+    checkpoint = Checkpoint(Path("model.pkl"), BEGAN + saved)
+    assert (written_early(checkpoint, RunSpan(BEGAN, BEGAN + seconds)) is None) == is_final
 
 
 def test_seconds_between_checkpoints_are_read_from_the_config(tmp_path: Path) -> None:
@@ -387,6 +411,18 @@ def test_a_restarted_run_counts_from_its_own_event_file(tmp_path: Path) -> None:
     write_events(tmp_path / "a", [0, 4000])
     write_events(tmp_path / "b", [0, 500], began=BEGAN + HOUR)
     assert find_adapter("tensorboard").read(RunFolder(tmp_path)).agent_steps == 500
+
+
+def test_an_event_file_shows_where_its_attempt_began(tmp_path: Path) -> None:
+    attempt, adapter = AttemptFolder(tmp_path / "attempts" / "a000002"), find_adapter("tensorboard")
+    attempt.root.mkdir(parents=True)
+    put(attempt.order, b"{}", BEGAN - 1)
+    write_events(tmp_path / "run" / "a", [2048, 4096], began=BEGAN - HOUR)
+    assert adapter.began_agent_steps(RunFolder(tmp_path / "run"), attempt.output) is None, "an earlier attempt's"
+    write_events(tmp_path / "run" / "b", [2048, 4096])
+    assert adapter.began_agent_steps(RunFolder(tmp_path / "run"), attempt.output) == 0
+    write_events(tmp_path / "run" / "c", [6144, 8192], began=BEGAN + HOUR)
+    assert adapter.began_agent_steps(RunFolder(tmp_path / "run"), attempt.output) == 4096
 
 
 def test_one_tag_can_be_declared_to_count_the_steps(tmp_path: Path) -> None:

@@ -250,7 +250,9 @@ def test_exit_zero_without_proof_is_not_completed() -> None:
 
 def test_a_proof_stands_however_the_process_ended() -> None:
     assert judge("", None, proven=True).cause is Cause.COMPLETED
-    assert judge("", {"signal": 9}, proven=True).cause is Cause.COMPLETED
+    killed = judge("", {"signal": 9}, proven=True)
+    assert killed.cause is Cause.COMPLETED and "its process then ended otherwise: signal 9" in killed.quotes[-1]
+    assert judge("", {"exit_code": 0}, proven=True).quotes == ["every cell is proven"]
     judged = judge("", {"exit_code": 0, "oom_kills": 2}, proven=True)
     assert judged.cause is Cause.COMPLETED
     assert "killed 2 processes" in judged.quotes[-1]

@@ -92,6 +92,9 @@ case(
     exit_code=2,
 )
 case("bad_config", "usage: train.py [-h]\ntrain.py: error: --seed must be positive\n", exit_code=2)
+HYDRA = "See the override grammar for details\n\nSet the environment variable HYDRA_FULL_ERROR=1 for a complete stack trace.\n"
+case("bad_config", "Error parsing override 'seed'\nmissing EQUAL at '<EOF>'\n" + HYDRA)
+case("bad_config", "LexerNoViableAltException: lr=[1,\n                               ^\n" + HYDRA)
 case("bad_config", TRACE + "hydra.errors.MissingConfigException: Cannot find primary config 'x'\n")
 case(
     "bad_config",

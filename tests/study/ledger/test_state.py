@@ -14,14 +14,13 @@ from dreamproof.study.ledger.events import (
     DeclarationChanged,
     EvalProven,
     Event,
-    Imported,
     ProofLost,
     StudyDeclared,
     SupervisorStarted,
     TrainProven,
-    Unproven,
 )
 from dreamproof.study.ledger.index import read_index, write_index
+from dreamproof.study.ledger.outside_events import Imported, Unproven
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.testing.small_study import small_study
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dreamproof.base.text import estimate_text, money_text
 from dreamproof.settings.study import Study
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.events import Row
@@ -24,7 +25,7 @@ def study(**more: Any) -> Study:
         "seeds": 2,
         "agent_steps": 1000,
         "conditions": ["id"],
-        "money": {"price_per_gpu_hour": 3.6, "budget": 200},
+        "money": {"price_per_gpu_hour": 3.6, "currency": "CNY", "budget": 200},
     }
     return Study.model_validate({**values, **more})
 
@@ -250,8 +251,15 @@ def test_before_anything_ran_only_the_preflight_knows_the_speed() -> None:
     assert probed.busy_seconds == pytest.approx(2 * 100 + 2 * 50)
 
 
+def test_amounts_have_a_sign_only_where_a_currency_is_declared() -> None:
+    assert [money_text(2.5, currency) for currency in ("CNY", "CHF", None)] == ["¥2.50", "2.50 CHF", "2.50"]
+    assert estimate_text(9500.0, None) == "9,500" and money_text(None, None) == "–"
+    free = "\n".join(money_lines(Story(study(money={})).count()))
+    assert "¥" not in free and "\nbought: 0 of 4 cells trained" in free
+
+
 def test_the_money_is_shown_as_text() -> None:
-    story = Story(study(money={"price_per_gpu_hour": 3.6, "budget": 200}))
+    story = Story(study(money={"price_per_gpu_hour": 3.6, "currency": "CNY", "budget": 200}))
     story.supervise(0)
     story.start("a1", 0)
     story.end("a1", 3600, 3600.0, 500, 250)

@@ -70,7 +70,14 @@ def test_a_selection_narrows_the_gap_but_not_the_matrix() -> None:
 
 @pytest.mark.parametrize(
     ("arms", "seeds", "message"),
-    [("hihg", None, "did you mean 'high'"), (None, "7", "no seed 7"), (None, "x", "is not a seed")],
+    [
+        ("hihg", None, "did you mean 'high'"),
+        (None, "7", "no seed 7"),
+        (None, "x", "is not a seed"),
+        ("", None, "--arms: names none"),
+        (" , ", None, "--arms: names none"),
+        (None, "", "--seeds: names none"),
+    ],
 )
 def test_a_selection_of_what_is_not_declared_is_refused(arms: str | None, seeds: str | None, message: str) -> None:
     with pytest.raises(BadInput, match=message):

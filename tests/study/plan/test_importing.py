@@ -8,12 +8,14 @@ import pytest
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
-from dreamproof.study.ledger.events import CellStopped, Event, Imported, TrainProven, Unproven
+from dreamproof.study.ledger.events import CellStopped, Event, TrainProven
+from dreamproof.study.ledger.outside_events import Imported, Unproven
 from dreamproof.study.ledger.status import train_status
 from dreamproof.study.plan.gap import find_gap, open_for_training
 from dreamproof.study.plan.importing.found import ImportOptions, ImportResult, make_pattern
 from dreamproof.study.plan.importing.runs import import_runs
 from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.testing.small_study import declare
 
 STUDY = """\
 name: paper
@@ -103,7 +105,7 @@ def test_a_checkpoint_from_before_the_training_is_unproven_with_its_reason(opene
     assert [type(event) for event in result.events] == [Imported, Unproven, CellStopped]
     assert "v2_full/0" not in result.missing
     assert result.lines[-2] == "0 of 20 cells proven, 1 trained and not saved, 0 unproven, 19 missing"
-    assert result.lines[-1].startswith("trained and not saved: 1 h 40 min, ¥0.00; let the trainer save when it ends")
+    assert result.lines[-1].startswith("trained and not saved: 1 h 40 min, 0.00; let the trainer save when it ends")
     record(opened, result.events)
     known = opened.state.cells[Cell("v2_full", 0)]
     assert known in find_gap(opened.state).train
@@ -289,6 +291,31 @@ def test_a_folder_of_nonsense_is_named_and_the_others_are_proven(opened: OpenStu
     assert "v2_full/0" in result.proven
     assert "v2_full/1" in result.unproven
     "\n".join(result.lines).encode()
+
+
+def test_odd_names_and_odd_contents_in_one_folder(tmp_path: Path) -> None:
+    place = tmp_path / "我的 实验"
+    trainer = {"command": ["{python}", "train.py", "{run_dir}"], "adapter": "auto"}
+    opened = open_study(declare(place, agent_steps=1000, seeds=3, trainer=trainer, conditions=[]))
+    contents = {
+        "第一次 low_0": ("log.csv", b"step,return,loss\r\n500,1.5,0.2\r\n1000,2.5,0.1\r\n"),
+        "low_1": ("metrics.jsonl", b'\xef\xbb\xbf{"step": 500, "loss": 1}\r\n{"step": 1000, "loss": 0.5}\r\n'),
+        "low (v2)_2": ("metrics.jsonl", b'{"step": 500, "loss": 1}\n{"step": 1000, "lo'),
+        "high_0": ("metrics.jsonl", b""),
+        "high_1": ("metrics.jsonl", b'{"step": 1, "loss": 1}' * 50_000),
+        ".trash_high_2": ("metrics.jsonl", b'{"step": 1000, "loss": 1}\n'),
+    }
+    for name, (file, content) in contents.items():
+        folder = place / "runs" / name
+        folder.mkdir(parents=True)
+        (folder / file).write_bytes(content)
+        (folder / "model_1000_steps.pt").write_bytes(b"w")
+    result = import_runs(opened, place / "runs")
+    assert result.proven == ["low/0", "low/1"]
+    assert result.unproven["low/2"] == "metrics.jsonl ends at 500 of 1,000 agent steps"
+    for cell, held in (("high/0", "metrics.jsonl (empty)"), ("high/1", "metrics.jsonl, model_1000_steps.pt")):
+        assert result.unproven[cell].startswith(f"no adapter knows its files ({held}"), result.unproven
+    assert result.missing == ["high/2"], "a hidden folder is no run"
 
 
 def test_a_checkpoint_file_whose_name_is_no_text_is_no_proof(opened: OpenStudy, tmp_path: Path) -> None:

@@ -1,15 +1,17 @@
 """Flat folders of Slurm logs, tables of results and evaluation folders, in the forms in which users keep them."""
 
+import csv
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.users_world import PPT, PWM_ARMS, evaluation_folder, slurm_logs, sprint_box
+from tests.users_world import NO_MODULE, PPT, PWM_ARMS, evaluation_folder, slurm_logs, sprint_box
 from typer.testing import CliRunner
 
 from dreamproof.cli.main import app
 from dreamproof.runs.layout import Cell
+from dreamproof.study.plan.importing.eval_logs import read_eval_log
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.testing.small_study import declare
 
@@ -20,7 +22,9 @@ def pwm_study(folder: Path, **changes: Any) -> str:
     arms = {arm: {"number": index} for index, arm in enumerate(PWM_ARMS)}
     metric = {"name": "R", "smallest_difference": 50.0}
     given = {"trainer": PRINTED, "conditions": [], "arms": arms, "seeds": 1, "agent_steps": 20000, "metric": metric}
-    return str(declare(folder, **{**given, "name": "pwm", "money": {"price_per_gpu_hour": 2.0}, **changes}))
+    return str(
+        declare(folder, **{**given, "name": "pwm", "money": {"price_per_gpu_hour": 2.0, "currency": "CNY"}, **changes})
+    )
 
 
 def call(*words: str) -> str:
@@ -103,6 +107,17 @@ def test_seeds_come_from_the_name_from_a_pattern_or_from_a_table_and_never_from_
     assert "'flown' is not one of the arms flow" in refused("import", file, str(logs), "--jobs", str(jobs))
 
 
+def test_names_with_spaces_progress_bars_and_values_that_are_no_numbers(tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "flow seed 0 (copy) .out").write_bytes(
+        b"\x00\xff[10/100] R:nan\r[50/100] R:5.0\r[100/100] R:nan\r\n"
+    )
+    file = pwm_study(tmp_path, arms={"flow": {}}, seeds=3, agent_steps=100)
+    shown = line_of(call("import", file, str(tmp_path / "logs")), "flow/0")
+    assert "100 of 100 agent steps; R final nan, peak 5.00" in shown
+    call("report", file)
+
+
 def test_a_log_counts_in_the_studys_steps_and_by_its_own_expression(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a_2318001.out").write_text("epoch 5 of 10 return=3.5\nepoch 7 of 10 return=2.5\n")
@@ -121,7 +136,13 @@ SPRINT = {"command": ["{python}", "train.py", "{run_dir}"], "evaluate": ["{pytho
 
 def sprint_study(folder: Path, **changes: Any) -> str:
     arms = {arm: {"method": arm} for arm in ("v2_baseline", "v2_u_only", "v2_cert_only", "v2_full")}
-    given = {"trainer": SPRINT, "arms": arms, "seeds": 5, "agent_steps": 4096, "money": {"price_per_gpu_hour": 3.5}}
+    given = {
+        "trainer": SPRINT,
+        "arms": arms,
+        "seeds": 5,
+        "agent_steps": 4096,
+        "money": {"price_per_gpu_hour": 3.5, "currency": "CNY"},
+    }
     conditions = ["id", {"name": "ood", "kind": "proxy", "settings": {"hallu.level": 2}}]
     metric = {"name": "score", "smallest_difference": 1.0}
     shared = {
@@ -149,6 +170,18 @@ def test_aborted_duplicates_are_counted_as_waste_everywhere(tmp_path: Path) -> N
     assert together in report, "the verb and the document name the same sum"
 
 
+def test_rows_of_a_log_are_not_counted_as_updates(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    sprint_box(tmp_path, "late")
+    call("import", file, str(tmp_path / "runs"))
+    assert "4,096 agent steps, at least 2 updates, parameters" in call("why", file, "v2_full/0")
+    cells = json.loads(call("status", file, "--json"))["cells"]
+    assert {row["gradient_steps"] for row in cells} == {None}, "two rows of a log are no number of updates"
+    call("report", file)
+    table = list(csv.DictReader((tmp_path / "results/sprint/tables/provenance.csv").open()))
+    assert {row["gradient_steps"] for row in table} == {""}
+
+
 def test_no_file_is_named_that_does_not_exist(tmp_path: Path) -> None:
     file = sprint_study(tmp_path)
     sprint_box(tmp_path, "late")
@@ -169,15 +202,18 @@ def test_a_table_of_means_needs_its_seeds_and_is_then_reported(tmp_path: Path) -
     shown = call("import", file, table, "--seeds", "0-1")
     assert "reported: v2_full, 0+1, ood, best, cost, 14.5" in shown
     assert "column risk_penalty_mean: names no declared condition and metric" in shown
-    assert "20 values of" in shown and "reported, not proven" in shown
+    assert "12 values of" in shown and "reported, not proven" in shown
     written = (tmp_path / "results/sprint/imported/results.csv").read_text()
-    assert "v2_baseline,0+1,id,,score,1.684\n" in written and "v2_baseline,0+1,id,,score_std,0.741\n" in written
+    assert "v2_baseline,0+1,id,,score,1.684±0.741\n" in written
     status = call("status", file)
-    assert "0/40 proven, 16 reported, 24 missing" in status and "20 values of" in status
+    assert "0/40 proven, 16 reported, 24 missing" in status and "12 values of" in status
     (tmp_path / "slides.md").write_text(PPT)
     call("import", file, str(tmp_path / "slides.md"), "--seeds", "0-1")
     assert (tmp_path / "results/sprint/imported/results.csv").read_text() == written, "the same numbers, once"
     call("report", file)
+    rows = csv.DictReader((tmp_path / "results/sprint/tables/main_results.csv").open())
+    spreads = {(row["arm"], row["condition"]): row["sd"] for row in rows if row["metric"] == "score"}
+    assert spreads[("v2_full", "ood")] == "0.223", "the spread of the table is in the report"
 
 
 @pytest.mark.parametrize("field", ["1.684±0.741", "1.684 +/- 0.741", "1.684 (0.741)"])
@@ -205,3 +241,76 @@ def test_an_evaluation_folder_without_a_checkpoint_is_reported_with_its_means(tm
     assert "it reports score 3.000" in line_of(shown, "v2_full/0 id") and "names no checkpoint" in shown
     assert "v2_full,0,id,,score,3\n" in (tmp_path / "results/sprint/imported/results.csv").read_text()
     assert "1 reported, 1 unproven" in call("status", file)
+
+
+# Text logs of evaluations
+
+
+def logged(text: str, tmp_path: Path, constraint: str | None = "cost") -> list[tuple[str, float, int | None]]:
+    limit = {"constraint": {"name": constraint, "at_most": 25}} if constraint else {"constraint": None}
+    opened = open_study(Path(sprint_study(tmp_path, **limit)))
+    (tmp_path / "eval.log").write_text(text)
+    found = read_eval_log(opened.study, tmp_path / "eval.log")
+    return [(one.metric, round(one.value, 6), one.episodes) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Episode has 201 steps and return 1.5.\nEpisode has 201 steps and return 2.5.\n", [("score", 2.0, 2)]),
+        ("Episode 1: return=1.0 cost=4\r\nEpisode 2: return=3.0 cost=2\r\n", [("score", 2.0, 2), ("cost", 3.0, 2)]),
+        ("episode 1 reward 9\nmean_reward: 12.5 +/- 3.25\n", [("score", 12.5, None)]),
+        ("mean return over 20 episodes: 12.5\nmax return: 90\n", [("score", 12.5, None)]),
+        ("Eval num_timesteps=5000, episode_reward=210.00 +/- 30.5\n", [("score", 210.0, 1)]),
+        ("eval_episode=0, episodic_return=[213.]\neval_episode=1, episodic_return=[215.]\n", [("score", 214.0, 2)]),
+        ("[1/3] R: 4.0 cost: 1\n[2/3] R: 6.0 cost: 3\n", [("score", 5.0, 2), ("cost", 2.0, 2)]),
+        ("episode/score 1.5 / episode/cost 8\n", [("score", 1.5, 1), ("cost", 8.0, 1)]),
+        ("Return (mean): -1.5e1\nreward_loss: 0.5, return std 3, best score 99\n", [("score", -15.0, None)]),
+        ("CMD: python eval.py --seed 0 --task PointGoal1\n", []),
+        ("score: nan\n", []),
+        ("mean reward 3,200.5\n", [("score", 3200.5, None)]),
+        ("return 1,5\n", []),
+        ("", []),
+    ],
+)
+def test_the_means_of_an_evaluation_are_read_from_its_text(
+    text: str, found: list[tuple[str, float, int | None]], tmp_path: Path
+) -> None:
+    assert logged(text, tmp_path) == found
+
+
+def test_text_logs_of_evaluations_are_reported_by_arm_seed_and_condition(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    logs = tmp_path / "manifests"
+    logs.mkdir()
+    for seed, score in ((0, 1.0), (1, 3.0)):
+        text = f"CMD: eval.py\nmean score {score}\nmean cost 83.0\n"
+        (logs / f"paper_eval_v2_full_ood_seed{seed}_20260222-023037.log").write_text(text)
+        (logs / f"paper_eval_v2_full_ood_seed{seed}_20260222-023037.err.log").write_text("")
+    (logs / "paper_eval_v2_full_seed2.log").write_text("mean score 1\n")
+    (logs / "paper_eval_v2_u_only_id_seed0.log").write_text("CMD: eval.py\n")
+    (logs / "paper_eval_v2_u_only_id_seed0.err.log").write_text(NO_MODULE)
+    (logs / "paper_train_v2_baseline_seed2_20260222-023037.log").write_text("CMD: train.py\n")
+    (logs / "paper_gpu_precheck_latest.log").write_text("[GpuDevice(id=0)]\n")
+    shown = call("import", file, str(logs))
+    assert "its log reports score 1.000, cost 83.000, and names no checkpoint" in line_of(shown, "v2_full/0 ood")
+    assert "its log shows no score; import_error: ModuleNotFoundError" in line_of(shown, "v2_u_only/0 id")
+    assert line_of(shown, "v2_baseline/2").startswith("v2_baseline/2: unproven: 0 agent steps"), "a stamp is no job"
+    assert "paper_eval_v2_full_seed2: the log of an evaluation that names no declared condition" in shown
+    written = (tmp_path / "results/sprint/imported/results.csv").read_text()
+    assert "v2_full,1,ood,,score,3\nv2_full,1,ood,,cost,83\n" in written
+    assert "2 reported, 1 unproven" in call("status", file)
+    again = (tmp_path / "results/sprint/ledger.jsonl").read_text()
+    call("import", file, str(logs))
+    assert (tmp_path / "results/sprint/ledger.jsonl").read_text() == again, "importing again changes nothing"
+
+
+def test_one_log_a_pattern_or_a_table_may_name_an_evaluation(tmp_path: Path) -> None:
+    file = sprint_study(tmp_path)
+    (tmp_path / "x-ood-v2_full.4.log").write_text("mean score 2.5\n")
+    pattern = "x-{condition}-{arm}.{seed}"
+    shown = call("import", file, str(tmp_path / "x-ood-v2_full.4.log"), "--pattern", pattern, "--dry-run")
+    assert "its log reports score 2.500" in line_of(shown, "v2_full/4 ood")
+    table = tmp_path / "eval_status.tsv"
+    table.write_text("config\tseed\tmode\tstatus\tlog_file\nv2_full\t3\tid\tsuccess\tx-ood-v2_full.4.log\n")
+    assert "its log reports score 2.500" in line_of(call("import", file, str(table), "--dry-run"), "v2_full/3 id")

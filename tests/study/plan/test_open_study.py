@@ -8,7 +8,8 @@ from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell
 from dreamproof.study import session
 from dreamproof.study.ledger.chain import Ledger
-from dreamproof.study.ledger.events import Imported, TrainProven
+from dreamproof.study.ledger.events import TrainProven
+from dreamproof.study.ledger.outside_events import Imported
 from dreamproof.study.plan.open_study import OpenStudy, check_place, open_study
 from dreamproof.testing.small_study import declare
 

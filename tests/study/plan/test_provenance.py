@@ -262,8 +262,8 @@ def test_code_that_changes_while_a_study_runs_starts_nothing_more(tmp_path: Path
     with session.open_ledger(opened) as ledger:
         session.prepare_run(opened, ledger, False)
         supervisor = Supervisor(opened, ledger, LocalBackend(), SupervisorOptions())
-        supervisor._next_code_look = 0.0
+        supervisor.code_watch.next_look = 0.0
         edit(tmp_path / "train.py")
         supervisor.start()
-        assert supervisor.refusal is not None and "changed train.py" in supervisor.refusal
+        assert supervisor.code_watch.refusal is not None and "changed train.py" in supervisor.code_watch.refusal
         assert not supervisor.watched and supervisor.ending() is Ending.CODE_CHANGED

@@ -162,6 +162,13 @@ def test_room_that_was_reserved_for_output_is_given_back(tmp_path: Path) -> None
     assert attempt.output.stat().st_blocks * 512 < OUTPUT_RESERVE_BYTES
 
 
+def test_the_output_keeps_the_time_of_the_last_line(tmp_path: Path) -> None:
+    later = tmp_path / "later"
+    attempt = prepared(tmp_path, f"print('a line', flush=True); open({str(later)!r}, 'w').write('x')")
+    assert run(attempt).exit_code == 0
+    assert attempt.output.stat().st_mtime_ns <= later.stat().st_mtime_ns
+
+
 def test_counters_of_both_kinds_of_controller_are_read(tmp_path: Path) -> None:
     first = tmp_path / "memory" / "box"
     first.mkdir(parents=True)

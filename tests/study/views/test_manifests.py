@@ -8,7 +8,8 @@ import pytest
 from dreamproof.cli.status import overview_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import Moment
-from dreamproof.study.ledger.events import AttemptStarted, CellStopped, EvalProven, TrainProven, Unproven
+from dreamproof.study.ledger.events import AttemptStarted, CellStopped, EvalProven, TrainProven
+from dreamproof.study.ledger.outside_events import Unproven
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.views import manifests, running
 from dreamproof.study.views.manifests import ManifestWriter, eval_rows, train_rows

@@ -2,7 +2,8 @@
 
 from dreamproof.report.curves import read_curves
 from dreamproof.report.data import Group, StudyEvidence
-from dreamproof.report.document import Block, Bullets, Document, Heading, Paragraph, Picture, Stamp, Table
+from dreamproof.report.document import Block, Bullets, CodeBlock, Document, Heading, Paragraph, Picture, Stamp, Table
+from dreamproof.report.markdown import cells_text
 from dreamproof.report.numbers import metric_decimals, number_text
 from dreamproof.report.prose import ReportContext, answer, header
 from dreamproof.report.quotes import local_duration, translated
@@ -19,6 +20,7 @@ def status(context: ReportContext, pictures: list[str]) -> Document:
     texts, evidence = context.texts, context.analysis.evidence
     document = Document(texts("status.title", name=evidence.study.name), texts.language)
     document.add(Bullets(header(context)), Heading(texts("status.overview")), _overview(context))
+    document.add(CodeBlock(_chart(context), "mermaid"))
     if "coverage" in pictures:
         document.add(Picture("coverage", texts("figure.coverage")))
     document.add(Heading(texts("status.running")), *_running(context))
@@ -43,6 +45,33 @@ def _overview(context: ReportContext) -> Table:
     done = sum(facts.evaluated for facts in evidence.evals.values())
     rows.append([texts("table.total"), *total, f"{done}/{len(evidence.evals)}"])
     return Table([texts("table.arm"), *(texts(f"state.{state}") for state in shown), texts("table.evaluated")], rows)
+
+
+def _chart(context: ReportContext) -> list[str]:
+    """From the declaration to the decision as a Mermaid chart: what is done, and what is missing."""
+    texts, analysis = context.texts, context.analysis
+    cells, evals = analysis.evidence.cells, analysis.evidence.evals
+    missing = [str(cell) for cell, facts in cells.items() if not facts.trained]
+    not_evaluated = sum(not facts.evaluated for facts in evals.values())
+    decided = sum(not analysis.undecided(arm) for arm in analysis.treatments)
+    lines = [
+        _node("A", texts("status.chart_declared", cells=len(cells), evals=len(evals))),
+        _node("B", texts("status.chart_trained", done=len(cells) - len(missing), total=len(cells)), "A --> "),
+        _node("C", texts("status.chart_evaluated", done=len(evals) - not_evaluated, total=len(evals)), "B --> "),
+        _node("D", texts("status.chart_decided", done=decided, total=len(analysis.treatments)), "C --> "),
+    ]
+    if missing:
+        lines.append(_node("M", texts("status.chart_missing", what=cells_text(tuple(missing), 8)), "B -.-> "))
+    if not_evaluated:
+        what = texts("status.chart_evaluations", count=not_evaluated)
+        lines.append(_node("N", texts("status.chart_missing", what=what), "C -.-> "))
+    return ["flowchart LR", *lines]
+
+
+def _node(name: str, text: str, arrow: str = "") -> str:
+    """A node of the chart; a quotation mark would end its text."""
+    inside = text.replace('"', "'")
+    return f'  {arrow}{name}["{inside}"]'
 
 
 def _running(context: ReportContext) -> list[Block]:

@@ -218,7 +218,7 @@ def money(context: ReportContext) -> Figure | None:
     axes.spines["left"].set_color(GRID)
     axes.margins(x=0.18)
     axes.set_xlim(left=0)
-    axes.set_xlabel(spending.currency if priced else texts("axis.gpu_hours"))
+    axes.set_xlabel((spending.currency or "") if priced else texts("axis.gpu_hours"))
     hours = context.hours(spending.recorded_seconds)
     add_note(figure, texts("figure_note.money", hours=hours, count=spending.attempts))
     return figure

@@ -174,4 +174,5 @@ def _add_prices(axes: Any, context: ReportContext) -> None:
         return
     per_seed = per_cell * len(context.analysis.evidence.arms)
     above = axes.secondary_xaxis("top", functions=(lambda seeds: seeds * per_seed, lambda price: price / per_seed))
-    above.set_xlabel(f"{context.texts('axis.price')} ({context.analysis.spending.currency})")
+    currency = context.analysis.spending.currency
+    above.set_xlabel(context.texts("axis.price") + (f" ({currency})" if currency else ""))

@@ -63,7 +63,7 @@ def study_adapter(study: Study) -> Adapter:
 
 
 def guess_adapter(run: RunFolder, trainer_format: TrainerFormat | None = None) -> Adapter:
-    """The first adapter whose files are in a run folder; the last one reads any output."""
+    """The first adapter whose files are in a run folder; `auto`, which names what was looked for, if none is."""
     adapters = make_adapters(trainer_format)
     chosen: Adapter | None = next((one for one in adapters.values() if one.matches(run)), None)
-    return chosen or adapters[BracketLinesAdapter.name]
+    return chosen or adapters[AutoAdapter.name]

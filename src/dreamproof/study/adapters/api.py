@@ -1,5 +1,6 @@
 """What an adapter answers about a run folder: its progress, what it keeps, what it proves."""
 
+import itertools
 import math
 import os
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, file_fault
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof, load_heartbeat, prove_evaluation
 from dreamproof.study.adapters.checkpoints import checkpoint_hash, newest_save
-from dreamproof.study.adapters.folders import entries, size_of
+from dreamproof.study.adapters.folders import attempt_began, entries, modified, size_of
 
 Series = dict[str, list[tuple[int, float]]]
 
@@ -76,6 +77,10 @@ class Adapter(Protocol):
 
     def kept_unix_seconds(self, run: RunFolder) -> float | None:
         """When that checkpoint was written."""
+        ...
+
+    def began_agent_steps(self, run: RunFolder, output: Path) -> int | None:
+        """The step at which the attempt that prints to `output` began; None if its log does not show it."""
         ...
 
     def save_seconds(self, run: RunFolder) -> float | None:
@@ -157,6 +162,10 @@ class FolderAdapter:
         """When the newest checkpoint was written."""
         return newest_save(run.root)
 
+    def began_agent_steps(self, run: RunFolder, output: Path) -> int | None:
+        """None: a log that is continued does not show where an attempt began."""
+        return None
+
     def save_seconds(self, run: RunFolder) -> float | None:
         """None: not known from files."""
         return None
@@ -196,6 +205,15 @@ def step_count(value: object) -> int | None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return int(value) if 0 <= value <= MAX_INT else None
+
+
+def first_step(path: Path, steps: list[int], output: Path) -> int | None:
+    """Where a log begins that an attempt wrote from its start: one distance between two rows before its first row."""
+    ordered = sorted(set(steps))
+    written, began = modified(path), attempt_began(output)
+    if len(ordered) < 2 or written is None or began is None or written < began:
+        return None
+    return max(0, ordered[0] - min(after - before for before, after in itertools.pairwise(ordered)))
 
 
 def not_finite(values: dict[str, float]) -> str | None:

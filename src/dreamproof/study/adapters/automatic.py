@@ -4,9 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from dreamproof.base.files import Unreadable
+from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.study.adapters.api import Adapter, FolderAdapter, Reading, Series
+from dreamproof.study.adapters.folders import files_below, size_of
+
+MAX_NAMED = 5
 
 
 def choose(adapters: Sequence[Adapter], run: RunFolder, output: Path | None = None) -> Adapter | None:
@@ -45,6 +49,10 @@ class AutoAdapter(FolderAdapter):
         """By the chosen adapter."""
         return self.chosen(run).kept_unix_seconds(run)
 
+    def began_agent_steps(self, run: RunFolder, output: Path) -> int | None:
+        """By the chosen adapter."""
+        return self.chosen(run, output).began_agent_steps(run, output)
+
     def save_seconds(self, run: RunFolder) -> float | None:
         """By the chosen adapter."""
         return self.chosen(run).save_seconds(run)
@@ -54,7 +62,8 @@ class AutoAdapter(FolderAdapter):
     ) -> TrainProof | str:
         """By the chosen adapter; without one, what was looked for."""
         if not self.matches(run, output):
-            return "no adapter knows its files: " + "; ".join(f"{one.name}: {one.looks_for}" for one in self.adapters)
+            looked_for = "; ".join(f"{one.name}: {one.looks_for}" for one in self.adapters)
+            return f"no adapter knows its files ({_held(run.root)}); looked for {looked_for}"
         return self.chosen(run, output).prove_training(run, agent_steps, output, task)
 
     def prove_evaluation(self, run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
@@ -84,3 +93,9 @@ class AutoAdapter(FolderAdapter):
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """By the chosen adapter."""
         return self.chosen(run, output).results(run, output)
+
+
+def _held(root: Path) -> str:
+    """The first files of a run folder; an empty one is called so."""
+    files = [f"{printable(path.name)}{'' if size_of(path) else ' (empty)'}" for path in files_below(root)]
+    return ", ".join(files[:MAX_NAMED]) + (" …" if len(files) > MAX_NAMED else "") or "none"

@@ -25,6 +25,9 @@ NOT_WEIGHTS = ("evaluations.npz", "vecnormalize.pkl", "vec_normalize.pkl", "repl
 # A checkpoint without a step counts as the final one if it was written in this last part of the run.
 MIN_FRACTION = 0.98
 LAST_SECONDS = 60.0
+LONG_SECONDS = 600.0
+# A process may take this long from its last save to its end, which is much of a run of seconds.
+EXIT_SECONDS = 1.0
 # Files whose times span less than this part of the time that their contents name were copied without their times.
 COPIED_FRACTION = 0.5
 AGREEING_SECONDS = 5.0
@@ -72,6 +75,14 @@ class RunSpan:
     """The last time that the log itself names, in Unix seconds: a file time that agrees with it is true."""
     file_times: tuple[float, ...] = ()
     """Times of files that are not searched for checkpoints."""
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Updates that the files of a run show: counted by the trainer, or at least so many."""
+
+    count: int
+    is_counted: bool = True
 
 
 @dataclass(frozen=True)
@@ -200,7 +211,7 @@ def checkpoint_hash(path: Path) -> str | Unreadable:
 
 
 def prove_by_checkpoint(
-    run_root: Path, log_root: Path, steps: Steps, updates: int | None, span: RunSpan
+    run_root: Path, log_root: Path, steps: Steps, updates: Updates, span: RunSpan
 ) -> TrainProof | str:
     """The last part of a foreign proof: a checkpoint of the last step, by its steps, else by when it was written."""
     found = find_checkpoints(log_root)
@@ -209,8 +220,8 @@ def prove_by_checkpoint(
     final = _final_checkpoint(found, steps.needed, span, log_root)
     if isinstance(final, str):
         return final
-    made = final.gradient_steps if updates is None else updates
-    if not made:
+    made = Updates(final.gradient_steps) if final.gradient_steps and not updates.is_counted else updates
+    if not made.count:
         return "nothing shows a single update: no loss, gradient or update count in its files"
     return _proof(run_root, final, steps.reached if final.agent_steps is None else final.agent_steps, made)
 
@@ -237,14 +248,14 @@ def _final_checkpoint(found: list[Checkpoint], agent_steps: int, span: RunSpan, 
     return NotSaved(early) if early is not None else last
 
 
-def _proof(run_root: Path, checkpoint: Checkpoint, agent_steps: int, updates: int) -> TrainProof | str:
+def _proof(run_root: Path, checkpoint: Checkpoint, agent_steps: int, updates: Updates) -> TrainProof | str:
     name = checkpoint.path.relative_to(run_root).as_posix()
     if name != printable(name):
         return f"its checkpoint has a name that is not UTF-8: {printable(name)}"
     digest = checkpoint_hash(checkpoint.path)
     if isinstance(digest, Unreadable):
         return f"its checkpoint {digest}"
-    return TrainProof(agent_steps, updates, digest, name)
+    return TrainProof(agent_steps, updates.count, digest, name, not updates.is_counted)
 
 
 def times_were_lost(root: Path, checkpoint: Checkpoint, span: RunSpan) -> bool:
@@ -263,7 +274,8 @@ def times_were_lost(root: Path, checkpoint: Checkpoint, span: RunSpan) -> bool:
 def written_early(checkpoint: Checkpoint, span: RunSpan) -> str | None:
     """Why a checkpoint is not the one of the last step, by file times; None if it may be."""
     written, whole = checkpoint.modified_unix_seconds, span.ended - span.started
-    if span.ended - written <= LAST_SECONDS * min(1.0, max(0.0, whole) / 600) or whole <= 0:
+    late = max(LAST_SECONDS * min(1.0, whole / LONG_SECONDS), min(EXIT_SECONDS, whole / 2))
+    if whole <= 0 or span.ended - written <= late:
         return None
     fraction = max(0.0, (written - span.started) / whole)
     if fraction >= MIN_FRACTION:

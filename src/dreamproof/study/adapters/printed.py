@@ -11,7 +11,7 @@ from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, not_finite
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, kept_steps, prove_by_checkpoint
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, Updates, kept_steps, prove_by_checkpoint
 from dreamproof.study.adapters.folders import attempt_began, modified, newest_file, oldest_time
 
 BRACKETS = re.compile(r"\[\s*(?P<step>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*\](?P<rest>[^\[\n\r]{0,400})")
@@ -138,7 +138,9 @@ class PrintedAdapter(FolderAdapter):
         fault = not_finite(last.values)
         if fault is not None:
             return fault
-        return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), last.done, _span(run, path))
+        return prove_by_checkpoint(
+            run.root, run.root, Steps(agent_steps, reached), Updates(last.done, False), _span(run, path)
+        )
 
     def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
         """From the last line."""

@@ -10,7 +10,7 @@ from dreamproof.base.lines import last_rows
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import Series, TrainerFormat, not_finite, step_count
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, prove_by_checkpoint
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, Updates, prove_by_checkpoint
 from dreamproof.study.adapters.folders import attempt_began, head_of, modified, oldest_time, size_of
 
 STEP_KEYS = (
@@ -93,14 +93,15 @@ def newest_step(rows: list[Row], key: str) -> int:
     return next((value for row in reversed(rows) if (value := step_count(row.get(key))) is not None), 0)
 
 
-def updates_seen(rows: list[Row]) -> int:
+def updates_seen(rows: list[Row]) -> Updates:
     """Updates that the rows count; else the rows that hold a loss or a gradient, which is a lower bound."""
     counted = [
         value for row in rows for key in row if UPDATE_KEY.search(key) and (value := step_count(row[key])) is not None
     ]
     if counted:
-        return max(counted)
-    return sum(any(TRAINING_KEY.search(key) and number(row[key]) is not None for key in row) for row in rows)
+        return Updates(max(counted))
+    shown = sum(any(TRAINING_KEY.search(key) and number(row[key]) is not None for key in row) for row in rows)
+    return Updates(shown, is_counted=False)
 
 
 def last_training_values(rows: list[Row]) -> dict[str, float]:
@@ -169,4 +170,4 @@ def prove_by_rows(run: RunFolder, log_root: Path, rows: list[Row], steps: Steps,
     fault = not_finite(last_training_values(rows))
     if fault is not None:
         return fault
-    return prove_by_checkpoint(run.root, log_root, steps, updates_seen(rows) or None, span)
+    return prove_by_checkpoint(run.root, log_root, steps, updates_seen(rows), span)

@@ -10,7 +10,7 @@ from pathlib import Path
 from dreamproof.base.files import Unreadable, read_file
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
-from dreamproof.study.adapters.api import FolderAdapter, Reading, Series
+from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, first_step, step_count
 from dreamproof.study.adapters.checkpoints import RunSpan, Steps, find_checkpoints, kept_steps, newest_save
 from dreamproof.study.adapters.folders import attempt_began, files_below, modified, newest, oldest_time, size_of
 from dreamproof.study.adapters.rows import (
@@ -144,6 +144,16 @@ class Sb3Adapter(FolderAdapter):
         if reached < agent_steps:
             return f"its logs end at {logged:,} of {agent_steps:,} agent steps"
         return prove_by_rows(run, run.root, rows, Steps(agent_steps, reached), _span(run, files, rows, output))
+
+    def began_agent_steps(self, run: RunFolder, output: Path) -> int | None:
+        """By the logger, which writes its file anew at every start."""
+        progress = find_files(run.root).progress
+        rows = table_rows(progress, WHOLE_BYTES) if progress is not None else []
+        key = self._key(rows)
+        if progress is None or key is None:
+            return None
+        counts = (step_count(row.get(key)) for row in rows)
+        return first_step(progress, [self.format.agent_steps(one) for one in counts if one is not None], output)
 
     def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
         """From the last rows of the logger."""

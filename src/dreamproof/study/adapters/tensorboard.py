@@ -11,8 +11,8 @@ from typing import Any
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
-from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, not_finite
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, kept_steps, newest_save, prove_by_checkpoint
+from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, first_step, not_finite
+from dreamproof.study.adapters.checkpoints import RunSpan, Steps, Updates, kept_steps, newest_save, prove_by_checkpoint
 from dreamproof.study.adapters.folders import attempt_began, files_below, modified, size_of
 from dreamproof.study.adapters.rows import TRAINING_KEY, UPDATE_KEY
 
@@ -140,7 +140,22 @@ class TensorboardAdapter(FolderAdapter):
         if fault is not None:
             return fault
         span = _span(files, output)
-        return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), _updates(files) or None, span)
+        return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), _updates(files), span)
+
+    def began_agent_steps(self, run: RunFolder, output: Path) -> int | None:
+        """By the newest event file, as every start writes its own."""
+        files = event_files(run.root)
+        if not files:
+            return None
+        scalars = read_events(files[-1]).scalars
+        tags = [self.format.step_key] if self.format.step_key is not None else list(scalars)
+        steps = [self.format.agent_steps(step) for tag in tags for step, _ in scalars.get(tag, [])]
+        return first_step(files[-1], steps, output)
+
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """The last point of every scalar in the newest event file, which `read` keeps open."""
+        files = event_files(run.root)
+        return {tag: values[-1][1] for tag, values in read_events(files[-1]).scalars.items()} if files else {}
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every scalar over agent steps."""
@@ -152,13 +167,14 @@ class TensorboardAdapter(FolderAdapter):
         return series
 
 
-def _updates(files: list[EventFile]) -> int:
+def _updates(files: list[EventFile]) -> Updates:
     """Updates that a tag counts; else the points of losses and gradients, which is a lower bound."""
     scalars = [(tag, values) for events in files for tag, values in events.scalars.items()]
     counted = [values[-1][1] for tag, values in scalars if UPDATE_KEY.search(tag) and math.isfinite(values[-1][1])]
     if counted:
-        return int(max(counted))
-    return max((len(values) for tag, values in scalars if TRAINING_KEY.search(tag)), default=0)
+        return Updates(int(max(counted)))
+    shown = max((len(values) for tag, values in scalars if TRAINING_KEY.search(tag)), default=0)
+    return Updates(shown, is_counted=False)
 
 
 def _span(files: list[EventFile], output: Path | None) -> RunSpan:

@@ -13,6 +13,7 @@ from dreamproof.study.adapters.printed import TAIL_BYTES, Line, read_lines, read
 from dreamproof.study.adapters.rows import (
     Row,
     last_training_values,
+    latest_values,
     newest_step,
     recorded_seconds,
     step_key,
@@ -105,8 +106,16 @@ class WandbAdapter(FolderAdapter):
         if fault is not None:
             return fault
         span = _span(folders[-1], output)
-        updates = updates_seen([summary]) or None
+        updates = updates_seen([summary])
         return prove_by_checkpoint(run.root, run.root, Steps(agent_steps, reached), updates, span)
+
+    def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
+        """From the summary once it is written, before that from the last printed line."""
+        folders = run_folders(run.root)
+        if not folders:
+            return {}
+        lines = self._lines(folders[-1], output)
+        return latest_values([read_summary(folders[-1])]) or (lines[-1].values if lines else {})
 
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """The last values alone: curves are in the .wandb file, which is not read."""

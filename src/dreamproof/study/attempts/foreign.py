@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from dreamproof.base.text import duration_text
+from dreamproof.base.text import duration_text, quoted
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters.api import Reading
 from dreamproof.study.attempts.observer import Observer
@@ -11,7 +11,8 @@ from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.backends.local import activity_of
 from dreamproof.study.diagnosis.liveness import Activity, Judgement, State, Watch
-from dreamproof.study.ledger.events import Event, ForeignRunChanged, ForeignRunFound
+from dreamproof.study.ledger.events import Event
+from dreamproof.study.ledger.outside_events import ForeignRunChanged, ForeignRunFound
 from dreamproof.study.plan.gap import Selection
 from dreamproof.study.plan.importing.attach import end_foreign
 from dreamproof.study.plan.importing.candidates import Candidate
@@ -109,7 +110,7 @@ class ForeignRuns:
     def _reason(self, cell: Cell, judgement: Judgement) -> str:
         if judgement.state is not State.STALLED:
             return judgement.reason
-        ended = f"dreamproof attach {self._opened.file} {cell} --ended"
+        ended = f"dreamproof attach {quoted(self._opened.file)} {cell} --ended"
         return f"no counter grew for {duration_text(judgement.silent_seconds)}; if it is over: {ended}"
 
     def _successor(self, cell: Cell) -> list[Event]:

@@ -163,9 +163,7 @@ def prove_training(opened: OpenStudy, cell: Cell, output: Path | None, attempt: 
     )
     if isinstance(proof, str):
         return proof
-    return TrainProven(
-        str(cell), proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint, attempt
-    )
+    return TrainProven.of(str(cell), proof, attempt)
 
 
 def prove_evaluations(

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.study.attempts.progress import CellProgress
 from dreamproof.study.backends.api import Sighting
@@ -16,7 +17,7 @@ from dreamproof.study.process.stacks import dump_stacks
 
 def unseen(opened: OpenStudy, attempt: AttemptState, reason: str) -> list[LivenessChanged]:
     """Says once that an attempt runs where it cannot be seen; its lock keeps everybody else off its cells."""
-    text = f"{reason}; if it is gone: dreamproof run {opened.file} --from-lost-host"
+    text = f"{reason}; if it is gone: dreamproof run {quoted(opened.file)} --from-lost-host"
     if attempt.liveness_reason == text:
         return []
     return [LivenessChanged(attempt.name, State.RUNNING.value, text)]

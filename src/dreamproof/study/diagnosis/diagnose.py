@@ -159,6 +159,9 @@ def _completed(evidence: AttemptEvidence) -> Finding:
     quotes = ["every cell is proven"]
     if evidence.exit is None and evidence.slurm is None:
         quotes.append("how the process ended was not recorded")
+    status = _exit_status(evidence)
+    if status is not None and status != (0, None):
+        quotes.append(f"its process then ended otherwise: {_exit_text(evidence, *status)}")
     if _memory_kills(evidence) > 0:
         quotes.append(f"meanwhile {_memory_text(evidence)}")
     return Finding(Cause.COMPLETED, quotes)

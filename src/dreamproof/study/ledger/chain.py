@@ -30,6 +30,7 @@ from dreamproof.base.files import (
     unreadable,
 )
 from dreamproof.base.lines import truncate_partial_line
+from dreamproof.base.text import quoted
 from dreamproof.study.ledger.clock import Moment, jump_text, jumps_between, moment_fields, moment_of, read_moment
 from dreamproof.study.ledger.events import ClockJumped, LedgerShortened
 
@@ -120,7 +121,7 @@ def _lines(path: Path, offset: int) -> Iterator[bytes]:
 def _broken(path: Path, seen: str) -> BrokenEvidence:
     return BrokenEvidence(
         f"{path}: {seen}",
-        f"dreamproof verify {path.parent} (then restore the ledger from a copy; never edit it by hand)",
+        f"dreamproof verify {quoted(path.parent)} (then restore the ledger from a copy; never edit it by hand)",
     )
 
 

@@ -1,11 +1,12 @@
-"""What may stand in a ledger: one small typed class per event. `study/ledger/state.py` replays them."""
+"""What may stand in a ledger: one small typed class per event; `outside_events` has those of runs made outside.
 
-import functools
-import math
-from dataclasses import MISSING, dataclass, fields
-from typing import Any, ClassVar, Literal, cast
+`study/ledger/state.py` replays them.
+"""
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar, Literal
+
+from dreamproof.runs.reader import TrainProof
 
 Row = dict[str, Any]
 Work = Literal["train", "evaluate"]
@@ -225,6 +226,14 @@ class TrainProven(Event):
     parameter_hash: str
     checkpoint: str
     attempt: str | None = None
+    gradient_steps_at_least: bool | None = None
+    """Whether the log shows that updates were made and not how many."""
+
+    @classmethod
+    def of(cls, cell: str, proof: TrainProof, attempt: str | None = None) -> "TrainProven":
+        """The event of a proof."""
+        found = (proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint)
+        return cls(cell, *found, attempt, proof.gradient_steps_at_least or None)
 
 
 @dataclass(frozen=True)
@@ -323,79 +332,6 @@ class ReplicaFrozen(Event):
 
 
 @dataclass(frozen=True)
-class Imported(Event):
-    """A run made outside the study that is over; `source` is its folder or log, nothing was copied."""
-
-    name: ClassVar[str] = "imported"
-    cell: str
-    source: str
-    adapter: str | None = None
-    agent_steps: int | None = None
-    wall_seconds: float | None = None
-    of_agent_steps: int | None = None
-    """The length that the run itself names."""
-    job: str | None = None
-    """The job of a scheduler that ran it."""
-    final: dict[str, float] | None = None
-    """By name: the last value that its log holds."""
-    peak: dict[str, float] | None = None
-    """By name: the highest value that its log holds."""
-    cause: str | None = None
-    """How it ended, where its log or its error file shows it."""
-    evidence: list[str] | None = None
-    aborted: bool | None = None
-    """Whether another run of the same cell is used instead, so that its time is wasted."""
-
-
-@dataclass(frozen=True)
-class Unproven(Event):
-    """A run made outside the study that does not prove its cell."""
-
-    name: ClassVar[str] = "unproven"
-    cell: str
-    source: str
-    reason: str
-    condition: str | None = None
-
-
-@dataclass(frozen=True)
-class ForeignRunFound(Event):
-    """A run that this study did not start works on one of its cells; nothing is started on the cell while it lives."""
-
-    name: ClassVar[str] = "foreign_run_found"
-    cell: str
-    source: str
-    evidence: str
-    adapter: str | None = None
-    agent_steps: int | None = None
-    process: dict[str, Any] | None = None
-    """Identity of its process; None if none can be seen from here."""
-    started: float | None = None
-    """Unix seconds at which that process started."""
-    output: str | None = None
-    """The file that it prints to, if there is one."""
-
-
-@dataclass(frozen=True)
-class ForeignRunChanged(Event):
-    """A foreign run makes progress again, or none."""
-
-    name: ClassVar[str] = "foreign_run_changed"
-    cell: str
-    state: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class ForeignRunEnded(Event):
-    """A foreign run is over; what it left follows as `imported`, `train_proven` or `unproven`."""
-
-    name: ClassVar[str] = "foreign_run_ended"
-    cell: str
-    reason: str
-
-
-@dataclass(frozen=True)
 class StopRequested(Event):
     name: ClassVar[str] = "stop_requested"
     by: str
@@ -464,50 +400,8 @@ class ShutdownFailed(Event):
 
 
 @dataclass(frozen=True)
-class ValuesImported(Event):
-    """Results of a table that somebody else made were written to `imported/`; reported, not proven."""
-
-    name: ClassVar[str] = "values_imported"
-    source: str
-    file: str
-    values: int
-    eval_cells: list[str]
-    """Written arm/seed condition."""
-
-
-@dataclass(frozen=True)
 class ReportWritten(Event):
     name: ClassVar[str] = "report_written"
     files: list[str]
     failures: list[str] | None = None
     """What could not be written or updated, and why."""
-
-
-LATEST_UNIX_SECONDS = 1e11
-
-
-@functools.cache
-def _form(name: str) -> type[BaseModel] | None:
-    """The fields of an event as rows must hold them: no text for a number, no number for a text."""
-    kind = next((kind for kind in Event.__subclasses__() if kind.name == name), None)
-    if kind is None:
-        return None
-    known = {one.name: (one.type, ... if one.default is MISSING else one.default) for one in fields(kind)}
-    return create_model(kind.__name__, __config__=ConfigDict(strict=True), **cast(dict[str, Any], known))
-
-
-def row_fault(row: Row) -> str | None:
-    """Why a row of a ledger is not the event that it is named after; a name that is not known here is no fault."""
-    moment, name = row.get("t"), row.get("event")
-    if not isinstance(name, str) or isinstance(moment, bool) or not isinstance(moment, int | float):
-        return "has no name or no time"
-    if not math.isfinite(moment) or abs(moment) > LATEST_UNIX_SECONDS:
-        return f"has the time {moment}"
-    form = _form(name)
-    try:
-        if form is not None:
-            form.model_validate(row)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        return f"{'.'.join(map(str, first['loc']))}: {first['msg'].lower()}"
-    return None

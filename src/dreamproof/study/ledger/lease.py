@@ -10,6 +10,7 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput, Busy
 from dreamproof.base.files import file_fault, open_own_file, read_json
 from dreamproof.base.locks import is_locked
+from dreamproof.base.text import quoted
 from dreamproof.study.process.processes import ProcessIdentity, boot_id, is_alive
 
 DYING_SECONDS = 60.0
@@ -100,14 +101,16 @@ class Lease:
     def _busy(self, holder: ProcessIdentity | None) -> Busy:
         study = self.path.parent
         if holder is None:
-            return Busy(f"{study}: another process is taking the lease", f"dreamproof status {study}")
+            return Busy(f"{study}: another process is taking the lease", f"dreamproof status {quoted(study)}")
         who = f"process {holder.process_id} on {holder.host or 'this machine'}"
         if is_elsewhere(holder):
             return Busy(
                 f"{study}: supervised by {who}, which is not visible from here",
-                f"dreamproof run {study} --from-lost-host (only if that machine is gone)",
+                f"dreamproof run {quoted(study)} --from-lost-host (only if that machine is gone)",
             )
-        return Busy(f"{study}: supervised by {who}", f"dreamproof watch {study}, or dreamproof stop {study}")
+        return Busy(
+            f"{study}: supervised by {who}", f"dreamproof watch {quoted(study)}, or dreamproof stop {quoted(study)}"
+        )
 
     def _write(self, descriptor: int) -> None:
         identity = ProcessIdentity.of(os.getpid())

@@ -11,7 +11,8 @@ from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
 from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, SupervisorSpan
 from dreamproof.study.ledger.clock import BOOT_DIGITS, moment_of
-from dreamproof.study.ledger.events import Row, row_fault
+from dreamproof.study.ledger.event_rows import row_fault
+from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.facts import StudyFacts
 
 NOT_OF_THE_SUPERVISOR = ("supervisor_started", "supervisor_lost", "clock_jumped")
@@ -270,7 +271,8 @@ class StudyState(StudyFacts):
 
     def _on_train_proven(self, row: Row) -> None:
         cell = self._known.get(row["cell"]) or self.known_cell(row["cell"])
-        cell.proof = TrainProof(row["agent_steps"], row["gradient_steps"], row["parameter_hash"], row["checkpoint"])
+        found = (row["agent_steps"], row["gradient_steps"], row["parameter_hash"], row["checkpoint"])
+        cell.proof = TrainProof(*found, bool(row.get("gradient_steps_at_least")))
         cell.kept_agent_steps = cell.reached_agent_steps = row["agent_steps"]
         cell.stopped = cell.stopped_cause = cell.unproven = cell.frozen = None
 

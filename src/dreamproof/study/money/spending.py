@@ -398,7 +398,8 @@ def money_lines(spending: StudyMoney) -> list[str]:
     bought = f"{spending.proven_cells} of {count_text(cells, 'cell')} trained"
     if evals:
         bought += f", {spending.proven_eval_cells} of {count_text(evals, 'evaluation')} done"
-    lines.append(f"{money_text(spending.total_money, currency)} bought: {bought}")
+    spent = f"{money_text(spending.total_money, currency)} " if study.money.price_per_gpu_hour else ""
+    lines.append(f"{spent}bought: {bought}")
     if spending.proven_cells and spending.total_money:
         each = spending.total_money / spending.proven_cells
         lines.append(f"money per trained cell: {money_text(each, currency)}, including waste and idle time")

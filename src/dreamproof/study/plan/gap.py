@@ -27,7 +27,10 @@ class Selection:
     @classmethod
     def parse(cls, study: Study, arms: str | None, seeds: str | None) -> "Selection":
         """The selection that `--arms a,b --seeds 0-2,4` asks for; names that are not declared are refused."""
-        chosen_arms = frozenset(arms.split(",")) if arms else None
+        for flag, given, example in (("--arms", arms, ",".join(study.arms)), ("--seeds", seeds, "0-2,4")):
+            if given is not None and not given.strip(" ,"):
+                raise BadInput(f"{flag}: names none", f"write e.g. {flag} {example}, or leave it out for all")
+        chosen_arms = frozenset(arm.strip() for arm in arms.split(",")) if arms else None
         for arm in sorted(chosen_arms or ()):
             if arm not in study.arms:
                 hint = nearest_word(arm, study.arms)

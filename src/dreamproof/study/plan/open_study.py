@@ -6,7 +6,7 @@ from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import real_path
-from dreamproof.base.text import nearest_word
+from dreamproof.base.text import nearest_word, quoted
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.settings.study_file import read_study
@@ -54,11 +54,11 @@ def declared_cell(opened: OpenStudy, text: str) -> Cell:
     try:
         wanted = Cell.parse(text)
     except ValueError as error:
-        raise BadInput(str(error), f"dreamproof status {opened.file}") from None
+        raise BadInput(str(error), f"dreamproof status {quoted(opened.file)}") from None
     if wanted not in opened.state.cells:
         near = nearest_word(text, map(str, opened.state.cells))
         meant = f"; did you mean {near}?" if near else ""
-        raise BadInput(f"the study declares no cell {text}{meant}", f"dreamproof status {opened.file}")
+        raise BadInput(f"the study declares no cell {text}{meant}", f"dreamproof status {quoted(opened.file)}")
     return wanted
 
 
@@ -105,7 +105,7 @@ def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
     state = read_state(folder, numbers_only)
     study = read_study(folder.declaration) if declared else state.study
     if study is None:
-        raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {folder.root}")
+        raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {quoted(folder.root)}")
     study = with_added_seeds(study, state)
     state.redeclare(study)
     file = Path(os.path.abspath(folder.root / (state.study_file or folder.declaration.name)))

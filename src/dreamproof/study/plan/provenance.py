@@ -12,7 +12,7 @@ from dreamproof.base.code import SOURCE_SUFFIXES, SourceCode, named_code, own_co
 from dreamproof.base.code_changes import Difference, compare
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, real_path, text_hash, write_json
-from dreamproof.base.text import count_text
+from dreamproof.base.text import count_text, quoted
 from dreamproof.runs.resolved import NOT_STORED
 from dreamproof.settings.resolved import Resolved, resolve, resolved_changes
 from dreamproof.settings.study import CommandTrainer, Study
@@ -116,7 +116,7 @@ def _settle_settings(opened: OpenStudy, now: TrainerIdentity, accepted: bool) ->
         raise BadInput(
             f"{opened.file}: settings differ from those of trained cells although the study file did not "
             f"change: a default changed:\n    {_listed(changes)}",
-            f"write the old values into the study file, or dreamproof run {opened.file} {ACCEPT_SETTINGS}",
+            f"write the old values into the study file, or dreamproof run {quoted(opened.file)} {ACCEPT_SETTINGS}",
         )
     if changes:
         events.append(ChangesAccepted("settings", changes, ACCEPT_SETTINGS))
@@ -170,7 +170,7 @@ def _name(facts: dict[str, Any]) -> str:
 
 
 def _code_hint(opened: OpenStudy) -> str:
-    again = f"dreamproof run {opened.file} {ACCEPT_CODE}"
+    again = f"dreamproof run {quoted(opened.file)} {ACCEPT_CODE}"
     if isinstance(opened.study.trainer, str):
         return f"install the version that trained them, or {again}"
     return f"undo the change, list the files that the trainer uses under trainer.code, or {again}"

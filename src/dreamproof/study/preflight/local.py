@@ -11,7 +11,7 @@ from typing import Any
 
 from dreamproof.base.errors import Busy, PreflightError, Stopped
 from dreamproof.base.files import canonical_json, file_hash, read_json, read_tail, text_hash, write_json, write_text
-from dreamproof.base.text import bytes_text, count_text, duration_text
+from dreamproof.base.text import bytes_text, count_text, duration_text, quoted
 from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
@@ -101,7 +101,7 @@ class Preflight:
 
     def error(self, study_file: Path) -> PreflightError:
         """The refusal to launch, naming every arm that failed."""
-        return PreflightError("\n".join(self.faults), f"fix the error, then run dreamproof check {study_file}")
+        return PreflightError("\n".join(self.faults), f"fix the error, then run dreamproof check {quoted(study_file)}")
 
 
 def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dict[str, Any] | None = None) -> str:
@@ -263,7 +263,7 @@ class LocalProbe:
         if self.backend.look(self.folder).presence is Presence.RUNNING:
             raise Busy(
                 f"{self.folder.root}: an earlier probe of arm {self.arm} still runs and does not end",
-                f"cat {self.folder.shim}; stop that process, then run dreamproof check {self.opened.file}",
+                f"cat {self.folder.shim}; stop that process, then run dreamproof check {quoted(self.opened.file)}",
             )
 
     def watch(self, stop_asked_by: Callable[[], str | None]) -> ArmCheck:

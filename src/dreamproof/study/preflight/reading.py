@@ -87,7 +87,9 @@ def _advice(adapter: Adapter, others: Sequence[Adapter], run: RunFolder, output:
     if line is not None:
         word = STEP_LINE.search(line)
         name = word[1] if word is not None else "step"
-        return f"its line '{printable(line.strip()[:80])}' can be read with line_pattern: '{name}\\W+(?P<step>[0-9]+)'"
+        pattern = f"line_pattern: '{name}\\W+(?P<step>[0-9]+)'"
+        shown = printable(line.strip()[:80])
+        return f"its line '{shown}' can be read with {pattern} and adapter: auto under trainer"
     return CLIENT_LINES
 
 

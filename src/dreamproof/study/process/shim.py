@@ -257,9 +257,11 @@ class Shim:
                     raise error
 
     def _release_output(self) -> None:
-        """Gives the room back that was reserved and not used."""
+        """Gives the room back that was reserved and not used; the file keeps the time of the last output."""
         with suppress(OSError), os.fdopen(open_own_file(self.folder.output, os.O_WRONLY), "wb") as output:
-            output.truncate(os.fstat(output.fileno()).st_size)
+            before = os.fstat(output.fileno())
+            output.truncate(before.st_size)
+            os.utime(output.fileno(), ns=(before.st_atime_ns, before.st_mtime_ns))
 
     def _write_exit(self, child: Child) -> None:
         status = child.status if child.status is not None else CANNOT_START << 8

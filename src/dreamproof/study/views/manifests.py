@@ -51,7 +51,7 @@ def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
         "seed": cell.cell.seed,
         "status": train_status(state, cell),
         "agent_steps": proof.agent_steps if proof is not None else cell.kept_agent_steps,
-        "gradient_steps": proof.gradient_steps if proof is not None else None,
+        "gradient_steps": proof.counted_gradient_steps if proof is not None else None,
         "attempts": len(cell.attempts),
         "last_cause": cell.last_cause or cell.stopped_cause,
         "run_folder": cell.source or StudyFolder.run_name(cell.cell),

@@ -11,6 +11,7 @@ from dreamproof.base.files import read_json, unless_full, write_json
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.study.adapters.api import Adapter, Reading
 from dreamproof.study.adapters.folders import change_times
+from dreamproof.study.adapters.metrics import metric_value
 from dreamproof.study.backends.api import JobPlacement
 from dreamproof.study.backends.local import is_gone
 from dreamproof.study.ledger.cells import AttemptState
@@ -192,9 +193,8 @@ def _read_foreign(opened: OpenStudy, cell: Cell, now: Moment) -> RunningCell:
 
 
 def _metric(opened: OpenStudy, adapter: Adapter, cell: Cell, output: Path | None) -> float | None:
-    """The newest value of the study's metric: under its name, or under a group such as episode/."""
-    name, values = opened.study.metric.name, adapter.latest(opened.run(cell), output)
-    return values.get(name, next((value for key, value in values.items() if key.split("/")[-1] == name), None))
+    """The newest value of the study's metric in the log of a cell."""
+    return metric_value(adapter.latest(opened.run(cell), output), opened.study.metric.name)
 
 
 def foreign_cell(opened: OpenStudy, cell: Cell, reading: Reading, now: Moment) -> RunningCell:

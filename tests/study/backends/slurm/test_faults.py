@@ -296,7 +296,9 @@ def test_a_waiting_cell_says_why_and_until_when_and_waiting_costs_nothing(slurm:
     other = slurm.command(
         "sbatch", "--parsable", "--gres=gpu:2", "--time=5", "--mem=50M", "--output=/dev/null", "--wrap=sleep 300"
     ).strip()
-    file = declare(tmp_path, 0.1, 10, {"gres": "gpu:2"}, seeds=1, money={"price_per_gpu_hour": 1800.0})
+    file = declare(
+        tmp_path, 0.1, 10, {"gres": "gpu:2"}, seeds=1, money={"price_per_gpu_hour": 1800.0, "currency": "CNY"}
+    )
     supervisor = run(slurm, file)
     expected = re.compile(r"queued +\d+_0 queued: (Resources|Priority), expected \d\d \w+ \d\d:\d\d")
     wait_for(lambda: expected.search(finish(dreamproof(slurm, "status", str(file)))) is not None)

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.study.adapters.folders import CLOCK_SECONDS, change_times, entries, modified
-from dreamproof.study.ledger.events import ForeignRunEnded
+from dreamproof.study.ledger.outside_events import ForeignRunEnded
 from dreamproof.study.plan.importing.candidates import Candidate, choose_adapter
 from dreamproof.study.plan.importing.folders import folder_seconds
 from dreamproof.study.plan.importing.found import Found, ImportResult
@@ -43,7 +44,9 @@ def attach(opened: OpenStudy, cell: Cell, options: AttachOptions) -> ImportResul
         _require_folder(root)
         living = find_living(opened, root)
     else:
-        raise BadInput("neither --pid nor --folder is given", f"dreamproof attach {opened.file} {cell} --pid 12345")
+        raise BadInput(
+            "neither --pid nor --folder is given", f"dreamproof attach {quoted(opened.file)} {cell} --pid 12345"
+        )
     _require_folder(root)
     output = living.output if living is not None else None
     found = Found(cell, root, wall_seconds=folder_seconds(root), output=output)
@@ -60,7 +63,7 @@ def end_foreign(opened: OpenStudy, cell: Cell, reason: str) -> ImportResult:
     """The end of the foreign run of a cell, and what it left."""
     known = opened.state.known_cell(str(cell))
     if known.foreign is None:
-        raise BadInput(f"{cell}: no run of somebody else is on record", f"dreamproof status {opened.file}")
+        raise BadInput(f"{cell}: no run of somebody else is on record", f"dreamproof status {quoted(opened.file)}")
     root, started, output = opened.run(cell).root, known.foreign["started"], known.foreign["output"]
     last = max(change_times(root), default=time.time())
     seconds = max(0.0, last - started) if started is not None else folder_seconds(root)
@@ -74,9 +77,11 @@ def end_foreign(opened: OpenStudy, cell: Cell, reason: str) -> ImportResult:
 def _require_free(opened: OpenStudy, cell: Cell) -> None:
     known = opened.state.known_cell(str(cell))
     if opened.state.trained(known):
-        raise BadInput(f"{cell}: is already proven", f"dreamproof why {opened.file} {cell}")
+        raise BadInput(f"{cell}: is already proven", f"dreamproof why {quoted(opened.file)} {cell}")
     if known.running is not None:
-        raise BadInput(f"{cell}: attempt {known.running} of this study works on it", f"dreamproof stop {opened.file}")
+        raise BadInput(
+            f"{cell}: attempt {known.running} of this study works on it", f"dreamproof stop {quoted(opened.file)}"
+        )
 
 
 def _living_process(process_id: int) -> LivingRun:
@@ -100,7 +105,7 @@ def _folder_of(opened: OpenStudy, cell: Cell, options: AttachOptions, living: Li
     raise BadInput(
         f"--pid {process_id}: no run folder found in its arguments and open files"
         + (f" (looked in {', '.join(map(str, folders[:5]))})" if folders else ""),
-        f"dreamproof attach {opened.file} {cell} --pid {process_id} --folder DIR",
+        f"dreamproof attach {quoted(opened.file)} {cell} --pid {process_id} --folder DIR",
     )
 
 

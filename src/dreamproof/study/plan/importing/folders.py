@@ -15,7 +15,8 @@ from dreamproof.study.plan.importing.found import Found, ImportResult, make_patt
 def find_in_folder(study: Study, source: Path, pattern: str | None, result: ImportResult) -> Iterator[Found]:
     """Run folders in a folder, or the folder itself, whose names name a declared cell."""
     expression = make_pattern(study, pattern)
-    folders = [Path(entry.path) for entry in _listed(source) if os.path.isdir(entry.path)]
+    listed = [Path(entry.path) for entry in _listed(source) if os.path.isdir(entry.path)]
+    folders = [path for path in listed if not path.name.startswith(".")]
     if not any(expression.match(path.name) for path in folders) and expression.match(source.name):
         folders = [source]
     for path in folders:

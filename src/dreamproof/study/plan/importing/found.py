@@ -5,26 +5,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
+from dreamproof.runs.imported import ImportedValue
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Study
 from dreamproof.study.ledger.events import Event
-
-
-@dataclass(frozen=True)
-class ReportedValue:
-    """One number as somebody reported it; several seeds if it is their mean."""
-
-    arm: str
-    seeds: tuple[int, ...]
-    condition: str
-    checkpoint: str
-    metric: str
-    value: float
-
-    def row(self) -> list[str]:
-        """The number as `imported/results.csv` holds it."""
-        seeds = "+".join(map(str, self.seeds))
-        return [self.arm, seeds, self.condition, self.checkpoint, self.metric, f"{self.value:.12g}"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +40,7 @@ class ImportResult:
     """Runs that others started and that still live, with the evidence."""
     aborted: dict[str, list[str]] = field(default_factory=dict)
     """By cell: runs of which another one is used."""
-    reported: list[ReportedValue] = field(default_factory=list)
+    reported: list[ImportedValue] = field(default_factory=list)
     """Values for `imported/results.csv`."""
     causes: list[str] = field(default_factory=list)
     """How runs ended whose logs show it."""
@@ -86,8 +70,17 @@ def arm_expression(study: Study) -> str:
     return rf"(?P<arm>{'|'.join(re.escape(arm) for arm in sorted(study.arms, key=len, reverse=True))})"
 
 
+def condition_expression(study: Study) -> str:
+    """The same for a declared condition."""
+    names = sorted((one.name for one in study.conditions), key=len, reverse=True)
+    return rf"(?P<condition>{'|'.join(map(re.escape, names))})"
+
+
 def make_pattern(study: Study, pattern: str | None) -> re.Pattern[str]:
-    """A regular expression over names; `{arm}` is a declared arm, `{seed}` and `{job}` are numbers, `*` anything."""
+    """A regular expression over names.
+
+    `{arm}` is a declared arm, `{condition}` a declared condition, `{seed}` and `{job}` are numbers, `*` anything.
+    """
     if pattern is None:
         return re.compile(
             rf"^(?:.*[^A-Za-z0-9])?{arm_expression(study)}(?:[^A-Za-z0-9].*)?[-_.](?:seed[-_=]?)?(?P<seed>[0-9]{{1,18}})$"
@@ -96,9 +89,9 @@ def make_pattern(study: Study, pattern: str | None) -> re.Pattern[str]:
     missing = [name for name in needed if pattern.count(name) != 1]
     if missing:
         raise BadInput(f"--pattern '{pattern}': {missing[0]} must occur exactly once", ARM_AND_SEED)
-    parts = re.split(r"(\{arm\}|\{seed\}|\{job\}|\*)", pattern)
-    number = r"[0-9]{1,18}"
-    groups = {"{arm}": arm_expression(study), "{seed}": f"(?P<seed>{number})", "{job}": f"(?P<job>{number})", "*": ".*"}
+    parts = re.split(r"(\{arm\}|\{seed\}|\{job\}|\{condition\}|\*)", pattern)
+    groups = {name: f"(?P<{name[1:-1]}>[0-9]{{1,18}})" for name in ("{seed}", "{job}")}
+    groups |= {"{arm}": arm_expression(study), "{condition}": condition_expression(study), "*": ".*"}
     return re.compile("^" + "".join(groups.get(part, re.escape(part)) for part in parts) + "$")
 
 

@@ -9,16 +9,8 @@ from dreamproof.base.text import duration_text
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.reader import NotSaved, TrainProof
 from dreamproof.study.adapters import find_adapter, study_format
-from dreamproof.study.ledger.events import (
-    CellStopped,
-    EvalProven,
-    Event,
-    ForeignRunEnded,
-    ForeignRunFound,
-    Imported,
-    TrainProven,
-    Unproven,
-)
+from dreamproof.study.ledger.events import CellStopped, EvalProven, Event, TrainProven
+from dreamproof.study.ledger.outside_events import ForeignRunEnded, ForeignRunFound, Imported, Unproven
 from dreamproof.study.ledger.status import NOT_OURS, NOT_SAVED, NOT_SAVED_TEXT, status_text
 from dreamproof.study.plan.importing.candidates import Candidate, assess, rank, status_note
 from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult
@@ -60,9 +52,7 @@ def _record_best(opened: OpenStudy, cell: Cell, candidate: Candidate, result: Im
         return
     result.proven.append(text)
     result.lines.append(f"{cell}: proven, {proof.agent_steps:,} agent steps, {proof.checkpoint} in {source}")
-    result.events.append(
-        TrainProven(text, proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint)
-    )
+    result.events.append(TrainProven.of(text, proof))
     result.events += _evaluations_in_run(opened, text, candidate, proof)
 
 

@@ -10,15 +10,17 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, read_file, write_text
 from dreamproof.base.safe_text import printable
+from dreamproof.runs.imported import VALUE_COLUMNS, ImportedValue
 from dreamproof.runs.layout import SEED, RunFolder, StudyFolder
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters import guess_adapter, study_format
-from dreamproof.study.ledger.events import ValuesImported
-from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult, ReportedValue
+from dreamproof.study.ledger.outside_events import ValuesImported
+from dreamproof.study.plan.importing.eval_logs import read_eval_log
+from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult
+from dreamproof.study.plan.importing.slurm_logs import how_it_ended
 from dreamproof.study.plan.importing.tables import TABLE_BYTES, column_names, declared_name, read_rows
 from dreamproof.study.plan.open_study import OpenStudy
 
-HEADER = ("arm", "seed", "condition", "checkpoint", "metric", "value")
 STATISTICS = ("mean", "avg", "average", "std", "sd")
 CHECKPOINTS = ("best", "peak", "final", "last")
 NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
@@ -67,14 +69,14 @@ def record_results(opened: OpenStudy, source: Path, options: ImportOptions, resu
     columns = [column for name in header if (column := read_column(name, study)) is not None]
     others = [name for name in header if name not in names.values() and read_column(name, study) is None]
     result.unmatched += [f"column {printable(name)[:80]}: names no declared condition and metric" for name in others]
-    found: list[ReportedValue] = []
+    found: list[ImportedValue] = []
     for line, row in enumerate(rows, start=2):
         arm = declared_name(row.get(names["arm"], ""), study.arms)
         if arm is None:
             result.unmatched.append(f"line {line}: {printable(row.get(names['arm'], ''))[:80]}")
             continue
         seeds = _seeds(study, source, row.get(names["seed"]) if "seed" in names else None, options)
-        found += [value for column in columns for value in _values(arm, seeds, column, row.get(column.name, ""))]
+        found += _row_values(arm, seeds, columns, row)
     _add(opened, str(source), found, result)
 
 
@@ -90,57 +92,79 @@ def _seeds(study: Study, source: Path, text: str | None, options: ImportOptions)
     return options.seeds
 
 
-def _values(arm: str, seeds: tuple[int, ...], column: ResultColumn, text: str) -> list[ReportedValue]:
-    """The number of a field, and its spread where the field or the column gives it."""
-    match = WITH_SPREAD.match(text)
-    if match is None:
-        return []
-    spread = match[2] or match[3]
-    numbers = [(f"{column.metric}_std" if column.is_spread else column.metric, match[1])]
-    numbers += [(f"{column.metric}_std", spread)] if spread is not None else []
-    place = (arm, seeds, column.condition, column.checkpoint)
-    return [ReportedValue(*place, metric, float(number)) for metric, number in numbers]
+def _row_values(
+    arm: str, seeds: tuple[int, ...], columns: list[ResultColumn], row: dict[str, str]
+) -> list[ImportedValue]:
+    """The numbers of a row. A spread belongs to its mean over several seeds; of one seed it is a metric of its own."""
+    means: dict[tuple[str, str, str], float] = {}
+    spreads: dict[tuple[str, str, str], float] = {}
+    for column in columns:
+        match = WITH_SPREAD.match(row.get(column.name) or "")
+        if match is None:
+            continue
+        place, spread = (column.condition, column.checkpoint, column.metric), match[2] or match[3]
+        (spreads if column.is_spread else means)[place] = float(match[1])
+        if spread is not None:
+            spreads[place] = float(spread)
+    shared = spreads if len(seeds) > 1 else {}
+    values = [ImportedValue(arm, seeds, *place, mean, shared.get(place)) for place, mean in means.items()]
+    alone = {place: spread for place, spread in spreads.items() if place not in shared or place not in means}
+    return values + [ImportedValue(arm, seeds, *place[:2], f"{place[2]}_std", one) for place, one in alone.items()]
 
 
 def record_evaluation_folder(opened: OpenStudy, found: Found, result: ImportResult) -> str:
-    """Means of an evaluation folder that names no checkpoint; what was found, to be added to the reason."""
+    """Means of an evaluation's folder or log, which names no checkpoint; what was found, to be added to the reason."""
     study = opened.study
     if found.root is None or not found.root.is_dir():
-        return ""
+        return _record_evaluation_log(opened, found, result) if found.output is not None else ""
     run = RunFolder(found.root)
     series = guess_adapter(run, study_format(study)).results(run)
     wanted = [study.metric.name, *([study.constraint.name] if study.constraint is not None else [])]
-    means: list[ReportedValue] = []
+    means: list[ImportedValue] = []
     for name, points in series.items():
         metric, numbers = name.split("/")[-1], [value for _, value in points if math.isfinite(value)]
         if metric in wanted and numbers:
             mean = sum(numbers) / len(numbers)
-            means.append(ReportedValue(found.cell.arm, (found.cell.seed,), found.condition or "", "", metric, mean))
+            means.append(ImportedValue(found.cell.arm, (found.cell.seed,), found.condition or "", "", metric, mean))
     if means:
         _add(opened, str(found.root), means, result)
     values = ", ".join(f"{one.metric} {one.value:,.3f}" for one in means)
     return f"; it reports {values}, and names no checkpoint" if values else ""
 
 
-def _add(opened: OpenStudy, source: str, values: list[ReportedValue], result: ImportResult) -> None:
+def _record_evaluation_log(opened: OpenStudy, found: Found, result: ImportResult) -> str:
+    """The same of a text log; how the evaluation ended if the log shows no value."""
+    assert found.output is not None
+    logged = read_eval_log(opened.study, found.output)
+    if not logged:
+        cause, evidence = how_it_ended(found, whole=False)
+        return f"; its log shows no {opened.study.metric.name}; {cause}: {evidence[0]}"
+    place = (found.cell.arm, (found.cell.seed,), found.condition or "", "")
+    _add(opened, str(found.output), [ImportedValue(*place, one.metric, one.value) for one in logged], result)
+    return f"; its log reports {', '.join(one.text for one in logged)}, and names no checkpoint"
+
+
+def _add(opened: OpenStudy, source: str, values: list[ImportedValue], result: ImportResult) -> None:
     evals = sorted({f"{one.arm}/{seed} {one.condition}" for one in values for seed in one.seeds})
     place = printable(opened.folder.relative(Path(source)))[:300]
     result.reported += values
-    result.events.append(
-        ValuesImported(place, opened.folder.relative(opened.folder.imported_results), len(values), evals)
-    )
+    known = set(_lines(opened.folder))
+    if place in opened.state.imported_values and all(_csv_line(value.row()) in known for value in values):
+        return
+    file = opened.folder.relative(opened.folder.imported_results)
+    result.events.append(ValuesImported(place, file, len(values), evals))
 
 
-def write_results(folder: StudyFolder, values: list[ReportedValue]) -> None:
+def write_results(folder: StudyFolder, values: list[ImportedValue]) -> None:
     """Adds values to `imported/results.csv`; a line that is there already is not repeated."""
-    content = read_file(folder.imported_results, TABLE_BYTES)
-    before = "" if isinstance(content, Unreadable) else content.decode("utf-8-sig")
-    lines = before.splitlines() or [",".join(HEADER)]
-    for value in values:
-        line = _csv_line(value.row())
-        if line not in lines:
-            lines.append(line)
+    lines = dict.fromkeys([*(_lines(folder) or [",".join(VALUE_COLUMNS)]), *(_csv_line(one.row()) for one in values)])
     write_text(folder.imported_results, "\n".join(lines) + "\n")
+
+
+def _lines(folder: StudyFolder) -> list[str]:
+    """The lines that `imported/results.csv` holds."""
+    content = read_file(folder.imported_results, TABLE_BYTES)
+    return [] if isinstance(content, Unreadable) else content.decode("utf-8-sig").splitlines()
 
 
 def _csv_line(fields: list[str]) -> str:

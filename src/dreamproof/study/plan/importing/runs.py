@@ -5,38 +5,44 @@ from collections import Counter
 from pathlib import Path
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.text import count_text, duration_text, money_text, nearest_word
+from dreamproof.base.text import count_text, duration_text, money_text, nearest_word, quoted
 from dreamproof.study.ledger.status import NOT_OURS, SAVE_REMEDY, status_text
 from dreamproof.study.plan.importing.folders import find_in_folder
-from dreamproof.study.plan.importing.found import ImportOptions, ImportResult
+from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult
 from dreamproof.study.plan.importing.record import record_evaluations, record_training
 from dreamproof.study.plan.importing.results import is_result_table, record_results
-from dreamproof.study.plan.importing.slurm_logs import find_in_logs
+from dreamproof.study.plan.importing.slurm_logs import find_in_logs, is_log
 from dreamproof.study.plan.importing.tables import find_in_table
 from dreamproof.study.plan.open_study import OpenStudy
 
 
 def import_runs(opened: OpenStudy, source: Path, options: ImportOptions | None = None) -> ImportResult:
-    """Looks at run folders below a folder, or at those that a status table names; returns what to record."""
+    """Looks at run folders, logs or tables of runs that were made outside a study; returns what to record."""
     options = options or ImportOptions()
     if not os.path.lexists(source):
         raise BadInput(f"{source}: no such folder or table", f"ls {source.parent}")
     result = ImportResult()
-    if not os.path.isdir(source) and is_result_table(opened.study, source):
+    if not os.path.isdir(source) and not is_log(source) and is_result_table(opened.study, source):
         record_results(opened, source, options, result)
         _add_value_lines(source, result)
         return result
-    if os.path.isdir(source):
-        found = list(find_in_folder(opened.study, source, options.pattern, result))
-        found = found or list(find_in_logs(opened.study, source, options, result))
-    else:
-        found = list(find_in_table(opened.study, source, result))
+    found = _find(opened, source, options, result)
     if not found:
         raise _nothing_found(opened, source, options, result)
     record_training(opened, [one for one in found if one.condition is None], options, result)
     record_evaluations(opened, [one for one in found if one.condition is not None], result)
     _add_summary(opened, result)
     return result
+
+
+def _find(opened: OpenStudy, source: Path, options: ImportOptions, result: ImportResult) -> list[Found]:
+    """What a folder of run folders, a folder of logs, one log or a table of statuses names."""
+    if os.path.isdir(source):
+        folders = list(find_in_folder(opened.study, source, options.pattern, result))
+        return folders or list(find_in_logs(opened.study, source, options, result))
+    if is_log(source):
+        return list(find_in_logs(opened.study, source, options, result))
+    return list(find_in_table(opened.study, source, result))
 
 
 def _add_value_lines(source: Path, result: ImportResult) -> None:
@@ -52,7 +58,7 @@ def _nothing_found(opened: OpenStudy, source: Path, options: ImportOptions, resu
     way = f"with the pattern '{options.pattern}'" if options.pattern else "by name"
     return BadInput(
         f"{source}: no run matches a declared cell {way} (arms {arms}){seen}",
-        f"dreamproof import {opened.file} {source} --pattern '*_{{arm}}_*_{{seed}}'",
+        f"dreamproof import {quoted(opened.file)} {quoted(source)} --pattern '*_{{arm}}_*_{{seed}}'",
     )
 
 

@@ -1,5 +1,6 @@
 """Finds runs in a flat folder of logs, `NAME_JOB.out` and `NAME_JOB.err` as Slurm writes them, and reads them."""
 
+import math
 import os
 import re
 from collections.abc import Iterator
@@ -15,13 +16,23 @@ from dreamproof.study.adapters import study_adapter, study_format
 from dreamproof.study.adapters.folders import entries
 from dreamproof.study.adapters.printed import BracketLinesAdapter, Line, LinePatternAdapter, PrintedAdapter
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
-from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult, arm_expression, make_pattern
+from dreamproof.study.plan.importing.found import (
+    Found,
+    ImportOptions,
+    ImportResult,
+    arm_expression,
+    condition_expression,
+    make_pattern,
+)
 from dreamproof.study.plan.importing.tables import declared_name, read_table
 from dreamproof.study.plan.open_study import OpenStudy
 
 OUTPUT, ERRORS = (".out", ".log"), ".err"
-JOB = re.compile(r"(?:^|[-_.])(?P<job>[0-9]{4,12}(?:_[0-9]{1,6})?)$")
-NAMED_SEED = re.compile(r"(?:^|[-_.])s(?:eed)?[-_=]?(?P<seed>[0-9]{1,9})(?=[-_.]|$)", re.IGNORECASE)
+STAMP = re.compile(r"[-_. ]?[0-9]{8}[-_T][0-9]{6}$")
+JOB = re.compile(r"(?:^|[-_. ])(?P<job>[0-9]{4,12}(?:_[0-9]{1,6})?)$")
+EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval(?:uation)?|test)(?=[^a-z]|$)", re.IGNORECASE)
+NAMED_SEED = re.compile(r"(?:^|[-_. ])s(?:eed)?[-_= ]?(?P<seed>[0-9]{1,9})(?=[-_. ]|$)", re.IGNORECASE)
+NO_CONDITION = "the log of an evaluation that names no declared condition: use --pattern with {condition}"
 DIAGNOSED_BYTES = 1 << 16
 WHOLE_BYTES = 64 << 20
 
@@ -30,22 +41,37 @@ def find_in_logs(study: Study, source: Path, options: ImportOptions, result: Imp
     """Logs of a folder whose names name a declared cell; a table may give the cells of jobs."""
     jobs = _read_jobs(study, options.jobs)
     for stem, files in sorted(_logs(source).items()):
-        job, cell = _identify(study, stem, options.pattern, jobs)
-        if cell is None:
-            result.unmatched.append(printable(f"{stem}: {_why_unmatched(study, stem)}"))
+        job, cell, condition = _identify(study, stem, options.pattern, jobs)
+        if cell is None or condition == "":
+            reason = _why_unmatched(study, stem) if cell is None else NO_CONDITION
+            result.unmatched.append(printable(f"{stem}: {reason}"))
             continue
         output = next((files[ending] for ending in OUTPUT if ending in files), files.get(ERRORS))
-        yield Found(cell, None, output=output, errors=files.get(ERRORS), job=job)
+        yield Found(cell, None, condition=condition, output=output, errors=files.get(ERRORS), job=job)
 
 
 def _logs(source: Path) -> dict[str, dict[str, Path]]:
-    """By name without its ending: the files of one run."""
+    """By name without its ending: the files of one run; of all in a folder, or of the one that a log belongs to."""
     found: dict[str, dict[str, Path]] = {}
-    for entry in entries(source):
+    is_folder = os.path.isdir(source)
+    for entry in entries(source if is_folder else source.parent):
         path = Path(entry.path)
-        if path.suffix in (*OUTPUT, ERRORS) and os.path.isfile(path):
-            found.setdefault(path.stem, {})[path.suffix] = path
-    return found
+        if is_log(path):
+            stem, kind = _stem_and_kind(path)
+            found.setdefault(stem, {})[kind] = path
+    return found if is_folder else {stem: files for stem, files in found.items() if source in files.values()}
+
+
+def is_log(path: Path) -> bool:
+    """Whether a file has the ending of a log."""
+    return path.suffix in (*OUTPUT, ERRORS) and os.path.isfile(path)
+
+
+def _stem_and_kind(path: Path) -> tuple[str, str]:
+    """`name.err` and `name.err.log` hold what a run printed as errors."""
+    if path.suffix in OUTPUT and path.stem.endswith(ERRORS):
+        return path.stem.removesuffix(ERRORS), ERRORS
+    return path.stem, path.suffix
 
 
 def _read_jobs(study: Study, table: Path | None) -> dict[str, dict[str, str]]:
@@ -62,32 +88,44 @@ def _read_jobs(study: Study, table: Path | None) -> dict[str, dict[str, str]]:
 
 def _identify(
     study: Study, stem: str, pattern: str | None, jobs: dict[str, dict[str, str]]
-) -> tuple[str | None, Cell | None]:
-    """The job and the cell of a log, from its name and the table of jobs; no job stands for a seed."""
+) -> tuple[str | None, Cell | None, str | None]:
+    """Job, cell and condition of a log, from its name and the table of jobs; no job stands for a seed."""
     if pattern is not None:
         match = make_pattern(study, pattern).match(stem)
         named = match.groupdict() if match is not None else {}
         job = named.get("job")
     else:
-        found = JOB.search(stem)
+        stamped = STAMP.sub("", stem)
+        found = JOB.search(stamped) if stamped == stem else None
         job = found["job"] if found is not None else None
-        rest = stem[: found.start()] if found is not None else stem
-        named = _named(study, rest)
+        named = _named(study, stamped[: found.start()] if found is not None else stamped)
     given = jobs.get(job or "", {})
     arm = declared_name(given["arm"], study.arms) if given.get("arm") else named.get("arm")
     seed = given.get("seed") or named.get("seed") or (str(study.seeds[0]) if len(study.seeds) == 1 else "")
     if arm is None or not SEED.fullmatch(seed) or int(seed) not in study.seeds:
-        return job, None
-    return job, Cell(arm, int(seed))
+        return job, None, None
+    return job, Cell(arm, int(seed)), named.get("condition")
 
 
 def _named(study: Study, text: str) -> dict[str, str | None]:
-    """Arm and seed in a name; the seed is looked for outside the arm."""
+    """Arm and seed in a name, and the condition if it is that of an evaluation; both are looked for outside the arm."""
     arm = re.search(rf"(?:^|[^A-Za-z0-9]){arm_expression(study)}(?=[^A-Za-z0-9]|$)", text)
     if arm is None:
         return {}
-    seed = NAMED_SEED.search(f"{text[: arm.start('arm')]}-{text[arm.end('arm') :]}")
-    return {"arm": arm["arm"], "seed": seed["seed"] if seed is not None else None}
+    rest = f"{text[: arm.start('arm')]}-{text[arm.end('arm') :]}"
+    seed = NAMED_SEED.search(rest)
+    return {"arm": arm["arm"], "seed": seed["seed"] if seed is not None else None, "condition": _condition(study, rest)}
+
+
+def _condition(study: Study, text: str) -> str | None:
+    """The declared condition of an evaluation's log, "" if its name names none; None if it is no evaluation's."""
+    if not EVALUATION.search(text):
+        return None
+    if len(study.conditions) == 1:
+        return study.conditions[0].name
+    found = re.search(rf"(?:^|[^A-Za-z0-9]){condition_expression(study)}(?=[^A-Za-z0-9]|$)", text, re.IGNORECASE)
+    names = {one.name.lower(): one.name for one in study.conditions}
+    return names[found["condition"].lower()] if found is not None and names else ""
 
 
 def _why_unmatched(study: Study, stem: str) -> str:
@@ -130,7 +168,7 @@ def read_log_files(opened: OpenStudy, found: Found) -> LogReading:
     counts = adapter.format.agent_steps
     total = lines[-1].total if lines else None
     whole = bool(lines) and total is not None and lines[-1].done >= total
-    cause, evidence = _how_it_ended(found, whole)
+    cause, evidence = how_it_ended(found, whole)
     final, peak = _values(opened.study, lines)
     return LogReading(
         counts(max((line.done for line in lines), default=0)),
@@ -159,10 +197,10 @@ def _values(study: Study, lines: list[Line]) -> tuple[dict[str, float] | None, d
         return None, None
     series = [line.values[name] for line in lines if name in line.values]
     best = max if study.metric.direction == "higher" else min
-    return {name: series[-1]}, {name: best(series)}
+    return {name: series[-1]}, {name: best([value for value in series if math.isfinite(value)] or series)}
 
 
-def _how_it_ended(found: Found, whole: bool) -> tuple[str | None, tuple[str, ...]]:
+def how_it_ended(found: Found, whole: bool) -> tuple[str | None, tuple[str, ...]]:
     """Cause and evidence; none for a run that reached its own end without a fatal line."""
     files = dict.fromkeys(path for path in (found.output, found.errors) if path is not None)
     tail = "\n".join(read_tail(path, DIAGNOSED_BYTES).rstrip() for path in files)

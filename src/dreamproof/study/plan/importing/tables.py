@@ -20,6 +20,7 @@ COLUMNS = {
     "folder": ("run_folder", "run_dir", "rundir", "logdir", "log_dir", "folder", "dir", "path", "output_dir", "run"),
     "condition": ("condition", "mode", "eval", "eval_mode", "split", "setting"),
     "job": ("job", "job_id", "jobid", "slurm_job_id"),
+    "log": ("log_file", "logfile", "log", "output", "stdout"),
     "seconds": ("wall_seconds", "duration_sec", "duration_seconds", "duration_s", "elapsed_sec", "elapsed", "seconds"),
 }
 TABLE_BYTES = 64 << 20
@@ -40,7 +41,9 @@ def find_in_table(study: Study, source: Path, result: ImportResult) -> Iterator[
             result.unmatched.append(f"line {line}: condition {row['condition'][:80]}")
             continue
         root = _table_folder(source, row.get("folder", ""))
-        yield Found(Cell(arm, int(seed)), root, row.get("status", ""), condition, _number(row.get("seconds")))
+        log = _table_folder(source, row.get("log", ""))
+        output = log if log is not None and os.path.isfile(log) else None
+        yield Found(Cell(arm, int(seed)), root, row.get("status", ""), condition, _number(row.get("seconds")), output)
 
 
 def read_table(source: Path, needed: tuple[str, ...]) -> list[dict[str, str]]:
