@@ -237,7 +237,8 @@ def _constrain(analysis: Analysis) -> None:
         found = arm_limit(evidence, plan, lints, arm)
         if found is not None:
             analysis.constrained[arm] = found
-        analysis.elsewhere[arm] = limits_elsewhere(evidence, plan, lints, arm)
+        shown = evidence.primary_condition if found is None else found.condition
+        analysis.elsewhere[arm] = limits_elsewhere(evidence, plan, lints, arm, shown)
 
 
 def group_mean(analysis: Analysis, group: Group) -> float | None:

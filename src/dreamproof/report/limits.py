@@ -52,13 +52,11 @@ def arm_limit(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], ar
 
 
 def limits_elsewhere(
-    evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str
+    evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str, shown: str
 ) -> dict[str, Constrained]:
-    """The final checkpoint of an arm under every condition that does not decide."""
+    """The final checkpoint of an arm under every condition but the one that is shown as deciding."""
     assert evidence.study.constraint is not None
     name = evidence.study.constraint.name
-    decided = arm_limit(evidence, plan, lints, arm)
-    shown = evidence.primary_condition if decided is None else decided.condition
     others = [condition for condition in evidence.conditions if condition != shown]
     found = {condition: _at(evidence, plan, lints, Group(arm, condition, name)) for condition in others}
     return {condition: each for condition, each in found.items() if each is not None}
