@@ -118,7 +118,7 @@ def _hopeless_plan(analysis: Analysis) -> list[Lint]:
     seeds, arms = analysis.look_plan.maximum, max(1, len(analysis.treatments))
     level, paired = analysis.look_plan.level(last, arms), analysis.evidence.study.paired_seeds
     smallest = smallest_paired_p(seeds) if paired else smallest_p(seeds, seeds)
-    if smallest <= level:
+    if smallest <= level or not analysis.treatments:
         return []
     facts = {"seeds": seeds, "level": f"{level:.4f}", "arms": arms, "needed": fewest_seeds(level, paired)}
     return [Lint("hopeless_plan", WARN, {**facts, "smallest_p": f"{smallest:.3f}"})]

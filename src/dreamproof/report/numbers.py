@@ -212,7 +212,7 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
         ("welch_p", found.welch_p),
         ("smallest_p", found.smallest_p),
     ):
-        if p is not None:
+        if p is not None and found.smallest_p < 1:  # p of one seed per arm is 1, whatever was measured
             numbers.put(f"{key}.{name}", p, p_text(p), cells)
     if found.improvement_interval is not None:  # one seed per arm gives 0 or 1, which carries no information
         numbers.put(f"{key}.improvement", found.improvement, f"{found.improvement:.2f}", cells)

@@ -7,7 +7,7 @@ from math import sqrt
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int16]
@@ -88,17 +88,12 @@ def sample_sd(values: Floats) -> float | None:
     return float(values.std(ddof=1)) if len(values) > 1 else None
 
 
-@lru_cache(maxsize=1024)
-def _t_quantile(probability: float, freedom: int) -> float:
-    return float(stats.t.ppf(probability, freedom))
-
-
 def t_interval(values: Floats, level: float = LEVEL) -> Interval | None:
     """Student's interval of the mean, or None for fewer than two values."""
     spread = sample_sd(values)
     if spread is None:
         return None
-    half = _t_quantile(0.5 + level / 2, len(values) - 1) * spread / sqrt(len(values))
+    half = float(special.stdtrit(len(values) - 1, 0.5 + level / 2)) * spread / sqrt(len(values))
     centre = float(values.mean())
     return Interval(centre - half, centre + half)
 

@@ -133,6 +133,12 @@ def _risk(context: ReportContext) -> Column | None:
     return _column(context, context.texts("summary.tail", metric=study.constraint.name), cells)
 
 
+def shows_tail(context: ReportContext) -> bool:
+    """Whether the key table has the worst tenth of episodes."""
+    column = _risk(context) if context.analysis.evidence.study.constraint is not None else None
+    return column is not None and any(text != DASH for text in column[1])
+
+
 def verdicts_table(context: ReportContext) -> Table:
     """Every declared comparison: verdict, difference with its interval, adjusted p, and why nothing is decided."""
     analysis, texts, token = context.analysis, context.texts, context.numbers.token
