@@ -157,7 +157,7 @@ def compare(
             treatment_seeds=len(left),
             reference_seeds=len(right),
             difference=float(left.mean() - right.mean()),
-            interval=welch_interval(left, right),
+            interval=_with_width(welch_interval(left, right)),
             pooled_sd=pooled_sd(left, right),
             degrees_of_freedom=len(left) + len(right) - 2,
             welch_p=welch_p(left, right),
@@ -168,6 +168,11 @@ def compare(
             effect_size=hedges_g(left, right),
             paired=compare_pairs(treatment, reference) if paired else None,
         )
+
+
+def _with_width(interval: Interval | None) -> Interval | None:
+    """None for an interval of width zero: seeds that do not vary bound nothing."""
+    return None if interval is None or interval.low == interval.high else interval
 
 
 def _values(arm: Mapping[int, float]) -> Floats:

@@ -153,7 +153,8 @@ def falls_into_two_groups(values: Floats, strict: bool = False) -> bool:
     if count < 4:
         return False
     ordered = np.sort(values)
-    span = float(ordered[-1] - ordered[0])
+    with np.errstate(over="ignore"):
+        span = float(ordered[-1] - ordered[0])
     if not np.isfinite(span) or span <= 0:
         return False
     sizes = list(_GAP_SHARES)

@@ -74,7 +74,7 @@ def _limited(context: ReportContext) -> list[Column]:
     """The limited metric with what is shown of it, and in how many other conditions the limit is kept or broken."""
     analysis, texts = context.analysis, context.texts
     constraint, found = analysis.evidence.study.constraint, analysis.constrained
-    if constraint is None or not found:
+    if constraint is None or not (found or any(analysis.elsewhere.values())):
         return []
     cells, places = [], set()
     for arm in analysis.evidence.arms:
