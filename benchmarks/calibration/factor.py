@@ -22,7 +22,7 @@ FACTORS = (1.8, 1.9, 2.0, 2.1, 2.2)
 SEEDS = (5, 6, 8, 10, 12)
 CHOICE_NOTE = (
     "False `keeps` in %, the worst of n = 5, 6, 8, 10 and 12. Chosen: 2, the smallest factor with which log-normal "
-    "seeds up to σ = 0.9, exponential seeds and half zeros stay clearly below 5 %. It is not chosen by a rule that was "
+    "seeds up to σ = 0.9, exponential seeds and half zeros stay below 5 %. It is not chosen by a rule that was "
     "fixed beforehand: an earlier one was changed after rates had been seen. What is promised rests on the next table "
     "alone."
 )
