@@ -94,7 +94,7 @@ def number_text(value: float | None, decimals: int) -> str:
     """A number as text; very large and very small ones in powers of ten; a dash for a missing one."""
     if value is None or not math.isfinite(value):
         return DASH
-    if (abs(value) >= 1e7 and decimals == 0) or 0 < abs(value) < SMALLEST:
+    if abs(value) >= (1e7 if decimals <= 2 else 1e15) or 0 < abs(value) < SMALLEST:
         return f"{value:.4g}".replace("-", "−")
     text = f"{value:.{decimals}f}"
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
