@@ -12,7 +12,7 @@ STUDIES = {
     "4 arms × 5 seeds × 8 conditions": (Plan(conditions=CONDITIONS), 5.0),
     "25 arms × 50 seeds × 8 conditions": (
         Plan(arms=tuple(f"arm{number:02}" for number in range(25)), seeds=50, conditions=CONDITIONS),
-        20.0,
+        10.0,
     ),
 }
 

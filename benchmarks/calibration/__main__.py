@@ -4,14 +4,20 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.calibration import factor, limits, shapes, verdicts
+from benchmarks.calibration import factor, limits, rates, shapes, verdicts
 
 PAGE = Path(__file__).parent.with_name("CALIBRATION.md")
 HEAD = (
     "Written by `python -m benchmarks.calibration` (`--part NAME --studies N` makes one part); random numbers are "
     "fixed, and every section names its number of studies."
 )
-PARTS = {"verdicts": verdicts.blocks, "shapes": shapes.blocks, "limits": limits.blocks, "factor": factor.blocks}
+PARTS = {
+    "verdicts": verdicts.blocks,
+    "shapes": shapes.blocks,
+    "rates": rates.blocks,
+    "limits": limits.blocks,
+    "factor": factor.blocks,
+}
 
 
 def page(studies: int) -> str:

@@ -84,6 +84,7 @@ def test_an_error_of_the_system_at_any_call_is_a_reason(
 
     if call == "read":
         monkeypatch.setattr(os, "fdopen", lambda descriptor, *_: _Failing(descriptor, number))
+        monkeypatch.setattr(os, "read", fail)
     else:
         monkeypatch.setattr(os, call, fail)
     found = [read_file(path), content_hash(path)]
@@ -108,3 +109,21 @@ class _Failing:
 
     def read(self, *_: int) -> bytes:
         raise OSError(self._number, os.strerror(self._number))
+
+
+def test_depth_counts_brackets_outside_of_strings_only() -> None:
+    text = '["' + "[{" * 200 + '\\"", {"\\\\": "]"}]'
+    assert parse_json(text)[1] == {"\\": "]"}
+    flat, deep = "[" + "[[]]," * 100 + "[]]", "[" * 65 + '"]"' + "]" * 65
+    assert len(parse_json(flat)) == 101
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_json(deep)
+    assert parse_json(deep[1:-1])
+
+
+def test_a_file_of_many_pieces_is_read_whole_or_refused(tmp_path: Path) -> None:
+    path = tmp_path / "large.json"
+    path.write_bytes(b"ab" * 100_000)
+    assert read_file(path) == b"ab" * 100_000
+    assert read_file(path, 200_000) == b"ab" * 100_000
+    assert "is larger than 199,999 bytes" in str(read_file(path, 199_999))

@@ -64,7 +64,7 @@ def test_full_is_reported_to_look_worse_without_a_verdict(appendix: str) -> None
 
 def test_hallu2_is_a_proxy(decision: str, appendix: str) -> None:
     assert "`hallu2` simulates a shift in the observations; it is a proxy and must not be called OOD." in appendix
-    assert "warning: identical values; best of many; proxy, not OOD" in decision
+    assert "warning: identical values (v2_full · id); best of many; proxy, not OOD (hallu2)" in decision
 
 
 def test_the_main_table_is_the_users_table(decision: str, appendix: str) -> None:

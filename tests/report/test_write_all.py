@@ -1,8 +1,11 @@
 """Reports of studies with a ledger: all files, the same bytes, verdicts that the evidence supports."""
 
+import os
 import re
+from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +13,7 @@ import pytest
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import read_json, write_json
 from dreamproof.report import make_context, next_seeds, write_all
-from dreamproof.report.data import Group
+from dreamproof.report.data import Group, load
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, make_study
@@ -33,6 +36,21 @@ def read(root: Path, name: str) -> str:
 
 def content(paths: list[Path]) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in paths}
+
+
+def test_every_file_of_a_study_is_opened_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root, opened = make_study(tmp_path / "study", Plan(seeds=2)), Counter[str]()
+    real = os.open
+
+    def counted(path: Any, *arguments: Any, **options: Any) -> int:
+        opened[str(path)] += 1
+        return real(path, *arguments, **options)
+
+    monkeypatch.setattr(os, "open", counted)
+    load(root)
+    read = {path: count for path, count in opened.items() if "/runs/" in path}
+    assert len(read) > 40
+    assert set(read.values()) == {1}
 
 
 def test_every_document_is_written_and_the_same_bytes_each_time(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.runs.reader import (
     EvalProof,
     TrainProof,
+    load_evaluation,
+    load_record,
     newest_good_checkpoint,
     prove_evaluation,
     prove_training,
@@ -141,3 +143,28 @@ def test_a_record_that_names_files_outside_is_no_proof(writer: RunWriter, name: 
     value = json.loads(record.read_text())
     write_json(record, {**value, "files": {name: "0" * 64}})
     assert "is not the name of a file inside the folder" in str(prove_training(writer.run, 100))
+
+
+GOOD = {"agent_steps": 1, "gradient_steps": 1, "parameter_hash": "h", "episodes": {"return": [0.1, float("nan"), 3]}}
+EVALUATION = {"condition": "id", "kind": "proxy", "task": "t", "checkpoints": {"final": GOOD}}
+CONTENTS = {
+    "good": json.dumps(EVALUATION),
+    "escaped": json.dumps(EVALUATION | {"task": "\u202eé"}),
+    "torn": json.dumps(EVALUATION)[:-3],
+    "wrong kind": json.dumps(EVALUATION | {"kind": "x"}),
+    "steps beyond 64 bits": json.dumps(EVALUATION | {"checkpoints": {"final": GOOD | {"agent_steps": 10**30}}}),
+    "bytes": '{"condition": "\udcff"}',
+    "empty": "",
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_a_proven_evaluation_is_read_as_every_record_is(writer: RunWriter, content: str) -> None:
+    path = writer.run.evaluation("id")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content.encode("utf-8", "surrogateescape"))
+    assert repr(load_evaluation(writer.run, "id")) == repr(load_record(path, EvaluationRecord))
+
+
+def test_a_missing_evaluation_is_absent(writer: RunWriter) -> None:
+    assert str(load_evaluation(writer.run, "id")) == "id.json: is missing"

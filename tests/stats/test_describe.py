@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from dreamproof.stats.describe import (
+    BOOTSTRAP_SEED,
     bootstrap_interval,
     falls_into_two_groups,
     finite_values,
@@ -42,6 +43,32 @@ def test_stratified_bootstrap_intervals_equal_frozen_values_of_rliable() -> None
         assert interval is not None
         assert interval.low == pytest.approx(low, abs=0.15)
         assert interval.high == pytest.approx(high, abs=0.15)
+
+
+def resampled(values: np.ndarray, statistic: str, draws: int) -> list[float]:
+    """The interval by drawing values themselves, as its definition says."""
+    generator = np.random.default_rng((BOOTSTRAP_SEED, len(values), draws, 0))
+    rows = np.sort(values[generator.integers(0, len(values), size=(draws, len(values)))].reshape(draws, -1), axis=1)
+    cut = {"mean": 0, "iqm": rows.shape[1] // 4, "median": (rows.shape[1] - 1) // 2}[statistic]
+    found = rows[:, cut : rows.shape[1] - cut].mean(axis=1)
+    return [float(end) for end in np.quantile(found, [0.025, 0.975])]
+
+
+@pytest.mark.parametrize("statistic", ["mean", "iqm", "median"])
+@pytest.mark.parametrize("count", [2, 3, 4, 9, 50])
+def test_a_bootstrap_interval_is_that_of_resampled_values(statistic: str, count: int) -> None:
+    generator = np.random.default_rng(count)
+    for values in (generator.normal(1e6, 3.0, count), generator.integers(0, 3, count).astype(float)):
+        interval = bootstrap_interval([values], statistic, draws=400)
+        assert interval is not None
+        assert [interval.low, interval.high] == pytest.approx(resampled(values, statistic, 400), rel=1e-12)
+
+
+def test_more_values_than_16_bits_count_are_resampled_too() -> None:
+    table = np.random.default_rng(1).normal(size=(200, 200))
+    interval = joint_interval(table, draws=8)
+    assert interval is not None
+    assert [interval.low, interval.high] == pytest.approx(resampled(table, "iqm", 8), rel=1e-12)
 
 
 def test_strata_are_resampled_within_themselves() -> None:

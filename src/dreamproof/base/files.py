@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import Any
 from dreamproof.base.safe_text import printable
 
 CHUNK_BYTES = 1 << 20
+PIECE_BYTES = 1 << 16
 JSON_BYTES = 64 << 20
 """The largest JSON file that is read; an evaluation with its trail takes a few hundred KiB."""
 HASHED_BYTES = 1 << 40
@@ -178,14 +180,19 @@ def read_file(path: Path, limit_bytes: int = JSON_BYTES) -> bytes | Unreadable:
     opened = open_regular(path)
     if isinstance(opened, Unreadable):
         return opened
+    pieces, left = [], limit_bytes + 1
     try:
-        with os.fdopen(opened, "rb") as file:
-            content = file.read(limit_bytes + 1)
+        # Piece by piece: one read of the limit would reserve so much memory for every small file.
+        while left and (piece := os.read(opened, min(left, PIECE_BYTES))):
+            pieces.append(piece)
+            left -= len(piece)
     except OSError as error:
         return unreadable(path, error)
-    if len(content) > limit_bytes:
+    finally:
+        os.close(opened)
+    if not left:
         return Unreadable(path, f"is larger than {limit_bytes:,} bytes", FaultKind.MALFORMED)
-    return content
+    return b"".join(pieces)
 
 
 def read_tail(path: Path, limit_bytes: int = 65536) -> str:
@@ -234,20 +241,25 @@ def parse_json(text: str) -> Any:
         value = _DECODER.decode(text.strip())
     except RecursionError:
         raise ValueError("is nested too deep") from None
-    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(value, MAX_DEPTH):
+    if text.count("[") + text.count("{") > MAX_DEPTH and _is_deeper(text, MAX_DEPTH):
         raise ValueError("is nested too deep")
     return encodable(value) if "\\u" in text else value
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether objects and lists are nested more than so many levels; level by level, as most values are numbers."""
-    boxes = [value] if isinstance(value, dict | list) else []
+_ESCAPED = re.compile(r"\\.")
+_BRACKETS = bytes.maketrans(b"{}", b"[]")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
+def _is_deeper(text: str, levels: int) -> bool:
+    """Whether objects and lists of a JSON text are nested more than so many levels: empty ones are removed so often."""
+    outside_strings = "".join(_ESCAPED.sub("", text).split('"')[::2])
+    brackets = outside_strings.encode().translate(_BRACKETS, _NO_BRACKETS)
     for _ in range(levels):
-        if not boxes:
+        if not brackets:
             return False
-        insides = (box.values() if isinstance(box, dict) else box for box in boxes)
-        boxes = [one for inside in insides for one in inside if type(one) in (dict, list)]
-    return bool(boxes)
+        brackets = brackets.replace(b"[]", b"")
+    return bool(brackets)
 
 
 def encodable(value: Any) -> Any:

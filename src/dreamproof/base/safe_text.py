@@ -39,6 +39,8 @@ BEARER = re.compile(r"\b(?P<kind>Bearer|Basic)\s+[A-Za-z0-9._~+/=-]{12,}")
 
 def printable(text: str) -> str:
     """The text without escape sequences and control characters; tabs and newlines stay."""
+    if text.isascii() and text.isprintable():
+        return text
     return CONTROLS.sub(_control_mark, ESCAPES.sub("", text))
 
 

@@ -118,7 +118,7 @@ def _hopeless_plan(analysis: Analysis) -> list[Lint]:
     seeds, arms = analysis.look_plan.maximum, max(1, len(analysis.treatments))
     level, paired = analysis.look_plan.level(last, arms), analysis.evidence.study.paired_seeds
     smallest = smallest_paired_p(seeds) if paired else smallest_p(seeds, seeds)
-    if smallest <= level:
+    if smallest <= level or not analysis.treatments:
         return []
     facts = {"seeds": seeds, "level": f"{level:.4f}", "arms": arms, "needed": fewest_seeds(level, paired)}
     return [Lint("hopeless_plan", WARN, {**facts, "smallest_p": f"{smallest:.3f}"})]
@@ -237,7 +237,8 @@ def _constrain(analysis: Analysis) -> None:
         found = arm_limit(evidence, plan, lints, arm)
         if found is not None:
             analysis.constrained[arm] = found
-        analysis.elsewhere[arm] = limits_elsewhere(evidence, plan, lints, arm)
+        shown = evidence.primary_condition if found is None else found.condition
+        analysis.elsewhere[arm] = limits_elsewhere(evidence, plan, lints, arm, shown)
 
 
 def group_mean(analysis: Analysis, group: Group) -> float | None:

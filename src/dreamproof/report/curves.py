@@ -1,5 +1,6 @@
 """Learning curves logged by the runs, thinned for figures."""
 
+import math
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ def _read(evidence: StudyEvidence, cell: Cell, metric: str) -> Curve | None:
     if name is None:
         return None
     # A resumed run logs some steps again; the last value counts.
-    points = {float(step): float(value) for step, value in series[name] if np.isfinite(value)}
+    points = {float(step): float(value) for step, value in series[name] if math.isfinite(value)}
     if len(points) < 2:
         return None
     steps = np.array(sorted(points))

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, Unreadable
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
-from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
-from dreamproof.runs.reader import load_record, read_checkpoint, read_collapses, read_summary, selected_agent_steps
+from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder, StudyFolder
+from dreamproof.runs.reader import load_evaluation, read_checkpoint, read_collapses, read_summary, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.settings.study_file import read_study
@@ -69,6 +69,7 @@ class TrainFacts:
     output: str | None = None
     """Output of the newest attempt, relative to the study folder; some adapters read progress from it."""
     ledger_lines: list[int] = field(default_factory=list)
+    selected_agent_steps: int | None = None
     summary: SummaryRecord | None = None
     collapses: list[CollapseRecord] = field(default_factory=list)
 
@@ -216,8 +217,7 @@ class StudyEvidence:
 
     def kept_run(self, cell: Cell) -> RunFolder:
         """The run folder of a cell, also of an imported one."""
-        stored = Path(self.cells[cell].run_folder)
-        return RunFolder(stored if stored.is_absolute() else self.folder.root / stored)
+        return RunFolder(self.folder.root / self.cells[cell].run_folder)
 
 
 def load(study_folder: Path, declared: Study | None = None) -> StudyEvidence:
@@ -290,8 +290,9 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
         _train_facts(evidence, state, cell, known)
     for row in rows:
         _note_line(evidence, row)
-    for key, eval_known in state.eval_cells.items():
-        _eval_facts(evidence, state, evidence.evals[key], eval_known)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for key, eval_known in state.eval_cells.items():
+            _eval_facts(evidence, state, evidence.evals[key], eval_known)
     evidence.attempts = [_attempt(state, name) for name in state.attempts]
 
 
@@ -321,12 +322,11 @@ def _train_facts(evidence: StudyEvidence, state: StudyState, cell: Cell, known: 
         _checkpoint_facts(evidence, facts)
     run = evidence.kept_run(cell)
     facts.summary, facts.collapses = read_summary(run), read_collapses(run)
+    facts.selected_agent_steps = selected_agent_steps(run)
 
 
 def _checkpoint_facts(evidence: StudyEvidence, facts: TrainFacts) -> None:
-    run = evidence.kept_run(facts.cell)
-    folder = next((one for one in run.checkpoint_folders() if one.root.name == facts.checkpoint), None)
-    record = read_checkpoint(folder) if folder is not None else None
+    record = read_checkpoint(CheckpointFolder(evidence.kept_run(facts.cell).checkpoints / facts.checkpoint))
     if record is not None:
         facts.commit = record.code_commit or record.code_version
         facts.settings_hash, facts.versions = record.settings_hash, record.versions
@@ -351,7 +351,7 @@ def _eval_facts(evidence: StudyEvidence, state: StudyState, facts: EvalFacts, kn
         return
     facts.episodes, facts.parameter_hash = known.proof.episodes, known.proof.parameter_hash
     facts.imported = evidence.cells[facts.cell].imported
-    record = load_record(evidence.kept_run(facts.cell).evaluation(facts.condition), EvaluationRecord)
+    record = load_evaluation(evidence.kept_run(facts.cell), facts.condition)
     if isinstance(record, Unreadable):
         is_gone = record.fault is FaultKind.ABSENT
         facts.evaluated, facts.reason = False, "the evaluation file is gone" if is_gone else str(record)
@@ -362,25 +362,23 @@ def _eval_facts(evidence: StudyEvidence, state: StudyState, facts: EvalFacts, kn
         evidence.floors.setdefault(facts.condition, {}).setdefault(name, dict(floor))
     if not facts.evaluated:
         return
-    for checkpoint, found in _checkpoints(evidence.kept_run(facts.cell), record).items():
+    for checkpoint, found in _checkpoints(record, evidence.cells[facts.cell].selected_agent_steps).items():
         if checkpoint == FINAL:
             facts.gradient_steps = found.gradient_steps
         for metric, values in found.episodes.items():
             group = Group(facts.cell.arm, facts.condition, metric, checkpoint)
             array = np.asarray(values, dtype=np.float64)
             evidence.episodes.setdefault(group, {})[facts.cell.seed] = array
-            with np.errstate(over="ignore", invalid="ignore"):
-                mean = float(array.mean()) if len(array) else float("nan")
-            evidence.values.setdefault(group, {})[facts.cell.seed] = mean
+            evidence.values.setdefault(group, {})[facts.cell.seed] = float(array.mean()) if len(array) else float("nan")
         for metric, value in found.scalars.items():
             group = Group(facts.cell.arm, facts.condition, metric, checkpoint)
             evidence.values.setdefault(group, {}).setdefault(facts.cell.seed, value)
 
 
-def _checkpoints(run: RunFolder, record: EvaluationRecord) -> dict[str, EvaluatedCheckpoint]:
+def _checkpoints(record: EvaluationRecord, selected: int | None) -> dict[str, EvaluatedCheckpoint]:
     """Evaluations by checkpoint; a final checkpoint that was also selected counts as both."""
     final = record.checkpoints.get(FINAL)
-    if SELECTED in record.checkpoints or final is None or selected_agent_steps(run) != final.agent_steps:
+    if SELECTED in record.checkpoints or final is None or selected != final.agent_steps:
         return record.checkpoints
     return record.checkpoints | {SELECTED: final}
 

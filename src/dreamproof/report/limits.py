@@ -39,26 +39,33 @@ class Constrained:
 
 
 def arm_limit(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> Constrained | None:
-    """An arm at the deciding condition; at another condition or checkpoint if it has no value there."""
+    """An arm at the deciding condition; at another checkpoint, which shows nothing, if the final one has no value."""
     assert evidence.study.constraint is not None
     if evidence.study.decides is not None:
         return _worst(evidence, plan, lints, arm)
-    for condition in [evidence.primary_condition, *evidence.conditions]:
-        for checkpoint in [FINAL, *evidence.checkpoints(evidence.study.constraint.name)]:
-            found = _at(evidence, plan, lints, Group(arm, condition, evidence.study.constraint.name, checkpoint))
-            if found is not None:
-                return found
-    return None
+    name, condition = evidence.study.constraint.name, evidence.primary_condition
+    places = [Group(arm, condition, name, checkpoint) for checkpoint in [FINAL, *evidence.checkpoints(name)]]
+    found = (_at(evidence, plan, lints, group) for group in places)
+    return next((each for each in found if each is not None), None)
+
+
+def unmeasured(evidence: StudyEvidence, arm: str) -> list[str]:
+    """Conditions under which the limit has to be kept and the arm has no value of the limited metric."""
+    assert evidence.study.constraint is not None
+    name, decides = evidence.study.constraint.name, evidence.study.decides
+    places = decides.limited if decides is not None else [evidence.primary_condition]
+    known = {
+        group.condition for group in [*evidence.values, *evidence.means] if (group.arm, group.metric) == (arm, name)
+    }
+    return [condition for condition in places if condition not in known]
 
 
 def limits_elsewhere(
-    evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str
+    evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str, shown: str
 ) -> dict[str, Constrained]:
-    """The final checkpoint of an arm under every condition that does not decide."""
+    """The final checkpoint of an arm under every condition but the one that is shown as deciding."""
     assert evidence.study.constraint is not None
     name = evidence.study.constraint.name
-    decided = arm_limit(evidence, plan, lints, arm)
-    shown = evidence.primary_condition if decided is None else decided.condition
     others = [condition for condition in evidence.conditions if condition != shown]
     found = {condition: _at(evidence, plan, lints, Group(arm, condition, name)) for condition in others}
     return {condition: each for condition, each in found.items() if each is not None}

@@ -160,7 +160,7 @@ def _never_significant(evidence: StudyEvidence) -> Iterable[Lint]:
     counts = [len(finite_values(list(_primary(evidence, arm).values()))) for arm in evidence.arms]
     fewest = min((count for count in counts if count > 0), default=0)
     smallest = smallest_paired_p(fewest) if evidence.study.paired_seeds else smallest_p(fewest, fewest)
-    if fewest >= 2 and smallest > ALPHA:
+    if len(evidence.arms) > 1 and fewest >= 2 and smallest > ALPHA:
         facts = {"seeds": fewest, "smallest_p": f"{smallest:.3f}"}
         yield Lint("never_significant", BLOCK, facts)
 

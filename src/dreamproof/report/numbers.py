@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, Group, TrainFacts
-from dreamproof.report.rounding import round_by
+from dreamproof.report.rounding import round_by, uncertain_decimals
 from dreamproof.report.shifts import shifted_conditions
 from dreamproof.report.validation import PARTS, fallen_cells, validation_part
 from dreamproof.stats.describe import Interval
@@ -15,6 +15,7 @@ from dreamproof.stats.describe import Interval
 OPEN, CLOSE = "\ue000", "\ue001"
 TOKEN = re.compile(f"{OPEN}([0-9]{{1,9}}){CLOSE}")
 DASH = "–"
+SMALLEST = 1e-9
 KEY_PARTS = (  # an end of a named interval, an end of the interval that a key has by itself, any other number
     re.compile(r"(.+)\.((?:t|bootstrap|improvement|paired)_(?:low|high))"),
     re.compile(r"(.+)_(low|high)"),
@@ -90,10 +91,10 @@ def plain(text: str, numbers: Numbers) -> str:
 
 
 def number_text(value: float | None, decimals: int) -> str:
-    """A number as text; very large ones in powers of ten; a dash for a missing one."""
+    """A number as text; very large and very small ones in powers of ten; a dash for a missing one."""
     if value is None or not math.isfinite(value):
         return DASH
-    if abs(value) >= 1e7:
+    if abs(value) >= (1e7 if decimals <= 2 else 1e15) or 0 < abs(value) < SMALLEST:
         return f"{value:.4g}".replace("-", "−")
     text = f"{value:.{decimals}f}"
     return text.lstrip("-") if float(text) == 0 else text.replace("-", "−")
@@ -115,6 +116,8 @@ def decimals_for(values: Iterable[float]) -> int:
     """Decimals that show about four digits of the largest value."""
     finite = [abs(value) for value in values if math.isfinite(value)]
     largest = max(finite, default=1.0)
+    if SMALLEST < largest < 0.1:
+        return 3 - math.floor(math.log10(largest))
     return 3 if largest < 10 else 2 if largest < 10_000 else 0
 
 
@@ -128,13 +131,23 @@ def group_key(analysis: Analysis, group: Group) -> str:
 
 
 def metric_decimals(analysis: Analysis) -> dict[str, int]:
-    """Decimals of every metric, the same in all tables."""
+    """Decimals of every metric, the same in all tables; more than its size asks for if seeds differ by less."""
     values: dict[str, list[float]] = {}
+    spreads: dict[str, list[float]] = {}
     for group, summary in analysis.summaries.items():
         values.setdefault(group.metric, []).extend([summary.minimum, summary.maximum])
+        spreads.setdefault(group.metric, []).append(summary.sd or 0.0)
     for group, known in analysis.evidence.means.items():
         values.setdefault(group.metric, []).append(known.mean)
-    return {metric: decimals_for(found) for metric, found in values.items()}
+    return {
+        metric: max(decimals_for(found), _spread_decimals(spreads.get(metric, []))) for metric, found in values.items()
+    }
+
+
+def _spread_decimals(spreads: list[float]) -> int:
+    """Decimals that show the largest sd; 0 without one."""
+    largest = max((sd for sd in spreads if math.isfinite(sd)), default=0.0)
+    return uncertain_decimals(largest) if largest > SMALLEST else 0
 
 
 def register(analysis: Analysis) -> Numbers:
@@ -184,7 +197,7 @@ def _register_group(numbers: Numbers, analysis: Analysis, group: Group, decimals
 
 
 def _put_interval(numbers: Numbers, key: str, interval: Interval | None, decimals: int, cells: tuple[str, ...]) -> None:
-    if interval is not None and interval.finite:
+    if interval is not None and interval.finite and interval.low < interval.high:
         for name, end in (("low", interval.low), ("high", interval.high)):
             numbers.put(f"{key}_{name}", end, number_text(end, decimals), cells, _half(interval))
 
@@ -212,7 +225,7 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
         ("welch_p", found.welch_p),
         ("smallest_p", found.smallest_p),
     ):
-        if p is not None:
+        if p is not None and found.smallest_p < 1:  # p of one seed per arm is 1, whatever was measured
             numbers.put(f"{key}.{name}", p, p_text(p), cells)
     if found.improvement_interval is not None:  # one seed per arm gives 0 or 1, which carries no information
         numbers.put(f"{key}.improvement", found.improvement, f"{found.improvement:.2f}", cells)

@@ -8,7 +8,7 @@ from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp
 from dreamproof.report.language import Texts
-from dreamproof.report.limits import Constrained
+from dreamproof.report.limits import Constrained, unmeasured
 from dreamproof.report.lints import BLOCK, Lint
 from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
 from dreamproof.report.quotes import translated
@@ -160,20 +160,20 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
     study = analysis.evidence.study
     key = f"versus.{group_key(analysis, analysis.primary(arm))}"
     interval = f"{key}.paired" if study.paired_seeds else key
+    low, high = (context.numbers.token(f"{interval}_{end}") for end in ("low", "high"))
     facts = {
         "arm": arm,
         "reference": study.reference,
         "metric": study.metric.name,
         "condition": context.condition(analysis.evidence.primary_condition),
         "difference": context.numbers.token(f"{key}.difference"),
-        "low": context.numbers.token(f"{interval}_low"),
-        "high": context.numbers.token(f"{interval}_high"),
+        "interval": texts("interval.no_spread" if DASH in (low, high) else "interval.known", low=low, high=high),
         "p": context.numbers.token(f"{key}.holm_p"),
         "margin": f"{study.metric.smallest_difference:g}",
         "seeds": verdict.seeds,
     }
     if verdict.kind is Kind.CANNOT_DECIDE:
-        form = "bare" if DASH in (facts["low"], facts["high"]) else "cannot_decide"
+        form = "bare" if DASH in (low, high) else "cannot_decide"
         form = "nothing" if facts["difference"] == DASH else form
         return texts(f"verdict_sentence.{form}", reason=arm_reason(context, verdict), **facts)
     sentence = texts(f"verdict_sentence.{verdict.kind}", **facts) + _stopped_early(context, arm)
@@ -206,7 +206,8 @@ def limit_clause(context: ReportContext, arm: str, kind: Kind) -> str:
         return ""
     space, found = context.texts("list.space"), context.analysis.constrained.get(arm)
     if found is None:
-        return space + context.texts("constraint.no_values", arm=arm, metric=constraint.name)
+        where = context.listing([context.condition(name) for name in unmeasured(context.analysis.evidence, arm)])
+        return space + context.texts("constraint.no_values", arm=arm, metric=constraint.name, conditions=where)
     clause = space + limit_sentence(context, arm, found, "_better" if kind is Kind.BETTER and found.breaks else "")
     safer = safer_elsewhere(context, arm)
     if not found.keeps or not safer:

@@ -5,6 +5,7 @@ import io
 import json
 import math
 from collections.abc import Iterable
+from functools import lru_cache
 from pathlib import Path
 
 from dreamproof.base.files import write_text
@@ -69,13 +70,19 @@ def _csv(header: Iterable[object], rows: Iterable[Iterable[object]]) -> str:
     return out.getvalue()
 
 
+@lru_cache(maxsize=1024)
+def _quoted(text: str) -> str:
+    """A text as it stands between the commas of a row."""
+    return _csv([_field(text)], []).rstrip("\n")
+
+
 def _field(value: object) -> object:
     """Numbers with ten digits, an empty field for None."""
-    if value is None:
-        return ""
+    if isinstance(value, str):
+        return spreadsheet_text(value)
     if isinstance(value, float):
         return f"{value:.10g}" if math.isfinite(value) else "nan"
-    return spreadsheet_text(value) if isinstance(value, str) else value
+    return "" if value is None else value
 
 
 def _main_rows(context: ReportContext) -> Iterable[list[object]]:
@@ -287,7 +294,7 @@ def _episodes(analysis: Analysis) -> str:
             tables.setdefault((group.arm, group.condition, group.checkpoint, seed), {})[group.metric] = values.tolist()
     parts = [_csv(["arm", "seed", "condition", "checkpoint", "episode", *map(_field, metrics)], [])]
     for (arm, condition, checkpoint, seed), table in sorted(tables.items()):
-        start = _csv([arm, seed, condition, _field(checkpoint)], []).rstrip("\n") + ","
+        start = f"{_quoted(arm)},{seed},{_quoted(condition)},{_quoted(checkpoint)},"
         count = max(map(len, table.values()))
         empty: list[object] = [""] * count
         columns = [table.get(metric, empty) for metric in metrics]

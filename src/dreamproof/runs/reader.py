@@ -1,13 +1,14 @@
 """Reads run folders that may hold anything, and reports what they prove. No content of a folder raises here."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from pydantic import ValidationError
 
-from dreamproof.base.files import FaultKind, Unreadable, content_hash, file_fault, list_folder, load_json
+from dreamproof.base.files import FaultKind, Unreadable, content_hash, file_fault, list_folder, load_json, read_file
 from dreamproof.base.lines import read_rows
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import CheckpointFolder, RunFolder, named_agent_steps
@@ -38,6 +39,19 @@ def load_record(path: Path, kind: type[Kind]) -> Kind | Unreadable:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(str, first["loc"])) or "the whole file"
         return Unreadable(path, printable(f"is not valid: {place}: {first['msg'].lower()}"), FaultKind.MALFORMED)
+
+
+def load_evaluation(run: RunFolder, condition: str) -> EvaluationRecord | Unreadable:
+    """An evaluation that was proven before, parsed and checked in one pass because a study has thousands of them.
+
+    What that pass refuses is read once more for the reason; so are escaped characters, which may not be printable.
+    """
+    path = run.evaluation(condition)
+    content = read_file(path)
+    if isinstance(content, bytes) and b"\\u" not in content:
+        with suppress(ValidationError):
+            return EvaluationRecord.model_validate_json(content)
+    return load_record(path, EvaluationRecord)
 
 
 def _read(path: Path, kind: type[Kind]) -> Kind | None:

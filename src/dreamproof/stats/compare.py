@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special
 
 from dreamproof.stats.describe import LEVEL, Floats, Interval, sample_sd, t_interval
 from dreamproof.stats.permutation import permutation_p, sign_flip_p, smallest_p
@@ -50,7 +50,7 @@ def welch_interval(treatment: Floats, reference: Floats, level: float = LEVEL) -
     difference, error, freedom = parts
     if error == 0:
         return Interval(difference, difference)
-    half = float(stats.t.ppf(0.5 + level / 2, freedom)) * error
+    half = float(special.stdtrit(freedom, 0.5 + level / 2)) * error
     return Interval(difference - half, difference + half)
 
 
@@ -62,7 +62,7 @@ def welch_p(treatment: Floats, reference: Floats) -> float | None:
     difference, error, freedom = parts
     if error == 0:
         return None
-    return float(2 * stats.t.sf(abs(difference) / error, freedom))
+    return float(2 * special.stdtr(freedom, -abs(difference) / error))
 
 
 def _welch_parts(treatment: Floats, reference: Floats) -> tuple[float, float, float] | None:
@@ -97,7 +97,7 @@ def improvement_interval(treatment: Floats, reference: Floats, sign: float = 1.0
         return None
     found = improvement_probability(treatment, reference, sign)
     pairs, extra = len(treatment) * len(reference), (len(treatment) + len(reference)) / 2 - 1
-    edge = float(stats.norm.ppf(0.5 + LEVEL / 2)) ** 2
+    edge = float(special.ndtri(0.5 + LEVEL / 2)) ** 2
 
     def excess(true: float) -> float:
         """How far `found` lies outside the interval around `true`, squared."""
@@ -157,7 +157,7 @@ def compare(
             treatment_seeds=len(left),
             reference_seeds=len(right),
             difference=float(left.mean() - right.mean()),
-            interval=welch_interval(left, right),
+            interval=_with_width(welch_interval(left, right)),
             pooled_sd=pooled_sd(left, right),
             degrees_of_freedom=len(left) + len(right) - 2,
             welch_p=welch_p(left, right),
@@ -168,6 +168,11 @@ def compare(
             effect_size=hedges_g(left, right),
             paired=compare_pairs(treatment, reference) if paired else None,
         )
+
+
+def _with_width(interval: Interval | None) -> Interval | None:
+    """None for an interval of width zero: seeds that do not vary bound nothing."""
+    return None if interval is None or interval.low == interval.high else interval
 
 
 def _values(arm: Mapping[int, float]) -> Floats:

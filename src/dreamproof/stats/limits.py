@@ -36,6 +36,7 @@ class LimitWhy(StrEnum):
     MEAN_ONLY = "mean_only"
     NOT_FINITE = "not_finite"
     NEGATIVE = "negative"
+    ZERO_LIMIT = "zero_limit"
     NOT_FINAL = "not_final"
     BLOCKED = "blocked"
 
@@ -115,6 +116,8 @@ def _at_look(values: Floats, limit: float, level: float) -> LimitVerdict:
         return LimitVerdict(LimitKind.CANNOT_TELL, LimitWhy.NOT_FINITE, count, level)
     if values.min() < 0 or limit < 0:
         return LimitVerdict(LimitKind.CANNOT_TELL, LimitWhy.NEGATIVE, count, level)
+    if limit == 0 and values.max() == 0:
+        return LimitVerdict(LimitKind.CANNOT_TELL, LimitWhy.ZERO_LIMIT, count, level)
     bounds = mean_bounds(values, limit, level)
     if bounds.high < limit:
         return LimitVerdict(LimitKind.KEEPS, LimitWhy.SHOWN, count, level, bounds)

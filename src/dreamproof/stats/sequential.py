@@ -6,7 +6,7 @@ from functools import lru_cache
 from math import e, log
 
 import numpy as np
-from scipy import stats
+from scipy import special, stats
 
 from dreamproof.stats.describe import Floats
 from dreamproof.stats.power import ALPHA
@@ -66,7 +66,7 @@ def nominal_levels(fractions: tuple[float, ...], alpha: float) -> tuple[float, .
         step = np.sqrt(fraction - before)
         allowed = spent(fraction, alpha) - already
         edge = _edge(points, density, step, allowed, np.sqrt(fraction))
-        levels.append(float(2 * stats.norm.sf(edge / np.sqrt(fraction))))
+        levels.append(float(2 * special.ndtr(-edge / np.sqrt(fraction))))
         grid = np.linspace(-edge, edge, _GRID)
         weights = density if len(points) == 1 else density * (points[1] - points[0])
         density = stats.norm.pdf((grid[:, None] - points[None, :]) / step) @ weights / step
@@ -80,7 +80,7 @@ def _edge(points: Floats, density: Floats, step: float, allowed: float, scale: f
     low, high = 0.0, 12.0 * scale
     for _ in range(60):
         middle = (low + high) / 2
-        crossing = stats.norm.sf((middle - points) / step) + stats.norm.cdf((-middle - points) / step)
+        crossing = special.ndtr((points - middle) / step) + special.ndtr((-middle - points) / step)
         low, high = (middle, high) if float(crossing @ weights) > allowed else (low, middle)
     return high
 
@@ -95,8 +95,8 @@ def shrinkage_after_stopping(z: float, edge: float) -> float:
     low, high = 0.0, z
     for _ in range(60):
         middle = (low + high) / 2
-        stopping = stats.norm.sf(edge - middle) + stats.norm.cdf(-edge - middle)
-        low, high = (middle, high) if stats.norm.sf(z - middle) < 0.5 * stopping else (low, middle)
+        stopping = special.ndtr(middle - edge) + special.ndtr(-edge - middle)
+        low, high = (middle, high) if special.ndtr(middle - z) < 0.5 * stopping else (low, middle)
     return high / z
 
 

@@ -1,7 +1,7 @@
 """Shapes of seeds that no test of means at few seeds can be trusted with: two groups, or very unequal spreads."""
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from dreamproof.stats.describe import Floats, falls_into_two_groups
 
@@ -20,7 +20,7 @@ def spreads_differ(first: Floats, second: Floats) -> bool:
         low, high = sorted((float(first.std(ddof=1)), float(second.std(ddof=1))))
     if not np.isfinite(high) or high == 0:
         return False
-    by_chance = float(stats.f.ppf(1 - UNEQUAL_LEVEL / 2, count - 1, count - 1)) ** 0.5
+    by_chance = float(special.fdtri(count - 1, count - 1, 1 - UNEQUAL_LEVEL / 2)) ** 0.5
     return bool(high > low * max(UNEQUAL_RATIO, by_chance))
 
 

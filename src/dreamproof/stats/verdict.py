@@ -6,7 +6,7 @@ from enum import StrEnum
 from functools import cached_property
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from dreamproof.stats.compare import welch_interval
 from dreamproof.stats.describe import LEVEL, Floats, Interval, t_interval
@@ -194,7 +194,7 @@ def _after_stopping(look: _Look, level: float) -> float:
     half = 0.0 if interval is None else (interval.high - interval.low) / 2
     if half == 0:
         return look.difference
-    edge = float(stats.norm.isf(level / 2))
+    edge = float(-special.ndtri(level / 2))
     return look.difference * shrinkage_after_stopping(edge * abs(look.difference) / half, edge)
 
 

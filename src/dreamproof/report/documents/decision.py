@@ -2,13 +2,14 @@
 
 from dreamproof.report.document import Bullets, Document, Heading, Links, Paragraph, Picture, Stamp
 from dreamproof.report.documents.steps import next_steps
-from dreamproof.report.documents.summary import summary_table, verdicts_table
+from dreamproof.report.documents.summary import shows_tail, summary_table, verdicts_table
 from dreamproof.report.headline import headline
-from dreamproof.report.lints import BLOCK, WARN
+from dreamproof.report.lints import BLOCK, WARN, Lint
 from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, not_saved_sentence
 
 FIGURES = ("conditions", "conditions_cost", "curves_primary", "score_cost", "profile")
 SHOWN_FIGURES = 2
+SHOWN_PLACES = 3
 OTHER_DOCUMENTS = ("appendix", "money", "status", "record", "defense")
 
 
@@ -73,7 +74,7 @@ def page_note(context: ReportContext) -> str:
         parts.append(texts("summary.episodes_note", episodes=analysis.evidence.study.evaluation_episodes))
     if analysis.constrained:
         parts.append(texts("summary.limit_note", level=f"{100 * (1 - analysis.look_plan.alpha):g}"))
-    if analysis.tails:
+    if shows_tail(context):
         parts.append(texts("summary.tail_note"))
     return texts("list.sentences").join(parts)
 
@@ -87,17 +88,29 @@ def verdict_note(context: ReportContext) -> str:
 
 
 def _care(context: ReportContext) -> list[Paragraph | Bullets]:
-    """Blocking lints and warnings by their titles."""
+    """Blocking lints and warnings by their titles, with the arms and conditions they concern."""
     texts = context.texts
     items = []
     for level in (BLOCK, WARN):
-        titles = dict.fromkeys(
-            texts(f"lint_title.{lint.code}") for lint in context.analysis.lints if lint.level == level
-        )
-        if titles:
-            items.append(
-                texts(
-                    "decision.care_line", level=texts(f"lint_level.{level}"), lints=texts("list.semicolon").join(titles)
-                )
-            )
+        by_code: dict[str, list[Lint]] = {}
+        for lint in context.analysis.lints:
+            if lint.level == level:
+                by_code.setdefault(lint.code, []).append(lint)
+        named = [texts(f"lint_title.{code}") + _places(context, lints) for code, lints in by_code.items()]
+        if named:
+            lints_text = texts("list.semicolon").join(named)
+            items.append(texts("decision.care_line", level=texts(f"lint_level.{level}"), lints=lints_text))
     return [Bullets(items)] if items else [Paragraph(texts("decision.no_lints"))]
+
+
+def _places(context: ReportContext, lints: list[Lint]) -> str:
+    """The arms and conditions of lints of one kind in brackets; nothing if there are none, or too many for a line."""
+    found = []
+    for lint in lints:
+        arms = lint.facts.get("arms", "")
+        named = arms.replace(", ", context.texts("list.comma")) if isinstance(arms, str) else ""
+        where = context.condition(str(lint.facts["condition"])) if "condition" in lint.facts else ""
+        found.append(" · ".join(part for part in (named, where) if part))
+    places = [place for place in dict.fromkeys(found) if place]
+    fits = 0 < len(places) <= SHOWN_PLACES
+    return context.in_brackets(context.texts("list.semicolon").join(places)) if fits else ""

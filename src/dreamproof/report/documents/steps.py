@@ -29,7 +29,7 @@ def next_steps(context: ReportContext) -> list[str]:
         named = context.listing([f"`{arm}`" for arm in arms])
         steps.append(texts(f"step.{action}", arms=named, conditions=conditions, reference=context.reference))
         steps += [step for arm in arms if action == "take_unshown" for step in _limit_seeds(context, arm)]
-    return steps or [texts("step.nothing")]
+    return steps or [texts("step.nothing" if analysis.treatments else "step.one_arm")]
 
 
 def _action(context: ReportContext, arm: str) -> tuple[str, str]:

@@ -74,7 +74,7 @@ def _limited(context: ReportContext) -> list[Column]:
     """The limited metric with what is shown of it, and in how many other conditions the limit is kept or broken."""
     analysis, texts = context.analysis, context.texts
     constraint, found = analysis.evidence.study.constraint, analysis.constrained
-    if constraint is None or not found:
+    if constraint is None or not (found or any(analysis.elsewhere.values())):
         return []
     cells, places = [], set()
     for arm in analysis.evidence.arms:
@@ -131,6 +131,12 @@ def _risk(context: ReportContext) -> Column | None:
     ]
     cells = [DASH if group is None else token(f"main.{group_key(analysis, group)}.cvar90") for group in groups]
     return _column(context, context.texts("summary.tail", metric=study.constraint.name), cells)
+
+
+def shows_tail(context: ReportContext) -> bool:
+    """Whether the key table has the worst tenth of episodes."""
+    column = _risk(context) if context.analysis.evidence.study.constraint is not None else None
+    return column is not None and any(text != DASH for text in column[1])
 
 
 def verdicts_table(context: ReportContext) -> Table:

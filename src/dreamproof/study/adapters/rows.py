@@ -71,7 +71,7 @@ def _value(field: str) -> object:
 
 def number(value: object) -> float | None:
     """A number, or None."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
 def step_key(rows: list[Row], declared: str | None = None) -> str | None:
@@ -150,10 +150,11 @@ def series_of_rows(rows: list[Row], key: str, trainer_format: TrainerFormat | No
         step = step_count(row.get(key))
         if step is None:
             continue
+        agent_steps = scale.agent_steps(step)
         for name, content in row.items():
             value = number(content)
             if name != key and value is not None:
-                series.setdefault(name, []).append((scale.agent_steps(step), value))
+                series.setdefault(name, []).append((agent_steps, value))
     return series
 
 
