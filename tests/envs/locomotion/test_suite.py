@@ -142,6 +142,17 @@ def test_a_target_stays_for_an_episode_and_a_restart_draws_another() -> None:
     assert not np.allclose(after.motion.target[0], state.motion.target[0])
 
 
+@pytest.mark.parametrize("task", ["acrobot-swingup", "cup-spin", "fish-swim", "pendulum-spin", "reacher-three-easy"])
+def test_every_condition_gives_parameters_of_the_same_shapes(task: str) -> None:
+    env = made(task)
+    before = env.default_params()
+    for condition in env.conditions().values():
+        after = condition.change(before)
+        assert [part.shape for part in after] == [part.shape for part in before]
+        assert all(bool(jnp.isfinite(part).all()) for part in after)
+    assert ("friction_x0.5" in env.conditions()) == env.has_contacts
+
+
 def test_the_spinner_to_be_spun_has_little_damping_and_shifts_scale_it() -> None:
     spin, turn = made("finger-spin"), made("finger-turn-easy")
     assert float(spin.default_params().damping[2]) == pytest.approx(0.03)
