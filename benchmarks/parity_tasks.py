@@ -31,10 +31,10 @@ TD-MPC2's own definitions of its eleven tasks. Random actions; a restart every 2
 Ours runs on MJX in float32 on a CPU. The error of an observation is that of its worst value, relative to 1 + its size;
 that of a reward is absolute, per control step. Tolerance: {TOLERANCE:g} for both, in at least 99 % of the steps.
 
-Steps outside have contacts. The walker's solver takes at most 8 iterations with 3 line search steps: with 6 of these 3
-steps are outside, by at most 5e-3; with 16 iterations and 8 line search steps 2, by at most 2e-3. The cause for cup,
-finger and hopper was not looked for. MuJoCo in C, started 1e-6 away from its own state, leaves the tolerance in 6 (walker),
-5 (cup), 4 (hopper) and 0 (finger) of 1,000 steps.
+Only bodies with contacts have steps outside. The walker's solver takes at most 8 iterations with 3 line search steps;
+with 6 of these 3 steps are outside, by at most 5e-3; with 16 iterations and 8 line search steps 2, by at most 2e-3. The
+cause for cup, finger and hopper was not looked for. MuJoCo in C, started 1e-6 away from its own state, leaves the
+tolerance in 6 (walker), 5 (cup), 4 (hopper) and 0 (finger) of 1,000 steps.
 
 | task | steps | observation: median | 99 % | largest | reward: median | 99 % | largest | outside the tolerance |
 |---|---|---|---|---|---|---|---|---|"""
