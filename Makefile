@@ -5,7 +5,7 @@ PYTEST_WORKERS ?= auto
 comma := ,
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test pytest lint types format bench faults healthy fuzz gallery official parity reference docs external clean
+.PHONY: help setup demo test pytest lint types format bench faults healthy fuzz gallery official parity parity-tasks reference docs external clean
 
 help:  ## list what can be made
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:[^#]*## /\t/' | expand -t 12
@@ -67,6 +67,13 @@ parity: official  ## compare our SafetyPointGoal1 with the real one and write be
 	mkdir -p build
 	PYTHONPATH=src $(RECORD_PYTHON) benchmarks/record_official.py build/official.npz --layouts 1500 --transition-episodes 12 --every 5
 	$(BIN)/python benchmarks/parity.py build/official.npz --output benchmarks/PARITY.md
+
+# RECORD_PYTHON has dm-control==1.0.50 and mujoco==3.17.0; TDMPC2 is a checkout of TD-MPC2.
+TDMPC2 ?= ../tdmpc2
+parity-tasks: setup  ## compare the tasks of MT30 with dm-control and TD-MPC2 and write benchmarks/PARITY_TASKS.md
+	mkdir -p build
+	PYTHONPATH=src $(RECORD_PYTHON) benchmarks/record_dm_control.py build/mt30.npz --tdmpc2 $(TDMPC2) --episodes 24 --starts 400
+	$(BIN)/python -m benchmarks.parity_tasks build/mt30.npz --output benchmarks/PARITY_TASKS.md
 
 external: setup  ## run stable-baselines3 from PyPI, script unchanged, as two studies; one trainer is killed (about ten minutes)
 	$(PIP) stable-baselines3 tensorboard

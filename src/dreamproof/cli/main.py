@@ -25,6 +25,7 @@ from dreamproof.cli import (
     schema,
     status,
     stop,
+    tasks,
     verify,
     watch,
     why,
@@ -68,6 +69,7 @@ for name, verb in (
     ("attach", attach.attach),
     ("schema", schema.schema),
     ("examples", examples.examples),
+    ("tasks", tasks.tasks),
 ):
     app.command(name)(verb)
 app.add_typer(data.app, name="data")

@@ -17,10 +17,11 @@ from dreamproof.envs.wrappers import Padded
 from dreamproof.settings.cell import CellSettings, OfflineCell
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.strict import validate
+from dreamproof.settings.task_sets import MT30
 
 Factory = Callable[[str, EnvSettings], Env]
 OFFICIAL_TASK = "OfficialSafetyPointGoal1"
-LOCOMOTION_TASKS = ("Ant", "Hopper", "cheetah-run", "walker-walk", "hopper-hop", "cartpole-swingup")
+LOCOMOTION_TASKS = ("Ant", "Hopper", *(task.name for task in MT30))
 
 
 def _make_official(task: str, settings: EnvSettings) -> Env:
@@ -35,13 +36,13 @@ def _make_official(task: str, settings: EnvSettings) -> Env:
 def _make_locomotion(task: str, settings: EnvSettings) -> Env:
     """A task on MJX; MuJoCo is an extra, so it is imported here."""
     try:
-        from dreamproof.envs.locomotion.tasks import TASKS
+        from dreamproof.envs.locomotion.tasks import make_task
     except ModuleNotFoundError as error:
         raise BadInput(
             f"the task '{task}' runs on MuJoCo and MJX, which are not installed ({error})",
             "pip install 'dreamproof[locomotion]'",
         ) from None
-    return TASKS[task].from_settings(task, settings)
+    return make_task(task, settings)
 
 
 def _probe_factory(probe: Callable[[], Env]) -> Factory:

@@ -48,7 +48,7 @@ class Shift(Settings):
     mass_factor: float = Field(1.0, gt=0, description="mass and inertia")
     damping_factor: float = Field(1.0, gt=0, description="translational damping")
     force_factor: float = Field(1.0, gt=0, description="drive force")
-    friction_factor: float = Field(1.0, gt=0, description="friction with the ground; locomotion tasks only")
+    friction_factor: float = Field(1.0, gt=0, description="friction of contacts; tasks on MuJoCo only")
     yaw_gain_factor: float = Field(1.0, gt=0, description="turning torque")
     hazard_radius: float = Field(0.2, gt=0, description="metres; not part of the observation")
     hazards: int = Field(8, ge=1, le=16, description="how many; the coordinate vector shows the 8 nearest")

@@ -220,6 +220,10 @@ WRITTEN: dict[str, dict[str, str]] = {
         "tasks[].histogram": "number of episodes whose return is between two edges",
         "histogram_edges": "edges of all histograms",
     },
+    "tasks": {
+        "tasks[]": "a built-in task: name, number in MT30, sizes, agent steps per episode, back end",
+        "tasks[].random_return": "mean return of uniform actions; null if not measured",
+    },
     "report": {"[]": "a file that was written"},
     "export": {"target": "where the copy is", "files[]": "a file of the copy"},
     "import": {

@@ -40,8 +40,8 @@ class CompiledTask(NamedTuple):
         actions = jnp.broadcast_to(jnp.asarray(action, jnp.float32), (COUNT, self.env.spec.action_size))
         return self.step(noise_keys(0, "test", COUNT, step), state, actions, params or self.env.default_params())
 
-    def place(self, positions: Any, velocities: Any = None) -> LocomotionState:
-        """A state of COUNT envs with given positions (COUNT, Q) and velocities (COUNT, V)."""
+    def place(self, positions: Any, velocities: Any = None, targets: Any = None) -> LocomotionState:
+        """A state of COUNT envs with given positions (COUNT, Q), velocities (COUNT, V) and targets (COUNT, G)."""
         model = self.env.body.host
         velocities = np.zeros((COUNT, model.nv)) if velocities is None else velocities
         return LocomotionState(
@@ -50,6 +50,7 @@ class CompiledTask(NamedTuple):
                 jnp.asarray(velocities, jnp.float32),
                 jnp.zeros((COUNT, model.nv)),
                 jnp.zeros((COUNT, model.nsensordata)),
+                None if targets is None else jnp.asarray(targets, jnp.float32),
             ),
             jnp.zeros((COUNT, model.nu)),
             jnp.zeros(COUNT, jnp.int32),

@@ -167,7 +167,7 @@ def test_the_suite_hopper_measures_its_height_from_the_foot_and_feels_in_logarit
     env = registry.make("hopper-hop")
     for data in wild_states(env, 4):
         here = motion_of(data)
-        np.testing.assert_allclose(env.height(here), data.xipos[1, 2] - data.xipos[5, 2], atol=1e-5)
+        np.testing.assert_allclose(env.height_over_foot(here), data.xipos[1, 2] - data.xipos[5, 2], atol=1e-5)
         np.testing.assert_allclose(env.observe(here, ZERO)[13:], np.log1p(data.sensordata), rtol=1e-5)
 
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.envs.locomotion.physics import Motion
+from dreamproof.envs.locomotion.rotation import rotation_matrix
 from dreamproof.envs.locomotion.task import Locomotion, Slots
 
 MIN_HEIGHT = 0.27
@@ -79,18 +80,6 @@ class Ant(Locomotion):
     def has_fallen(self, motion: Motion) -> Array:
         """The torso's centre is below 0.27 m."""
         return motion.position[2] < MIN_HEIGHT
-
-
-def rotation_matrix(quaternion: Array) -> Array:
-    """The rotation (3, 3) of a quaternion (w, x, y, z) of any non-zero length."""
-    w, x, y, z = quaternion / jnp.linalg.norm(quaternion)
-    return jnp.array(
-        [
-            [1 - 2 * (y * y + z * z), 2 * (x * y - w * z), 2 * (x * z + w * y)],
-            [2 * (x * y + w * z), 1 - 2 * (x * x + z * z), 2 * (y * z - w * x)],
-            [2 * (x * z - w * y), 2 * (y * z + w * x), 1 - 2 * (x * x + y * y)],
-        ]
-    )
 
 
 def _heading(motion: Motion, rotation: Array) -> Array:

@@ -41,13 +41,20 @@ class Motion(NamedTuple):
     """The state of a body.
 
     position (Q,), velocity (V,); guess (V,): the last accelerations, where the solver starts; touch (S,): touch sensors
-    of the last simulator step, newtons.
+    of the last simulator step, newtons; target (G,): the point to reach in this episode, metres, None for most tasks.
     """
 
     position: Array
     velocity: Array
     guess: Array
     touch: Array
+    target: Array | None = None
+
+    @property
+    def goal(self) -> Array:
+        """The target of a task that has one."""
+        assert self.target is not None
+        return self.target
 
 
 class MujocoBody:
@@ -69,9 +76,9 @@ class MujocoBody:
         """Number of actions."""
         return int(self.host.nu)
 
-    def still(self, position: Array, velocity: Array) -> Motion:
+    def still(self, position: Array, velocity: Array, target: Array | None = None) -> Motion:
         """A motion without history."""
-        return Motion(position, velocity, jnp.zeros(self.host.nv), jnp.zeros(self.host.nsensordata))
+        return Motion(position, velocity, jnp.zeros(self.host.nv), jnp.zeros(self.host.nsensordata), target)
 
     def advance(self, motion: Motion, action: Array, params: BodyParams) -> Motion:
         """The motion one simulator step later under an action (A,)."""
@@ -83,7 +90,7 @@ class MujocoBody:
                 data = mjx.step(model, data)
         else:
             data = self._sprung_step(self.springs, model, data)
-        return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata)
+        return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata, motion.target)
 
     def _sprung_step(self, springs: Springs, model: Any, data: Any) -> Any:
         """One step of MJX with springs instead of constraints, so no solver is needed."""
@@ -120,6 +127,16 @@ class MujocoBody:
         data.qpos[:] = position
         mujoco.mj_step(self.host, data, simulator_steps)
         return data.qpos.astype(np.float32), data.qvel.astype(np.float32)
+
+    def contacts(self, positions: np.ndarray) -> np.ndarray:
+        """Number of contacts (S,) in each of the positions (S, Q)."""
+        data = mujoco.MjData(self.host)
+        found = []
+        for position in positions:
+            data.qpos[:] = position
+            mujoco.mj_fwdPosition(self.host, data)
+            found.append(data.ncon)
+        return np.array(found)
 
     def shifted(self, params: BodyParams, shift: Shift) -> BodyParams:
         """Parameters of the same shapes with the shift applied."""

@@ -14,11 +14,13 @@ class KinematicChain(NamedTuple):
     """A planar body with K links, the world first. NumPy constants, so that they fold into a compile.
 
     turns (K, Q): a link's angle about +y is `turns @ position`. levers (K, K, 2): a link's centre of mass is the root's
-    place plus the sum over links k of levers[link, k] (x, z) turned by link k's angle. mass (K,) kg.
+    place plus the sum over links k of levers[link, k] (x, z) turned by link k's angle; origins (K, K, 2) give the
+    origin of the link's frame in the same way. mass (K,) kg.
     """
 
     turns: np.ndarray
     levers: np.ndarray
+    origins: np.ndarray
     mass: np.ndarray
 
     def centre(self) -> np.ndarray:
@@ -45,7 +47,7 @@ def read_chain(model: Any) -> KinematicChain:
         origins[link, link] -= anchor
         levers[link] = origins[link]
         levers[link, link] += model.body_ipos[link, [0, 2]]
-    return KinematicChain(turns, levers.astype(np.float32), model.body_mass.astype(np.float32))
+    return KinematicChain(*(part.astype(np.float32) for part in (turns, levers, origins, model.body_mass)))
 
 
 def turned(lever: np.ndarray, angles: Array) -> tuple[Array, Array]:

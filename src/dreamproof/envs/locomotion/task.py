@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import ClassVar, NamedTuple, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +25,7 @@ _SHIFTS: dict[str, tuple[str, Shift]] = {
     "force_x0.6": ("motors of 0.6 times the strength", Shift(force_factor=0.6)),
     "force_x1.5": ("motors of 1.5 times the strength", Shift(force_factor=1.5)),
     "damping_x3": ("joint damping times 3", Shift(damping_factor=3.0)),
-    "friction_x0.5": ("friction with the ground halved", Shift(friction_factor=0.5)),
+    "friction_x0.5": ("friction of all contacts halved", Shift(friction_factor=0.5)),
 }
 _FACTORS = ("mass_factor", "damping_factor", "force_factor", "friction_factor")
 
@@ -55,11 +55,11 @@ class Locomotion(Env):
     slots: ClassVar[Slots]
     forward: ClassVar[int | None]
     terminates: ClassVar[bool] = False
-    touches_ground: ClassVar[bool] = True
+    has_contacts: ClassVar[bool] = True
 
     @classmethod
-    def from_settings(cls, task: str, settings: EnvSettings) -> Self:
-        """The task with the time limit of the settings; refuses settings of other tasks."""
+    def from_settings(cls, task: str, settings: EnvSettings, **fields: Any) -> Self:
+        """The task with the time limit of the settings; refuses settings of others. `fields`: those of a subclass."""
         plain = EnvSettings()
         changed = {name for name in EnvSettings.model_fields if getattr(settings, name) != getattr(plain, name)}
         if settings.action_repeat == cls.action_repeat:
@@ -70,7 +70,7 @@ class Locomotion(Env):
                 f"(its action repeat is {cls.action_repeat})",
                 "remove all env settings except episode_simulator_steps",
             )
-        return cls(task, settings.episode_simulator_steps // cls.action_repeat)
+        return cls(task, settings.episode_simulator_steps // cls.action_repeat, **fields)
 
     @property
     def body(self) -> MujocoBody:
@@ -102,7 +102,7 @@ class Locomotion(Env):
     def named_shifts(self) -> Mapping[str, Shift]:
         """The named shifts, without those that have no effect on this body."""
         shifts = {name: shift for name, (_, shift) in _SHIFTS.items()}
-        if not self.touches_ground:
+        if not self.has_contacts:
             del shifts["friction_x0.5"]
         return shifts
 
@@ -128,6 +128,11 @@ class Locomotion(Env):
     def start(self, key: Array) -> tuple[Array, Array]:
         """Position (Q,) and velocity (V,) at the start of an episode."""
 
+    def target(self, key: Array) -> Array | None:
+        """The point (G,) to reach in an episode, if the task has one."""
+        del key
+        return None
+
     @abstractmethod
     def observe(self, motion: Motion, last_action: Array) -> Array:
         """The observation of a motion."""
@@ -147,7 +152,7 @@ class Locomotion(Env):
         count = keys.shape[0]
 
         def begin(key: Array) -> Motion:
-            return self.body.still(*self.start(key))
+            return self.body.still(*self.start(key), self.target(jax.random.fold_in(key, 1)))
 
         state = LocomotionState(
             motion=jax.vmap(begin)(keys),
@@ -214,5 +219,5 @@ def repeated(function: Callable[[Carry], Carry], start: Carry, times: int) -> Ca
 def _at_rest_if_nonfinite(motion: Motion, before: Motion) -> tuple[Motion, Array]:
     """The motions (N, ...) with non-finite ones replaced by rest at their last position, and which are finite (N,)."""
     is_finite = jnp.isfinite(motion.position).all(1) & jnp.isfinite(motion.velocity).all(1)
-    rest = jax.tree.map(jnp.zeros_like, motion)._replace(position=before.position)
+    rest = jax.tree.map(jnp.zeros_like, motion)._replace(position=before.position, target=before.target)
     return jax.tree.map(lambda new, old: jnp.where(is_finite[:, None], new, old), motion, rest), is_finite

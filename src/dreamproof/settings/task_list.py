@@ -1,0 +1,76 @@
+"""The built-in tasks with sizes, back ends and floors, for readers that do not import JAX; a test compares them."""
+
+from typing import NamedTuple
+
+from dreamproof.settings.task_sets import MT30
+
+RANDOM_RETURNS = {
+    "walker-stand": 133.8,
+    "walker-walk": 38.0,
+    "walker-run": 24.4,
+    "cheetah-run": 6.9,
+    "reacher-easy": 75.9,
+    "reacher-hard": 17.9,
+    "acrobot-swingup": 3.7,
+    "pendulum-swingup": 0.0,
+    "cartpole-balance": 314.7,
+    "cartpole-balance-sparse": 38.0,
+    "cartpole-swingup": 64.8,
+    "cartpole-swingup-sparse": 0.0,
+    "cup-catch": 0.0,
+    "finger-spin": 0.4,
+    "finger-turn-easy": 161.1,
+    "finger-turn-hard": 49.2,
+    "fish-swim": 87.9,
+    "hopper-stand": 0.9,
+    "hopper-hop": 0.0,
+    "walker-walk-backwards": 41.7,
+    "walker-run-backwards": 24.8,
+    "cheetah-run-backwards": 29.7,
+    "cheetah-run-front": 7.0,
+    "cheetah-run-back": 6.8,
+    "cheetah-jump": 170.3,
+    "hopper-hop-backwards": 0.0,
+    "reacher-three-easy": 23.9,
+    "reacher-three-hard": 3.5,
+    "cup-spin": 178.4,
+    "pendulum-spin": 117.1,
+}
+"""MT30 under uniform actions, mean of 24 episodes of the reference (benchmarks/PARITY_TASKS.md)."""
+
+
+class TaskFacts(NamedTuple):
+    """A task with its default settings.
+
+    mt30: its number in MT30. random_return: mean return of uniform actions, None if it was not measured.
+    """
+
+    name: str
+    mt30: int | None
+    observation_size: int
+    action_size: int
+    episode_agent_steps: int
+    back_end: str
+    random_return: float | None
+
+
+OTHERS = (
+    TaskFacts("Ant", None, 37, 8, 1000, "MJX", None),
+    TaskFacts("Hopper", None, 11, 3, 1000, "MJX", None),
+    TaskFacts("SafetyPointGoal1", None, 33, 2, 200, "JAX", -0.5),
+    TaskFacts("OfficialSafetyPointGoal1", None, 33, 2, 200, "CPU", -0.3),
+    TaskFacts("ProbeTarget", None, 1, 1, 10, "JAX", 3.3),
+    TaskFacts("ProbeCredit", None, 2, 1, 10, "JAX", 0.0),
+    TaskFacts("ProbeRecall", None, 2, 1, 10, "JAX", 0.0),
+    TaskFacts("ProbeSurvive", None, 1, 1, 10, "JAX", 1.0),
+    TaskFacts("ProbeCostLine", None, 1, 1, 20, "JAX", 0.0),
+)
+
+
+def built_in_tasks() -> list[TaskFacts]:
+    """Every task that a study can name without a file of its own, MT30 first."""
+    suite = [
+        TaskFacts(task.name, number, *task[1:], 500, "MJX", RANDOM_RETURNS[task.name])
+        for number, task in enumerate(MT30)
+    ]
+    return [*suite, *OTHERS]

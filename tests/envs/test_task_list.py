@@ -1,0 +1,31 @@
+"""The list of built-in tasks agrees with the environments."""
+
+import pytest
+
+from dreamproof.envs import registry
+from dreamproof.envs.probes import PROBES
+from dreamproof.settings.task_list import TaskFacts, built_in_tasks
+
+LISTED = {task.name: task for task in built_in_tasks()}
+
+
+def test_every_built_in_task_is_listed_once() -> None:
+    own = {"SafetyPointGoal1", registry.OFFICIAL_TASK, *registry.LOCOMOTION_TASKS, *PROBES}
+    assert set(LISTED) == own
+    assert len(built_in_tasks()) == len(own)
+    assert own <= set(registry.tasks())
+
+
+def test_listed_sizes_are_those_of_the_environments() -> None:
+    for task in LISTED.values():
+        if task.name != registry.OFFICIAL_TASK:
+            spec = registry.make(task.name).spec
+            sizes = (spec.observation_size, spec.action_size, spec.episode_agent_steps)
+            assert sizes == task[2:5], task.name
+    twin, official = LISTED["SafetyPointGoal1"], LISTED[registry.OFFICIAL_TASK]
+    assert official[2:5] == twin[2:5]
+
+
+@pytest.mark.parametrize("task", [task for task in LISTED.values() if task.name in PROBES], ids=lambda task: task.name)
+def test_the_floor_of_a_probe_is_the_known_return_of_random_actions(task: TaskFacts) -> None:
+    assert task.random_return == pytest.approx(PROBES[task.name]().known().random_return, abs=0.05)
