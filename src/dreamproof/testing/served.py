@@ -56,9 +56,9 @@ class Dashboard:
 
 
 @contextmanager
-def dashboard(*places: Path, host: str = "127.0.0.1", token: bool = False) -> Iterator[Dashboard]:
-    """Serves studies on a free port until the block ends."""
-    options = ServeOptions(host, 0, token)
+def dashboard(*places: Path, host: str = "127.0.0.1", token: bool = False, port: int = 0) -> Iterator[Dashboard]:
+    """Serves studies, on a free port unless one is given, until the block ends."""
+    options = ServeOptions(host, port, token)
     bound = bind(options)
     port = int(bound.getsockname()[1])
     site = make_site(list(places), options, port)

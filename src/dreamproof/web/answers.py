@@ -36,11 +36,12 @@ Make = Callable[[], tuple[bytes, str]]
 
 
 class Answers:
-    """The answers of one study by what was asked for; one at a time is made, others wait for it."""
+    """The answers of one study by what was asked for; each is made once, whoever asks for it meanwhile waits."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[str, Answer] = OrderedDict()
-        self._making = threading.Lock()
+        self._making: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
 
     def known(self, key: str, version: int) -> Answer | None:
         """An answer that is current, if there is one."""
@@ -49,7 +50,7 @@ class Answers:
 
     def get(self, key: str, version: int, make: Make, rest_seconds: float = 0.0) -> Answer:
         """The current answer, made if there is none."""
-        with self._making:
+        with self._maker(key):
             found = self.known(key, version)
             if found is not None:
                 return found
@@ -57,12 +58,23 @@ class Answers:
             body, kind = make()
             now = time.monotonic()
             rest = max(rest_seconds, REST_FACTOR * (now - began))
-            answer = self._kept[key] = Answer(body, kind, version, now + rest)
-            self._kept.move_to_end(key)
-            self._forget()
+            answer = Answer(body, kind, version, now + rest)
+            self._keep(key, answer)
             return answer
 
+    def _maker(self, key: str) -> threading.Lock:
+        with self._lock:
+            return self._making.setdefault(key, threading.Lock())
+
+    def _keep(self, key: str, answer: Answer) -> None:
+        with self._lock:
+            self._kept[key] = answer
+            self._kept.move_to_end(key)
+            self._forget()
+
     def _forget(self) -> None:
+        if len(self._making) > 4 * MAX_ANSWERS:
+            self._making = {key: lock for key, lock in self._making.items() if lock.locked()}
         total = sum(len(answer.body) for answer in self._kept.values())
         while len(self._kept) > 1 and (len(self._kept) > MAX_ANSWERS or total > MAX_BYTES):
             _, oldest = self._kept.popitem(last=False)

@@ -50,6 +50,7 @@ class Site:
         """Of this start: versions count from 0 with every start."""
         self._served: dict[str, ServedStudy] = {}
         self._makers = anyio.CapacityLimiter(MAKERS)
+        self._drawers = anyio.CapacityLimiter(1)
 
     def served(self, name: str) -> ServedStudy:
         """The study with this name in its address."""
@@ -61,14 +62,17 @@ class Site:
             known = self._served[name] = ServedStudy(followed)
         return known
 
-    async def answer(self, request: Request, kept: Answers, version: int, make: Make, rest: float = 0.0) -> Response:
+    async def answer(
+        self, request: Request, kept: Answers, version: int, make: Make, rest: float = 0.0, drawn: bool = False
+    ) -> Response:
         """The kept answer to a request, or a new one made in a thread; 304 where the browser has it already."""
         if request.headers.get("if-none-match") == self._tag(version):
             return Response(status_code=304, headers={"etag": self._tag(version)})
         key = str(request.url.path) + "?" + str(request.url.query)
         found = kept.known(key, version)
         if found is None:
-            found = await anyio.to_thread.run_sync(partial(kept.get, key, version, make, rest), limiter=self._makers)
+            limiter = self._drawers if drawn else self._makers
+            found = await anyio.to_thread.run_sync(partial(kept.get, key, version, make, rest), limiter=limiter)
         return self._response(found, version)
 
     def _response(self, answer: Answer, version: int) -> Response:
@@ -117,7 +121,7 @@ class Site:
         def make() -> tuple[bytes, str]:
             return figure_png(served.results, name, language) or b"", PNG
 
-        response = await self.answer(request, served.answers, served.followed.ledger_version, make)
+        response = await self.answer(request, served.answers, served.followed.ledger_version, make, drawn=True)
         if response.status_code == 200 and not response.body:
             raise NotFound("the study has no data for this figure yet", "dreamproof status STUDY")
         return response

@@ -58,7 +58,7 @@ function drawHeader(place) {
     h("a", { class: "skip", href: "#main" }, t("skip")),
     h("div", { class: "bar" },
       h("a", { class: "brand", href: "/" }, h("img", { src: "/static/icon.svg", alt: "", width: 20, height: 20 }), "dreamproof"),
-      place?.study && h("a", { class: "study", href: studyPath(place.study) }, place.study),
+      place?.study && h("a", { class: "study-link", href: studyPath(place.study) }, place.study),
       h("span", { class: "grow" }),
       h("span", { class: "connection", id: "connection", "data-connected": "" }),
       select(t("choose.language"), LANGUAGES, language, async (value) => { await loadTexts(value); show(true); }),
@@ -137,8 +137,8 @@ async function refresh() {
 function failed(mine, error) {
   mine.root.querySelector(".failed")?.remove();
   if (error instanceof ApiError && error.status === 401) { replace(mine.root, signInForm()); return; }
-  const lost = !(error instanceof ApiError);
-  if (lost) console.error(error);
+  const lost = error.status === 0;
+  if (!(error instanceof ApiError)) console.error(error);
   mine.root.prepend(h("div", { class: "stamp block failed", role: "alert" }, h("b", {}, t(lost ? "connection.lost" : "error")), error.message, error.hint && h("p", {}, error.hint)));
   if (lost) later(mine, 3000);
 }

@@ -67,6 +67,8 @@ export function makeChart({ x, series, height = 340, xLabel, yLabel, xLog = fals
           u.ctx.lineTo(u.bbox.left + u.bbox.width, y);
           u.ctx.stroke();
           u.ctx.font = `${11 * ratio}px sans-serif`;
+          u.ctx.textAlign = "left";
+          u.ctx.textBaseline = "alphabetic";
           u.ctx.fillText(level.label, u.bbox.left + 6 * ratio, y - 5 * ratio);
           u.ctx.restore();
         }

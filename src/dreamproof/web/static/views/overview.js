@@ -21,7 +21,7 @@ function card(one) {
   if (one.error) return h("article", { class: "card", "data-study": one.study }, h("h2", {}, one.name), studyState(one.state), h("p", {}, one.error.message), h("p", { class: "hint" }, one.error.hint));
   const trained = `${one.train.proven}/${one.train.declared}`, evaluated = `${one.evaluate.proven}/${one.evaluate.declared}`;
   return h("article", { class: "card", "data-study": one.study },
-    h("h2", {}, h("a", { href: studyPath(one.study), "data-key": one.study }, one.name)), studyState(one.state),
+    h("h2", {}, h("a", { href: studyPath(one.study), "data-key": one.study }, one.name), one.study !== one.name && h("small", {}, ` ${one.study}`)), studyState(one.state),
     h("p", { class: "question" }, one.question),
     h("dl", { class: "facts" },
       h("dt", {}, t("trained")), h("dd", {}, trained, progressBar(one.train, t("trained"))),
@@ -40,8 +40,8 @@ export function studyState(state) {
 
 // The same as rows, for the picture and for people who compare many studies.
 function asTable(studies) {
-  return h("table", { class: "unseen", "aria-hidden": "true" }, h("tr", {}, [t("study"), t("column.state"), t("trained"), t("evaluated"), t("left"), t("tab.money")].map((text) => h("th", {}, text))),
-    studies.map((one) => h("tr", {}, (one.error ? [one.name, one.state] : [one.name, t(`study_state.${one.state}`), `${one.train.proven}/${one.train.declared}`, `${one.evaluate.proven}/${one.evaluate.declared}`, duration(one.seconds_left), moneyText(one.money)]).map((text) => h("td", {}, text)))));
+  return h("div", { class: "unseen", "aria-hidden": "true" }, h("table", {}, h("tr", {}, [t("study"), t("column.state"), t("trained"), t("evaluated"), t("left"), t("tab.money")].map((text) => h("th", {}, text))),
+    studies.map((one) => h("tr", {}, (one.error ? [one.name, one.state] : [one.name, t(`study_state.${one.state}`), `${one.train.proven}/${one.train.declared}`, `${one.evaluate.proven}/${one.evaluate.declared}`, duration(one.seconds_left), moneyText(one.money)]).map((text) => h("td", {}, text))))));
 }
 
 export function open(context) {

@@ -12,6 +12,15 @@ function clock(seconds, span) {
   return span > 2 * 86400 ? `${d.getMonth() + 1}-${two(d.getDate())}` : span > 7200 ? `${two(d.getHours())}:${two(d.getMinutes())}` : `${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 }
 
+const STEPS = [1, 2, 5, 10, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800];
+
+function ticks(first, last) {
+  const step = STEPS.find((one) => (last - first) / one <= 9) ?? 2592000, zone = new Date(first * 1000).getTimezoneOffset() * 60;
+  const found = [];
+  for (let at = Math.ceil((first - zone) / step) * step + zone; at <= last; at += step) found.push(at);
+  return found;
+}
+
 const rowOf = (one) => `${one.cells[0] ?? "–"}${one.cells.length > 1 ? ` +${one.cells.length - 1}` : ""}`;
 
 function drawing(data, study) {
@@ -20,7 +29,7 @@ function drawing(data, study) {
   const spans = data.supervisors.map((one) => [one.started, one.ended ?? one.last_event]);
   const first = Math.min(...bars.map((one) => one.started)), last = Math.max(first + 1, ...bars.map(end), ...bars.filter((one) => one.open).map(() => data.now));
   const px = (at) => LEFT + ((Math.min(last, Math.max(first, at)) - first) / (last - first)) * (WIDTH - LEFT - RIGHT);
-  const height = TOP + names.length * ROW + 16, marks = Array.from({ length: 7 }, (_, n) => first + ((last - first) * n) / 6);
+  const height = TOP + names.length * ROW + 16, marks = ticks(first, last);
   return s("svg", { class: "timeline-drawing", viewBox: `0 0 ${WIDTH} ${height}`, role: "img", "aria-label": t("timeline.label", { count: bars.length }) },
     marks.map((at) => [s("line", { x1: px(at), x2: px(at), y1: TOP - 4, y2: height - 10, class: "grid" }), s("text", { x: px(at), y: 14, "text-anchor": "middle", class: "tick" }, clock(at, last - first))]),
     s("text", { x: LEFT - 8, y: 33, "text-anchor": "end", class: "tick" }, t("supervisor")),
@@ -31,7 +40,7 @@ function drawing(data, study) {
       const said = [one.attempt, t(`work.${one.work}`), one.cells.join(" "), one.open ? stateText(one.liveness ?? "running") : causeText(one.cause), duration(one.wall_seconds), one.evidence[0]].filter(Boolean).join(" · ");
       return s("a", { href: one.cells[0] ? cellPath(study, one.cells[0], `?attempt=${one.attempt}`) : null, tabindex: "-1" },
         s("rect", { x: px(one.started), y, width: wide, height: thin ? 8 : 15, rx: 2, class: one.open ? "bar open" : one.cause === "completed" ? "bar" : "bar died", fill: one.colour }, s("title", {}, said)),
-        !one.open && one.cause !== "completed" && s("path", { d: `M${px(one.started) + wide} ${y}l-5 0 5 ${thin ? 8 : 15}z`, class: "end" }));
+        !one.open && one.cause !== "completed" && s("path", { d: `M${px(one.started) + wide + 2} ${y + (thin ? 1 : 4.5)}l6 6m0-6l-6 6`, class: "end" }));
     }));
 }
 
