@@ -1,4 +1,4 @@
-"""The pages in a real browser: they grow with the study, and keyboards, phones, languages and dark screens can use them."""
+"""The pages in a real browser: live, by keyboard alone, on phones, in three languages, light and dark."""
 
 import json
 import os
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.web.browser import READY, chromium, page_of, until, visit
+from tests.web.test_attacks import HOSTILE, hostile_study
 
 from dreamproof.base.files import read_json
 from dreamproof.runs.layout import StudyFolder
@@ -18,8 +20,6 @@ from dreamproof.testing.made_study import make_study
 from dreamproof.testing.served import Dashboard, dashboard
 from dreamproof.testing.small_study import declare, small_study
 from dreamproof.testing.waiting import wait_for
-from tests.web.browser import READY, chromium, page_of, until, visit
-from tests.web.test_attacks import HOSTILE, hostile_study
 
 pytestmark = pytest.mark.long(60)
 
@@ -59,6 +59,14 @@ def site(lively: LivelyStudy) -> Iterator[Dashboard]:
         yield running
 
 
+def _shrink(picture: Path) -> None:
+    """Few colours are enough for a page, and documents stay small."""
+    from PIL import Image
+
+    with Image.open(picture) as image:
+        image.convert("RGB").quantize(64).save(picture, optimize=True)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_page_is_shown_at_every_width_and_brightness(
@@ -80,13 +88,16 @@ def test_every_page_is_shown_at_every_width_and_brightness(
             picture = folder / f"{name}-{width}-{scheme}.png"
             page.screenshot(path=picture, animations="disabled")
             assert picture.stat().st_size > 5000
+            if PICTURES:
+                _shrink(picture)
 
 
 def test_the_matrix_shows_state_and_cause_by_colour_and_shape(browser: Any, site: Dashboard) -> None:
     with page_of(browser) as page:
         visit(page, site.address + STUDY)
-        looks = page.evaluate("""Object.fromEntries([...document.querySelectorAll('.matrix a')].map(a => [a.dataset.cell,
-            [a.className, getComputedStyle(a).backgroundColor, getComputedStyle(a).backgroundImage, a.ariaLabel]]))""")
+        looks = page.evaluate("""Object.fromEntries([...document.querySelectorAll('.matrix a')].map(a => {
+            const style = getComputedStyle(a);
+            return [a.dataset.cell, [a.className, style.backgroundColor, style.backgroundImage, a.ariaLabel]]; }))""")
         assert looks["baseline/0"][0] == "s-proven" and looks["baseline/0"][1] == "rgb(46, 125, 91)"
         assert looks["full/2"][0].startswith("s-stopped cause") and "error in the program" in looks["full/2"][3]
         assert looks["full/1"][0].startswith("s-waiting cause") and "out of host memory" in looks["full/1"][3]
@@ -128,7 +139,9 @@ def test_curves_draw_zoom_and_say_how_they_are_smoothed(browser: Any, site: Dash
         page.wait_for_selector(".chart canvas")
         drawn = "document.querySelector('.chart canvas')"
         coloured = f"""(() => {{ const c = {drawn}, d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
-            let n = 0; for (let i = 0; i < d.length; i += 4) if (d[i] > 180 && d[i + 1] < 150 && d[i + 2] > 130 && d[i + 3] > 200) n++;
+            let n = 0;
+            for (let i = 0; i < d.length; i += 4)
+                if (d[i] > 180 && d[i + 1] < 150 && d[i + 2] > 130 && d[i + 3] > 200) n++;
             return n; }})()"""
         assert page.evaluate(coloured) > 100  # the pink of the fourth arm
         box = page.locator(".chart .u-over").bounding_box()
@@ -197,10 +210,12 @@ def test_everything_is_reached_by_keyboard_alone(browser: Any, site: Dashboard) 
         page.keyboard.press("Enter")
         page.wait_for_selector(".attempt")
         assert page.url.endswith("/cells/full/2")
-        names = page.evaluate("""[...document.querySelectorAll('button, a, select, input')].filter(e => !(e.innerText || e.ariaLabel
-            || e.title || (e.labels && e.labels.length))).length""")
+        names = page.evaluate("""[...document.querySelectorAll('button, a, select, input')].filter(e =>
+            !(e.innerText || e.ariaLabel || e.title || (e.labels && e.labels.length))).length""")
         assert names == 0
-        unnamed = page.evaluate("[...document.querySelectorAll('[role=img], [role=region]')].filter(e => !e.ariaLabel).length")
+        unnamed = page.evaluate(
+            "[...document.querySelectorAll('[role=img], [role=region]')].filter(e => !e.ariaLabel).length"
+        )
         assert unnamed == 0
 
 
@@ -249,8 +264,19 @@ def test_every_view_can_be_saved_as_a_table_and_as_a_picture(browser: Any, site:
 def test_nothing_that_a_study_holds_is_executed(browser: Any, tmp_path: Path) -> None:
     root = hostile_study(tmp_path / "hostile")
     with dashboard(root) as running, page_of(browser) as page:
-        page.add_init_script("addEventListener('securitypolicyviolation', e => console.error('policy: ' + e.violatedDirective))")
-        paths = ["", "/curves", "/conditions", "/timeline", "/money", "/decision", "/ledger", "/cells/full/0?attempt=efull-0"]
+        page.add_init_script(
+            "addEventListener('securitypolicyviolation', e => console.error('policy: ' + e.violatedDirective))"
+        )
+        paths = [
+            "",
+            "/curves",
+            "/conditions",
+            "/timeline",
+            "/money",
+            "/decision",
+            "/ledger",
+            "/cells/full/0?attempt=efull-0",
+        ]
         for path in ("/", *(f"/studies/hostile{part}" for part in paths)):
             visit(page, running.address + path)
             assert page.evaluate("document.querySelectorAll('img[src=x], body script, [onerror]').length") == 0

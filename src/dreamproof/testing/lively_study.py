@@ -68,7 +68,9 @@ class LivelyStudy:
             for step in np.linspace(0, agent_steps, 60):
                 level = 13.0 * (1 - np.exp(-5 * step / self.steps))
                 value = float(level + generator.normal(0, 0.6))
-                file.write(json_line({"agent_steps": int(step), "return": value, "cost": 8.0 * float(np.exp(-step / 2e4))}))
+                file.write(
+                    json_line({"agent_steps": int(step), "return": value, "cost": 8.0 * float(np.exp(-step / 2e4))})
+                )
         beat = {"agent_steps": agent_steps, "gradient_steps": agent_steps // 4, "phase": "train", "beat": 7}
         run.heartbeat.write_text(json.dumps(beat))
 
@@ -76,7 +78,9 @@ class LivelyStudy:
         """Everything that can happen to a cell."""
         self.at(0.6, supervisor_started())
         self.start("a000101", "full/1", 0.55)
-        self.end("a000101", "full/1", "host_oom", ["memory.events: oom_kill 0 → 1", "wait status: signal 9"], 0.4, 12_000)
+        self.end(
+            "a000101", "full/1", "host_oom", ["memory.events: oom_kill 0 → 1", "wait status: signal 9"], 0.4, 12_000
+        )
         self.at(0.4, events.Remedy(["full/1"], "resume", "transient death: host_oom"))
         self.start("a000102", "full/2", 0.5)
         evidence = ["RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x512 and 640x256)", "exit code 1"]

@@ -1,4 +1,4 @@
-"""The JSON API under /api/v1: what `--json` prints, and what the pages show beyond it. Also as CSV where it is a table."""
+"""The JSON API under /api/v1: what `--json` prints, and what the pages show beyond it; tables also as CSV."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""Who may ask for what: GET only, known Host and Origin, a token where the server is not on loopback, strict headers."""
+"""Who may ask for what: GET only, known Host and Origin, a token away from loopback, strict headers."""
 
 import hmac
 import ipaddress
