@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import pytest
@@ -37,6 +38,14 @@ PAGES = {
     "decision": f"{STUDY}/decision",
     "ledger": f"{STUDY}/ledger",
 }
+
+
+DOCUMENTED = {(name, 1280, "light") for name in PAGES} | {("study", 1280, "dark"), ("curves", 1280, "dark")}
+DOCUMENTED |= {(name, 390, "light") for name in ("study", "curves", "cell")}
+NEUTRAL = """(pairs) => { const walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+    while (walk.nextNode()) for (const [from, to] of pairs)
+        walk.currentNode.data = walk.currentNode.data.replaceAll(from, to); }"""
+"""Takes names of this machine out of pictures."""
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +79,7 @@ def _shrink(picture: Path) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 390])
 def test_every_page_is_shown_at_every_width_and_brightness(
-    browser: Any, site: Dashboard, width: int, scheme: str, tmp_path: Path
+    browser: Any, site: Dashboard, lively: LivelyStudy, width: int, scheme: str, tmp_path: Path
 ) -> None:
     folder = Path(PICTURES or tmp_path)
     view = {"width": width, "height": 780}
@@ -86,6 +95,12 @@ def test_every_page_is_shown_at_every_width_and_brightness(
             assert dark == (scheme == "dark")
             page.evaluate("scrollTo(0, 0)")
             picture = folder / f"{name}-{width}-{scheme}.png"
+            if PICTURES:
+                if (name, width, scheme) not in DOCUMENTED:
+                    continue
+                page.evaluate(
+                    NEUTRAL, [[str(lively.folder.root.parent), "/home/ann/results"], [gethostname(), "gpu-box"]]
+                )
             page.screenshot(path=picture, animations="disabled")
             assert picture.stat().st_size > 5000
             if PICTURES:

@@ -40,7 +40,9 @@ def test_every_state_has_a_text_a_colour_and_a_shape() -> None:
     texts, style = web_texts("en"), (FOLDER / "style.css").read_text()
     shapes = (FOLDER / "states.js").read_text()
     for state in STATUSES:
-        assert f"state.{state}" in texts and f".s-{state} {{ --c:" in style and f".matrix .s-{state} {{ --shape" in style
+        assert (
+            f"state.{state}" in texts and f".s-{state} {{ --c:" in style and f".matrix .s-{state} {{ --shape" in style
+        )
         assert f"\n  {state}: " in shapes
 
 
@@ -52,5 +54,12 @@ def test_the_two_kinds_of_chinese_do_not_mix() -> None:
 
 def test_pages_scripts_styles_and_texts_are_served_by_name() -> None:
     names = set(assets())
-    assert {"index.html", "app.js", "style.css", "vendor/uPlot.js", "vendor/uPlot-LICENSE.txt", "texts/zh-Hant.json"} <= names
+    assert {
+        "index.html",
+        "app.js",
+        "style.css",
+        "vendor/uPlot.js",
+        "vendor/uPlot-LICENSE.txt",
+        "texts/zh-Hant.json",
+    } <= names
     assert not [name for name in names if ".." in name or name.startswith("/")]

@@ -33,7 +33,7 @@ class LivelyStudy:
 
     def __init__(self, root: Path) -> None:
         self.now = time.time()
-        plan = Plan(name="safe_navigation", start=self.now - 6.4 * HOUR, missing=OPEN, agent_steps=40_000)
+        plan = Plan(name="safe_navigation", start=self.now - 3.0 * HOUR, missing=OPEN, agent_steps=40_000)
         self.folder = StudyFolder(make_study(root, plan))
         self.steps = plan.agent_steps
         self.ledger = Ledger(self.folder.ledger, clock=lambda: Moment(self.now))
@@ -78,15 +78,14 @@ class LivelyStudy:
         """Everything that can happen to a cell."""
         self.at(0.6, supervisor_started())
         self.start("a000101", "full/1", 0.55)
-        self.end(
-            "a000101", "full/1", "host_oom", ["memory.events: oom_kill 0 → 1", "wait status: signal 9"], 0.4, 12_000
-        )
-        self.at(0.4, events.Remedy(["full/1"], "resume", "transient death: host_oom"))
         self.start("a000102", "full/2", 0.5)
-        evidence = ["RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x512 and 640x256)", "exit code 1"]
-        self.end("a000102", "full/2", "bug", evidence, 0.35, 400)
-        self.at(0.35, events.CellStopped("full/2", "failed 2 times with the same cause: bug", "bug"))
         self.start("a000103", "full/3", 0.5)
+        oom = ["memory.events: oom_kill 0 → 1", "wait status: signal 9"]
+        self.end("a000101", "full/1", "host_oom", oom, 0.4, 12_000)
+        self.at(0.4, events.Remedy(["full/1"], "resume", "transient death: host_oom"))
+        bug = ["RuntimeError: mat1 and mat2 shapes cannot be multiplied (64x512 and 640x256)", "exit code 1"]
+        self.end("a000102", "full/2", "bug", bug, 0.35, 400)
+        self.at(0.35, events.CellStopped("full/2", "failed 2 times with the same cause: bug", "bug"))
         self.start("a000104", "full/4", 0.3)
         self.progress("full/1", 12_000)
         self.progress("full/3", 19_200)

@@ -66,6 +66,11 @@ class FollowedStudy:
         return self.ledger_version + self.progress_version
 
     @property
+    def event_count(self) -> int:
+        """Events of the ledger that were taken in."""
+        return self._state.event_count
+
+    @property
     def opened(self) -> OpenStudy:
         """The study; raises why it cannot be read."""
         if self.fault is not None:

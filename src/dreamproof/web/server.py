@@ -74,15 +74,19 @@ def ssh_line(port: int, environment: dict[str, str]) -> str | None:
 def serve(
     places: list[Path], options: ServeOptions, show: Callable[[str], None], opened: Callable[[str], None]
 ) -> None:
-    """Serves until Ctrl-C; `opened` gets the address once the server listens."""
+    """Serves until Ctrl-C; once the server listens, `show` gets what a person reads and `opened` the address."""
     bound = bind(options)
     try:
         port = int(bound.getsockname()[1])
         site = make_site(places, options, port)
         address = address_of(site)
-        for line in _introduction(site, address):
-            show(line)
-        DashboardServer(site, lambda: opened(address)).run(sockets=[bound])
+
+        def listening() -> None:
+            for line in _introduction(site, address):
+                show(line)
+            opened(address)
+
+        DashboardServer(site, listening).run(sockets=[bound])
     finally:
         bound.close()
 

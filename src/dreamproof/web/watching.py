@@ -9,7 +9,7 @@ from typing import Any
 from dreamproof.web.followed import FollowedStudy
 from dreamproof.web.found import Studies
 
-POLL_SECONDS = 0.4
+POLL_SECONDS = 0.25
 FOLDERS_SECONDS = 5.0
 KEEP_ALIVE_SECONDS = 15.0
 RETRY_MILLISECONDS = 1000
@@ -96,8 +96,13 @@ class Watcher:
 
 
 def versions(study: FollowedStudy) -> dict[str, int]:
-    """The versions of a study, for a page that asks again only for what changed."""
-    return {"version": study.version, "ledger": study.ledger_version, "progress": study.progress_version}
+    """Versions of a study and the events of its ledger: a page asks again only for what changed."""
+    return {
+        "version": study.version,
+        "ledger": study.ledger_version,
+        "progress": study.progress_version,
+        "events": study.event_count,
+    }
 
 
 def _event(kind: str, values: dict[str, Any]) -> str:
