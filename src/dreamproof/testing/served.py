@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dreamproof.web.application import Site
+from dreamproof.web.application import ServedSite
 from dreamproof.web.server import DashboardServer, ServeOptions, bind, make_site
 
 
@@ -30,7 +30,7 @@ class Reply:
 class Dashboard:
     """A running server."""
 
-    site: Site
+    site: ServedSite
     port: int
 
     @property

@@ -43,6 +43,8 @@ class Endpoint:
     parameters: tuple[str, ...] = field(default=())
     ledger_only: bool = False
     """Whether it changes with the ledger alone."""
+    asks_scheduler: bool = False
+    """Whether it asks a cluster's scheduler, which must not be asked with every change."""
 
 
 def text_of(query: Query, name: str, usual: str = "") -> str:
@@ -205,7 +207,7 @@ ENDPOINTS = (
     Endpoint("/overview", _overview, None, "the study in the list of all, and `status --json` without its cells"),
     Endpoint("/matrix", _matrix, None, "one letter per cell and eval cell, causes, steps of running cells"),
     Endpoint("/money", _money, _money_rows, "what `money --json` prints"),
-    Endpoint(CELL, _why, None, "what `why CELL --json` prints"),
+    Endpoint(CELL, _why, None, "what `why CELL --json` prints", asks_scheduler=True),
     Endpoint(f"{CELL}/log", _log, None, "the end of what an attempt printed", ("attempt",)),
     Endpoint(f"{CELL}/trace", _trace, None, "memory of an attempt, GPU use seen so far", ("attempt",)),
     Endpoint(f"{CELL}/evaluations", _evaluations, None, "mean, sd and episodes by condition, checkpoint and metric"),

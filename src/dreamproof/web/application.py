@@ -39,7 +39,7 @@ SUMMARY_COLUMNS = (
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Site:
+class ServedSite:
     """What is served: studies by name, each with its answers, and the watcher that keeps them current."""
 
     def __init__(self, studies: Studies, access: Access) -> None:
@@ -106,7 +106,7 @@ class Site:
             followed = served.followed
             version = followed.ledger_version if endpoint.ledger_only else followed.version
             make = partial(body_of, endpoint, served, query)
-            rest = served.rest_seconds if followed.fault is None else 0.0
+            rest = served.scheduler_seconds if endpoint.asks_scheduler and followed.fault is None else 0.0
             return await self.answer(request, served.answers, version, make, rest)
 
         return handle
@@ -197,7 +197,7 @@ async def _unknown(request: Request, error: Exception) -> Response:
     return Response(error_body("there is nothing at this address", "/"), 404, media_type=JSON)
 
 
-def make_application(site: Site) -> Starlette:
+def make_application(site: ServedSite) -> Starlette:
     """The application with its guard; the watcher runs while it does."""
 
     @asynccontextmanager

@@ -4,10 +4,11 @@ import time
 from collections import deque
 from typing import Any
 
+from dreamproof.study.ledger.lease import is_elsewhere, living_holder
 from dreamproof.study.views.overview import Overview
 from dreamproof.study.views.values import Values
 from dreamproof.web.answers import Answers
-from dreamproof.web.followed import ALIVE, FollowedStudy
+from dreamproof.web.followed import FollowedStudy
 from dreamproof.web.payloads import overview_of, summary, unreadable_summary
 from dreamproof.web.results import ResultsOfStudy
 
@@ -26,12 +27,15 @@ class ServedStudy:
         self._overview: tuple[int, float, Overview] | None = None
 
     @property
-    def rest_seconds(self) -> float:
-        """How long an answer is kept at least: a scheduler is not asked more often than the study allows."""
+    def scheduler_seconds(self) -> float:
+        """How long what a scheduler answered is kept: it is not asked more often than the study allows."""
         opened = self.followed.opened
         slurm = opened.study.backend.slurm
-        asks = slurm is not None and self.followed.presence != ALIVE and bool(opened.state.open_attempts)
-        return slurm.poll_seconds if asks and slurm is not None else 0.0
+        return slurm.poll_seconds if slurm is not None and opened.state.open_attempts else 0.0
+
+    def _is_supervised_here(self) -> bool:
+        holder = living_holder(self.followed.opened.folder.lease)
+        return holder is not None and not is_elsewhere(holder)
 
     def overview(self) -> Overview:
         """The overview as of the newest change; call it with the lock held."""
@@ -40,7 +44,8 @@ class ServedStudy:
         if kept is not None and (kept[0] == self.followed.version or now < kept[1]):
             return kept[2]
         made = overview_of(self.followed)
-        self._overview = (self.followed.version, now + self.rest_seconds, made)
+        rest = 0.0 if self._is_supervised_here() else self.scheduler_seconds
+        self._overview = (self.followed.version, now + rest, made)
         self._note_gpu(made)
         return made
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import uvicorn
 
 from dreamproof.base.errors import BadInput
-from dreamproof.web.application import Site, make_application
+from dreamproof.web.application import ServedSite, make_application
 from dreamproof.web.found import Studies
 from dreamproof.web.guard import Access, is_loopback
 from dreamproof.web.protocol import HEAD_BYTES, LimitedProtocol
@@ -47,14 +47,14 @@ def bind(options: ServeOptions) -> socket.socket:
     return bound
 
 
-def make_site(places: list[Path], options: ServeOptions, port: int) -> Site:
+def make_site(places: list[Path], options: ServeOptions, port: int) -> ServedSite:
     """The site of the named studies; a token is made where one is needed."""
     needs_token = options.token or not is_loopback(options.host)
     token = secrets.token_urlsafe(TOKEN_BYTES) if needs_token else None
-    return Site(Studies(places), Access(options.host, port, token, options.more_hosts))
+    return ServedSite(Studies(places), Access(options.host, port, token, options.more_hosts))
 
 
-def address_of(site: Site) -> str:
+def address_of(site: ServedSite) -> str:
     """What a person opens. The token stands behind #, which browsers do not send and servers do not log."""
     host = site.access.host
     shown = f"[{host}]" if ":" in host else socket.gethostname() if host == "0.0.0.0" else host
@@ -91,7 +91,7 @@ def serve(
         bound.close()
 
 
-def _introduction(site: Site, address: str) -> list[str]:
+def _introduction(site: ServedSite, address: str) -> list[str]:
     count = len(site.studies.by_name)
     lines = [f"studies     {count}: {', '.join(list(site.studies.by_name)[:8])}{', …' if count > 8 else ''}"]
     lines.append(f"open        {address}")
@@ -102,7 +102,7 @@ def _introduction(site: Site, address: str) -> list[str]:
     return [*lines, "stop        Ctrl-C; nothing is written to the studies"]
 
 
-def _config(site: Site) -> uvicorn.Config:
+def _config(site: ServedSite) -> uvicorn.Config:
     return uvicorn.Config(
         make_application(site),
         http=LimitedProtocol,
@@ -122,7 +122,7 @@ def _config(site: Site) -> uvicorn.Config:
 class DashboardServer(uvicorn.Server):
     """Calls back when it listens, and ends the streams of events before it waits for requests to end."""
 
-    def __init__(self, site: Site, listening: Callable[[], None]) -> None:
+    def __init__(self, site: ServedSite, listening: Callable[[], None]) -> None:
         super().__init__(_config(site))
         self._site, self._listening = site, listening
 
