@@ -74,10 +74,10 @@ class Matrix {
     const body = data.arms.map((arm, row) => h("tr", {}, h("th", { scope: "row" }, arm.name), data.seeds.map((seed, column) => {
       const cell = `${arm.name}/${seed}`;
       const link = h("a", { href: cellPath(this.context.place.study, cell), "data-cell": cell, "data-key": `m-${cell}`, tabindex: row || column ? "-1" : "0" });
-      this.cells.set(cell, { link, row, column, look: null });
+      this.cells.set(cell, { link, row, column, look: null, share: null });
       return h("td", {}, link);
     })));
-    replace(this.node, h("table", { class: `matrix${many ? " many" : ""}`, role: "grid", "aria-label": t("matrix.label"), onkeydown: (event) => this.key(event) }, h("thead", {}, head), h("tbody", {}, body)));
+    replace(this.node, h("table", { class: `matrix${many ? " many" : ""}`, role: "grid", "aria-label": t("matrix.label"), onkeydown: (event) => this.key(event), onmouseover: (event) => { event.target.title = event.target.ariaLabel ?? ""; } }, h("thead", {}, head), h("tbody", {}, body)));
   }
 
   paint(cell, state, condition) {
@@ -88,7 +88,7 @@ class Matrix {
     const look = `s-${state}${badge ? ` cause c${badge.place}` : ""}${liveness}`;
     const said = [cell, stateText(state), cause && cause !== "completed" && causeText(cause), share !== null && `${Math.round(100 * share)} %`].filter(Boolean).join(", ");
     if (one.look !== look) { one.link.className = look; one.look = look; if (badge) one.link.style.setProperty("--cause", badge.colour); }
-    if (one.said !== said) { one.link.setAttribute("aria-label", said); one.link.title = said; one.said = said; }
+    if (one.said !== said) { one.link.setAttribute("aria-label", said); one.said = said; }
     if (one.share !== share) { one.link.style.setProperty("--done", share === null ? "0%" : `${100 * share}%`); one.share = share; }
   }
 
