@@ -73,7 +73,7 @@ def _shrink(picture: Path) -> None:
     from PIL import Image
 
     with Image.open(picture) as image:
-        image.convert("RGB").quantize(64).save(picture, optimize=True)
+        image.convert("RGB").quantize(128).save(picture, optimize=True)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -73,7 +73,7 @@ class Matrix {
     const head = h("tr", {}, h("td", {}), data.seeds.map((seed) => h("th", { scope: "col" }, many && seed % 10 ? "" : seed)));
     const body = data.arms.map((arm, row) => h("tr", {}, h("th", { scope: "row" }, arm.name), data.seeds.map((seed, column) => {
       const cell = `${arm.name}/${seed}`;
-      const link = h("a", { href: cellPath(this.context.place.study, cell), "data-cell": cell, "data-key": `m-${cell}`, tabindex: row || column ? "-1" : "0" });
+      const link = h("a", { href: cellPath(this.context.place.study, cell), "data-cell": cell, tabindex: row || column ? "-1" : "0" });
       this.cells.set(cell, { link, row, column, look: null, share: null });
       return h("td", {}, link);
     })));
