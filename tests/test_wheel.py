@@ -22,6 +22,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 # Of another extra, or of a script that makes the fonts.
 WITH_OTHERS = {"jaxlib", "pydantic_core"}
 OPTIONAL = {"mujoco", "pandas", "safety_gymnasium", "pptx", "stable_baselines3", "tensorboard", "fontTools"}
+OPTIONAL |= {"starlette", "uvicorn", "h11", "anyio"}
 
 
 def call(*command: str | Path, folder: Path) -> str:

@@ -10,11 +10,12 @@ from matplotlib.figure import Figure
 
 from dreamproof.report import make_context
 from dreamproof.report.curves import logged_name, read_curves
-from dreamproof.report.figures.campaign import BAD, GOOD, HARMLESS, _cause_look
+from dreamproof.report.figures.campaign import _cause_look
 from dreamproof.report.figures.draw import FIGURES
 from dreamproof.report.figures.results import share_band
-from dreamproof.report.figures.theme import COLOURS, arm_styles, look
+from dreamproof.report.figures.theme import arm_styles, look
 from dreamproof.report.language import LANGUAGES
+from dreamproof.report.palette import BAD, COLOURS, GOOD, HARMLESS
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 from dreamproof.testing.made_study import Plan, make_study

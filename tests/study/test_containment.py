@@ -13,7 +13,7 @@ from tests.study.test_supervisor import Stage, succeed_at_once
 
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import read_json
-from dreamproof.cli.why import cell_facts, cell_text
+from dreamproof.cli.why import cell_text
 from dreamproof.report.data import load
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import ExitRecord
@@ -24,6 +24,7 @@ from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.study.supervisor import Ending, SupervisorOptions
 from dreamproof.study.views.overview import make_overview
+from dreamproof.study.views.values import cell_values
 
 BAD, OTHERS = "low/0", {"low/1", "high/0", "high/1"}
 
@@ -310,7 +311,7 @@ def test_why_names_the_file_and_what_to_do(tmp_path: Path) -> None:
     heartbeat = run_folder(stage).heartbeat
     heartbeat.mkdir()
     stage.supervisor.run()
-    text = cell_text(cell_facts(open_study(stage.opened.file), Cell.parse(BAD)), "STUDY")
+    text = cell_text(cell_values(open_study(stage.opened.file), Cell.parse(BAD)), "STUDY")
     assert "low/0: quarantined, 0 of 20 agent steps" in text
     assert f"unreadable  {heartbeat}: is a folder, not a file" in text
     assert text.endswith("next        repair the file, then dreamproof run STUDY")

@@ -28,6 +28,9 @@ def event_line(row: "Row") -> str | None:
         return f"{row['cell']} trained: {row['agent_steps']:,} agent steps, checkpoint {row['parameter_hash'][:12]}"
     if name == "eval_proven":
         return f"{row['cell']} evaluated under {row['condition']}: {row['episodes']} episodes"
+    if name == "notified":
+        outcome = "sent" if row["sent"] else f"not sent: {row.get('reason')}"
+        return f"notification of {row['on']} by {row['way']}: {outcome}"
     texts = {
         "liveness_changed": "{attempt} is {state}: {reason}",
         "remedy": "remedy {action}: {reason}",
@@ -40,6 +43,7 @@ def event_line(row: "Row") -> str | None:
         "stop_requested": "stop requested by {by}",
         "clock_jumped": "{reason}: not billed",
         "budget_reached": "budget reached: {spent:.2f} of {budget:g} spent",
+        "budget_warned": "{spent:.2f} of the budget of {budget:g} is spent",
         "proof_lost": "{cell}: proof lost: {reason}",
         "false_alarm": "false alarm: {reason}",
         "foreign_run_found": "{cell} is running (not ours): {evidence}",

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dreamproof.base.safe_text import printable
+from dreamproof.base.versioned import versioned
 
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
 CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")]
@@ -28,14 +29,10 @@ def print_deprecations(file: Path) -> None:
         typer.echo(printable(note), err=True)
 
 
-JSON_VERSION = 1
-"""Of the keys that `--json` prints; a key that is renamed or removed raises it."""
-
-
 def print_json(value: Any) -> None:
     """Prints a value as JSON, a mapping with the version of its keys."""
     if isinstance(value, dict):
-        value = {"json_version": JSON_VERSION, **value}
+        value = versioned(value)
     print_text(json.dumps(value, indent=1, ensure_ascii=False, default=str))
 
 

@@ -79,6 +79,11 @@ def write_declared(opened: "OpenStudy") -> "ReportOutcome":
     for document in opened.study.report.update:
         with outcome.noting(document.file):
             outcome.files += _update_declared(opened, document)
+    if any("decision" in one.on for one in opened.study.notify):
+        from dreamproof.report import plain_answer
+
+        with outcome.noting("answer for notifications"):
+            outcome.answer = plain_answer(opened.folder.root)
     return outcome
 
 

@@ -26,10 +26,9 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
     opened = open_study(study, numbers_only=True)
     overview = make_overview(opened, read_moment())
     if json:
-        from dreamproof.study.views.manifests import eval_rows, train_rows
+        from dreamproof.study.views.values import status_values
 
-        cells = {"cells": train_rows(opened.state, opened.study), "eval_cells": eval_rows(opened.state)}
-        print_json({**overview.as_json(), **cells})
+        print_json(status_values(opened, overview))
     else:
         print_text(overview_text(opened, overview, str(study), terminal_width()))
 

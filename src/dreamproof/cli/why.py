@@ -1,13 +1,9 @@
 """`dreamproof why`: what happened to one cell, with evidence."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dreamproof.base.text import quoted
 from dreamproof.cli.printing import CellArgument, JsonOption, StudyArgument, print_json, print_text
-
-if TYPE_CHECKING:
-    from dreamproof.study.plan.open_study import OpenStudy
-    from dreamproof.study.views.running import RunningCell
 
 
 def why(
@@ -17,92 +13,14 @@ def why(
 ) -> None:
     """Show what happened to a cell: every attempt, why it ended, and the evidence."""
     from dreamproof.study.plan.open_study import declared_cell, open_study
+    from dreamproof.study.views.values import cell_values
 
     opened = open_study(study)
-    facts = cell_facts(opened, declared_cell(opened, cell))
+    facts = cell_values(opened, declared_cell(opened, cell))
     if json:
         print_json(facts)
     else:
         print_text(cell_text(facts, str(study)))
-
-
-def cell_facts(opened: "OpenStudy", cell: Any) -> dict[str, Any]:
-    """Everything the ledger knows of a cell, as data."""
-    from dataclasses import asdict
-
-    from dreamproof.study.attempts.quarantine import cell_fault
-    from dreamproof.study.ledger.status import eval_status, train_status
-    from dreamproof.study.money.spending import money_per_ms
-
-    state = opened.state
-    known, fault = state.cells[cell], cell_fault(opened, cell)
-    running = _running(opened, cell)
-    evals = [one for (other, _), one in state.eval_cells.items() if other == cell]
-    names = dict.fromkeys([*known.attempts, *(name for one in evals for name in one.attempts)])
-    return {
-        "cell": str(cell),
-        "status": train_status(state, known),
-        "metric": opened.study.metric.name,
-        "run_folder": str(opened.folder.root / known.source if known.source else opened.run(cell).root),
-        "agent_steps": known.kept_agent_steps,
-        "declared_agent_steps": opened.study.agent_steps,
-        "reached_agent_steps": known.reached_agent_steps,
-        "wall_seconds": round(known.wall_seconds, 3),
-        "money": round(known.wall_seconds * 1000 * money_per_ms(opened.study.money), 4),
-        "running": asdict(running) if running is not None else None,
-        "proof": asdict(known.proof) if known.proof is not None else None,
-        "stopped": known.stopped or known.eval_stopped,
-        "unproven": known.unproven,
-        "not_ours": f"{known.foreign['evidence']}; {known.foreign['reason']}".rstrip("; ") if known.foreign else None,
-        "quarantined": known.quarantined,
-        "unreadable": f"{fault.path}: {fault.reason}" if fault is not None else None,
-        "frozen": known.frozen,
-        "evaluations": {one.condition: eval_status(state, one) for one in evals},
-        "outside": known.outside,
-        "attempts": [_attempt_facts(opened, name) for name in sorted(names)],
-        "remedies": [
-            {key: row[key] for key in ("t", "action", "reason")} for row in state.remedies if str(cell) in row["cells"]
-        ],
-    }
-
-
-def _running(opened: "OpenStudy", cell: Any) -> "RunningCell | None":
-    """The cell as it runs now; None if nothing works on it."""
-    from dreamproof.study.ledger.clock import read_moment
-    from dreamproof.study.ledger.lease import living_holder
-    from dreamproof.study.views.running import running_cells
-
-    supervised = living_holder(opened.folder.lease) is not None
-    found = running_cells(opened, read_moment(), supervised)
-    return next((one for one in found if one.cell == str(cell)), None)
-
-
-def _attempt_facts(opened: "OpenStudy", name: str) -> dict[str, Any]:
-    from dreamproof.study.views.slurm_jobs import live_evidence
-
-    attempt = opened.state.attempts[name]
-    return {
-        "attempt": name,
-        "work": attempt.work,
-        "cells": attempt.cells,
-        "started": attempt.started,
-        "wall_seconds": attempt.wall_seconds,
-        "cause": attempt.cause,
-        "cell_causes": attempt.cell_causes,
-        "evidence": live_evidence(opened, name) if attempt.open else attempt.evidence,
-        "from_agent_steps": attempt.from_agent_steps,
-        "restarted_at": attempt.restarted,
-        "reached_agent_steps": attempt.reached_agent_steps,
-        "kept_agent_steps": attempt.kept_agent_steps,
-        "liveness": attempt.liveness,
-        "liveness_reason": attempt.liveness_reason,
-        "stacks": attempt.stacks,
-        "job": attempt.job,
-        "placement": attempt.placement,
-        "queue_seconds": attempt.queue_seconds,
-        "memory_trend": attempt.memory_trend,
-        "output": str(opened.folder.attempt(name).output),
-    }
 
 
 def _job_text(attempt: dict[str, Any]) -> str:

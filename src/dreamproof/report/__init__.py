@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dreamproof.base.files import write_text
 from dreamproof.base.lines import json_line
-from dreamproof.report.analysis import analyse
+from dreamproof.report.analysis import Analysis, analyse
 from dreamproof.report.data import load
 from dreamproof.report.documents.appendix import appendix
 from dreamproof.report.documents.decision import decision, page_figures
@@ -25,7 +25,7 @@ from dreamproof.report.tables import write_tables
 from dreamproof.settings.study import Study
 from dreamproof.stats.sequential import NextBatch
 
-__all__ = ["next_seeds", "plain_answer", "suggest_mapping", "update_markdown", "write_all"]
+__all__ = ["load_analysis", "next_seeds", "plain_answer", "suggest_mapping", "update_markdown", "write_all"]
 
 
 AUTO = "auto"
@@ -34,8 +34,13 @@ AUTO = "auto"
 def make_context(study_folder: Path, language: str, declared: Study | None = None) -> ReportContext:
     """Analysis, numbers and texts that the documents of a study are written from."""
     texts = read_texts(language)
-    analysis = analyse(load(study_folder, declared))
+    analysis = load_analysis(study_folder, declared)
     return ReportContext(analysis, register(analysis), texts)
+
+
+def load_analysis(study_folder: Path, declared: Study | None = None) -> Analysis:
+    """Everything that the evidence of a study folder allows to state."""
+    return analyse(load(study_folder, declared))
 
 
 def write_all(

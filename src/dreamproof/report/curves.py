@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from dreamproof.report.data import StudyEvidence
 from dreamproof.runs.layout import Cell
@@ -15,6 +16,8 @@ from dreamproof.study.adapters import find_adapter, study_format
 Floats = NDArray[np.float64]
 POINTS = 400
 LAST_POINTS = 10
+GRID_POINTS = 200
+INTERVAL_SEEDS = 3
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,44 @@ class Curve:
     def last(self) -> float:
         """Mean of the last ten logged values."""
         return float(self.values[-LAST_POINTS:].mean())
+
+
+@dataclass(frozen=True)
+class Band:
+    """The mean of an arm's curves and its 95 % t interval, which is NaN below three seeds."""
+
+    agent_steps: Floats
+    mean: Floats
+    low: Floats
+    high: Floats
+
+
+def arm_band(curves: list[Curve], bound: float = -np.inf, points: int = GRID_POINTS) -> Band:
+    """The band of at least one curve at the steps of all of them, or at `points` of them; it ends at the bound."""
+    start = max(curve.agent_steps[0] for curve in curves)
+    steps = np.unique(np.concatenate([np.asarray(curve.agent_steps, float) for curve in curves]))
+    steps = steps[steps >= start]
+    if len(steps) > points:
+        steps = np.linspace(start, steps[-1], points)
+    return band_at(steps, np.array([on_grid(curve, steps) for curve in curves]), bound)
+
+
+def band_at(steps: Floats, table: Floats, bound: float = -np.inf) -> Band:
+    """The band of curves that are given at the same steps, one row each; steps without any value are left out."""
+    known = np.isfinite(table).any(axis=0)
+    steps, table = steps[known], table[:, known]
+    counts, mean = np.isfinite(table).sum(axis=0), np.nanmean(table, axis=0)
+    wide = counts >= INTERVAL_SEEDS
+    half = np.full(len(steps), np.nan)
+    half[wide] = (
+        stats.t.ppf(0.975, counts[wide] - 1) * np.nanstd(table[:, wide], axis=0, ddof=1) / np.sqrt(counts[wide])
+    )
+    return Band(steps, mean, np.maximum(mean - half, bound), mean + half)
+
+
+def on_grid(curve: Curve, steps: Floats) -> Floats:
+    """A curve interpolated at given steps; NaN outside its range."""
+    return np.asarray(np.interp(steps, curve.agent_steps, curve.values, left=np.nan, right=np.nan))
 
 
 def read_curves(evidence: StudyEvidence, metric: str) -> dict[Cell, Curve]:

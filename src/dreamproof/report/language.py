@@ -40,14 +40,19 @@ class Texts:
         return self.language.startswith("zh")
 
 
-@lru_cache(maxsize=8)
 def read_texts(language: str) -> Texts:
     """The catalogue of a language by its tag."""
+    return texts_in(FOLDER, language)
+
+
+@lru_cache(maxsize=8)
+def texts_in(folder: Path, language: str) -> Texts:
+    """The catalogue of a language in a folder with one file per language."""
     if language not in LANGUAGES:
         near = nearest_word(language, LANGUAGES)
         hint = f"; did you mean '{near}'?" if near else ""
         raise BadInput(f"'{language}' is not a language of reports{hint}", f"--language {'|'.join(LANGUAGES)}")
-    content = yaml.safe_load((FOLDER / f"{language}.yaml").read_text(encoding="utf-8"))
+    content = yaml.safe_load((folder / f"{language}.yaml").read_text(encoding="utf-8"))
     return Texts(language, dict(_flat(content, "")))
 
 

@@ -21,6 +21,7 @@ from dreamproof.settings.checked import (
     seed_list,
 )
 from dreamproof.settings.env import Shift
+from dreamproof.settings.notify import Notification
 from dreamproof.settings.renames import current_names, first_names
 from dreamproof.settings.running import AtEnd, Liveness, Money, ReportSettings, Requirements, Retries
 from dreamproof.settings.strict import Settings
@@ -186,6 +187,9 @@ class Study(Settings):
     require: Requirements = Requirements()
     report: ReportSettings = ReportSettings()
     at_end: AtEnd = AtEnd()
+    notify: list[Notification] = Field(
+        default_factory=list, description="commands and webhooks for deaths, stalls, the budget and the decision"
+    )
     folder: str | None = Field(None, description="where results go, seen from this file; results/NAME if left out")
 
     _name = field_validator("name")(plain_name)
@@ -332,6 +336,7 @@ LATER_STUDY_KEYS: dict[str, Any] = {
     "paired_seeds": False,
     "require": Requirements().model_dump(mode="json"),
     "report": ReportSettings().model_dump(mode="json"),
+    "notify": [],
 }
 
 

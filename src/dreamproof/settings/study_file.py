@@ -35,7 +35,7 @@ def refuse_secrets(study: Study, path: Path) -> None:
                     f"{path}: trainer.environment.{name} looks like a secret; it would be recorded and exported",
                     f"take it out, write 'from_env: [{name}]' under trainer, and export {name}=… in the shell of run",
                 )
-    parts = study.model_dump(mode="json", include={"trainer", "settings", "arms", "conditions", "backend"})
+    parts = study.model_dump(mode="json", include={"trainer", "settings", "arms", "conditions", "backend", "notify"})
     for place, text in _texts(parts, ""):
         if mask_secrets(text) != text:
             raise BadInput(

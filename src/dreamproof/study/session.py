@@ -224,7 +224,7 @@ def supervising(opened: OpenStudy, ledger: Ledger, options: SupervisorOptions) -
         if supervisor.leave:
             reason = Ending.LEFT.value
         with suppress(OSError):
-            record(opened, ledger, SupervisorEnded(reason))
+            record(opened, ledger, *supervisor.notifier.finish(), SupervisorEnded(reason))
         backend.close()
 
 
@@ -261,6 +261,8 @@ class ReportOutcome:
 
     files: list[Path] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    answer: str | None = None
+    """The answer to the declared question, where somebody is notified of it."""
 
     @contextmanager
     def noting(self, what: str) -> Iterator[None]:
@@ -290,9 +292,10 @@ def finish(
     if write_reports is not None and any(map(_has_history, opened.state.cells.values())):
         outcome = write_reports(opened)
         written = [opened.folder.relative(path) for path in outcome.files]
-        supervisor.record(ReportWritten(written, outcome.failures or None))
+        supervisor.record(ReportWritten(written, outcome.failures or None, outcome.answer))
         for line in (f"reports: {opened.folder.reports}", *(f"not written: {one}" for one in outcome.failures)):
             show(line)
+    supervisor.record(*supervisor.notifier.finish())
     reason = shutdown_reason(opened, ending)
     if reason is None:
         return

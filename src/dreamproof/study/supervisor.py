@@ -13,6 +13,7 @@ from dreamproof.base.files import FaultKind, is_full, read_json, unless_full
 from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts import launch, remedy, stalls
 from dreamproof.study.attempts.foreign import ForeignRuns, intruders
+from dreamproof.study.attempts.notifications import Notifier
 from dreamproof.study.attempts.quarantine import (
     FIRST_LOOK_SECONDS,
     Quarantine,
@@ -35,6 +36,7 @@ from dreamproof.study.ledger.clock import Moment, read_moment
 from dreamproof.study.ledger.events import (
     AttemptPlaced,
     BudgetReached,
+    BudgetWarned,
     CellQuarantined,
     CellReleased,
     EvalProven,
@@ -127,6 +129,7 @@ class Supervisor:
         self._groups = pack_groups(opened.study)
         self._starved = False
         self._sightings = SightingsWriter(opened.folder)
+        self.notifier = Notifier(opened.study)
         self._place = _inode(opened.folder.root)
         self.code_watch = CodeWatch(opened, self.monotonic())
 
@@ -249,6 +252,7 @@ class Supervisor:
         self._manifests.write(self.state)
         self._write_index(WORTH_EVENTS)
         self._sightings.write(self.monotonic(), self._silent_seconds())
+        self.record(*self.notifier.outcomes())
         if self.options.on_tick is not None:
             self.options.on_tick(self)
         if self.ending() is None:
@@ -299,6 +303,7 @@ class Supervisor:
             return
         for row in self.ledger.append_all(list(events)):
             self.state.apply(row)
+            self.notifier.take(row)
             if self.options.on_event is not None:
                 self.options.on_event(row)
         self._manifests.dirty = True
@@ -421,6 +426,9 @@ class Supervisor:
             return
         placed = sum(watched.attempt.placed is not None for watched in self.watched.values())
         self._budget.meter(self.monotonic(), placed)
+        warns = any("budget" in one.on for one in self.study.notify) and self.state.budget_warned != budget
+        if warns and self._budget.is_mostly_spent(self.monotonic()):
+            self.record(BudgetWarned(round(self._budget.spent(self.monotonic()), 6), budget))
         if self.state.budget_reached is None and self._budget.is_reached(self.monotonic()):
             self.record(BudgetReached(round(self._budget.spent(self.monotonic()), 6), budget))
         if self.state.budget_reached is not None:

@@ -34,6 +34,7 @@ ALLOWED = {
         "study",
         "stats",
         "report",
+        "web",
         "cli",
     },
 }

@@ -36,6 +36,9 @@ class Plan:
 
     arms: tuple[str, ...] = ("baseline", "u_only", "cert_only", "full")
     seeds: int = 5
+    name: str = "made"
+    start: float = START
+    """When the study began, in Unix seconds."""
     conditions: tuple[tuple[str, str], ...] = (("id", "in_distribution"), ("hallu2", "proxy"), ("mass_x2", "genuine"))
     draw: Draw = score_and_cost
     metric: dict[str, Any] = field(default_factory=lambda: {"name": "return", "smallest_difference": 1.0})
@@ -63,7 +66,7 @@ class Plan:
 def declaration(plan: Plan) -> Study:
     """The declared study."""
     base: dict[str, Any] = {
-        "name": "made",
+        "name": plan.name,
         "question": "Does the full agent score more than the baseline without more cost?",
         "metric": plan.metric,
         "constraint": plan.constraint,
@@ -83,7 +86,7 @@ def make_study(root: Path, plan: Plan | None = None) -> Path:
     """Writes the study folder and returns it."""
     plan = plan or Plan()
     study, folder = declaration(plan), StudyFolder(root)
-    clock = iter(_ticks())
+    clock = iter(_ticks(plan.start))
     ledger = Ledger(folder.ledger, clock=lambda: Moment(next(clock)))
     dumped = study.model_dump(mode="json")
     ledger.append(events.StudyDeclared(study.hash(), dumped), durable=False)
@@ -100,8 +103,7 @@ def make_study(root: Path, plan: Plan | None = None) -> Path:
     return root
 
 
-def _ticks() -> Iterator[float]:
-    moment = START
+def _ticks(moment: float) -> Iterator[float]:
     while True:
         yield moment
         moment += 120.0

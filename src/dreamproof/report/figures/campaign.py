@@ -7,21 +7,14 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
 from dreamproof.report.figures.theme import GRID, INK, SOFT, add_note, new_figure, place_legend
+from dreamproof.report.palette import BAD, GOOD, IDLE, STATE_COLOURS, cause_colour
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 
-STATE_LOOKS = {
-    "proven": ("#2e7d5b", None),
-    "reported": ("#8fc3ab", "..."),
-    "running": ("#8fbfe0", "///"),
-    "unfinished": ("#e3c26b", "\\\\\\"),
-    "stopped": ("#b5475a", "xxx"),
-    "not_saved": ("#d98b5f", "ooo"),
-    "missing": ("#ffffff", None),
-}
-GOOD, HARMLESS, BAD = "#2e7d5b", "#8fa9c4", "#b5475a"
-HARMLESS_CAUSES = ("stopped_by_user", "preempted", "timeout", "hangup", "restarted")
-"""Ends that nobody has to repair: asked for, or part of the plan of a cluster."""
+STATE_HATCHES = {
+    "proven": None, "reported": "...", "running": "///", "unfinished": "\\\\\\", "stopped": "xxx", "not_saved": "ooo",
+    "missing": None,
+}  # fmt: skip
 CAUSE_HATCHES = (None, "xxx", "///", "\\\\\\", "...", "+++", "ooo", "---")
 Part = tuple[str, float, str, str | None]
 MAX_COLUMNS = 24
@@ -55,7 +48,7 @@ def coverage(context: ReportContext) -> Figure | None:
         for column, seed in enumerate(seeds):
             axes.text(left + column + 0.5, -0.12, str(seed), ha="center", va="bottom", fontsize=7, color=SOFT)
     _matrix_axes(axes, arms, width)
-    handles = [_state_patch(state, texts(f"state.{state}")) for state in STATE_LOOKS if state in used]
+    handles = [_state_patch(state, texts(f"state.{state}")) for state in STATE_COLOURS if state in used]
     place_legend(figure, handles, [str(handle.get_label()) for handle in handles])
     add_note(figure, texts("figure_note.coverage", seeds=len(seeds)))
     return figure
@@ -72,7 +65,7 @@ def _state(context: ReportContext, cell: Cell, condition: str) -> str:
 
 
 def _square(axes: Any, x: float, y: float, state: str) -> None:
-    colour, hatch = STATE_LOOKS[state]
+    colour, hatch = STATE_COLOURS[state], STATE_HATCHES[state]
     edge = SOFT if state == "missing" else INK
     axes.add_patch(
         Rectangle((x + 0.06, y + 0.06), 0.88, 0.88, facecolor=colour, edgecolor=edge, linewidth=0.6, hatch=hatch)
@@ -82,7 +75,7 @@ def _square(axes: Any, x: float, y: float, state: str) -> None:
 
 
 def _state_patch(state: str, label: str) -> Patch:
-    colour, hatch = STATE_LOOKS[state]
+    colour, hatch = STATE_COLOURS[state], STATE_HATCHES[state]
     return Patch(facecolor=colour, edgecolor=INK, linewidth=0.6, hatch=hatch, label=label)
 
 
@@ -178,8 +171,7 @@ def _cause_look(cause: str, place: int) -> tuple[str, str | None]:
     """Colour by how bad an end is, hatch by its cause."""
     if cause == "completed":
         return GOOD, None
-    colour = HARMLESS if cause in HARMLESS_CAUSES else BAD
-    return colour, CAUSE_HATCHES[1 + place % (len(CAUSE_HATCHES) - 1)]
+    return cause_colour(cause), CAUSE_HATCHES[1 + place % (len(CAUSE_HATCHES) - 1)]
 
 
 def _row_name(cells: tuple[str, ...]) -> str:
@@ -193,12 +185,12 @@ def money(context: ReportContext) -> Figure | None:
     spending, texts = context.analysis.spending, context.texts
     if spending.recorded_seconds <= 0 and not spending.paid:
         return None
-    parts: list[Part] = [(texts("use.useful"), spending.useful_seconds, "#2e7d5b", None)]
+    parts: list[Part] = [(texts("use.useful"), spending.useful_seconds, GOOD, None)]
     for n, (cause, seconds) in enumerate(sorted(spending.by_cause.items(), key=lambda pair: -pair[1])):
         hatch = CAUSE_HATCHES[1 + n % (len(CAUSE_HATCHES) - 1)]
-        parts.append((f"{texts('use.wasted')}: {texts.or_itself('cause', cause)}", seconds, "#b5475a", hatch))
+        parts.append((f"{texts('use.wasted')}: {texts.or_itself('cause', cause)}", seconds, BAD, hatch))
     if spending.idle_seconds > 0:
-        parts.append((texts("use.idle"), spending.idle_seconds, "#c9ced6", "..."))
+        parts.append((texts("use.idle"), spending.idle_seconds, IDLE, "..."))
     priced = spending.price_per_hour > 0
     bars: list[Part] = [
         (name, spending.money(seconds) if priced else seconds / 3600, colour, hatch)

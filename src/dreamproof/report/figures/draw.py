@@ -1,12 +1,14 @@
 """Draws every figure that a study has data for."""
 
+import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
 from dreamproof.report.figures import campaign, conditions, learning, results, trails
-from dreamproof.report.figures.theme import label_texts, look, save
+from dreamproof.report.figures.theme import DOTS_PER_INCH, label_texts, look, save
 from dreamproof.report.prose import ReportContext
 
 Drawing = Callable[[ReportContext], Figure | None]
@@ -26,10 +28,21 @@ FIGURES: dict[str, Drawing] = {
 }
 
 
+def draw_png(context: ReportContext, name: str) -> bytes | None:
+    """One figure as PNG, not saved; None if the study has no data for it."""
+    with look(context.texts, " ".join(context.analysis.evidence.metrics)):
+        figure = FIGURES[name](replace(context, texts=label_texts(context.texts)))
+        if figure is None:
+            return None
+        content = io.BytesIO()
+        figure.savefig(content, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+        return content.getvalue()
+
+
 def draw_all(context: ReportContext, folder: Path) -> dict[str, list[Path]]:
     """Name and files of every figure that could be drawn; old files of figures without data are removed."""
     drawn: dict[str, list[Path]] = {}
-    labelled = ReportContext(context.analysis, context.numbers, label_texts(context.texts))
+    labelled = replace(context, texts=label_texts(context.texts))
     with look(context.texts, " ".join(context.analysis.evidence.metrics)):
         for name, drawing in FIGURES.items():
             figure = drawing(labelled)

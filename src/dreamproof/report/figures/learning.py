@@ -5,17 +5,14 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
-from scipy import stats
 
-from dreamproof.report.curves import Curve, read_curves
+from dreamproof.report.curves import Curve, arm_band, read_curves
 from dreamproof.report.figures.theme import INK, LIMIT, ArmStyle, add_note, arm_styles, legend_below, new_figure
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
-from dreamproof.stats.describe import Floats, finite_values
+from dreamproof.stats.describe import finite_values
 
-GRID_POINTS = 200
 MANY_SEED_LINES = 12
-INTERVAL_SEEDS = 3
 NEAR = 0.1  # a floor farther from the curves than this share of their range is named, not drawn
 FLOOR_DASHES = ((0, (6, 3)), (0, (1, 2)), (0, (6, 2, 1, 2)))
 
@@ -91,35 +88,20 @@ def _draw_arm_curves(axes: Any, curves: dict[Cell, Curve], style: ArmStyle, arm:
     if len(curves) <= MANY_SEED_LINES:
         for curve in curves.values():
             axes.plot(curve.agent_steps, curve.values, color=style.colour, linewidth=0.6, alpha=0.35)
-    low = max(curve.agent_steps[0] for curve in curves.values())
-    steps = np.unique(np.concatenate([np.asarray(curve.agent_steps, float) for curve in curves.values()]))
-    steps = steps[steps >= low]
-    if len(steps) > GRID_POINTS:
-        steps = np.linspace(low, steps[-1], GRID_POINTS)
-    table = np.array([_on_grid(curve, steps) for curve in curves.values()])
-    counts = np.isfinite(table).sum(axis=0)
-    shown = counts >= 1
-    mean = np.nanmean(table[:, shown], axis=0)
+    band = arm_band(list(curves.values()), bound)
     axes.plot(
-        steps[shown],
-        mean,
+        band.agent_steps,
+        band.mean,
         color=style.colour,
         linestyle=style.line,
         linewidth=1.8,
         marker=style.marker,
-        markevery=max(1, int(shown.sum()) // 8),
+        markevery=max(1, len(band.mean) // 8),
         markersize=5,
         label=f"{arm} (n={len(curves)})",
     )
-    wide = counts >= INTERVAL_SEEDS
+    wide = np.isfinite(band.low)
     if wide.any():
-        spread = np.nanstd(table[:, wide], axis=0, ddof=1)
-        half = stats.t.ppf(0.975, counts[wide] - 1) * spread / np.sqrt(counts[wide])
-        middle = np.nanmean(table[:, wide], axis=0)
-        low_end = np.maximum(middle - half, bound)
-        axes.fill_between(steps[wide], low_end, middle + half, color=style.colour, alpha=0.13, linewidth=0)
-
-
-def _on_grid(curve: Curve, steps: Floats) -> Floats:
-    """A curve interpolated at given steps; NaN outside its range."""
-    return np.asarray(np.interp(steps, curve.agent_steps, curve.values, left=np.nan, right=np.nan))
+        axes.fill_between(
+            band.agent_steps[wide], band.low[wide], band.high[wide], color=style.colour, alpha=0.13, linewidth=0
+        )

@@ -12,7 +12,8 @@ from dreamproof.base.text import two_digits
 from dreamproof.report.analysis import group_mean
 from dreamproof.report.data import FINAL, Group
 from dreamproof.report.figures.conditions import DRAWABLE, INTERVAL_SEEDS, drawable_values, shown_interval
-from dreamproof.report.figures.theme import COLOURS, INK, LIMIT, SOFT, add_note, arm_styles, legend_below, new_figure
+from dreamproof.report.figures.theme import INK, LIMIT, SOFT, add_note, arm_styles, legend_below, new_figure
+from dreamproof.report.palette import COLOURS
 from dreamproof.report.prose import ReportContext
 from dreamproof.stats.describe import Floats, Interval
 from dreamproof.stats.power import POWER, power_of

@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 
 from dreamproof.base.files import write_bytes
 from dreamproof.report.language import Texts, read_texts
+from dreamproof.report.palette import COLOURS
 
 # The bundled fonts have one weight; a warning about bold titles would not help the user.
 logging.getLogger("matplotlib.font_manager").setLevel(logging.ERROR)
@@ -35,8 +36,6 @@ SYSTEM_FONTS = (
     "Microsoft YaHei",
     "SimHei",
 )
-# Okabe and Ito's colours, ordered so that neighbours also differ in grey.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7A5C00", "#4D4D4D")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)), (0, (3, 1, 1, 1)))
 INK, SOFT, GRID = "#1c2430", "#5b6675", "#d8dde4"

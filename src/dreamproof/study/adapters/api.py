@@ -117,6 +117,10 @@ class Adapter(Protocol):
         """Every named value over agent steps that the run wrote."""
         ...
 
+    def growing_log(self, run: RunFolder) -> tuple[Path, str] | None:
+        """The file of JSON lines that `results` reads and that only grows, and its key of agent steps; else None."""
+        ...
+
     def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
         """The newest value of everything in the last lines of its log; none if only a whole log shows them."""
         ...
@@ -132,6 +136,10 @@ class FolderAdapter:
 
     def change_stamp(self, run: RunFolder) -> tuple[int, int] | None:
         """None: progress is found by reading."""
+        return None
+
+    def growing_log(self, run: RunFolder) -> tuple[Path, str] | None:
+        """None: results are read as a whole."""
         return None
 
     def checkpoint_root(self, run: RunFolder) -> Path:

@@ -21,6 +21,7 @@ from dreamproof.study.adapters.rows import TAIL_BYTES, latest_values, series_of_
 
 # While these last no step is made: a beat, written by the loop that works, is the only sign.
 BEATING_PHASES = ("start", "evaluate", "save")
+STEP_KEY = "agent_steps"
 
 
 class NativeAdapter(FolderAdapter):
@@ -115,6 +116,10 @@ class NativeAdapter(FolderAdapter):
         """From the last rows of metrics.jsonl."""
         return latest_values(list(last_rows(run.metrics, TAIL_BYTES)))
 
+    def growing_log(self, run: RunFolder) -> tuple[Path, str] | None:
+        """metrics.jsonl."""
+        return run.metrics, STEP_KEY
+
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number in metrics.jsonl over agent steps."""
-        return series_of_rows(list(read_rows(run.metrics)), "agent_steps")
+        return series_of_rows(list(read_rows(run.metrics)), STEP_KEY)

@@ -9,7 +9,7 @@ import gc
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,8 +87,20 @@ BEGINNING = Position()
 
 def checked_rows(path: Path, after: Position = BEGINNING) -> Iterator[Row]:
     """Every event after a position, in order; raises BrokenEvidence at the first line that does not fit the chain."""
+    yield from _checked(path, _lines(path, after.size_bytes), after)
+
+
+def read_after(path: Path, after: Position) -> tuple[list[Row], Position]:
+    """The events after a position, and the position behind the last of them."""
+    lines = list(_lines(path, after.size_bytes))
+    rows = list(_checked(path, lines, after))
+    size = after.size_bytes + sum(len(line) + 1 for line in lines)
+    return rows, Position(size, rows[-1]["n"], rows[-1]["hash"]) if rows else after
+
+
+def _checked(path: Path, lines: Iterable[bytes], after: Position) -> Iterator[Row]:
     previous = after.hash
-    for number, line in enumerate(_lines(path, after.size_bytes), start=after.number + 1):
+    for number, line in enumerate(lines, start=after.number + 1):
         try:
             row = from_json(line, cache_strings="keys")
         except ValueError:

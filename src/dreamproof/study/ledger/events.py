@@ -345,6 +345,26 @@ class BudgetReached(Event):
 
 
 @dataclass(frozen=True)
+class BudgetWarned(Event):
+    """Most of the budget is spent; recorded once for each budget, for notifications."""
+
+    name: ClassVar[str] = "budget_warned"
+    spent: float
+    budget: float
+
+
+@dataclass(frozen=True)
+class Notified(Event):
+    """A message was sent, or why not."""
+
+    name: ClassVar[str] = "notified"
+    on: str
+    way: str
+    sent: bool
+    reason: str | None = None
+
+
+@dataclass(frozen=True)
 class BreakerTripped(Event):
     name: ClassVar[str] = "breaker_tripped"
     reason: str
@@ -405,3 +425,5 @@ class ReportWritten(Event):
     files: list[str]
     failures: list[str] | None = None
     """What could not be written or updated, and why."""
+    answer: str | None = None
+    """The answer to the declared question, where somebody is notified of it."""

@@ -36,6 +36,10 @@ class StudyFacts:
     quick_failures: int = 0
     breaker: str | None = None
     budget_reached: float | None = None
+    budget_warned: float | None = None
+    """The budget of which most was spent when that was recorded last."""
+    notify_failures: list[str] = field(default_factory=list)
+    """Messages that could not be sent, newest last."""
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
     resolved: dict[str, Row] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from dreamproof.version import __version__
 
 Timed = TypeVar("Timed", AttemptState, SupervisorSpan)
 
-FORMAT = f"6 of {__version__}"
+FORMAT = f"7 of {__version__}"
 WORTH_EVENTS = 20_000
 INDEX_BYTES = 1 << 30
 PLAIN = (
@@ -33,6 +33,8 @@ PLAIN = (
     "quick_failures",
     "breaker",
     "budget_reached",
+    "budget_warned",
+    "notify_failures",
     "reports",
     "report_failures",
     "imported_values",

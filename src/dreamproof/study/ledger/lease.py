@@ -27,7 +27,7 @@ def read_holder(path: Path) -> ProcessIdentity | None:
 def living_holder(path: Path) -> ProcessIdentity | None:
     """The supervisor that holds the study here, or in a place of which nothing can be known from here."""
     holder = read_holder(path)
-    if holder is None or _is_copy(path):
+    if holder is None or is_copy(path):
         return None
     if holder.boot_id == boot_id() and not holder.is_visible:  # another container: the kernel lock decides
         return holder if is_locked(path) else None
@@ -39,7 +39,7 @@ def is_elsewhere(holder: ProcessIdentity) -> bool:
     return holder.host != socket.gethostname() and holder.boot_id != boot_id()
 
 
-def _is_copy(path: Path) -> bool:
+def is_copy(path: Path) -> bool:
     """Whether a lease was copied together with its study: the holder then works elsewhere, on the original."""
     value = read_json(path)
     place = value.get("place") if isinstance(value, dict) else None

@@ -385,6 +385,13 @@ class StudyState(StudyFacts):
     def _on_budget_reached(self, row: Row) -> None:
         self.budget_reached = row["spent"]
 
+    def _on_budget_warned(self, row: Row) -> None:
+        self.budget_warned = row["budget"]
+
+    def _on_notified(self, row: Row) -> None:
+        if not row["sent"]:
+            self.notify_failures = [*self.notify_failures, f"{row['way']} ({row['on']}): {row['reason']}"][-3:]
+
     def _on_stop_requested(self, row: Row) -> None:
         self.stop_requested = row["by"]
 

@@ -8,6 +8,7 @@ from dreamproof.study.money.spending import count_money, money_per_ms
 RESERVED_SHARE = 0.1
 LOOP_SECONDS = 2.0
 REPORT_SECONDS = 20.0
+WARNED_SHARE = 0.8
 MAX_REPORT_SHARE = 0.4
 """Of a budget so small that the reports would eat it up."""
 
@@ -46,6 +47,11 @@ class Budget:
     def spent(self, monotonic: float) -> float:
         """Money up to now."""
         return self._spent_before + (monotonic - self._began) * self._money_per_second
+
+    def is_mostly_spent(self, monotonic: float) -> bool:
+        """Whether so much is spent that people should know."""
+        budget = self.study.money.budget
+        return budget is not None and self.spent(monotonic) >= WARNED_SHARE * budget
 
     def is_reached(self, monotonic: float) -> bool:
         """Whether everything must stop now, so that the rest pays for stopping and for reports made on this machine."""

@@ -250,12 +250,26 @@ def check_commands(study: Study, base_folder: Path) -> None:
 def _check_variables(study: Study) -> None:
     """Raises BadInput if a variable that the trainer is to take over from here is not set."""
     wanted = study.trainer.from_env if isinstance(study.trainer, CommandTrainer) else []
+    _check_notify(study)
     missing = [name for name in wanted if not os.environ.get(name)]
     if missing:
         raise BadInput(
             f"study {study.name}: trainer.from_env names {', '.join(missing)}, which is not set in this environment",
             f"export {missing[0]}=… (in this shell, not in the study file), then run the same command again",
         )
+
+
+def _check_notify(study: Study) -> None:
+    """Raises BadInput if a notification needs a variable that is not set, or a command that is not there."""
+    for one in study.notify:
+        missing = [name for name in one.variables if not os.environ.get(name)]
+        if missing:
+            raise BadInput(
+                f"study {study.name}: notify names {missing[0]}, which is not set in this environment",
+                f"export {missing[0]}=… (in this shell, not in the study file), then run the same command again",
+            )
+        if one.command is not None and shutil.which(one.command[0]) is None:
+            raise BadInput(f"study {study.name}: notify: command '{one.command[0]}' not found", "which PROGRAM")
 
 
 def check_material(study: Study, base_folder: Path) -> None:

@@ -1,6 +1,7 @@
 """Finds a study by its YAML file or its folder, and reads what the ledger knows of it."""
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,12 +68,20 @@ def results_folder(study: Study, file: Path) -> StudyFolder:
     return StudyFolder(real_path(file.parent / (study.folder or f"results/{study.name}")))
 
 
+ReadState = Callable[[StudyFolder], StudyState]
+
+
 def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
     """The study that a person names by its file or its folder; `numbers_only` as in `read_state`."""
+    return open_with(place, lambda folder: read_state(folder, numbers_only))
+
+
+def open_with(place: Path, read: ReadState) -> OpenStudy:
+    """The same with a state that the caller reads from the study folder, e.g. one that it keeps."""
     _require(place)
     if place.is_dir():
-        return _open_folder(StudyFolder(real_path(place)), numbers_only)
-    return _open_file(real_path(place), numbers_only)
+        return _open_folder(StudyFolder(real_path(place)), read)
+    return _open_file(real_path(place), read)
 
 
 def _require(place: Path) -> None:
@@ -88,21 +97,21 @@ def find_folder(place: Path) -> StudyFolder:
     return results_folder(read_study(place), real_path(place))
 
 
-def _open_file(file: Path, numbers_only: bool) -> OpenStudy:
+def _open_file(file: Path, read: ReadState) -> OpenStudy:
     study = read_study(file)
     folder = results_folder(study, file)
-    state = read_state(folder, numbers_only)
+    state = read(folder)
     study = with_added_seeds(study, state)
     state.redeclare(study)
     return OpenStudy(folder, study, file, state)
 
 
-def _open_folder(folder: StudyFolder, numbers_only: bool) -> OpenStudy:
+def _open_folder(folder: StudyFolder, read: ReadState) -> OpenStudy:
     declared = os.path.exists(folder.declaration)
     imported = declared and os.path.isdir(folder.imported)
     if not os.path.lexists(folder.ledger) and not imported:
         raise BadInput(f"{folder.root}: is not a study folder (no {folder.ledger.name})", "ls studies/")
-    state = read_state(folder, numbers_only)
+    state = read(folder)
     study = read_study(folder.declaration) if declared else state.study
     if study is None:
         raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {quoted(folder.root)}")

@@ -81,7 +81,7 @@ def _fill(opened: OpenStudy, folder: Path, now: float) -> None:
     tables: dict[str, tuple[tuple[str, ...], Iterable[Row]]] = {
         "cells.csv": (TRAIN_COLUMNS, train_rows(state, opened.study)),
         "evals.csv": (EVAL_COLUMNS, eval_rows(state)),
-        "attempts.csv": (ATTEMPT_COLUMNS, map(_attempt_row, state.attempts.values())),
+        "attempts.csv": (ATTEMPT_COLUMNS, map(attempt_row, state.attempts.values())),
         "episodes.csv": (EPISODE_COLUMNS, _episode_rows(opened)),
         "money.csv": (MONEY_COLUMNS, _money_rows(opened, now)),
     }
@@ -122,7 +122,8 @@ def _field(value: Any) -> Any:
     return spreadsheet_text(value) if isinstance(value, str) else value
 
 
-def _attempt_row(attempt: AttemptState) -> Row:
+def attempt_row(attempt: AttemptState) -> Row:
+    """One attempt as a row of ATTEMPT_COLUMNS."""
     return {
         "attempt": attempt.name,
         "work": attempt.work,

@@ -162,6 +162,7 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     ]
     notices += identity_notes(state)
     notices += [f"not written: {failure}" for failure in state.report_failures]
+    notices += [f"not notified by {failure}" for failure in state.notify_failures]
     if state.shutdown is not None:
         notices.append(f"shutdown {state.shutdown}")
     if state.clock_jumps:
