@@ -67,7 +67,7 @@ def open_ledger(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Led
             ledger.close()
             raise BadInput(
                 f"{opened.folder.ledger}: was read a moment ago and holds nothing now",
-                f"dreamproof verify {opened.folder.root}",
+                f"dreamproof verify {quoted(opened.folder.root)}",
             )
         ledger.rows.clear()
         opened.state = state
