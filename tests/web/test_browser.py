@@ -210,6 +210,14 @@ def test_language_and_appearance_are_chosen_and_kept(browser: Any, site: Dashboa
         assert page.get_attribute("html", "lang") == "zh-Hant"
 
 
+def test_money_is_shown_with_its_currency_if_one_is_declared(browser: Any, site: Dashboard) -> None:
+    with page_of(browser) as page:
+        visit(page, site.address)
+        address = page.evaluate("performance.getEntriesByType('resource').find(e => /text.*js/.test(e.name)).name")
+        shown = f"import('{address}').then(m => ['CNY', 'CHF', null].map(currency => m.money(1.5, currency)))"
+        assert page.evaluate(shown) == ["¥1.50", "1.50 CHF", "1.50"]
+
+
 def test_everything_is_reached_by_keyboard_alone(browser: Any, site: Dashboard) -> None:
     with page_of(browser) as page:
         visit(page, site.address)

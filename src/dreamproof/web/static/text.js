@@ -58,7 +58,8 @@ const SIGNS = { CNY: "¥", USD: "$", EUR: "€", GBP: "£", JPY: "JP¥" };
 
 export function money(amount, currency) {
   if (amount === null || amount === undefined) return DASH;
-  return SIGNS[currency] ? `${SIGNS[currency]}${amount.toFixed(2)}` : `${amount.toFixed(2)} ${currency}`;
+  if (SIGNS[currency]) return `${SIGNS[currency]}${amount.toFixed(2)}`;
+  return currency ? `${amount.toFixed(2)} ${currency}` : amount.toFixed(2);  // a study need not declare one
 }
 
 export const count = (value) => (value === null || value === undefined ? DASH : Math.round(value).toLocaleString("en"));
