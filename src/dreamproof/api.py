@@ -135,8 +135,11 @@ class StudyResults:
             written.append(place / f"{name}.parquet")
         return written
 
-    def policy(self, arm: str, seed: int, checkpoint: str = "final") -> "Policy":
-        """The trained policy of one cell, `final` or `selected`; needs the extra `train`."""
+    def policy(self, arm: str, seed: int, checkpoint: str = "final", task: str | None = None) -> "Policy":
+        """The trained policy of one cell, `final` or `selected`; needs the extra `train`.
+
+        task: which of them, in a study over several tasks.
+        """
         cell = Cell(arm, seed)
         if cell not in self._evidence.cells:
             known = ", ".join(map(str, self._evidence.cells))
@@ -145,7 +148,7 @@ class StudyResults:
             )
         from dreamproof.evaluate.policy import load_policy  # imports JAX, which the tables do not need
 
-        return load_policy(self._evidence.kept_run(cell), checkpoint)
+        return load_policy(self._evidence.kept_run(cell), checkpoint, task)
 
     @cached_property
     def _evidence(self) -> StudyEvidence:

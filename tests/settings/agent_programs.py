@@ -11,7 +11,7 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from jax.interpreters import partial_eval
 from pydantic import BaseModel
 
-from dreamproof.agents.api import Batch, Calibrated, EpochBatch, Reflective, SeparateUpdates
+from dreamproof.agents.api import Batch, Calibrated, EpochBatch, RecordedSteps, Reflective, SeparateUpdates
 from dreamproof.agents.pwm.agent import replayed_windows
 from dreamproof.agents.registry import make_agent
 from dreamproof.jaxcore.types import Spec, TimeStep
@@ -72,7 +72,9 @@ def _update_model(agent: Any, state: Any, scalars: dict[str, Any], key: jax.Arra
 def _update_behavior(agent: Any, state: Any, scalars: dict[str, Any], key: jax.Array) -> Any:
     if not isinstance(agent, SeparateUpdates):
         return ()
-    return agent.update_behavior(state, seen().observation, key, scalars, jnp.ones(()))
+    observation = seen().observation
+    steps = RecordedSteps(observation, jnp.zeros((len(observation), agent.spec.action_size)))
+    return agent.update_behavior(state, steps, key, scalars, jnp.ones(()))
 
 
 def _outcome(agent: Any, state: Any, scalars: dict[str, Any], key: jax.Array) -> Any:

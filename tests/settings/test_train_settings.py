@@ -290,6 +290,7 @@ def test_every_setting_of_recorded_data_is_read(tmp_path: Path) -> None:
     read.clear()
     pack = offline_pack(tmp_path, {"batch": 4, "window": 3}, data)
     pack.prepare(pack.init())
+    registry.spec_for(TASK, PwmOfflineCell.model_validate({"data": values}).model_copy(update={"data": data}))
     assert read >= set(values)
 
 

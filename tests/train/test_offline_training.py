@@ -41,7 +41,7 @@ from dreamproof.settings.cell import PwmCell, PwmOfflineCell
 from dreamproof.testing.small_agent import merged
 from dreamproof.train import loop
 from dreamproof.train.collapse import validation_curve
-from dreamproof.train.offline import index_windows, read_world_model, sample_windows
+from dreamproof.train.offline import index_tasks, read_world_model, sample_windows
 from dreamproof.train.offline_pack import OfflinePack
 from dreamproof.train.probe import probe
 
@@ -106,7 +106,8 @@ def test_the_model_learns_both_tasks_and_their_embedding(trained: RunFolder, pac
         return world_model_loss(model, windows, jax.random.key(0), scales)[1]
 
     for task in range(len(TASKS)):
-        windows = sample_windows(episodes, index_windows(episodes, 5, task), jax.random.key(1), (5, 64))
+        own = index_tasks(np.asarray(episodes.task), np.asarray(episodes.rows), 5, [task])
+        windows = sample_windows(episodes, own.windows, jax.random.key(1), (5, 64))
         scaled = windows._replace(scale=jnp.asarray(float(np.sqrt(np.square(windows.reward[1:]).mean()))))
         before, after = losses(fresh.model, scaled), losses(model, scaled)
         assert float(after["model/reward"]) < 0.8 * float(before["model/reward"]), TASKS[task]

@@ -23,7 +23,7 @@ from dreamproof.jaxcore.types import Spec
 from dreamproof.nn.optimiser import Adam, adam_step, init_adam
 from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.traced import traced_values
-from dreamproof.train.offline import WindowIndex, draw, index_windows, sample_starts, sample_windows
+from dreamproof.train.offline import WindowIndex, draw, index_tasks, index_windows, sample_steps, sample_windows
 
 pytestmark = pytest.mark.long(60)
 
@@ -79,15 +79,22 @@ def test_a_rows_reward_is_that_of_the_observation_before_it(file: Path) -> None:
     assert bool(windows.valid.all())
 
 
-def test_a_share_of_one_task_holds_its_episodes_alone(file: Path) -> None:
+def test_steps_of_a_task_come_from_its_episodes_alone(file: Path) -> None:
     episodes = read_episodes(data_of(file))
-    own = index_windows(episodes, 4, 1)
-    assert set(np.asarray(sample_windows(episodes, own, jax.random.key(0), (4, 64)).task)) == {1}
-    starts = np.asarray(sample_starts(episodes, own, jax.random.key(0), 64))
-    there = np.asarray(episodes.observation)[EPISODES // 2 :].reshape(-1, 2)
-    assert all((there == start).all(1).any() for start in starts)
+    tasks, rows = np.asarray(episodes.task), np.asarray(episodes.rows)
+    own = index_tasks(tasks, rows, 4, [1])
+    assert set(np.asarray(sample_windows(episodes, own.windows, jax.random.key(0), (4, 64)).task)) == {1}
+    both = index_tasks(tasks, rows, 4, [1, 0])
+    steps = sample_steps(episodes, both, jax.random.key(0), 64)
+    assert steps.observation.shape == (2, 64, 2) and steps.action.shape == (2, 64, 1)
+    for task, seen, taken in zip([1, 0], *map(np.asarray, steps), strict=True):
+        there = np.asarray(episodes.observation)[tasks == task][:, :-1].reshape(-1, 2)
+        after = np.asarray(episodes.action)[tasks == task][:, 1:].reshape(-1, 1)
+        at = [int((there == one).all(1).argmax()) for one in seen]
+        np.testing.assert_array_equal(there[at], seen)
+        np.testing.assert_array_equal(after[at], taken)
     with pytest.raises(BadInput, match="no recorded episode of task 7; recorded tasks: 0, 1"):
-        index_windows(episodes, 4, 7)
+        index_tasks(tasks, rows, 4, [7])
 
 
 def test_windows_are_uniform_over_all_that_lie_inside_episodes_of_any_length() -> None:

@@ -53,7 +53,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> RecordedData:
 
 def ring_of(data: RecordedData) -> EpisodeRing:
     library = EpisodeLibrary(data)
-    return EpisodeRing(library, np.arange(len(library)), SHARE, 3)
+    return EpisodeRing(library, np.arange(len(library)), SHARE)
 
 
 def equal(one: Any, other: Any) -> None:
@@ -72,10 +72,10 @@ def test_episodes_of_all_files_are_loaded_by_their_numbers(data: RecordedData) -
 def test_what_is_held_depends_on_the_number_of_refreshes_alone(data: RecordedData) -> None:
     steps = ring_of(data)
     for refreshes in range(12):
-        held, index = steps.after(refreshes)
-        again, same_index = ring_of(data).after(refreshes)
+        held, numbers = steps.after(refreshes)
+        again, same_numbers = ring_of(data).after(refreshes)
         equal(held, again)
-        equal(index, same_index)
+        equal(numbers, same_numbers)
     back, _ = steps.after(2)
     equal(back, ring_of(data).after(2)[0])
     assert steps.after(3)[0].reward.shape == (SHARE, LENGTH)
@@ -101,8 +101,9 @@ def test_every_episode_has_its_turn_once_a_round(data: RecordedData) -> None:
 
 
 def test_windows_of_the_share_are_complete(data: RecordedData) -> None:
-    ring = ring_of(data)
-    held, index = ring.after(9)
+    pack = pack_of(data)
+    assert pack.stream is not None
+    held, index, _ = pack.stream.at(9 * REFRESH)
     np.testing.assert_array_equal(index.windows, np.asarray(held.rows) - 2)
     assert int(index.until[-1]) == int((np.asarray(held.rows) - 2).sum())
 
@@ -135,10 +136,11 @@ class CountingAgent:
         seen = batch.observation[..., 0].sum()
         return state._replace(weight=0.9 * state.weight + jnp.stack([seen, 0.0])), {"seen": seen}
 
-    def update_behavior(self, state: Any, starts: Any, key: Any, scalars: Any, progress: Any) -> Any:
+    def update_behavior(self, state: Any, steps: Any, key: Any, scalars: Any, progress: Any) -> Any:
         # Every third episode is of the own task, so its numbers are multiples of three.
-        other = jnp.abs(jnp.round(jnp.floor(starts[:, 0])) % 3).sum()
-        return state._replace(weight=0.9 * state.weight + jnp.stack([starts[:, 0].sum(), other])), {"other": other}
+        first = steps.observation[:, 0]
+        other = jnp.abs(jnp.round(jnp.floor(first)) % 3).sum()
+        return state._replace(weight=0.9 * state.weight + jnp.stack([first.sum(), other])), {"other": other}
 
 
 def pack_of(data: RecordedData) -> OfflinePack:

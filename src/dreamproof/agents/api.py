@@ -52,6 +52,13 @@ class Windows(NamedTuple):
         return jnp.cumprod(1.0 - self.first[1:], axis=0)
 
 
+class RecordedSteps(NamedTuple):
+    """Recorded observations (S, O), and the actions (S, A) that were taken in them."""
+
+    observation: Array
+    action: Array
+
+
 class EpochBatch(NamedTuple):
     """Data of one epoch: K batches of replayed windows (K, T, B, ...), and the current time step of each env."""
 
@@ -94,9 +101,17 @@ class SeparateUpdates(Agent, Protocol):
         """One gradient step for each of K batches of windows (K, T, B, ...)."""
 
     def update_behavior(
-        self, state: Any, observation: Array, key: Array, scalars: dict[str, Any], progress: Array
+        self, state: Any, steps: RecordedSteps, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[Any, dict]:
-        """One round of learning in imagination from observations (S, O); the model does not change."""
+        """One round of learning from recorded steps of the agent's task; the model does not change."""
+
+
+@runtime_checkable
+class SeveralPolicies(SeparateUpdates, Protocol):
+    """An agent with a policy for each of several tasks; it learns from recorded steps (K, S, ...) of all of them."""
+
+    def policy_of(self, state: Any, index: int) -> Any:
+        """The learning state of the policy of one task, as an agent of that task alone has it."""
 
 
 @runtime_checkable

@@ -42,6 +42,13 @@ class EpisodeLibrary:
         """The hash of every file."""
         return {name: file_hash(Path(name)) for name in self.data.files}
 
+    def returns(self) -> dict[str, tuple[float, float]]:
+        """Mean and best return of every recorded task."""
+        sums = np.concatenate([_returns(file) for file in self.files])
+        numbers = (number for number in range(len(self.data.tasks)) if (self.tasks == number).any())
+        found = {self.data.tasks[number]: sums[self.tasks == number] for number in numbers}
+        return {task: (float(values.mean()), float(values.max())) for task, values in found.items()}
+
     def load(self, chosen: np.ndarray) -> RecordedEpisodes:
         """Some episodes by their numbers; one that is faulty is refused."""
         shape = (len(chosen), self.length)
@@ -64,6 +71,17 @@ class EpisodeLibrary:
 def _pieces(file: EpisodeFile, places: np.ndarray) -> list[np.ndarray]:
     step = file.episodes_in(PIECE_BYTES)
     return [places[start : start + step] for start in range(0, len(places), step)]
+
+
+def _returns(file: EpisodeFile) -> np.ndarray:
+    """The return of every episode; row 0 holds no reward."""
+    sums = []
+    for piece in _pieces(file, np.arange(len(file.reward))):
+        reward = np.asarray(file.reward[piece[0] : piece[-1] + 1], np.float64)
+        inside = np.arange(reward.shape[1]) < np.asarray(file.rows[piece[0] : piece[-1] + 1])[:, None]
+        sums.append(np.where(inside, reward, 0.0)[:, 1:].sum(1))
+        file.release()
+    return np.concatenate(sums)
 
 
 def _copy(episodes: Recording, places: np.ndarray, loaded: RecordedEpisodes) -> None:

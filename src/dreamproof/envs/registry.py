@@ -14,6 +14,7 @@ from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal
 from dreamproof.envs.probes import PROBES
 from dreamproof.envs.wrappers import Padded
+from dreamproof.jaxcore.types import Spec
 from dreamproof.settings.cell import CellSettings, OfflineCell
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.strict import validate
@@ -94,6 +95,16 @@ def make_for(task: str, cell: CellSettings) -> Env:
         return env
     number = cell.data.number_of(task)
     return Padded(env, cell.data.observation_size, cell.data.action_size, number if cell.is_multitask else None)
+
+
+def spec_for(task: str, cell: CellSettings) -> Spec:
+    """What a cell's agent is built for: its task, or several tasks of equal padded sizes with a policy each."""
+    if not isinstance(cell, OfflineCell) or not cell.data.policies:
+        return make_for(task, cell).spec
+    own = [make_for(each, cell).spec for each in cell.data.policies]
+    policies = tuple((spec.task or 0, spec.usable_actions or spec.action_size) for spec in own)
+    shared = own[0]._replace(name=task, task=None, usable_actions=None, slots=(), reconstruction_weights=None)
+    return shared._replace(policies=policies, terminates=any(spec.terminates for spec in own))
 
 
 def _load(source: str) -> None:

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.agents.api import Calibrated
+from dreamproof.agents.api import Calibrated, SeveralPolicies
 from dreamproof.agents.certificate import certificate_pairs, certificate_scores, conformal_offset
 from dreamproof.base.commit import code_name
 from dreamproof.base.errors import BadInput
@@ -192,6 +192,8 @@ class Evaluator:
     def evaluate(self, name: str) -> list[EvaluationRecord]:
         """The records of one condition, one for each run."""
         first = next(iter(self.runs[0].values()))
+        if isinstance(first.agent, SeveralPolicies):
+            return self._evaluate_task(name)
         condition = find_condition(first.env, name, self.declared.get(name, {}).get("settings") or None)
         facts = {
             "condition": name,
@@ -206,6 +208,13 @@ class Evaluator:
             self.runs = [_calibrated(*each) for each in zip(self.runs, self._nominal, strict=True)]
         found = self._all_episodes(condition, self.split)
         return [self._record(*each, facts) for each in zip(self.runs, found, self._nominal, strict=True)]
+
+    def _evaluate_task(self, name: str) -> list[EvaluationRecord]:
+        """The records of one of several tasks: each run acts with its policy for that task."""
+        runs = [{which: loaded.of_task(name) for which, loaded in each.items()} for each in self.runs]
+        alone = Evaluator(runs, {}, self.episodes, self.progress, self.split)
+        records = alone.evaluate("id")
+        return [_of_task(*each, name) for each in zip(records, runs, strict=True)]
 
     def _nominal_episodes(self, first: Loaded) -> list[dict[str, Episodes]]:
         """Episodes without a shift on separate layouts, for calibration and for comparison with shifted ones.
@@ -286,6 +295,33 @@ def certificate_facts(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> 
             area = certificate.auroc(*(np.asarray(each.metrics[signal]) for each in (nominal, episodes)))
             facts[f"auroc/{signal.removeprefix('shadow/')}"] = area
     return facts
+
+
+def _of_task(record: EvaluationRecord, checkpoints: Checkpoints, task: str) -> EvaluationRecord:
+    """The record under the name of its task, with scores that can be compared between tasks."""
+    made = {
+        which: _with_scores(evaluated, checkpoints[which], task, record.floors["random"]["return"])
+        for which, evaluated in record.checkpoints.items()
+    }
+    return record.model_copy(update={"condition": task, "checkpoints": made})
+
+
+def _with_scores(made: EvaluatedCheckpoint, loaded: Loaded, task: str, random_return: float) -> EvaluatedCheckpoint:
+    """`score`: return / largest possible return. `relative_score`: 0 for random actions, 1 for the data's best return.
+
+    Without a known largest return, or where the data's best is no better than random, the score is left out.
+    """
+    returns, largest = np.asarray(made.episodes["return"]), loaded.env.spec.max_return
+    mean, best = loaded.record.data_returns[task]
+    scores = {} if largest is None else {"score": returns / largest}
+    if best > random_return:
+        scores["relative_score"] = (returns - random_return) / (best - random_return)
+    return made.model_copy(
+        update={
+            "episodes": made.episodes | {name: values.tolist() for name, values in scores.items()},
+            "scalars": made.scalars | {"data/mean_return": mean, "data/best_return": best},
+        }
+    )
 
 
 def _batches(wanted: list[int], size: int) -> list[list[int]]:

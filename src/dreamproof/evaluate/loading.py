@@ -1,6 +1,6 @@
 """Trained agents from checkpoints; untrained, modified or other tasks' checkpoints are refused."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import equinox as eqx
@@ -8,12 +8,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dreamproof.agents.api import Agent
+from dreamproof.agents.api import Agent, SeveralPolicies
 from dreamproof.agents.registry import make_agent
 from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.base.text import nearest_word
 from dreamproof.data.arrays import read_arrays
 from dreamproof.envs.api import Env
-from dreamproof.envs.registry import make_for
+from dreamproof.envs.registry import make_for, spec_for
 from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, named_arrays, parameter_hash
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import (
@@ -24,7 +25,7 @@ from dreamproof.runs.reader import (
     selected_agent_steps,
 )
 from dreamproof.runs.records import CheckpointRecord, RunSettings
-from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
+from dreamproof.settings.cell import CELL_SETTINGS, CellSettings, OfflineCell
 from dreamproof.settings.resolved import under_current_names
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import merge
@@ -33,14 +34,37 @@ from dreamproof.settings.traced import static_key, traced_values
 
 @dataclass(frozen=True)
 class Loaded:
-    """One agent ready to act."""
+    """One agent ready to act; one with several policies has no env, and `of_task` gives the policy of one of them."""
 
     run: RunSettings
     record: CheckpointRecord
     agent: Agent
-    env: Env
+    task_env: Env | None
     state: Any
     scalars: Any
+
+    @property
+    def env(self) -> Env:
+        """The environment of its task."""
+        if self.task_env is None:
+            raise BadInput(f"'{self.run.task}' is several tasks", "name one of its tasks")
+        return self.task_env
+
+    def of_task(self, task: str) -> "Loaded":
+        """The policy of one task of an agent with several; of another agent the agent itself."""
+        if not isinstance(self.agent, SeveralPolicies):
+            return self
+        cell = _cell_of(self.run)
+        assert isinstance(cell, OfflineCell)
+        if task not in cell.data.policies:
+            near = nearest_word(task, cell.data.policies)
+            hint = f"did you mean '{near}'?" if near else f"known: {', '.join(cell.data.policies)}"
+            raise BadInput(f"'{self.run.task}' has no policy for the task '{task}'; {hint}", "name one of its tasks")
+        data = cell.data.model_copy(update={"policies": ()})
+        alone = cell.model_copy(update={"data": data})
+        agent, env, _ = _made(self.run.model_copy(update={"task": task}), alone)
+        state = self.agent.policy_of(self.state, cell.data.policies.index(task))
+        return replace(self, agent=agent, task_env=env, state=state)
 
 
 def load(run: RunFolder, which: str, changes: dict[str, Any] | None = None) -> Loaded | None:
@@ -72,7 +96,7 @@ def _selected(run: RunFolder) -> CheckpointFolder | None:
 
 def _open(settings: RunSettings, folder: CheckpointFolder) -> Loaded:
     record = check_record(settings, folder)
-    cell = validate(CELL_SETTINGS[settings.trainer], settings.settings, f"settings of {settings.arm}/{settings.seed}")
+    cell = _cell_of(settings)
     agent, env, template = _made(settings, cell)
     arrays = read_arrays(folder.root / AGENT_FILE)
     if parameter_hash(arrays) != record.parameter_hash:
@@ -82,15 +106,20 @@ def _open(settings: RunSettings, folder: CheckpointFolder) -> Loaded:
     return Loaded(settings, record, agent, env, fill(template, state, str(folder.root)), scalars)
 
 
-_MADE: dict[tuple[str, str, str], tuple[Agent, Env, Any]] = {}
+def _cell_of(settings: RunSettings) -> CellSettings:
+    return validate(CELL_SETTINGS[settings.trainer], settings.settings, f"settings of {settings.arm}/{settings.seed}")
 
 
-def _made(settings: RunSettings, cell: CellSettings) -> tuple[Agent, Env, Any]:
+_MADE: dict[tuple[str, str, str], tuple[Agent, Env | None, Any]] = {}
+
+
+def _made(settings: RunSettings, cell: CellSettings) -> tuple[Agent, Env | None, Any]:
     """Agent, env and a blank state; cells that can share a compile share them."""
     key = (settings.trainer, settings.task, static_key(cell))
     if key not in _MADE:
-        env = make_for(settings.task, cell)
-        agent = make_agent(cell.agent_name, env.spec, cell.agent)
+        spec = spec_for(settings.task, cell)
+        agent = make_agent(cell.agent_name, spec, cell.agent)
+        env = None if spec.policies else make_for(settings.task, cell)
         _MADE[key] = (agent, env, _blank_state(agent))
     return _MADE[key]
 

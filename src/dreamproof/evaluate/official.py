@@ -24,7 +24,7 @@ COMPARED = ("return", "cost", "goals")
 def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int, progress: Progress) -> EvaluationRecord:
     """Complete episodes of one agent on the official task without shifts, written beside the run's evaluations."""
     cell = validate(CELL_SETTINGS[loaded.run.trainer], loaded.run.settings, "settings of the run")
-    there = dataclasses.replace(loaded, env=make_env(OFFICIAL_TASK, cell.env))
+    there = dataclasses.replace(loaded, task_env=make_env(OFFICIAL_TASK, cell.env))
     (found,) = run_episodes([there], find_condition(there.env, "id"), "test", episodes, progress)
     record = EvaluationRecord(
         condition="id",

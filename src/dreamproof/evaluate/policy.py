@@ -75,10 +75,13 @@ class Policy:
         return decided.action, decided.memory
 
 
-def load_policy(run: RunFolder, checkpoint: str = "final") -> Policy:
-    """The policy of a run's `final` or `selected` checkpoint; without a selected one the final one is both."""
+def load_policy(run: RunFolder, checkpoint: str = "final", task: str | None = None) -> Policy:
+    """The policy of a run's `final` or `selected` checkpoint; without a selected one the final one is both.
+
+    task: which of its tasks, if the run has policies for several.
+    """
     if checkpoint not in ("final", "selected"):
         raise BadInput(f"there is no checkpoint '{checkpoint}'", "use 'final' or 'selected'")
     loaded = load(run, checkpoint) or load(run, "final")
     assert loaded is not None
-    return Policy(loaded)
+    return Policy(loaded if task is None else loaded.of_task(task))

@@ -15,6 +15,8 @@ class Spec(NamedTuple):
     agent_step_seconds: simulated time of one agent step, if known.
     task: the number of this task, if the agent knows several.
     usable_actions: number of actions with an effect; the rest is padding to the widest task. None for all.
+    policies: (task, usable_actions) of each task that gets a policy of its own, for an agent with several policies.
+    max_return: the largest return that an episode can have, if known.
     """
 
     name: str
@@ -33,6 +35,8 @@ class Spec(NamedTuple):
     agent_step_seconds: float | None = None
     task: int | None = None
     usable_actions: int | None = None
+    policies: tuple[tuple[int, int], ...] = ()
+    max_return: float | None = None
 
     def slot(self, name: str) -> slice | None:
         """The slice of a named part ('goal', 'hazards', ...) of the observation; None if the task has none."""

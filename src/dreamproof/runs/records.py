@@ -97,6 +97,9 @@ class CheckpointRecord(Record):
     sources: dict[str, str] = Field(
         default_factory=dict, description="hash of each recorded file and world model that training started with"
     )
+    data_returns: dict[str, tuple[float, float]] = Field(
+        default_factory=dict, description="mean and best return of each task among the recorded episodes"
+    )
 
 
 class EvaluatedCheckpoint(Record):

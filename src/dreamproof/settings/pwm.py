@@ -154,6 +154,10 @@ class PwmBehaviorSettings(Settings):
     }
 
     policy: Literal["gaussian", "flow"] = "gaussian"
+    objective: Literal["imagined_return", "cloning"] = Field(
+        "imagined_return",
+        description="offline: what the actor learns; cloning: the recorded actions, in latents of the world model",
+    )
     horizon: int = Field(4, ge=1, description="imagined steps")
     replayed_starts: int = Field(
         256,

@@ -19,6 +19,9 @@ class RecordedData(Settings):
     )
     observation_size: int = Field(ge=1, description="observation size of the widest task; others are zero-padded")
     action_size: int = Field(ge=1, description="action size of the widest task; others are zero-padded")
+    policies: tuple[str, ...] = Field(
+        (), description="tasks that get a policy each in one cell; the study's `tasks`, or its own task if left out"
+    )
     device_episodes: int | None = Field(
         None, ge=16, description="episodes on the device at a time, streamed from the files; all if left out"
     )
@@ -46,7 +49,11 @@ class RecordedData(Settings):
     @classmethod
     def _name_a_set(cls, values: Any) -> Any:
         """A set of tasks by its name, with the sizes of its widest tasks."""
-        named = values.get("tasks") if isinstance(values, dict) else None
+        if not isinstance(values, dict):
+            return values
+        if isinstance(values.get("policies"), str):
+            values = values | {"policies": [task.name for task in TASK_SETS.get(values["policies"], ())]}
+        named = values.get("tasks")
         if not isinstance(named, str) or named not in TASK_SETS:
             return values
         tasks = TASK_SETS[named]
@@ -58,4 +65,6 @@ class RecordedData(Settings):
         for task in self.tasks:
             if self.tasks.count(task) > 1:
                 raise ValueError(f"duplicate task '{task}'")
+        for task in self.policies:
+            self.number_of(task)
         return self

@@ -15,7 +15,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
 from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
-from dreamproof.envs.registry import make_for
+from dreamproof.envs.registry import make_for, spec_for
 from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import give_back_memory, memory_in_use
 from dreamproof.runs.layout import RunFolder
@@ -97,20 +97,21 @@ def read_job(folders: list[RunFolder], micro_batches: int = 1) -> TrainingJob:
 def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> TrainingPack:
     """The pack of cells that share everything but seeds and traced settings."""
     cell, steps, seeds = cells[0], runs[0].agent_steps, [run.seed for run in runs]
-    env = make_for(runs[0].task, cell)
+    spec = spec_for(runs[0].task, cell)
+    env = None if spec.policies else make_for(runs[0].task, cell)
     # Every arm's agent is built: settings that a task does not support are refused for all arms, not only the first.
-    agent, *_ = [make_agent(each.agent_name, env.spec, each.agent) for each in cells]
+    agent, *_ = [make_agent(each.agent_name, spec, each.agent) for each in cells]
     rows = [traced_values(each.agent) | _randomised(cells, each, env) for each in cells]
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
     if isinstance(cell.train, OfflineTrain):
         return make_offline_pack(agent, env, cell, seeds, scalars, steps)
-    assert isinstance(cell.train, OnlineSettings)
+    assert isinstance(cell.train, OnlineSettings) and env is not None
     return Pack(agent, env, cell.train, seeds, scalars, steps)
 
 
-def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env) -> dict[str, Any]:
+def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env | None) -> dict[str, Any]:
     """The domain randomisation of a cell; empty if no cell of its pack uses it."""
-    if not any(isinstance(each.train, StepTrain) and each.train.randomise.is_on for each in cells):
+    if env is None or not any(isinstance(each.train, StepTrain) and each.train.randomise.is_on for each in cells):
         return {}
     if not env.varies or env.spec.terminates:
         raise BadInput(
@@ -151,10 +152,10 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
         task = bar.add_task(_title(job), total=job.agent_steps, facts="compiling")
         pulse.set("compile", 0, 0)
         state = start(job)
-        envs, every = job.pack.envs, job.cell.train.evaluate_every_agent_steps
+        envs = job.pack.envs
         done = int(state.env_steps) * envs
         _record_frozen(job, state, done)
-        chunk = even_chunk(job.cell.train.chunk_agent_steps // envs, envs, (done, job.agent_steps, every))
+        chunk = chunk_env_steps(job, done)
         while done < job.agent_steps and not stop.requested and not job.frozen.all:
             began = time.monotonic()
             steps = min(chunk, -(-(job.agent_steps - done) // envs), _until_due(job, done) // envs)
@@ -171,6 +172,13 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
         _save(job, state, done, pulse, is_candidate=done >= job.agent_steps)
         pulse.set("done" if done >= job.agent_steps else "save", done, int(state.agent.gradient_steps.max()))
     return done >= job.agent_steps
+
+
+def chunk_env_steps(job: TrainingJob, done: int = 0) -> int:
+    """Env steps of one call of the compiled program, in a run that continues at `done` agent steps."""
+    settings, envs = job.cell.train, job.pack.envs
+    marks = (done, job.agent_steps, settings.evaluate_every_agent_steps)
+    return even_chunk(settings.chunk_agent_steps // envs, envs, marks)
 
 
 def even_chunk(limit: int, envs: int, marks: tuple[int, ...]) -> int:
@@ -236,23 +244,26 @@ def _save(job: TrainingJob, state: PackState, done: int, pulse: Pulse, is_candid
     pulse.set("evaluate", done, int(updates.max()))
     episodes, calibrated = job.pack.validate(state.agent, job.cell.train.validation_episodes)
     state = state._replace(agent=calibrated) if is_candidate else state
-    means = {name: np.asarray(values).mean(1) for name, values in _validation(episodes).items()}
+    played = {} if episodes is None else _validation(episodes)
+    means = {name: np.asarray(values).mean(1) for name, values in played.items()}
     pulse.set("save", done, int(updates.max()))
     for index, writer in enumerate(job.writers):
         row = {f"validation/{name}": float(value[index]) for name, value in means.items()}
-        writer.log({"agent_steps": done, "gradient_steps": int(updates[index]), **row})
-        if is_candidate:
+        if row:
+            writer.log({"agent_steps": done, "gradient_steps": int(updates[index]), **row})
+        if row and is_candidate:
             # Before the checkpoint is saved: a run killed in between repeats this step.
             if done >= job.settled[index] * job.agent_steps:
                 _select(writer, done, row, job.cell.train.feasible_cost)
             state = _handle_collapse(job, state, index, done)
         facts = checkpoint_facts(job.runs[index], done, int(updates[index]), job.names)
-        facts |= {"frozen": index in job.frozen.replicas, "sources": job.pack.sources}
+        facts |= {"frozen": index in job.frozen.replicas, **job.pack.facts}
         save_cell(writer, state, index, facts)
         chosen = selected_agent_steps(writer.run)
         writer.keep_newest(job.cell.train.keep_checkpoints, set() if chosen is None else {chosen})
         curve = validation_curve(writer.run, done)
-        writer.write_summary(summarise(curve, past_collapses(writer.run, done + 1)))
+        if curve:
+            writer.write_summary(summarise(curve, past_collapses(writer.run, done + 1)))
     return state
 
 

@@ -1,5 +1,6 @@
 """Data of an offline cell: windows sampled from recorded episodes on the device, a pretrained world model."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.agents.api import Windows
+from dreamproof.agents.api import RecordedSteps, Windows
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.data.arrays import read_arrays
 from dreamproof.data.library import RecordedEpisodes
@@ -28,16 +29,33 @@ class WindowIndex(NamedTuple):
     until: Array
 
 
-def index_windows(episodes: RecordedEpisodes, window: int, task: int | None = None) -> WindowIndex:
-    """The index of all windows of `window` rows, of all episodes or of one task."""
-    tasks, rows = np.asarray(episodes.task), np.asarray(episodes.rows)
-    if task is None:
-        return index_rows(rows, window)
-    chosen = np.flatnonzero(tasks == task)
-    if not len(chosen):
-        found = ", ".join(map(str, np.unique(tasks)))
-        raise BadInput(f"no recorded episode of task {task}; recorded tasks: {found}", "record episodes of it")
-    return index_rows(rows[chosen], window)._replace(episode=jnp.asarray(chosen, jnp.int32))
+class TaskWindows(NamedTuple):
+    """Windows of K tasks, sorted by task: those of the k-th are the numbers first[k] to before last[k]."""
+
+    windows: WindowIndex
+    first: Array
+    last: Array
+
+
+def index_tasks(tasks: np.ndarray, rows: np.ndarray, window: int, wanted: Sequence[int]) -> TaskWindows:
+    """The windows of some tasks; `tasks` and `rows` (E,) describe the episodes."""
+    found = [np.flatnonzero(tasks == task) for task in wanted]
+    for task, episodes in zip(wanted, found, strict=True):
+        if not len(episodes):
+            known = ", ".join(map(str, np.unique(tasks)))
+            raise BadInput(
+                f"no recorded episode of task {task}; recorded tasks: {known}",
+                "record episodes of it; with data.device_episodes, set more of them",
+            )
+    chosen = np.concatenate(found)
+    index = index_rows(rows[chosen], window)._replace(episode=jnp.asarray(chosen, jnp.int32))
+    last = np.asarray(index.until)[np.cumsum([len(episodes) for episodes in found]) - 1]
+    return TaskWindows(index, jnp.asarray([0, *last[:-1]], jnp.int32), jnp.asarray(last))
+
+
+def index_windows(episodes: RecordedEpisodes, window: int) -> WindowIndex:
+    """The index of all windows of `window` rows."""
+    return index_rows(np.asarray(episodes.rows), window)
 
 
 def index_rows(rows: np.ndarray, window: int) -> WindowIndex:
@@ -51,12 +69,14 @@ def index_rows(rows: np.ndarray, window: int) -> WindowIndex:
     return WindowIndex(*(jnp.asarray(part, jnp.int32) for part in (np.arange(len(rows)), windows, until)))
 
 
-def draw(index: WindowIndex, key: Array, count: int) -> tuple[Array, Array]:
-    """Episodes and first rows (count,) of windows, uniform over all complete windows of the index.
+def draw(
+    index: WindowIndex, key: Array, count: int, first: Array | int = 0, last: Array | None = None
+) -> tuple[Array, Array]:
+    """Episodes and first rows (count,) of windows, uniform over the windows `first` to before `last` of the index.
 
     An episode shorter than a window counts as one window. The time grows with the logarithm of the number of episodes.
     """
-    number = jax.random.randint(key, (count,), 0, index.until[-1])
+    number = jax.random.randint(key, (count,), first, index.until[-1] if last is None else last)
     place = jnp.searchsorted(index.until, number, side="right")
     return index.episode[place], number - (index.until[place] - index.windows[place])
 
@@ -74,9 +94,14 @@ def sample_windows(episodes: RecordedEpisodes, index: WindowIndex, key: Array, s
     return Windows(observation, action, reward, first, ends, jnp.ones(()), episodes.task[episode])
 
 
-def sample_starts(episodes: RecordedEpisodes, index: WindowIndex, key: Array, count: int) -> Array:
-    """First observations (count, O) of sampled windows."""
-    return episodes.observation[draw(index, key, count)]
+def sample_steps(episodes: RecordedEpisodes, tasks: TaskWindows, key: Array, count: int) -> RecordedSteps:
+    """First steps (K, count, ...) of sampled windows of every task."""
+
+    def of_task(key: Array, first: Array, last: Array) -> RecordedSteps:
+        episode, row = draw(tasks.windows, key, count, first, last)
+        return RecordedSteps(episodes.observation[episode, row], episodes.action[episode, row + 1])
+
+    return jax.vmap(of_task)(jax.random.split(key, len(tasks.first)), tasks.first, tasks.last)
 
 
 def read_world_model(place: Path, template: Any, data: RecordedData) -> tuple[Any, str]:

@@ -1,6 +1,6 @@
 """Replicas that learn from recorded episodes in one compile: a pack whose envs are used for evaluation only.
 
-One env step is one update: first of the model on all tasks, then of the behaviour on the cell's own task.
+One env step is one update: first of the model on all tasks, then of the behaviour on the cell's own tasks.
 """
 
 from collections.abc import Callable
@@ -13,13 +13,21 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.agents.api import Agent, SeparateUpdates
+from dreamproof.agents.api import Agent, SeparateUpdates, SeveralPolicies
 from dreamproof.base.errors import BadInput
 from dreamproof.data.library import EpisodeLibrary
 from dreamproof.envs.api import Env
+from dreamproof.envs.episodes import Episodes
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.cell import CellSettings, OfflineCell
-from dreamproof.train.offline import WindowIndex, index_windows, read_world_model, sample_starts, sample_windows
+from dreamproof.train.offline import (
+    WindowIndex,
+    index_tasks,
+    index_windows,
+    read_world_model,
+    sample_steps,
+    sample_windows,
+)
 from dreamproof.train.pack import Pack, PackState, ReplicaInputs, freeze_if_nonfinite
 from dreamproof.train.replay import Replay
 from dreamproof.train.streaming import OfflineData, StreamedData, on_device
@@ -28,22 +36,34 @@ Update = Callable[[ReplicaInputs, PackState], tuple[PackState, dict[str, Array]]
 
 
 class OfflinePack(Pack):
-    """A pack of offline cells."""
+    """A pack of offline cells. Cells with policies of several tasks have no env and are not validated."""
 
-    def __init__(self, agent: Agent, env: Env, cell: OfflineCell, inputs: ReplicaInputs, steps: int) -> None:
+    def __init__(self, agent: Agent, env: Env | None, cell: OfflineCell, inputs: ReplicaInputs, steps: int) -> None:
         assert isinstance(agent, SeparateUpdates), type(agent)
         self.agent = self.learner = agent
-        self.env, self.inputs = env, inputs
+        self.has_env, self.inputs = env is not None, inputs
+        if env is not None:
+            self.env = env
         self.replicas, self.envs, self.total_env_steps = inputs.seeds.shape[0], 1, steps
         self.loop, self.data, self.starts = cell.train, cell.data, cell.starts
         self.model_updates = min(cell.model_updates, steps)
         self.later_stages = (self.model_updates,) if 0 < self.model_updates < steps else ()
         self.sources: dict[str, str] = {}
+        self.data_returns: dict[str, tuple[float, float]] = {}
         self.stream: StreamedData | None = None
         self._compiled_init = eqx.filter_jit(self._init)
         self._compiled_model = eqx.filter_jit(self._make_loop(self._model_update), donate="all-except-first")
         self._compiled_behavior = eqx.filter_jit(self._make_loop(self._behavior_update), donate="all-except-first")
         self._compiled_evaluate = eqx.filter_jit(self._evaluate)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Hashes of the files it learned from, and the returns in them."""
+        return {"sources": self.sources, "data_returns": self.data_returns}
+
+    def validate(self, agent: Any, episodes: int) -> tuple[Episodes | None, Any]:
+        """Episodes in the true environment of the cell's task, if it has one task."""
+        return super().validate(agent, episodes) if self.has_env else (None, agent)
 
     def prepare(self, state: PackState) -> PackState:
         """Takes over the world model of another run, if one is set."""
@@ -146,12 +166,14 @@ class OfflinePack(Pack):
 
         def update(agent: Any, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
             draw_key, learn_key, model_key = jax.random.split(key, 3)
-            starts = sample_starts(recorded.episodes, recorded.own_task, draw_key, self.starts)
-            agent, metrics = self.learner.update_behavior(agent, starts, learn_key, scalars, progress)
+            steps = sample_steps(recorded.episodes, recorded.own_tasks, draw_key, self.starts)
+            if not isinstance(self.agent, SeveralPolicies):
+                steps = jax.tree.map(lambda part: part[0], steps)
+            agent, metrics = self.learner.update_behavior(agent, steps, learn_key, scalars, progress)
             if not self.loop.fine_tune:
                 return agent, metrics
             whole = state.env_steps / self.total_env_steps
-            agent, modelled = self._update_model(agent, model_key, recorded, recorded.own_task, (scalars, whole))
+            agent, modelled = self._update_model(agent, model_key, recorded, recorded.own_tasks.windows, (scalars, whole))
             return agent, metrics | modelled
 
         return self._update_replicas(inputs, state, update)
@@ -179,18 +201,21 @@ class OfflinePack(Pack):
 
 
 def make_offline_pack(
-    agent: Agent, env: Env, cell: CellSettings, seeds: list[int], scalars: dict, steps: int
+    agent: Agent, env: Env | None, cell: CellSettings, seeds: list[int], scalars: dict, steps: int
 ) -> OfflinePack:
-    """A pack of offline cells of one task, with its episodes, or a share of them, on the device."""
+    """A pack of offline cells of the same tasks, with its episodes, or a share of them, on the device."""
     assert isinstance(cell, OfflineCell), type(cell)
-    library, window, own = EpisodeLibrary(cell.data), cell.train.window, env.spec.task or 0
+    library, window = EpisodeLibrary(cell.data), cell.train.window
+    own = [cell.data.number_of(task) for task in cell.data.policies] if env is None else [env.spec.task or 0]
     inputs = ReplicaInputs(jnp.asarray(seeds, jnp.uint32), scalars)
     pack = OfflinePack(agent, env, cell, inputs, steps)
     pack.sources |= library.hashes()
+    pack.data_returns = library.returns()
     if cell.data.device_episodes is not None and cell.data.device_episodes < len(library):
         pack.stream = StreamedData(library, own, window, pack.model_updates)
         return pack
     episodes = on_device(library.load(np.arange(len(library))))
-    recorded = OfflineData(episodes, index_windows(episodes, window), index_windows(episodes, window, own))
+    tasks = index_tasks(library.tasks, library.rows, window, own)
+    recorded = OfflineData(episodes, index_windows(episodes, window), tasks)
     pack.inputs = inputs._replace(recorded=recorded)
     return pack

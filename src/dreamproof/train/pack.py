@@ -44,13 +44,16 @@ class ReplicaInputs(NamedTuple):
 class TrainingPack(Protocol):
     """What the loop, saving and the preflight probe require of a pack.
 
-    later_stages: env steps from which another compiled program is used. sources: hashes of the files it learned from.
+    later_stages: env steps from which another compiled program is used.
     """
 
     envs: int
     total_env_steps: int
     later_stages: tuple[int, ...]
-    sources: dict[str, str]
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the record of every checkpoint says about the data it learned from."""
 
     def init(self) -> PackState:
         """Fresh agents."""
@@ -64,8 +67,8 @@ class TrainingPack(Protocol):
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
         """Trains for `env_steps`; donates `state`. Metrics are (T, R)."""
 
-    def validate(self, agent: Any, episodes: int) -> tuple[Episodes, Any]:
-        """`episodes` validation episodes per replica, and the agents (R, ...) after calibration."""
+    def validate(self, agent: Any, episodes: int) -> tuple[Episodes | None, Any]:
+        """`episodes` validation episodes per replica if the pack has an env, and the agents (R, ...) calibrated."""
 
 
 class Pack:
@@ -92,6 +95,11 @@ class Pack:
         self._compiled_epoch = eqx.filter_jit(self._epoch, donate="all-except-first")
         self._compiled_evaluate = eqx.filter_jit(self._evaluate)
         self._compiled_calibrate = eqx.filter_jit(self._calibrate)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """Hashes of the files it learned from."""
+        return {"sources": self.sources}
 
     def init(self) -> PackState:
         """Fresh agents, envs at the start of their first episode, one row in the replay."""
@@ -127,7 +135,7 @@ class Pack:
         """Complete deterministic episodes of every replica on shared layouts; leaves (R, E)."""
         return self._compiled_evaluate(self.inputs, agent, params, episode_keys(0, split, episodes))
 
-    def validate(self, agent: Any, episodes: int) -> tuple[Episodes, Any]:
+    def validate(self, agent: Any, episodes: int) -> tuple[Episodes | None, Any]:
         """`episodes` on validation layouts, and the agents (R, ...) calibrated on as many other layouts.
 
         Both run in one batch: on a GPU twice the episodes take little longer.

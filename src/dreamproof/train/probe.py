@@ -19,7 +19,7 @@ from dreamproof.jaxcore.devices import library_versions
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.writer import RunWriter
-from dreamproof.train.loop import read_job
+from dreamproof.train.loop import chunk_env_steps, read_job
 from dreamproof.train.pack import TrainingPack
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
@@ -53,7 +53,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
             state = state._replace(env_steps=jnp.asarray(stage, jnp.int32))
         with phase("compile and train"):
             # The same length as in training, so that training finds the compiled program in the cache.
-            steps = max(1, settings.chunk_agent_steps // job.pack.envs)
+            steps = chunk_env_steps(job)
             state, _ = job.pack.chunk(state, steps)
             before = int(state.env_steps)
         began = time.monotonic()
@@ -64,7 +64,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
     with phase("save"):
         done = int(state.env_steps) * job.pack.envs
         facts = checkpoint_facts(job.runs[0], done, int(state.agent.gradient_steps[0]), job.names)
-        facts |= {"frozen": False, "sources": job.pack.sources}
+        facts |= {"frozen": False, **job.pack.facts}
         saved = save_cell(job.writers[0], state, 0, facts)
     with phase("restore"):
         again = restore(job.pack, [saved])
@@ -75,8 +75,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
             raise RuntimeError("the restored state differs from the saved one")
     with phase("evaluate"):
         # As many episodes as in training, for the same reason.
-        episodes, _ = job.pack.validate(state.agent, settings.validation_episodes)
-        jax.block_until_ready(episodes.returns)
+        jax.block_until_ready(job.pack.validate(state.agent, settings.validation_episodes))
     device = jax.devices()[0].memory_stats() or {}
     now = sum(leaf.nbytes for leaf in jax.tree.leaves(_arrays(state)))
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

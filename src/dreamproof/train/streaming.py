@@ -5,6 +5,7 @@ continues with the same ones. The next shard is read while the device computes.
 """
 
 import functools
+from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from dreamproof.data.library import EpisodeLibrary, RecordedEpisodes
-from dreamproof.train.offline import WindowIndex, index_rows
+from dreamproof.train.offline import TaskWindows, WindowIndex, index_rows, index_tasks
 
 SHARDS = 16
 
@@ -23,19 +24,19 @@ class OfflineData(NamedTuple):
 
     episodes: RecordedEpisodes
     all_tasks: WindowIndex
-    own_task: WindowIndex
+    own_tasks: TaskWindows
 
 
 class EpisodeRing:
     """Shards of some episodes on the device, in an endless order in which every episode comes once per round."""
 
-    def __init__(self, library: EpisodeLibrary, chosen: np.ndarray, device_episodes: int, window: int) -> None:
-        self.library, self.chosen, self.window = library, chosen, window
+    def __init__(self, library: EpisodeLibrary, chosen: np.ndarray, device_episodes: int) -> None:
+        self.library, self.chosen = library, chosen
         self.is_whole = len(chosen) <= device_episodes
         self.shard_episodes = device_episodes // SHARDS
         self.refreshes: int | None = None
         self.episodes: RecordedEpisodes | None = None
-        self.rows = np.zeros((SHARDS, self.shard_episodes), np.int32)
+        self.held = np.zeros((SHARDS, self.shard_episodes), np.int64)
         self._reader = ThreadPoolExecutor(1)
         self._next: tuple[int, Future[RecordedEpisodes]] | None = None
 
@@ -49,11 +50,11 @@ class EpisodeRing:
     def _order(self, number: int) -> np.ndarray:
         return self.chosen[np.random.default_rng(number).permutation(len(self.chosen))]
 
-    def after(self, refreshes: int) -> tuple[RecordedEpisodes, WindowIndex]:
-        """What the device holds after so many refreshes, and the index of all its windows."""
+    def after(self, refreshes: int) -> tuple[RecordedEpisodes, np.ndarray]:
+        """What the device holds after so many refreshes, and the numbers of these episodes."""
         if self.is_whole:
             self.episodes = self.episodes or on_device(self.library.load(self.chosen))
-            return self.episodes, index_rows(self.library.rows[self.chosen], self.window)
+            return self.episodes, self.chosen
         if self.episodes is None or self.refreshes is None or refreshes not in (self.refreshes, self.refreshes + 1):
             self.episodes = self._empty()
             for shard in range(refreshes, refreshes + SHARDS):
@@ -62,7 +63,7 @@ class EpisodeRing:
             self._put(refreshes + SHARDS - 1)
         self.refreshes = refreshes
         self._read_ahead(refreshes + SHARDS)
-        return self.episodes, index_rows(self.rows.ravel(), self.window)
+        return self.episodes, self.held.ravel()
 
     def _empty(self) -> RecordedEpisodes:
         one = self.library.load(self.numbers(0)[:1])
@@ -74,7 +75,7 @@ class EpisodeRing:
         waiting = self._next is not None and self._next[0] == shard
         loaded = self._next[1].result() if self._next is not None and waiting else self._load(shard)
         slot = shard % SHARDS
-        self.rows[slot] = loaded.rows
+        self.held[slot] = self.numbers(shard)
         self.episodes = _replaced(self.episodes, loaded, jnp.asarray(slot * self.shard_episodes, jnp.int32))
 
     def _load(self, shard: int) -> RecordedEpisodes:
@@ -96,11 +97,11 @@ def _replaced(whole: RecordedEpisodes, part: RecordedEpisodes, first: jax.Array)
 
 
 class StreamedData:
-    """Episodes of all tasks for the model, then of the cell's own task for the behaviour, renewed with the updates."""
+    """Episodes of all tasks for the model, then of the cell's own tasks for the behaviour, renewed with the updates."""
 
-    def __init__(self, library: EpisodeLibrary, own: int, window: int, model_updates: int) -> None:
-        self.library, self.window, self.model_updates = library, window, model_updates
-        self.chosen = (np.arange(len(library)), np.flatnonzero(library.tasks == own))
+    def __init__(self, library: EpisodeLibrary, own: Sequence[int], window: int, model_updates: int) -> None:
+        self.library, self.own, self.window, self.model_updates = library, own, window, model_updates
+        self.chosen = (np.arange(len(library)), np.flatnonzero(np.isin(library.tasks, own)))
         self.refresh_updates = library.data.refresh_updates
         self.stage: int | None = None
 
@@ -115,9 +116,13 @@ class StreamedData:
         if stage != self.stage:
             device_episodes = self.library.data.device_episodes
             assert device_episodes is not None
-            self.stage, self.ring = stage, EpisodeRing(self.library, self.chosen[stage], device_episodes, self.window)
-        episodes, index = self.ring.after(number // self.refresh_updates)
-        return OfflineData(episodes, index, index)
+            self.stage, self.ring = stage, EpisodeRing(self.library, self.chosen[stage], device_episodes)
+        episodes, held = self.ring.after(number // self.refresh_updates)
+        tasks, rows = self.library.tasks[held], self.library.rows[held]
+        index = index_rows(rows, self.window)
+        if stage == 0:  # the model learns from all tasks, and perhaps none of the cell's own is held
+            return OfflineData(episodes, index, TaskWindows(index, index.until[:1] * 0, index.until[-1:]))
+        return OfflineData(episodes, index, index_tasks(tasks, rows, self.window, self.own))
 
     def until(self, update: int) -> int:
         """The first later update that learns from other episodes."""

@@ -10,6 +10,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from tests.agents.pwm import toy
 
+from dreamproof.agents.api import RecordedSteps
 from dreamproof.agents.normalisation import init_moments, update_moments
 from dreamproof.agents.pwm.agent import reward_loss_factor, reward_scale
 from dreamproof.agents.pwm.behavior import (
@@ -127,13 +128,18 @@ def test_what_comes_after_an_imagined_termination_is_worth_nothing() -> None:
     np.testing.assert_allclose(worth, [1 + 1.5, 2 + 2 + 0.25 * (1.5 + 20 / 8)])
 
 
+def recorded(count: int) -> RecordedSteps:
+    """Recorded steps of the toy task."""
+    return RecordedSteps(jnp.ones((count, 2)), jnp.zeros((count, toy.SPEC.action_size)))
+
+
 @pytest.mark.parametrize(("scale", "expected"), [(0.0, 1.0), (1.0, 1.0 / (1.0 + np.exp(-4.0)))])
 def test_without_a_weight_of_terminations_no_imagined_step_is_the_last(scale: float, expected: float) -> None:
     agent = toy.make_agent(toy.SPEC._replace(terminates=True))
     state, scalars = toy.fresh(agent), jax.tree.map(jnp.asarray, traced_values(agent.settings))
     scalars["world_model"]["termination_scale"] = jnp.asarray(scale)
     _, metrics = eqx.filter_jit(agent.update_behavior)(
-        state, jnp.ones((STARTS, 2)), jax.random.key(0), scalars, jnp.zeros(())
+        state, recorded(STARTS), jax.random.key(0), scalars, jnp.zeros(())
     )
     assert float(metrics["imagined/continue_prob"]) == pytest.approx(expected, rel=1e-6)
 
@@ -264,7 +270,7 @@ def test_every_round_steps_the_actor_once_and_the_critics_through_their_passes()
     learn = eqx.filter_jit(agent.update_behavior)
     state = toy.fresh(agent)
     scalars = jax.tree.map(jnp.asarray, traced_values(agent.settings))
-    after, _ = learn(state, jnp.ones((8, 2)), jax.random.key(1), scalars, jnp.zeros(()))
+    after, _ = learn(state, recorded(8), jax.random.key(1), scalars, jnp.zeros(()))
     steps = {name: int(after.optimisers[name].steps) for name in ("actor", "critics", "model")}
     assert steps == {"actor": 3, "critics": 12, "model": 0}
     assert int(after.gradient_steps - state.gradient_steps) == 15

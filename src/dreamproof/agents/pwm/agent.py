@@ -1,5 +1,6 @@
 """The PWM agent: its learning state, acting on encoded observations, and the update of one epoch."""
 
+import copy
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -7,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.api import Decision, EpochBatch, Windows
+from dreamproof.agents.api import Decision, EpochBatch, RecordedSteps, Windows
 from dreamproof.agents.normalisation import Moments, init_moments, update_moments
 from dreamproof.agents.pwm.behavior import (
     DifferentiableRollout,
@@ -50,6 +51,13 @@ class PwmMemory(NamedTuple):
     action: Array
 
 
+class OwnTask(NamedTuple):
+    """The number of an agent's task and the mask (A,) of its actions; None for a single task, or without padding."""
+
+    number: Array | None
+    action_mask: Array | None
+
+
 class PwmAgent:
     """Static parts of one agent; everything that changes is in PwmState."""
 
@@ -64,6 +72,11 @@ class PwmAgent:
                 "list all tasks in data.tasks, including the study's own; see docs/multitask.md",
             )
         self.spec, self.settings = spec, settings
+        padding = None if spec.usable_actions is None else jnp.arange(spec.action_size) < spec.usable_actions
+        self.task = OwnTask(
+            None if spec.task is None else jnp.asarray(spec.task),
+            None if padding is None else padding.astype(jnp.float32),
+        )
         self.dtype = jnp.bfloat16 if settings.precision == "bfloat16" else jnp.float32
 
     def init_state(self, key: Array) -> PwmState:
@@ -91,15 +104,14 @@ class PwmAgent:
         del scalars
         noise = jax.random.normal(key, memory.action.shape) if explore else jnp.zeros(memory.action.shape)
         action = state.actor(self.encode(state.model, seen.observation), noise)
-        action = action if self.action_mask is None else action * self.action_mask
+        action = action if self.task.action_mask is None else action * self.task.action_mask
         return Decision(action, PwmMemory(action), {})
 
-    @property
-    def action_mask(self) -> Array | None:
-        """1 for actions (A,) of the task, 0 for padding; None without padding."""
-        if self.spec.usable_actions is None:
-            return None
-        return (jnp.arange(self.spec.action_size) < self.spec.usable_actions).astype(jnp.float32)
+    def of_task(self, task: OwnTask) -> "PwmAgent":
+        """The same agent for another task of its world model."""
+        agent = copy.copy(self)
+        agent.task = task
+        return agent
 
     def encode(self, model: PwmWorldModel, observation: Array) -> Array:
         """Latents (..., L) of observations (..., O) of the agent's own task."""
@@ -110,7 +122,7 @@ class PwmAgent:
 
     def _task(self, model: PwmWorldModel) -> Array | None:
         """The embedding (E,) of the agent's own task; None for a single-task model."""
-        return None if model.tasks is None else model.task_vector(jnp.asarray(self.spec.task))
+        return None if model.tasks is None else model.task_vector(self.task.number)
 
     def update(
         self, state: PwmState, batch: EpochBatch, key: Array, scalars: dict[str, Any], progress: Array
@@ -131,11 +143,13 @@ class PwmAgent:
         return state._replace(epochs=state.epochs + 1), behavior_metrics | model_metrics
 
     def update_behavior(
-        self, state: PwmState, observation: Array, key: Array, scalars: dict[str, Any], progress: Array
+        self, state: PwmState, steps: RecordedSteps, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """The rounds of actor and critics, from observations (S, O) of the agent's own task."""
+        """The rounds of actor and critics, from recorded steps (S, ...) of the agent's own task."""
         rates = self._rates(scalars, progress)
-        start = self._start(state, observation, jnp.ones(observation.shape[0]))
+        if self.settings.behavior.objective == "cloning":
+            return self._clone(state, steps, rates["actor"])
+        start = self._start(state, steps.observation, jnp.ones(steps.observation.shape[0]))
         z, counts = (jnp.broadcast_to(part, (self.settings.behavior.rounds, *part.shape)) for part in start[:2])
         return self._learn_behavior(state, start._replace(z=z, counts=counts), key, rates, scalars)
 
@@ -177,7 +191,7 @@ class PwmAgent:
     def _start(self, state: PwmState, observation: Array, counts: Array) -> RolloutStart:
         """Starts of imagined rollouts from observations (..., S, O) of the agent's own task."""
         z, task = self.encode(state.model, observation), self._task(state.model)
-        return RolloutStart(jax.lax.stop_gradient(z), counts, jax.lax.stop_gradient(task), self.action_mask)
+        return RolloutStart(jax.lax.stop_gradient(z), counts, jax.lax.stop_gradient(task), self.task.action_mask)
 
     def _rates(self, scalars: dict[str, Any], progress: Array) -> dict[str, Array]:
         """Linear learning-rate schedules."""
@@ -222,6 +236,21 @@ class PwmAgent:
         steps = settings.rounds * (1 + settings.critic_passes * settings.critic_batches)
         means = {name: value.mean(0) for name, value in metrics.items()}
         return state._replace(gradient_steps=state.gradient_steps + steps), means
+
+    def _clone(self, state: PwmState, steps: RecordedSteps, rate: Array) -> tuple[PwmState, dict[str, Array]]:
+        """One step of the actor towards the recorded actions."""
+        z = jax.lax.stop_gradient(self.encode(state.model, steps.observation))
+        mask = jnp.ones(self.spec.action_size) if self.task.action_mask is None else self.task.action_mask
+
+        def loss(actor: PwmActor) -> Array:
+            missed = jnp.square(actor(z, jnp.zeros(steps.action.shape)) - steps.action)
+            return (missed * mask).sum(-1).mean() / mask.sum()
+
+        value, gradients = eqx.filter_value_and_grad(loss)(state.actor)
+        clip = self.settings.behavior.actor_clip
+        step = adam_step(state.actor, gradients, state.optimisers["actor"], rate, clip, BEHAVIOR_ADAM)
+        metrics = {"actor/loss": value, "actor/gradient_norm": step.gradient_norm}
+        return stepped(state, "actor", step)._replace(gradient_steps=state.gradient_steps + 1), metrics
 
     def _learn_actor(
         self, state: PwmState, start: RolloutStart, key: Array, parameters: tuple[Array, Array, bool | Array]

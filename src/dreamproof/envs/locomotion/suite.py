@@ -33,6 +33,11 @@ class SuiteTask(Locomotion):
     action_repeat: ClassVar[int] = 2
     forward: ClassVar[int | None] = None
 
+    @property
+    def max_return(self) -> float:
+        """Rewards are at most 1 in each control step."""
+        return float(self.episode_agent_steps * self.action_repeat)
+
     def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """The reward of one control step, 0 to 1."""
         del before

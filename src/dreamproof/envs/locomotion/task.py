@@ -93,7 +93,13 @@ class Locomotion(Env):
             slots=tuple((name, end - width, end) for (name, width), end in named),
             terminates=self.terminates,
             agent_step_seconds=float(self.body.host.opt.timestep) * self.substeps * self.action_repeat,
+            max_return=self.max_return,
         )
+
+    @property
+    def max_return(self) -> float | None:
+        """The largest return of an episode, if rewards are bounded."""
+        return None
 
     def default_params(self) -> BodyParams:
         """The parameters of the body's file."""
