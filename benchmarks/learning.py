@@ -19,7 +19,7 @@ from dreamproof.agents.registry import make_agent
 from dreamproof.envs.registry import make as make_env
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.settings.cell import CELL_SETTINGS
-from dreamproof.settings.study import merge
+from dreamproof.settings.several_tasks import merge
 from dreamproof.settings.traced import static_key, traced_values
 from dreamproof.train.log import MetricSums
 from dreamproof.train.pack import Pack, PackState

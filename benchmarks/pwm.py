@@ -27,7 +27,7 @@ from dreamproof.envs.api import Env, Params, Spec, State, TimeStep
 from dreamproof.envs.registry import make as make_env
 from dreamproof.jaxcore.devices import give_back_memory, memory_in_use, use_compilation_cache
 from dreamproof.settings.cell import PwmCell
-from dreamproof.settings.study import merge
+from dreamproof.settings.several_tasks import merge
 from dreamproof.settings.traced import traced_values
 from dreamproof.train.pack import Pack, PackState
 

@@ -36,7 +36,7 @@ from dreamproof.evaluate.drawing import as_trail, places_of_first
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.jaxcore.keys import Split, step_key
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
+from dreamproof.runs.records import DATA_FLOORS, EvaluatedCheckpoint, EvaluationRecord
 from dreamproof.version import __version__
 
 LAYOUT_SEED = 0
@@ -303,7 +303,18 @@ def _of_task(record: EvaluationRecord, checkpoints: Checkpoints, task: str) -> E
         which: _with_scores(evaluated, checkpoints[which], task, record.floors["random"]["return"])
         for which, evaluated in record.checkpoints.items()
     }
-    return record.model_copy(update={"condition": task, "checkpoints": made})
+    floors = record.floors | dict(
+        zip(DATA_FLOORS, ({"return": each} for each in _data_returns(checkpoints, task)), strict=True)
+    )
+    largest = checkpoints["final"].env.spec.max_return
+    if largest is not None:
+        floors = {name: floor | {"score": floor["return"] / largest} for name, floor in floors.items()}
+    return record.model_copy(update={"condition": task, "checkpoints": made, "floors": floors})
+
+
+def _data_returns(checkpoints: Checkpoints, task: str) -> tuple[float, float]:
+    """Mean and best return of a task among the episodes that a run learned from."""
+    return checkpoints["final"].record.data_returns[task]
 
 
 def _with_scores(made: EvaluatedCheckpoint, loaded: Loaded, task: str, random_return: float) -> EvaluatedCheckpoint:

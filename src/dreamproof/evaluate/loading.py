@@ -27,8 +27,8 @@ from dreamproof.runs.reader import (
 from dreamproof.runs.records import CheckpointRecord, RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings, OfflineCell
 from dreamproof.settings.resolved import under_current_names
+from dreamproof.settings.several_tasks import merge
 from dreamproof.settings.strict import validate
-from dreamproof.settings.study import merge
 from dreamproof.settings.traced import static_key, traced_values
 
 

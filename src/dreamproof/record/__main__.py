@@ -15,12 +15,15 @@ from dreamproof.data.recordings import Recording, check_output, write_recording
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import RecordingPolicy, find_policies
+from dreamproof.settings.task_sets import TASK_SETS
 
 
 def main() -> int:
     """Parses arguments, records, and prints the data settings for a study."""
     parser = argparse.ArgumentParser(prog="python -m dreamproof.record", description=__doc__)
-    parser.add_argument("--tasks", required=True, help="names, separated by commas; their order gives their numbers")
+    parser.add_argument(
+        "--tasks", required=True, help="names, separated by commas, in the order of their numbers; or mt8, mt30"
+    )
     parser.add_argument("--policy", required=True, help="'random' or trained RUN_DIRs, separated by commas")
     parser.add_argument("--episodes", required=True, type=int, help="per policy and task")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE.npz")
@@ -28,7 +31,9 @@ def main() -> int:
     arguments = parser.parse_args()
     use_compilation_cache()
     try:
-        _record(arguments.tasks.split(","), arguments.policy.split(","), arguments)
+        named = TASK_SETS.get(arguments.tasks)
+        tasks = arguments.tasks.split(",") if named is None else [task.name for task in named]
+        _record(tasks, arguments.policy.split(","), arguments)
     except DreamproofError as error:
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)

@@ -16,6 +16,7 @@ from dreamproof.runs.reader import load_evaluation, read_checkpoint, read_collap
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.settings.study_file import read_study
+from dreamproof.stats.describe import interquartile_mean
 from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.chain import read_ledger
 from dreamproof.study.ledger.events import Row
@@ -169,15 +170,26 @@ class StudyEvidence:
 
     @cached_property
     def deciding_conditions(self) -> list[str]:
-        """The distinct conditions whose mean decides; one of them unless the study declares more."""
+        """The distinct conditions whose mean decides; one of them unless the study declares more. All tasks count."""
+        if self.study.decides is not None and self.study.tasks is not None:
+            return self.study.decides.conditions
         if self.study.decides is not None:
             return self.distinct(self.study.decides.conditions)
         return [self.study.metric.condition if self.study.conditions else TRAIN]
 
     @property
     def primary_condition(self) -> str:
-        """The condition that decides; several are joined into one, whose value of a seed is the mean over them."""
-        return "+".join(self.deciding_conditions)
+        """The condition that decides; several are joined into one, whose value of a seed is a mean over them.
+
+        Tasks are joined under the name of their set.
+        """
+        return "+".join(self.deciding_conditions) if self.study.tasks is None else self.study.task
+
+    def joined(self, values: list[float]) -> float:
+        """One value of several conditions: their mean, or their IQM if that was declared."""
+        decides = self.study.decides
+        over_iqm = decides is not None and decides.over == "iqm"
+        return interquartile_mean(np.array(values)) if over_iqm else float(np.mean(values))
 
     @property
     def needed_conditions(self) -> list[str]:
@@ -254,16 +266,16 @@ def _without_end(rows: list[Row]) -> list[Row]:
 
 
 def _join_conditions(evidence: StudyEvidence) -> None:
-    """Adds the mean over the deciding conditions as a value of every seed that has all of them."""
+    """Adds the mean, or the IQM, over the deciding conditions as a value of every seed that has all of them."""
     names, metric = evidence.deciding_conditions, evidence.study.metric.name
     if len(names) < 2:
         return
     for arm in evidence.arms:
         tables = [evidence.values.get(Group(arm, name, metric), {}) for name in names]
         shared = [seed for seed in evidence.study.seeds if all(seed in table for table in tables)]
-        joined = {seed: float(np.mean([table[seed] for table in tables])) for seed in shared}
+        joined = {seed: evidence.joined([table[seed] for table in tables]) for seed in shared}
         if joined:
-            evidence.values[Group(arm, "+".join(names), metric)] = joined
+            evidence.values[Group(arm, evidence.primary_condition, metric)] = joined
 
 
 def _matrix(evidence: StudyEvidence) -> None:

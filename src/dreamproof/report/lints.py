@@ -9,6 +9,7 @@ import numpy as np
 from dreamproof.report.data import FINAL, Group, StudyEvidence, TrainFacts
 from dreamproof.report.validation import fallen_cells
 from dreamproof.runs.layout import Cell
+from dreamproof.runs.records import DATA_FLOORS
 from dreamproof.stats.describe import falls_into_two_groups, finite_values
 from dreamproof.stats.permutation import smallest_p, smallest_paired_p
 from dreamproof.stats.power import ALPHA
@@ -397,7 +398,7 @@ def _floors(evidence: StudyEvidence) -> Iterable[Lint]:
     sign = 1.0 if metric.direction == "higher" else -1.0
     for condition, floors in evidence.floors.items():
         for name, floor in floors.items():
-            if metric.name not in floor:
+            if metric.name not in floor or name in DATA_FLOORS:
                 continue
             below = []
             for arm in evidence.arms:

@@ -32,9 +32,13 @@ class ReportContext:
 
     def condition(self, name: str) -> str:
         """A condition's name; the training log and the mean over several conditions have a text of their own."""
-        joined = self.analysis.evidence.deciding_conditions
-        if len(joined) > 1 and name == self.analysis.evidence.primary_condition:
-            return self.texts("condition.joint", conditions=self.listing(joined))
+        evidence = self.analysis.evidence
+        joined, decides = evidence.deciding_conditions, evidence.study.decides
+        if len(joined) > 1 and name == evidence.primary_condition:
+            over = decides.over if decides is not None else "mean"
+            if evidence.study.tasks is not None:
+                return self.texts(f"condition.tasks_{over}", count=len(joined))
+            return self.texts(f"condition.joint_{over}", conditions=self.listing(joined))
         return self.texts("condition.train") if name == TRAIN else name
 
     def money(self, amount: float | None) -> str:

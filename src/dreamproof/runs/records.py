@@ -131,6 +131,10 @@ class Trail(Record):
     cost: list[float]
 
 
+DATA_FLOORS = ("data mean", "data best")
+"""Floors that are no policy: what the recorded episodes of a task returned."""
+
+
 class EvaluationRecord(Record):
     """evaluations/CONDITION.json: `final` is the headline; `selected` was chosen on validation layouts.
 

@@ -15,7 +15,7 @@ class RecordedData(Settings):
 
     files: tuple[str, ...] = Field(min_length=1, description="recorded episodes (.npz or .pt), see docs/multitask.md")
     tasks: tuple[str, ...] = Field(
-        min_length=1, description="names of all tasks, in the order of their numbers; or `mt30` or `mt80`"
+        min_length=1, description="names of all tasks, in the order of their numbers; or `mt8`, `mt30` or `mt80`"
     )
     observation_size: int = Field(ge=1, description="observation size of the widest task; others are zero-padded")
     action_size: int = Field(ge=1, description="action size of the widest task; others are zero-padded")

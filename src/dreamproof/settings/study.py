@@ -24,6 +24,7 @@ from dreamproof.settings.env import Shift
 from dreamproof.settings.notify import Notification
 from dreamproof.settings.renames import current_names, first_names
 from dreamproof.settings.running import AtEnd, Liveness, Money, ReportSettings, Requirements, Retries
+from dreamproof.settings.several_tasks import merge, with_tasks
 from dreamproof.settings.strict import Settings
 
 
@@ -57,6 +58,9 @@ class Decides(Settings):
     """A decision over several conditions: the mean of the metric over some, subject to the limit under some."""
 
     conditions: list[str] = Field(min_length=1, description="the mean of the metric over these decides")
+    over: Literal["mean", "iqm"] = Field(
+        "mean", description="how the conditions of a seed become one value; iqm: the mean of the middle half of them"
+    )
     limits: list[str] | None = Field(
         None,
         min_length=1,
@@ -158,6 +162,12 @@ class Study(Settings):
     constraint: Constraint | None = None
     decides: Decides | None = None
     task: Line = Field(min_length=1)
+    tasks: list[Line] | None = Field(
+        None,
+        min_length=2,
+        description="several tasks, each with a policy of its own; names, or `mt8` or `mt30`. `task`, `conditions` and "
+        "`decides` follow from them",
+    )
     trainer: Literal["dreamer", "pwm", "pwm_offline"] | CommandTrainer
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
     arms: dict[str, dict[str, Any]] = Field(min_length=1, description="name: the settings in which this arm differs")
@@ -193,6 +203,11 @@ class Study(Settings):
     folder: str | None = Field(None, description="where results go, seen from this file; results/NAME if left out")
 
     _name = field_validator("name")(plain_name)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_tasks(cls, value: Any) -> Any:
+        return with_tasks(value) if isinstance(value, dict) and value.get("tasks") is not None else value
 
     @model_validator(mode="before")
     @classmethod
@@ -271,6 +286,10 @@ class Study(Settings):
         if self.reference_arm is not None and self.reference_arm not in self.arms:
             raise ValueError(f"reference_arm '{self.reference_arm}' is not one of the arms {', '.join(self.arms)}")
         names = [condition.name for condition in self.conditions]
+        if self.tasks is not None and names != self.tasks:
+            raise ValueError("conditions: a study over several tasks is evaluated on each of them; remove `conditions`")
+        if self.tasks is not None and self.trainer in ("dreamer", "pwm"):
+            raise ValueError(f"tasks: trainer {self.trainer} learns one task; use pwm_offline, or one study per task")
         if names and self.metric.condition not in names:
             raise ValueError(
                 f"metric.condition '{self.metric.condition}' is not one of the conditions {', '.join(names)}"
@@ -315,6 +334,8 @@ class Study(Settings):
         if isinstance(value["trainer"], dict):
             _leave_out_defaults(value["trainer"], LATER_TRAINER_KEYS)
         _leave_out_defaults(value, LATER_STUDY_KEYS)
+        if "decides" in value:
+            _leave_out_defaults(value["decides"], {"over": "mean"})
         value["money"]["currency"] = value["money"]["currency"] or FIRST_CURRENCY
         cell = CELL_SETTINGS.get(self.trainer) if isinstance(self.trainer, str) else None
         if cell is not None:
@@ -334,6 +355,7 @@ LATER_STUDY_KEYS: dict[str, Any] = {
     "agent_steps_tolerance": 0,
     "decides": None,
     "paired_seeds": False,
+    "tasks": None,
     "require": Requirements().model_dump(mode="json"),
     "report": ReportSettings().model_dump(mode="json"),
     "notify": [],
@@ -350,14 +372,3 @@ def _under_current_names(trainer: Any, settings: dict[str, Any]) -> dict[str, An
     """Settings of one of our own trainers with old keys renamed; those of a command are its own."""
     cell = CELL_SETTINGS.get(trainer) if isinstance(trainer, str) else None
     return settings if cell is None else dict(current_names(cell, settings))
-
-
-def merge(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`, mapping by mapping."""
-    merged = dict(below)
-    for key, value in above.items():
-        if isinstance(value, dict) and isinstance(merged.get(key), dict):
-            merged[key] = merge(merged[key], value)
-        else:
-            merged[key] = value
-    return merged

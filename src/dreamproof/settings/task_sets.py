@@ -53,8 +53,15 @@ def task_size(name: str) -> TaskSize:
     return TaskSize(name, *SIZES[body])
 
 
+MT8_TASKS = """
+cartpole-balance cartpole-swingup pendulum-swingup pendulum-spin reacher-easy reacher-hard reacher-three-easy
+reacher-three-hard
+"""
+"""The tasks of four bodies without contacts: quick on a CPU."""
+
 MT30 = tuple(map(task_size, (DM_CONTROL + CUSTOM).split()))
 MT80 = (*MT30, *(task_size(f"mw-{name}") for name in META_WORLD.split()))
-TASK_SETS = {"mt30": MT30, "mt80": MT80}
+MT8 = tuple(map(task_size, MT8_TASKS.split()))
+TASK_SETS = {"mt8": MT8, "mt30": MT30, "mt80": MT80}
 ROWS = {501: "mt30", 101: "mt80"}
 """Which set a chunk belongs to, by the rows of its episodes."""

@@ -173,7 +173,9 @@ class OfflinePack(Pack):
             if not self.loop.fine_tune:
                 return agent, metrics
             whole = state.env_steps / self.total_env_steps
-            agent, modelled = self._update_model(agent, model_key, recorded, recorded.own_tasks.windows, (scalars, whole))
+            agent, modelled = self._update_model(
+                agent, model_key, recorded, recorded.own_tasks.windows, (scalars, whole)
+            )
             return agent, metrics | modelled
 
         return self._update_replicas(inputs, state, update)

@@ -13,6 +13,7 @@ from dreamproof.report.document import (
     Table,
 )
 from dreamproof.report.documents import tables
+from dreamproof.report.documents.tasks import task_blocks
 from dreamproof.report.documents.validation import validation_blocks
 from dreamproof.report.hints import hints
 from dreamproof.report.lints import eval_names
@@ -107,7 +108,9 @@ def _coverage(document: Document, context: ReportContext) -> None:
 def _results(document: Document, context: ReportContext) -> None:
     texts, evidence = context.texts, context.analysis.evidence
     document.add(Heading(texts("appendix.key_table")), Paragraph(texts("decision.key_note")), tables.key_table(context))
-    shown = [evidence.primary_condition, *(name for name in evidence.conditions if name != evidence.primary_condition)]
+    document.add(*task_blocks(context))
+    others = [] if evidence.study.tasks is not None else evidence.conditions
+    shown = [evidence.primary_condition, *(name for name in others if name != evidence.primary_condition)]
     for condition in shown[:MANY_CONDITIONS]:
         title = texts("decision.spread", metric=evidence.study.metric.name, condition=context.condition(condition))
         document.add(Heading(title, 3), tables.spread_table(context, condition))
@@ -148,14 +151,15 @@ def _verdicts(document: Document, context: ReportContext) -> None:
         Paragraph(texts("decision.verdict_note", arms=len(analysis.treatments))), tables.verdict_table(context)
     )
     document.add(Bullets([verdict_sentence(context, arm) for arm in analysis.treatments]))
-    seen = hints(context)
+    is_multitask = analysis.evidence.study.tasks is not None
+    seen = [] if is_multitask else hints(context)
     if seen:
         document.add(Heading(texts("decision.hints"), 3), Bullets(seen))
     if analysis.constrained:
         note = texts("decision.constraint_note", level=f"{analysis.look_plan.alpha:.0%}", factor=f"{UNSEEN_FACTOR:g}")
         document.add(Heading(texts("decision.constraint"), 3), Paragraph(note), tables.limit_table(context))
         document.add(Bullets(limit_sentences(context)))
-    secondary = tables.secondary_table(context)
+    secondary = None if is_multitask else tables.secondary_table(context)
     if secondary is not None:
         document.add(Heading(texts("decision.secondary"), 3), Paragraph(texts("decision.secondary_note")), secondary)
     paired = tables.paired_table(context)
@@ -175,7 +179,7 @@ def _proxies(document: Document, context: ReportContext) -> None:
     items = [
         texts("kind.line", condition=context.condition(name), kind=texts(f"kind.{evidence.kind(name)}"))
         for name in evidence.conditions
-        if name != TRAIN
+        if name != TRAIN and evidence.study.tasks is None
     ]
     if items:
         document.add(Heading(texts("decision.proxies")), Bullets(items), Paragraph(texts("decision.proxy_note")))

@@ -7,7 +7,7 @@ from dreamproof.report.headline import headline
 from dreamproof.report.lints import BLOCK, WARN, Lint
 from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, not_saved_sentence
 
-FIGURES = ("conditions", "conditions_cost", "curves_primary", "score_cost", "profile")
+FIGURES = ("task_scores", "task_profile", "conditions", "conditions_cost", "curves_primary", "score_cost", "profile")
 SHOWN_FIGURES = 2
 SHOWN_PLACES = 3
 OTHER_DOCUMENTS = ("appendix", "money", "status", "record", "defense")

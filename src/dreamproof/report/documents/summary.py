@@ -33,11 +33,13 @@ def _column(context: ReportContext, title: str, cells: list[str], floors: list[f
 
 
 def _floor_means(context: ReportContext, metric: str, conditions: list[str]) -> list[float | None]:
-    """Every floor's mean over these conditions; None where one of them has no floor."""
-    floors = context.analysis.evidence.floors
-    names = dict.fromkeys(name for table in floors.values() for name in table)
-    values = [[floors.get(where, {}).get(name, {}).get(metric) for where in conditions] for name in names]
-    return [None if not row or None in row else sum(v for v in row if v is not None) / len(row) for row in values]
+    """Every floor over these conditions, averaged as the arms are; None where one of them has no floor."""
+    evidence = context.analysis.evidence
+    names = dict.fromkeys(name for table in evidence.floors.values() for name in table)
+    values = [[evidence.floors.get(where, {}).get(name, {}).get(metric) for where in conditions] for name in names]
+    known = [[v for v in row if v is not None] for row in values]
+    complete = [row if len(row) == len(conditions) and row else None for row in known]
+    return [None if row is None else evidence.joined(row) for row in complete]
 
 
 def _scores(context: ReportContext) -> list[Column]:

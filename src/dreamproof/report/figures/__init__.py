@@ -1,6 +1,6 @@
 """Figures of a study: PNG and PDF, readable in grey, one colour per arm everywhere, the same bytes each time."""
 
 NAMES = (
-    "curves_primary", "curves_cost", "conditions", "conditions_cost", "score_cost", "profile", "power", "trails",
-    "coverage", "timeline", "money",
+    "curves_primary", "curves_cost", "conditions", "conditions_cost", "task_scores", "task_profile", "score_cost",
+    "profile", "power", "trails", "coverage", "timeline", "money",
 )  # fmt: skip

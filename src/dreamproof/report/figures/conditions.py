@@ -25,7 +25,9 @@ DRAWABLE = 1e100  # beyond this the arithmetic of an axis overflows
 
 
 def score_panels(context: ReportContext) -> Figure | None:
-    """The deciding metric by condition, all panels on one scale."""
+    """The deciding metric by condition, all panels on one scale; tasks have figures of their own."""
+    if context.analysis.evidence.study.tasks is not None:
+        return None
     return _panels(context, context.analysis.evidence.study.metric.name, None)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dreamproof.report.figures import campaign, conditions, learning, results, trails
+from dreamproof.report.figures import campaign, conditions, learning, results, tasks, trails
 from dreamproof.report.figures.theme import DOTS_PER_INCH, label_texts, look, save
 from dreamproof.report.prose import ReportContext
 
@@ -18,6 +18,8 @@ FIGURES: dict[str, Drawing] = {
     "curves_cost": learning.cost_curves,
     "conditions": conditions.score_panels,
     "conditions_cost": conditions.cost_panels,
+    "task_scores": tasks.task_scores,
+    "task_profile": tasks.task_profile,
     "score_cost": results.score_against_cost,
     "profile": results.performance_profile,
     "power": results.power_curve,

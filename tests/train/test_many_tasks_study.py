@@ -1,0 +1,75 @@
+"""A study over several tasks through the study engine: from recorded episodes to the report."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dreamproof.data.recordings import write_recording
+from dreamproof.record.episodes import record
+from dreamproof.record.policies import find_policies
+from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.runs.reader import read_evaluation
+from dreamproof.settings.study_file import read_study
+from dreamproof.study.plan.packs import pack_groups
+from dreamproof.testing.small_agent import tiny_pwm_settings
+from dreamproof.testing.waiting import HANG_SECONDS
+
+pytestmark = pytest.mark.long(60)
+
+STUDIES = Path(__file__).parents[2] / "studies"
+TASKS = ["ProbeTarget", "ProbeCostLine"]
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Two arms, two seeds, two tasks, and random episodes of both."""
+    made = record(find_policies(TASKS, ["random"]), TASKS, 60, 0, lambda batches: batches)
+    write_recording(tmp_path / "both.npz", made)
+    behavior = {"warm_up_epochs": 60, "replayed_starts": 16}
+    agent = tiny_pwm_settings({"world_model": {"task_size": 4}, "behavior": behavior})["agent"]
+    sizes = {"observation_size": made.observation.shape[2], "action_size": made.action.shape[2]}
+    declared = {
+        "name": "many",
+        "question": "Does learning in imagination beat copying what was recorded?",
+        "metric": {"name": "relative_score", "smallest_difference": 0.05},
+        "tasks": TASKS,
+        "trainer": "pwm_offline",
+        "settings": {
+            "agent": agent,
+            "data": {"files": ["both.npz"], **sizes},
+            "train": {"batch": 8, "window": 5, "chunk_agent_steps": 60, "evaluate_every_agent_steps": 120},
+        },
+        "arms": {"mlp": {}, "cloning": {"agent": {"behavior": {"objective": "cloning"}}}},
+        "seeds": 2,
+        "agent_steps": 120,
+        "evaluation_episodes": 4,
+        "pack_cells": 2,
+    }
+    path = tmp_path / "many.yaml"
+    path.write_text(yaml.safe_dump(declared))
+    return path
+
+
+def test_cells_are_trained_on_all_tasks_and_evaluated_on_each(study: Path) -> None:
+    command = [sys.executable, "-m", "dreamproof.cli", "run", str(study), "--no-check", "--plain"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "train       4/4 proven" in done.stdout and "evaluate    8/8 proven" in done.stdout
+    folder = StudyFolder(study.parent / "results" / "many")
+    for arm in ("mlp", "cloning"):
+        for task in TASKS:
+            found = read_evaluation(folder.run(Cell(arm, 1)), task)
+            assert found is not None and found.floors.keys() >= {"random", "data mean", "data best"}
+            assert len(found.checkpoints["final"].episodes["relative_score"]) == 4
+    decision = (folder.reports / "decision.md").read_text()
+    assert "the IQM over 2 tasks" in decision and "task_scores.png" in decision
+
+
+@pytest.mark.parametrize(("name", "shapes", "tasks"), [("mt8", 3, 8)])
+def test_the_declared_studies_over_several_tasks_are_valid(name: str, shapes: int, tasks: int) -> None:
+    declared = read_study(STUDIES / f"{name}.yaml")
+    assert len(set(pack_groups(declared).values())) == shapes
+    assert len(declared.conditions) == tasks
