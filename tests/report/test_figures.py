@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from tests.report.task_study import make_task_study
 
 from dreamproof.report import make_context
 from dreamproof.report.curves import logged_name, read_curves
@@ -18,12 +19,25 @@ from dreamproof.report.language import LANGUAGES
 from dreamproof.report.palette import BAD, COLOURS, GOOD, HARMLESS
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
+from dreamproof.settings.study_file import read_study
 from dreamproof.testing.made_study import Plan, make_study
 
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_study(tmp_path_factory.mktemp("made") / "study", Plan(missing=("full/2",)))
+
+
+@pytest.fixture(scope="module")
+def several_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_task_study(tmp_path_factory.mktemp("tasks") / "study")
+
+
+def context_of(made: Path, several_tasks: Path, name: str, language: str) -> ReportContext:
+    """The study that has this figure, in a language."""
+    if name.startswith("task_"):
+        return make_context(several_tasks, language, read_study(several_tasks / "study.yaml"))
+    return make_context(made, language)
 
 
 def drawn(context: ReportContext, name: str) -> Figure:
@@ -35,8 +49,8 @@ def drawn(context: ReportContext, name: str) -> Figure:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", FIGURES)
-def test_no_label_leaves_the_picture(made: Path, name: str, language: str) -> None:
-    context = make_context(made, language)
+def test_no_label_leaves_the_picture(made: Path, several_tasks: Path, name: str, language: str) -> None:
+    context = context_of(made, several_tasks, name, language)
     with look(context.texts):
         figure = drawn(context, name)
         drawn_box = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
@@ -46,11 +60,11 @@ def test_no_label_leaves_the_picture(made: Path, name: str, language: str) -> No
         assert drawn_box.y0 >= -0.01 and drawn_box.y1 <= height + 0.01
 
 
-def test_no_glyph_is_missing(made: Path, recwarn: pytest.WarningsRecorder) -> None:
+def test_no_glyph_is_missing(made: Path, several_tasks: Path, recwarn: pytest.WarningsRecorder) -> None:
     for language in ("zh-Hans", "zh-Hant"):
-        context = make_context(made, language)
-        with look(context.texts):
-            for name in FIGURES:
+        for name in FIGURES:
+            context = context_of(made, several_tasks, name, language)
+            with look(context.texts):
                 drawn(context, name)
     assert [str(warning.message) for warning in recwarn if "missing from font" in str(warning.message)] == []
 
@@ -105,10 +119,10 @@ def test_an_interval_is_drawn_from_three_seeds_on(tmp_path: Path, seeds: int, in
     assert len(axes.collections) == intervals
 
 
-def test_every_figure_says_what_its_marks_mean_and_how_many_there_are(made: Path) -> None:
-    context = make_context(made, "en")
-    with look(context.texts):
-        notes = {name: drawn(context, name).get_suptitle() for name in FIGURES}
+def test_every_figure_says_what_its_marks_mean_and_how_many_there_are(made: Path, several_tasks: Path) -> None:
+    contexts = {name: context_of(made, several_tasks, name, "en") for name in FIGURES}
+    with look(contexts["conditions"].texts):
+        notes = {name: drawn(context, name).get_suptitle() for name, context in contexts.items()}
     assert all(notes.values())
     assert notes["conditions"].startswith("n = 4–5 seeds per arm")
     assert "upper one-sided 95 %" in notes["conditions_cost"] and "≤ keeps it" in notes["conditions_cost"]

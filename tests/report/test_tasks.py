@@ -1,10 +1,10 @@
 """A study over several tasks: its verdict is that over all of them, and each is shown."""
 
-import csv
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.report.task_study import TASKS, make_task_study, score
 
 from dreamproof.report import write_all
 from dreamproof.report.analysis import Analysis, analyse
@@ -13,42 +13,11 @@ from dreamproof.report.tasks import over_tasks, task_statements, task_tables
 from dreamproof.settings.study_file import read_study
 from dreamproof.stats.describe import interquartile_mean
 
-TASKS = ("reach", "swing", "balance", "spin", "walk")
-GAINS = {"reach": 0.2, "swing": 0.2, "balance": 0.2, "spin": 0.2, "walk": -0.5}
-STUDY = """
-name: many
-question: Is flow better than MLP on five tasks?
-metric: {name: score, smallest_difference: 0.05}
-tasks: [reach, swing, balance, spin, walk]
-trainer: {command: [train], evaluate: [evaluate]}
-arms: {mlp: {a: 1}, flow: {a: 2}}
-seeds: 5
-agent_steps: 100
-folder: .
-"""
-
-
-def score(arm: str, seed: int, task: str) -> float:
-    """0.5 for the MLP, the task's gain for flow, and a little for the seed."""
-    return 0.5 + (GAINS[task] if arm == "flow" else 0.0) + 0.01 * seed * (1 + 0.1 * TASKS.index(task))
-
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A study of five tasks from tables."""
-    (tmp_path / "imported").mkdir()
-    (tmp_path / "study.yaml").write_text(STUDY)
-    with (tmp_path / "imported" / "results.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["arm", "seed", "condition", "checkpoint", "metric", "value"])
-        for arm in ("mlp", "flow"):
-            for seed in range(5):
-                rows.writerows([arm, seed, task, "final", "score", score(arm, seed, task)] for task in TASKS)
-    with (tmp_path / "imported" / "cells.csv").open("w", newline="") as file:
-        rows = csv.writer(file)
-        rows.writerow(["arm", "seed", "state", "agent_steps", "gradient_steps"])
-        rows.writerows([arm, seed, "proven", 100, 100] for arm in ("mlp", "flow") for seed in range(5))
-    return tmp_path
+    return make_task_study(tmp_path / "study")
 
 
 @pytest.fixture

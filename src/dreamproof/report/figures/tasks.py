@@ -31,7 +31,10 @@ def task_scores(context: ReportContext) -> Figure | None:
     axes.set_yticks(range(len(tasks)), tasks)
     axes.tick_params(labelsize=7.5, length=0)
     axes.grid(False)
-    add_note(figure, context.texts("figure_note.task_scores", metric=context.analysis.evidence.study.metric.name))
+    metric = context.analysis.evidence.study.metric.name
+    add_note(
+        figure, context.texts("figure_note.task_scores", metric=metric, seeds=_seeds(task_tables(context.analysis)))
+    )
     return figure
 
 
@@ -67,5 +70,6 @@ def _band(above: Floats) -> tuple[Floats, Floats]:
 
 
 def _seeds(tables: dict[str, Floats]) -> str:
-    counts = sorted({len(table) for table in tables.values()})
+    """The numbers of complete seeds per arm: 5, or 3–5."""
+    counts = sorted({len(table) for table in tables.values()}) or [0]
     return "–".join(map(str, dict.fromkeys([counts[0], counts[-1]])))
