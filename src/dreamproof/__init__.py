@@ -7,8 +7,9 @@ from dreamproof.version import __version__
 
 if TYPE_CHECKING:
     from dreamproof.api import StudyResults
+    from dreamproof.evaluate.policy import Policy
 
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "open_policy"]
 
 
 def load(place: str | Path) -> "StudyResults":
@@ -16,3 +17,10 @@ def load(place: str | Path) -> "StudyResults":
     from dreamproof.api import load  # slow to import: NumPy and SciPy
 
     return load(place)
+
+
+def open_policy(path: str | Path) -> "Policy":
+    """The trained policy of a file that `dreamproof export STUDY FILE --policy ARM/SEED` wrote; needs `train`."""
+    from dreamproof.evaluate.policy import open_policy  # imports JAX
+
+    return open_policy(Path(path))

@@ -13,7 +13,7 @@ from dreamproof.base.text import quoted
 from dreamproof.report.analysis import Analysis, analyse
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.data import load as load_evidence
-from dreamproof.runs.layout import Cell
+from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.study.adapters import find_adapter, study_format
 from dreamproof.study.plan.open_study import open_study
 
@@ -140,15 +140,27 @@ class StudyResults:
 
         task: which of them, in a study over several tasks.
         """
+        from dreamproof.evaluate.policy import load_policy  # imports JAX, which the tables do not need
+
+        return load_policy(self._kept_run(arm, seed), checkpoint, task)
+
+    def write_policy(
+        self, arm: str, seed: int, path: str | Path, checkpoint: str = "final", task: str | None = None
+    ) -> int:
+        """Writes that policy as one file, which `dreamproof.open_policy` reads; returns its size in bytes."""
+        from dreamproof.evaluate.policy import load_agent
+        from dreamproof.evaluate.policy_file import write_policy
+
+        return write_policy(load_agent(self._kept_run(arm, seed), checkpoint, task), Path(path))
+
+    def _kept_run(self, arm: str, seed: int) -> RunFolder:
         cell = Cell(arm, seed)
         if cell not in self._evidence.cells:
             known = ", ".join(map(str, self._evidence.cells))
             raise BadInput(
                 f"{self.name} has no cell {cell}; it has {known}", f"dreamproof status {quoted(self.folder)}"
             )
-        from dreamproof.evaluate.policy import load_policy  # imports JAX, which the tables do not need
-
-        return load_policy(self._evidence.kept_run(cell), checkpoint, task)
+        return self._evidence.kept_run(cell)
 
     @cached_property
     def _evidence(self) -> StudyEvidence:

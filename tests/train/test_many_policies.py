@@ -11,7 +11,7 @@ from tests.train.offline_cells import TASKS, UPDATES, TwoHands, offline_settings
 
 from dreamproof.agents.api import RecordedSteps, SeveralPolicies
 from dreamproof.agents.pwm.agent import PwmAgent, PwmState
-from dreamproof.agents.pwm.many import ManyPolicies, behavior_of
+from dreamproof.agents.pwm.many import ManyPolicies, policy_parts
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.probes import PROBES
 from dreamproof.envs.registry import make_for, spec_for
@@ -91,7 +91,7 @@ def test_one_update_of_all_policies_equals_the_update_of_each_alone(file: Path) 
 
 def close(one: PwmState, other: PwmState) -> None:
     """Both behaviours are equal up to the order of sums."""
-    leaves = [jax.tree.leaves(eqx.filter(behavior_of(state), eqx.is_array)) for state in (one, other)]
+    leaves = [jax.tree.leaves(eqx.filter(policy_parts(state), eqx.is_array)) for state in (one, other)]
     for left, right in zip(*leaves, strict=True):
         np.testing.assert_allclose(left, right, rtol=2e-3, atol=2e-5)
 

@@ -16,14 +16,23 @@ def export(
         list[Path] | None,
         typer.Option("--outside", metavar="FOLDER", help="Also include checkpoints of imported runs in this folder."),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option("--policy", metavar="ARM/SEED", help="Write the trained policy of one cell as TARGET instead."),
+    ] = None,
+    checkpoint: Annotated[str, typer.Option("--checkpoint", help="With --policy: final or selected.")] = "final",
+    task: Annotated[str | None, typer.Option("--task", help="With --policy: which of a study's tasks.")] = None,
     json: JsonOption = False,
 ) -> None:
-    """Write ledger, tables, episodes, money and reports to a folder or an archive."""
+    """Write ledger, tables, episodes, money and reports to a folder or an archive; or one trained policy to a file."""
     import time
 
     from dreamproof.study.plan.open_study import open_study
     from dreamproof.study.views.exporting import export_study
 
+    if policy is not None:
+        _export_policy(study, target, policy, (checkpoint, task), json)
+        return
     places = tuple(outside or ())
     names = export_study(open_study(study), target, time.time(), checkpoints or bool(places), places)
     if json:
@@ -31,3 +40,21 @@ def export(
     else:
         print_text("\n".join(names))
         typer.echo(f"{len(names)} files in {target}")
+
+
+def _export_policy(study: Path, target: Path, cell: str, which: tuple[str, str | None], json: bool) -> None:
+    """Writes the policy of a cell to a new file."""
+    from dreamproof.api import load
+    from dreamproof.base.errors import BadInput
+    from dreamproof.study.plan.open_study import declared_cell, open_study
+
+    if target.exists():
+        raise BadInput(f"{target}: exists already", "name a new file")
+    found = declared_cell(open_study(study), cell)
+    size = load(study).write_policy(found.arm, found.seed, target, *which)
+    if json:
+        print_json({"target": str(target), "bytes": size})
+    else:
+        typer.echo(
+            f"{target}: {size / 2**20:.1f} MiB; in Python: dreamproof.open_policy({str(target)!r}).act(observation)"
+        )

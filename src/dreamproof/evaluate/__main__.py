@@ -13,6 +13,7 @@ from dreamproof.base.errors import BadInput, DreamproofError
 from dreamproof.evaluate.episodes import PARTS, WHICH, Checkpoints, Evaluator
 from dreamproof.evaluate.loading import load
 from dreamproof.evaluate.official import differences, evaluate_officially
+from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.runs.layout import RunFolder
@@ -99,6 +100,18 @@ def print_error(error: DreamproofError) -> int:
     return int(error.exit_code)
 
 
+def evaluate_file(path: Path, conditions: list[str], episodes: int | None) -> None:
+    """Prints what the policy of a file reaches; nothing is written."""
+    loaded = read_policy(path)
+    declared = {condition["name"]: condition for condition in loaded.run.conditions}
+    evaluator = Evaluator([{"final": loaded}], declared, episodes or loaded.run.evaluation_episodes)
+    for name in conditions:
+        (made,) = evaluator.evaluate(name)
+        final = made.checkpoints["final"].episodes
+        means = {key: sum(values) / len(values) for key, values in final.items()}
+        print(f"{path.name} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
+
+
 def compare_with_official(run: RunFolder, episodes: int) -> None:
     """Evaluates the final checkpoint on the official task and compares it with the run's own evaluation."""
     final = load(run, "final")
@@ -119,7 +132,7 @@ def compare_with_official(run: RunFolder, episodes: int) -> None:
 def main() -> int:
     """Parses arguments, evaluates, prints errors."""
     parser = argparse.ArgumentParser(prog="python -m dreamproof.evaluate", description=__doc__)
-    parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR")
+    parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR", help="or a policy file")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--conditions", help="names, separated by commas")
     what.add_argument(
@@ -130,7 +143,11 @@ def main() -> int:
     use_compilation_cache()
     try:
         if not arguments.official:
-            return evaluate_runs(arguments.run_dirs, arguments.conditions.split(","), arguments.episodes)
+            conditions, files = arguments.conditions.split(","), [path for path in arguments.run_dirs if path.is_file()]
+            for path in files:
+                evaluate_file(path, conditions, arguments.episodes)
+            folders = [path for path in arguments.run_dirs if path not in files]
+            return evaluate_runs(folders, conditions, arguments.episodes) if folders else 0
         for folder in arguments.run_dirs:
             compare_with_official(RunFolder(folder), arguments.episodes or OFFICIAL_EPISODES)
     except DreamproofError as error:

@@ -62,9 +62,11 @@ class Loaded:
             raise BadInput(f"'{self.run.task}' has no policy for the task '{task}'; {hint}", "name one of its tasks")
         data = cell.data.model_copy(update={"policies": ()})
         alone = cell.model_copy(update={"data": data})
-        agent, env, _ = _made(self.run.model_copy(update={"task": task}), alone)
+        settings = merge(self.run.settings, {"data": {"policies": []}})
+        run = self.run.model_copy(update={"task": task, "settings": settings})
+        agent, env, _ = _made(run, alone)
         state = self.agent.policy_of(self.state, cell.data.policies.index(task))
-        return replace(self, agent=agent, task_env=env, state=state)
+        return replace(self, run=run, agent=agent, task_env=env, state=state)
 
 
 def load(run: RunFolder, which: str, changes: dict[str, Any] | None = None) -> Loaded | None:
@@ -96,14 +98,22 @@ def _selected(run: RunFolder) -> CheckpointFolder | None:
 
 def _open(settings: RunSettings, folder: CheckpointFolder) -> Loaded:
     record = check_record(settings, folder)
-    cell = _cell_of(settings)
-    agent, env, template = _made(settings, cell)
     arrays = read_arrays(folder.root / AGENT_FILE)
     if parameter_hash(arrays) != record.parameter_hash:
         raise BrokenEvidence(f"{folder.root}: the parameters do not match its record", "dreamproof verify STUDY")
-    state = jax.tree.map(jnp.asarray, fill(named_arrays(template), arrays, str(folder.root)))
+    return assemble(settings, record, arrays, str(folder.root))
+
+
+def assemble(
+    settings: RunSettings, record: CheckpointRecord, arrays: dict[str, np.ndarray], source: str, partial: bool = False
+) -> Loaded:
+    """The agent of a run with these arrays; with `partial` those that are missing are 0."""
+    cell = _cell_of(settings)
+    agent, env, template = _made(settings, cell)
+    blank = named_arrays(template)
+    found = fill(blank, blank | arrays if partial else arrays, source)
     scalars = jax.tree.map(jnp.asarray, traced_values(cell.agent))
-    return Loaded(settings, record, agent, env, fill(template, state, str(folder.root)), scalars)
+    return Loaded(settings, record, agent, env, fill(template, jax.tree.map(jnp.asarray, found), source), scalars)
 
 
 def _cell_of(settings: RunSettings) -> CellSettings:

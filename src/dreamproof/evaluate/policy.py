@@ -1,5 +1,6 @@
 """A trained agent as a policy for any simulator: observations in, actions out."""
 
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Env
 from dreamproof.evaluate.loading import Loaded, load
+from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.runs.layout import RunFolder
 
@@ -75,13 +77,23 @@ class Policy:
         return decided.action, decided.memory
 
 
+def open_policy(path: Path) -> Policy:
+    """The policy of a file that `export --policy` wrote."""
+    return Policy(read_policy(path))
+
+
 def load_policy(run: RunFolder, checkpoint: str = "final", task: str | None = None) -> Policy:
     """The policy of a run's `final` or `selected` checkpoint; without a selected one the final one is both.
 
     task: which of its tasks, if the run has policies for several.
     """
+    return Policy(load_agent(run, checkpoint, task))
+
+
+def load_agent(run: RunFolder, checkpoint: str = "final", task: str | None = None) -> Loaded:
+    """The agent of `load_policy`."""
     if checkpoint not in ("final", "selected"):
         raise BadInput(f"there is no checkpoint '{checkpoint}'", "use 'final' or 'selected'")
     loaded = load(run, checkpoint) or load(run, "final")
     assert loaded is not None
-    return Policy(loaded if task is None else loaded.of_task(task))
+    return loaded if task is None else loaded.of_task(task)

@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument(
         "--tasks", required=True, help="names, separated by commas, in the order of their numbers; or mt8, mt30"
     )
-    parser.add_argument("--policy", required=True, help="'random' or trained RUN_DIRs, separated by commas")
+    parser.add_argument("--policy", required=True, help="'random', RUN_DIRs or policy files, separated by commas")
     parser.add_argument("--episodes", required=True, type=int, help="per policy and task")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE.npz")
     parser.add_argument("--seed", type=int, default=0, help="seed of layouts, noise and actions")

@@ -19,7 +19,7 @@ from dreamproof.settings.pwm import PwmSettings
 LEARNERS = ("actor", "critics")
 
 
-class Behavior(NamedTuple):
+class PolicyParts(NamedTuple):
     """The parts of a learning state that belong to one task, or (K, ...) to several."""
 
     actor: PwmActor
@@ -28,12 +28,12 @@ class Behavior(NamedTuple):
     returns: Moments
 
 
-def behavior_of(state: PwmState) -> Behavior:
+def policy_parts(state: PwmState) -> PolicyParts:
     """The behaviour's parts of a learning state."""
-    return Behavior(state.actor, state.critics, {name: state.optimisers[name] for name in LEARNERS}, state.returns)
+    return PolicyParts(state.actor, state.critics, {name: state.optimisers[name] for name in LEARNERS}, state.returns)
 
 
-def with_behavior(state: PwmState, behavior: Behavior) -> PwmState:
+def with_policy_parts(state: PwmState, behavior: PolicyParts) -> PwmState:
     """The learning state with these parts."""
     own = behavior._replace(optimisers=state.optimisers | behavior.optimisers)
     return state._replace(**own._asdict())
@@ -54,8 +54,8 @@ class ManyPolicies:
     def init_state(self, key: Array) -> PwmState:
         """Initial networks; every task has its own actor and critics."""
         model_key, *keys = jax.random.split(key, 1 + len(self.spec.policies))
-        behavior = eqx.filter_vmap(lambda at: behavior_of(self.single.init_state(at)))(jnp.stack(keys))
-        return with_behavior(self.single.init_state(model_key), behavior)
+        behavior = eqx.filter_vmap(lambda at: policy_parts(self.single.init_state(at)))(jnp.stack(keys))
+        return with_policy_parts(self.single.init_state(model_key), behavior)
 
     def init_memory(self, envs: int) -> PwmMemory:
         """As that of a single policy."""
@@ -73,8 +73,8 @@ class ManyPolicies:
 
     def policy_of(self, state: PwmState, index: int) -> PwmState:
         """The learning state of the policy of one task, as an agent of that task alone has it."""
-        own = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, behavior_of(state))
-        return with_behavior(state, own)
+        own = jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, policy_parts(state))
+        return with_policy_parts(state, own)
 
     def update_model(
         self, state: PwmState, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
@@ -87,12 +87,12 @@ class ManyPolicies:
     ) -> tuple[PwmState, dict[str, Array]]:
         """The rounds of all policies from recorded steps (K, S, ...) of their tasks; metrics are means over tasks."""
 
-        def one(behavior: Behavior, steps: RecordedSteps, task: OwnTask, key: Array) -> tuple[Any, ...]:
-            own = with_behavior(state, behavior)
+        def one(behavior: PolicyParts, steps: RecordedSteps, task: OwnTask, key: Array) -> tuple[Any, ...]:
+            own = with_policy_parts(state, behavior)
             changed, metrics = self.single.of_task(task).update_behavior(own, steps, key, scalars, progress)
-            return behavior_of(changed), changed.finite, changed.gradient_steps, metrics
+            return policy_parts(changed), changed.finite, changed.gradient_steps, metrics
 
         keys = jax.random.split(key, len(self.spec.policies))
-        behavior, finite, updates, metrics = eqx.filter_vmap(one)(behavior_of(state), steps, self.tasks, keys)
-        changed = with_behavior(state, behavior)._replace(finite=finite.all(), gradient_steps=updates[0])
+        behavior, finite, updates, metrics = eqx.filter_vmap(one)(policy_parts(state), steps, self.tasks, keys)
+        changed = with_policy_parts(state, behavior)._replace(finite=finite.all(), gradient_steps=updates[0])
         return changed, {name: value.mean() for name, value in metrics.items()}

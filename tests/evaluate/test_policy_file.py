@@ -1,0 +1,76 @@
+"""A policy as one file: small, checked, and acting as the run that it comes from."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import dreamproof
+from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.evaluate import __main__ as evaluate_command
+from dreamproof.evaluate.episodes import Evaluator
+from dreamproof.evaluate.loading import load
+from dreamproof.evaluate.policy import load_agent, load_policy
+from dreamproof.evaluate.policy_file import acting_arrays, read_policy, write_policy
+from dreamproof.jaxcore.checkpoints import named_arrays
+from dreamproof.record.policies import find_policies
+from dreamproof.runs.layout import RunFolder
+
+pytestmark = pytest.mark.xdist_group("trained")
+Trained = dict[str, RunFolder]
+
+
+@pytest.fixture(scope="module")
+def file(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("policy") / "baseline.npz"
+    size = write_policy(load_agent(trained["baseline"]), path)
+    assert size == path.stat().st_size
+    return path
+
+
+def test_it_holds_what_acting_needs_and_nothing_else(trained: Trained, file: Path) -> None:
+    loaded = load_agent(trained["baseline"])
+    kept, whole = set(acting_arrays(loaded)), set(named_arrays(loaded.state))
+    assert kept < whole
+    assert not any(name.startswith(("optimisers", "slow_critics", "model/decoder")) for name in kept)
+    assert any(name.startswith("actor") for name in kept)
+    assert file.stat().st_size < 0.5 * (trained["baseline"].checkpoint_folders()[-1].root / "agent.npz").stat().st_size
+
+
+def test_it_acts_exactly_as_the_run(trained: Trained, file: Path) -> None:
+    run, alone = load_policy(trained["baseline"]), dreamproof.open_policy(file)
+    seen = np.random.default_rng(0).normal(size=(4, 3, run.spec.observation_size)).astype(np.float32)
+    for observation in seen:
+        np.testing.assert_array_equal(run.act(observation), alone.act(observation))
+
+
+def test_it_reproduces_the_evaluation(trained: Trained, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    whole = load(trained["baseline"], "final")
+    assert whole is not None
+    (expected,) = Evaluator([{"final": whole}], {}, 2).evaluate("id")
+    (found,) = Evaluator([{"final": read_policy(file)}], {}, 2).evaluate("id")
+    assert found.checkpoints["final"].episodes == expected.checkpoints["final"].episodes
+    evaluate_command.evaluate_file(file, ["id"], 2)
+    mean = np.mean(expected.checkpoints["final"].episodes["return"])
+    assert f"baseline.npz id: return {mean:.2f}" in capsys.readouterr().out
+
+
+def test_episodes_can_be_recorded_with_it(file: Path) -> None:
+    task = read_policy(file).run.task
+    (policy,) = find_policies([task], [str(file)])
+    assert (policy.name, policy.task) == (str(file), task)
+
+
+def test_a_file_that_is_damaged_or_something_else_is_refused(file: Path, tmp_path: Path) -> None:
+    with np.load(file) as content:
+        arrays = {name: content[name] for name in content.files}
+    name = next(name for name in arrays if name.startswith("actor"))
+    np.savez(tmp_path / "changed.npz", **arrays | {name: arrays[name] + 1})
+    with pytest.raises(BrokenEvidence, match="do not match their hash"):
+        dreamproof.open_policy(tmp_path / "changed.npz")
+    np.savez(tmp_path / "other.npz", values=np.zeros(3))
+    (tmp_path / "text.npz").write_text("not a file of arrays")
+    (tmp_path / "cut.npz").write_bytes(file.read_bytes()[:5000])
+    for other in ("other.npz", "text.npz", "cut.npz", "absent.npz"):
+        with pytest.raises(BadInput, match="is no policy file"):
+            dreamproof.open_policy(tmp_path / other)
