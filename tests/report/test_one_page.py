@@ -44,30 +44,52 @@ def test_the_kept_decision_of_the_flagship_is_one_page_with_two_figures() -> Non
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-def test_the_page_begins_with_one_sentence(flagship: Path, language: str) -> None:
+def test_the_page_begins_with_the_answer(flagship: Path, language: str) -> None:
     first = decision(flagship, language).split("\n\n")[1]
+    expected = {
+        "en": (
+            ("Cannot decide whether any arm differs from `margin`", "do not separate the arms at level 0.0125"),
+            "no arm wins: none is shown to be better and to keep the limit under id.",
+        ),
+        "zh-Hans": (("无法判定是否有配置", "在水平 0.0125 上分不开"), "没有一个被证明更优且在 id 下满足约束。"),
+        "zh-Hant": (("無法判定是否有配置", "在水準 0.0125 上分不開"), "沒有一個被證明更優且在 id 下滿足約束。"),
+    }
+    parts, end = expected[language]
+    assert first.startswith("> ➤ **") and all(part in first for part in parts) and first.endswith(end)
+
+
+def some_worse(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, np.ndarray]:
+    centre = {"u_only": 15.0, "full": 15.0, "cert_only": 18.0 + seed}.get(arm, 20.0)
+    return {"return": generator.normal(centre + 0.1 * seed, 0.01, 10), "cost": np.zeros(10)}
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_several_verdicts_are_one_sentence(tmp_path: Path, language: str) -> None:
+    study = make_study(tmp_path / "study", Plan(draw=some_worse, curves=False, trails=False))
     expected = {
         "en": "In return under id, `u_only` and `full` are **worse** than `baseline`; `cert_only` is **undecided**.",
         "zh-Hans": "id 下的 return：`u_only` 和 `full` 比 `baseline` **更差**；`cert_only` **尚未判定**。",
         "zh-Hant": "id 下的 return：`u_only` 和 `full` 比 `baseline` **更差**；`cert_only` **尚未判定**。",
     }
-    assert first.startswith("> ➤ **") and first.endswith(expected[language])
+    assert headline(make_context(study, language)) == expected[language]
 
 
 def test_the_key_table_has_score_ood_score_cost_with_verdict_and_risk(flagship: Path) -> None:
     context = make_context(flagship, "en")
     table = summary_table(context)
+    deciding = "id, mass_x2, damping_x0.5, hazards_16, action_delay_2, yaw_gain_x0.6, action_noise_0.1"
     assert table.header == [
         "arm",
-        "return · id",
-        "return · OOD, mean of 6 shifts",
+        f"return · the mean of {deciding}",
+        "return · OOD, mean of 7 shifts",
         "cost · id (limit 5)",
         "cost, worst tenth",
-        "limit under 7 other conditions",
+        "limit under 8 other conditions",
     ]
     rows = [[plain(cell, context.numbers.rounded) for cell in row] for row in table.rows]
-    assert rows[0][:5] == ["baseline", "25.2 ± 1.2", "22.2 ± 1.1", "1.7 ± 0.8 (cannot tell)", "10.7"]
-    assert rows[4][:2] == ["floor: random", "−0.7"]
+    assert rows[0][:5] == ["margin", "22.3 ± 1.0", "22.3 ± 1.0", "1.5 ± 1.2 (cannot tell)", "9.1"]
+    assert rows[3][3] == "0.28 ± 0.35 (keeps)"
+    assert rows[5][:2] == ["floor: random", "−0.9"]
     assert len(verdicts_table(context).header) == 5
 
 
