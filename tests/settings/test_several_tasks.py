@@ -8,7 +8,8 @@ from dreamproof.base.errors import BadInput
 from dreamproof.settings.cell import PwmOfflineCell
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import Study
-from dreamproof.settings.task_sets import MT30
+from dreamproof.settings.task_sets import MT8, MT30
+from dreamproof.study.plan.packs import pack_groups
 
 
 def declared(**changes: Any) -> dict[str, Any]:
@@ -79,10 +80,28 @@ def test_the_hash_of_a_study_over_one_task_is_as_before() -> None:
         ({"tasks": "mt31"}, "there is no set 'mt31'; known: mt8, mt30, mt80"),
         ({"tasks": ["walker-walk"]}, "at least 2 items"),
         ({"conditions": ["id"]}, "remove `conditions`"),
-        ({"trainer": "pwm", "settings": {}}, "trainer pwm learns one task"),
+        ({"trainer": "pwm", "settings": {}}, "tasks become the arms; remove `arms`"),
         ({"tasks": 5}, "tasks"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         study(**changes)
+
+
+def test_tasks_of_a_trainer_of_one_task_are_arms() -> None:
+    alone = declared(trainer="pwm", settings={}, metric={"name": "return", "smallest_difference": 50}, tasks="mt8")
+    del alone["arms"]
+    found = validate(Study, alone, "many.yaml")
+    assert list(found.arms) == [task.name for task in MT8] and found.tasks is None
+    assert (found.task, found.task_of("pendulum-spin")) == ("mt8", "pendulum-spin")
+    assert "task" not in found.merged_settings("pendulum-spin")
+    groups = pack_groups(found)
+    assert len(set(groups.values())) == len(MT8)
+    assert Study.model_validate(found.model_dump(mode="json")).hash() == found.hash()
+
+
+def test_a_setting_named_task_of_a_script_is_its_own() -> None:
+    command = {"command": ["train", "{settings.task}"]}
+    found = study(tasks=None, task="any", trainer=command, settings={}, arms={"a": {"task": "x"}, "b": {"task": "y"}})
+    assert found.task_of("a") == "any" and found.merged_settings("a") == {"task": "x"}

@@ -54,6 +54,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         _never_updated,
         _unexplained_checkpoint,
         _peak_only,
+        _different_tasks,
         _different_steps,
         _different_settings,
         _different_code,
@@ -291,6 +292,14 @@ def _different_steps(evidence: StudyEvidence) -> Iterable[Lint]:
         shown = names(f"{arm}: {'/'.join(sorted(values, key=int))}" for arm, values in steps.items())
         differing = tuple(arm for arm in steps if steps[arm] != steps.get(evidence.study.reference))
         yield Lint("different_steps", BLOCK, {"arms": shown}, differing)
+
+
+def _different_tasks(evidence: StudyEvidence) -> Iterable[Lint]:
+    """Arms on different tasks have returns that cannot be compared."""
+    study = evidence.study
+    others = tuple(arm for arm in study.arms if study.task_of(arm) != study.task_of(study.reference))
+    if others:
+        yield Lint("different_tasks", BLOCK, {"arms": names(others)}, others)
 
 
 def _different_settings(evidence: StudyEvidence) -> Iterable[Lint]:

@@ -140,6 +140,7 @@ def main_reason(context: ReportContext) -> str:
         "incomplete_training",
         "incomplete_evaluation",
         "checkpoint_unknown",
+        "different_tasks",
         "different_steps",
         "different_settings",
         "selection_layouts",

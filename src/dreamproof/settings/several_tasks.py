@@ -4,6 +4,7 @@ from typing import Any
 
 from dreamproof.settings.task_sets import MT80, TASK_SETS
 
+SINGLE_TASK_TRAINERS = ("dreamer", "pwm")
 SEVERAL = "several"
 """The task of a study that lists tasks instead of naming a set of them."""
 
@@ -16,6 +17,8 @@ def with_tasks(value: dict[str, Any]) -> dict[str, Any]:
     tasks = [task.name for task in TASK_SETS[named]] if isinstance(named, str) else named
     if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks) or len(tasks) < 2:
         return value
+    if value.get("trainer") in SINGLE_TASK_TRAINERS:
+        return _single_tasks(value, named, tasks)
     follows: dict[str, Any] = {
         "task": named if isinstance(named, str) else SEVERAL,
         "metric": {"condition": tasks[0]},
@@ -25,6 +28,15 @@ def with_tasks(value: dict[str, Any]) -> dict[str, Any]:
     if value.get("trainer") == "pwm_offline":
         follows["settings"] = _settings(value.get("settings"), tasks)
     return merge(follows, value) | {"tasks": tasks}
+
+
+def _single_tasks(value: dict[str, Any], named: Any, tasks: list[str]) -> dict[str, Any]:
+    """One arm for every task, each trained alone."""
+    if "arms" in value:
+        raise ValueError("tasks: this trainer learns one task in a cell, so tasks become the arms; remove `arms`")
+    kept = {key: each for key, each in value.items() if key != "tasks"}
+    name = named if isinstance(named, str) else SEVERAL
+    return {"task": name, "conditions": ["id"], "arms": {task: {"task": task} for task in tasks}} | kept
 
 
 def _settings(declared: Any, tasks: list[str]) -> dict[str, Any]:

@@ -170,7 +170,9 @@ class Study(Settings):
     )
     trainer: Literal["dreamer", "pwm", "pwm_offline"] | CommandTrainer
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
-    arms: dict[str, dict[str, Any]] = Field(min_length=1, description="name: the settings in which this arm differs")
+    arms: dict[str, dict[str, Any]] = Field(
+        min_length=1, description="name: the settings in which this arm differs; with our trainers also `task`"
+    )
     reference_arm: str | None = Field(None, description="what the others are compared with; the first arm if left out")
     seeds: Annotated[list[Seed], BeforeValidator(seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
     paired_seeds: bool = Field(
@@ -288,8 +290,6 @@ class Study(Settings):
         names = [condition.name for condition in self.conditions]
         if self.tasks is not None and names != self.tasks:
             raise ValueError("conditions: a study over several tasks is evaluated on each of them; remove `conditions`")
-        if self.tasks is not None and self.trainer in ("dreamer", "pwm"):
-            raise ValueError(f"tasks: trainer {self.trainer} learns one task; use pwm_offline, or one study per task")
         if names and self.metric.condition not in names:
             raise ValueError(
                 f"metric.condition '{self.metric.condition}' is not one of the conditions {', '.join(names)}"
@@ -325,7 +325,15 @@ class Study(Settings):
 
     def merged_settings(self, arm: str) -> dict[str, Any]:
         """The trainer's settings of one arm: shared ones, then its own, nested keys merged."""
-        return merge(self.settings, self.arms[arm])
+        own = self.arms[arm]
+        if isinstance(self.trainer, str):
+            own = {key: value for key, value in own.items() if key != "task"}
+        return merge(self.settings, own)
+
+    def task_of(self, arm: str) -> str:
+        """The task of one arm; the study's, unless one of our trainers is given another."""
+        own = self.arms[arm].get("task") if isinstance(self.trainer, str) else None
+        return self.task if own is None else str(own)
 
     def hash(self) -> str:
         """Names the declaration: the same meaning gives the same hash."""

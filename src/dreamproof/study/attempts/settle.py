@@ -159,7 +159,7 @@ def prove_cells(opened: OpenStudy, attempt: AttemptState) -> tuple[list[Event], 
 def prove_training(opened: OpenStudy, cell: Cell, output: Path | None, attempt: str | None) -> TrainProven | str:
     """The event that a cell is trained, or why it is not."""
     proof: TrainProof | str = opened.adapter(cell).prove_training(
-        opened.run(cell), opened.study.needed_agent_steps, output, opened.study.task
+        opened.run(cell), opened.study.needed_agent_steps, output, opened.study.task_of(cell.arm)
     )
     if isinstance(proof, str):
         return proof

@@ -305,7 +305,7 @@ def run_settings(study: Study, cell: Cell) -> RunSettings:
         study=study.name,
         arm=cell.arm,
         seed=cell.seed,
-        task=study.task,
+        task=study.task_of(cell.arm),
         trainer=study.trainer if isinstance(study.trainer, str) else "command",
         agent_steps=study.agent_steps,
         settings=study.merged_settings(cell.arm),

@@ -7,9 +7,12 @@ from dreamproof.settings.traced import static_key
 
 
 def pack_groups(study: Study) -> dict[str, str]:
-    """Arms that differ in traced settings only share a group; with a trainer unknown here every arm is its own."""
+    """Arms of one task that differ in traced settings only share a group; with a command every arm is its own."""
     model = CELL_SETTINGS.get(study.trainer) if isinstance(study.trainer, str) else None
     if model is None:
         return {arm: arm for arm in study.arms}
     settings = {arm: study.merged_settings(arm) for arm in study.arms}
-    return {arm: static_key(validate(model, value, f"{study.name}, arm {arm}")) for arm, value in settings.items()}
+    return {
+        arm: f"{study.task_of(arm)} {static_key(validate(model, value, f'{study.name}, arm {arm}'))}"
+        for arm, value in settings.items()
+    }

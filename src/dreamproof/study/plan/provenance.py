@@ -46,7 +46,7 @@ def resolved_arm(study: Study, arm: str) -> Resolved:
     """Every setting of an arm after defaults; of a foreign trainer, what it is given and how it is started."""
     settings = study.merged_settings(arm)
     if isinstance(study.trainer, str):
-        return resolve(study.trainer, study.task, study.agent_steps, settings, f"{study.name}, arm {arm}")
+        return resolve(study.trainer, study.task_of(arm), study.agent_steps, settings, f"{study.name}, arm {arm}")
     trainer = study.trainer
     return {
         "task": study.task,

@@ -59,7 +59,8 @@ def assess(opened: OpenStudy, found: Found, options: ImportOptions) -> Candidate
     if found.status and found.status.strip().lower() not in SUCCESS_STATUSES:
         proof: TrainProof | str = f"its table reports '{found.status[:80]}'"
     else:
-        proof = adapter.prove_training(run, opened.study.needed_agent_steps, found.output, opened.study.task)
+        task = opened.study.task_of(found.cell.arm)
+        proof = adapter.prove_training(run, opened.study.needed_agent_steps, found.output, task)
     if isinstance(proof, TrainProof):
         return Candidate(found, adapter.name, proof.agent_steps, proof)
     reached = adapter.read(run, found.output).agent_steps
