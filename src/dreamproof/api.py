@@ -153,6 +153,21 @@ class StudyResults:
 
         return write_policy(load_agent(self._kept_run(arm, seed), checkpoint, task), Path(path))
 
+    def write_policies(self, folder: str | Path) -> list[Path]:
+        """Writes the policy of every checkpoint that the cells kept, as ARM-seedN-stepK.npz; returns the files."""
+        from dreamproof.evaluate.loading import load_at
+        from dreamproof.evaluate.policy_file import write_policy
+
+        place, written = Path(folder), []
+        place.mkdir(parents=True, exist_ok=True)
+        for cell, facts in self._evidence.cells.items():
+            run = self._evidence.kept_run(cell)
+            for checkpoint in run.checkpoint_folders() if facts.trained else []:
+                steps = checkpoint.agent_steps
+                written.append(place / f"{cell.arm}-seed{cell.seed}-step{steps}.npz")
+                write_policy(load_at(run, steps), written[-1])
+        return written
+
     def _kept_run(self, arm: str, seed: int) -> RunFolder:
         cell = Cell(arm, seed)
         if cell not in self._evidence.cells:

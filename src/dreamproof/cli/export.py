@@ -20,6 +20,10 @@ def export(
         str | None,
         typer.Option("--policy", metavar="ARM/SEED", help="Write the trained policy of one cell as TARGET instead."),
     ] = None,
+    policies: Annotated[
+        bool,
+        typer.Option("--policies", help="Write the policies of all kept checkpoints to the folder TARGET."),
+    ] = False,
     checkpoint: Annotated[str, typer.Option("--checkpoint", help="With --policy: final or selected.")] = "final",
     task: Annotated[str | None, typer.Option("--task", help="With --policy: which of a study's tasks.")] = None,
     json: JsonOption = False,
@@ -32,6 +36,15 @@ def export(
 
     if policy is not None:
         _export_policy(study, target, policy, (checkpoint, task), json)
+        return
+    if policies:
+        from dreamproof.api import load
+
+        files = load(study).write_policies(target)
+        if json:
+            print_json({"target": str(target), "files": [path.name for path in files]})
+        else:
+            typer.echo(f"{len(files)} policies in {target}")
         return
     places = tuple(outside or ())
     names = export_study(open_study(study), target, time.time(), checkpoints or bool(places), places)

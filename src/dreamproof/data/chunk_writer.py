@@ -40,10 +40,10 @@ def write_chunk(path: Path, recording: Recording) -> None:
 
 
 def write_members(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:
-    """Writes the whole chunk into a file, episode by episode."""
+    """Writes the whole chunk into a file, episode by episode; without times, so equal episodes are equal bytes."""
     with zipfile.ZipFile(file, "w") as archive:
-        archive.writestr(f"{ROOT}/data.pkl", describe(arrays))
-        archive.writestr(f"{ROOT}/byteorder", "little")
+        archive.writestr(zipfile.ZipInfo(f"{ROOT}/data.pkl"), describe(arrays))
+        archive.writestr(zipfile.ZipInfo(f"{ROOT}/byteorder"), "little")
         for number, array in enumerate(arrays.values()):
             member = zipfile.ZipInfo(f"{ROOT}/data/{number}")
             before = file.seek(0, os.SEEK_CUR) + LOCAL_HEADER_BYTES + len(member.filename) + ZIP64_FIELD_BYTES + 4
@@ -52,7 +52,7 @@ def write_members(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:
             with archive.open(member, "w", force_zip64=True) as stream:
                 for episode in array:
                     stream.write(np.ascontiguousarray(episode).view(np.uint8).data)
-        archive.writestr(f"{ROOT}/version", "3\n")
+        archive.writestr(zipfile.ZipInfo(f"{ROOT}/version"), "3\n")
 
 
 def describe(arrays: dict[str, np.ndarray]) -> bytes:

@@ -90,6 +90,15 @@ def load(run: RunFolder, which: str, changes: dict[str, Any] | None = None) -> L
     return _open(settings, folder)
 
 
+def load_at(run: RunFolder, agent_steps: int) -> Loaded:
+    """The agent of one kept checkpoint of a run."""
+    settings = read_settings(run)
+    if settings is None:
+        raise BadInput(f"{run.settings}: missing or not readable", "dreamproof run STUDY")
+    settings = settings.model_copy(update={"settings": under_current_names(settings.trainer, settings.settings)})
+    return _open(settings, run.checkpoint(agent_steps))
+
+
 def _selected(run: RunFolder) -> CheckpointFolder | None:
     chosen = selected_agent_steps(run)
     folder = None if chosen is None else run.checkpoint(chosen)

@@ -15,28 +15,45 @@ from dreamproof.data.recordings import Recording, check_output, write_recording
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import RecordingPolicy, find_policies
+from dreamproof.record.recipe import make_data
+from dreamproof.settings.recipe import Recipe
+from dreamproof.settings.strict import read_yaml, validate
 from dreamproof.settings.task_sets import TASK_SETS
 
 
 def main() -> int:
     """Parses arguments, records, and prints the data settings for a study."""
     parser = argparse.ArgumentParser(prog="python -m dreamproof.record", description=__doc__)
+    parser.add_argument("--recipe", type=Path, metavar="FILE.yaml", help="a whole data set, see docs/multitask.md")
+    parser.add_argument("--tasks", help="names, separated by commas, in the order of their numbers; or mt8, mt30")
+    parser.add_argument("--policy", help="'random', RUN_DIRs or policy files, separated by commas")
+    parser.add_argument("--episodes", type=int, help="per policy and task")
     parser.add_argument(
-        "--tasks", required=True, help="names, separated by commas, in the order of their numbers; or mt8, mt30"
+        "--output", required=True, type=Path, metavar="FILE.npz", help="with --recipe: FILE.pt or FILE.npz, as FILE_0 …"
     )
-    parser.add_argument("--policy", required=True, help="'random', RUN_DIRs or policy files, separated by commas")
-    parser.add_argument("--episodes", required=True, type=int, help="per policy and task")
-    parser.add_argument("--output", required=True, type=Path, metavar="FILE.npz")
     parser.add_argument("--seed", type=int, default=0, help="seed of layouts, noise and actions")
     arguments = parser.parse_args()
     use_compilation_cache()
     try:
+        if arguments.recipe is not None:
+            return _make_data(arguments.recipe, arguments.output)
+        if arguments.tasks is None or arguments.policy is None or arguments.episodes is None:
+            raise BadInput("--tasks, --policy and --episodes are needed, or a --recipe", "add what is missing")
         named = TASK_SETS.get(arguments.tasks)
         tasks = arguments.tasks.split(",") if named is None else [task.name for task in named]
         _record(tasks, arguments.policy.split(","), arguments)
     except DreamproofError as error:
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)
+    return 0
+
+
+def _make_data(path: Path, output: Path) -> int:
+    """Makes the data set of a recipe."""
+    value, lines = read_yaml(path)
+    recipe = validate(Recipe, value, str(path), lines)
+    written = make_data(recipe, path.parent, output, lambda line: print(line, flush=True))
+    print("written: " + ", ".join(map(str, written)))
     return 0
 
 

@@ -287,6 +287,9 @@ class Study(Settings):
     def _parts_agree(self) -> Self:
         if self.reference_arm is not None and self.reference_arm not in self.arms:
             raise ValueError(f"reference_arm '{self.reference_arm}' is not one of the arms {', '.join(self.arms)}")
+        own = [arm for arm in self.arms if ":" in self.task_of(arm) and self.task_of(arm) != self.task]
+        if own:
+            raise ValueError(f"arms.{own[0]}.task: a task in a file of your own needs a study of its own")
         names = [condition.name for condition in self.conditions]
         if self.tasks is not None and names != self.tasks:
             raise ValueError("conditions: a study over several tasks is evaluated on each of them; remove `conditions`")

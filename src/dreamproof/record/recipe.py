@@ -1,0 +1,209 @@
+"""Makes a whole data set by a recipe: chunks as TD-MPC2's, and a card that says what is in them.
+
+One program per task plays all its policies and random actions; programs of later tasks compile meanwhile.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from dreamproof.base.commit import code_name
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import file_hash, text_hash, write_json, write_text
+from dreamproof.data.chunk_writer import write_chunk
+from dreamproof.data.recordings import Recording, TaskInfo, write_recording
+from dreamproof.evaluate.loading import Loaded
+from dreamproof.evaluate.policy_file import read_policy
+from dreamproof.jaxcore.devices import library_versions
+from dreamproof.jaxcore.keys import layout_keys, noise_keys, step_key
+from dreamproof.jaxcore.types import TimeStep
+from dreamproof.record.episodes import Rollout, blank, make_rollout, write_into
+from dreamproof.record.policies import RecordingPolicy
+from dreamproof.settings.recipe import Recipe
+
+BATCH = 100
+COMPILING = 4
+RANDOM = "random"
+WRITERS = {".pt": write_chunk, ".npz": write_recording}
+"""A chunk of TD-MPC2 has no room for episodes of different lengths; an .npz has."""
+
+
+@dataclass(frozen=True)
+class Level:
+    """One policy of one task: its name in the card, its file, and how many episodes it plays in each chunk."""
+
+    name: str
+    file: Path | None
+    episodes: int
+
+
+@dataclass(frozen=True)
+class TaskPlan:
+    """One task with all that play it; the policies share one agent, so they share one program."""
+
+    task: str
+    levels: tuple[Level, ...]
+    policy: RecordingPolicy
+    states: tuple[Any, ...]
+
+
+def make_data(recipe: Recipe, folder: Path, output: Path, told: Callable[[str], None]) -> list[Path]:
+    """Records all chunks and writes them with their card; `folder` is where the recipe lies."""
+    if output.suffix not in WRITERS:
+        raise BadInput(f"{output}: a data set is .pt (TD-MPC2's form) or .npz", "write --output FILE.pt")
+    plans = [plan_task(recipe, task, folder / recipe.policies) for task in recipe.tasks]
+    specs = [plan.policy.own_spec for plan in plans]
+    info = TaskInfo(
+        recipe.tasks, tuple(spec.observation_size for spec in specs), tuple(spec.action_size for spec in specs)
+    )
+    rows = 1 + max(spec.episode_agent_steps for spec in specs)
+    share = sum(level.episodes for level in plans[0].levels)
+    parts = [blank(share * len(plans), rows, info) for _ in range(recipe.chunks)]
+    found: dict[str, dict[str, list[float]]] = {}
+    for number, (plan, play) in enumerate(compiled(plans)):
+        returns: dict[str, list[float]] = {level.name: [] for level in plan.levels}
+        for chunk, made in enumerate(parts):
+            play_task(plan, play, (made, number * share, number), recipe.seed * recipe.chunks + chunk, returns)
+        found[plan.task] = returns
+        told(f"{plan.task}: " + ", ".join(f"{name} {np.mean(each):.0f}" for name, each in returns.items() if each))
+    paths = [output.with_name(f"{output.stem}_{chunk}{output.suffix}") for chunk in range(recipe.chunks)]
+    for path, made in zip(paths, parts, strict=True):
+        WRITERS[output.suffix](path, made)
+    return [*paths, *write_card(recipe, plans, found, paths, output)]
+
+
+def plan_task(recipe: Recipe, task: str, folder: Path) -> TaskPlan:
+    """The levels of a task, from its policy files sorted by their steps."""
+    files = sorted(folder.glob(f"{task}-seed*-step*.npz"), key=lambda path: int(path.stem.rpartition("step")[2]))
+    if len(files) != len(recipe.episodes):
+        raise BadInput(
+            f"{folder}: {len(files)} policy files of the task '{task}', the recipe has {len(recipe.episodes)} levels",
+            "dreamproof export STUDY FOLDER --policies, with train.keep_checkpoints as many as there are levels",
+        )
+    loaded = [read_policy(path) for path in files]
+    counts = (recipe.random_episodes, *recipe.episodes)
+    if any(count % recipe.chunks for count in counts):
+        raise BadInput(f"episodes {counts} cannot be split into {recipe.chunks} equal chunks", "change chunks")
+    names = (RANDOM, *(f"step {each.record.agent_steps:,}" for each in loaded))
+    levels = tuple(
+        Level(name, file, count // recipe.chunks)
+        for name, file, count in zip(names, (None, *files), counts, strict=True)
+    )
+    policy = mixed_policy(task, loaded[0])
+    return TaskPlan(task, levels, policy, tuple((each.state, jnp.asarray(0.0)) for each in loaded))
+
+
+def mixed_policy(task: str, run: Loaded) -> RecordingPolicy:
+    """A policy whose state says whether it acts at random."""
+    scalars, size = run.scalars | {"latent_swaps": jnp.zeros(())}, run.env.spec.action_size
+
+    def act(state: Any, memory: Any, seen: TimeStep, key: Array) -> tuple[Array, Any]:
+        agent, is_random = state
+        act_key, random_key = jax.random.split(key)
+        decided = run.agent.act(agent, memory, seen, act_key, scalars, explore=True)
+        drawn = jax.random.uniform(random_key, (seen.observation.shape[0], size), minval=-1.0)
+        return jnp.where(is_random > 0, drawn, decided.action), decided.memory
+
+    return RecordingPolicy(task, task, run.env, act, (), run.agent.init_memory)
+
+
+Play = Callable[[Any, tuple[Array, Array, Array]], Rollout]
+
+
+def compiled(plans: list[TaskPlan]) -> Iterator[tuple[TaskPlan, Play]]:
+    """The plans in their order with their compiled programs; some later ones compile meanwhile."""
+
+    def make(plan: TaskPlan) -> Play:
+        keys = keys_of(0, 0)
+        program: Any = make_rollout(plan.policy, BATCH)
+        play: Play = program.lower(plan.states[0], keys).compile()
+        return play
+
+    with ThreadPoolExecutor(COMPILING) as pool:
+        waiting: list[Future[Play]] = [pool.submit(make, plan) for plan in plans]
+        for plan, future in zip(plans, waiting, strict=True):
+            yield plan, future.result()
+
+
+def keys_of(seed: int, number: int) -> tuple[Array, Array, Array]:
+    """Keys of layouts, of noise and of actions for one batch of episodes."""
+    layouts, noise = layout_keys(seed, "train", BATCH, number), noise_keys(seed, "train", BATCH, number)
+    return layouts, noise, step_key(seed, "record", number)
+
+
+def play_task(
+    plan: TaskPlan, play: Play, place: tuple[Recording, int, int], seed: int, returns: dict[str, list[float]]
+) -> None:
+    """Writes the episodes of all levels of a task into a chunk and adds their returns."""
+    made, first, task = place
+    states = ((plan.states[0][0], jnp.asarray(1.0)), *plan.states)
+    for number, (level, state) in enumerate(zip(plan.levels, states, strict=True)):
+        for begin in range(0, level.episodes, BATCH):
+            count = min(BATCH, level.episodes - begin)
+            batch = (task * len(states) + number) * 1000 + begin // BATCH
+            rollout = jax.device_get(play(state, keys_of(seed, batch)))
+            write_into(made, slice(first, first + count), rollout, task)
+            returns[level.name] += made.reward[first : first + count].sum(1).tolist()
+            first += count
+
+
+def write_card(
+    recipe: Recipe, plans: list[TaskPlan], found: dict[str, dict[str, list[float]]], paths: list[Path], output: Path
+) -> list[Path]:
+    """The data card: what was recorded by what, as JSON and as a page."""
+    share = recipe.episodes[-1] / (recipe.random_episodes + sum(recipe.episodes))
+    card = {
+        "recipe": recipe.model_dump(mode="json"),
+        "recipe_hash": text_hash(json.dumps(recipe.model_dump(mode="json"), sort_keys=True)),
+        "files": {path.name: file_hash(path) for path in paths},
+        "policies": {
+            level.file.name: file_hash(level.file) for plan in plans for level in plan.levels if level.file is not None
+        },
+        "share_of_the_last_level": share,
+        "noise": "the exploration noise of each policy",
+        "returns": {
+            task: {name: _numbers(values) for name, values in levels.items()} for task, levels in found.items()
+        },
+        "code_commit": code_name(),
+        "versions": library_versions(),
+    }
+    data, page = output.with_suffix(".json"), output.with_suffix(".md")
+    write_json(data, card)
+    write_text(page, _page(recipe, found, paths, share))
+    return [data, page]
+
+
+def _numbers(values: list[float]) -> dict[str, float]:
+    return {"episodes": len(values), "mean": float(np.mean(values)), "best": float(np.max(values))} if values else {}
+
+
+def _page(recipe: Recipe, found: dict[str, dict[str, list[float]]], paths: list[Path], share: float) -> str:
+    """The card as Markdown: one row per task, mean return of each level, and the best episode."""
+    levels = [RANDOM, *(f"level {number + 1}" for number in range(len(recipe.episodes)))]
+    counts = ", ".join(map(str, recipe.episodes))
+    text = (
+        f"{len(paths)} chunks, seed {recipe.seed}. {recipe.random_episodes} episodes per task with random actions, "
+        f"{counts} with policies of rising skill and their exploration noise; {share:.0%} of all episodes are of the "
+        "last level. Mean returns:"
+    )
+    lines = [
+        f"# Data set of {len(recipe.tasks)} tasks, version {recipe.version}",
+        "",
+        text,
+        "",
+        f"| task | {' | '.join(levels)} | best episode |",
+        "|---|" + "---|" * (len(levels) + 1),
+    ]
+    for task, by_level in found.items():
+        means = [f"{np.mean(values):.0f}" if values else "–" for values in by_level.values()]
+        best = max(max(values) for values in by_level.values() if values)
+        lines.append(f"| {task} | {' | '.join(means)} | {best:.0f} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,113 @@
+"""Data of our own: agents of single tasks trained in one study, their policies as files, a data set by a recipe."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from dreamproof.base.errors import BadInput
+from dreamproof.base.files import file_hash, read_json
+from dreamproof.data.recordings import open_episodes
+from dreamproof.record import __main__ as record_command
+from dreamproof.record.recipe import make_data
+from dreamproof.settings.recipe import Recipe
+from dreamproof.testing.small_agent import tiny_pwm_settings
+from dreamproof.testing.waiting import HANG_SECONDS
+
+pytestmark = [pytest.mark.long(60), pytest.mark.xdist_group("recipe")]
+TASKS = ["ProbeTarget", "ProbeRecall"]
+
+
+def dreamproof(*arguments: str) -> str:
+    """Runs a verb that must succeed and returns what it prints."""
+    command = [sys.executable, "-m", "dreamproof.cli", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Policies of two levels for each of two tasks, trained in one study."""
+    place = tmp_path_factory.mktemp("data")
+    settings = tiny_pwm_settings({"behavior": {"warm_up_epochs": 1}})
+    steps = 160  # more than the prefill, which takes no updates
+    settings["train"] |= {"evaluate_every_agent_steps": steps, "keep_checkpoints": 2}
+    declared = {
+        "name": "experts",
+        "question": "How far does every task come?",
+        "metric": {"name": "return", "smallest_difference": 1},
+        "tasks": TASKS,
+        "trainer": "pwm",
+        "settings": settings,
+        "seeds": 1,
+        "agent_steps": 2 * steps,
+        "evaluation_episodes": 2,
+    }
+    (place / "experts.yaml").write_text(yaml.safe_dump(declared))
+    printed = dreamproof("run", str(place / "experts.yaml"), "--no-check", "--plain")
+    assert "train       2/2 proven" in printed and "different tasks" in printed
+    assert "4 policies" in dreamproof("export", str(place / "experts.yaml"), str(place / "policies"), "--policies")
+    return place
+
+
+def recipe(**changes: object) -> Recipe:
+    given = {"tasks": TASKS, "random_episodes": 4, "episodes": [2, 6], "chunks": 2, "seed": 3}
+    return Recipe.model_validate(given | changes)
+
+
+@pytest.fixture(scope="module")
+def written(folder: Path) -> list[Path]:
+    lines: list[str] = []
+    made = make_data(recipe(), folder, folder / "set.pt", lines.append)
+    assert [line.split(":")[0] for line in lines] == TASKS
+    return made
+
+
+def test_it_writes_chunks_and_a_card(written: list[Path]) -> None:
+    assert [path.name for path in written] == ["set_0.pt", "set_1.pt", "set.json", "set.md"]
+    for path in written[:2]:
+        episodes = open_episodes(path)
+        assert np.bincount(np.asarray(episodes.task[:, 0])).tolist() == [6, 6]
+
+
+def test_the_card_says_what_was_recorded_by_what(written: list[Path], folder: Path) -> None:
+    card = read_json(written[2])
+    assert card is not None and card["files"] == {path.name: file_hash(path) for path in written[:2]}
+    assert card["policies"].keys() == {path.name for path in (folder / "policies").glob("*.npz")}
+    for task in TASKS:
+        counts = [level["episodes"] for level in card["returns"][task].values()]
+        assert counts == [4, 2, 6]
+    assert card["share_of_the_last_level"] == 0.5
+    page = written[3].read_text()
+    assert "| ProbeTarget |" in page and "version 1" in page
+
+
+def test_the_same_recipe_gives_the_same_files(written: list[Path], folder: Path) -> None:
+    again = make_data(recipe(), folder, folder / "again.pt", lambda line: None)
+    assert [file_hash(path) for path in again[:2]] == [file_hash(path) for path in written[:2]]
+    first, second = (np.asarray(open_episodes(path).observation) for path in written[:2])
+    assert not np.array_equal(first, second)
+
+
+def test_the_command_reads_a_recipe(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = folder / "recipe.yaml"
+    path.write_text(yaml.safe_dump({"tasks": TASKS, "random_episodes": 0, "episodes": [1, 1], "chunks": 1}))
+    monkeypatch.setattr(sys, "argv", ["record", "--recipe", str(path), "--output", str(folder / "small.pt")])
+    assert record_command.main() == 0
+    assert "written: " in capsys.readouterr().out and (folder / "small_0.pt").is_file()
+
+
+def test_what_does_not_fit_is_refused(folder: Path) -> None:
+    for given, message in (
+        (recipe(episodes=[2, 2, 2]), "2 policy files of the task 'ProbeTarget', the recipe has 3 levels"),
+        (recipe(chunks=3), "cannot be split into 3 equal chunks"),
+        (recipe(policies="elsewhere"), "0 policy files"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            make_data(given, folder, folder / "never.pt", lambda line: None)
