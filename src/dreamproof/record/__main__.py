@@ -28,9 +28,7 @@ def main() -> int:
     parser.add_argument("--tasks", help="names, separated by commas, in the order of their numbers; or mt8, mt30")
     parser.add_argument("--policy", help="'random', RUN_DIRs or policy files, separated by commas")
     parser.add_argument("--episodes", type=int, help="per policy and task")
-    parser.add_argument(
-        "--output", required=True, type=Path, metavar="FILE.npz", help="with --recipe: FILE.pt or FILE.npz, as FILE_0 …"
-    )
+    parser.add_argument("--output", required=True, type=Path, metavar="FILE.npz", help="with --recipe also .pt")
     parser.add_argument("--seed", type=int, default=0, help="seed of layouts, noise and actions")
     arguments = parser.parse_args()
     use_compilation_cache()

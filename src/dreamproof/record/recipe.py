@@ -55,7 +55,7 @@ class TaskPlan:
     states: tuple[Any, ...]
 
 
-def make_data(recipe: Recipe, folder: Path, output: Path, told: Callable[[str], None]) -> list[Path]:
+def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str], None]) -> list[Path]:
     """Records all chunks and writes them with their card; `folder` is where the recipe lies."""
     if output.suffix not in WRITERS:
         raise BadInput(f"{output}: a data set is .pt (TD-MPC2's form) or .npz", "write --output FILE.pt")
@@ -73,7 +73,7 @@ def make_data(recipe: Recipe, folder: Path, output: Path, told: Callable[[str], 
         for chunk, made in enumerate(parts):
             play_task(plan, play, (made, number * share, number), recipe.seed * recipe.chunks + chunk, returns)
         found[plan.task] = returns
-        told(f"{plan.task}: " + ", ".join(f"{name} {np.mean(each):.0f}" for name, each in returns.items() if each))
+        report(f"{plan.task}: " + ", ".join(f"{name} {np.mean(each):.0f}" for name, each in returns.items() if each))
     paths = [output.with_name(f"{output.stem}_{chunk}{output.suffix}") for chunk in range(recipe.chunks)]
     for path, made in zip(paths, parts, strict=True):
         WRITERS[output.suffix](path, made)
