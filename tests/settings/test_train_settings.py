@@ -291,6 +291,8 @@ def test_every_setting_of_recorded_data_is_read(tmp_path: Path) -> None:
     pack = offline_pack(tmp_path, {"batch": 4, "window": 3}, data)
     pack.prepare(pack.init())
     registry.spec_for(TASK, PwmOfflineCell.model_validate({"data": values}).model_copy(update={"data": data}))
+    assert pack.stream is not None
+    pack.stream.at(0)
     assert read >= set(values)
 
 

@@ -15,6 +15,7 @@ from dreamproof.data.recordings import Recording, write_recording
 from dreamproof.envs import registry
 from dreamproof.settings.cell import PwmOfflineCell
 from dreamproof.settings.recorded import RecordedData
+from dreamproof.train.offline import sample_steps, sample_windows
 from dreamproof.train.offline_pack import OfflinePack, make_offline_pack
 from dreamproof.train.streaming import SHARDS, EpisodeRing
 
@@ -174,6 +175,20 @@ def test_resuming_within_the_stream_is_exact_in_both_stages(data: RecordedData) 
 def test_the_behaviour_starts_in_episodes_of_its_own_task(data: RecordedData) -> None:
     _, metrics = trained(data, UPDATES)
     assert not metrics["other"].any()
+
+
+@pytest.mark.parametrize("storage", ["float16", "bfloat16"])
+def test_values_are_kept_in_half_the_memory_and_used_in_full_precision(data: RecordedData, storage: str) -> None:
+    for share in (SHARE, 1000):
+        pack = pack_of(data.model_copy(update={"storage": storage, "device_episodes": share}))
+        held, index, tasks = pack.inputs.recorded if pack.stream is None else pack.stream.at(MODEL_UPDATES)
+        assert {str(part.dtype) for part in held[:3]} == {storage}
+        windows = sample_windows(held, index, jax.random.key(0), (3, 8))
+        steps = sample_steps(held, tasks, jax.random.key(0), 8)
+        assert {str(part.dtype) for part in (*windows[:3], *steps)} == {"float32"}
+        whole, _ = trained(data, UPDATES)
+        half, _ = trained(data.model_copy(update={"storage": storage}), UPDATES)
+        np.testing.assert_allclose(half, whole, rtol=0.01)
 
 
 def test_a_share_that_holds_everything_is_not_streamed(data: RecordedData) -> None:

@@ -1,6 +1,6 @@
 """Settings of the recorded episodes of an offline cell, and of a world model to start from."""
 
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -24,6 +24,9 @@ class RecordedData(Settings):
     )
     device_episodes: int | None = Field(
         None, ge=16, description="episodes on the device at a time, streamed from the files; all if left out"
+    )
+    storage: Literal["float32", "float16", "bfloat16"] = Field(
+        "float32", description="type of recorded values on the device; windows are float32 in any case"
     )
     refresh_updates: int = Field(
         50, ge=1, description="updates after which the oldest sixteenth of `device_episodes` is replaced"

@@ -88,7 +88,7 @@ def sample_windows(episodes: RecordedEpisodes, index: WindowIndex, key: Array, s
     rows_at = start[None] + jnp.arange(rows)[:, None]
     is_padding = rows_at >= episodes.rows[episode]
     at = (episode[None], jnp.minimum(rows_at, episodes.reward.shape[1] - 1))
-    observation, action, reward = (part[at] for part in episodes[:3])
+    observation, action, reward = (part[at].astype(jnp.float32) for part in episodes[:3])
     ends = (rows_at == episodes.rows[episode] - 1) * episodes.terminated[episode]
     first = is_padding.astype(jnp.float32)
     return Windows(observation, action, reward, first, ends, jnp.ones(()), episodes.task[episode])
@@ -99,7 +99,8 @@ def sample_steps(episodes: RecordedEpisodes, tasks: TaskWindows, key: Array, cou
 
     def of_task(key: Array, first: Array, last: Array) -> RecordedSteps:
         episode, row = draw(tasks.windows, key, count, first, last)
-        return RecordedSteps(episodes.observation[episode, row], episodes.action[episode, row + 1])
+        taken = (episodes.observation[episode, row], episodes.action[episode, row + 1])
+        return RecordedSteps(*(part.astype(jnp.float32) for part in taken))
 
     return jax.vmap(of_task)(jax.random.split(key, len(tasks.first)), tasks.first, tasks.last)
 

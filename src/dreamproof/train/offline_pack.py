@@ -216,7 +216,7 @@ def make_offline_pack(
     if cell.data.device_episodes is not None and cell.data.device_episodes < len(library):
         pack.stream = StreamedData(library, own, window, pack.model_updates)
         return pack
-    episodes = on_device(library.load(np.arange(len(library))))
+    episodes = on_device(library, np.arange(len(library)))
     tasks = index_tasks(library.tasks, library.rows, window, own)
     recorded = OfflineData(episodes, index_windows(episodes, window), tasks)
     pack.inputs = inputs._replace(recorded=recorded)

@@ -53,7 +53,7 @@ class EpisodeRing:
     def after(self, refreshes: int) -> tuple[RecordedEpisodes, np.ndarray]:
         """What the device holds after so many refreshes, and the numbers of these episodes."""
         if self.is_whole:
-            self.episodes = self.episodes or on_device(self.library.load(self.chosen))
+            self.episodes = self.episodes or on_device(self.library, self.chosen)
             return self.episodes, self.chosen
         if self.episodes is None or self.refreshes is None or refreshes not in (self.refreshes, self.refreshes + 1):
             self.episodes = self._empty()
@@ -66,7 +66,7 @@ class EpisodeRing:
         return self.episodes, self.held.ravel()
 
     def _empty(self) -> RecordedEpisodes:
-        one = self.library.load(self.numbers(0)[:1])
+        one = stored(self.library, self.numbers(0)[:1])
         return RecordedEpisodes(
             *(jnp.zeros((SHARDS * self.shard_episodes, *part.shape[1:]), part.dtype) for part in one)
         )
@@ -79,16 +79,23 @@ class EpisodeRing:
         self.episodes = _replaced(self.episodes, loaded, jnp.asarray(slot * self.shard_episodes, jnp.int32))
 
     def _load(self, shard: int) -> RecordedEpisodes:
-        return self.library.load(self.numbers(shard))
+        return stored(self.library, self.numbers(shard))
 
     def _read_ahead(self, shard: int) -> None:
         if self._next is None or self._next[0] != shard:
             self._next = shard, self._reader.submit(self._load, shard)
 
 
-def on_device(episodes: RecordedEpisodes) -> RecordedEpisodes:
-    """The same episodes on the device."""
-    return RecordedEpisodes(*map(jnp.asarray, episodes))
+def on_device(library: EpisodeLibrary, chosen: np.ndarray) -> RecordedEpisodes:
+    """Some episodes by their numbers, on the device."""
+    return RecordedEpisodes(*map(jnp.asarray, stored(library, chosen)))
+
+
+def stored(library: EpisodeLibrary, chosen: np.ndarray) -> RecordedEpisodes:
+    """Some episodes by their numbers, on the host, with values of the type that the device keeps."""
+    loaded, kind = library.load(chosen), jnp.dtype(library.data.storage)
+    observation, action, reward = (part.astype(kind, copy=False) for part in loaded[:3])
+    return loaded._replace(observation=observation, action=action, reward=reward)
 
 
 @functools.partial(jax.jit, donate_argnums=0)
