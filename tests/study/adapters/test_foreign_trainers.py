@@ -382,7 +382,8 @@ def test_buffers_and_normalisers_are_no_checkpoints(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name",
     ["config.pkl", "args.pkl", "dataset.npz", "optimizer.pt", "optimizer_state.pt",
-     "rl_model_replay_buffer_9_steps.pkl", "rl_model_vecnormalize_9_steps.pkl", "9.orbax-checkpoint-tmp-1/_METADATA", "model.pt.tmp/x.pt"],
+     "rl_model_replay_buffer_9_steps.pkl", "rl_model_vecnormalize_9_steps.pkl",
+     "9.orbax-checkpoint-tmp-1/_METADATA", "model.pt.tmp/x.pt"],
 )  # fmt: skip
 def test_what_holds_no_weights_is_no_checkpoint(name: str, tmp_path: Path) -> None:
     put(tmp_path / name, b"x", BEGAN)

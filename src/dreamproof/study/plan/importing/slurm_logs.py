@@ -16,14 +16,8 @@ from dreamproof.study.adapters import study_adapter, study_format
 from dreamproof.study.adapters.folders import entries
 from dreamproof.study.adapters.printed import BracketLinesAdapter, Line, LinePatternAdapter, PrintedAdapter
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
-from dreamproof.study.plan.importing.found import (
-    Found,
-    ImportOptions,
-    ImportResult,
-    arm_expression,
-    condition_expression,
-    make_pattern,
-)
+from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult
+from dreamproof.study.plan.importing.names import NAMED_SEED, arm_expression, condition_expression, make_pattern
 from dreamproof.study.plan.importing.tables import declared_name, read_table
 from dreamproof.study.plan.open_study import OpenStudy
 
@@ -31,7 +25,6 @@ OUTPUT, ERRORS = (".out", ".log"), ".err"
 STAMP = re.compile(r"[-_. ]?[0-9]{8}[-_T][0-9]{6}$")
 JOB = re.compile(r"(?:^|[-_. ])(?P<job>[0-9]{4,12}(?:_[0-9]{1,6})?)$")
 EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval(?:uation)?|test)(?=[^a-z]|$)", re.IGNORECASE)
-NAMED_SEED = re.compile(r"(?:^|[-_. ])s(?:eed)?[-_= ]?(?P<seed>[0-9]{1,9})(?=[-_. ]|$)", re.IGNORECASE)
 NO_CONDITION = "the log of an evaluation that names no declared condition: use --pattern with {condition}"
 DIAGNOSED_BYTES = 1 << 16
 WHOLE_BYTES = 64 << 20
