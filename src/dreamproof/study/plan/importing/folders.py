@@ -8,7 +8,10 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, list_folder
 from dreamproof.base.safe_text import printable
+from dreamproof.runs.layout import RunFolder
 from dreamproof.settings.study import Study
+from dreamproof.study.adapters import guess_adapter
+from dreamproof.study.adapters.checkpoints import find_checkpoints
 from dreamproof.study.adapters.folders import entries, file_times
 from dreamproof.study.plan.importing.found import Found, ImportResult
 from dreamproof.study.plan.importing.names import find_cell, make_pattern
@@ -65,3 +68,12 @@ def folder_seconds(root: Path) -> float | None:
     times = file_times(root)
     seconds = max(times) - min(times) if times else 0.0
     return round(seconds, 3) if seconds >= 1.0 else None
+
+
+def runs_below(folder: Path) -> list[Path]:
+    """Folders in a folder that are runs of their own: what an adapter reads and a checkpoint; at most two are named."""
+    found: list[Path] = []
+    for inner in _below(folder, MAX_LEVELS).values():
+        if len(found) < 2 and guess_adapter(RunFolder(inner)).matches(RunFolder(inner)) and find_checkpoints(inner):
+            found.append(inner)
+    return found
