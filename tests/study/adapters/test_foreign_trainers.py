@@ -429,6 +429,34 @@ def test_the_number_in_a_name_is_what_was_kept_where_its_time_fits(tmp_path: Pat
     assert find_adapter("csv").kept_agent_steps(run) == 10_000
 
 
+@pytest.mark.parametrize(
+    ("file", "header", "line"),
+    [
+        ("log.csv", "\ufeffepoch;total steps;loss\r\n", "{n};{step};0,{n}\r\n"),
+        ("progress.txt", "Epoch\tTotalEnvInteracts\tLossPi\n", "{n}\t{step}\t0.{n}\n"),
+        ("result.csv", "iteration,timesteps_total,loss\n", "{n},{step},0.{n}\n"),
+        ("log.tsv", "epoch\tglobal step\tloss\n", "{n}\t{step}\t0.{n}\n"),
+    ],
+)
+def test_tables_with_other_delimiters_are_read(file: str, header: str, line: str, tmp_path: Path) -> None:
+    text = header + "".join(line.format(n=n, step=1000 * n) for n in range(1, 2001))
+    put(tmp_path / file, text, BEGAN + HOUR)
+    put(tmp_path / "args.txt", "ppo", BEGAN)
+    put(tmp_path / "model.pt", b"weights", BEGAN + HOUR)
+    run, adapter = RunFolder(tmp_path), find_adapter("auto")
+    assert adapter.read(run).agent_steps == 2_000_000
+    assert 0.2 in (value for _, value in list(adapter.results(run).values())[-1])
+    assert proof_of(adapter.prove_training(run, 2_000_000)).agent_steps == 2_000_000
+
+
+def test_rows_in_mappings_are_read(tmp_path: Path) -> None:
+    put(tmp_path / "log.jsonl", rows_text([{"info": {"count": 5, "loss": 1.0}, "eval": {"return": 2}}]), BEGAN)
+    for key in ("info/count", "info.count"):
+        adapter = find_adapter("jsonl", TrainerFormat(step_key=key))
+        assert adapter.read(RunFolder(tmp_path)).agent_steps == 5
+        assert adapter.latest(RunFolder(tmp_path))["eval/return"] == 2
+
+
 # TensorBoard
 
 
