@@ -19,7 +19,6 @@ from dreamproof.settings.backend import Slurm
 from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.adapters import ADAPTERS, DEFAULT, make_adapters, study_adapter, study_format
 from dreamproof.study.adapters.automatic import AutoAdapter
-from dreamproof.study.adapters.folders import attempt_began
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
 from dreamproof.study.attempts.progress import AttemptProgress, CellProgress
@@ -35,7 +34,6 @@ from dreamproof.study.preflight.needs import judge_needs
 from dreamproof.study.preflight.reading import (
     NEVER_PROVEN,
     UNREADABLE,
-    ProbeEnd,
     ProbeTrace,
     end_warning,
     save_warnings,
@@ -322,14 +320,8 @@ class LocalProbe:
 
     def _unreadable(self) -> tuple[str, list[str]]:
         others = list(make_adapters(study_format(self.opened.study)).values())
-        quotes = unreadable(self.adapter, others, self.run, self.folder.output, self._probe_end())
+        quotes = unreadable(self.adapter, others, self.run, self.folder.output)
         return "; ".join(quotes), quotes
-
-    def _probe_end(self) -> ProbeEnd:
-        study, base_folder = self.opened.study, self.opened.base_folder
-        began = attempt_began(self.folder.output) or time.time()
-        steps = min(PROBE_AGENT_STEPS, study.agent_steps)
-        return ProbeEnd(steps, began, working_folder(study, base_folder), self.opened.folder.root)
 
     def _never_proven(self) -> str | None:
         """Why the end of a probe that was a whole run is not proven; None if it is, or if the probe was shorter."""

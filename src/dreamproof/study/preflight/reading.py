@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dreamproof.base.files import read_tail
+from dreamproof.base.files import read_json, read_tail
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import count_text, duration_text
-from dreamproof.runs.layout import RunFolder
-from dreamproof.study.adapters.api import Adapter
+from dreamproof.runs.layout import AttemptFolder, RunFolder
+from dreamproof.study.adapters.api import Adapter, step_count
 from dreamproof.study.adapters.automatic import AutoAdapter
-from dreamproof.study.adapters.folders import files_below, modified
+from dreamproof.study.adapters.folders import attempt_began, files_below, modified
 from dreamproof.study.adapters.rows import CSV_ENDINGS, TAIL_BYTES, latest_values, table_rows
 
 UNREADABLE = "unreadable_progress"
@@ -62,19 +62,7 @@ class ProbeTrace:
         return rate if rate > 0 else None
 
 
-@dataclass(frozen=True)
-class ProbeEnd:
-    """What is known of a probe besides its files."""
-
-    agent_steps: int
-    """That it was told to train."""
-    began: float
-    """In Unix seconds."""
-    working_folder: Path
-    study_folder: Path
-
-
-def unreadable(adapter: Adapter, others: Sequence[Adapter], run: RunFolder, output: Path, probe: ProbeEnd) -> list[str]:
+def unreadable(adapter: Adapter, others: Sequence[Adapter], run: RunFolder, output: Path) -> list[str]:
     """Why a probe that ended well showed nothing: what was looked for, what is there, and what would read it."""
     found = [path for path in files_below(run.root) if not _is_ours(run, path)]
     lines = [line for line in re.split(r"[\n\r]+", read_tail(output)) if line.strip()]
@@ -82,7 +70,7 @@ def unreadable(adapter: Adapter, others: Sequence[Adapter], run: RunFolder, outp
     return [
         f"it ended with exit code 0, and nothing shows its progress: {looked}",
         f"found: {_listed(run.root, found)}; {count_text(len(lines), 'line')} of output",
-        _advice(adapter, others, run, output, probe, lines) or _place_advice(found, probe) or CLIENT_LINES,
+        _advice(adapter, others, run, output, lines) or _place_advice(run, output, found) or CLIENT_LINES,
     ]
 
 
@@ -96,27 +84,25 @@ def _listed(root: Path, found: list[Path]) -> str:
     return ", ".join(names[:MAX_NAMED]) + more if names else "no file"
 
 
-def _advice(
-    adapter: Adapter, others: Sequence[Adapter], run: RunFolder, output: Path, probe: ProbeEnd, lines: list[str]
-) -> str | None:
+def _advice(adapter: Adapter, others: Sequence[Adapter], run: RunFolder, output: Path, lines: list[str]) -> str | None:
     fits = [one for one in others if one.name != adapter.name and not isinstance(one, AutoAdapter)]
     chosen = next((one for one in fits if one.read(run, output).agent_steps > 0), None)
     if chosen is not None:
         return f"write 'adapter: {chosen.name}' under trainer (or 'adapter: auto'): it proves {chosen.proves}"
-    key = next((key for path in _tables(run) if (key := counting_key(path, probe.agent_steps)) is not None), None)
+    given = read_json(run.settings)
+    agent_steps = step_count(given.get("agent_steps")) or 0 if isinstance(given, dict) else 0
+    key = _counting_key(run, agent_steps)
     if key is not None:
         return f"write 'adapter: auto' and 'step_key: {key}' under trainer: its last value is the probe's length"
-    return _line_advice(lines, probe.agent_steps)
+    return _line_advice(lines, agent_steps)
 
 
-def _tables(run: RunFolder) -> list[Path]:
-    return [path for path in files_below(run.root) if path.name.endswith((".jsonl", *CSV_ENDINGS))]
-
-
-def counting_key(table: Path, agent_steps: int) -> str | None:
+def _counting_key(run: RunFolder, agent_steps: int) -> str | None:
     """The key of a table whose last value is the length of the probe, up to a rollout; None if none is."""
-    last = latest_values(table_rows(table, TAIL_BYTES))
-    near = {key: value - agent_steps for key, value in last.items() if agent_steps <= value < 2 * agent_steps}
+    near: dict[str, float] = {}
+    for path in files_below(run.root):
+        rows = table_rows(path, TAIL_BYTES) if path.name.endswith((".jsonl", *CSV_ENDINGS)) else []
+        near |= {key: value for key, value in latest_values(rows).items() if agent_steps <= value < 2 * agent_steps}
     return printable(min(near, key=lambda key: near[key])) if near else None
 
 
@@ -141,13 +127,15 @@ def _pattern_text(line: str, pattern: str) -> str:
     return f"its line '{shown}' can be read with line_pattern: '{pattern}' and adapter: auto under trainer"
 
 
-def _place_advice(found: list[Path], probe: ProbeEnd) -> str | None:
+def _place_advice(run: RunFolder, output: Path, found: list[Path]) -> str | None:
     """That a trainer which wrote nothing into its run folder is not told about it, and where it wrote instead."""
-    if found:
+    began, order = attempt_began(output), read_json(AttemptFolder(output.parent).order)
+    if found or began is None or not isinstance(order, dict):
         return None
-    recent = [path for path in files_below(probe.working_folder) if (modified(path) or 0.0) >= probe.began]
-    elsewhere = [path for path in recent if not path.is_relative_to(probe.study_folder)]
-    wrote = f" (it wrote {_listed(probe.working_folder, elsewhere)} in {probe.working_folder})" if elsewhere else ""
+    where = Path(order["working_folder"])
+    recent = [path for path in files_below(where) if (modified(path) or 0.0) >= began]
+    elsewhere = [path for path in recent if not path.is_relative_to(run.root.parent.parent)]
+    wrote = f" (it wrote {_listed(where, elsewhere)} in {where})" if elsewhere else ""
     return (
         f"nothing was written into its run folder{wrote}: name the folder in its command, e.g. --logdir {{run_dir}}, "
         "or hydra.run.dir={run_dir} for Hydra"
@@ -182,7 +170,7 @@ def _count_advice(adapter: Adapter, run: RunFolder, agent_steps: int, output: Pa
     reached = adapter.read(run, output).agent_steps
     if not 0 < reached <= agent_steps / 2:
         return None
-    key = next((key for path in _tables(run) if (key := counting_key(path, agent_steps)) is not None), None)
+    key = _counting_key(run, agent_steps)
     if key is not None:
         return f"write 'step_key: {key}' under trainer: its last value is the probe's length"
     return f"write 'steps_per_count: {agent_steps / reached:g}' under trainer if one count is so many agent steps"
