@@ -47,6 +47,18 @@ def line_of(text: str, start: str) -> str:
 # Slurm logs
 
 
+def test_a_log_whose_lines_cannot_be_read_is_not_called_one_of_no_steps(tmp_path: Path) -> None:
+    file = pwm_study(tmp_path, arms={"a": {}})
+    lines = "".join(f"Epoch {count} of 1000: reward {count / 10}\n" for count in range(1, 1001))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train_a_2318001.out").write_text(lines)
+    shown = call("import", file, str(tmp_path / "logs"))
+    assert "a/0: unproven: job 2318001: no progress could be read in 1,000 lines with numbers; declare" in shown
+    assert "0 agent steps" not in shown and "vanished" not in shown
+    (tmp_path / "logs" / "train_a_2318001.err").write_text(NO_MODULE)
+    assert "0 agent steps" in call("import", file, str(tmp_path / "logs"), "--dry-run")
+
+
 def test_twenty_two_slurm_logs_are_imported_in_one_command(tmp_path: Path) -> None:
     file = pwm_study(tmp_path)
     slurm_logs(tmp_path / "logs")
