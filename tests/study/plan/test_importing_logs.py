@@ -326,3 +326,13 @@ def test_one_log_a_pattern_or_a_table_may_name_an_evaluation(tmp_path: Path) -> 
     table = tmp_path / "eval_status.tsv"
     table.write_text("config\tseed\tmode\tstatus\tlog_file\nv2_full\t3\tid\tsuccess\tx-ood-v2_full.4.log\n")
     assert "its log reports score 2.500" in line_of(call("import", file, str(table), "--dry-run"), "v2_full/3 id")
+
+
+def test_tables_with_semicolons_decimal_commas_and_other_cases_are_read(tmp_path: Path) -> None:
+    trainer = {**PRINTED, "evaluate": ["{python}", "evaluate.py", "{condition}"]}
+    file = pwm_study(tmp_path, arms={"ppo": {}, "a2c": {"x": 1}}, seeds=2, trainer=trainer, conditions=["id"])
+    table = tmp_path / "results.csv"
+    table.write_text("Algo;Seed;id R\nPPO;0;1,684±0,741\nv2_a2c;1;2,5\nrecurrent_ppo;0;9,9\n")
+    shown = call("import", file, str(table), "--dry-run")
+    assert "ppo, 0, id, , R, 1.684" in shown and "a2c, 1, id, , R, 2.5" in shown
+    assert "unmatched, ignored: line 4: recurrent_ppo" in shown, "another method is no arm"
