@@ -297,10 +297,10 @@ def _final_checkpoint(found: list[Checkpoint], agent_steps: int, span: RunSpan, 
 
 def _that_act(found: list[Checkpoint]) -> list[Checkpoint]:
     """Checkpoints without critics and the like, if the part that acts has a file of its own."""
-    words = [(one, _words(one.path.name)) for one in found]
-    if not any(named & ACTING for _, named in words):
+    pairs = [(one, _words(one.path.name)) for one in found]
+    if not any(named & ACTING for _, named in pairs):
         return found
-    return [one for one, named in words if named & ACTING or not named & SECONDARY]
+    return [one for one, named in pairs if named & ACTING or not named & SECONDARY]
 
 
 def _proof(run_root: Path, checkpoint: Checkpoint, agent_steps: int, updates: Updates) -> TrainProof | str:

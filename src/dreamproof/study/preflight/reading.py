@@ -128,7 +128,7 @@ def _pattern_text(line: str, pattern: str) -> str:
 
 
 def _place_advice(run: RunFolder, output: Path, found: list[Path]) -> str | None:
-    """That a trainer which wrote nothing into its run folder is not told about it, and where it wrote instead."""
+    """That a trainer which wrote nothing into its run folder does not know it, and where it wrote instead."""
     began, order = attempt_began(output), read_json(AttemptFolder(output.parent).order)
     if found or began is None or not isinstance(order, dict):
         return None
