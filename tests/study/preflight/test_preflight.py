@@ -169,6 +169,12 @@ def test_a_probe_that_ends_without_a_checkpoint_is_a_warning(tmp_path: Path) -> 
     assert "arm a: the end of its probe of 1,000 agent steps is not proven: no checkpoint file" in result.warnings
 
 
+def test_a_probe_that_saves_elsewhere_is_warned_of_with_the_place(tmp_path: Path) -> None:
+    text = "import pathlib\npathlib.Path('ppo.zip').write_bytes(b'x')\nprint('[1000/1000] R:1.0')\n"
+    result = local.check_arms(study(tmp_path, script(tmp_path, text), adapter="bracket_lines"), ["a"])
+    assert f"no checkpoint file; it wrote ppo.zip in {tmp_path}: save into {{run_dir}}" in " ".join(result.warnings)
+
+
 def test_a_whole_run_whose_end_is_not_proven_stops_the_launch(tmp_path: Path) -> None:
     opened = study(tmp_path, script(tmp_path, "print('[900/900] R:1.0')\n"), adapter="bracket_lines")
     opened.file.write_text(opened.file.read_text().replace("agent_steps: 100000", "agent_steps: 900"))

@@ -5,12 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from dreamproof.base.files import read_json, read_tail
+from dreamproof.base.files import read_json, read_tail, real_path
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import count_text, duration_text
 from dreamproof.runs.layout import AttemptFolder, RunFolder
+from dreamproof.runs.reader import NotSaved
 from dreamproof.study.adapters.api import Adapter, step_count
 from dreamproof.study.adapters.automatic import AutoAdapter
+from dreamproof.study.adapters.checkpoints import newest_save
 from dreamproof.study.adapters.folders import attempt_began, files_below, modified
 from dreamproof.study.adapters.rows import CSV_ENDINGS, TAIL_BYTES, latest_values, table_rows
 
@@ -129,17 +131,26 @@ def _pattern_text(line: str, pattern: str) -> str:
 
 def _place_advice(run: RunFolder, output: Path, found: list[Path]) -> str | None:
     """That a trainer which wrote nothing into its run folder does not know it, and where it wrote instead."""
-    began, order = attempt_began(output), read_json(AttemptFolder(output.parent).order)
-    if found or began is None or not isinstance(order, dict):
+    if found:
         return None
-    where = Path(order["working_folder"])
-    recent = [path for path in files_below(where) if (modified(path) or 0.0) >= began]
-    elsewhere = [path for path in recent if not path.is_relative_to(run.root.parent.parent)]
-    wrote = f" (it wrote {_listed(where, elsewhere)} in {where})" if elsewhere else ""
+    elsewhere = _written_elsewhere(run, output)
+    wrote = f" ({elsewhere})" if elsewhere is not None else ""
     return (
         f"nothing was written into its run folder{wrote}: name the folder in its command, e.g. --logdir {{run_dir}}, "
         "or hydra.run.dir={run_dir} for Hydra"
     )
+
+
+def _written_elsewhere(run: RunFolder, output: Path) -> str | None:
+    """What a probe wrote into its working folder; None if it wrote nothing there."""
+    began, order = attempt_began(output), read_json(AttemptFolder(output.parent).order)
+    if began is None or not isinstance(order, dict):
+        return None
+    where = Path(order["working_folder"])
+    recent = [path for path in files_below(where) if (modified(path) or 0.0) >= began]
+    study = real_path(run.root.parent.parent)
+    found = [path for path in recent if not real_path(path).is_relative_to(study)]
+    return f"it wrote {_listed(where, found)} in {where}" if found else None
 
 
 def save_warnings(adapter: Adapter, run: RunFolder, agent_steps: int, trace: ProbeTrace) -> list[str]:
@@ -162,6 +173,9 @@ def end_warning(adapter: Adapter, run: RunFolder, agent_steps: int, output: Path
     if not isinstance(found, str):
         return None
     cure = _count_advice(adapter, run, agent_steps, output)
+    if isinstance(found, NotSaved) and newest_save(run.root) is None:
+        elsewhere = _written_elsewhere(run, output)
+        cure = f"{elsewhere}: save into {{run_dir}}" if elsewhere is not None else None
     return f"{found}; {cure}" if cure is not None and "steps_per_count" not in found else str(found)
 
 
