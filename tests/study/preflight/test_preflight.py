@@ -123,8 +123,9 @@ def test_a_trainer_that_ends_well_and_shows_nothing_fails_with_the_adapter_that_
     [
         ("step 12 loss 0.5", "can be read with line_pattern: 'step\\W+(?P<step>[0-9,]+)'"),
         ("Update 10 | frames 1,000 | loss 0.5", "line_pattern: 'frames\\W+(?P<step>[0-9,]+)'"),
-        ("|    total_timesteps | 1000 |", "line_pattern: 'total_timesteps\\W+(?P<step>[0-9,]+)'"),
+        ("|    total_timesteps | 1024 |", "line_pattern: 'total_timesteps\\W+(?P<step>[0-9,]+)'"),
         ("100%|### | 500/500 [00:01<00:00]", "line_pattern: '(?P<step>[0-9]+)/(?P<total>[0-9]+)'"),
+        ("step 12 loss 0.5", "; nothing was written into its run folder: name the folder"),
         ("done", "nothing was written into its run folder: name the folder in its command"),
     ],
 )

@@ -25,6 +25,7 @@ CLIENT_LINES = (
 )
 STEP_LINE = re.compile(r"\b(step|steps|epoch|iter|iteration|update|timesteps?)\b\W{1,4}\d", re.IGNORECASE)
 COUNTED = re.compile(r"\b([A-Za-z][A-Za-z0-9_]*)\b\W{1,40}?(\d{1,3}(?:,\d{3})+|\d{1,15})(?![\d.])")
+STEP_WORD = re.compile(r"step|frame|interact|sample", re.IGNORECASE)
 RATIO = re.compile(r"(?<![\d./])(\d{1,12})/(\d{1,12})(?![\d/])")
 OURS = ("settings.json", "resolved.json", "probe.json")
 MAX_NAMED = 8
@@ -69,10 +70,11 @@ def unreadable(adapter: Adapter, others: Sequence[Adapter], run: RunFolder, outp
     found = [path for path in files_below(run.root) if not _is_ours(run, path)]
     lines = [line for line in re.split(r"[\n\r]+", read_tail(output)) if line.strip()]
     looked = f"adapter {adapter.name} looks for {adapter.looks_for}"
+    advice = _advice(adapter, others, run, output, lines), _place_advice(run, output, found)
     return [
         f"it ended with exit code 0, and nothing shows its progress: {looked}",
         f"found: {_listed(run.root, found)}; {count_text(len(lines), 'line')} of output",
-        _advice(adapter, others, run, output, lines) or _place_advice(run, output, found) or CLIENT_LINES,
+        "; ".join(filter(None, advice)) or CLIENT_LINES,
     ]
 
 
@@ -111,9 +113,11 @@ def _counting_key(run: RunFolder, agent_steps: int) -> str | None:
 def _line_advice(lines: list[str], agent_steps: int) -> str | None:
     """An expression for the last line in which a number counts the probe's steps, else one after a usual word."""
     for line in reversed(lines):
-        exact = [found for found in COUNTED.finditer(line) if int(found[2].replace(",", "")) == agent_steps]
-        if exact:
-            return _line_text(line, exact[0][1])
+        counted = [(found[1], int(found[2].replace(",", ""))) for found in COUNTED.finditer(line)]
+        fits = [word for word, count in counted if count == agent_steps]
+        fits += [word for word, count in counted if STEP_WORD.search(word) and agent_steps <= count < 2 * agent_steps]
+        if fits:
+            return _line_text(line, fits[0])
         if (ratio := RATIO.search(line)) is not None and int(ratio[2]) > 0:
             return _pattern_text(line, "(?P<step>[0-9]+)/(?P<total>[0-9]+)")
     usual = ((line, found[1]) for line in reversed(lines) if (found := STEP_LINE.search(line)) is not None)
