@@ -47,6 +47,15 @@ def line_of(text: str, start: str) -> str:
 # Slurm logs
 
 
+def test_a_folder_of_logs_is_no_run_whatever_its_path_names(tmp_path: Path) -> None:
+    file, logs = pwm_study(tmp_path, arms={"a": {}, "b": {"x": 1}}, seeds=2), tmp_path / "night_s1" / "a-logs"
+    logs.mkdir(parents=True)
+    for name in ("a_s0", "b_s0"):
+        (logs / f"{name}_2318001.out").write_text("[5/10] R:1.0\n")
+    shown = call("import", file, str(logs), "--dry-run")
+    assert "a/0: unproven: job" in shown and "b/0: unproven: job" in shown and "a/1: missing" in shown
+
+
 def test_a_log_whose_lines_cannot_be_read_is_not_called_one_of_no_steps(tmp_path: Path) -> None:
     file = pwm_study(tmp_path, arms={"a": {}})
     lines = "".join(f"Epoch {count} of 1000: reward {count / 10}\n" for count in range(1, 1001))

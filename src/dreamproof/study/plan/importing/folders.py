@@ -25,8 +25,8 @@ def find_in_folder(study: Study, source: Path, pattern: str | None, result: Impo
     """Run folders below a folder, or the folder itself, whose paths name a declared cell."""
     expression = make_pattern(study, pattern) if pattern is not None else None
     depth = pattern.count("/") + 1 if pattern is not None else MAX_LEVELS
-    itself = {source.name: source}, {f"{source.parent.name}/{source.name}": source}
-    ways = (_below(source, depth), itself[0], _below(source, depth, source.name), itself[1])
+    above = {} if _holds_logs(source) else {f"{source.parent.name}/{source.name}": source}
+    ways = (_below(source, depth), {source.name: source}, _below(source, depth, source.name), above)
     fits = (named for named in ways if any(find_cell(study, name, expression) for name in named))
     for name, path in next(fits, ways[0]).items():
         cell = find_cell(study, name, expression)
@@ -46,6 +46,11 @@ def _below(folder: Path, depth: int, before: str = "") -> dict[str, Path]:
         inner = _below(path, depth - 1, name) if depth > 1 and _is_container(path) else {}
         found |= inner or {name: path}
     return found
+
+
+def _holds_logs(folder: Path) -> bool:
+    """Whether a folder is one of logs of several runs, whose own names count."""
+    return sum(entry.name.endswith((".out", ".err", ".log")) for entry in entries(folder)) > 1
 
 
 def _is_container(folder: Path) -> bool:
