@@ -53,6 +53,12 @@ def test_flags_answer_every_question(tmp_path: Path) -> None:
     assert study.report.languages == ["zh-Hans"] and len(study.seeds) == 3
 
 
+@pytest.mark.parametrize(("stem", "name"), [("我的 实验", "study"), ("2026-01-01", "2026-01-01"), ("12", "12")])
+def test_any_file_name_gives_a_study(stem: str, name: str, tmp_path: Path) -> None:
+    call(str(tmp_path / f"{stem}.yaml"))
+    assert read_study(tmp_path / f"{stem}.yaml").name == name
+
+
 def test_a_file_is_never_overwritten_and_a_wrong_answer_leaves_none(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     call(str(file))

@@ -130,11 +130,11 @@ takes       – with 4 slots, – GPU hours, –
 memory      device –, host – for all slots
 disk        – for checkpoints
 money       0.00 spent, budget –
-note        the duration is unknown before a preflight: dreamproof check
+note        the duration is unknown before a speed is measured (dreamproof check, or a first cell)
 forbids     2 seeds per arm and 1 comparison: the smallest possible p is 0.333, needed is 0.050 or less; \
 4 seeds per arm could decide
-smallest    low and high, 4 seeds each: 8 cells, 8 of them missing; price unknown before a preflight: \
-dreamproof check; more if the spread over seeds turns out large
+smallest    low and high, 4 seeds each: 8 cells, 8 of them missing; price unknown before a speed is \
+measured (dreamproof check, or a first cell); more if the spread over seeds turns out large
 next        dreamproof run {file}
 """
 

@@ -1,8 +1,10 @@
 """A user's own Markdown: only bound numbers change, every other byte stays."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +12,8 @@ from dreamproof.base.errors import BadInput
 from dreamproof.report import suggest_mapping, update_markdown
 from dreamproof.report.numbers import Numbers
 from dreamproof.report.rebind import UNIT, rebind
+
+NAMES = ("score", "cost")
 
 
 def numbers() -> Numbers:
@@ -232,3 +236,22 @@ def test_a_mapping_is_suggested_from_the_headers_of_a_table(users_case: Path, tm
     mapping = tmp_path / "mapping.yaml"
     mapping.write_text("\n".join(lines))
     assert update_markdown(users_case, table, mapping).bound == 3
+
+
+def test_a_column_of_another_metric_or_of_another_checkpoint_never_gets_the_metric(
+    imported_study: Callable[..., Path], tmp_path: Path
+) -> None:
+    rows = [f"b,{seed},{where},final,{name},{seed}" for seed in (0, 1) for where in ("id", "shifted") for name in NAMES]
+    study = imported_study("\n".join(rows) + "\n", constraint="{name: cost, at_most: 5}")
+    headers = ("ID cost", "shifted cost (mean)", "cost@best(mean)", "best score", "ID score seed 0", "width", "ID 成本")
+    table = document(
+        tmp_path,
+        f"| arm | {' | '.join(headers)} | ID 均值 |\n{'|---' * (len(headers) + 2)}|\n"
+        f"| b {'| 1.0 ' * (len(headers) + 1)}|\n",
+    )
+    bound = [yaml.safe_load(line)[0] for line in suggest_mapping(study, table)]
+    assert {one["column"]: one["keys"] for one in bound} == {
+        "ID cost": ["main.b.id.cost.mean"],
+        "shifted cost (mean)": ["main.b.shifted.cost.mean"],
+        "ID 均值": ["main.b.id.mean"],
+    }

@@ -135,6 +135,7 @@ def test_the_night_after_runs_that_saved_at_their_start(tmp_path: Path) -> None:
         text = (reports / name).read_text()
         assert "**17 trained, not saved** (28.48 GPU hours, ¥99.66)" in text and "--retry-stopped" in text, name
         assert "**17 个已训练、未保存**" in (reports / "zh-Hans" / name).read_text(), name
+    assert "`dreamproof run . --retry-stopped` works on the gap only" in (reports / "decision.md").read_text()
     assert (tmp_path / "switched-off").exists(), "stopped cells do not keep the machine on"
 
 

@@ -318,3 +318,17 @@ def test_attach_says_what_is_wrong_and_what_to_do(tmp_path: Path) -> None:
         process.kill()
     assert "no run folder found in its arguments and open files" in message
     assert f"--pid {process.pid} --folder DIR" in message
+
+
+def test_attach_takes_one_run_for_one_cell(tmp_path: Path) -> None:
+    file = str(declare(tmp_path, **STUDY))
+    for name in ("mine", "other"):
+        with working(tmp_path / "runs" / name) as worker:
+            worker.end()
+    message = refused("attach", file, "low/0", "--folder", str(tmp_path / "runs"))
+    assert "holds 2 runs or more, e.g. " in message and "--folder" in message
+    assert "started the command" in refused("attach", file, "low/0", "--pid", str(os.getppid()))
+    call("attach", file, "low/0", "--folder", str(tmp_path / "runs/mine"))
+    (tmp_path / "link").symlink_to(tmp_path / "runs/mine")
+    for folder in ("runs/mine", "link"):
+        assert "is the run of low/0" in refused("attach", file, "low/1", "--folder", str(tmp_path / folder))

@@ -122,6 +122,7 @@ def init(
 ) -> None:
     """Write a commented study file; asks for what is not given if it runs in a terminal."""
     from dreamproof.base.errors import BadInput
+    from dreamproof.settings.checked import NAME
 
     if file.exists():
         raise BadInput(f"{file}: exists already", "dreamproof init OTHER_NAME.yaml")
@@ -133,7 +134,7 @@ def init(
     names = [name.strip() for name in _ask("arms", arms, "baseline,variant").split(",") if name.strip()]
     form = FORMS[kind]
     text = TEMPLATE.format(
-        name=file.stem,
+        name=_quoted(file.stem if NAME.match(file.stem) else "study"),
         question=_quoted(_ask("question", question, f"Is {names[-1]} better than {names[0]}?")),
         metric=_quoted(_ask("metric", metric, "return")),
         difference=float(_ask("smallest difference that matters", difference, "1.0")),

@@ -138,7 +138,9 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         f"money       {money_text(facts['spent'], currency)} spent, budget {money_text(facts['budget'], currency)}",
     ]
     if facts["wall_seconds"] is None:
-        lines.append("note        the duration is unknown before a preflight: dreamproof check")
+        lines.append(
+            "note        the duration is unknown before a speed is measured (dreamproof check, or a first cell)"
+        )
     lines += facts["prospects"]
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
     lines.append(f"next        dreamproof {'report' if nothing else 'run'} {study}")

@@ -27,7 +27,9 @@ def report(
     ] = None,
     mapping: Annotated[
         Path | None,
-        typer.Option("--mapping", metavar="FILE", help="Which of its numbers are bound, in addition to its anchors."),
+        typer.Option(
+            "--mapping", metavar="FILE", help="Which of its numbers are bound, in addition to its anchors, or auto."
+        ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="With --update: show the diff and write nothing.")] = False,
     suggest: Annotated[
@@ -107,9 +109,9 @@ def _update_declared(opened: "OpenStudy", document: "UpdatedDocument") -> list[P
 
 def _update(opened: "OpenStudy", document: Path, mapping: Path | None, dry_run: bool) -> None:
     """Shows what changes in a user's own Markdown, and changes it."""
-    from dreamproof.report import update_markdown
+    from dreamproof.report import AUTO, update_markdown
 
-    found = update_markdown(opened.folder.root, document, mapping, opened.study)
+    found = update_markdown(opened.folder.root, document, AUTO if mapping == Path(AUTO) else mapping, opened.study)
     if found.bound == 0:
         typer.echo(
             f"{document}: no number is bound, so nothing is kept up to date\n"

@@ -46,7 +46,7 @@ class SmallestStudy:
     def text(self, currency: str | None) -> str:
         """The proposal in one line."""
         arms = f"{' and '.join(self.arms)}, {count_text(self.seeds_per_arm, 'seed')} each"
-        price = "price unknown before a preflight: dreamproof check"
+        price = "price unknown before a speed is measured (dreamproof check, or a first cell)"
         if self.wall_seconds is not None:
             price = f"{duration_text(self.wall_seconds)} of work, {money_text(self.money, currency)}"
         spread = "" if self.spread_is_known else "; more if the spread over seeds turns out large"

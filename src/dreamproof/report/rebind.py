@@ -7,7 +7,7 @@ A number is bound by an invisible anchor before it, `<!--dp:main.baseline.id.mea
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +30,12 @@ ANCHOR = re.compile(rf"<!--\s*dp:(?P<key>[^\s<>`]+?)\s*-->(?P<gap>[ \t]*[*_`]*)(
 UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "万": 1e4, "萬": 1e4, "亿": 1e8, "億": 1e8}
 UNIT = re.compile(r"[*_`]{0,3} ?(?P<percent>[%％])|(?P<letter>[kKMG万萬亿億])(?![A-Za-z])")
 UNIT_LENGTH = 6
+WORD = re.compile(r"[a-z0-9_@]+|[\u4e00-\u9fff]+")
+# Words of a header that do not change which value its column holds.
+NEUTRAL = {
+    "mean", "means", "average", "avg", "std", "stdev", "sd", "final", "test", "eval", "evaluation", "value",
+    "均值", "平均", "平均值", "标准差", "標準差",
+}  # fmt: skip
 
 
 class Binding(Settings):
@@ -246,17 +252,35 @@ def _cells(line: str) -> list[tuple[int, int]]:
 
 
 def suggest(path: Path, numbers: Numbers, evidence: StudyEvidence) -> list[Binding]:
-    """Bindings proposed for table cells whose row is an arm and whose header names one condition, or the metric."""
+    """Bindings proposed for table cells whose row is an arm and whose header names a condition or a metric only."""
     text = path.read_bytes().decode("utf-8", "surrogateescape")
     found = []
     for start, end, row, column in _table_cells(text):
-        header = column.lower()
-        named = [name for name in evidence.conditions if name.lower() in header]
-        says_what = len(named) == 1 or (not named and evidence.study.metric.name.lower() in header)
+        place = _place_of(column, evidence)
         spots = re.findall(NUMBER, text[start:end])
-        prefix = f"main.{row}.{named[0] if named else evidence.primary_condition}"
-        keys = [f"{prefix}.{part}" for part in ("mean", "sd")[: len(spots)]]
+        keys = [f"main.{row}.{place}.{part}" for part in ("mean", "sd")[: len(spots)]]
         fits = len(spots) == 1 or (len(spots) == 2 and "±" in text[start:end])
-        if row in evidence.arms and says_what and fits and all(key in numbers.by_key for key in keys):
+        if row in evidence.arms and place is not None and fits and all(key in numbers.by_key for key in keys):
             found.append(Binding(keys=keys, row=row, column=column))
     return found
+
+
+def _place_of(column: str, evidence: StudyEvidence) -> str | None:
+    """Condition and metric that a header names, as a key has them; None if it says anything else, as `cost@best`."""
+    primary = evidence.study.metric.name
+    header, conditions = _named(column.lower(), evidence.conditions)
+    header, metrics = _named(header, {primary, *(group.metric for group in (*evidence.values, *evidence.means))})
+    if len(conditions) > 1 or len(metrics) > 1 or not (conditions or metrics) or set(WORD.findall(header)) - NEUTRAL:
+        return None
+    condition, metric = (conditions or [evidence.primary_condition])[0], (metrics or [primary])[0]
+    return condition if metric == primary else f"{condition}.{metric}"
+
+
+def _named(header: str, names: Iterable[str]) -> tuple[str, list[str]]:
+    """A header without the names that stand in it as words, and these names, longest first."""
+    found = []
+    for name in sorted(names, key=len, reverse=True):
+        rest = re.sub(rf"(?<![a-z0-9]){re.escape(name.lower())}(?![a-z0-9])", " ", header)
+        found += [name] if rest != header else []
+        header = rest
+    return header, found

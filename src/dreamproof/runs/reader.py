@@ -1,5 +1,6 @@
 """Reads run folders that may hold anything, and reports what they prove. No content of a folder raises here."""
 
+import math
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -274,3 +275,15 @@ def prove_evaluation(run: RunFolder, condition: str, episodes: int, parameter_ha
     if final.episode_count < episodes:
         return f"{final.episode_count} of {episodes} episodes"
     return EvalProof(final.episode_count, final.parameter_hash)
+
+
+def missing_metric(run: RunFolder, condition: str, metric: str) -> str | None:
+    """Why an evaluation gives no value of the deciding metric; None if it does."""
+    record = load_record(run.evaluation(condition), EvaluationRecord)
+    if isinstance(record, Unreadable) or metric in record.checkpoints["final"].scalars:
+        return None
+    episodes = record.checkpoints["final"].episodes
+    if metric not in episodes:
+        return f"the evaluation holds {printable(', '.join(episodes))[:200]}, not the deciding metric {metric}"
+    wrong = sum(not math.isfinite(value) for value in episodes[metric])
+    return f"{metric} is not a number in {wrong} of {len(episodes[metric])} episodes" if wrong else None

@@ -203,11 +203,24 @@ def test_seconds_between_checkpoints_are_read_from_the_config(tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("value", "step"),
-    [(5000, 5000), ({"step": 7, "agent": 1}, 7), ([5], None), ({"agent": 1, "step": 7}, None), ("step", None)],
+    [
+        (5000, 5000),
+        ({"step": 7, "agent": 1}, 7),
+        ([5], None),
+        ((12, "epoch and weights"), None),
+        ({"agent": 1, "step": 7}, None),
+        ("step", None),
+    ],
 )
 def test_the_step_of_a_pickle_is_read_without_loading_it(value: Any, step: int | None, tmp_path: Path) -> None:
     for protocol in (2, 4, 5):
         assert pickled_step(put(tmp_path / "x.pkl", pickle.dumps(value, protocol), BEGAN)) == step
+
+
+@pytest.mark.parametrize("head", [b"K\x60.", b"J\x26\x4f\xf5\x21", b"I96\n.", b"\x82\xa4step\x07"])
+def test_bytes_that_are_no_pickle_name_no_step(head: bytes, tmp_path: Path) -> None:
+    for name in ("model.pt", "params.msgpack", "model.safetensors"):
+        assert pickled_step(put(tmp_path / name, head + b"weights", BEGAN)) is None
 
 
 # stable-baselines3
@@ -339,6 +352,9 @@ def test_a_run_of_stable_baselines3_without_a_model_was_trained_and_not_saved(tm
         ("model_20k_steps.pt", 20_000),
         ("global_step1000", 1000),
         ("agent-env_steps_12.pth", 12),
+        ("epoch=49-step=50000.ckpt", 50_000),
+        ("epoch_49_step_50000.pt", 50_000),
+        ("model_5000_steps_2.zip", 5000),
         ("model_100.pt", None),
         ("stepwise_3.pt", None),
     ],
@@ -361,6 +377,84 @@ def test_buffers_and_normalisers_are_no_checkpoints(tmp_path: Path) -> None:
     for name in ("vecnormalize.pkl", "replay_buffer.pkl", "evaluations.npz", "videos/a.zip"):
         put(tmp_path / name, b"x", BEGAN)
     assert find_checkpoints(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["config.pkl", "args.pkl", "dataset.npz", "optimizer.pt", "optimizer_state.pt",
+     "rl_model_replay_buffer_9_steps.pkl", "rl_model_vecnormalize_9_steps.pkl",
+     "9.orbax-checkpoint-tmp-1/_METADATA", "model.pt.tmp/x.pt"],
+)  # fmt: skip
+def test_what_holds_no_weights_is_no_checkpoint(name: str, tmp_path: Path) -> None:
+    put(tmp_path / name, b"x", BEGAN)
+    assert find_checkpoints(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "name", "number"),
+    [
+        (["checkpoints/100/default/_METADATA", "checkpoints/100/default/d/ab", "checkpoints/100/_CHECKPOINT_METADATA"],
+         "checkpoints/100", 100),
+        (["final/_CHECKPOINT_METADATA", "final/_METADATA", "final/d/ab"], "final", None),
+        (["checkpoint_000100/policies/p/policy_state.pkl", "checkpoint_000100/algorithm_state.pkl"],
+         "checkpoint_000100", 100),
+        (["ckpt/100/weights.bin", "ckpt/100/meta.json"], "ckpt/100", 100),
+        (["model.ckpt-100.data-00000-of-00001", "model.ckpt-100.index"], "model.ckpt-100.data-00000-of-00001", 100),
+        (["checkpoint_100"], "checkpoint_100", 100),
+        (["checkpoint.pth.tar"], "checkpoint.pth.tar", None),
+        (["model_and_optimizer.pt"], "model_and_optimizer.pt", None),
+    ],
+)  # fmt: skip
+def test_checkpoints_of_other_libraries_are_found_whole(
+    files: list[str], name: str, number: int | None, tmp_path: Path
+) -> None:
+    for file in files:
+        put(tmp_path / file, b"x", BEGAN)
+    [found] = find_checkpoints(tmp_path)
+    assert (found.path.relative_to(tmp_path).as_posix(), found.number) == (name, number)
+
+
+def test_a_late_critic_does_not_prove_an_early_actor(tmp_path: Path) -> None:
+    run = sb3_run(tmp_path)
+    put(run.root / "actor.pt", b"w", BEGAN + 60)
+    put(run.root / "critic.pt", b"w", BEGAN + HOUR)
+    assert "actor.pt was written at 2% of the run" in str(find_adapter("csv").prove_training(run, 20_480))
+    put(run.root / "actor.pt", b"w", BEGAN + HOUR - 1)
+    assert proof_of(find_adapter("csv").prove_training(run, 20_480)).checkpoint == "actor.pt"
+
+
+def test_the_number_in_a_name_is_what_was_kept_where_its_time_fits(tmp_path: Path) -> None:
+    run = sb3_run(tmp_path)
+    put(run.root / "model_10000.pt", b"w", BEGAN + 0.5 * HOUR)
+    assert find_adapter("csv").kept_agent_steps(run) == 10_000
+
+
+@pytest.mark.parametrize(
+    ("file", "header", "line"),
+    [
+        ("log.csv", "\ufeffepoch;total steps;loss\r\n", "{n};{step};0,{n}\r\n"),
+        ("progress.txt", "Epoch\tTotalEnvInteracts\tLossPi\n", "{n}\t{step}\t0.{n}\n"),
+        ("result.csv", "iteration,timesteps_total,loss\n", "{n},{step},0.{n}\n"),
+        ("log.tsv", "epoch\tglobal step\tloss\n", "{n}\t{step}\t0.{n}\n"),
+    ],
+)
+def test_tables_with_other_delimiters_are_read(file: str, header: str, line: str, tmp_path: Path) -> None:
+    text = header + "".join(line.format(n=n, step=1000 * n) for n in range(1, 2001))
+    put(tmp_path / file, text, BEGAN + HOUR)
+    put(tmp_path / "args.txt", "ppo", BEGAN)
+    put(tmp_path / "model.pt", b"weights", BEGAN + HOUR)
+    run, adapter = RunFolder(tmp_path), find_adapter("auto")
+    assert adapter.read(run).agent_steps == 2_000_000
+    assert 0.2 in (value for _, value in list(adapter.results(run).values())[-1])
+    assert proof_of(adapter.prove_training(run, 2_000_000)).agent_steps == 2_000_000
+
+
+def test_rows_in_mappings_are_read(tmp_path: Path) -> None:
+    put(tmp_path / "log.jsonl", rows_text([{"info": {"count": 5, "loss": 1.0}, "eval": {"return": 2}}]), BEGAN)
+    for key in ("info/count", "info.count"):
+        adapter = find_adapter("jsonl", TrainerFormat(step_key=key))
+        assert adapter.read(RunFolder(tmp_path)).agent_steps == 5
+        assert adapter.latest(RunFolder(tmp_path))["eval/return"] == 2
 
 
 # TensorBoard

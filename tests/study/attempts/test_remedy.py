@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from dreamproof.report.language import read_texts
+from dreamproof.report.quotes import translated
 from dreamproof.settings.running import Retries
 from dreamproof.settings.study import Study
 from dreamproof.study.attempts.remedy import decide, overdue_stops, wait_seconds
@@ -36,7 +38,10 @@ class Story:
         )  # fmt: skip
         causes = more.get("cell_causes")
         self.apply(
-            started, AttemptEnded(name, cause, [], more.get("wall", 100.0), steps, steps, transient, None, causes)
+            started,
+            AttemptEnded(
+                name, cause, more.get("evidence", []), more.get("wall", 100.0), steps, steps, transient, None, causes
+            ),
         )
         events = decide(self.state, self.state.attempts[name])
         if record:
@@ -77,6 +82,16 @@ def test_the_same_deterministic_cause_twice_stops_the_cell_and_says_so() -> None
     [second] = story.death("bug", transient=False)
     assert isinstance(second, CellStopped)
     assert second.reason == "failed 2 times with the same cause: bug"
+
+
+def test_a_cell_that_ends_well_without_its_proof_is_stopped_with_what_is_missing() -> None:
+    story, quotes = Story(), ["exit code 0 after 1.8 s", "but the proof is missing: low/0: log.csv ends at 1 of 9"]
+    story.death("unknown", transient=False, evidence=quotes)
+    [stopped] = story.death("unknown", transient=False, evidence=quotes)
+    assert isinstance(stopped, CellStopped)
+    reason = "failed 2 times with the same cause: unknown; its proof is missing: low/0: log.csv ends at 1 of 9"
+    assert stopped.reason == reason
+    assert "same cause" not in translated(reason, read_texts("zh-Hans"))
 
 
 def test_two_different_deterministic_causes_do_not_stop_the_cell() -> None:

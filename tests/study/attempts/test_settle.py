@@ -1,14 +1,18 @@
 """What an attempt that is over is called, and what it proves."""
 
+import json
+import math
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from dreamproof.base.files import write_json
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import ExitRecord
 from dreamproof.runs.writer import RunWriter
 from dreamproof.study import session
-from dreamproof.study.attempts.settle import settle
+from dreamproof.study.attempts.settle import prove_evaluations, settle
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted, TrainProven
@@ -37,3 +41,28 @@ def test_a_proof_made_by_the_attempt_that_continues_it_is_not_its_own(tmp_path: 
     ended, *proofs = settle(opened, opened.state.attempts["a000001"], replace(over, successor="a000001r1"))
     assert isinstance(ended, AttemptEnded) and ended.cause == "timeout"
     assert proofs == []
+
+
+@pytest.mark.parametrize(
+    ("episodes", "reason"),
+    [
+        ({"reward": [1.0] * 3}, "id: the evaluation holds reward, not the deciding metric return"),
+        ({"return": [1.0, math.nan, 2.0]}, "id: return is not a number in 1 of 3 episodes"),
+        ({"return": [1.0] * 3}, ""),
+    ],
+)
+def test_an_evaluation_without_the_deciding_metric_is_no_proof(
+    episodes: dict[str, list[float]], reason: str, tmp_path: Path
+) -> None:
+    opened = open_study(declare(tmp_path))
+    ledger = Ledger(opened.folder.ledger)
+    session.declare(opened, ledger)
+    cell, steps = Cell("low", 0), opened.study.agent_steps
+    session.record(opened, ledger, TrainProven(str(cell), steps, steps, "0" * 64, "x"))
+    final = {"agent_steps": steps, "gradient_steps": steps, "parameter_hash": "0" * 64, "episodes": episodes}
+    value = {"condition": "id", "kind": "in_distribution", "task": "t", "checkpoints": {"final": final}}
+    path = opened.folder.run(cell).evaluation("id")
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(value))
+    proven, missing = prove_evaluations(opened, cell, ["id"], None)
+    assert (len(proven), missing) == (0 if reason else 1, reason)

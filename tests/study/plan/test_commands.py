@@ -59,6 +59,11 @@ def test_braces_that_are_no_placeholders_stay() -> None:
     assert fill(arguments, study(), target()) == arguments
 
 
+def test_doubled_braces_are_left_to_the_trainer() -> None:
+    arguments = ["{run_dir}/{{timestamp}}", "{{seed}}-{seed}"]
+    assert fill(arguments, study(), target()) == ["/runs/high-seed1/{timestamp}", "{seed}-1"]
+
+
 def test_a_command_evaluates_one_condition_at_a_time() -> None:
     commands = evaluate_commands(study(), [target()], ["id", "far"])
     assert [command[command.index("--evaluate") + 1] for command in commands] == ["id", "far"]

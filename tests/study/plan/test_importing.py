@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,8 @@ from dreamproof.study.ledger.events import CellStopped, Event, TrainProven
 from dreamproof.study.ledger.outside_events import Imported, Unproven
 from dreamproof.study.ledger.status import train_status
 from dreamproof.study.plan.gap import find_gap, open_for_training
-from dreamproof.study.plan.importing.found import ImportOptions, ImportResult, make_pattern
+from dreamproof.study.plan.importing.found import ImportOptions, ImportResult
+from dreamproof.study.plan.importing.names import find_cell, make_pattern
 from dreamproof.study.plan.importing.runs import import_runs
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.testing.small_study import declare
@@ -214,16 +216,50 @@ def test_an_evaluation_beside_a_proven_run_is_taken_with_it(opened: OpenStudy, t
         (None, "v2_full-seed4", ("v2_full", "4")),
         (None, "run_v2_fuller_3", None),
         (None, "v2_full", None),
+        (None, "v2_full_s3", ("v2_full", "3")),
+        (None, "v2_full__seed=1__2026-01-02_12-00-00", ("v2_full", "1")),
+        (None, "v2_full_2026-01-02_12-00-00", None),
+        (None, "v2_full,lr=3,seed=1", ("v2_full", "1")),
+        (None, "PointGoal-v1__v2_full__3__1699999990", ("v2_full", "3")),
+        (None, "v2_full/seed_3", ("v2_full", "3")),
+        (None, "seed3/v2_full", ("v2_full", "3")),
         ("*_{arm}_safety*_{seed}", "20260224-052455_v2_full_safetygymcoor_SafetyPointGoal1-v0_4", ("v2_full", "4")),
         ("{seed}/{arm}", "4-v2_full", None),
-        ("s{seed}.{arm}", "s12.v2_u_only", ("v2_u_only", "12")),
+        ("{seed}/{arm}", "4/v2_full", ("v2_full", "4")),
+        ("s{seed}.{arm}", "s2.v2_u_only", ("v2_u_only", "2")),
     ],
 )
 def test_folder_names_are_read_by_a_pattern(
     opened: OpenStudy, pattern: str | None, name: str, expected: tuple[str, str] | None
 ) -> None:
-    found = make_pattern(opened.study, pattern).match(name)
-    assert (found and (found["arm"], found["seed"])) == expected
+    found = find_cell(opened.study, name, make_pattern(opened.study, pattern) if pattern is not None else None)
+    assert (found and (found.arm, str(found.seed))) == expected
+
+
+@pytest.mark.parametrize(
+    "layout", ["{arm}/seed_{seed}", "{arm}/{seed}", "seed{seed}/{arm}", "2026-01-01/{arm}/s{seed}"]
+)
+def test_nested_folders_are_imported_as_they_are(layout: str, opened: OpenStudy, tmp_path: Path) -> None:
+    made = dreamer_run(tmp_path / "made", "v2_full", 0)
+    (made / "ckpt").mkdir()
+    for arm, seed in (("v2_full", 0), ("v2_full", 1), ("v2_u_only", 1)):
+        shutil.copytree(made, tmp_path / "runs" / layout.format(arm=arm, seed=seed))
+    assert sorted(import_runs(opened, tmp_path / "runs").proven) == ["v2_full/0", "v2_full/1", "v2_u_only/1"]
+    if layout.count("/") == 1:
+        options = ImportOptions(layout)
+        assert len(import_runs(opened, tmp_path / "runs", options).proven) == 3
+        one = tmp_path / "runs" / layout.format(arm="v2_full", seed=1)
+        assert import_runs(opened, one).proven == ["v2_full/1"]
+
+
+def test_the_folders_of_a_run_are_no_runs(opened: OpenStudy, tmp_path: Path) -> None:
+    made = dreamer_run(tmp_path / "made", "v2_full", 0)
+    shutil.copytree(made, tmp_path / "runs" / "v2_full" / "logs")
+    (tmp_path / "runs" / "v2_full" / "checkpoints" / "0").mkdir(parents=True)
+    assert "no run matches" in refusal(opened, tmp_path / "runs")
+    shutil.copytree(made, tmp_path / "v2_full_seed3")
+    (tmp_path / "v2_full_seed3" / "inner").mkdir()
+    assert import_runs(opened, tmp_path / "v2_full_seed3").proven == ["v2_full/3"]
 
 
 def refusal(opened: OpenStudy, source: Path, options: ImportOptions | None = None) -> str:

@@ -47,6 +47,27 @@ def line_of(text: str, start: str) -> str:
 # Slurm logs
 
 
+def test_a_folder_of_logs_is_no_run_whatever_its_path_names(tmp_path: Path) -> None:
+    file, logs = pwm_study(tmp_path, arms={"a": {}, "b": {"x": 1}}, seeds=2), tmp_path / "night_s1" / "a-logs"
+    logs.mkdir(parents=True)
+    for name in ("a_s0", "b_s0"):
+        (logs / f"{name}_2318001.out").write_text("[5/10] R:1.0\n")
+    shown = call("import", file, str(logs), "--dry-run")
+    assert "a/0: unproven: job" in shown and "b/0: unproven: job" in shown and "a/1: missing" in shown
+
+
+def test_a_log_whose_lines_cannot_be_read_is_not_called_one_of_no_steps(tmp_path: Path) -> None:
+    file = pwm_study(tmp_path, arms={"a": {}})
+    lines = "".join(f"Epoch {count} of 1000: reward {count / 10}\n" for count in range(1, 1001))
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "train_a_2318001.out").write_text(lines)
+    shown = call("import", file, str(tmp_path / "logs"))
+    assert "a/0: unproven: job 2318001: no progress could be read in 1,000 lines with numbers; declare" in shown
+    assert "0 agent steps" not in shown and "vanished" not in shown
+    (tmp_path / "logs" / "train_a_2318001.err").write_text(NO_MODULE)
+    assert "0 agent steps" in call("import", file, str(tmp_path / "logs"), "--dry-run")
+
+
 def test_twenty_two_slurm_logs_are_imported_in_one_command(tmp_path: Path) -> None:
     file = pwm_study(tmp_path)
     slurm_logs(tmp_path / "logs")
@@ -314,3 +335,13 @@ def test_one_log_a_pattern_or_a_table_may_name_an_evaluation(tmp_path: Path) -> 
     table = tmp_path / "eval_status.tsv"
     table.write_text("config\tseed\tmode\tstatus\tlog_file\nv2_full\t3\tid\tsuccess\tx-ood-v2_full.4.log\n")
     assert "its log reports score 2.500" in line_of(call("import", file, str(table), "--dry-run"), "v2_full/3 id")
+
+
+def test_tables_with_semicolons_decimal_commas_and_other_cases_are_read(tmp_path: Path) -> None:
+    trainer = {**PRINTED, "evaluate": ["{python}", "evaluate.py", "{condition}"]}
+    file = pwm_study(tmp_path, arms={"ppo": {}, "a2c": {"x": 1}}, seeds=2, trainer=trainer, conditions=["id"])
+    table = tmp_path / "results.csv"
+    table.write_text("Algo;Seed;id R\nPPO;0;1,684±0,741\nv2_a2c;1;2,5\nrecurrent_ppo;0;9,9\n")
+    shown = call("import", file, str(table), "--dry-run")
+    assert "ppo, 0, id, , R, 1.684" in shown and "a2c, 1, id, , R, 2.5" in shown
+    assert "unmatched, ignored: line 4: recurrent_ppo" in shown, "another method is no arm"

@@ -121,8 +121,12 @@ def test_a_trainer_that_ends_well_and_shows_nothing_fails_with_the_adapter_that_
 @pytest.mark.parametrize(
     ("printed", "advice"),
     [
-        ("step 12 loss 0.5", "can be read with line_pattern: 'step\\W+(?P<step>[0-9]+)'"),
-        ("done", "from dreamproof.client import Run"),
+        ("step 12 loss 0.5", "can be read with line_pattern: 'step\\W+(?P<step>[0-9,]+)'"),
+        ("Update 10 | frames 1,000 | loss 0.5", "line_pattern: 'frames\\W+(?P<step>[0-9,]+)'"),
+        ("|    total_timesteps | 1024 |", "line_pattern: 'total_timesteps\\W+(?P<step>[0-9,]+)'"),
+        ("100%|### | 500/500 [00:01<00:00]", "line_pattern: '(?P<step>[0-9]+)/(?P<total>[0-9]+)'"),
+        ("step 12 loss 0.5", "; nothing was written into its run folder: name the folder"),
+        ("done", "nothing was written into its run folder: name the folder in its command"),
     ],
 )
 def test_a_trainer_that_no_adapter_knows_gets_advice_what_would_do(printed: str, advice: str, tmp_path: Path) -> None:
@@ -132,11 +136,44 @@ def test_a_trainer_that_no_adapter_knows_gets_advice_what_would_do(printed: str,
     assert advice in result.faults[0] and "found: no file; 1 line of output" in result.arms[0].evidence
 
 
+@pytest.mark.parametrize(
+    ("writes", "advice"),
+    [
+        ("(run / 'a.jsonl').write_text('{\"n\": 10, \"seen\": 1000}\\n')", "'step_key: seen' under trainer"),
+        ("(run / 'a.csv').write_text('n;seen\\n10;1024\\n')", "'step_key: seen' under trainer"),
+        ("(run / 'a.dat').write_text('x')", "found: a.dat; 0 lines of output; no adapter knows these files"),
+        ("pathlib.Path('out').mkdir(); pathlib.Path('out/a.csv').write_text('step\\n1\\n')", "(it wrote out/a.csv in "),
+    ],
+)
+def test_files_that_no_adapter_knows_get_advice_what_would_do(writes: str, advice: str, tmp_path: Path) -> None:
+    text = f"import pathlib, sys\nrun = pathlib.Path(sys.argv[1])\n{writes}\n"
+    assert advice in local.check_arms(study(tmp_path, script(tmp_path, text), adapter="auto"), ["a"]).faults[0]
+
+
+@pytest.mark.parametrize(
+    ("header", "cure"),
+    [("iteration,seen,loss", "step_key: seen"), ("iteration,x,loss", "steps_per_count: 100")],
+)
+def test_a_count_of_something_else_than_steps_is_warned_of_with_its_cure(
+    header: str, cure: str, tmp_path: Path
+) -> None:
+    seen = 1000 if "seen" in header else 3
+    text = f"import pathlib, sys\n(pathlib.Path(sys.argv[1]) / 'a.csv').write_text('{header}\\n10,{seen},0.5\\n')\n"
+    result = local.check_arms(study(tmp_path, script(tmp_path, text), adapter="auto"), ["a"])
+    assert f"a.csv ends at 10 of 1,000 agent steps; write '{cure}' under trainer" in " ".join(result.warnings)
+
+
 def test_a_probe_that_ends_without_a_checkpoint_is_a_warning(tmp_path: Path) -> None:
     opened = study(tmp_path, script(tmp_path, "print('[1000/1000] R:1.0')\n"), adapter="bracket_lines")
     result = local.check_arms(opened, ["a"])
     assert result.passed
     assert "arm a: the end of its probe of 1,000 agent steps is not proven: no checkpoint file" in result.warnings
+
+
+def test_a_probe_that_saves_elsewhere_is_warned_of_with_the_place(tmp_path: Path) -> None:
+    text = "import pathlib\npathlib.Path('ppo.zip').write_bytes(b'x')\nprint('[1000/1000] R:1.0')\n"
+    result = local.check_arms(study(tmp_path, script(tmp_path, text), adapter="bracket_lines"), ["a"])
+    assert f"no checkpoint file; it wrote ppo.zip in {tmp_path}: save into {{run_dir}}" in " ".join(result.warnings)
 
 
 def test_a_whole_run_whose_end_is_not_proven_stops_the_launch(tmp_path: Path) -> None:

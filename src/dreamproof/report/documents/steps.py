@@ -9,6 +9,9 @@ from dreamproof.stats.verdict import Kind
 
 LOOK_FIRST = ("conflicting_rows", "not_finite", "never_updated", "identical_checkpoints", "identical_arms")
 
+# States of cells that `run` leaves out until it is asked.
+HELD = ("stopped", "not_saved")
+
 
 def next_steps(context: ReportContext) -> list[str]:
     """Steps in order: resolve suspicious results, fill the gap, add seeds or stop spending, or act on the verdict."""
@@ -72,7 +75,9 @@ def _gap(context: ReportContext) -> list[str]:
         seconds = spending.completion_seconds
         price = context.price(None if seconds is None else spending.money(seconds))
         key = "step.train_gap" if seconds is not None else "step.train_gap_unpriced"
-        steps.append(texts(key, cells=spending.missing_cells, hours=context.planned_hours(seconds), price=price))
+        held = any(facts.state in HELD for facts in context.analysis.evidence.cells.values())
+        again, hours = " --retry-stopped" if held else "", context.planned_hours(seconds)
+        steps.append(texts(key, cells=spending.missing_cells, hours=hours, price=price, again=again))
     if spending.missing_evals:
         seconds = None if spending.seconds_per_eval is None else spending.missing_evals * spending.seconds_per_eval
         key = "step.eval_gap" if seconds is not None else "step.eval_gap_unpriced"

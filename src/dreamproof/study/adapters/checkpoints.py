@@ -13,6 +13,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, content_hash, open_regular, parse_json
 from dreamproof.base.safe_text import printable
@@ -20,8 +21,24 @@ from dreamproof.base.text import duration_text
 from dreamproof.runs.reader import NotSaved, TrainProof
 from dreamproof.study.adapters.folders import CLOCK_SECONDS, files_below, head_of, modified, size_of
 
-WEIGHTS = (".ckpt", ".pt", ".pth", ".npz", ".safetensors", ".msgpack", ".pkl", ".h5", ".eqx", ".zip", ".bin")
-NOT_WEIGHTS = ("evaluations.npz", "vecnormalize.pkl", "vec_normalize.pkl", "replay_buffer.pkl")
+WEIGHTS = (
+    ".ckpt", ".pt", ".pth", ".pth.tar", ".npz", ".safetensors", ".msgpack", ".pkl", ".pickle", ".h5", ".keras", ".eqx",
+    ".onnx", ".zip", ".bin",
+)  # fmt: skip
+# Files of Orbax, of TensorFlow and of Flax have no such ending.
+WEIGHT_NAME = re.compile(r"_(?:checkpoint_)?metadata|.+\.data-\d{5}-of-\d{5}|(?:checkpoint|ckpt)[-_]?\d+")
+ORBAX = ("_checkpoint_metadata", "_metadata")
+SHARD = re.compile(r"\.data-\d{5}-of-\d{5}$")
+# Words in the names of files that hold no weights, and those of files that hold none if nothing else is named.
+NOT_WEIGHTS = {
+    "args", "buffer", "config", "dataset", "episodes", "evaluations", "history", "hparams", "metrics", "replay",
+    "results", "scores", "trajectories", "vecnormalize", "normalize",
+}  # fmt: skip
+STATE_ONLY = {"opt", "optim", "optimizer", "optimiser", "scheduler", "rng"}
+# Where the part of an agent that acts has a file of its own, a proof is about it and not about the others.
+ACTING = {"actor", "policy"}
+SECONDARY = {"critic", "critics", "value", "vf", "qf", "q", "discriminator", "alpha"}
+WORD = re.compile(r"[a-z]+")
 # A checkpoint without a step counts as the final one if it was written in this last part of the run.
 MIN_FRACTION = 0.98
 LAST_SECONDS = 60.0
@@ -32,6 +49,7 @@ EXIT_SECONDS = 1.0
 COPIED_FRACTION = 0.5
 AGREEING_SECONDS = 5.0
 HEAD_BYTES = 1 << 16
+PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 BOOKKEEPING = ("PROTO", "FRAME", "MEMOIZE", "BINPUT", "LONG_BINPUT", "PUT", "MARK")
 PLAIN_VALUES = (
     "BININT", "BININT1", "BININT2", "INT", "LONG", "LONG1", "LONG4", "SHORT_BINUNICODE", "BINUNICODE", "UNICODE",
@@ -40,11 +58,14 @@ JSON_BYTES = 16 << 20
 
 STEP_WORD = r"(?:global|env|agent|total|time)?[-_ ]?steps?"
 NAMED_STEP = re.compile(
-    rf"(?:(?<![0-9])(\d{{1,15}})([kKmM])?[-_ ]?{STEP_WORD}|{STEP_WORD}[-_= ]?(\d{{1,15}})([kKmM])?)(?![A-Za-z0-9])"
+    rf"(?:(?<![0-9])(\d{{1,15}})([kKmM])?[-_ ]?{STEP_WORD}(?!=|(?<!s)[-_ ]\d)|{STEP_WORD}[-_= ]?(\d{{1,15}})([kKmM])?)"
+    r"(?![A-Za-z0-9])"
 )
 NUMBER = re.compile(r"(?<![0-9])(\d{1,15})(?![0-9])")
 STAMP = re.compile(r"\d{8}[-_T]\d{6}(?:F\d+)?")
 NUMBERED_FOLDER = re.compile(r"(?:checkpoint|ckpt|step|global_step|iter|iteration|model|epoch)[-_]?\d+(?:[-_]?steps)?")
+FOLDER_OF_FOLDERS = re.compile(r"(?:checkpoint|ckpt|model|weight|save)s?|saved_models", re.IGNORECASE)
+UNFINISHED = re.compile(r"orbax-checkpoint-tmp|\.tmp$")
 SUFFIX = {"k": 1_000, "m": 1_000_000}
 
 
@@ -97,7 +118,7 @@ def find_checkpoints(root: Path) -> list[Checkpoint]:
     """Every checkpoint below a run folder, oldest first."""
     found: dict[Path, list[Path]] = {}
     for path in _weights(root):
-        found.setdefault(path.parent, []).append(path)
+        found.setdefault(_numbered_folder(root, path) or path.parent, []).append(path)
     units: list[Checkpoint] = []
     for folder, files in found.items():
         whole = folder != root and _belong_together(folder, files)
@@ -108,8 +129,31 @@ def find_checkpoints(root: Path) -> list[Checkpoint]:
 def _weights(root: Path) -> Iterator[Path]:
     for path in files_below(root):
         name = path.name.lower()
-        if name.endswith(WEIGHTS) and name not in NOT_WEIGHTS and size_of(path) > 0:
+        known = name.endswith(WEIGHTS) or WEIGHT_NAME.fullmatch(name)
+        unfinished = any(UNFINISHED.search(part) for part in path.relative_to(root).parts)
+        if known and not unfinished and _may_hold_weights(name) and size_of(path) > 0:
             yield path
+
+
+def _may_hold_weights(name: str) -> bool:
+    words = _words(name)
+    rest = words - {"state", "states"}
+    return not words & NOT_WEIGHTS and not (rest and rest <= STATE_ONLY)
+
+
+def _words(name: str) -> set[str]:
+    return set(WORD.findall(name.split(".")[0].lower()))
+
+
+def _numbered_folder(root: Path, path: Path) -> Path | None:
+    """The outermost folder below the run folder that is one checkpoint by its name: checkpoint_000100, ckpt/100000."""
+    above = [folder for folder in path.parents if folder != root and folder.is_relative_to(root)]
+    return next((folder for folder in reversed(above) if _is_numbered(folder)), None)
+
+
+def _is_numbered(folder: Path) -> bool:
+    digits = folder.name.isdigit() and FOLDER_OF_FOLDERS.fullmatch(folder.parent.name)
+    return bool(digits or NUMBERED_FOLDER.fullmatch(folder.name))
 
 
 def newest_save(root: Path) -> float | None:
@@ -121,7 +165,8 @@ def _belong_together(folder: Path, files: list[Path]) -> bool:
     """Whether the files of a folder are parts of one checkpoint, as DreamerV3 writes agent, replay and step."""
     stems = {path.name.split(".")[0] for path in files}
     parts = "agent" in stems and bool(stems & {"step", "replay"})
-    return parts or bool(STAMP.fullmatch(folder.name) or NUMBERED_FOLDER.fullmatch(folder.name))
+    orbax = any(path.name.lower() in ORBAX for path in files)
+    return parts or orbax or bool(STAMP.fullmatch(folder.name)) or _is_numbered(folder)
 
 
 def _file_checkpoint(path: Path) -> Checkpoint:
@@ -135,7 +180,7 @@ def _folder_checkpoint(folder: Path) -> Checkpoint:
 
 def _checkpoint(path: Path, files: list[Path], name: str, steps: int | None, updates: int | None) -> Checkpoint:
     written = max((modified(file) or 0.0 for file in files), default=0.0)
-    plain = STAMP.sub("", name)
+    plain = SHARD.sub("", STAMP.sub("", name))
     numbers = [int(digits) for digits in NUMBER.findall(plain)]
     known = steps if steps is not None else named_steps(plain)
     return Checkpoint(path, written, known, updates, numbers[-1] if numbers else None)
@@ -173,10 +218,12 @@ def _count(value: object) -> int | None:
 
 def pickled_step(path: Path) -> int | None:
     """The step in a pickle that is one number, or a mapping that begins with `step`; its opcodes are only listed."""
-    first = _first_values(head_of(path, HEAD_BYTES))
-    if first[:2] == ["EMPTY_DICT", "step"]:
-        first = first[2:]
-    return _count(first[0]) if first else None
+    head = head_of(path, HEAD_BYTES)
+    if not head.startswith(PICKLE):
+        return None
+    first = _first_values(head)
+    is_mapping, is_number = first[:2] == ["EMPTY_DICT", "step"], first[1:2] == ["STOP"]
+    return _count(first[2 if is_mapping else 0]) if is_number or (is_mapping and len(first) > 2) else None
 
 
 def _first_values(pickled: bytes) -> list[object]:
@@ -230,7 +277,7 @@ def _final_checkpoint(found: list[Checkpoint], agent_steps: int, span: RunSpan, 
     enough = [one for one in found if (one.agent_steps or 0) >= agent_steps]
     if enough:
         return max(enough, key=lambda one: (one.agent_steps or 0, one.modified_unix_seconds))
-    unknown = [one for one in found if one.agent_steps is None]
+    unknown = _that_act([one for one in found if one.agent_steps is None])
     if not unknown:
         last = max(found, key=lambda one: one.agent_steps or 0)
         name = printable(last.path.name)
@@ -246,6 +293,14 @@ def _final_checkpoint(found: list[Checkpoint], agent_steps: int, span: RunSpan, 
         )
     early = written_early(last, span)
     return NotSaved(early) if early is not None else last
+
+
+def _that_act(found: list[Checkpoint]) -> list[Checkpoint]:
+    """Checkpoints without critics and the like, if the part that acts has a file of its own."""
+    pairs = [(one, _words(one.path.name)) for one in found]
+    if not any(named & ACTING for _, named in pairs):
+        return found
+    return [one for one, named in pairs if named & ACTING or not named & SECONDARY]
 
 
 def _proof(run_root: Path, checkpoint: Checkpoint, agent_steps: int, updates: Updates) -> TrainProof | str:
@@ -300,4 +355,10 @@ def kept_steps(root: Path, agent_steps: int = 0, span: RunSpan = NO_SPAN) -> int
     if span.ended <= span.started or last.modified_unix_seconds >= span.ended:
         return agent_steps
     share = max(0.0, last.modified_unix_seconds - span.started) / (span.ended - span.started)
-    return max([int(agent_steps * share), *known])
+    even = int(agent_steps * share)
+    return max([last.number if _is_near(last.number, even) else even, *known])
+
+
+def _is_near(number: int | None, steps: int) -> TypeGuard[int]:
+    """Whether the number in a name may count the steps that its time suggests."""
+    return number is not None and 0.8 * steps <= number <= 1.2 * steps

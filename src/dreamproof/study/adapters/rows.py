@@ -15,8 +15,11 @@ from dreamproof.study.adapters.folders import attempt_began, head_of, modified, 
 
 STEP_KEYS = (
     "agent_steps", "step", "steps", "env_steps", "env_step", "global_step", "total_steps", "total_timesteps",
-    "num_timesteps", "timesteps", "timestep", "total_env_steps", "frames", "iteration", "epoch",
+    "num_timesteps", "timesteps", "timestep", "total_env_steps", "timesteps_total", "num_env_steps_sampled",
+    "num_env_steps_sampled_lifetime", "totalenvinteracts", "frames", "iteration", "epoch",
 )  # fmt: skip
+CSV_ENDINGS = (".csv", ".tsv", "progress.txt")
+DELIMITERS = ",;\t"
 UPDATE_KEY = re.compile(r"(?:^|[/_.])(?:grad(?:ient)?_steps?|updates?|num_updates|n_updates)$")
 TRAINING_KEY = re.compile(r"loss|grad", re.IGNORECASE)
 DURATION_KEYS = ("_runtime", "timer/duration", "time/time_elapsed", "time_elapsed", "elapsed_seconds", "wall_seconds")
@@ -27,30 +30,54 @@ HEADER_BYTES = 65536
 # What is read to prove a run; a file may be larger than memory.
 WHOLE_BYTES = 64 << 20
 
+BYTE_ORDER_MARK = "\ufeff"
+DECIMAL_COMMA = re.compile(r"[-+]?[0-9]+,[0-9]+(?:[eE][-+]?[0-9]+)?")
+
 Row = dict[str, object]
 
 
 def table_rows(path: Path, limit_bytes: int) -> list[Row]:
     """Rows at the end of a table, oldest first: a CSV file by its header, anything else as JSON lines."""
-    return _csv_rows(path, limit_bytes) if path.suffix == ".csv" else list(last_rows(path, limit_bytes))
+    if path.name.endswith(CSV_ENDINGS):
+        return _csv_rows(path, limit_bytes)
+    return [flat(row) for row in last_rows(path, limit_bytes)]
+
+
+def flat(row: Row) -> Row:
+    """A row whose inner mappings are written as `outer/inner`."""
+    if not any(isinstance(value, dict) for value in row.values()):
+        return row
+    found: Row = {}
+    for key, value in row.items():
+        inner = flat(value) if isinstance(value, dict) else {"": value}
+        found |= {f"{key}/{name}" if name else key: one for name, one in inner.items()}
+    return found
 
 
 def _csv_rows(path: Path, limit_bytes: int) -> list[Row]:
-    text = read_tail(path, limit_bytes)
+    text = read_tail(path, limit_bytes).removeprefix(BYTE_ORDER_MARK)
     lines = text[: text.rfind("\n") + 1].splitlines()  # a last line without its newline may be half written
-    if size_of(path) > len(text.encode()):
+    if size_of(path) > limit_bytes:
         lines = [_header_line(path), *lines[1:]]
     lines = [line for line in lines if line and not line.startswith("#")]
+    delimiter = max(DELIMITERS, key=lines[0].count) if lines else ","
     try:
-        table = list(csv.reader(lines))
+        table = list(csv.reader(lines, delimiter=delimiter))
     except csv.Error:
         return []
+    if delimiter == ";":
+        table = [[_with_point(field) for field in fields] for fields in table]
     header = table[0] if table else []
     return [_csv_row(header, fields) for fields in table[1:] if len(fields) == len(header)]
 
 
+def _with_point(field: str) -> str:
+    """A number with a decimal comma, as tables with semicolons have it, with a point."""
+    return field.replace(",", ".") if DECIMAL_COMMA.fullmatch(field.strip()) else field
+
+
 def _header_line(path: Path) -> str:
-    text = head_of(path, HEADER_BYTES).decode("utf-8", errors="replace")
+    text = head_of(path, HEADER_BYTES).decode("utf-8", errors="replace").removeprefix(BYTE_ORDER_MARK)
     return next((line for line in text.splitlines() if line and not line.startswith("#")), "")
 
 
@@ -76,16 +103,19 @@ def number(value: object) -> float | None:
 
 def step_key(rows: list[Row], declared: str | None = None) -> str | None:
     """The key that counts steps in these rows: the declared one, or a usual name with any group before it."""
+    keys = [key for key in dict.fromkeys(key for row in rows for key in row) if _counts(rows, key)]
     if declared is not None:
-        return declared if any(step_count(row.get(declared)) is not None for row in rows) else None
-    keys = dict.fromkeys(key for row in rows for key in row)
-    for usual in STEP_KEYS:
-        for key in keys:
-            if re.split(r"[/.]", key)[-1].lower() == usual and any(
-                step_count(row.get(key)) is not None for row in rows
-            ):
-                return key
-    return None
+        return next((key for key in (declared, declared.replace(".", "/")) if key in keys), None)
+    usual = (key for name in STEP_KEYS for key in keys if _usual_name(key) == name)
+    return next(usual, None)
+
+
+def _counts(rows: list[Row], key: str) -> bool:
+    return any(step_count(row.get(key)) is not None for row in rows)
+
+
+def _usual_name(key: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "_", re.split(r"[/.]", key)[-1].lower())
 
 
 def newest_step(rows: list[Row], key: str) -> int:

@@ -10,6 +10,7 @@ from dreamproof.study.adapters.api import FolderAdapter, Reading, Series
 from dreamproof.study.adapters.checkpoints import Steps, kept_steps, newest_save
 from dreamproof.study.adapters.folders import files_below, modified, size_of
 from dreamproof.study.adapters.rows import (
+    CSV_ENDINGS,
     STEP_KEYS,
     TAIL_BYTES,
     WHOLE_BYTES,
@@ -26,7 +27,7 @@ from dreamproof.study.adapters.rows import (
 class TableAdapter(FolderAdapter):
     """Reads rows with a step; checkpoints are hashed and never opened."""
 
-    ending: str
+    endings: tuple[str, ...]
     proves = (
         "steps by the last row, updates and finite values by losses and gradients in the rows, and the final "
         "checkpoint by the step in its name, else by when it was written"
@@ -42,9 +43,9 @@ class TableAdapter(FolderAdapter):
 
     def _file(self, run: RunFolder) -> Path | None:
         """metrics.jsonl, or the newest file of this form whose rows have a step, or the newest."""
-        if self.ending == ".jsonl" and os.path.exists(run.metrics):
+        if ".jsonl" in self.endings and os.path.exists(run.metrics):
             return run.metrics
-        found = [path for path in files_below(run.root) if path.name.endswith(self.ending)]
+        found = [path for path in files_below(run.root) if path.name.endswith(self.endings)]
         found.sort(key=lambda path: (modified(path) or 0.0, path), reverse=True)
         stepped = (path for path in found if self._key(table_rows(path, TAIL_BYTES)) is not None)
         return next(stepped, found[0] if found else None)
@@ -76,7 +77,7 @@ class TableAdapter(FolderAdapter):
         """Steps reached, an update seen, finite values, and a checkpoint of the end."""
         path = self._file(run)
         if path is None:
-            return f"no *{self.ending} file"
+            return f"no {' or '.join(f'*{ending}' for ending in self.endings)} file"
         rows = table_rows(path, WHOLE_BYTES)
         key = self._key(rows)
         name = printable(path.name)
@@ -105,13 +106,13 @@ class JsonlAdapter(TableAdapter):
     """JSON lines."""
 
     name = "jsonl"
-    ending = ".jsonl"
+    endings = (".jsonl",)
     looks_for = "metrics.jsonl or another *.jsonl with step, global_step, env_steps, … or the declared step_key"
 
 
 class CsvAdapter(TableAdapter):
-    """Comma-separated values with a header."""
+    """Values separated by commas, semicolons or tabs, with a header."""
 
     name = "csv"
-    ending = ".csv"
-    looks_for = "a *.csv with a column step, global_step, env_steps, … or the declared step_key"
+    endings = CSV_ENDINGS
+    looks_for = "a *.csv, *.tsv or progress.txt with a column step, global_step, env_steps, … or the declared step_key"

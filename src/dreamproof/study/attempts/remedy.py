@@ -7,7 +7,7 @@ from dreamproof.settings.study import Study
 from dreamproof.study.ledger.cells import AttemptState, CellState
 from dreamproof.study.ledger.events import BreakerTripped, CellStopped, Event, Remedy
 from dreamproof.study.ledger.state import StudyState
-from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT
+from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT, PROOF_MISSING
 from dreamproof.study.plan.commands import can_micro_batch
 
 MAX_MICRO_BATCHES = 64
@@ -82,7 +82,9 @@ def stop_reason(retries: Retries, cell: CellState, cause: str, attempt: AttemptS
     deaths = cell.deaths if attempt.work == "train" else cell.eval_deaths
     transient = attempt.transient and str(cell.cell) not in attempt.cell_causes
     if not transient and deaths.get(cause, 0) >= retries.same_deterministic_at_most:
-        return f"failed {deaths[cause]} times with the same cause: {cause}"
+        missing = next((quote for quote in attempt.evidence if quote.startswith(PROOF_MISSING)), None)
+        why = f"; its proof is missing: {missing.removeprefix(PROOF_MISSING)}" if missing and cause == "unknown" else ""
+        return f"failed {deaths[cause]} times with the same cause: {cause}{why}"
     fruitless = _fruitless(cell, attempt)
     if cause == "stalled" and deaths.get(cause, 0) >= retries.stalled_at_most and fruitless >= retries.stalled_at_most:
         return f"stalled {deaths[cause]} times without a newer checkpoint, each time with longer limits"

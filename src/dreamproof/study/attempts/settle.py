@@ -13,6 +13,7 @@ from dreamproof.runs.reader import (
     EvalProof,
     NotSaved,
     TrainProof,
+    missing_metric,
     read_frozen,
     read_heartbeat,
 )
@@ -180,8 +181,9 @@ def prove_evaluations(
         proof: EvalProof | str = adapter.prove_evaluation(
             run, condition, opened.study.evaluation_episodes, known.proof.parameter_hash
         )
-        if isinstance(proof, str):
-            missing = missing or f"{condition}: {proof}"
+        fault = proof if isinstance(proof, str) else missing_metric(run, condition, opened.study.metric.name)
+        if isinstance(proof, str) or fault is not None:
+            missing = missing or f"{condition}: {fault}"
         else:
             events.append(EvalProven(str(cell), condition, proof.episodes, proof.parameter_hash, attempt))
     return events, missing

@@ -14,6 +14,7 @@ STATUSES = (
     "proven", "running", NOT_OURS, "dead", "waiting", "reported", NOT_SAVED, "stopped", "quarantined", "unproven",
     "missing",
 )  # fmt: skip
+PROOF_MISSING = "but the proof is missing: "
 NOT_SAVED_TEXT = "trained to its end and not saved"
 SAVE_REMEDY = (
     "let the trainer save when it ends, or at intervals far shorter than a run (save_every of embodied counts "

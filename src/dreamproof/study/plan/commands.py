@@ -21,7 +21,7 @@ from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
 from dreamproof.study.adapters.tensorboard import TensorboardAdapter, require_reader
 from dreamproof.study.process.gpus import assign_gpus, attempts_per_gpu, gpus_here
 
-PLACEHOLDER = re.compile(r"(?<!\$)\{([A-Za-z_][\w.\-]*)\}")
+PLACEHOLDER = re.compile(r"(?<!\$)\{(?:([A-Za-z_][\w.\-]*)|(\{[A-Za-z_][\w.\-]*\}))\}")
 PLAIN = (
     "python", "run_dir", "seed", "arm", "agent_steps", "condition", "episodes", "flags", "overrides", "micro_batches",
     "checkpoint", "checkpoint_hash",
@@ -114,6 +114,8 @@ def fill(arguments: list[str], study: Study, target: Target) -> list[str]:
     }
 
     def value(found: re.Match[str]) -> str:
+        if found[2] is not None:  # braces that the trainer itself fills
+            return found[2]
         name = found[1]
         if name.startswith("settings."):
             return _setting(settings, name.removeprefix("settings."), study)
@@ -121,7 +123,7 @@ def fill(arguments: list[str], study: Study, target: Target) -> list[str]:
             hint = nearest_word(name, PLAIN) or "run_dir"
             raise BadInput(
                 f"study {study.name}: the trainer's command uses {{{name}}}, which is not a placeholder; "
-                f"did you mean {{{hint}}}?",
+                f"did you mean {{{hint}}}? Write {{{{{name}}}}} if the trainer itself fills it",
                 "fix 'trainer' in the study file, then run dreamproof plan STUDY",
             )
         return known[name]

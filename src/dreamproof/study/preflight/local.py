@@ -321,7 +321,7 @@ class LocalProbe:
     def _unreadable(self) -> tuple[str, list[str]]:
         others = list(make_adapters(study_format(self.opened.study)).values())
         quotes = unreadable(self.adapter, others, self.run, self.folder.output)
-        return f"{quotes[0]}; {quotes[-1]}", quotes
+        return "; ".join(quotes), quotes
 
     def _never_proven(self) -> str | None:
         """Why the end of a probe that was a whole run is not proven; None if it is, or if the probe was shorter."""

@@ -220,7 +220,7 @@ class ClusterPreflight:
         fine = record is not None and record.exit_code == 0 and record.asked_to_stop is None and not record.oom_kills
         if fine and probe.passes_on_progress and not progressed and not probe.run.probe.exists():
             probe.evidence = unreadable(probe.adapter, list(ADAPTERS.values()), probe.run, folder.output)
-            probe.cause, probe.reason = UNREADABLE, f"{probe.evidence[0]}; {probe.evidence[-1]}"
+            probe.cause, probe.reason = UNREADABLE, "; ".join(probe.evidence)
             return
         if fine or probe.passed or (progressed and not timed_out and record is not None and record.exit_code == 0):
             probe.passed = True

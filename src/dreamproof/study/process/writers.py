@@ -70,7 +70,7 @@ def _writer(process: psutil.Process, root: Path) -> Writer | None:
         named = _named(process, root)
         if not holds and (named is None or not _may_have_made(process, root, named)):
             return None
-        if process.pid in _callers() or has_variable(process.pid, ATTEMPT_VARIABLE):
+        if process.pid in callers() or has_variable(process.pid, ATTEMPT_VARIABLE):
             return None
         found = read_writer(process.pid)
     except (psutil.Error, OSError):  # gone, or another user's
@@ -80,7 +80,7 @@ def _writer(process: psutil.Process, root: Path) -> Writer | None:
     return Writer(found.process, found.command, found.started_unix_seconds, holds, named == root)
 
 
-def _callers() -> set[int]:
+def callers() -> set[int]:
     """This process and those that started it: their arguments name folders that they do not write."""
     return {os.getpid(), *(parent.pid for parent in psutil.Process().parents())}
 

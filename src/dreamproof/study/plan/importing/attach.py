@@ -11,13 +11,13 @@ from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.study.adapters.folders import CLOCK_SECONDS, change_times, entries, modified
 from dreamproof.study.ledger.outside_events import ForeignRunEnded
 from dreamproof.study.plan.importing.candidates import Candidate, choose_adapter
-from dreamproof.study.plan.importing.folders import folder_seconds
+from dreamproof.study.plan.importing.folders import folder_seconds, runs_below
 from dreamproof.study.plan.importing.found import Found, ImportResult
 from dreamproof.study.plan.importing.living import LivingRun, find_living, living_by
 from dreamproof.study.plan.importing.record import adopt, record_living
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.process.processes import ATTEMPT_VARIABLE, has_variable
-from dreamproof.study.process.writers import read_writer, written_folders
+from dreamproof.study.process.writers import callers, read_writer, written_folders
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,7 @@ def attach(opened: OpenStudy, cell: Cell, options: AttachOptions) -> ImportResul
             "neither --pid nor --folder is given", f"dreamproof attach {quoted(opened.file)} {cell} --pid 12345"
         )
     _require_folder(root)
+    _require_one_run(opened, cell, root)
     output = living.output if living is not None else None
     found = Found(cell, root, wall_seconds=folder_seconds(root), output=output)
     if living is None:
@@ -88,6 +89,10 @@ def _living_process(process_id: int) -> LivingRun:
     writer = read_writer(process_id)
     if writer is None:
         raise BadInput(f"--pid {process_id}: no such process on this machine", "ps -ef | grep train")
+    if process_id in callers():
+        raise BadInput(
+            f"--pid {process_id}: this process started the command that you just gave, not a run", "ps -ef | grep train"
+        )
     if has_variable(process_id, ATTEMPT_VARIABLE):
         raise BadInput(f"--pid {process_id}: a study started this process", "dreamproof status STUDY")
     return living_by(writer)
@@ -100,7 +105,8 @@ def _folder_of(opened: OpenStudy, cell: Cell, options: AttachOptions, living: Li
     folders = written_folders(process_id)
     for folder in (inner for one in folders for inner in _with_inner(one)):
         was_written = max(change_times(folder), default=0.0) >= started - CLOCK_SECONDS
-        if was_written and choose_adapter(opened, folder, options.adapter).matches(RunFolder(folder)):
+        reads = choose_adapter(opened, folder, options.adapter)
+        if was_written and reads.matches(RunFolder(folder)) and len(runs_below(folder)) < 2:
             return folder
     raise BadInput(
         f"--pid {process_id}: no run folder found in its arguments and open files"
@@ -113,6 +119,17 @@ def _with_inner(folder: Path) -> list[Path]:
     """A folder's own folders, newest first, and the folder itself: trainers make one in the folder they are given."""
     inner = [Path(entry.path) for entry in entries(folder) if os.path.isdir(entry.path)]
     return [*sorted(inner, key=lambda path: modified(path) or 0.0, reverse=True), folder]
+
+
+def _require_one_run(opened: OpenStudy, cell: Cell, root: Path) -> None:
+    """Refuses a folder of several runs, and one that is on record as the run of another cell."""
+    inner = runs_below(root)
+    if len(inner) > 1:
+        one = f"dreamproof attach {quoted(opened.file)} {cell} --folder {quoted(inner[0])}"
+        raise BadInput(f"{root}: holds {len(inner)} runs or more, e.g. {inner[0].relative_to(root)}; name one", one)
+    for other, known in opened.state.cells.items():
+        if other != cell and known.reads_source and os.path.realpath(opened.run(other).root) == os.path.realpath(root):
+            raise BadInput(f"{root}: is the run of {other}", f"dreamproof why {quoted(opened.file)} {other}")
 
 
 def _require_folder(root: Path) -> None:

@@ -72,9 +72,9 @@ def _assess_log(opened: OpenStudy, found: Found) -> Candidate:
     log, declared = read_log_files(opened, found), opened.study.agent_steps
     job = f"job {found.job}: " if found.job is not None else ""
     reason = f"{job}{log.text}"
-    if log.agent_steps < opened.study.needed_agent_steps:
+    if log.agent_steps < opened.study.needed_agent_steps and not log.unread_lines:
         reason += f"; the study declares {declared:,}" if log.of_agent_steps != declared else ""
-    else:
+    elif not log.unread_lines:
         reason += "; a log alone proves no checkpoint"
     if log.cause is not None:
         reason += f"; {log.cause}: {log.key_evidence}"

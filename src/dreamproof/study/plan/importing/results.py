@@ -10,6 +10,7 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, read_file, write_text
 from dreamproof.base.safe_text import printable
+from dreamproof.base.text import quoted
 from dreamproof.runs.imported import VALUE_COLUMNS, ImportedValue
 from dreamproof.runs.layout import SEED, RunFolder, StudyFolder
 from dreamproof.settings.study import Study
@@ -41,16 +42,26 @@ class ResultColumn:
 
 def read_column(name: str, study: Study) -> ResultColumn | None:
     """Condition, metric and checkpoint in a header such as `id_score_mean` or `OOD cost@best(mean)`."""
-    parts = [part for part in re.split(r"[^0-9a-z]+", name.lower()) if part]
+    parts = _parts(name)
     for condition in sorted(study.conditions, key=lambda one: -len(one.name)):
-        named = [part for part in re.split(r"[^0-9a-z]+", condition.name.lower()) if part]
+        named = _parts(condition.name)
         if parts[: len(named)] == named:
             rest = parts[len(named) :]
-            metric = "_".join(part for part in rest if part not in (*STATISTICS, *CHECKPOINTS, "at"))
+            words = "_".join(part for part in rest if part not in (*STATISTICS, *CHECKPOINTS, "at"))
+            metric = next((one for one in _metrics(study) if "_".join(_parts(one)) == words), words)
             checkpoint = next((part for part in rest if part in CHECKPOINTS), "")
             is_spread = "std" in rest[-1:] and "mean" not in rest
             return ResultColumn(name, condition.name, metric, checkpoint, is_spread) if metric else None
     return None
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in re.split(r"[^0-9a-z]+", name.lower()) if part]
+
+
+def _metrics(study: Study) -> list[str]:
+    """Declared names, which a table may write in another case."""
+    return [study.metric.name, *([study.constraint.name] if study.constraint is not None else [])]
 
 
 def is_result_table(study: Study, source: Path) -> bool:
@@ -75,19 +86,20 @@ def record_results(opened: OpenStudy, source: Path, options: ImportOptions, resu
         if arm is None:
             result.unmatched.append(f"line {line}: {printable(row.get(names['arm'], ''))[:80]}")
             continue
-        seeds = _seeds(study, source, row.get(names["seed"]) if "seed" in names else None, options)
+        seeds = _seeds(opened, source, row.get(names["seed"]) if "seed" in names else None, options)
         found += _row_values(arm, seeds, columns, row)
     _add(opened, str(source), found, result)
 
 
-def _seeds(study: Study, source: Path, text: str | None, options: ImportOptions) -> tuple[int, ...]:
+def _seeds(opened: OpenStudy, source: Path, text: str | None, options: ImportOptions) -> tuple[int, ...]:
     if text is not None and SEED.fullmatch(text.strip()):
         return (int(text),)
     if not options.seeds:
+        declared = f"{opened.study.seeds[0]}-{opened.study.seeds[-1]}"
         raise BadInput(
             f"{source}: has no column for the seed, so its values are means over seeds that it does not name "
             f"(accepted: {FORM})",
-            f"dreamproof import STUDY {source} --seeds {study.seeds[0]}-{study.seeds[-1]}",
+            f"dreamproof import {quoted(opened.file)} {quoted(source)} --seeds {declared}",
         )
     return options.seeds
 

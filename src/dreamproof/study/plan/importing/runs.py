@@ -53,7 +53,7 @@ def _add_value_lines(source: Path, result: ImportResult) -> None:
 
 
 def _nothing_found(opened: OpenStudy, source: Path, options: ImportOptions, result: ImportResult) -> BadInput:
-    seen = f"; it holds e.g. '{result.unmatched[0]}'" if result.unmatched else "; it is empty"
+    seen = f"; it holds e.g. '{result.unmatched[0]}'" if result.unmatched else "; it holds no folder of runs and no log"
     arms = ", ".join(opened.study.arms)
     way = f"with the pattern '{options.pattern}'" if options.pattern else "by name"
     return BadInput(

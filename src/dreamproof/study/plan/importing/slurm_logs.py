@@ -10,20 +10,15 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_tail
 from dreamproof.base.safe_text import printable
+from dreamproof.base.text import count_text
 from dreamproof.runs.layout import SEED, Cell
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters import study_adapter, study_format
 from dreamproof.study.adapters.folders import entries
 from dreamproof.study.adapters.printed import BracketLinesAdapter, Line, LinePatternAdapter, PrintedAdapter
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, diagnose
-from dreamproof.study.plan.importing.found import (
-    Found,
-    ImportOptions,
-    ImportResult,
-    arm_expression,
-    condition_expression,
-    make_pattern,
-)
+from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportResult
+from dreamproof.study.plan.importing.names import NAMED_SEED, arm_expression, condition_expression, make_pattern
 from dreamproof.study.plan.importing.tables import declared_name, read_table
 from dreamproof.study.plan.open_study import OpenStudy
 
@@ -31,8 +26,10 @@ OUTPUT, ERRORS = (".out", ".log"), ".err"
 STAMP = re.compile(r"[-_. ]?[0-9]{8}[-_T][0-9]{6}$")
 JOB = re.compile(r"(?:^|[-_. ])(?P<job>[0-9]{4,12}(?:_[0-9]{1,6})?)$")
 EVALUATION = re.compile(r"(?:^|[^a-z])(?:eval(?:uation)?|test)(?=[^a-z]|$)", re.IGNORECASE)
-NAMED_SEED = re.compile(r"(?:^|[-_. ])s(?:eed)?[-_= ]?(?P<seed>[0-9]{1,9})(?=[-_. ]|$)", re.IGNORECASE)
 NO_CONDITION = "the log of an evaluation that names no declared condition: use --pattern with {condition}"
+SILENT = (Cause.VANISHED.value, Cause.UNKNOWN.value, Cause.COMPLETED.value)
+DECLARE = "declare 'line_pattern' under trainer (docs/contract.md)"
+MIN_PROGRESS_LINES = 3
 DIAGNOSED_BYTES = 1 << 16
 WHOLE_BYTES = 64 << 20
 
@@ -144,6 +141,8 @@ class LogReading:
     peak: dict[str, float] | None = None
     cause: str | None = None
     evidence: tuple[str, ...] = ()
+    unread_lines: int = 0
+    """Lines with numbers, where none could be read as progress."""
 
     @property
     def key_evidence(self) -> str:
@@ -153,6 +152,8 @@ class LogReading:
     @property
     def text(self) -> str:
         """Steps and values for people."""
+        if self.unread_lines:
+            return f"no progress could be read in {count_text(self.unread_lines, 'line')} with numbers; {DECLARE}"
         of_all = f" of {self.of_agent_steps:,}" if self.of_agent_steps is not None else ""
         values = [
             f"{name} final {value:,.2f}, peak {(self.peak or {}).get(name, value):,.2f}"
@@ -170,14 +171,23 @@ def read_log_files(opened: OpenStudy, found: Found) -> LogReading:
     whole = bool(lines) and total is not None and lines[-1].done >= total
     cause, evidence = how_it_ended(found, whole)
     final, peak = _values(opened.study, lines)
+    unread = _unread_lines(found) if not lines and cause in SILENT else 0
     return LogReading(
         counts(max((line.done for line in lines), default=0)),
         counts(total) if total is not None else None,
         final,
         peak,
-        cause,
-        evidence,
+        cause if not unread else None,
+        evidence if not unread else (),
+        unread,
     )
+
+
+def _unread_lines(found: Found) -> int:
+    """Lines with a number in a log of which none could be read as progress; 0 if there are too few to be progress."""
+    text = read_tail(found.output, DIAGNOSED_BYTES) if found.output is not None else ""
+    count = sum(bool(re.search("[0-9]", line)) for line in re.split(r"[\n\r]+", text))
+    return count if count >= MIN_PROGRESS_LINES else 0
 
 
 def _printed_adapter(study: Study) -> PrintedAdapter:
@@ -205,7 +215,7 @@ def how_it_ended(found: Found, whole: bool) -> tuple[str | None, tuple[str, ...]
     files = dict.fromkeys(path for path in (found.output, found.errors) if path is not None)
     tail = "\n".join(read_tail(path, DIAGNOSED_BYTES).rstrip() for path in files)
     diagnosis = diagnose(AttemptEvidence(output_tail=tail, proven=whole and found.errors is None))
-    silent = diagnosis.cause in (Cause.VANISHED, Cause.UNKNOWN, Cause.COMPLETED)
+    silent = diagnosis.cause.value in SILENT
     if whole and silent:
         return None, ()
     if silent:

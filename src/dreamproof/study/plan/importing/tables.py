@@ -14,7 +14,7 @@ from dreamproof.settings.study import Study
 from dreamproof.study.plan.importing.found import Found, ImportResult
 
 COLUMNS = {
-    "arm": ("arm", "config", "cfg", "variant", "method", "experiment", "exp", "name"),
+    "arm": ("arm", "config", "cfg", "variant", "method", "algo", "algorithm", "agent", "experiment", "exp", "name"),
     "seed": ("seed",),
     "status": ("status", "state", "result"),
     "folder": ("run_folder", "run_dir", "rundir", "logdir", "log_dir", "folder", "dir", "path", "output_dir", "run"),
@@ -24,6 +24,8 @@ COLUMNS = {
     "seconds": ("wall_seconds", "duration_sec", "duration_seconds", "duration_s", "elapsed_sec", "elapsed", "seconds"),
 }
 TABLE_BYTES = 64 << 20
+DECIMAL_COMMA = re.compile(r"(?<=[0-9]),(?=[0-9])")
+VERSION = re.compile(r"v[0-9.]+[-_]", re.IGNORECASE)
 
 
 def find_in_table(study: Study, source: Path, result: ImportResult) -> Iterator[Found]:
@@ -68,11 +70,13 @@ def read_rows(source: Path) -> tuple[list[str], list[dict[str, str]]]:
         delimiter = "|"
     else:
         lines = text.splitlines()
-        delimiter = "\t" if lines and "\t" in lines[0] else ","
+        delimiter = max("\t;,", key=lines[0].count) if lines else ","
     try:
         table = [[field.strip() for field in row] for row in csv.reader(lines, delimiter=delimiter)]
     except csv.Error as error:
         raise BadInput(f"{source}: is not a table: {error}", f"head {source}") from None
+    if delimiter == ";":
+        table = [[DECIMAL_COMMA.sub(".", field) for field in row] for row in table]
     header = table[0] if table else []
     return header, [dict(zip(header, row, strict=False)) for row in table[1:]]
 
@@ -101,12 +105,13 @@ def column_names(header: list[str]) -> dict[str, str]:
 
 
 def declared_name(word: str, names: Iterable[str]) -> str | None:
-    """The declared name in a table's field, with or without a prefix such as `v2_`."""
-    options = list(names)
-    if word.strip() in options:
-        return word.strip()
-    ends = [name for name in options if word.strip().endswith((f"_{name}", f"-{name}"))]
-    return max(ends, key=len, default=None)
+    """The declared name in a table's field, in any case, with or without a version such as `v2_` before it."""
+    options, text = list(names), word.strip()
+    for given in (text, VERSION.sub("", text, count=1) if VERSION.match(text) else text):
+        same = [name for name in options if name.lower() == given.lower()]
+        if given in options or len(same) == 1:
+            return given if given in options else same[0]
+    return None
 
 
 def _table_folder(source: Path, text: str) -> Path | None:
