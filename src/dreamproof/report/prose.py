@@ -58,6 +58,8 @@ class ReportContext:
 
     def price(self, amount: float | None) -> str:
         """An amount of money that is still to be paid, with two digits; a forecast has no more."""
+        if not self.analysis.spending.price_per_hour:
+            return self.texts("money.unpriced")
         return estimate_text(amount, self.analysis.spending.currency)
 
     def planned_hours(self, seconds: float | None) -> str:
@@ -150,7 +152,7 @@ def main_reason(context: ReportContext) -> str:
 
 def why_text(context: ReportContext, verdict: Verdict) -> str:
     """Why this verdict is not stronger, as a clause."""
-    return context.texts(f"why.{verdict.why}", seeds=verdict.seeds, level=number_text(verdict.level, 4))
+    return context.texts(f"why.{verdict.why}", seeds=verdict.seeds, level=f"{verdict.level:.2g}")
 
 
 def verdict_sentence(context: ReportContext, arm: str) -> str:
@@ -166,7 +168,7 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
         "reference": study.reference,
         "metric": study.metric.name,
         "condition": context.condition(analysis.evidence.primary_condition),
-        "difference": context.numbers.token(f"{key}.difference"),
+        "difference": context.numbers.token(f"{key}.{'paired' if study.paired_seeds else 'difference'}"),
         "interval": texts("interval.no_spread" if DASH in (low, high) else "interval.known", low=low, high=high),
         "p": context.numbers.token(f"{key}.holm_p"),
         "margin": f"{study.metric.smallest_difference:g}",
@@ -193,7 +195,8 @@ def _stopped_early(context: ReportContext, arm: str) -> str:
 
 def arm_reason(context: ReportContext, verdict: Verdict) -> str:
     """Why one arm has no verdict: missing or blocked first, then missing significance."""
-    if verdict.why is Why.BLOCKED or (verdict.blocked_by and verdict.why is Why.NOT_SIGNIFICANT):
+    undecided = (Why.NOT_SIGNIFICANT, Why.INTERVAL_DISAGREES, Why.SHAPE)
+    if verdict.why is Why.BLOCKED or (verdict.blocked_by and verdict.why in undecided):
         titles = [context.texts(f"lint_title.{code}") for code in verdict.blocked_by]
         return context.texts("why.blocked_by", lints=context.listing(titles))
     return why_text(context, verdict)
