@@ -10,6 +10,8 @@ import pytest
 from dreamproof.report import make_context, write_all
 from dreamproof.report.analysis import analyse
 from dreamproof.report.documents.decision import verdict_note
+from dreamproof.report.documents.defense import _trained
+from dreamproof.report.documents.money import in_short
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.summary import summary_table, verdicts_table
 from dreamproof.report.headline import headline
@@ -196,3 +198,9 @@ def test_verdicts_for_programs_hold_every_condition_of_the_limit(imported_study:
     by_arm = {one["arm"]: one for one in found["verdicts"]}
     assert by_arm["b"]["verdict"] == "equivalent" and by_arm["b"]["p_equivalent"] < 0.05 < by_arm["b"]["p"]
     assert by_arm["c"]["p_equivalent"] is None
+
+
+def test_no_price_is_not_a_price_of_zero(imported_study: Study) -> None:
+    context = context_of(imported_study, {"b": moved(5)})
+    assert "no price is declared" in plain(in_short(context), context.numbers)
+    assert "None of the 24 trained cells" in plain(_trained(context), context.numbers)
