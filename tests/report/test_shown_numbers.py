@@ -17,6 +17,7 @@ from dreamproof.report.documents.summary import summary_table, verdicts_table
 from dreamproof.report.headline import headline
 from dreamproof.report.numbers import plain, register
 from dreamproof.report.prose import ReportContext, limit_sentences, verdict_sentence
+from dreamproof.report.tables import verdict_records
 from dreamproof.stats.verdict import Kind, Why
 
 Study = Callable[..., Path]
@@ -64,7 +65,10 @@ def test_a_verdict_shows_the_numbers_of_its_own_look(imported_study: Study) -> N
     assert "5 seeds per arm" in plain(verdict_sentence(context, "b"), context.numbers)
     assert "exact p (Holm) = 0.016" in plain(verdict_sentence(context, "b"), context.numbers)
     assert all("/7@" not in cell for cell in context.numbers.by_key["versus.b.id.difference"].cells)
-    assert "planned look (5" in verdict_note(context)
+    assert "planned look (5" in verdict_note(context) and "† Decided at an early look" in verdict_note(context)
+    assert verdicts_table(context).rows[0][1] == "**better** †"
+    record = verdict_records(analysis)["verdicts"][0]
+    assert record["seeds"] == 5 and record["difference_after_stopping"] == analysis.verdicts["b"].adjusted_difference
 
 
 def test_an_equivalent_arm_that_breaks_the_limit_is_no_choice(imported_study: Study) -> None:

@@ -20,6 +20,7 @@ from dreamproof.report.limits import Constrained
 from dreamproof.report.markdown import cells_text, escape
 from dreamproof.report.numbers import Numbers, plain
 from dreamproof.report.prose import ReportContext
+from dreamproof.stats.describe import Interval
 from dreamproof.stats.verdict import Kind
 
 MAIN_COLUMNS = (
@@ -206,7 +207,6 @@ def verdict_records(analysis: Analysis) -> dict[str, object]:
 def _verdict_record(analysis: Analysis, arm: str) -> dict[str, object]:
     group, verdict = analysis.primary(arm), analysis.verdicts[arm]
     found, compared = analysis.difference(arm), analysis.comparisons.get(group)
-    interval = None if found is None else found.interval
     return {
         "arm": arm,
         "verdict": verdict.kind.value,
@@ -215,10 +215,12 @@ def _verdict_record(analysis: Analysis, arm: str) -> dict[str, object]:
         "seeds": verdict.seeds,
         "level": _finite(verdict.level),
         "difference": None if found is None else _finite(found.mean),
-        "interval": None if interval is None else [_finite(interval.low), _finite(interval.high)],
+        "interval": _ends(None if found is None else found.interval),
         "p": None if found is None else _finite(found.p),
         "p_holm": _finite(analysis.adjusted.get(group)),
         "p_equivalent": _finite(verdict.p) if verdict.kind is Kind.EQUIVALENT else None,
+        "level_interval": _ends(verdict.interval),
+        "difference_after_stopping": _finite(verdict.adjusted_difference),
         "p_improvement": None if compared is None else _finite(compared.improvement),
     }
 
@@ -230,19 +232,22 @@ def _limits(analysis: Analysis, arm: str) -> list[Constrained]:
 
 
 def _limit_record(arm: str, found: Constrained) -> dict[str, object]:
-    bounds = found.verdict.bounds
     return {
         "arm": arm,
         "condition": found.condition,
         "checkpoint": found.checkpoint,
         "limit": found.limit,
         "mean": _finite(found.mean),
-        "bounds": None if bounds is None else [_finite(bounds.low), _finite(bounds.high)],
+        "bounds": _ends(found.verdict.bounds),
         "seeds": found.verdict.seeds,
         "level": _finite(found.verdict.level),
         "verdict": found.verdict.kind.value,
         "why": found.verdict.why.value,
     }
+
+
+def _ends(interval: Interval | None) -> list[float | None] | None:
+    return None if interval is None else [_finite(interval.low), _finite(interval.high)]
 
 
 def _finite(value: float | None) -> float | None:

@@ -12,6 +12,8 @@ from dreamproof.stats.limits import LimitKind
 from dreamproof.stats.verdict import Kind
 
 Column = tuple[str, list[str]]
+EARLY = " †"
+"""Marks a verdict at an early look; the note below the table explains it."""
 
 
 def summary_table(context: ReportContext) -> Table:
@@ -156,7 +158,8 @@ def verdicts_table(context: ReportContext) -> Table:
         interval = range_text(token(f"{key}{paired}_low"), token(f"{key}{paired}_high"))
         reason = arm_reason(context, verdict) if verdict.kind is Kind.CANNOT_DECIDE else ""
         difference = token(f"{key}{paired or '.difference'}") + ("" if interval == DASH else f" {interval}")
-        rows.append([arm, f"**{texts(f'verdict.{verdict.kind}')}**", difference, token(f"{key}.holm_p"), reason])
+        early = EARLY if verdict.adjusted_difference is not None else ""
+        rows.append([arm, f"**{texts(f'verdict.{verdict.kind}')}**{early}", difference, token(f"{key}.holm_p"), reason])
     header = [
         texts("summary.against", reference=context.reference),
         texts("table.verdict"),
