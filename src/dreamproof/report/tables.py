@@ -46,12 +46,12 @@ VALIDATION_COLUMNS = (
 def write_tables(context: ReportContext, folder: Path) -> list[Path]:
     """Writes every table and returns the files; those with text have a folder per language, but for English."""
     analysis, numbers = context.analysis, context.numbers
-    place = "" if context.texts.language == "en" else f"{context.texts.language}/"
+    own = analysis.evidence.folder.tables_in(context.texts.language).relative_to(analysis.evidence.folder.tables)
     files = {
         "main_results.csv": _csv(MAIN_COLUMNS, _main_rows(context)),
         "ablation_results.csv": _csv(ABLATION_COLUMNS, _ablation_rows(analysis)),
-        f"{place}main_results.md": _markdown(key_table(context), numbers),
-        f"{place}main_results.tex": latex(summary_table(context), numbers.rounded),
+        str(own / "main_results.md"): _markdown(key_table(context), numbers),
+        str(own / "main_results.tex"): latex(summary_table(context), numbers.rounded),
         "scores.csv": _scores(analysis),
         "verdicts.json": json.dumps(verdict_records(analysis), indent=1, ensure_ascii=False) + "\n",
         "numbers.csv": _csv(["key", "value", "text", "cells"], _number_rows(numbers)),
