@@ -31,7 +31,7 @@ class CostTail:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ShownDifference:
     """The difference that a verdict rests on, with its 95 % interval and the p of the exact test."""
 
     mean: float
@@ -93,14 +93,14 @@ class Analysis:
         seeds, verdict = self.evidence.study.seeds, self.verdicts[arm]
         return seeds if verdict.why in INCOMPLETE else seeds[: verdict.seeds]
 
-    def difference(self, arm: str) -> Difference | None:
+    def difference(self, arm: str) -> ShownDifference | None:
         """What the verdict on an arm rests on: seed by seed if the study declares that seeds are paired."""
         found = self.comparisons.get(self.primary(arm))
         if found is None:
             return None
         if self.evidence.study.paired_seeds and found.paired is not None:
-            return Difference(found.paired.difference, found.paired.interval, found.paired.sign_flip_p)
-        return Difference(found.difference, found.interval, found.permutation_p)
+            return ShownDifference(found.paired.difference, found.paired.interval, found.paired.sign_flip_p)
+        return ShownDifference(found.difference, found.interval, found.permutation_p)
 
     def cells_of(self, group: Group, among: Collection[int] | None = None) -> tuple[str, ...]:
         """The eval cells behind a group, as arm/seed@condition; only those `among` some seeds."""
