@@ -99,7 +99,9 @@ def test_two_tests_that_disagree_are_named(imported_study: Study) -> None:
 def test_overlapping_groups_are_not_judged_by_their_mean_even_without_a_difference(imported_study: Study) -> None:
     context = context_of(imported_study, {"b": [9.0, 9.2, 9.1, 9.3, 8.9, 9.0, 1.0, 1.1]})
     assert context.analysis.verdicts["b"].why is Why.SHAPE
-    assert any("at least 20 seeds per arm" in step for step in next_steps(context))
+    steps = next_steps(context)
+    assert any("about `b` by the mean" in step and "at least 20 seeds per arm (40 cells" in step for step in steps)
+    assert not any("fresh seeds" in step for step in steps)
 
 
 def test_no_step_asks_for_seeds_that_the_plan_forbids(imported_study: Study) -> None:

@@ -74,9 +74,15 @@ class Analysis:
     @property
     def seeds_planned(self) -> int | None:
         """The largest number of seeds per arm that an undecided comparison needs."""
-        needed = [plan.seeds_per_arm for arm, plan in self.plans.items() if plan is not None and self.undecided(arm)]
+        plans = {arm: plan for arm, plan in self.plans.items() if plan is not None}
+        needed = [plans[arm].seeds_per_arm for arm in self.open_arms if arm in plans]
         known = [seeds for seeds in needed if seeds is not None]
         return max(known) if known and len(known) == len(needed) else None
+
+    @property
+    def open_arms(self) -> list[str]:
+        """Undecided arms whose means more seeds could compare; not those whose shape forbids it."""
+        return [arm for arm in self.verdicts if self.undecided(arm) and self.verdicts[arm].why is not Why.SHAPE]
 
     @property
     def winners(self) -> list[str]:

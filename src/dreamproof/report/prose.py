@@ -354,7 +354,7 @@ def seeds_price(context: ReportContext, fresh: bool = False) -> dict[str, object
         return None
     have = len(analysis.evidence.study.seeds)
     more = needed if fresh else max(0, needed - have)
-    arms = 1 + sum(analysis.undecided(arm) for arm in analysis.treatments)
+    arms = 1 + len(analysis.open_arms)
     per_cell = spending.seconds_per_cell
     train = None if per_cell is None else per_cell + spending.conditions * (spending.seconds_per_eval or 0.0)
     seconds = None if train is None else more * arms * train

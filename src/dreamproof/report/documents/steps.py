@@ -122,10 +122,29 @@ def _plan_is_too_small(analysis: Analysis) -> bool:
 
 
 def _seeds(context: ReportContext) -> list[str]:
+    """Seeds that undecided arms need: by their shape, or by the declared difference."""
+    analysis = context.analysis
+    shaped = [arm for arm, verdict in analysis.verdicts.items() if verdict.why is Why.SHAPE]
+    steps = _seeds_by_shape(context, shaped) if shaped else []
+    if analysis.open_arms:
+        steps += _seeds_by_power(context)
+    if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.add_seeds:
+        price = context.price(analysis.next.price)
+        steps.append(context.texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=price))
+    return steps
+
+
+def _seeds_by_shape(context: ReportContext, arms: list[str]) -> list[str]:
+    """Seeds from which on means of such arms can be compared, with the price of a new study."""
+    per_cell, cells = context.analysis.spending.price_per_cell, ENOUGH_SEEDS * (1 + len(arms))
+    price = context.price(None if per_cell is None else per_cell * cells)
+    named = context.listing([f"`{arm}`" for arm in arms])
+    return [context.texts("step.shape", arms=named, seeds=ENOUGH_SEEDS, cells=cells, price=price)]
+
+
+def _seeds_by_power(context: ReportContext) -> list[str]:
     """Seeds that the declared difference needs, against money and the declared maximum."""
     texts, analysis = context.texts, context.analysis
-    if any(verdict.why is Why.SHAPE for verdict in analysis.verdicts.values()):
-        return [texts("step.shape", seeds=ENOUGH_SEEDS)]
     used_up = _plan_is_too_small(analysis)
     found = seeds_price(context, fresh=used_up)
     if found is None:
@@ -141,8 +160,4 @@ def _seeds(context: ReportContext) -> list[str]:
     if left is not None and isinstance(amount, float):
         affordable = amount <= left
         steps.append(texts("step.affordable" if affordable else "step.unaffordable", left=context.money(left), **facts))
-    if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.add_seeds:
-        steps.append(
-            texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=context.price(analysis.next.price))
-        )
     return steps
