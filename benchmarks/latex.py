@@ -11,6 +11,7 @@ from pathlib import Path
 from dreamproof.report import write_all
 from dreamproof.report.figures.theme import BUNDLED, FONTS
 from dreamproof.report.language import LANGUAGES
+from dreamproof.runs.layout import StudyFolder
 from dreamproof.testing.made_study import Plan, make_study
 
 COMMAND = ["xelatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"]
@@ -25,7 +26,7 @@ def compile_table(folder: Path, language: str) -> list[str]:
         r"\documentclass[twocolumn]{article}\usepackage{booktabs,graphicx,xeCJK}",
         rf"\setCJKmainfont{{{font.name}}}[Path={font.parent}/]",
         r"\begin{document}",
-        (root / "tables" / "main_results.tex").read_text(encoding="utf-8"),
+        (StudyFolder(root).tables_in(language) / "main_results.tex").read_text(encoding="utf-8"),
         r"\end{document}",
     ]
     (folder / "paper.tex").write_text("\n".join(lines), encoding="utf-8")

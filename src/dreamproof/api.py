@@ -37,6 +37,7 @@ VERDICT_COLUMNS = [
     "low",
     "high",
     "p",
+    "p_holm",
     "seeds",
     "limit",
 ]
@@ -199,8 +200,8 @@ class StudyResults:
     def _verdict(self, analysis: Analysis, arm: str) -> tuple[Any, ...]:
         verdict = analysis.verdicts[arm]
         group: Group = analysis.primary(arm)
-        compared = analysis.comparisons.get(group)
-        interval = verdict.interval or (compared.interval if compared is not None else None)
+        shown = analysis.difference(arm)
+        interval = shown.interval if shown is not None else None
         limit = analysis.constrained.get(arm)
         return (
             arm,
@@ -209,10 +210,11 @@ class StudyResults:
             group.condition,
             verdict.kind.value,
             verdict.why.value,
-            compared.difference if compared is not None else None,
+            shown.mean if shown is not None else None,
             interval.low if interval is not None else None,
             interval.high if interval is not None else None,
-            verdict.p,
+            shown.p if shown is not None else None,
+            analysis.adjusted.get(group),
             verdict.seeds,
             limit.verdict.kind.value if limit is not None else None,
         )

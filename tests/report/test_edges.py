@@ -47,7 +47,7 @@ def test_a_limit_that_is_kept_under_another_condition_only_is_not_shown_to_be_ke
     assert "cost was not measured under id" in answer(context)
     assert context.analysis.winners == []
     assert not any(step.startswith("Use") for step in next_steps(context))
-    assert "limit under 1 other conditions" in page(context)
+    assert "limit under shifted" in page(context)
 
 
 def test_no_number_of_seeds_shows_that_a_limit_of_zero_is_kept(imported_study: Make) -> None:

@@ -14,7 +14,7 @@ from dreamproof.report.curves import logged_name, read_curves
 from dreamproof.report.figures.campaign import _cause_look
 from dreamproof.report.figures.draw import FIGURES
 from dreamproof.report.figures.results import share_band
-from dreamproof.report.figures.theme import arm_styles, look
+from dreamproof.report.figures.theme import arm_styles, look, new_figure, save
 from dreamproof.report.language import LANGUAGES
 from dreamproof.report.palette import BAD, COLOURS, GOOD, HARMLESS
 from dreamproof.report.prose import ReportContext
@@ -175,3 +175,26 @@ def test_the_power_curve_rises_and_has_a_price(made: Path) -> None:
     powers = axes.get_lines()[0].get_ydata()
     assert all(np.diff(np.asarray(powers, float)) >= 0)
     assert axes.child_axes and "CNY" in axes.child_axes[0].get_xlabel()
+
+
+def test_chinese_names_are_drawn_in_english_figures_too(made: Path) -> None:
+    with look(make_context(made, "en").texts, "回报 回報"):
+        assert {"DreamproofSansSC", "DreamproofSansTC"} <= set(matplotlib.rcParams["font.family"])
+
+
+def test_power_is_zero_where_no_exact_test_can_decide(made: Path) -> None:
+    context = make_context(made, "en")
+    with look(context.texts):
+        curve = drawn(context, "power").axes[0].lines[0]
+    found = dict(zip(curve.get_xdata(), curve.get_ydata(), strict=True))
+    assert found[2] == found[4] == 0.0 < found[5]  # three comparisons: 4 seeds per arm reach 0.029, needed is 0.017
+
+
+def test_a_figure_is_laid_out_once_for_both_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figure = new_figure(2.0, 1.0)
+    figure.subplots().plot([0, 1], [0, 1])
+    engine, calls = figure.get_layout_engine(), []
+    assert engine is not None
+    monkeypatch.setattr(engine, "execute", calls.append)
+    assert [path.suffix for path in save(figure, tmp_path, "one")] == [".png", ".pdf"]
+    assert len(calls) == 1

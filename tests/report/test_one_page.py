@@ -113,7 +113,9 @@ def alike(generator: np.random.Generator, arm: str, seed: int, condition: str) -
 def test_equivalent_and_single_arms_have_a_headline(tmp_path: Path) -> None:
     plan = Plan(arms=("baseline", "u", "v"), draw=alike, curves=False, trails=False)
     context = make_context(make_study(tmp_path / "alike", plan), "en")
-    assert headline(context) == "In return under id, `u` and `v` are **equivalent** to `baseline`."
+    assert headline(context) == (
+        "In return under id, `u` and `v` are **equivalent** to `baseline` and shown to keep the limit."
+    )
     alone = make_context(make_study(tmp_path / "alone", Plan(arms=("baseline",), curves=False, trails=False)), "en")
     assert headline(alone) == "There is only one arm (baseline): nothing is compared."
 

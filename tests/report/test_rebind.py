@@ -63,6 +63,11 @@ def test_an_anchored_number_takes_the_new_value_in_the_old_form(tmp_path: Path) 
         ("steps", "110.5万", "123.5万"),
         ("steps", "1100k steps", "1235k steps"),
         ("difference", "+2.0", "-1.5"),
+        ("steps", "1.1×10⁶", "1.2×10⁶"),
+        ("steps", "1.1 x 10^6", "1.2 x 10^6"),
+        ("steps", r"1.1\times10^{6}", r"1.2\times10^{6}"),
+        ("small", "8.00·10⁻³", "7.94·10⁻³"),
+        ("small", "0.1", "0.008"),
     ],
 )
 def test_units_signs_and_powers_of_ten_are_the_authors(tmp_path: Path, key: str, old: str, new: str) -> None:
@@ -75,6 +80,12 @@ def test_a_percent_sign_that_may_mean_two_things_is_left_alone_and_reported(tmp_
     assert (found.after, found.unclear_units) == (found.before, ["main.a.id.share"])
     large = rebind(document(tmp_path, "<!--dp:main.a.id.mean-->1.5M"), numbers())
     assert (large.after, large.unclear_units) == (large.before, ["main.a.id.mean"])
+
+
+@pytest.mark.parametrize("old", ["1.2×10³", "1.2 x 10^3", "1.234,5", "1.2.3", "1/2", "2024-01-02", "12:30"])
+def test_part_of_a_longer_number_is_left_alone_and_reported(tmp_path: Path, old: str) -> None:
+    found = rebind(document(tmp_path, f"<!--dp:main.a.id.mean-->{old}"), numbers())
+    assert (found.after, found.unclear_units) == (found.before, ["main.a.id.mean"])
 
 
 def test_a_cell_with_more_numbers_than_keys_is_not_guessed_at(tmp_path: Path) -> None:
@@ -202,7 +213,7 @@ def test_the_users_own_slides_are_brought_up_to_date(users_case: Path) -> None:
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(), st.text())
 def test_whatever_surrounds_an_anchor_stays(tmp_path: Path, before: str, behind: str) -> None:
-    if "dp:" in before + behind or "\0" in before + behind or (behind[:1] and behind[0] in "0123456789.,eE"):
+    if "dp:" in before + behind or "\0" in before + behind or (behind[:1] and behind[0] in "0123456789.,eE/:-"):
         return
     if UNIT.match(behind):  # tested above
         return
@@ -255,3 +266,14 @@ def test_a_column_of_another_metric_or_of_another_checkpoint_never_gets_the_metr
         "shifted cost (mean)": ["main.b.shifted.cost.mean"],
         "ID 均值": ["main.b.id.mean"],
     }
+
+
+def test_only_headers_that_say_which_number_they_mean_are_suggested(users_case: Path, tmp_path: Path) -> None:
+    table = document(
+        tmp_path,
+        "| arm | id n | P(improvement) id | id seeds | validation | id cost | cost | id_score_mean | 得分 id |\n"
+        + "|---" * 9
+        + "|\n| v2_full | 1 | 2 | 3 | 4 | 5 | 6 | 7 | 8 |\n",
+    )
+    lines = suggest_mapping(users_case, table)
+    assert [line.split('"column":')[1] for line in lines] == ['"id_score_mean"}', '"得分 id"}']

@@ -83,7 +83,9 @@ def test_no_arm_of_two_seeds_is_said_to_keep_or_break_the_limit(users_case: Path
 
 def test_completion_and_decision_have_a_price(decision: str) -> None:
     assert "Train the 3 missing cells: 5.0 GPU hours, ¥18" in decision
-    assert "52 seeds per arm, 47 more in 4 arms = 188 cells, 320 GPU hours, ¥1,100." in decision
+    assert "The plan ends at 5 seeds per arm" in decision
+    assert "A new study of the 4 arms with 52 fresh seeds each" in decision
+    assert "208 cells, 350 GPU hours, ¥1,200." in decision
     assert "does not cover it: raise the budget, or stop spending on this question." in decision
 
 

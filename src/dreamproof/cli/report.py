@@ -120,7 +120,7 @@ def _update(opened: "OpenStudy", document: Path, mapping: Path | None, dry_run: 
         return
     typer.echo(found.diff or f"{document}: {found.bound} bound numbers, all up to date", nl=not found.diff)
     for key in found.unclear_units:
-        typer.echo(f"{key}: it is not clear what the unit behind it means; its number was left alone", err=True)
+        typer.echo(f"{key}: the unit or the text behind its number is not clear; its number was left alone", err=True)
     for key in found.unknown_values:
         typer.echo(f"{key} has no value yet; its number was left alone", err=True)
     if found.changes and not dry_run:

@@ -19,8 +19,9 @@ from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import plain, register
 from dreamproof.report.page import render_page
 from dreamproof.report.prose import ReportContext, answer
-from dreamproof.report.rebind import Rebound, rebind, suggest
+from dreamproof.report.rebind import Rebound, rebind
 from dreamproof.report.slides import slides_available, write_slides
+from dreamproof.report.suggest import suggest
 from dreamproof.report.tables import write_tables
 from dreamproof.settings.study import Study
 from dreamproof.stats.sequential import NextBatch

@@ -1,5 +1,6 @@
 """From evidence to statements: summaries, comparisons, verdicts, seeds still needed and their price."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,6 +18,8 @@ from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_pair
 from dreamproof.stats.sequential import BatchQuestion, LookPlan, NextBatch, make_look_plan, next_batch
 from dreamproof.stats.verdict import Kind, Question, SeedsPlan, Verdict, Why, judge, plan_seeds
 
+INCOMPLETE = (Why.NO_VALUES, Why.SEEDS_MISSING, Why.NOT_FINITE)
+
 
 @dataclass(frozen=True)
 class CostTail:
@@ -25,6 +28,15 @@ class CostTail:
     zero_share: float
     cvar90: float
     episodes: int
+
+
+@dataclass(frozen=True)
+class ShownDifference:
+    """The difference that a verdict rests on, with its 95 % interval and the p of the exact test."""
+
+    mean: float
+    interval: Interval | None
+    p: float | None
 
 
 @dataclass
@@ -62,9 +74,15 @@ class Analysis:
     @property
     def seeds_planned(self) -> int | None:
         """The largest number of seeds per arm that an undecided comparison needs."""
-        needed = [plan.seeds_per_arm for arm, plan in self.plans.items() if plan is not None and self.undecided(arm)]
+        plans = {arm: plan for arm, plan in self.plans.items() if plan is not None}
+        needed = [plans[arm].seeds_per_arm for arm in self.open_arms if arm in plans]
         known = [seeds for seeds in needed if seeds is not None]
         return max(known) if known and len(known) == len(needed) else None
+
+    @property
+    def open_arms(self) -> list[str]:
+        """Undecided arms whose means more seeds could compare; not those whose shape forbids it."""
+        return [arm for arm in self.verdicts if self.undecided(arm) and self.verdicts[arm].why is not Why.SHAPE]
 
     @property
     def winners(self) -> list[str]:
@@ -76,12 +94,27 @@ class Analysis:
     def undecided(self, arm: str) -> bool:
         return self.verdicts[arm].kind is Kind.CANNOT_DECIDE
 
-    def cells_of(self, group: Group) -> tuple[str, ...]:
-        """The eval cells behind a group, as arm/seed@condition."""
+    def look_seeds(self, arm: str) -> list[int]:
+        """The seeds that the verdict on an arm rests on; all declared ones if it rests on none."""
+        seeds, verdict = self.evidence.study.seeds, self.verdicts[arm]
+        return seeds if verdict.why in INCOMPLETE else seeds[: verdict.seeds]
+
+    def difference(self, arm: str) -> ShownDifference | None:
+        """What the verdict on an arm rests on: seed by seed if the study declares that seeds are paired."""
+        found = self.comparisons.get(self.primary(arm))
+        if found is None:
+            return None
+        if self.evidence.study.paired_seeds and found.paired is not None:
+            return ShownDifference(found.paired.difference, found.paired.interval, found.paired.sign_flip_p)
+        return ShownDifference(found.difference, found.interval, found.permutation_p)
+
+    def cells_of(self, group: Group, among: Collection[int] | None = None) -> tuple[str, ...]:
+        """The eval cells behind a group, as arm/seed@condition; only those `among` some seeds."""
         mean = self.evidence.means.get(group)
         seeds = mean.seeds if mean is not None and group not in self.evidence.values else None
         numbers = seeds if seeds is not None else sorted(self.evidence.values.get(group, {}))
-        return tuple(f"{group.arm}/{seed}@{group.condition}" for seed in numbers)
+        chosen = [seed for seed in numbers if among is None or seed in among]
+        return tuple(f"{group.arm}/{seed}@{group.condition}" for seed in chosen)
 
 
 def analyse(evidence: StudyEvidence) -> Analysis:
@@ -98,8 +131,10 @@ def analyse(evidence: StudyEvidence) -> Analysis:
     analysis.other_conditions = other_conditions(evidence)
     analysis.elsewhere_scores = mean_scores(evidence, analysis.other_conditions[1])
     analysis.validation = validation_by_arm(evidence)
+    question = _question(analysis)
+    _judge(analysis, question)
     _compare_all(analysis)
-    _judge(analysis)
+    _plan(analysis, question)
     _constrain(analysis)
     analysis.spending = count_spending(evidence)
     analysis.next = _next_batch(analysis)
@@ -153,7 +188,10 @@ def _compare_all(analysis: Analysis) -> None:
         primary = group == analysis.primary(group.arm)
         paired = primary and (study.paired_seeds or _paired(evidence, group, reference))
         sign = _direction(evidence, group.metric)
-        found = compare(evidence.values[group], evidence.values[reference], sign, paired)
+        left, right = evidence.values[group], evidence.values[reference]
+        if primary:
+            left, right = (_among(values, analysis.look_seeds(group.arm)) for values in (left, right))
+        found = compare(left, right, sign, paired)
         if found is not None:
             analysis.comparisons[group] = found
     families: dict[tuple[str, str, str], dict[str, float | None]] = {}
@@ -167,6 +205,10 @@ def _compare_all(analysis: Analysis) -> None:
         complete = {arm: family.get(arm) for arm in analysis.treatments}
         for arm, p in holm(complete).items():
             analysis.adjusted[Group(arm, condition, metric, checkpoint)] = p
+
+
+def _among(values: dict[int, float], seeds: Collection[int]) -> dict[int, float]:
+    return {seed: value for seed, value in values.items() if seed in seeds}
 
 
 def _direction(evidence: StudyEvidence, metric: str) -> float:
@@ -191,16 +233,20 @@ def _paired(evidence: StudyEvidence, group: Group, reference: Group) -> bool:
     return len({evidence.evals[key].layouts for key in keys if key in evidence.evals}) == 1
 
 
-def _judge(analysis: Analysis) -> None:
-    evidence = analysis.evidence
-    study = evidence.study
-    question = Question(
+def _question(analysis: Analysis) -> Question:
+    study = analysis.evidence.study
+    return Question(
         tuple(study.seeds),
         analysis.look_plan,
         study.metric.smallest_difference,
         study.metric.direction == "higher",
         study.paired_seeds,
     )
+
+
+def _judge(analysis: Analysis, question: Question) -> None:
+    evidence = analysis.evidence
+    study = evidence.study
     reference = evidence.values.get(analysis.primary(study.reference), {})
     arms = {arm: evidence.values.get(analysis.primary(arm), {}) for arm in analysis.treatments}
     for arm, verdict in judge(question, reference, arms).items():
@@ -210,10 +256,14 @@ def _judge(analysis: Analysis) -> None:
                 Kind.CANNOT_DECIDE, Why.BLOCKED, verdict.seeds, verdict.level, verdict.p, verdict.interval
             )
         analysis.verdicts[arm] = replace(verdict, blocked_by=blocking)
-        comparison = analysis.comparisons.get(analysis.primary(arm))
-        analysis.plans[arm] = (
-            plan_seeds(*_spread(comparison, study.paired_seeds), question, len(arms)) if comparison else None
-        )
+
+
+def _plan(analysis: Analysis, question: Question) -> None:
+    """Seeds per arm that the smallest difference that matters needs, by the spread seen."""
+    for arm in analysis.treatments:
+        found = analysis.comparisons.get(analysis.primary(arm))
+        spread = None if found is None else _spread(found, question.paired)
+        analysis.plans[arm] = None if spread is None else plan_seeds(*spread, question, len(analysis.treatments))
 
 
 def _spread(comparison: Comparison, paired: bool) -> tuple[float | None, int]:

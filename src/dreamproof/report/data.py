@@ -146,6 +146,8 @@ class StudyEvidence:
     accepted: list[Row] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     without_checkpoint: list[str] = field(default_factory=list)
+    undeclared: dict[Cell, int] = field(default_factory=dict)
+    """Cells of imported values whose seed the study does not declare, with the first line; they count nowhere."""
     sources: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
     bill: list[BillLine] = field(default_factory=list)
     first_declared: Study | None = None
@@ -419,10 +421,12 @@ def _from_imported(evidence: StudyEvidence, imported: ImportedRuns) -> None:
         facts.imported = True
         facts.state = "reported" if run.state == "proven" else run.state
         facts.of_agent_steps = run.of_agent_steps or evidence.study.agent_steps
-        facts.trained = run.state == "proven" and run.agent_steps >= facts.of_agent_steps
+        unknown = facts.of_agent_steps if run.state == "proven" else 0  # its owner calls it complete
+        steps = unknown if run.agent_steps is None else run.agent_steps
+        facts.trained = run.state == "proven" and steps >= facts.of_agent_steps
         if run.state == "proven" and not facts.trained:
             facts.state = "unfinished"
-        facts.agent_steps, facts.gradient_steps = run.agent_steps, run.gradient_steps
+        facts.agent_steps, facts.gradient_steps = steps, run.gradient_steps
         facts.wall_seconds, facts.cause = run.wall_seconds, run.cause or None
         facts.reason, facts.checkpoint = run.evidence, run.checkpoint
         facts.evidence = [run.evidence] if run.evidence else []
@@ -437,6 +441,9 @@ def _imported_value(evidence: StudyEvidence, value: Any) -> None:
         evidence.means.setdefault(group, MeanOnly(value.value, value.seeds, value.sd))
         return
     seed = value.seeds[0]
+    if seed not in evidence.study.seeds:
+        evidence.undeclared.setdefault(Cell(value.arm, seed), value.line)
+        return
     evidence.values.setdefault(group, {}).setdefault(seed, value.value)
     cell = Cell(value.arm, seed)
     evidence.sources.setdefault((cell, value.condition), []).append(value.line)

@@ -21,11 +21,11 @@ def headline(context: ReportContext) -> str:
 
 
 def _parts(context: ReportContext) -> list[str]:
-    """One clause per verdict and, for better arms, per verdict on the limit."""
+    """One clause per verdict and, for arms that may be chosen, per verdict on the limit."""
     arms_of: dict[tuple[Kind, str], list[str]] = {}
     for arm in context.analysis.treatments:
         kind = context.analysis.verdicts[arm].kind
-        arms_of.setdefault((kind, _limit_form(context, arm) if kind is Kind.BETTER else ""), []).append(arm)
+        arms_of.setdefault((kind, _limit_form(context, arm, kind)), []).append(arm)
     parts = [_part(context, kind, form, arms_of[kind, form]) for kind, form in sorted(arms_of, key=_place)]
     if reference_breaks_limit(context.analysis):
         parts.append(context.texts("headline.reference_breaks", reference=context.reference))
@@ -36,11 +36,14 @@ def _place(key: tuple[Kind, str]) -> tuple[int, str]:
     return ORDER.index(key[0]), key[1]
 
 
-def _limit_form(context: ReportContext, arm: str) -> str:
-    """What the limit adds to a better arm: keeps, breaks, cannot_tell, or nothing without a limit."""
-    if context.analysis.evidence.study.constraint is None:
-        return ""
+def _limit_form(context: ReportContext, arm: str, kind: Kind) -> str:
+    """What the limit adds: keeps, breaks or cannot_tell to an arm that may be chosen; else nothing."""
     found = context.analysis.constrained.get(arm)
+    keeps = found is not None and found.keeps
+    chosen = kind in (Kind.BETTER, Kind.EQUIVALENT)
+    safer = kind is Kind.WORSE and keeps and reference_breaks_limit(context.analysis)
+    if context.analysis.evidence.study.constraint is None or not (chosen or safer):
+        return ""
     return "cannot_tell" if found is None else str(found.verdict.kind)
 
 

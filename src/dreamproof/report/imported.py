@@ -29,7 +29,7 @@ class ImportedRun:
 
     cell: Cell
     state: str
-    agent_steps: int
+    agent_steps: int | None
     of_agent_steps: int | None
     gradient_steps: int | None
     wall_seconds: float | None
@@ -179,7 +179,7 @@ def _read_runs(path: Path, study: Study, found: ImportedRuns) -> None:
         found.runs[cell] = ImportedRun(
             cell=cell,
             state=row["state"],
-            agent_steps=_whole(row.get("agent_steps") or "0", path, line),
+            agent_steps=_whole(row["agent_steps"], path, line) if row.get("agent_steps") else None,
             of_agent_steps=_whole(length, path, line) if length else None,
             gradient_steps=_whole(updates, path, line) if updates else None,
             wall_seconds=_number(hours, path, line) * 3600 if hours else None,

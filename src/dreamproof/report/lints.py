@@ -59,6 +59,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         _different_settings,
         _different_code,
         _different_counts,
+        _undeclared_seeds,
         _unfinished,
         _not_saved,
         _frozen,
@@ -480,6 +481,11 @@ def _imported(evidence: StudyEvidence) -> Iterable[Lint]:
     groups = sorted({f"{group.metric}@{group.checkpoint}" for group in evidence.means})
     if groups:
         yield Lint("mean_only", NOTE, {"metrics": names(groups)})
+
+
+def _undeclared_seeds(evidence: StudyEvidence) -> Iterable[Lint]:
+    if evidence.undeclared:
+        yield Lint("undeclared_seeds", WARN, {"cells": names(sorted(evidence.undeclared))})
 
 
 def _few_seeds(evidence: StudyEvidence) -> Iterable[Lint]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, Group, TrainFacts
+from dreamproof.report.limits import Constrained
 from dreamproof.report.rounding import round_by, uncertain_decimals
 from dreamproof.report.shifts import shifted_conditions
 from dreamproof.report.validation import PARTS, fallen_cells, validation_part
@@ -179,16 +180,18 @@ def _register_group(numbers: Numbers, analysis: Analysis, group: Group, decimals
     summary = analysis.summaries.get(group)
     if summary is None:
         known = analysis.evidence.means[group]
-        numbers.put(f"{key}.mean", known.mean, number_text(known.mean, decimals), cells, known.sd)
+        error = _error(known.sd, len(known.seeds))
+        numbers.put(f"{key}.mean", known.mean, number_text(known.mean, decimals), cells, error)
         if known.sd is not None:
-            numbers.put(f"{key}.sd", known.sd, number_text(known.sd, decimals), cells, known.sd)
+            numbers.put(f"{key}.sd", known.sd, number_text(known.sd, decimals), cells, error)
         numbers.put(f"{key}.seeds", len(cells), str(len(cells)), cells)
         return
     numbers.put(f"{key}.seeds", summary.seeds, str(summary.seeds), cells)
+    error = _error(summary.sd, summary.seeds)
     for name in ("mean", "iqm", "median", "sd", "minimum", "maximum"):
         value = getattr(summary, name)
         if value is not None:
-            numbers.put(f"{key}.{name}", value, number_text(value, decimals), cells, summary.sd)
+            numbers.put(f"{key}.{name}", value, number_text(value, decimals), cells, error)
     _put_interval(numbers, f"{key}.t", summary.t_interval, decimals, cells)
     _put_interval(numbers, f"{key}.bootstrap", summary.bootstrap_interval, decimals, cells)
     for seed, value in analysis.evidence.values[group].items():
@@ -202,6 +205,11 @@ def _put_interval(numbers: Numbers, key: str, interval: Interval | None, decimal
             numbers.put(f"{key}_{name}", end, number_text(end, decimals), cells, _half(interval))
 
 
+def _error(sd: float | None, seeds: int) -> float | None:
+    """The standard error of a mean: the uncertainty that its digits, and those of the sd beside it, are chosen by."""
+    return None if sd is None else sd / math.sqrt(seeds)
+
+
 def _half(interval: Interval | None) -> float | None:
     """Half the width of an interval: the uncertainty of what lies in its middle."""
     return None if interval is None else (interval.high - interval.low) / 2
@@ -211,12 +219,11 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
     found = analysis.comparisons[group]
     key = f"versus.{group_key(analysis, group)}"
     reference = Group(analysis.evidence.study.reference, group.condition, group.metric, group.checkpoint)
-    cells = analysis.cells_of(group) + analysis.cells_of(reference)
-    difference = number_text(found.difference, decimals)
-    signed = f"+{difference}" if found.difference > 0 and difference[0] not in "0−–" else difference
-    if found.difference > 0 and difference.startswith("0") and float(difference) > 0:
-        signed = f"+{difference}"
-    numbers.put(f"{key}.difference", found.difference, signed, cells, _half(found.interval))
+    seeds = analysis.look_seeds(group.arm) if group == analysis.primary(group.arm) else None
+    cells = analysis.cells_of(group, seeds) + analysis.cells_of(reference, seeds)
+    numbers.put(
+        f"{key}.difference", found.difference, _signed(found.difference, decimals), cells, _half(found.interval)
+    )
     _put_interval(numbers, key, found.interval, decimals, cells)
     adjusted = analysis.adjusted.get(group)
     for name, p in (
@@ -233,11 +240,17 @@ def _register_comparison(numbers: Numbers, analysis: Analysis, group: Group, dec
     if found.effect_size is not None:
         numbers.put(f"{key}.effect", found.effect_size, number_text(found.effect_size, 2), cells)
     if found.paired is not None:
-        text = number_text(found.paired.difference, decimals)
+        text = _signed(found.paired.difference, decimals)
         numbers.put(f"{key}.paired", found.paired.difference, text, cells, _half(found.paired.interval))
         _put_interval(numbers, f"{key}.paired", found.paired.interval, decimals, cells)
         if found.paired.sign_flip_p is not None:
             numbers.put(f"{key}.paired_p", found.paired.sign_flip_p, p_text(found.paired.sign_flip_p), cells)
+
+
+def _signed(value: float, decimals: int) -> str:
+    """A difference with its sign; none if it shows as zero."""
+    text = number_text(value, decimals)
+    return f"+{text}" if value > 0 and text.strip("0.") else text
 
 
 def _register_plan(numbers: Numbers, analysis: Analysis, arm: str) -> None:
@@ -260,7 +273,8 @@ def _register_stopped(numbers: Numbers, analysis: Analysis, decimals: dict[str, 
         adjusted = verdict.adjusted_difference
         if adjusted is None:
             continue
-        cells = analysis.cells_of(analysis.primary(arm)) + analysis.cells_of(analysis.primary(reference))
+        seeds = analysis.look_seeds(arm)
+        cells = analysis.cells_of(analysis.primary(arm), seeds) + analysis.cells_of(analysis.primary(reference), seeds)
         text = number_text(adjusted, decimals[metric])
         numbers.put(f"stopped.{arm}", adjusted, text, cells, _half(verdict.interval))
         _put_interval(numbers, f"stopped.{arm}", verdict.interval, decimals[metric], cells)
@@ -274,8 +288,17 @@ def _register_limits(numbers: Numbers, analysis: Analysis, decimals: dict[str, i
         places = [analysis.constrained.get(arm), *analysis.elsewhere.get(arm, {}).values()]
         for found in [place for place in places if place is not None]:
             group = Group(arm, found.condition, constraint.name, found.checkpoint)
-            key = f"limit.{group_key(analysis, group)}"
-            _put_interval(numbers, key, found.verdict.bounds, decimals[constraint.name], analysis.cells_of(group))
+            _register_bounds(numbers, analysis, group, found, decimals[constraint.name])
+
+
+def _register_bounds(numbers: Numbers, analysis: Analysis, group: Group, found: Constrained, decimals: int) -> None:
+    """Both bounds with enough digits to see on which side of the limit they lie."""
+    bounds, key = found.verdict.bounds, f"limit.{group_key(analysis, group)}"
+    if bounds is None or not bounds.finite or bounds.low >= bounds.high:
+        return
+    for name, end in (("low", bounds.low), ("high", bounds.high)):
+        digits = min((bounds.high - bounds.low) / 2, abs(end - found.limit) or math.inf)
+        numbers.put(f"{key}_{name}", end, number_text(end, decimals), analysis.cells_of(group), digits)
 
 
 def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
@@ -288,7 +311,8 @@ def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, 
         cells = tuple(c for name in analysis.other_conditions[1] for c in analysis.cells_of(Group(arm, name, metric)))
         for name, value in (("mean", summary.mean), ("sd", summary.sd)):
             if value is not None:
-                numbers.put(f"other.{arm}.{name}", value, number_text(value, decimals[metric]), cells, summary.sd)
+                error = _error(summary.sd, summary.seeds)
+                numbers.put(f"other.{arm}.{name}", value, number_text(value, decimals[metric]), cells, error)
 
 
 def _register_validation(numbers: Numbers, analysis: Analysis) -> None:

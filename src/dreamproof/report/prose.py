@@ -62,6 +62,8 @@ class ReportContext:
 
     def price(self, amount: float | None) -> str:
         """An amount of money that is still to be paid, with two digits; a forecast has no more."""
+        if not self.analysis.spending.price_per_hour:
+            return self.texts("money.unpriced")
         return estimate_text(amount, self.analysis.spending.currency)
 
     def planned_hours(self, seconds: float | None) -> str:
@@ -155,7 +157,7 @@ def main_reason(context: ReportContext) -> str:
 
 def why_text(context: ReportContext, verdict: Verdict) -> str:
     """Why this verdict is not stronger, as a clause."""
-    return context.texts(f"why.{verdict.why}", seeds=verdict.seeds, level=number_text(verdict.level, 4))
+    return context.texts(f"why.{verdict.why}", seeds=verdict.seeds, level=f"{verdict.level:.2g}")
 
 
 def verdict_sentence(context: ReportContext, arm: str) -> str:
@@ -171,7 +173,7 @@ def verdict_sentence(context: ReportContext, arm: str) -> str:
         "reference": study.reference,
         "metric": study.metric.name,
         "condition": context.condition(analysis.evidence.primary_condition),
-        "difference": context.numbers.token(f"{key}.difference"),
+        "difference": context.numbers.token(f"{key}.{'paired' if study.paired_seeds else 'difference'}"),
         "interval": texts("interval.no_spread" if DASH in (low, high) else "interval.known", low=low, high=high),
         "p": context.numbers.token(f"{key}.holm_p"),
         "margin": f"{study.metric.smallest_difference:g}",
@@ -198,7 +200,8 @@ def _stopped_early(context: ReportContext, arm: str) -> str:
 
 def arm_reason(context: ReportContext, verdict: Verdict) -> str:
     """Why one arm has no verdict: missing or blocked first, then missing significance."""
-    if verdict.why is Why.BLOCKED or (verdict.blocked_by and verdict.why is Why.NOT_SIGNIFICANT):
+    undecided = (Why.NOT_SIGNIFICANT, Why.INTERVAL_DISAGREES, Why.SHAPE)
+    if verdict.why is Why.BLOCKED or (verdict.blocked_by and verdict.why in undecided):
         titles = [context.texts(f"lint_title.{code}") for code in verdict.blocked_by]
         return context.texts("why.blocked_by", lints=context.listing(titles))
     return why_text(context, verdict)
@@ -356,7 +359,7 @@ def seeds_price(context: ReportContext, fresh: bool = False) -> dict[str, object
         return None
     have = len(analysis.evidence.study.seeds)
     more = needed if fresh else max(0, needed - have)
-    arms = 1 + sum(analysis.undecided(arm) for arm in analysis.treatments)
+    arms = 1 + len(analysis.open_arms)
     per_cell = spending.seconds_per_cell
     train = None if per_cell is None else per_cell + spending.conditions * (spending.seconds_per_eval or 0.0)
     seconds = None if train is None else more * arms * train

@@ -7,7 +7,7 @@ A number is bound by an invisible anchor before it, `<!--dp:main.baseline.id.mea
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +18,6 @@ from pydantic import Field
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, read_file, write_bytes
 from dreamproof.base.text import nearest_word
-from dreamproof.report.data import StudyEvidence
 from dreamproof.report.numbers import Number, Numbers
 from dreamproof.settings.strict import YAML_BYTES, Settings
 from dreamproof.settings.yaml_guard import check_yaml
@@ -28,14 +27,13 @@ ANCHOR = re.compile(rf"<!--\s*dp:(?P<key>[^\s<>`]+?)\s*-->(?P<gap>[ \t]*[*_`]*)(
 
 
 UNITS = {"k": 1e3, "m": 1e6, "g": 1e9, "万": 1e4, "萬": 1e4, "亿": 1e8, "億": 1e8}
-UNIT = re.compile(r"[*_`]{0,3} ?(?P<percent>[%％])|(?P<letter>[kKMG万萬亿億])(?![A-Za-z])")
-UNIT_LENGTH = 6
-WORD = re.compile(r"[a-z0-9_@]+|[\u4e00-\u9fff]+")
-# Words of a header that do not change which value its column holds.
-NEUTRAL = {
-    "mean", "means", "average", "avg", "std", "stdev", "sd", "final", "test", "eval", "evaluation", "value",
-    "均值", "平均", "平均值", "标准差", "標準差",
-}  # fmt: skip
+SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺−", "0123456789-+-")
+UNIT = re.compile(
+    r"[*_`]{0,3} ?(?P<percent>[%％])|(?P<letter>[kKMG万萬亿億])(?![A-Za-z])"
+    r"|\s*(?:×|[xX*·]|\\times|\\cdot)\s*10(?:\^\{?(?P<power>[-+−]?[0-9]{1,3})\}?|(?P<raised>[⁻⁺]?[⁰¹²³⁴⁵⁶⁷⁸⁹]{1,3}))"
+)
+UNIT_LENGTH = 24
+PART_OF_MORE = re.compile(r"[.,/:-][0-9]")  # 1.234,5 or 1.2.3 or 1/2 or 2024-01-02: no number that could be replaced
 
 
 class Binding(Settings):
@@ -145,10 +143,17 @@ def _new_text(old: str, behind: str, number: Number, result: Rebound) -> str:
     if scale is None:
         result.unclear_units.append(number.key)
         return old
+    return _formatted(number.value / scale, old)
+
+
+def _formatted(value: float, old: str) -> str:
+    """A value with the decimals, powers of ten, commas and signs of the old text; one digit more if it would be 0."""
     mantissa, power, exponent = re.split(r"([eE])", old) if "e" in old.lower() else (old, "", "")
     decimals = len(mantissa.partition(".")[2])
     signs = ("+" if old.startswith("+") else "") + ("," if "," in old else "")
-    text = format(number.value / scale, f"{signs}.{decimals}{'e' if power else 'f'}")
+    if not power and 0 < abs(value) < 0.5 * 10.0**-decimals:
+        decimals = -math.floor(math.log10(abs(value)))
+    text = format(value, f"{signs}.{decimals}{'e' if power else 'f'}")
     if power:
         digits, _, size = text.partition("e")
         plus = "+" if exponent.startswith("+") else ""
@@ -161,10 +166,16 @@ def _new_text(old: str, behind: str, number: Number, result: Rebound) -> str:
 
 
 def _unit(old: str, behind: str, value: float) -> float | None:
-    """What one unit of the author's number is worth; None if a percent sign or a unit could mean two things."""
+    """What one unit of the author's number is worth; None if what stands behind it could mean two things."""
+    if PART_OF_MORE.match(behind):
+        return None
     found = UNIT.match(behind)
     if found is None:
         return 1.0
+    raised = found["power"] or found["raised"]
+    if raised is not None:
+        size = 10.0 ** int(raised.translate(SUPERSCRIPTS))
+        return size if value == 0 or size / 10 <= abs(value) < size * 1000 else None
     if found["percent"] is None:
         size = UNITS[found["letter"].lower()]
         return size if value == 0 or abs(value) >= size / 10 else None
@@ -211,14 +222,14 @@ def _span(text: str, binding: Binding, source: Path) -> tuple[int, int, str]:
         return start, len(text) if end < 0 else end, f"the text after '{binding.after}'"
     if binding.row is None or binding.column is None:
         raise BadInput(f"{source}: a binding needs row and column, or after", f"cat {source}")
-    spans = [span for span in _table_cells(text) if span[2] == binding.row and span[3].startswith(binding.column)]
+    spans = [span for span in table_cells(text) if span[2] == binding.row and span[3].startswith(binding.column)]
     name = f"row '{binding.row}', column '{binding.column}'"
     if len(spans) != 1:
         raise BadInput(f"{source}: {name} stands {len(spans)} times, not once", f"cat {source}")
     return spans[0][0], spans[0][1], name
 
 
-def _table_cells(text: str) -> list[tuple[int, int, str, str]]:
+def table_cells(text: str) -> list[tuple[int, int, str, str]]:
     """(start, end, row name, column name) of every cell of every pipe table."""
     found = []
     header: list[str] = []
@@ -249,38 +260,3 @@ def _cells(line: str) -> list[tuple[int, int]]:
         return []
     pipes = [spot.start() for spot in re.finditer(r"(?<!\\)\|", line)]
     return [(left + 1, right) for left, right in pairwise(pipes)]
-
-
-def suggest(path: Path, numbers: Numbers, evidence: StudyEvidence) -> list[Binding]:
-    """Bindings proposed for table cells whose row is an arm and whose header names a condition or a metric only."""
-    text = path.read_bytes().decode("utf-8", "surrogateescape")
-    found = []
-    for start, end, row, column in _table_cells(text):
-        place = _place_of(column, evidence)
-        spots = re.findall(NUMBER, text[start:end])
-        keys = [f"main.{row}.{place}.{part}" for part in ("mean", "sd")[: len(spots)]]
-        fits = len(spots) == 1 or (len(spots) == 2 and "±" in text[start:end])
-        if row in evidence.arms and place is not None and fits and all(key in numbers.by_key for key in keys):
-            found.append(Binding(keys=keys, row=row, column=column))
-    return found
-
-
-def _place_of(column: str, evidence: StudyEvidence) -> str | None:
-    """Condition and metric that a header names, as a key has them; None if it says anything else, as `cost@best`."""
-    primary = evidence.study.metric.name
-    header, conditions = _named(column.lower(), evidence.conditions)
-    header, metrics = _named(header, {primary, *(group.metric for group in (*evidence.values, *evidence.means))})
-    if len(conditions) > 1 or len(metrics) > 1 or not (conditions or metrics) or set(WORD.findall(header)) - NEUTRAL:
-        return None
-    condition, metric = (conditions or [evidence.primary_condition])[0], (metrics or [primary])[0]
-    return condition if metric == primary else f"{condition}.{metric}"
-
-
-def _named(header: str, names: Iterable[str]) -> tuple[str, list[str]]:
-    """A header without the names that stand in it as words, and these names, longest first."""
-    found = []
-    for name in sorted(names, key=len, reverse=True):
-        rest = re.sub(rf"(?<![a-z0-9]){re.escape(name.lower())}(?![a-z0-9])", " ", header)
-        found += [name] if rest != header else []
-        header = rest
-    return header, found

@@ -17,10 +17,20 @@ def uncertain_decimals(uncertainty: float) -> int:
 
 def round_by(text: str, value: float | None, uncertainty: float | None) -> str:
     """The text of a value with as many digits as its uncertainty allows, never more than it has; its sign is kept."""
-    if value is None or not uncertainty or not (math.isfinite(value) and math.isfinite(uncertainty)) or "e" in text:
+    if value is None or not uncertainty or not (math.isfinite(value) and math.isfinite(uncertainty)):
         return text
+    if "e" in text:
+        return _powered(text, value, uncertainty)
     decimals = min(uncertain_decimals(uncertainty), len(text.partition(".")[2]))
     shown = f"{round(value, decimals):.{max(0, decimals)}f}"
     if float(shown) == 0:
         return shown.lstrip("-")
     return ("+" if text.startswith("+") else "") + shown.replace("-", "−")
+
+
+def _powered(text: str, value: float, uncertainty: float) -> str:
+    """The same for a text in powers of ten: 4.9e+12 for 4.863e12 with an uncertainty of 3e11."""
+    power = math.floor(math.log10(abs(value)))
+    most = len(text.partition("e")[0].partition(".")[2])
+    decimals = min(most, max(0, uncertain_decimals(uncertainty) + power))
+    return ("+" if text.startswith("+") else "") + f"{value:.{decimals}e}".replace("-", "−")

@@ -17,6 +17,8 @@ def other_conditions(evidence: StudyEvidence) -> tuple[str, list[str]]:
     """Kind and names of the distinct conditions to show beside those that decide: genuine shifts if there are any."""
     for kind in SHOWN_KINDS:
         names = evidence.distinct([name for name in evidence.conditions if evidence.kind(name) == kind])
+        if kind in ("in_distribution", "unknown"):
+            names = [name for name in names if name not in evidence.deciding_conditions]
         if names and set(names) != set(evidence.deciding_conditions):
             return kind, names
     return "unknown", []

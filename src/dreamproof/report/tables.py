@@ -16,9 +16,12 @@ from dreamproof.report.document import Table
 from dreamproof.report.documents.summary import summary_table
 from dreamproof.report.documents.tables import key_table, limit_of
 from dreamproof.report.latex import latex
+from dreamproof.report.limits import Constrained
 from dreamproof.report.markdown import cells_text, escape
 from dreamproof.report.numbers import Numbers, plain
 from dreamproof.report.prose import ReportContext
+from dreamproof.stats.describe import Interval
+from dreamproof.stats.verdict import Kind
 
 MAIN_COLUMNS = (
     *("arm", "condition", "kind", "metric", "checkpoint", "seeds", "mean", "sd", "iqm", "median", "minimum", "maximum"),
@@ -41,13 +44,14 @@ VALIDATION_COLUMNS = (
 
 
 def write_tables(context: ReportContext, folder: Path) -> list[Path]:
-    """Writes every table and returns the files."""
+    """Writes every table and returns the files; those with text have a folder per language, but for English."""
     analysis, numbers = context.analysis, context.numbers
+    own = analysis.evidence.folder.tables_in(context.texts.language).relative_to(analysis.evidence.folder.tables)
     files = {
         "main_results.csv": _csv(MAIN_COLUMNS, _main_rows(context)),
         "ablation_results.csv": _csv(ABLATION_COLUMNS, _ablation_rows(analysis)),
-        "main_results.md": _markdown(key_table(context), numbers),
-        "main_results.tex": latex(summary_table(context), numbers.rounded),
+        str(own / "main_results.md"): _markdown(key_table(context), numbers),
+        str(own / "main_results.tex"): latex(summary_table(context), numbers.rounded),
         "scores.csv": _scores(analysis),
         "verdicts.json": json.dumps(verdict_records(analysis), indent=1, ensure_ascii=False) + "\n",
         "numbers.csv": _csv(["key", "value", "text", "cells"], _number_rows(numbers)),
@@ -196,14 +200,13 @@ def verdict_records(analysis: Analysis) -> dict[str, object]:
         "conditions": analysis.evidence.deciding_conditions,
         "smallest_difference": study.metric.smallest_difference,
         "verdicts": [_verdict_record(analysis, arm) for arm in analysis.treatments],
-        "limits": [_limit_record(analysis, arm) for arm in analysis.evidence.arms if arm in analysis.constrained],
+        "limits": [_limit_record(arm, found) for arm in analysis.evidence.arms for found in _limits(analysis, arm)],
     }
 
 
 def _verdict_record(analysis: Analysis, arm: str) -> dict[str, object]:
     group, verdict = analysis.primary(arm), analysis.verdicts[arm]
-    found = analysis.comparisons.get(group)
-    interval = None if found is None else found.interval
+    found, compared = analysis.difference(arm), analysis.comparisons.get(group)
     return {
         "arm": arm,
         "verdict": verdict.kind.value,
@@ -211,27 +214,40 @@ def _verdict_record(analysis: Analysis, arm: str) -> dict[str, object]:
         "blocked_by": list(verdict.blocked_by),
         "seeds": verdict.seeds,
         "level": _finite(verdict.level),
-        "difference": None if found is None else _finite(found.difference),
-        "interval": None if interval is None else [_finite(interval.low), _finite(interval.high)],
-        "p": None if found is None else _finite(found.permutation_p),
+        "difference": None if found is None else _finite(found.mean),
+        "interval": _ends(None if found is None else found.interval),
+        "p": None if found is None else _finite(found.p),
         "p_holm": _finite(analysis.adjusted.get(group)),
-        "p_improvement": None if found is None else _finite(found.improvement),
+        "p_equivalent": _finite(verdict.p) if verdict.kind is Kind.EQUIVALENT else None,
+        "level_interval": _ends(verdict.interval),
+        "difference_after_stopping": _finite(verdict.adjusted_difference),
+        "p_improvement": None if compared is None else _finite(compared.improvement),
     }
 
 
-def _limit_record(analysis: Analysis, arm: str) -> dict[str, object]:
-    found = analysis.constrained[arm]
-    bounds = found.verdict.bounds
+def _limits(analysis: Analysis, arm: str) -> list[Constrained]:
+    """An arm against the limit where it decides, then under every other condition."""
+    deciding = [analysis.constrained[arm]] if arm in analysis.constrained else []
+    return [*deciding, *analysis.elsewhere.get(arm, {}).values()]
+
+
+def _limit_record(arm: str, found: Constrained) -> dict[str, object]:
     return {
         "arm": arm,
         "condition": found.condition,
         "checkpoint": found.checkpoint,
         "limit": found.limit,
         "mean": _finite(found.mean),
-        "bounds": None if bounds is None else [_finite(bounds.low), _finite(bounds.high)],
+        "bounds": _ends(found.verdict.bounds),
+        "seeds": found.verdict.seeds,
+        "level": _finite(found.verdict.level),
         "verdict": found.verdict.kind.value,
         "why": found.verdict.why.value,
     }
+
+
+def _ends(interval: Interval | None) -> list[float | None] | None:
+    return None if interval is None else [_finite(interval.low), _finite(interval.high)]
 
 
 def _finite(value: float | None) -> float | None:

@@ -301,6 +301,10 @@ class StudyFolder:
         """Figures in a language, in the same way."""
         return self.figures if language == "en" else self.figures / language
 
+    def tables_in(self, language: str) -> Path:
+        """Tables with text in a language, in the same way."""
+        return self.tables if language == "en" else self.tables / language
+
     @property
     def imported(self) -> Path:
         """Tables of runs that were made elsewhere."""

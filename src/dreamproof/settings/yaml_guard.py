@@ -18,7 +18,7 @@ def check_yaml(text: str, path: Path) -> None:
     sizes: dict[str, int] = {}
     open_nodes: list[tuple[str | None, int]] = [(None, 0)]
     for event in yaml.parse(text, Loader=PARSER):
-        line = event.start_mark.line + 1
+        line = 1 + (event.start_mark.line if event.start_mark is not None else 0)
         if isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, 1))
             if len(open_nodes) > MAX_DEPTH + 1:

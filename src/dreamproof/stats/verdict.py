@@ -42,6 +42,7 @@ class Why(StrEnum):
     TOO_FEW_SEEDS = "too_few_seeds"
     SHAPE = "shape"
     NOT_FINITE = "not_finite"
+    INTERVAL_DISAGREES = "interval_disagrees"
     NOT_SIGNIFICANT = "not_significant"
     BLOCKED = "blocked"
 
@@ -158,8 +159,9 @@ def judge(question: Question, reference: Arm, arms: Mapping[str, Arm]) -> dict[s
         for name, verdict in found.items():
             shaped = replace(verdict, kind=Kind.CANNOT_DECIDE, why=Why.SHAPE)
             (withheld if here[name].misleading else verdicts)[name] = shaped if here[name].misleading else verdict
+    left = max(1, len(arms) - len(rejected))
     return {
-        name: verdicts.get(name) or withheld.get(name) or _undecided(question, reference, arms[name], len(arms))
+        name: verdicts.get(name) or withheld.get(name) or _undecided(question, reference, arms[name], left)
         for name in arms
     }
 
@@ -239,7 +241,15 @@ def _undecided(question: Question, reference: Arm, arm: Arm, hypotheses: int) ->
         return Verdict(Kind.CANNOT_DECIDE, Why.TOO_FEW_SEEDS, count, level, look.p, interval)
     if interval is None or not interval.finite:
         return Verdict(Kind.CANNOT_DECIDE, Why.NOT_FINITE, count, level)
-    return Verdict(Kind.CANNOT_DECIDE, Why.NOT_SIGNIFICANT, count, level, look.p, interval)
+    return Verdict(Kind.CANNOT_DECIDE, _why_not(look, level), count, level, look.p, interval)
+
+
+def _why_not(look: _Look, level: float) -> Why:
+    """Why seeds that are enough show no difference: their shape, or one of the two tests."""
+    if look.misleading:
+        return Why.SHAPE
+    separated = look.p is not None and look.p <= level and not look.shows_difference(level)
+    return Why.INTERVAL_DISAGREES if separated else Why.NOT_SIGNIFICANT
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dreamproof.report.documents.summary import shows_tail, summary_table, verdi
 from dreamproof.report.headline import headline
 from dreamproof.report.lints import BLOCK, WARN, Lint
 from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, not_saved_sentence
+from dreamproof.stats.verdict import Kind
 
 FIGURES = ("task_scores", "task_profile", "conditions", "conditions_cost", "curves_primary", "score_cost", "profile")
 SHOWN_FIGURES = 2
@@ -84,6 +85,13 @@ def verdict_note(context: ReportContext) -> str:
     analysis, texts = context.analysis, context.texts
     early = any(verdict.adjusted_difference is not None for verdict in analysis.verdicts.values())
     parts = [texts("summary.verdict_note", arms=len(analysis.treatments), alpha=f"{analysis.look_plan.alpha:g}")]
+    looks = {
+        verdict.seeds for arm, verdict in analysis.verdicts.items() if len(analysis.look_seeds(arm)) == verdict.seeds
+    }
+    if any(seeds < len(analysis.evidence.study.seeds) for seeds in looks):
+        parts.append(texts("summary.look_note", seeds=context.listing([str(seeds) for seeds in sorted(looks)])))
+    if any(verdict.kind is Kind.EQUIVALENT for verdict in analysis.verdicts.values()):
+        parts.append(texts("summary.equivalent_note"))
     return texts("list.sentences").join([*parts, *([texts("summary.early_note")] if early else [])])
 
 

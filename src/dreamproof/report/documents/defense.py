@@ -76,5 +76,6 @@ def _trained(context: ReportContext) -> str:
     evidence, texts = context.analysis.evidence, context.texts
     trained = [facts for facts in evidence.cells.values() if facts.trained]
     hashed = [facts for facts in trained if facts.parameter_hash and facts.gradient_steps]
-    key = "defense.a_trained" if len(hashed) == len(trained) and trained else "defense.a_not_all_trained"
-    return texts(key, proven=len(hashed), trained=len(trained))
+    some = "a_not_all_trained" if hashed else "a_none_trained"
+    key = "a_trained" if len(hashed) == len(trained) and trained else some
+    return texts(f"defense.{key}", proven=len(hashed), trained=len(trained))

@@ -38,7 +38,7 @@ def in_short(context: ReportContext) -> str:
     token = context.numbers.token
     decided = sum(not context.analysis.undecided(arm) for arm in context.analysis.treatments)
     return texts(
-        "money.in_short",
+        "money.in_short" if spending.price_per_hour else "money.in_short_unpriced",
         spent=context.money(spending.spent),
         hours=context.hours(spending.recorded_seconds),
         trained=token("coverage.train.proven"),

@@ -2,12 +2,18 @@
 
 import numpy as np
 
+from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import Group
+from dreamproof.report.limits import Constrained
 from dreamproof.report.prose import ReportContext, reference_breaks_limit, safer_elsewhere, seeds_price
 from dreamproof.stats.limits import seeds_to_show
-from dreamproof.stats.verdict import Kind
+from dreamproof.stats.shape import ENOUGH_SEEDS
+from dreamproof.stats.verdict import Kind, Why
 
-LOOK_FIRST = ("conflicting_rows", "not_finite", "never_updated", "identical_checkpoints", "identical_arms")
+LOOK_FIRST = (
+    *("conflicting_rows", "not_finite", "never_updated", "identical_checkpoints", "identical_arms"),
+    *("peak_named", "checkpoint_unknown"),
+)
 
 # States of cells that `run` leaves out until it is asked.
 HELD = ("stopped", "not_saved")
@@ -21,18 +27,27 @@ def next_steps(context: ReportContext) -> list[str]:
     if analysis.spending.not_saved_cells:
         steps.append(texts("step.not_saved", count=analysis.spending.not_saved_cells))
     steps += _gap(context)
-    undecided = [arm for arm in analysis.treatments if analysis.undecided(arm)]
-    if undecided:
+    if any(_seeds_could_decide(context, arm) for arm in analysis.treatments if analysis.undecided(arm)):
         steps += _seeds(context)
     together: dict[tuple[str, str], list[str]] = {}
     for arm in analysis.treatments:
         if not analysis.undecided(arm):
             together.setdefault(_action(context, arm), []).append(arm)
     for (action, conditions), arms in together.items():
+        action = "take_several" if action == "take" and len(arms) > 1 else action
         named = context.listing([f"`{arm}`" for arm in arms])
         steps.append(texts(f"step.{action}", arms=named, conditions=conditions, reference=context.reference))
-        steps += [step for arm in arms if action == "take_unshown" for step in _limit_seeds(context, arm)]
+        steps += [step for arm in arms if action.endswith("_unshown") for step in _limit_seeds(context, arm)]
     return steps or [texts("step.nothing" if analysis.treatments else "step.one_arm")]
+
+
+def _seeds_could_decide(context: ReportContext, arm: str) -> bool:
+    """Whether seeds are what an undecided arm lacks; not if its values are no result or equal the reference's."""
+    verdict, condition = context.analysis.verdicts[arm], context.analysis.evidence.primary_condition
+    same = [lint for lint in context.analysis.lints if lint.code == "identical_arms" and arm in lint.arms]
+    identical = any(lint.facts.get("condition") == condition for lint in same)
+    unexplained = any(code in verdict.blocked_by for code in ("peak_named", "checkpoint_unknown"))
+    return verdict.why is not Why.BLOCKED and not identical and not unexplained
 
 
 def _action(context: ReportContext, arm: str) -> tuple[str, str]:
@@ -45,11 +60,22 @@ def _action(context: ReportContext, arm: str) -> tuple[str, str]:
             return "take", ""
         return "take_broken" if found is not None and found.breaks else "take_unshown", ""
     if kind is Kind.EQUIVALENT:
-        return "equivalent", ""
+        return _equivalent_action(context, found), ""
     elsewhere = context.listing([context.condition(name) for name in safer_elsewhere(context, arm)])
     if keeps and reference_breaks_limit(analysis):
         return "drop_or_keep", ""
     return ("drop_or_keep_elsewhere", elsewhere) if elsewhere else ("drop", "")
+
+
+def _equivalent_action(context: ReportContext, found: Constrained | None) -> str:
+    """An equivalent arm is a free choice only where the limit does not choose."""
+    analysis = context.analysis
+    if analysis.evidence.study.constraint is None:
+        return "equivalent"
+    if found is None or not found.keeps:
+        return "equivalent_broken" if found is not None and found.breaks else "equivalent_unshown"
+    reference = analysis.constrained.get(context.reference)
+    return "equivalent" if reference is not None and reference.keeps else "equivalent_keeps"
 
 
 def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
@@ -59,13 +85,15 @@ def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
     if found is None or found.verdict.bounds is None:
         return []
     assert study.constraint is not None
-    values = analysis.evidence.values[Group(arm, found.condition, study.constraint.name, found.checkpoint)]
-    needed = seeds_to_show(np.array(list(values.values())), found.limit, found.verdict.level)
+    known = analysis.evidence.values[Group(arm, found.condition, study.constraint.name, found.checkpoint)]
+    values = np.array([known[seed] for seed in study.seeds[: found.verdict.seeds] if seed in known])
+    needed = seeds_to_show(values, found.limit, found.verdict.level)
     if needed is None:
         return []
-    per_cell = analysis.spending.price_per_cell
-    price = None if per_cell is None else per_cell * (needed - len(values))
-    return [context.texts("step.limit_seeds", arm=arm, needed=needed, price=context.price(price))]
+    planned = max(analysis.look_plan.maximum, len(study.seeds)) >= needed
+    per_cell, more = analysis.spending.price_per_cell, needed - len(study.seeds) if planned else needed
+    price = context.price(None if per_cell is None else per_cell * max(0, more))
+    return [context.texts(f"step.limit_seeds{'' if planned else '_new'}", arm=arm, needed=needed, price=price)]
 
 
 def _gap(context: ReportContext) -> list[str]:
@@ -89,10 +117,40 @@ def _gap(context: ReportContext) -> list[str]:
     return steps
 
 
+def _plan_is_too_small(analysis: Analysis) -> bool:
+    """Whether no planned look has the seeds that are needed; missing cells may still close a plan that has them."""
+    needed, have, maximum = analysis.seeds_planned, len(analysis.evidence.study.seeds), analysis.look_plan.maximum
+    gap = analysis.spending.missing_cells + analysis.spending.missing_evals
+    if needed is None or (gap and needed <= have):
+        return False
+    return maximum <= have or needed > maximum
+
+
 def _seeds(context: ReportContext) -> list[str]:
+    """Seeds that undecided arms need: by their shape, or by the declared difference."""
+    analysis = context.analysis
+    shaped = [arm for arm, verdict in analysis.verdicts.items() if verdict.why is Why.SHAPE]
+    steps = _seeds_by_shape(context, shaped) if shaped else []
+    if analysis.open_arms:
+        steps += _seeds_by_power(context)
+    if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.add_seeds:
+        price = context.price(analysis.next.price)
+        steps.append(context.texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=price))
+    return steps
+
+
+def _seeds_by_shape(context: ReportContext, arms: list[str]) -> list[str]:
+    """Seeds from which on means of such arms can be compared, with the price of a new study."""
+    per_cell, cells = context.analysis.spending.price_per_cell, ENOUGH_SEEDS * (1 + len(arms))
+    price = context.price(None if per_cell is None else per_cell * cells)
+    named = context.listing([f"`{arm}`" for arm in arms])
+    return [context.texts("step.shape", arms=named, seeds=ENOUGH_SEEDS, cells=cells, price=price)]
+
+
+def _seeds_by_power(context: ReportContext) -> list[str]:
     """Seeds that the declared difference needs, against money and the declared maximum."""
     texts, analysis = context.texts, context.analysis
-    used_up = analysis.next is not None and analysis.next.reason == "maximum"
+    used_up = _plan_is_too_small(analysis)
     found = seeds_price(context, fresh=used_up)
     if found is None:
         return [texts("step.spread_unknown")]
@@ -107,8 +165,4 @@ def _seeds(context: ReportContext) -> list[str]:
     if left is not None and isinstance(amount, float):
         affordable = amount <= left
         steps.append(texts("step.affordable" if affordable else "step.unaffordable", left=context.money(left), **facts))
-    if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.add_seeds:
-        steps.append(
-            texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=context.price(analysis.next.price))
-        )
     return steps

@@ -12,6 +12,8 @@ from dreamproof.stats.limits import LimitKind
 from dreamproof.stats.verdict import Kind
 
 Column = tuple[str, list[str]]
+EARLY = " †"
+"""Marks a verdict at an early look; the note below the table explains it."""
 
 
 def summary_table(context: ReportContext) -> Table:
@@ -78,22 +80,20 @@ def _limited(context: ReportContext) -> list[Column]:
     constraint, found = analysis.evidence.study.constraint, analysis.constrained
     if constraint is None or not (found or any(analysis.elsewhere.values())):
         return []
-    cells, places = [], set()
+    cells, shown = [], set()
     for arm in analysis.evidence.arms:
         one = found.get(arm)
         if one is None:
             cells.append(DASH)
             continue
-        places.add((constraint.name, one.condition, one.checkpoint))
+        shown.add((constraint.name, one.condition, one.checkpoint))
         verdict = texts(f"limit_verdict.{one.verdict.kind}")
         value = mean_sd(context, Group(arm, one.condition, constraint.name, one.checkpoint))
         cells.append(value + context.in_brackets(verdict))
     where = (
-        column_title(context, next(iter(places)))
-        if len(places) == 1
-        else texts("summary.worst", metric=constraint.name)
+        column_title(context, next(iter(shown))) if len(shown) == 1 else texts("summary.worst", metric=constraint.name)
     )
-    floors = _floor_means(context, constraint.name, [next(iter(places))[1]]) if len(places) == 1 else None
+    floors = _floor_means(context, constraint.name, [next(iter(shown))[1]]) if len(shown) == 1 else None
     columns = [_column(context, texts("summary.limited", metric=where, limit=f"{constraint.at_most:g}"), cells, floors)]
     counts = {
         arm: Counter(one.verdict.kind for one in analysis.elsewhere.get(arm, {}).values())
@@ -101,14 +101,22 @@ def _limited(context: ReportContext) -> list[Column]:
     }
     most = max(counter.total() for counter in counts.values())
     if most > 0:
+        places = {name for elsewhere in analysis.elsewhere.values() for name in elsewhere}
         title = texts("summary.limit_elsewhere", count=most)
-        columns.append(_column(context, title, [_counted(context, counts[arm]) for arm in analysis.evidence.arms]))
+        if len(places) == 1:
+            title = texts("summary.limit_at", condition=context.condition(next(iter(places))))
+        columns.append(
+            _column(
+                context, title, [_counted(context, counts[arm], len(places) == 1) for arm in analysis.evidence.arms]
+            )
+        )
     return columns
 
 
-def _counted(context: ReportContext, counts: Counter[LimitKind]) -> str:
-    """keeps 3, breaks 2, cannot tell 2."""
-    parts = [f"{context.texts(f'limit_verdict.{kind}')} {counts[kind]}" for kind in LimitKind if counts[kind]]
+def _counted(context: ReportContext, counts: Counter[LimitKind], alone: bool) -> str:
+    """keeps 3, breaks 2, cannot tell 2; without a number for a single condition."""
+    named = {kind: context.texts(f"limit_verdict.{kind}") for kind in LimitKind if counts[kind]}
+    parts = [text if alone else f"{text} {counts[kind]}" for kind, text in named.items()]
     return context.listing(parts) or DASH
 
 
@@ -151,8 +159,9 @@ def verdicts_table(context: ReportContext) -> Table:
         verdict = analysis.verdicts[arm]
         interval = range_text(token(f"{key}{paired}_low"), token(f"{key}{paired}_high"))
         reason = arm_reason(context, verdict) if verdict.kind is Kind.CANNOT_DECIDE else ""
-        difference = token(f"{key}.difference") + ("" if interval == DASH else f" {interval}")
-        rows.append([arm, f"**{texts(f'verdict.{verdict.kind}')}**", difference, token(f"{key}.holm_p"), reason])
+        difference = token(f"{key}{paired or '.difference'}") + ("" if interval == DASH else f" {interval}")
+        early = EARLY if verdict.adjusted_difference is not None else ""
+        rows.append([arm, f"**{texts(f'verdict.{verdict.kind}')}**{early}", difference, token(f"{key}.holm_p"), reason])
     header = [
         texts("summary.against", reference=context.reference),
         texts("table.verdict"),

@@ -90,7 +90,10 @@ def column_title(context: ReportContext, column: tuple[str, str, str]) -> str:
     mark = "" if checkpoint == FINAL else f"@{checkpoint}"
     kind = context.analysis.evidence.kind(condition)
     proxy = context.texts("mark.proxy") if kind == "proxy" else ""
-    peak = context.texts("mark.peak") if says_peak(metric) or says_peak(checkpoint) else ""
+    deciding = context.analysis.evidence.study.metric
+    explained = metric == deciding.name and deciding.checkpoint_rule is not None
+    is_peak = says_peak(checkpoint) or (says_peak(metric) and not explained)
+    peak = context.texts("mark.peak") if is_peak else ""
     return f"{metric}{mark} · {context.condition(condition)}{proxy}{peak}"
 
 

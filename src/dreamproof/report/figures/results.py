@@ -16,6 +16,7 @@ from dreamproof.report.figures.theme import INK, LIMIT, SOFT, add_note, arm_styl
 from dreamproof.report.palette import COLOURS
 from dreamproof.report.prose import ReportContext
 from dreamproof.stats.describe import Floats, Interval
+from dreamproof.stats.permutation import fewest_seeds
 from dreamproof.stats.power import POWER, power_of
 
 POWER_SEEDS = 60
@@ -150,10 +151,11 @@ def power_curve(context: ReportContext) -> Figure | None:
     needed = plan.seeds_per_arm or POWER_SEEDS
     seeds = np.unique(np.linspace(2, min(POWER_SEEDS, max(2 * have, round(1.3 * needed))), POWER_SEEDS).astype(int))
     level = analysis.look_plan.alpha / max(1, len(analysis.treatments))
+    fewest = fewest_seeds(level, analysis.evidence.study.paired_seeds)
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     for name, sd, line in (("sd", plan.sd, "-"), ("sd_upper", plan.sd_upper, "--")):
-        powers = [power_of(int(count), margin / sd, level) for count in seeds]
+        powers = [power_of(int(count), margin / sd, level) if count >= fewest else 0.0 for count in seeds]
         axes.plot(seeds, powers, line, color=COLOURS[0], label=context.texts(f"axis.power_{name}", sd=two_digits(sd)))
     axes.axhline(POWER, **LIMIT)
     axes.axvline(have, color=SOFT, linewidth=0.8, label=context.texts("axis.seeds_declared", seeds=have))
@@ -164,7 +166,7 @@ def power_curve(context: ReportContext) -> Figure | None:
     axes.set_ylabel(context.texts("axis.power", margin=f"{margin:g}"))
     _add_prices(axes, context)
     legend_below(figure, axes)
-    add_note(figure, context.texts("figure_note.power", arms=len(analysis.treatments)))
+    add_note(figure, context.texts("figure_note.power", arms=len(analysis.treatments), fewest=fewest))
     return figure
 
 

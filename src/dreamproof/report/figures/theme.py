@@ -96,6 +96,8 @@ def look(texts: Texts, names: str = "") -> Iterator[None]:
     if beyond_bundled(names):
         installed = {font.name for font in font_manager.fontManager.ttflist}
         families += [name for name in SYSTEM_FONTS if name in installed and name != found]
+        ours = (chinese_font(read_texts(language)) for language in BUNDLED)
+        families += [name for name in ours if name is not None and name not in families]
     settings = {
         "font.family": families,
         "font.size": 9,
@@ -181,4 +183,5 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
         content = io.BytesIO()  # written at once, so that a link that lies there is replaced, not followed
         figure.savefig(content, format=path.suffix[1:], **options)
         write_bytes(path, content.getvalue(), durable=False)
+        figure.set_layout_engine("none")  # laid out once; both files have the same places
     return [png, pdf]
