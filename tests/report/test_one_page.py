@@ -48,11 +48,11 @@ def test_the_page_begins_with_the_answer(flagship: Path, language: str) -> None:
     first = decision(flagship, language).split("\n\n")[1]
     expected = {
         "en": (
-            ("Cannot decide whether any arm differs from `margin`", "do not separate the arms at level 0.0125"),
+            ("Cannot decide whether any arm differs from `margin`", "do not separate the arms at level 0.013"),
             "no arm wins: none is shown to be better and to keep the limit under id.",
         ),
-        "zh-Hans": (("无法判定是否有配置", "在水平 0.0125 上分不开"), "没有一个被证明更优且在 id 下满足约束。"),
-        "zh-Hant": (("無法判定是否有配置", "在水準 0.0125 上分不開"), "沒有一個被證明更優且在 id 下滿足約束。"),
+        "zh-Hans": (("无法判定是否有配置", "在水平 0.013 上分不开"), "没有一个被证明更优且在 id 下满足约束。"),
+        "zh-Hant": (("無法判定是否有配置", "在水準 0.013 上分不開"), "沒有一個被證明更優且在 id 下滿足約束。"),
     }
     parts, end = expected[language]
     assert first.startswith("> ➤ **") and all(part in first for part in parts) and first.endswith(end)
