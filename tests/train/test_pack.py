@@ -234,6 +234,19 @@ def test_validation_calibrates_the_certificate_on_layouts_of_its_own(started: An
         np.testing.assert_array_equal(before, after)
 
 
+def test_what_is_validated_is_the_calibrated_agent(started: Any, alone: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[str, float]] = []
+    play = alone.evaluate
+
+    def evaluate(agent: Any, params: Any, split: Any, episodes: int) -> Any:
+        seen.append((split, float(agent.offset[0])))
+        return play(agent, params, split, episodes)
+
+    monkeypatch.setattr(alone, "evaluate", evaluate)
+    _, calibrated = alone.validate(started().agent, 10)
+    assert seen == [("calibration", 0.0), ("validation", float(calibrated.offset[0]))]
+
+
 def test_a_frozen_replica_is_not_calibrated(started: Any, alone: Pack) -> None:
     agent = started().agent
     frozen = agent._replace(finite=jnp.zeros_like(agent.finite))

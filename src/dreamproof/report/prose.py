@@ -18,6 +18,10 @@ from dreamproof.stats.verdict import Kind, Verdict, Why
 MAX_REASONS = 4
 
 
+LISTED_CONDITIONS = 3
+"""Conditions that decide together are named one by one up to this number, and counted beyond it."""
+
+
 @dataclass(frozen=True)
 class ReportContext:
     """Analysis, numbers and texts that every document is written from."""
@@ -38,8 +42,19 @@ class ReportContext:
             over = decides.over if decides is not None else "mean"
             if evidence.study.tasks is not None:
                 return self.texts(f"condition.tasks_{over}", count=len(joined))
+            if len(joined) > LISTED_CONDITIONS:
+                return self.texts(f"condition.many_{over}", count=len(joined))
             return self.texts(f"condition.joint_{over}", conditions=self.listing(joined))
         return self.texts("condition.train") if name == TRAIN else name
+
+    @property
+    def deciding(self) -> str:
+        """What decides; conditions that were only counted are named in brackets, tasks are not."""
+        evidence = self.analysis.evidence
+        shown = self.condition(evidence.primary_condition)
+        if len(evidence.deciding_conditions) <= LISTED_CONDITIONS or evidence.study.tasks is not None:
+            return shown
+        return shown + self.in_brackets(self.listing(evidence.deciding_conditions))
 
     def money(self, amount: float | None) -> str:
         return money_text(amount, self.analysis.spending.currency)

@@ -70,7 +70,7 @@ def _question(document: Document, context: ReportContext) -> None:
             "question.metric",
             metric=study.metric.name,
             direction=texts(f"direction.{study.metric.direction}"),
-            condition=context.condition(evidence.primary_condition),
+            condition=context.deciding,
             margin=f"{study.metric.smallest_difference:g}",
         ),
         texts("question.arms", reference=study.reference, arms=context.listing(context.analysis.treatments) or "–"),

@@ -51,7 +51,7 @@ def _rule(context: ReportContext) -> str:
     rule = texts(
         "decision.rule",
         metric=study.metric.name,
-        condition=context.condition(evidence.primary_condition),
+        condition=context.deciding,
         direction=texts(f"direction.{study.metric.direction}"),
         margin=f"{study.metric.smallest_difference:g}",
         limit=limit,
