@@ -9,10 +9,20 @@ from dreamproof.base.errors import ExitCode
 from dreamproof.cli.examples import folder_of
 
 
-def test_every_study_is_listed_in_one_line(dreamproof: Verb) -> None:
+def test_every_study_and_every_script_is_listed_in_one_line(dreamproof: Verb) -> None:
     lines = dreamproof("examples").output.splitlines()
-    assert [line.split()[0] for line in lines[1:]] == sorted(path.stem for path in folder_of("studies").glob("*.yaml"))
+    studies, scripts = "\n".join(lines).split("\n\n")
+    listed = [[line.split()[0] for line in part.splitlines()[1:]] for part in (studies, scripts)]
+    assert listed[0] == sorted(path.stem for path in folder_of("studies").glob("*.yaml"))
+    assert listed[1] == sorted(path.name for path in folder_of("examples").glob("*.py"))
     assert all(len(line) <= 120 for line in lines)
+
+
+def test_a_script_is_copied_by_its_name(dreamproof: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert dreamproof("examples", "client_loop.py").code == 0
+    assert (tmp_path / "client_loop.py").read_text() == (folder_of("examples") / "client_loop.py").read_text()
+    assert "exists already" in dreamproof("examples", "client_loop.py").errors
 
 
 def test_a_copy_runs_without_the_repository(dreamproof: Verb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
