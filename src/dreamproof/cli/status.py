@@ -125,13 +125,14 @@ def _stopped_lines(overview: "Overview") -> list[str]:
 
 def _not_saved_lines(overview: "Overview") -> list[str]:
     """What was trained to its end and is on no disk: cells, hours, money and the remedy."""
-    from dreamproof.base.text import count_text, duration_text
+    from dreamproof.base.text import count_text, duration_text, money_text
     from dreamproof.study.ledger.status import SAVE_REMEDY
 
     if not overview.not_saved:
         return []
     cells = count_text(len(overview.not_saved), "cell")
-    spent = f"{duration_text(overview.not_saved_seconds)}, money {overview.not_saved_money:.2f}"
+    money = money_text(overview.not_saved_money, overview.currency)
+    spent = f"{duration_text(overview.not_saved_seconds)}, money {money}"
     lines = [f"not saved   {cell}: {reason}" for cell, reason in overview.not_saved.items()]
     return [*_shortened(lines), f"not saved   {cells} in all: {spent}", f"remedy      {SAVE_REMEDY}"]
 

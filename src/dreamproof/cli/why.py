@@ -42,7 +42,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
     """The story of a cell as a person reads it."""
     import time
 
-    from dreamproof.base.text import duration_text
+    from dreamproof.base.text import duration_text, money_text
     from dreamproof.cli.running import running_text
     from dreamproof.study.ledger.status import NOT_OURS, NOT_SAVED, SAVE_REMEDY, outside_text, status_text
     from dreamproof.study.views.running import RunningCell
@@ -91,7 +91,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines.append("no attempts of this study yet")
     lines += [f"remedy      {row['action']}: {row['reason']}" for row in facts["remedies"]]
     if facts["status"] == NOT_SAVED:
-        spent = f"{duration_text(facts['wall_seconds'])}, money {facts['money']:.2f}"
+        spent = f"{duration_text(facts['wall_seconds'])}, money {money_text(facts['money'], facts['currency'])}"
         lines.append(f"not saved   {facts['reached_agent_steps']:,} agent steps were trained: {spent}")
         lines.append(f"remedy      {SAVE_REMEDY}")
     again = " --retry-stopped" if facts["stopped"] else ""

@@ -40,6 +40,7 @@ class Overview:
     """By cell: why what it learned is on no disk."""
     not_saved_seconds: float = 0.0
     not_saved_money: float = 0.0
+    currency: str | None = None
     notices: list[str] = field(default_factory=list)
     complete: bool = False
     seconds_left: float | None = None
@@ -85,6 +86,7 @@ def make_overview(opened: OpenStudy, now: Moment) -> Overview:
         not_saved.reasons,
         not_saved.wall_seconds,
         not_saved.wall_seconds * 1000 * money_per_ms(study.money),
+        study.money.currency,
         notices=_notices(opened, holder is not None),
         complete=all(map(state.trained, state.cells.values())) and not missing_evaluate,
         seconds_left=study_seconds_left(opened, running, read_measured(opened.folder.preflight).rates),

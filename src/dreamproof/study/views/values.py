@@ -53,6 +53,7 @@ def cell_values(opened: OpenStudy, cell: Cell) -> Values:
         "reached_agent_steps": known.reached_agent_steps,
         "wall_seconds": round(known.wall_seconds, 3),
         "money": round(known.wall_seconds * 1000 * money_per_ms(opened.study.money), 4),
+        "currency": opened.study.money.currency,
         "running": asdict(running) if running is not None else None,
         "proof": asdict(known.proof) if known.proof is not None else None,
         "stopped": known.stopped or known.eval_stopped,

@@ -14,7 +14,7 @@ function facts(data) {
     h("dl", { class: "facts wide" },
       h("dt", {}, t("column.agent_steps")), h("dd", {}, `${count(run ? run.agent_steps : data.agent_steps)} / ${count(data.declared_agent_steps)}`),
       h("dt", {}, t("time")), h("dd", {}, duration(run ? run.wall_seconds : data.wall_seconds)),
-      data.money ? [h("dt", {}, t("tab.money")), h("dd", {}, data.money.toFixed(2))] : null,
+      data.money ? [h("dt", {}, t("tab.money")), h("dd", {}, money(data.money, data.currency))] : null,
       run && [h("dt", {}, t("column.rate")), h("dd", {}, run.agent_steps_per_second ? `${number(run.agent_steps_per_second)}/s` : "–"),
         h("dt", {}, t("left")), h("dd", {}, duration(run.seconds_left)),
         h("dt", {}, t("column.state")), h("dd", {}, h("span", { class: `live ${run.liveness}` }, stateText(run.liveness)), run.reason && ` ${run.reason}`)],
