@@ -147,3 +147,10 @@ def test_check_says_it_at_the_speed_that_it_measured(tmp_path: Path) -> None:
     file = str(declare(tmp_path, seeds=3))
     shown = CliRunner().invoke(app, ["check", file]).output
     assert "forbids     3 seeds per arm" in shown and "smallest    low and high, 4 seeds each" in shown
+
+
+def test_arms_on_different_tasks_are_not_compared(tmp_path: Path) -> None:
+    study = Path(__file__).parents[2] / "studies" / "mt30_data.yaml"
+    (tmp_path / "data.yaml").write_text(study.read_text())
+    found = find_prospects(open_study(tmp_path / "data.yaml"), NOTHING_KNOWN, 0.0, {})
+    assert "different_tasks" in codes(found) and found.smallest is None

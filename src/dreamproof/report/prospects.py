@@ -84,13 +84,16 @@ def find_prospects(opened: OpenStudy, forecast: Forecast, spent: float, rates: d
         *_budget(study, forecast, spent),
         *_documents(opened),
     ]
-    return Prospects(sorted(found, key=lambda one: one.level != FORBIDS), _smallest(opened, rates))
+    smallest = None if _has_different_tasks(study) else _smallest(opened, rates)
+    return Prospects(sorted(found, key=lambda one: one.level != FORBIDS), smallest)
 
 
 def _declaration(study: Study) -> list[Obstacle]:
     found = []
     if len(study.arms) < 2:
         found.append(Obstacle(FORBIDS, "one_arm", "one arm: there is nothing to compare it with"))
+    if _has_different_tasks(study):
+        found.append(Obstacle(FORBIDS, "different_tasks", "arms on different tasks: their values cannot be compared"))
     if not study.conditions:
         how = "add 'conditions: [id]'"
         if isinstance(study.trainer, CommandTrainer) and study.trainer.evaluate is None:
@@ -101,6 +104,10 @@ def _declaration(study: Study) -> list[Obstacle]:
         text = f"the metric {study.metric.name} is named after its best value: declare metric.checkpoint_rule"
         found.append(Obstacle(FORBIDS, "peak_named", text))
     return found
+
+
+def _has_different_tasks(study: Study) -> bool:
+    return len({study.task_of(arm) for arm in study.arms}) > 1
 
 
 def _level(study: Study, comparisons: int) -> float:
