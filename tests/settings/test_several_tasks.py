@@ -53,6 +53,12 @@ def test_policies_of_some_tasks_in_a_model_of_more() -> None:
     assert cell.agent.world_model.tasks == 30
 
 
+def test_an_unknown_set_of_policies_is_refused_and_never_taken_for_none() -> None:
+    found = study(settings={"data": {"files": ["some.pt"], "policies": "mt31"}})
+    with pytest.raises(BadInput, match="policies"):
+        validate(PwmOfflineCell, found.merged_settings("mlp"), "many.yaml")
+
+
 def test_what_the_study_says_itself_stays() -> None:
     decides = {"conditions": ["walker-walk", "cup-catch"], "over": "mean"}
     found = study(decides=decides, metric={"name": "return", "smallest_difference": 5, "condition": "cup-catch"})

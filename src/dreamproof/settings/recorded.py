@@ -54,8 +54,9 @@ class RecordedData(Settings):
         """A set of tasks by its name, with the sizes of its widest tasks."""
         if not isinstance(values, dict):
             return values
-        if isinstance(values.get("policies"), str):
-            values = values | {"policies": [task.name for task in TASK_SETS.get(values["policies"], ())]}
+        wanted = values.get("policies")
+        if isinstance(wanted, str) and wanted in TASK_SETS:
+            values = values | {"policies": [task.name for task in TASK_SETS[wanted]]}
         named = values.get("tasks")
         if not isinstance(named, str) or named not in TASK_SETS:
             return values
