@@ -41,9 +41,10 @@ from dreamproof.settings.cell import PwmCell, PwmOfflineCell
 from dreamproof.testing.small_agent import merged
 from dreamproof.train import loop
 from dreamproof.train.collapse import validation_curve
-from dreamproof.train.offline import index_tasks, read_world_model, sample_windows
+from dreamproof.train.offline import index_tasks, sample_windows
 from dreamproof.train.offline_pack import OfflinePack
 from dreamproof.train.probe import probe
+from dreamproof.train.world_models import read_world_model
 
 pytestmark = pytest.mark.long(100)
 

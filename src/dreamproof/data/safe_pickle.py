@@ -16,6 +16,8 @@ NAMES = frozenset(
     {
         ("torch._utils", "_rebuild_tensor_v2"),
         ("torch._utils", "_rebuild_parameter"),
+        ("torch._utils", "_rebuild_meta_tensor_no_storage"),
+        ("torch", "float32"),
         ("torch", "Size"),
         ("torch", "device"),
         ("collections", "OrderedDict"),

@@ -32,7 +32,8 @@ class RecordedData(Settings):
         50, ge=1, description="updates after which the oldest sixteenth of `device_episodes` is replaced"
     )
     world_model: str | None = Field(
-        None, description="run folder (its newest checkpoint) or checkpoint whose world model is taken over"
+        None,
+        description="world model to start from: a run folder (its newest checkpoint), a checkpoint, or TD-MPC2's .pt",
     )
 
     @property

@@ -1,8 +1,7 @@
-"""Data of an offline cell: windows sampled from recorded episodes on the device, a pretrained world model."""
+"""Data of an offline cell: windows sampled from recorded episodes on the device."""
 
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,13 +9,8 @@ import numpy as np
 from jax import Array
 
 from dreamproof.agents.api import RecordedSteps, Windows
-from dreamproof.base.errors import BadInput, BrokenEvidence
-from dreamproof.data.arrays import read_arrays
+from dreamproof.base.errors import BadInput
 from dreamproof.data.library import RecordedEpisodes
-from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill
-from dreamproof.runs.layout import CheckpointFolder, RunFolder
-from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
-from dreamproof.settings.recorded import RecordedData
 
 MAX_WINDOWS = np.iinfo(np.int32).max
 
@@ -103,40 +97,3 @@ def sample_steps(episodes: RecordedEpisodes, tasks: TaskWindows, key: Array, cou
         return RecordedSteps(*(part.astype(jnp.float32) for part in taken))
 
     return jax.vmap(of_task)(jax.random.split(key, len(tasks.first)), tasks.first, tasks.last)
-
-
-def read_world_model(place: Path, template: Any, data: RecordedData) -> tuple[Any, str]:
-    """World model of a trained run, in the structure of `template` (without replicas), and its parameter hash."""
-    folder, run = _checkpoint(place)
-    fault = checkpoint_fault(folder)
-    record = read_checkpoint(folder)
-    if fault is not None or record is None:
-        raise BrokenEvidence(f"{folder.root}: {fault}", "dreamproof verify STUDY")
-    if record.gradient_steps <= 0 or not record.finite:
-        raise BadInput(f"{folder.root}: was never trained, or holds non-finite values", "dreamproof why")
-    trained = read_settings(run)
-    if trained is None:
-        raise BadInput(f"{run.settings}: missing or not readable, so its tasks are unknown", f"ls {run.root}")
-    tasks = tuple(trained.settings.get("data", {}).get("tasks", [trained.task]))
-    if tasks != data.tasks:
-        raise BadInput(
-            f"{place}: its world model knows the tasks {', '.join(tasks)}, not {', '.join(data.tasks)}",
-            "set data.tasks to the same names in the same order",
-        )
-    try:
-        return fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root)), record.parameter_hash
-    except BrokenEvidence as error:
-        raise BadInput(error.seen, "use the agent settings and data sizes of that run") from None
-
-
-def _checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder]:
-    """The checkpoint of a path, and its run."""
-    if CheckpointFolder(place).record.is_file():
-        return CheckpointFolder(place), RunFolder(place.parent.parent)
-    newest = newest_good_checkpoint(RunFolder(place))
-    if newest is None:
-        raise BadInput(
-            f"{place}: no complete checkpoint with a world model (relative to {Path.cwd()})",
-            f"ls {place}; or train it first: dreamproof run STUDY",
-        )
-    return newest, RunFolder(place)

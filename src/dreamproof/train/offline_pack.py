@@ -24,13 +24,13 @@ from dreamproof.train.offline import (
     WindowIndex,
     index_tasks,
     index_windows,
-    read_world_model,
     sample_steps,
     sample_windows,
 )
 from dreamproof.train.pack import Pack, PackState, ReplicaInputs, freeze_if_nonfinite
 from dreamproof.train.replay import Replay
 from dreamproof.train.streaming import OfflineData, StreamedData, on_device
+from dreamproof.train.world_models import read_world_model
 
 Update = Callable[[ReplicaInputs, PackState], tuple[PackState, dict[str, Array]]]
 
