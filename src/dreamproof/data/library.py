@@ -25,14 +25,16 @@ class RecordedEpisodes(NamedTuple):
 
 
 class EpisodeLibrary:
-    """The episodes of all files, padded to the widest task and the longest episode, none of them in memory."""
+    """The chosen episodes of all files, padded to the widest task and the longest episode, none of them in memory."""
 
     def __init__(self, data: RecordedData) -> None:
         self.data = data
         self.files = [open_episodes(Path(name)) for name in data.files]
         self.first = np.cumsum([0, *(len(file.reward) for file in self.files)])
-        self.tasks = np.concatenate([_numbers(file, data) for file in self.files])
-        self.rows = np.concatenate([np.asarray(file.rows, np.int32) for file in self.files])
+        tasks = np.concatenate([_numbers(file, data) for file in self.files])
+        self.kept = _kept(tasks, data)
+        self.tasks = tasks[self.kept]
+        self.rows = np.concatenate([np.asarray(file.rows, np.int32) for file in self.files])[self.kept]
         self.length = max(file.reward.shape[1] for file in self.files)
 
     def __len__(self) -> int:
@@ -44,7 +46,7 @@ class EpisodeLibrary:
 
     def returns(self) -> dict[str, tuple[float, float]]:
         """Mean and best return of every recorded task."""
-        sums = np.concatenate([_returns(file) for file in self.files])
+        sums = np.concatenate([_returns(file) for file in self.files])[self.kept]
         numbers = (number for number in range(len(self.data.tasks)) if (self.tasks == number).any())
         found = {self.data.tasks[number]: sums[self.tasks == number] for number in numbers}
         return {task: (float(values.mean()), float(values.max())) for task, values in found.items()}
@@ -60,12 +62,26 @@ class EpisodeLibrary:
             self.rows[chosen],
             np.zeros(len(chosen), np.float32),
         )
+        numbers = self.kept[chosen]
         for file, first in zip(self.files, self.first, strict=False):
-            places = np.flatnonzero((chosen >= first) & (chosen < first + len(file.reward)))
+            places = np.flatnonzero((numbers >= first) & (numbers < first + len(file.reward)))
             for piece in _pieces(file, places):
-                _copy(read_good_part(file, chosen[piece] - first), piece, loaded)
+                _copy(read_good_part(file, numbers[piece] - first), piece, loaded)
                 file.release()
         return loaded
+
+
+def _kept(tasks: np.ndarray, data: RecordedData) -> np.ndarray:
+    """The numbers of the episodes to learn from, in their order; `tasks` (E,) are those of all episodes."""
+    chosen = []
+    for number in np.unique(tasks):
+        episodes, limit = np.flatnonzero(tasks == number), data.limit_of(int(number))
+        drawn = np.random.default_rng(int(number)).permutation(episodes)
+        chosen.append(episodes if limit is None else drawn[:limit])
+    kept = np.sort(np.concatenate(chosen))
+    if not len(kept):
+        raise BadInput("data.max_episodes leaves no recorded episode to learn from", "raise it for one of the tasks")
+    return kept
 
 
 def _pieces(file: EpisodeFile, places: np.ndarray) -> list[np.ndarray]:

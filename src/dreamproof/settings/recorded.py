@@ -1,6 +1,6 @@
 """Settings of the recorded episodes of an offline cell, and of a world model to start from."""
 
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -8,6 +8,8 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.text import nearest_word
 from dreamproof.settings.strict import Settings
 from dreamproof.settings.task_sets import TASK_SETS
+
+OTHERS = "others"
 
 
 class RecordedData(Settings):
@@ -21,6 +23,11 @@ class RecordedData(Settings):
     action_size: int = Field(ge=1, description="action size of the widest task; others are zero-padded")
     policies: tuple[str, ...] = Field(
         (), description="tasks that get a policy each in one cell; the study's `tasks`, or its own task if left out"
+    )
+    max_episodes: dict[str, Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="task, or `others`: how many of its episodes are used, drawn at random, the same in every cell; "
+        "all if left out",
     )
     device_episodes: int | None = Field(
         None, ge=16, description="episodes on the device at a time, streamed from the files; all if left out"
@@ -40,6 +47,10 @@ class RecordedData(Settings):
     def paths(self) -> tuple[str, ...]:
         """Files that training needs at its start."""
         return self.files if self.world_model is None else (*self.files, self.world_model)
+
+    def limit_of(self, number: int) -> int | None:
+        """The number of episodes of a task, by its number, that are used; None for all."""
+        return self.max_episodes.get(self.tasks[number], self.max_episodes.get(OTHERS))
 
     def number_of(self, task: str) -> int:
         """The number of a task; an unknown one is refused."""
@@ -70,6 +81,6 @@ class RecordedData(Settings):
         for task in self.tasks:
             if self.tasks.count(task) > 1:
                 raise ValueError(f"duplicate task '{task}'")
-        for task in self.policies:
+        for task in (*self.policies, *(task for task in self.max_episodes if task != OTHERS)):
             self.number_of(task)
         return self
