@@ -10,7 +10,9 @@ export class ApiError extends Error {
 
 // Status 0: the server did not answer.
 export async function get(path) {
-  const response = await fetch(`/api/v1${path}`, { cache: "no-cache" }).catch((error) => { throw new ApiError(0, error.message, ""); });
+  const response = await fetch(`/api/v1${path}`, { cache: "no-cache" }).catch((error) => {
+    throw new ApiError(0, error.message, "");
+  });
   if (!response.ok) {
     const body = await response.json().catch(() => ({}));
     throw new ApiError(response.status, body.error?.message ?? response.statusText, body.error?.hint ?? "");

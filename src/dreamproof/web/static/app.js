@@ -21,12 +21,15 @@ function route() {
   const parts = location.pathname.split("/").filter(Boolean).map(decodeURIComponent);
   if (!parts.length) return { view: overview, name: "overview" };
   if (parts[0] !== "studies" || !parts[1]) return null;
-  if (parts[2] === "cells" && parts.length === 5) return { view: cell, name: "cell", study: parts[1], cell: `${parts[3]}/${parts[4]}` };
+  if (parts[2] === "cells" && parts.length === 5)
+    return { view: cell, name: "cell", study: parts[1], cell: `${parts[3]}/${parts[4]}` };
   const tab = parts[2] ?? "";
   return tab in TABS && parts.length <= 3 ? { view: TABS[tab], name: tab || "study", tab, study: parts[1] } : null;
 }
 
-const header = h("header", {}), main = h("main", { id: "main", tabindex: "-1" }), status = h("div", { class: "unseen", role: "status", "aria-live": "polite" });
+const header = h("header", {}),
+  main = h("main", { id: "main", tabindex: "-1" }),
+  status = h("div", { class: "unseen", role: "status", "aria-live": "polite" });
 let shown = null;
 
 export function go(address, { replaced = false } = {}) {
@@ -45,25 +48,56 @@ function setTheme(theme) {
 }
 
 function select(label, options, chosen, onchange) {
-  return h("label", { class: "choice" }, h("span", { class: "unseen" }, label),
-    h("select", { "aria-label": label, onchange: (event) => onchange(event.target.value) },
-      Object.entries(options).map(([value, text]) => h("option", { value, selected: value === chosen }, text))));
+  return h(
+    "label",
+    { class: "choice" },
+    h("span", { class: "unseen" }, label),
+    h(
+      "select",
+      { "aria-label": label, onchange: (event) => onchange(event.target.value) },
+      Object.entries(options).map(([value, text]) => h("option", { value, selected: value === chosen }, text)),
+    ),
+  );
 }
 
 function drawHeader(place) {
   const link = (address, text, current) => h("a", { href: address, "aria-current": current ? "page" : null }, text);
-  const tabs = place?.study && Object.keys(TABS).map((tab) =>
-    link(studyPath(place.study, tab && `/${tab}`), t(`tab.${tab || "study"}`), place.tab === tab));
-  replace(header,
+  const tabs =
+    place?.study &&
+    Object.keys(TABS).map((tab) =>
+      link(studyPath(place.study, tab && `/${tab}`), t(`tab.${tab || "study"}`), place.tab === tab),
+    );
+  replace(
+    header,
     h("a", { class: "skip", href: "#main" }, t("skip")),
-    h("div", { class: "bar" },
-      h("a", { class: "brand", href: "/" }, h("img", { src: "/static/icon.svg", alt: "", width: 20, height: 20 }), "dreamproof"),
+    h(
+      "div",
+      { class: "bar" },
+      h(
+        "a",
+        { class: "brand", href: "/" },
+        h("img", { src: "/static/icon.svg", alt: "", width: 20, height: 20 }),
+        "dreamproof",
+      ),
       place?.study && h("a", { class: "study-link", href: studyPath(place.study) }, place.study),
       h("span", { class: "grow" }),
       h("span", { class: "connection", id: "connection", "data-connected": "" }),
-      select(t("choose.language"), LANGUAGES, language, async (value) => { await loadTexts(value); show(true); }),
-      select(t("choose.theme"), { auto: t("theme.auto"), light: t("theme.light"), dark: t("theme.dark") }, preferred(), (value) => { setTheme(value); show(true); })),
-    tabs && h("nav", { class: "tabs", "aria-label": t("nav") }, tabs));
+      select(t("choose.language"), LANGUAGES, language, async (value) => {
+        await loadTexts(value);
+        show(true);
+      }),
+      select(
+        t("choose.theme"),
+        { auto: t("theme.auto"), light: t("theme.light"), dark: t("theme.dark") },
+        preferred(),
+        (value) => {
+          setTheme(value);
+          show(true);
+        },
+      ),
+    ),
+    tabs && h("nav", { class: "tabs", "aria-label": t("nav") }, tabs),
+  );
   drawConnection();
 }
 
@@ -78,23 +112,49 @@ function drawConnection() {
 // Shows the view of the present address; the same view with another query is only refreshed.
 async function show(again = false) {
   const place = route();
-  const same = !again && shown && place && shown.place.view === place.view && shown.place.study === place.study && shown.place.cell === place.cell;
-  if (same) { shown.place = place; shown.handle.changed?.(); refresh(); return; }
+  const same =
+    !again &&
+    shown &&
+    place &&
+    shown.place.view === place.view &&
+    shown.place.study === place.study &&
+    shown.place.cell === place.cell;
+  if (same) {
+    shown.place = place;
+    shown.handle.changed?.();
+    refresh();
+    return;
+  }
   shown?.handle.close?.();
   clearTimeout(shown?.timer);
   drawHeader(place);
   const root = h("div", { class: `view ${place?.name ?? ""}` });
   replace(main, root);
-  document.title = ["dreamproof", place?.study, place?.cell ?? (place && t(`tab.${place.name}`))].filter(Boolean).reverse().join(" · ");
-  if (!place) { replace(root, h("h1", {}, t("not_found")), h("p", {}, h("a", { href: "/" }, t("tab.overview")))); return; }
+  document.title = ["dreamproof", place?.study, place?.cell ?? (place && t(`tab.${place.name}`))]
+    .filter(Boolean)
+    .reverse()
+    .join(" · ");
+  if (!place) {
+    replace(root, h("h1", {}, t("not_found")), h("p", {}, h("a", { href: "/" }, t("tab.overview"))));
+    return;
+  }
   const mine = (shown = { place, root, timer: null, last: 0, busy: false, again: false, handle: {} });
   const context = {
-    root, go, get: (path) => fetchFor(mine, path), announce: (text) => { status.textContent = text; },
-    get place() { return mine.place; },
+    root,
+    go,
+    get: (path) => fetchFor(mine, path),
+    announce: (text) => {
+      status.textContent = text;
+    },
+    get place() {
+      return mine.place;
+    },
     query: () => new URLSearchParams(location.search),
     setQuery: (changes, { push = false } = {}) => {
       const query = new URLSearchParams(location.search);
-      for (const [key, value] of Object.entries(changes)) if (value === null || value === "" || value === undefined) query.delete(key); else query.set(key, value);
+      for (const [key, value] of Object.entries(changes))
+        if (value === null || value === "" || value === undefined) query.delete(key);
+        else query.set(key, value);
       const text = query.toString();
       history[push ? "pushState" : "replaceState"](null, "", location.pathname + (text ? `?${text}` : ""));
       refresh();
@@ -119,7 +179,10 @@ function later(mine, milliseconds) {
 async function refresh() {
   const mine = shown;
   if (!mine) return;
-  if (mine.busy) { mine.again = true; return; }
+  if (mine.busy) {
+    mine.again = true;
+    return;
+  }
   mine.busy = true;
   mine.last = performance.now();
   try {
@@ -130,16 +193,30 @@ async function refresh() {
   } finally {
     mine.busy = false;
     mine.root.dataset.ready = "1";
-    if (mine.again && mine === shown) { mine.again = false; later(mine, MIN_REFRESH_MS); }
+    if (mine.again && mine === shown) {
+      mine.again = false;
+      later(mine, MIN_REFRESH_MS);
+    }
   }
 }
 
 function failed(mine, error) {
   mine.root.querySelector(".failed")?.remove();
-  if (error instanceof ApiError && error.status === 401) { replace(mine.root, signInForm()); return; }
+  if (error instanceof ApiError && error.status === 401) {
+    replace(mine.root, signInForm());
+    return;
+  }
   const lost = error.status === 0;
   if (!(error instanceof ApiError)) console.error(error);
-  mine.root.prepend(h("div", { class: "stamp block failed", role: "alert" }, h("b", {}, t(lost ? "connection.lost" : "error")), error.message, error.hint && h("p", {}, error.hint)));
+  mine.root.prepend(
+    h(
+      "div",
+      { class: "stamp block failed", role: "alert" },
+      h("b", {}, t(lost ? "connection.lost" : "error")),
+      error.message,
+      error.hint && h("p", {}, error.hint),
+    ),
+  );
   if (lost) later(mine, 3000);
 }
 
@@ -148,10 +225,21 @@ function signInForm() {
   const wrong = h("p", { role: "alert" });
   const submit = async (event) => {
     event.preventDefault();
-    if (await signIn(field.value.trim())) { follow(); show(true); } else replace(wrong, t("token.wrong"));
+    if (await signIn(field.value.trim())) {
+      follow();
+      show(true);
+    } else replace(wrong, t("token.wrong"));
   };
-  return h("form", { class: "token", onsubmit: submit }, h("h1", {}, t("token.title")), h("p", {}, t("token.hint")),
-    h("label", { for: "token" }, t("token.label")), field, h("button", { type: "submit" }, t("token.open")), wrong);
+  return h(
+    "form",
+    { class: "token", onsubmit: submit },
+    h("h1", {}, t("token.title")),
+    h("p", {}, t("token.hint")),
+    h("label", { for: "token" }, t("token.label")),
+    field,
+    h("button", { type: "submit" }, t("token.open")),
+    wrong,
+  );
 }
 
 function onEvent(event) {
@@ -164,15 +252,38 @@ function onEvent(event) {
   const mine = shown;
   if (!mine || (mine.place.study && !(mine.place.study in event.studies))) return;
   const rest = MIN_REFRESH_MS - (performance.now() - mine.last);
-  if (rest <= 0) refresh(); else if (mine.busy) mine.again = true; else later(mine, rest);
+  if (rest <= 0) refresh();
+  else if (mine.busy) mine.again = true;
+  else later(mine, rest);
 }
 
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.("a[href]");
-  if (!link || event.defaultPrevented || event.button || event.metaKey || event.ctrlKey || event.shiftKey || link.hasAttribute("download") || link.target) return;
+  if (
+    !link ||
+    event.defaultPrevented ||
+    event.button ||
+    event.metaKey ||
+    event.ctrlKey ||
+    event.shiftKey ||
+    link.hasAttribute("download") ||
+    link.target
+  )
+    return;
   const address = new URL(link.href, location.href);
-  if (address.origin !== location.origin || address.pathname.startsWith("/api/") || address.pathname.startsWith("/static/")) return;
-  if (address.hash && address.pathname === location.pathname) { if (address.hash === "#main") { event.preventDefault(); main.focus(); } return; }
+  if (
+    address.origin !== location.origin ||
+    address.pathname.startsWith("/api/") ||
+    address.pathname.startsWith("/static/")
+  )
+    return;
+  if (address.hash && address.pathname === location.pathname) {
+    if (address.hash === "#main") {
+      event.preventDefault();
+      main.focus();
+    }
+    return;
+  }
   event.preventDefault();
   if (address.href !== location.href) go(address.pathname + address.search);
   window.scrollTo(0, 0);

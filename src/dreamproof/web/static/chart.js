@@ -17,11 +17,31 @@ const observers = new ResizeObserver((entries) => {
 });
 
 // `series`: {label, values, colour, width, dash, alpha, band: [low, high], shown in the legend?}
-export function makeChart({ x, series, height = 340, xLabel, yLabel, xLog = false, yLog = false, levels = [], xText = steps, yText = number, label, onZoom, zoom }) {
+export function makeChart({
+  x,
+  series,
+  height = 340,
+  xLabel,
+  yLabel,
+  xLog = false,
+  yLog = false,
+  levels = [],
+  xText = steps,
+  yText = number,
+  label,
+  onZoom,
+  zoom,
+}) {
   const box = h("div", { class: "chart", role: "img", "aria-label": label, tabindex: "0" });
   const axis = (text, format) => ({
-    stroke: css("--soft"), grid: { stroke: css("--grid"), width: 1 }, ticks: { stroke: css("--grid"), width: 1 },
-    label: text, labelSize: 20, labelFont: "12px sans-serif", font: "11px sans-serif", size: text === xLabel ? 44 : 62,
+    stroke: css("--soft"),
+    grid: { stroke: css("--grid"), width: 1 },
+    ticks: { stroke: css("--grid"), width: 1 },
+    label: text,
+    labelSize: 20,
+    labelFont: "12px sans-serif",
+    font: "11px sans-serif",
+    size: text === xLabel ? 44 : 62,
     values: (_, marks) => marks.map((one) => (one === null ? "" : format(one))),
   });
   const bands = [];
@@ -36,51 +56,74 @@ export function makeChart({ x, series, height = 340, xLabel, yLabel, xLog = fals
       bands.push({ series: [lines.length - 2, lines.length - 1], fill: `${one.colour}26` });
     }
     data.push(one.values);
-    lines.push({ label: one.label ?? "", stroke: one.alpha ? `${one.colour}${one.alpha}` : one.colour, width: one.width ?? 1.6, dash: one.dash, spanGaps: true,
-      points: { show: x.length < 60 && !one.alpha, size: 4, fill: one.colour }, class: one.label ? "shown" : "quiet", value: (_, v) => (v === null || v === undefined ? "–" : yText(v)) });
+    lines.push({
+      label: one.label ?? "",
+      stroke: one.alpha ? `${one.colour}${one.alpha}` : one.colour,
+      width: one.width ?? 1.6,
+      dash: one.dash,
+      spanGaps: true,
+      points: { show: x.length < 60 && !one.alpha, size: 4, fill: one.colour },
+      class: one.label ? "shown" : "quiet",
+      value: (_, v) => (v === null || v === undefined ? "–" : yText(v)),
+    });
   }
   const range = (log) => (u, low, high) => {
     const all = [low, high, ...levels.map((one) => one.value)].filter((v) => v !== null && Number.isFinite(v));
     if (!all.length) return [0, 1];
-    let min = Math.min(...all), max = Math.max(...all);
+    let min = Math.min(...all),
+      max = Math.max(...all);
     if (log) return [Math.max(1e-12, min > 0 ? min * 0.9 : 1e-3), Math.max(max * 1.1, 1e-2)];
     const room = (max - min || Math.abs(max) || 1) * 0.06;
     return [min >= 0 && min - room < 0 ? 0 : min - room, max + room];
   };
   const options = {
-    width: 600, height, legend: { live: true, markers: { width: 2 } },
+    width: 600,
+    height,
+    legend: { live: true, markers: { width: 2 } },
     cursor: { drag: { x: true, y: false, setScale: true }, focus: { prox: 24 } },
     scales: { x: { time: false, distr: xLog ? 3 : 1 }, y: { distr: yLog ? 3 : 1, range: range(yLog) } },
     axes: [axis(xLabel, xText), axis(yLabel, yText)],
-    series: lines, bands,
+    series: lines,
+    bands,
     hooks: {
-      draw: [(u) => {
-        for (const level of levels) {
-          const y = u.valToPos(level.value, "y", true), ratio = devicePixelRatio || 1;
-          if (y < u.bbox.top || y > u.bbox.top + u.bbox.height) continue;
-          u.ctx.save();
-          u.ctx.strokeStyle = u.ctx.fillStyle = css("--ink");
-          u.ctx.lineWidth = 1.2 * ratio;
-          u.ctx.setLineDash([4 * ratio, 4 * ratio]);
-          u.ctx.beginPath();
-          u.ctx.moveTo(u.bbox.left, y);
-          u.ctx.lineTo(u.bbox.left + u.bbox.width, y);
-          u.ctx.stroke();
-          u.ctx.font = `${11 * ratio}px sans-serif`;
-          u.ctx.textAlign = "left";
-          u.ctx.textBaseline = "alphabetic";
-          u.ctx.fillText(level.label, u.bbox.left + 6 * ratio, y - 5 * ratio);
-          u.ctx.restore();
-        }
-      }],
-      setSelect: [(u) => { if (u.select.width > 4 && onZoom) onZoom([u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")]); }],
+      draw: [
+        (u) => {
+          for (const level of levels) {
+            const y = u.valToPos(level.value, "y", true),
+              ratio = devicePixelRatio || 1;
+            if (y < u.bbox.top || y > u.bbox.top + u.bbox.height) continue;
+            u.ctx.save();
+            u.ctx.strokeStyle = u.ctx.fillStyle = css("--ink");
+            u.ctx.lineWidth = 1.2 * ratio;
+            u.ctx.setLineDash([4 * ratio, 4 * ratio]);
+            u.ctx.beginPath();
+            u.ctx.moveTo(u.bbox.left, y);
+            u.ctx.lineTo(u.bbox.left + u.bbox.width, y);
+            u.ctx.stroke();
+            u.ctx.font = `${11 * ratio}px sans-serif`;
+            u.ctx.textAlign = "left";
+            u.ctx.textBaseline = "alphabetic";
+            u.ctx.fillText(level.label, u.bbox.left + 6 * ratio, y - 5 * ratio);
+            u.ctx.restore();
+          }
+        },
+      ],
+      setSelect: [
+        (u) => {
+          if (u.select.width > 4 && onZoom)
+            onZoom([u.posToVal(u.select.left, "x"), u.posToVal(u.select.left + u.select.width, "x")]);
+        },
+      ],
     },
   };
   const chart = new uPlot(options, data, box);
   box.chart = chart;
   observers.observe(box);
   if (zoom) chart.setScale("x", { min: zoom[0], max: zoom[1] });
-  const whole = () => { chart.setData(chart.data, true); onZoom?.(null); };
+  const whole = () => {
+    chart.setData(chart.data, true);
+    onZoom?.(null);
+  };
   box.addEventListener("dblclick", whole);
   box.addEventListener("keydown", (event) => key(event, chart, whole, onZoom));
   return { box, chart, update: (next) => chart.setData(next, !zoom) };
@@ -88,16 +131,24 @@ export function makeChart({ x, series, height = 340, xLabel, yLabel, xLog = fals
 
 // Arrows move the cursor, + and − zoom around it, 0 shows all.
 function key(event, chart, whole, onZoom) {
-  const x = chart.data[0], last = x.length - 1;
+  const x = chart.data[0],
+    last = x.length - 1;
   if (last < 1) return;
   const at = chart.cursor.idx ?? last;
-  const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -Math.ceil(last / 20), PageDown: Math.ceil(last / 20) }[event.key];
+  const move = { ArrowLeft: -1, ArrowRight: 1, PageUp: -Math.ceil(last / 20), PageDown: Math.ceil(last / 20) }[
+    event.key
+  ];
   if (move !== undefined) {
     const to = Math.max(0, Math.min(last, at + move));
     chart.setCursor({ left: chart.valToPos(x[to], "x"), top: chart.bbox.height / (2 * (devicePixelRatio || 1)) });
   } else if (event.key === "+" || event.key === "-") {
-    const { min, max } = chart.scales.x, factor = event.key === "+" ? 0.5 : 2, middle = x[at];
-    const next = [Math.max(x[0], middle - (max - min) * factor / 2), Math.min(x[last], middle + (max - min) * factor / 2)];
+    const { min, max } = chart.scales.x,
+      factor = event.key === "+" ? 0.5 : 2,
+      middle = x[at];
+    const next = [
+      Math.max(x[0], middle - ((max - min) * factor) / 2),
+      Math.min(x[last], middle + ((max - min) * factor) / 2),
+    ];
     chart.setScale("x", { min: next[0], max: next[1] });
     onZoom?.(next);
   } else if (event.key === "0") whole();

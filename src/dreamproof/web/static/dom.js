@@ -24,16 +24,43 @@ export function add(node, children) {
 
 export const h = (tag, attributes, ...children) => fill(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
-export const replace = (node, ...children) => { node.replaceChildren(); return add(node, children); };
+export const replace = (node, ...children) => {
+  node.replaceChildren();
+  return add(node, children);
+};
 
 // A table with a caption for screen readers; cells are texts or nodes, `right` names columns of numbers.
 export function table(caption, header, rows, { right = [], classes = "" } = {}) {
   const side = (place) => (right.includes(place) ? "right" : null);
-  return h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-    h("table", { class: classes || null },
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+    h(
+      "table",
+      { class: classes || null },
       h("caption", { class: "unseen" }, caption),
-      h("thead", {}, h("tr", {}, header.map((text, n) => h("th", { scope: "col", class: side(n) }, text)))),
-      h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, n) => h("td", { class: side(n) }, cell)))))));
+      h(
+        "thead",
+        {},
+        h(
+          "tr",
+          {},
+          header.map((text, n) => h("th", { scope: "col", class: side(n) }, text)),
+        ),
+      ),
+      h(
+        "tbody",
+        {},
+        rows.map((row) =>
+          h(
+            "tr",
+            {},
+            row.map((cell, n) => h("td", { class: side(n) }, cell)),
+          ),
+        ),
+      ),
+    ),
+  );
 }
 
 // Replaces the children of a node only where the data changed, so that focus and scrolling stay.
@@ -46,7 +73,10 @@ export function refresher(node) {
     const focused = node.contains(document.activeElement) ? document.activeElement.getAttribute("data-key") : null;
     const scrolled = [...node.querySelectorAll(".scroll")].map((one) => [one.scrollLeft, one.scrollTop]);
     replace(node, draw(data));
-    [...node.querySelectorAll(".scroll")].forEach((one, n) => { if (scrolled[n]) [one.scrollLeft, one.scrollTop] = scrolled[n]; });
-    if (focused) [...node.querySelectorAll("[data-key]")].find((one) => one.getAttribute("data-key") === focused)?.focus();
+    [...node.querySelectorAll(".scroll")].forEach((one, n) => {
+      if (scrolled[n]) [one.scrollLeft, one.scrollTop] = scrolled[n];
+    });
+    if (focused)
+      [...node.querySelectorAll("[data-key]")].find((one) => one.getAttribute("data-key") === focused)?.focus();
   };
 }

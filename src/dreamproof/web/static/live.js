@@ -2,7 +2,9 @@
 
 const RETRY_MS = 2000;
 const listeners = new Set();
-let source = null, retry = null, connected = null;
+let source = null,
+  retry = null,
+  connected = null;
 
 export function onChange(listener) {
   listeners.add(listener);
@@ -23,7 +25,10 @@ function connect() {
   clearTimeout(retry);
   source?.close();
   source = new EventSource("/api/v1/events");
-  const take = (event) => { setConnected(true); publish({ kind: event.type, studies: JSON.parse(event.data) }); };
+  const take = (event) => {
+    setConnected(true);
+    publish({ kind: event.type, studies: JSON.parse(event.data) });
+  };
   source.addEventListener("hello", take);
   source.addEventListener("change", take);
   source.addEventListener("error", () => {
@@ -35,6 +40,9 @@ function connect() {
 export function start() {
   connect();
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { clearTimeout(retry); source?.close(); } else connect();
+    if (document.hidden) {
+      clearTimeout(retry);
+      source?.close();
+    } else connect();
   });
 }

@@ -17,7 +17,14 @@ export const SHAPES = {
   unproven: "M5.5 6a2.5 2.5 0 1 1 3.4 2.3q-.9.4-.9 1.4M8 12v1",
   missing: "M6.5 8h3",
 };
-const CAUSE_SHAPES = ["M8 2l6 12H2z", "M8 2a6 6 0 1 0 .01 0z", "M8 1l7 7-7 7-7-7z", "M2 2h12v12H2z", "M6 1h4v5h5v4h-5v5H6v-5H1V6h5z", "M1 5h14l-7 10z"];
+const CAUSE_SHAPES = [
+  "M8 2l6 12H2z",
+  "M8 2a6 6 0 1 0 .01 0z",
+  "M8 1l7 7-7 7-7-7z",
+  "M2 2h12v12H2z",
+  "M6 1h4v5h5v4h-5v5H6v-5H1V6h5z",
+  "M1 5h14l-7 10z",
+];
 
 export const statePath = (state) => SHAPES[state] ?? SHAPES.unproven;
 
@@ -26,21 +33,38 @@ export function stateMark(state, label = stateText(state)) {
 }
 
 export function stateIcon(state, size = 16) {
-  return s("svg", { class: `icon s-${state}`, viewBox: "0 0 16 16", width: size, height: size, "aria-hidden": "true" },
-    s("rect", { x: .5, y: .5, width: 15, height: 15, rx: 2.5 }), s("path", { d: statePath(state) }));
+  return s(
+    "svg",
+    { class: `icon s-${state}`, viewBox: "0 0 16 16", width: size, height: size, "aria-hidden": "true" },
+    s("rect", { x: 0.5, y: 0.5, width: 15, height: 15, rx: 2.5 }),
+    s("path", { d: statePath(state) }),
+  );
 }
 
 // Shapes by the order in which causes are first seen, so that each of a study has its own.
 export function causeLooks(causes, colours) {
   const looks = new Map();
-  [...new Set(causes)].sort().forEach((cause, place) =>
-    looks.set(cause, { path: CAUSE_SHAPES[place % CAUSE_SHAPES.length], place: place % CAUSE_SHAPES.length, colour: colours[cause] ?? "#b5475a" }));
+  [...new Set(causes)]
+    .sort()
+    .forEach((cause, place) =>
+      looks.set(cause, {
+        path: CAUSE_SHAPES[place % CAUSE_SHAPES.length],
+        place: place % CAUSE_SHAPES.length,
+        colour: colours[cause] ?? "#b5475a",
+      }),
+    );
   return looks;
 }
 
 export function causeMark(cause, looks, label = causeText(cause)) {
   const look = looks?.get(cause);
-  const icon = look && s("svg", { viewBox: "0 0 16 16", width: 10, height: 10, "aria-hidden": "true" }, s("path", { d: look.path, fill: look.colour }));
+  const icon =
+    look &&
+    s(
+      "svg",
+      { viewBox: "0 0 16 16", width: 10, height: 10, "aria-hidden": "true" },
+      s("path", { d: look.path, fill: look.colour }),
+    );
   return h("span", { class: "state" }, icon, h("span", {}, label));
 }
 

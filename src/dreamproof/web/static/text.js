@@ -37,10 +37,12 @@ const DASH = "–";
 
 export function duration(seconds) {
   if (seconds === null || seconds === undefined) return DASH;
-  const whole = Math.round(seconds), unit = (name) => t(`unit.${name}`);
+  const whole = Math.round(seconds),
+    unit = (name) => t(`unit.${name}`);
   if (whole < 60) return `${seconds < 10 ? seconds.toFixed(1) : whole} ${unit("s")}`;
   if (whole < 3600) return `${Math.floor(whole / 60)} ${unit("min")} ${whole % 60} ${unit("s")}`;
-  if (whole < 86400) return `${Math.floor(whole / 3600)} ${unit("h")} ${Math.floor((whole % 3600) / 60)} ${unit("min")}`;
+  if (whole < 86400)
+    return `${Math.floor(whole / 3600)} ${unit("h")} ${Math.floor((whole % 3600) / 60)} ${unit("min")}`;
   return `${Math.floor(whole / 86400)} ${unit("d")} ${Math.floor((whole % 86400) / 3600)} ${unit("h")}`;
 }
 
@@ -59,7 +61,7 @@ const SIGNS = { CNY: "¥", USD: "$", EUR: "€", GBP: "£", JPY: "JP¥" };
 export function money(amount, currency) {
   if (amount === null || amount === undefined) return DASH;
   if (SIGNS[currency]) return `${SIGNS[currency]}${amount.toFixed(2)}`;
-  return currency ? `${amount.toFixed(2)} ${currency}` : amount.toFixed(2);  // a study need not declare one
+  return currency ? `${amount.toFixed(2)} ${currency}` : amount.toFixed(2); // a study need not declare one
 }
 
 export const count = (value) => (value === null || value === undefined ? DASH : Math.round(value).toLocaleString("en"));
@@ -80,6 +82,7 @@ export function steps(value) {
 
 export function moment(seconds) {
   if (!seconds) return DASH;
-  const d = new Date(seconds * 1000), two = (n) => String(n).padStart(2, "0");
+  const d = new Date(seconds * 1000),
+    two = (n) => String(n).padStart(2, "0");
   return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 }

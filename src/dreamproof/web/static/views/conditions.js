@@ -6,64 +6,222 @@ import { h, refresher, s, table } from "../dom.js";
 import { downloads, svgPicture } from "../download.js";
 import { language, number, orItself, t } from "../text.js";
 
-const MARKERS = ["M0-5a5 5 0 1 0 .01 0z", "M-4.5-4.5h9v9h-9z", "M0-5.5l5.5 10h-11z", "M0-6l6 6-6 6-6-6z", "M0 5.5l5.5-10h-11z", "M-2-5.5h4v3.5h3.5v4H2v3.5h-4V2h-3.5v-4H-2z", "M-4-5.5l4 3 4-3 1.5 1.5-3 4 3 4-1.5 1.5-4-3-4 3-1.5-1.5 3-4-3-4z", "M0-6l1.6 4.2 4.4.2-3.5 2.8 1.2 4.3L0 3l-3.7 2.5 1.2-4.3L-6-1.6l4.4-.2z"];
-const WIDTH = 420, HEIGHT = 300, LEFT = 56, BOTTOM = 42, TOP = 26, RIGHT = 14;
+const MARKERS = [
+  "M0-5a5 5 0 1 0 .01 0z",
+  "M-4.5-4.5h9v9h-9z",
+  "M0-5.5l5.5 10h-11z",
+  "M0-6l6 6-6 6-6-6z",
+  "M0 5.5l5.5-10h-11z",
+  "M-2-5.5h4v3.5h3.5v4H2v3.5h-4V2h-3.5v-4H-2z",
+  "M-4-5.5l4 3 4-3 1.5 1.5-3 4 3 4-1.5 1.5-4-3-4 3-1.5-1.5 3-4-3-4z",
+  "M0-6l1.6 4.2 4.4.2-3.5 2.8 1.2 4.3L0 3l-3.7 2.5 1.2-4.3L-6-1.6l4.4-.2z",
+];
+const WIDTH = 420,
+  HEIGHT = 300,
+  LEFT = 56,
+  BOTTOM = 42,
+  TOP = 26,
+  RIGHT = 14;
 
 function ticks(low, high, target = 5) {
-  const raw = (high - low || 1) / target, power = 10 ** Math.floor(Math.log10(raw)), step = [1, 2, 5, 10].map((n) => n * power).find((one) => one >= raw);
+  const raw = (high - low || 1) / target,
+    power = 10 ** Math.floor(Math.log10(raw)),
+    step = [1, 2, 5, 10].map((n) => n * power).find((one) => one >= raw);
   const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + 1e-9; at += step) found.push(Math.abs(at) < step / 1e6 ? 0 : at);
+  for (let at = Math.ceil(low / step) * step; at <= high + 1e-9; at += step)
+    found.push(Math.abs(at) < step / 1e6 ? 0 : at);
   return found;
 }
 
 function extent(values, more = []) {
   const all = [...values, ...more].filter((one) => one !== null && Number.isFinite(one));
   if (!all.length) return [0, 1];
-  const low = Math.min(...all), high = Math.max(...all), room = (high - low || Math.abs(high) || 1) * 0.08;
+  const low = Math.min(...all),
+    high = Math.max(...all),
+    room = (high - low || Math.abs(high) || 1) * 0.08;
   return [low - room, high + room];
 }
 
 export function marker(arm, size = 1) {
-  return s("svg", { viewBox: "-8 -8 16 16", width: 14 * size, height: 14 * size, "aria-hidden": "true" }, s("path", { d: MARKERS[arm.marker], fill: armColour(arm) }));
+  return s(
+    "svg",
+    { viewBox: "-8 -8 16 16", width: 14 * size, height: 14 * size, "aria-hidden": "true" },
+    s("path", { d: MARKERS[arm.marker], fill: armColour(arm) }),
+  );
 }
 
 function panel(one, data) {
-  const limited = data.constraint !== null, found = data.arms.map((arm) => [arm, one.arms[arm.name]]).filter(([, at]) => at.score);
-  const scores = found.flatMap(([, at]) => Object.values(at.score.seeds)), costs = found.flatMap(([, at]) => (at.cost ? Object.values(at.cost.seeds) : []));
-  const [y0, y1] = extent(scores), [x0, x1] = limited ? extent([0, ...costs], [data.constraint.at_most]) : [-0.5, data.arms.length - 0.5];
-  const px = (x) => LEFT + ((x - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT), py = (y) => HEIGHT - BOTTOM - ((y - y0) / (y1 - y0)) * (HEIGHT - BOTTOM - TOP);
+  const limited = data.constraint !== null,
+    found = data.arms.map((arm) => [arm, one.arms[arm.name]]).filter(([, at]) => at.score);
+  const scores = found.flatMap(([, at]) => Object.values(at.score.seeds)),
+    costs = found.flatMap(([, at]) => (at.cost ? Object.values(at.cost.seeds) : []));
+  const [y0, y1] = extent(scores),
+    [x0, x1] = limited ? extent([0, ...costs], [data.constraint.at_most]) : [-0.5, data.arms.length - 0.5];
+  const px = (x) => LEFT + ((x - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT),
+    py = (y) => HEIGHT - BOTTOM - ((y - y0) / (y1 - y0)) * (HEIGHT - BOTTOM - TOP);
   const place = (arm, at, seed) => (limited ? at.cost?.seeds[seed] : data.arms.indexOf(arm));
   const middle = (arm, at) => (limited ? at.cost?.mean : data.arms.indexOf(arm));
-  const point = (arm, x, y, big, text) => x === null || x === undefined || y === null ? null : s("path", { d: MARKERS[arm.marker], transform: `translate(${px(x)} ${py(y)}) scale(${big ? 1.5 : 0.8})`, fill: armColour(arm), class: big ? "mean" : "seed" }, s("title", {}, text));
-  return s("svg", { class: "panel", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `${one.label}: ${found.map(([arm, at]) => `${arm.name} ${data.metric} ${number(at.score.mean)}${at.cost ? `, ${data.constraint.name} ${number(at.cost.mean)}` : ""}`).join("; ")}` },
-    s("text", { x: LEFT, y: 16, class: "title" }, `${one.label}${one.kind === "proxy" ? t("mark.proxy") : ""}${one.decides ? ` · ${t("decides")}` : ""}`),
-    ticks(y0, y1).map((at) => [s("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: py(at), y2: py(at), class: "grid" }), s("text", { x: LEFT - 6, y: py(at) + 4, "text-anchor": "end", class: "tick" }, number(at))]),
-    limited ? ticks(x0, x1).map((at) => [s("line", { x1: px(at), x2: px(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "grid" }), s("text", { x: px(at), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle", class: "tick" }, number(at))])
-      : data.arms.map((arm, n) => s("text", { x: px(n), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle", class: "tick" }, arm.name)),
-    limited && [s("line", { x1: px(data.constraint.at_most), x2: px(data.constraint.at_most), y1: TOP, y2: HEIGHT - BOTTOM, class: "limit" }), s("text", { x: px(data.constraint.at_most) + 4, y: TOP + 10, class: "tick" }, `${t("axis.limit")} ${data.constraint.at_most}`)],
-    found.map(([arm, at]) => at.score.low !== null && middle(arm, at) !== undefined && middle(arm, at) !== null && s("line", { x1: px(middle(arm, at)), x2: px(middle(arm, at)), y1: py(Math.max(y0, at.score.low)), y2: py(Math.min(y1, at.score.high)), stroke: armColour(arm), class: "interval" })),
-    found.map(([arm, at]) => Object.entries(at.score.seeds).map(([seed, value]) => point(arm, place(arm, at, seed), value, false, `${arm.name}/${seed}: ${data.metric} ${number(value)}${limited ? `, ${data.constraint.name} ${number(place(arm, at, seed))}` : ""}`))),
+  const point = (arm, x, y, big, text) =>
+    x === null || x === undefined || y === null
+      ? null
+      : s(
+          "path",
+          {
+            d: MARKERS[arm.marker],
+            transform: `translate(${px(x)} ${py(y)}) scale(${big ? 1.5 : 0.8})`,
+            fill: armColour(arm),
+            class: big ? "mean" : "seed",
+          },
+          s("title", {}, text),
+        );
+  return s(
+    "svg",
+    {
+      class: "panel",
+      viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
+      role: "img",
+      "aria-label": `${one.label}: ${found.map(([arm, at]) => `${arm.name} ${data.metric} ${number(at.score.mean)}${at.cost ? `, ${data.constraint.name} ${number(at.cost.mean)}` : ""}`).join("; ")}`,
+    },
+    s(
+      "text",
+      { x: LEFT, y: 16, class: "title" },
+      `${one.label}${one.kind === "proxy" ? t("mark.proxy") : ""}${one.decides ? ` · ${t("decides")}` : ""}`,
+    ),
+    ticks(y0, y1).map((at) => [
+      s("line", { x1: LEFT, x2: WIDTH - RIGHT, y1: py(at), y2: py(at), class: "grid" }),
+      s("text", { x: LEFT - 6, y: py(at) + 4, "text-anchor": "end", class: "tick" }, number(at)),
+    ]),
+    limited
+      ? ticks(x0, x1).map((at) => [
+          s("line", { x1: px(at), x2: px(at), y1: TOP, y2: HEIGHT - BOTTOM, class: "grid" }),
+          s("text", { x: px(at), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle", class: "tick" }, number(at)),
+        ])
+      : data.arms.map((arm, n) =>
+          s("text", { x: px(n), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle", class: "tick" }, arm.name),
+        ),
+    limited && [
+      s("line", {
+        x1: px(data.constraint.at_most),
+        x2: px(data.constraint.at_most),
+        y1: TOP,
+        y2: HEIGHT - BOTTOM,
+        class: "limit",
+      }),
+      s(
+        "text",
+        { x: px(data.constraint.at_most) + 4, y: TOP + 10, class: "tick" },
+        `${t("axis.limit")} ${data.constraint.at_most}`,
+      ),
+    ],
+    found.map(
+      ([arm, at]) =>
+        at.score.low !== null &&
+        middle(arm, at) !== undefined &&
+        middle(arm, at) !== null &&
+        s("line", {
+          x1: px(middle(arm, at)),
+          x2: px(middle(arm, at)),
+          y1: py(Math.max(y0, at.score.low)),
+          y2: py(Math.min(y1, at.score.high)),
+          stroke: armColour(arm),
+          class: "interval",
+        }),
+    ),
+    found.map(([arm, at]) =>
+      Object.entries(at.score.seeds).map(([seed, value]) =>
+        point(
+          arm,
+          place(arm, at, seed),
+          value,
+          false,
+          `${arm.name}/${seed}: ${data.metric} ${number(value)}${limited ? `, ${data.constraint.name} ${number(place(arm, at, seed))}` : ""}`,
+        ),
+      ),
+    ),
     found.map(([arm, at]) => point(arm, middle(arm, at), at.score.mean, true, `${arm.name}: ${number(at.score.mean)}`)),
-    s("text", { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "axis" }, limited ? data.constraint.name : ""),
-    s("text", { transform: `translate(13 ${(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", class: "axis" }, data.metric));
+    s(
+      "text",
+      { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "axis" },
+      limited ? data.constraint.name : "",
+    ),
+    s(
+      "text",
+      { transform: `translate(13 ${(TOP + HEIGHT - BOTTOM) / 2}) rotate(-90)`, "text-anchor": "middle", class: "axis" },
+      data.metric,
+    ),
+  );
 }
 
 function values(data) {
-  const limited = data.constraint !== null, header = [t("column.condition"), t("arm"), data.metric, ...(limited ? [data.constraint.name, t("axis.limit")] : []), t("seeds")];
-  const mean = (group) => (group ? `${number(group.mean)}${group.low === null ? "" : ` [${number(group.low)}, ${number(group.high)}]`}` : "–");
-  const rows = data.conditions.flatMap((one) => data.arms.filter((arm) => one.arms[arm.name].score).map((arm) => { const at = one.arms[arm.name]; return [one.label, arm.name, mean(at.score), ...(limited ? [mean(at.cost), at.limit ? orItself("limit_verdict", at.limit) : "–"] : []), String(Object.keys(at.score.seeds).length)]; }));
+  const limited = data.constraint !== null,
+    header = [
+      t("column.condition"),
+      t("arm"),
+      data.metric,
+      ...(limited ? [data.constraint.name, t("axis.limit")] : []),
+      t("seeds"),
+    ];
+  const mean = (group) =>
+    group ? `${number(group.mean)}${group.low === null ? "" : ` [${number(group.low)}, ${number(group.high)}]`}` : "–";
+  const rows = data.conditions.flatMap((one) =>
+    data.arms
+      .filter((arm) => one.arms[arm.name].score)
+      .map((arm) => {
+        const at = one.arms[arm.name];
+        return [
+          one.label,
+          arm.name,
+          mean(at.score),
+          ...(limited ? [mean(at.cost), at.limit ? orItself("limit_verdict", at.limit) : "–"] : []),
+          String(Object.keys(at.score.seeds).length),
+        ];
+      }),
+  );
   return table(t("tab.conditions"), header, rows, { right: limited ? [2, 3, 5] : [2, 3] });
 }
 
 export function open(context) {
-  const { study } = context.place, node = h("div", {}), update = refresher(node);
+  const { study } = context.place,
+    node = h("div", {}),
+    update = refresher(node);
   const csv = `/api/v1${studyPath(study, "/conditions")}?format=csv`;
-  context.root.append(h("div", { class: "head" }, h("h1", {}, t("tab.conditions")), downloads(`${study}-conditions`, { csv, png: () => { const one = node.querySelector("svg.panel"); return one && svgPicture(one); } })), node);
+  context.root.append(
+    h(
+      "div",
+      { class: "head" },
+      h("h1", {}, t("tab.conditions")),
+      downloads(`${study}-conditions`, {
+        csv,
+        png: () => {
+          const one = node.querySelector("svg.panel");
+          return one && svgPicture(one);
+        },
+      }),
+    ),
+    node,
+  );
   return {
     async refresh() {
       const data = await context.get(studyPath(study, `/conditions?language=${language}`));
       const shown = data.conditions.filter((one) => Object.values(one.arms).some((at) => at.score));
-      update(data, () => shown.length ? [h("div", { class: "legend" }, data.arms.map((arm) => h("span", { class: "item" }, marker(arm), arm.name))), h("div", { class: "panels" }, shown.map((one) => panel(one, data))), h("p", { class: "hint" }, t("figure_conditions")), values(data)] : h("p", {}, t("no_results")));
+      update(data, () =>
+        shown.length
+          ? [
+              h(
+                "div",
+                { class: "legend" },
+                data.arms.map((arm) => h("span", { class: "item" }, marker(arm), arm.name)),
+              ),
+              h(
+                "div",
+                { class: "panels" },
+                shown.map((one) => panel(one, data)),
+              ),
+              h("p", { class: "hint" }, t("figure_conditions")),
+              values(data),
+            ]
+          : h("p", {}, t("no_results")),
+      );
     },
   };
 }

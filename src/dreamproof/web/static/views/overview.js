@@ -7,9 +7,23 @@ import { stateIcon } from "../states.js";
 import { duration, moment, money, stateText, t } from "../text.js";
 
 export function progressBar(counts, label) {
-  const all = counts.declared || 1, parts = Object.entries(counts).filter(([name, n]) => name !== "declared" && n);
-  return h("div", { class: "progress", role: "img", "aria-label": `${label}: ${parts.map(([name, n]) => `${n} ${stateText(name)}`).join(", ")}` },
-    parts.map(([name, n]) => h("span", { class: `fill s-${name}`, vars: { "--share": `${(100 * n) / all}%` }, title: `${n} ${stateText(name)}` })));
+  const all = counts.declared || 1,
+    parts = Object.entries(counts).filter(([name, n]) => name !== "declared" && n);
+  return h(
+    "div",
+    {
+      class: "progress",
+      role: "img",
+      "aria-label": `${label}: ${parts.map(([name, n]) => `${n} ${stateText(name)}`).join(", ")}`,
+    },
+    parts.map(([name, n]) =>
+      h("span", {
+        class: `fill s-${name}`,
+        vars: { "--share": `${(100 * n) / all}%` },
+        title: `${n} ${stateText(name)}`,
+      }),
+    ),
+  );
 }
 
 export function moneyText(found) {
@@ -18,35 +32,122 @@ export function moneyText(found) {
 }
 
 function card(one) {
-  if (one.error) return h("article", { class: "card", "data-study": one.study }, h("h2", {}, one.name), studyState(one.state), h("p", {}, one.error.message), h("p", { class: "hint" }, one.error.hint));
-  const trained = `${one.train.proven}/${one.train.declared}`, evaluated = `${one.evaluate.proven}/${one.evaluate.declared}`;
-  return h("article", { class: "card", "data-study": one.study },
-    h("h2", {}, h("a", { href: studyPath(one.study), "data-key": one.study }, one.name), one.study !== one.name && h("small", {}, ` ${one.study}`)), studyState(one.state),
+  if (one.error)
+    return h(
+      "article",
+      { class: "card", "data-study": one.study },
+      h("h2", {}, one.name),
+      studyState(one.state),
+      h("p", {}, one.error.message),
+      h("p", { class: "hint" }, one.error.hint),
+    );
+  const trained = `${one.train.proven}/${one.train.declared}`,
+    evaluated = `${one.evaluate.proven}/${one.evaluate.declared}`;
+  return h(
+    "article",
+    { class: "card", "data-study": one.study },
+    h(
+      "h2",
+      {},
+      h("a", { href: studyPath(one.study), "data-key": one.study }, one.name),
+      one.study !== one.name && h("small", {}, ` ${one.study}`),
+    ),
+    studyState(one.state),
     h("p", { class: "question" }, one.question),
-    h("dl", { class: "facts" },
-      h("dt", {}, t("trained")), h("dd", {}, trained, progressBar(one.train, t("trained"))),
-      one.evaluate.declared ? [h("dt", {}, t("evaluated")), h("dd", {}, evaluated, progressBar(one.evaluate, t("evaluated")))] : null,
-      h("dt", {}, t("left")), h("dd", {}, one.complete ? t("nothing_left") : duration(one.seconds_left)),
-      h("dt", {}, t("tab.money")), h("dd", {}, moneyText(one.money)),
-      h("dt", {}, t("last_event")), h("dd", {}, moment(one.last_event))),
-    h("p", { class: "links" }, ["decision", "curves", "timeline"].map((tab) => h("a", { href: studyPath(one.study, `/${tab}`) }, t(`tab.${tab}`)))));
+    h(
+      "dl",
+      { class: "facts" },
+      h("dt", {}, t("trained")),
+      h("dd", {}, trained, progressBar(one.train, t("trained"))),
+      one.evaluate.declared
+        ? [h("dt", {}, t("evaluated")), h("dd", {}, evaluated, progressBar(one.evaluate, t("evaluated")))]
+        : null,
+      h("dt", {}, t("left")),
+      h("dd", {}, one.complete ? t("nothing_left") : duration(one.seconds_left)),
+      h("dt", {}, t("tab.money")),
+      h("dd", {}, moneyText(one.money)),
+      h("dt", {}, t("last_event")),
+      h("dd", {}, moment(one.last_event)),
+    ),
+    h(
+      "p",
+      { class: "links" },
+      ["decision", "curves", "timeline"].map((tab) =>
+        h("a", { href: studyPath(one.study, `/${tab}`) }, t(`tab.${tab}`)),
+      ),
+    ),
+  );
 }
 
-const ICONS = { complete: "proven", running: "running", killed: "dead", copied: "unproven", unsupervised: "running_not_ours", stopped: "stopped", waiting: "waiting", not_started: "missing", unreadable: "quarantined" };
+const ICONS = {
+  complete: "proven",
+  running: "running",
+  killed: "dead",
+  copied: "unproven",
+  unsupervised: "running_not_ours",
+  stopped: "stopped",
+  waiting: "waiting",
+  not_started: "missing",
+  unreadable: "quarantined",
+};
 
 export function studyState(state) {
-  return h("p", { class: `study-state is-${state}` }, stateIcon(ICONS[state]), h("span", {}, t(`study_state.${state}`)));
+  return h(
+    "p",
+    { class: `study-state is-${state}` },
+    stateIcon(ICONS[state]),
+    h("span", {}, t(`study_state.${state}`)),
+  );
 }
 
 // The same as rows, for the picture and for people who compare many studies.
 function asTable(studies) {
-  return h("div", { class: "unseen", "aria-hidden": "true" }, h("table", {}, h("tr", {}, [t("study"), t("column.state"), t("trained"), t("evaluated"), t("left"), t("tab.money")].map((text) => h("th", {}, text))),
-    studies.map((one) => h("tr", {}, (one.error ? [one.name, one.state] : [one.name, t(`study_state.${one.state}`), `${one.train.proven}/${one.train.declared}`, `${one.evaluate.proven}/${one.evaluate.declared}`, duration(one.seconds_left), moneyText(one.money)]).map((text) => h("td", {}, text))))));
+  return h(
+    "div",
+    { class: "unseen", "aria-hidden": "true" },
+    h(
+      "table",
+      {},
+      h(
+        "tr",
+        {},
+        [t("study"), t("column.state"), t("trained"), t("evaluated"), t("left"), t("tab.money")].map((text) =>
+          h("th", {}, text),
+        ),
+      ),
+      studies.map((one) =>
+        h(
+          "tr",
+          {},
+          (one.error
+            ? [one.name, one.state]
+            : [
+                one.name,
+                t(`study_state.${one.state}`),
+                `${one.train.proven}/${one.train.declared}`,
+                `${one.evaluate.proven}/${one.evaluate.declared}`,
+                duration(one.seconds_left),
+                moneyText(one.money),
+              ]
+          ).map((text) => h("td", {}, text)),
+        ),
+      ),
+    ),
+  );
 }
 
 export function open(context) {
-  const list = h("div", { class: "cards" }), update = refresher(list);
-  context.root.append(h("div", { class: "head" }, h("h1", {}, t("tab.overview")), downloads("studies", { csv: "/api/v1/studies?format=csv", png: () => tablePicture(list) })), list);
+  const list = h("div", { class: "cards" }),
+    update = refresher(list);
+  context.root.append(
+    h(
+      "div",
+      { class: "head" },
+      h("h1", {}, t("tab.overview")),
+      downloads("studies", { csv: "/api/v1/studies?format=csv", png: () => tablePicture(list) }),
+    ),
+    list,
+  );
   return {
     async refresh() {
       const { studies } = await context.get("/studies");

@@ -10,40 +10,111 @@ import { moneyText, progressBar, studyState } from "./overview.js";
 const rows = (object) => Object.entries(object);
 
 function facts(data) {
-  const { overview } = data, holder = overview.supervisor;
+  const { overview } = data,
+    holder = overview.supervisor;
   return [
     h("div", { class: "head" }, h("h1", {}, data.name), studyState(data.state)),
     h("p", { class: "question" }, data.question),
-    data.state === "killed" && h("div", { class: "stamp block", role: "alert" }, h("b", {}, t("killed.title")), t("killed.text", { moment: moment(data.last_supervisor_event) }), " ", h("code", {}, `dreamproof run ${data.folder}`)),
+    data.state === "killed" &&
+      h(
+        "div",
+        { class: "stamp block", role: "alert" },
+        h("b", {}, t("killed.title")),
+        t("killed.text", { moment: moment(data.last_supervisor_event) }),
+        " ",
+        h("code", {}, `dreamproof run ${data.folder}`),
+      ),
     data.state === "copied" && h("div", { class: "stamp note" }, h("b", {}, t("study_state.copied")), t("copied.text")),
-    h("dl", { class: "facts wide" },
-      h("dt", {}, t("trained")), h("dd", {}, `${overview.train.proven}/${overview.train.declared}`, progressBar(overview.train, t("trained"))),
-      overview.evaluate.declared ? [h("dt", {}, t("evaluated")), h("dd", {}, `${overview.evaluate.proven}/${overview.evaluate.declared}`, progressBar(overview.evaluate, t("evaluated")))] : null,
-      h("dt", {}, t("left")), h("dd", {}, overview.complete ? t("nothing_left") : duration(overview.seconds_left)),
-      h("dt", {}, t("tab.money")), h("dd", {}, moneyText(data.money)),
-      h("dt", {}, t("supervisor")), h("dd", {}, holder ? t("supervisor_process", { process: holder.process_id, host: holder.host }) : t("supervisor_none")),
-      h("dt", {}, t("folder")), h("dd", {}, h("code", {}, data.folder))),
-    overview.notices.length ? h("ul", { class: "notices" }, overview.notices.map((text) => h("li", {}, text))) : null,
+    h(
+      "dl",
+      { class: "facts wide" },
+      h("dt", {}, t("trained")),
+      h("dd", {}, `${overview.train.proven}/${overview.train.declared}`, progressBar(overview.train, t("trained"))),
+      overview.evaluate.declared
+        ? [
+            h("dt", {}, t("evaluated")),
+            h(
+              "dd",
+              {},
+              `${overview.evaluate.proven}/${overview.evaluate.declared}`,
+              progressBar(overview.evaluate, t("evaluated")),
+            ),
+          ]
+        : null,
+      h("dt", {}, t("left")),
+      h("dd", {}, overview.complete ? t("nothing_left") : duration(overview.seconds_left)),
+      h("dt", {}, t("tab.money")),
+      h("dd", {}, moneyText(data.money)),
+      h("dt", {}, t("supervisor")),
+      h(
+        "dd",
+        {},
+        holder ? t("supervisor_process", { process: holder.process_id, host: holder.host }) : t("supervisor_none"),
+      ),
+      h("dt", {}, t("folder")),
+      h("dd", {}, h("code", {}, data.folder)),
+    ),
+    overview.notices.length
+      ? h(
+          "ul",
+          { class: "notices" },
+          overview.notices.map((text) => h("li", {}, text)),
+        )
+      : null,
   ];
 }
 
 function runningTable(data, study) {
   const running = data.overview.running;
   if (!running.length) return null;
-  const header = ["cell", "work", "agent_steps", "rate", "left", "metric", "gpu", "progress_age", "state"].map((key) => t(`column.${key}`));
-  return [h("h2", {}, t("running_now")), table(t("running_now"), header, running.map((one) => [
-    h("a", { href: cellPath(study, one.cell), "data-key": `run-${one.cell}` }, one.cell), one.work === "train" ? one.phase : one.phase, `${count(one.agent_steps)} / ${count(one.declared_agent_steps)}`,
-    one.agent_steps_per_second ? `${number(one.agent_steps_per_second)}/s` : "–", duration(one.seconds_left), number(one.metric),
-    one.gpu_percent === null ? "–" : `${Math.round(one.gpu_percent)} % · ${bytes(one.gpu_bytes)}`, duration(one.progress_age_seconds),
-    h("span", { class: `live ${one.liveness}`, title: one.reason }, stateText(one.liveness))]), { right: [2, 3, 4, 5, 6, 7] })];
+  const header = ["cell", "work", "agent_steps", "rate", "left", "metric", "gpu", "progress_age", "state"].map((key) =>
+    t(`column.${key}`),
+  );
+  return [
+    h("h2", {}, t("running_now")),
+    table(
+      t("running_now"),
+      header,
+      running.map((one) => [
+        h("a", { href: cellPath(study, one.cell), "data-key": `run-${one.cell}` }, one.cell),
+        one.work === "train" ? one.phase : one.phase,
+        `${count(one.agent_steps)} / ${count(one.declared_agent_steps)}`,
+        one.agent_steps_per_second ? `${number(one.agent_steps_per_second)}/s` : "–",
+        duration(one.seconds_left),
+        number(one.metric),
+        one.gpu_percent === null ? "–" : `${Math.round(one.gpu_percent)} % · ${bytes(one.gpu_bytes)}`,
+        duration(one.progress_age_seconds),
+        h("span", { class: `live ${one.liveness}`, title: one.reason }, stateText(one.liveness)),
+      ]),
+      { right: [2, 3, 4, 5, 6, 7] },
+    ),
+  ];
 }
 
 function problems(data, study) {
   const { overview } = data;
-  const lists = [["stopped", overview.stopped], ["quarantined", overview.quarantined], ["not_saved", overview.not_saved], ["unproven", overview.unproven]];
-  return lists.filter(([, found]) => rows(found).length).map(([state, found]) => h("details", { open: rows(found).length < 6 },
-    h("summary", {}, stateMark(state), ` ${rows(found).length}`),
-    h("ul", {}, rows(found).slice(0, 200).map(([cell, why]) => h("li", {}, h("a", { href: cellPath(study, cell) }, cell), ": ", why)))));
+  const lists = [
+    ["stopped", overview.stopped],
+    ["quarantined", overview.quarantined],
+    ["not_saved", overview.not_saved],
+    ["unproven", overview.unproven],
+  ];
+  return lists
+    .filter(([, found]) => rows(found).length)
+    .map(([state, found]) =>
+      h(
+        "details",
+        { open: rows(found).length < 6 },
+        h("summary", {}, stateMark(state), ` ${rows(found).length}`),
+        h(
+          "ul",
+          {},
+          rows(found)
+            .slice(0, 200)
+            .map(([cell, why]) => h("li", {}, h("a", { href: cellPath(study, cell) }, cell), ": ", why)),
+        ),
+      ),
+    );
 }
 
 // The matrix as one grid: a row per arm, a column per seed; arrow keys move, Enter opens.
@@ -58,55 +129,131 @@ class Matrix {
 
   update(data, condition) {
     this.data = data;
-    const letters = condition ? data.evaluate[condition] ?? data.train : data.train;
+    const letters = condition ? (data.evaluate[condition] ?? data.train) : data.train;
     const shape = JSON.stringify([data.arms.map((arm) => arm.name), data.seeds]);
     this.causes = causeLooks(condition ? [] : Object.values(data.causes), data.cause_colours);
     if (shape !== this.shape) this.build(data);
     this.shape = shape;
-    data.arms.forEach((arm, row) => data.seeds.forEach((seed, column) => this.paint(`${arm.name}/${seed}`, data.codes[letters[row][column]], condition)));
+    data.arms.forEach((arm, row) =>
+      data.seeds.forEach((seed, column) =>
+        this.paint(`${arm.name}/${seed}`, data.codes[letters[row][column]], condition),
+      ),
+    );
     this.drawLegend(data, letters, condition);
   }
 
   build(data) {
     this.cells.clear();
     const many = data.seeds.length > 30;
-    const head = h("tr", {}, h("td", {}), data.seeds.map((seed) => h("th", { scope: "col" }, many && seed % 10 ? "" : seed)));
-    const body = data.arms.map((arm, row) => h("tr", {}, h("th", { scope: "row" }, arm.name), data.seeds.map((seed, column) => {
-      const cell = `${arm.name}/${seed}`;
-      const link = h("a", { href: cellPath(this.context.place.study, cell), "data-cell": cell, tabindex: row || column ? "-1" : "0" });
-      this.cells.set(cell, { link, row, column, look: null, share: null });
-      return h("td", {}, link);
-    })));
-    replace(this.node, h("table", { class: `matrix${many ? " many" : ""}`, role: "grid", "aria-label": t("matrix.label"), onkeydown: (event) => this.key(event), onmouseover: (event) => { event.target.title = event.target.ariaLabel ?? ""; } }, h("thead", {}, head), h("tbody", {}, body)));
+    const head = h(
+      "tr",
+      {},
+      h("td", {}),
+      data.seeds.map((seed) => h("th", { scope: "col" }, many && seed % 10 ? "" : seed)),
+    );
+    const body = data.arms.map((arm, row) =>
+      h(
+        "tr",
+        {},
+        h("th", { scope: "row" }, arm.name),
+        data.seeds.map((seed, column) => {
+          const cell = `${arm.name}/${seed}`;
+          const link = h("a", {
+            href: cellPath(this.context.place.study, cell),
+            "data-cell": cell,
+            tabindex: row || column ? "-1" : "0",
+          });
+          this.cells.set(cell, { link, row, column, look: null, share: null });
+          return h("td", {}, link);
+        }),
+      ),
+    );
+    replace(
+      this.node,
+      h(
+        "table",
+        {
+          class: `matrix${many ? " many" : ""}`,
+          role: "grid",
+          "aria-label": t("matrix.label"),
+          onkeydown: (event) => this.key(event),
+          onmouseover: (event) => {
+            event.target.title = event.target.ariaLabel ?? "";
+          },
+        },
+        h("thead", {}, head),
+        h("tbody", {}, body),
+      ),
+    );
   }
 
   paint(cell, state, condition) {
-    const one = this.cells.get(cell), cause = condition ? null : this.data.causes[cell], run = this.data.running[cell];
+    const one = this.cells.get(cell),
+      cause = condition ? null : this.data.causes[cell],
+      run = this.data.running[cell];
     const badge = cause && state !== "proven" ? this.causes.get(cause) : null;
     const share = run && run.work === "train" && !condition ? run.agent_steps / run.of : null;
     const liveness = run && state === "running" && run.liveness === "stalled" ? " stalled" : "";
     const look = `s-${state}${badge ? ` cause c${badge.place}` : ""}${liveness}`;
-    const said = [cell, stateText(state), cause && cause !== "completed" && causeText(cause), share !== null && `${Math.round(100 * share)} %`].filter(Boolean).join(", ");
-    if (one.look !== look) { one.link.className = look; one.look = look; if (badge) one.link.style.setProperty("--cause", badge.colour); }
-    if (one.said !== said) { one.link.setAttribute("aria-label", said); one.said = said; }
-    if (one.share !== share) { one.link.style.setProperty("--done", share === null ? "0%" : `${100 * share}%`); one.share = share; }
+    const said = [
+      cell,
+      stateText(state),
+      cause && cause !== "completed" && causeText(cause),
+      share !== null && `${Math.round(100 * share)} %`,
+    ]
+      .filter(Boolean)
+      .join(", ");
+    if (one.look !== look) {
+      one.link.className = look;
+      one.look = look;
+      if (badge) one.link.style.setProperty("--cause", badge.colour);
+    }
+    if (one.said !== said) {
+      one.link.setAttribute("aria-label", said);
+      one.said = said;
+    }
+    if (one.share !== share) {
+      one.link.style.setProperty("--done", share === null ? "0%" : `${100 * share}%`);
+      one.share = share;
+    }
   }
 
   drawLegend(data, letters, condition) {
     const counts = {};
-    for (const row of letters) for (const letter of row) counts[data.codes[letter]] = (counts[data.codes[letter]] ?? 0) + 1;
+    for (const row of letters)
+      for (const letter of row) counts[data.codes[letter]] = (counts[data.codes[letter]] ?? 0) + 1;
     const died = {};
-    if (!condition) for (const [cell, cause] of Object.entries(data.causes)) { const at = this.cells.get(cell); if (at && !at.look.startsWith("s-proven")) died[cause] = (died[cause] ?? 0) + 1; }
-    replace(this.legend, Object.values(data.codes).filter((state) => counts[state]).map((state) => h("span", { class: "item" }, stateMark(state), h("b", {}, counts[state]))),
-      Object.keys(died).sort().map((cause) => h("span", { class: "item" }, causeMark(cause, this.causes), h("b", {}, died[cause]))));
+    if (!condition)
+      for (const [cell, cause] of Object.entries(data.causes)) {
+        const at = this.cells.get(cell);
+        if (at && !at.look.startsWith("s-proven")) died[cause] = (died[cause] ?? 0) + 1;
+      }
+    replace(
+      this.legend,
+      Object.values(data.codes)
+        .filter((state) => counts[state])
+        .map((state) => h("span", { class: "item" }, stateMark(state), h("b", {}, counts[state]))),
+      Object.keys(died)
+        .sort()
+        .map((cause) => h("span", { class: "item" }, causeMark(cause, this.causes), h("b", {}, died[cause]))),
+    );
   }
 
   key(event) {
-    const moves = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1], Home: [0, -1e6], End: [0, 1e6] };
-    const at = this.cells.get(document.activeElement?.getAttribute("data-cell")), move = moves[event.key];
+    const moves = {
+      ArrowUp: [-1, 0],
+      ArrowDown: [1, 0],
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
+      Home: [0, -1e6],
+      End: [0, 1e6],
+    };
+    const at = this.cells.get(document.activeElement?.getAttribute("data-cell")),
+      move = moves[event.key];
     if (!at || !move) return;
     event.preventDefault();
-    const row = Math.max(0, Math.min(this.data.arms.length - 1, at.row + move[0])), column = Math.max(0, Math.min(this.data.seeds.length - 1, at.column + move[1]));
+    const row = Math.max(0, Math.min(this.data.arms.length - 1, at.row + move[0])),
+      column = Math.max(0, Math.min(this.data.seeds.length - 1, at.column + move[1]));
     const next = this.cells.get(`${this.data.arms[row].name}/${this.data.seeds[column]}`);
     at.link.tabIndex = -1;
     next.link.tabIndex = 0;
@@ -115,33 +262,128 @@ class Matrix {
 
   // The same as a drawing, for the picture.
   picture(condition) {
-    const { arms, seeds, codes } = this.data, letters = condition ? this.data.evaluate[condition] : this.data.train, side = 22, left = 150, top = 30;
-    const style = getComputedStyle(document.body), ink = style.color;
-    const svg = s("svg", { class: "drawing", width: left + seeds.length * side + 20, height: top + arms.length * side + 20, viewBox: `0 0 ${left + seeds.length * side + 20} ${top + arms.length * side + 20}` },
-      seeds.map((seed, column) => s("text", { x: left + (column + 0.5) * side, y: top - 8, "text-anchor": "middle", "font-size": 11, fill: ink }, seed)),
-      arms.map((arm, row) => [s("text", { x: left - 8, y: top + (row + 0.68) * side, "text-anchor": "end", "font-size": 12, fill: ink }, arm.name),
-        seeds.map((seed, column) => { const state = codes[letters[row][column]]; return s("g", { class: `icon s-${state}`, transform: `translate(${left + column * side + 2} ${top + row * side + 2})` }, s("rect", { width: 18, height: 18, rx: 3 }), s("path", { d: statePath(state), transform: "translate(1 1)" })); })]));
+    const { arms, seeds, codes } = this.data,
+      letters = condition ? this.data.evaluate[condition] : this.data.train,
+      side = 22,
+      left = 150,
+      top = 30;
+    const style = getComputedStyle(document.body),
+      ink = style.color;
+    const svg = s(
+      "svg",
+      {
+        class: "drawing",
+        width: left + seeds.length * side + 20,
+        height: top + arms.length * side + 20,
+        viewBox: `0 0 ${left + seeds.length * side + 20} ${top + arms.length * side + 20}`,
+      },
+      seeds.map((seed, column) =>
+        s(
+          "text",
+          { x: left + (column + 0.5) * side, y: top - 8, "text-anchor": "middle", "font-size": 11, fill: ink },
+          seed,
+        ),
+      ),
+      arms.map((arm, row) => [
+        s(
+          "text",
+          { x: left - 8, y: top + (row + 0.68) * side, "text-anchor": "end", "font-size": 12, fill: ink },
+          arm.name,
+        ),
+        seeds.map((seed, column) => {
+          const state = codes[letters[row][column]];
+          return s(
+            "g",
+            { class: `icon s-${state}`, transform: `translate(${left + column * side + 2} ${top + row * side + 2})` },
+            s("rect", { width: 18, height: 18, rx: 3 }),
+            s("path", { d: statePath(state), transform: "translate(1 1)" }),
+          );
+        }),
+      ]),
+    );
     document.body.append(svg);
     return svgPicture(svg).finally(() => svg.remove());
   }
 }
 
 export function open(context) {
-  const { study } = context.place, top = h("section", {}), now = h("section", {}), bad = h("section", {});
-  const updateTop = refresher(top), updateNow = refresher(now), updateBad = refresher(bad);
-  const matrix = new Matrix(context), choice = h("div", { class: "controls" }), updateChoice = refresher(choice);
+  const { study } = context.place,
+    top = h("section", {}),
+    now = h("section", {}),
+    bad = h("section", {});
+  const updateTop = refresher(top),
+    updateNow = refresher(now),
+    updateBad = refresher(bad);
+  const matrix = new Matrix(context),
+    choice = h("div", { class: "controls" }),
+    updateChoice = refresher(choice);
   const condition = () => context.query().get("condition") ?? "";
-  context.root.append(top, h("div", { class: "head" }, h("h2", {}, t("matrix.title")), downloads(`${study}-cells`, { csv: `/api/v1${studyPath(study, "/status")}?format=csv`, png: () => matrix.picture(condition()) })),
-    choice, matrix.node, matrix.legend, now, bad);
+  context.root.append(
+    top,
+    h(
+      "div",
+      { class: "head" },
+      h("h2", {}, t("matrix.title")),
+      downloads(`${study}-cells`, {
+        csv: `/api/v1${studyPath(study, "/status")}?format=csv`,
+        png: () => matrix.picture(condition()),
+      }),
+    ),
+    choice,
+    matrix.node,
+    matrix.legend,
+    now,
+    bad,
+  );
   return {
     async refresh() {
-      const [data, cells] = await Promise.all([context.get(studyPath(study, "/overview")), context.get(studyPath(study, "/matrix"))]);
-      updateTop([data.name, data.question, data.state, data.presence, data.overview.train, data.overview.evaluate, duration(data.overview.seconds_left), moneyText(data.money), data.overview.notices], () => facts(data));
-      updateChoice([cells.conditions, condition()], () => cells.conditions.length ? h("div", { class: "segments", role: "group", "aria-label": t("matrix.what") }, ["", ...cells.conditions.map((one) => one.name)].map((name) =>
-        h("button", { type: "button", "aria-pressed": String(name === condition()), "data-key": `c-${name}`, onclick: () => context.setQuery({ condition: name }) }, name || t("axis.train")))) : null);
+      const [data, cells] = await Promise.all([
+        context.get(studyPath(study, "/overview")),
+        context.get(studyPath(study, "/matrix")),
+      ]);
+      updateTop(
+        [
+          data.name,
+          data.question,
+          data.state,
+          data.presence,
+          data.overview.train,
+          data.overview.evaluate,
+          duration(data.overview.seconds_left),
+          moneyText(data.money),
+          data.overview.notices,
+        ],
+        () => facts(data),
+      );
+      updateChoice([cells.conditions, condition()], () =>
+        cells.conditions.length
+          ? h(
+              "div",
+              { class: "segments", role: "group", "aria-label": t("matrix.what") },
+              ["", ...cells.conditions.map((one) => one.name)].map((name) =>
+                h(
+                  "button",
+                  {
+                    type: "button",
+                    "aria-pressed": String(name === condition()),
+                    "data-key": `c-${name}`,
+                    onclick: () => context.setQuery({ condition: name }),
+                  },
+                  name || t("axis.train"),
+                ),
+              ),
+            )
+          : null,
+      );
       matrix.update(cells, cells.conditions.some((one) => one.name === condition()) ? condition() : "");
-      updateNow(data.overview.running.map((one) => ({ ...one, wall_seconds: 0, money: 0 })), () => runningTable(data, study));
-      updateBad([data.overview.stopped, data.overview.quarantined, data.overview.not_saved, data.overview.unproven], () => problems(data, study));
+      updateNow(
+        data.overview.running.map((one) => ({ ...one, wall_seconds: 0, money: 0 })),
+        () => runningTable(data, study),
+      );
+      updateBad(
+        [data.overview.stopped, data.overview.quarantined, data.overview.not_saved, data.overview.unproven],
+        () => problems(data, study),
+      );
     },
   };
 }
