@@ -11,8 +11,9 @@ from tests.report.task_study import make_task_study
 
 from dreamproof.report import make_context
 from dreamproof.report.curves import logged_name, read_curves
+from dreamproof.report.figures import NAMES
 from dreamproof.report.figures.campaign import _cause_look
-from dreamproof.report.figures.draw import FIGURES
+from dreamproof.report.figures.draw import drawings
 from dreamproof.report.figures.results import share_band
 from dreamproof.report.figures.theme import arm_styles, look, new_figure, save
 from dreamproof.report.language import LANGUAGES
@@ -41,14 +42,14 @@ def context_of(made: Path, several_tasks: Path, name: str, language: str) -> Rep
 
 
 def drawn(context: ReportContext, name: str) -> Figure:
-    figure = FIGURES[name](context)
+    figure = drawings(context)[name](context)
     assert figure is not None
     FigureCanvasAgg(figure).draw()
     return figure
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", NAMES)
 def test_no_label_leaves_the_picture(made: Path, several_tasks: Path, name: str, language: str) -> None:
     context = context_of(made, several_tasks, name, language)
     with look(context.texts):
@@ -62,7 +63,7 @@ def test_no_label_leaves_the_picture(made: Path, several_tasks: Path, name: str,
 
 def test_no_glyph_is_missing(made: Path, several_tasks: Path, recwarn: pytest.WarningsRecorder) -> None:
     for language in ("zh-Hans", "zh-Hant"):
-        for name in FIGURES:
+        for name in NAMES:
             context = context_of(made, several_tasks, name, language)
             with look(context.texts):
                 drawn(context, name)
@@ -96,7 +97,8 @@ def test_a_curve_uses_one_logged_column_and_the_last_row_of_a_step(made: Path) -
 
 
 def test_a_study_without_trails_has_no_picture_of_them(tmp_path: Path) -> None:
-    assert FIGURES["trails"](make_context(make_study(tmp_path / "study", Plan(trails=False)), "en")) is None
+    context = make_context(make_study(tmp_path / "study", Plan(trails=False)), "en")
+    assert drawings(context)["trails"](context) is None
 
 
 def test_the_axis_of_a_curve_separates_validation_from_training(tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_an_interval_is_drawn_from_three_seeds_on(tmp_path: Path, seeds: int, in
 
 
 def test_every_figure_says_what_its_marks_mean_and_how_many_there_are(made: Path, several_tasks: Path) -> None:
-    contexts = {name: context_of(made, several_tasks, name, "en") for name in FIGURES}
+    contexts = {name: context_of(made, several_tasks, name, "en") for name in NAMES}
     with look(contexts["conditions"].texts):
         notes = {name: drawn(context, name).get_suptitle() for name, context in contexts.items()}
     assert all(notes.values())

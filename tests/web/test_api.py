@@ -66,8 +66,14 @@ def test_curves_have_seeds_means_and_the_interval_of_the_reports(served: Dashboa
 def test_conditions_have_scores_costs_and_the_verdict_on_the_limit(served: Dashboard) -> None:
     found = served.data("/studies/whole/conditions")
     first = found["conditions"][0]
-    assert first["decides"] and {arm["limit"] for arm in first["arms"].values()} <= {"keeps", "breaks", "cannot_tell"}
-    assert len(first["arms"]["full"]["score"]["seeds"]) == 5 and found["constraint"] == {"name": "cost", "at_most": 5.0}
+    assert first["decides"] and {arm["limits"]["cost"] for arm in first["arms"].values()} <= {
+        "keeps",
+        "breaks",
+        "cannot_tell",
+    }
+    assert len(first["arms"]["full"]["score"]["seeds"]) == 5 and found["constraints"] == [
+        {"name": "cost", "at_most": 5.0}
+    ]
 
 
 @pytest.mark.parametrize("language", ["en", "zh-Hans", "zh-Hant"])
@@ -82,9 +88,9 @@ def test_the_decision_is_the_report_in_every_language(served: Dashboard, languag
 
 
 def test_every_figure_of_the_reports_has_a_name_here() -> None:
-    from dreamproof.report.figures.draw import FIGURES
+    from dreamproof.report.figures.draw import FIGURES, LIMITED
 
-    assert tuple(FIGURES) == NAMES
+    assert {*FIGURES, *LIMITED} == {*NAMES}
 
 
 def test_figures_are_drawn_and_unknown_ones_are_not_found(served: Dashboard) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from dreamproof.report.data import Group, StudyEvidence
-from dreamproof.report.limits import Constrained, arm_limit, limits_elsewhere
+from dreamproof.report.limits import Constrained, arm_limits, limits_elsewhere, worst
 from dreamproof.report.lints import BLOCK, LEVELS, WARN, Lint, find_lints
 from dreamproof.report.shifts import mean_scores, other_conditions, over_shifted_conditions
 from dreamproof.report.spending import Spending, count_spending
@@ -56,8 +56,10 @@ class Analysis:
     adjusted: dict[Group, float | None] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     plans: dict[str, SeedsPlan | None] = field(default_factory=dict)
-    constrained: dict[str, Constrained] = field(default_factory=dict)
-    elsewhere: dict[str, dict[str, Constrained]] = field(default_factory=dict)
+    limits: dict[str, list[Constrained]] = field(default_factory=dict)
+    """Every arm against each limit where it decides; only arms that have a value for all limits."""
+    elsewhere: dict[str, dict[tuple[str, str], Constrained]] = field(default_factory=dict)
+    """The same by limited metric and condition, everywhere else."""
     lints: list[Lint] = field(default_factory=list)
     look_plan: LookPlan = field(default_factory=lambda: make_look_plan(1))
     spending: Spending = field(default_factory=Spending)
@@ -85,9 +87,14 @@ class Analysis:
         return [arm for arm in self.verdicts if self.undecided(arm) and self.verdicts[arm].why is not Why.SHAPE]
 
     @property
+    def constrained(self) -> dict[str, Constrained]:
+        """Every arm against the limit that speaks most against it."""
+        return {arm: worst(found) for arm, found in self.limits.items()}
+
+    @property
     def winners(self) -> list[str]:
-        """Arms that are better and, if there is a limit, shown to keep it."""
-        limited = self.evidence.study.constraint is not None
+        """Arms that are better and, if there are limits, shown to keep them all."""
+        limited = bool(self.evidence.study.limits)
         better = [arm for arm, verdict in self.verdicts.items() if verdict.kind is Kind.BETTER]
         return [arm for arm in better if not limited or (arm in self.constrained and self.constrained[arm].keeps)]
 
@@ -219,8 +226,7 @@ def _direction(evidence: StudyEvidence, metric: str) -> float:
 
 
 def _costs(evidence: StudyEvidence) -> set[str]:
-    constraint = evidence.study.constraint
-    return {"cost", constraint.name} if constraint is not None else {"cost"}
+    return {"cost", *(limit.name for limit in evidence.study.limits)}
 
 
 def _paired(evidence: StudyEvidence, group: Group, reference: Group) -> bool:
@@ -279,15 +285,16 @@ def _blocks(lint: Lint, arm: str) -> bool:
 
 
 def _constrain(analysis: Analysis) -> None:
-    """Every arm against the declared limit, if there is one."""
+    """Every arm against the declared limits, if there are any."""
     evidence, plan, lints = analysis.evidence, analysis.look_plan, analysis.lints
-    if evidence.study.constraint is None:
+    if not evidence.study.limits:
         return
     for arm in evidence.arms:
-        found = arm_limit(evidence, plan, lints, arm)
+        found = arm_limits(evidence, plan, lints, arm)
         if found is not None:
-            analysis.constrained[arm] = found
-        shown = evidence.primary_condition if found is None else found.condition
+            analysis.limits[arm] = found
+        shown = dict.fromkeys((limit.name for limit in evidence.study.limits), evidence.primary_condition)
+        shown |= {each.metric: each.condition for each in found or []}
         analysis.elsewhere[arm] = limits_elsewhere(evidence, plan, lints, arm, shown)
 
 

@@ -209,11 +209,9 @@ class StudyEvidence:
 
     @property
     def metrics(self) -> list[str]:
-        """Metrics that have a value somewhere: the primary one, the constraint's, others by name, signals last."""
+        """Metrics that have a value somewhere: the primary one, the limited ones, others by name, signals last."""
         seen = {group.metric for group in [*self.values, *self.means]}
-        first = [self.study.metric.name]
-        if self.study.constraint is not None:
-            first.append(self.study.constraint.name)
+        first = [self.study.metric.name, *(limit.name for limit in self.study.limits)]
         # A name with a slash is a signal about episodes (coverage, detection), not something an agent is to reach.
         return [*dict.fromkeys(first), *sorted(seen - set(first), key=lambda name: ("/" in name, name))]
 

@@ -42,7 +42,7 @@ def _limit_form(context: ReportContext, arm: str, kind: Kind) -> str:
     keeps = found is not None and found.keeps
     chosen = kind in (Kind.BETTER, Kind.EQUIVALENT)
     safer = kind is Kind.WORSE and keeps and reference_breaks_limit(context.analysis)
-    if context.analysis.evidence.study.constraint is None or not (chosen or safer):
+    if not context.analysis.evidence.study.limits or not (chosen or safer):
         return ""
     return "cannot_tell" if found is None else str(found.verdict.kind)
 

@@ -1,4 +1,4 @@
-"""Every arm against the declared limit, under every condition: keeps, breaks or cannot tell."""
+"""Every arm against the declared limits, under every condition: keeps, breaks or cannot tell."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,8 +19,9 @@ DOUBTFUL = (
 
 @dataclass(frozen=True)
 class Constrained:
-    """An arm against the declared limit, at one condition and checkpoint."""
+    """An arm against one declared limit, at one condition and checkpoint."""
 
+    metric: str
     mean: float
     limit: float
     verdict: LimitVerdict
@@ -38,70 +39,84 @@ class Constrained:
         return self.verdict.kind is LimitKind.BREAKS
 
 
-def arm_limit(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> Constrained | None:
-    """An arm at the deciding condition; at another checkpoint, which shows nothing, if the final one has no value."""
-    assert evidence.study.constraint is not None
-    if evidence.study.decides is not None:
-        return _worst(evidence, plan, lints, arm)
-    name, condition = evidence.study.constraint.name, evidence.primary_condition
-    places = [Group(arm, condition, name, checkpoint) for checkpoint in [FINAL, *evidence.checkpoints(name)]]
-    found = (_at(evidence, plan, lints, group) for group in places)
-    return next((each for each in found if each is not None), None)
+def arm_limits(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> list[Constrained] | None:
+    """An arm against every limit where it decides; None if one of them has no value there.
+
+    Keeping needs all limits under all declared conditions, so each is judged at the full level; breaking needs one, so
+    they share the level.
+    """
+    judged = [_deciding(evidence, plan, lints, arm, limit.name) for limit in evidence.study.limits]
+    found = [each for each in judged if each is not None]
+    return found if len(found) == len(judged) else None
 
 
-def unmeasured(evidence: StudyEvidence, arm: str) -> list[str]:
-    """Conditions under which the limit has to be kept and the arm has no value of the limited metric."""
-    assert evidence.study.constraint is not None
-    name, decides = evidence.study.constraint.name, evidence.study.decides
+def worst(found: Iterable[Constrained]) -> Constrained:
+    """What speaks most against an arm."""
+    order = (LimitKind.KEEPS, LimitKind.CANNOT_TELL, LimitKind.BREAKS)
+    return max(found, key=lambda each: (order.index(each.verdict.kind), each.mean - each.limit))
+
+
+def _deciding(
+    evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str, metric: str
+) -> Constrained | None:
+    """The deciding condition that speaks most against an arm; for a single condition another checkpoint, which shows
+    nothing, if the final one has no value."""
+    decides = evidence.study.decides
+    conditions = [evidence.primary_condition] if decides is None else decides.limited
+    checkpoints = [FINAL, *evidence.checkpoints(metric)] if decides is None else [FINAL]
+    shared = replace(plan, alpha=plan.alpha / (len(conditions) * len(evidence.study.limits)))
+    found = []
+    for condition in conditions:
+        places = [Group(arm, condition, metric, checkpoint) for checkpoint in checkpoints]
+        group = next((group for group in places if _at(evidence, plan, lints, group) is not None), None)
+        if group is None:
+            return None
+        full, strict = (_at(evidence, each, lints, group) for each in (plan, shared))
+        assert full is not None and strict is not None
+        found.append(strict if full.breaks else full)
+    return worst(found)
+
+
+def unmeasured(evidence: StudyEvidence, arm: str) -> dict[str, list[str]]:
+    """By limited metric: conditions under which its limit has to be kept and the arm has no value of it."""
+    decides = evidence.study.decides
     places = decides.limited if decides is not None else [evidence.primary_condition]
-    known = {
-        group.condition for group in [*evidence.values, *evidence.means] if (group.arm, group.metric) == (arm, name)
+    known = {(group.metric, group.condition) for group in [*evidence.values, *evidence.means] if group.arm == arm}
+    missing = {
+        limit.name: [condition for condition in places if (limit.name, condition) not in known]
+        for limit in evidence.study.limits
     }
-    return [condition for condition in places if condition not in known]
+    return {metric: conditions for metric, conditions in missing.items() if conditions}
 
 
 def limits_elsewhere(
-    evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str, shown: str
-) -> dict[str, Constrained]:
-    """The final checkpoint of an arm under every condition but the one that is shown as deciding."""
-    assert evidence.study.constraint is not None
-    name = evidence.study.constraint.name
-    others = [condition for condition in evidence.conditions if condition != shown]
-    found = {condition: _at(evidence, plan, lints, Group(arm, condition, name)) for condition in others}
-    return {condition: each for condition, each in found.items() if each is not None}
+    evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str, shown: dict[str, str]
+) -> dict[tuple[str, str], Constrained]:
+    """The final checkpoint of an arm by limited metric and condition, without the condition that is shown as deciding.
 
-
-def _worst(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> Constrained | None:
-    """The condition that speaks most against an arm, of all under which the study declares that the limit is kept.
-
-    Keeping needs all of them, so each is judged at the full level; breaking needs one, so they share the level.
+    `shown`: by metric, that condition.
     """
-    assert evidence.study.decides is not None and evidence.study.constraint is not None
-    limited, name = evidence.study.decides.limited, evidence.study.constraint.name
-    shared = replace(plan, alpha=plan.alpha / len(limited))
-    found = []
-    for condition in limited:
-        full, strict = (_at(evidence, each, lints, Group(arm, condition, name)) for each in (plan, shared))
-        if full is None or strict is None:
-            return None
-        found.append(strict if full.breaks else full)
-    order = (LimitKind.KEEPS, LimitKind.CANNOT_TELL, LimitKind.BREAKS)
-    return max(found, key=lambda each: (order.index(each.verdict.kind), each.mean))
+    places = [(limit.name, condition) for limit in evidence.study.limits for condition in evidence.conditions]
+    others = [(metric, condition) for metric, condition in places if condition != shown.get(metric)]
+    found = {
+        (metric, condition): _at(evidence, plan, lints, Group(arm, condition, metric)) for metric, condition in others
+    }
+    return {place: each for place, each in found.items() if each is not None}
 
 
 def _at(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], group: Group) -> Constrained | None:
-    constraint = evidence.study.constraint
+    limit = evidence.study.limit_of(group.metric)
     values, known = evidence.values.get(group, {}), evidence.means.get(group)
     finite = [value for value in values.values() if np.isfinite(value)]
-    if constraint is None or not (finite or known is not None):
+    if limit is None or not (finite or known is not None):
         return None
     mean = float(np.mean(finite)) if finite else known.mean if known is not None else float("nan")
-    verdict = judge_limit(evidence.study.seeds, plan, constraint.at_most, values)
+    verdict = judge_limit(evidence.study.seeds, plan, limit, values)
     doubt = _doubt(lints, group, bool(values))
     if doubt is not None:
         seeds = len(values) if known is None else len(known.seeds)
         verdict = LimitVerdict(LimitKind.CANNOT_TELL, doubt, seeds, verdict.level, verdict.bounds)
-    return Constrained(mean, constraint.at_most, verdict, group.checkpoint, group.condition)
+    return Constrained(group.metric, mean, limit, verdict, group.checkpoint, group.condition)
 
 
 def _doubt(lints: Iterable[Lint], group: Group, has_seeds: bool) -> LimitWhy | None:

@@ -281,14 +281,10 @@ def _register_stopped(numbers: Numbers, analysis: Analysis, decimals: dict[str, 
 
 
 def _register_limits(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
-    constraint = analysis.evidence.study.constraint
-    if constraint is None:
-        return
     for arm in analysis.evidence.arms:
-        places = [analysis.constrained.get(arm), *analysis.elsewhere.get(arm, {}).values()]
-        for found in [place for place in places if place is not None]:
-            group = Group(arm, found.condition, constraint.name, found.checkpoint)
-            _register_bounds(numbers, analysis, group, found, decimals[constraint.name])
+        for found in [*analysis.limits.get(arm, []), *analysis.elsewhere.get(arm, {}).values()]:
+            group = Group(arm, found.condition, found.metric, found.checkpoint)
+            _register_bounds(numbers, analysis, group, found, decimals[found.metric])
 
 
 def _register_bounds(numbers: Numbers, analysis: Analysis, group: Group, found: Constrained, decimals: int) -> None:

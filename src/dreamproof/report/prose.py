@@ -1,5 +1,6 @@
 """Sentences generated from numbers only."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -133,7 +134,7 @@ def declared_decision(context: ReportContext) -> list[str]:
     study, winners = context.analysis.evidence.study, context.analysis.winners
     if study.decides is None:
         return []
-    limited = study.decides.limited if study.constraint is not None else []
+    limited = study.decides.limited if study.limits else []
     key = f"answer.{'winner' if winners else 'no_winner'}{'_limited' if limited else ''}"
     arms = context.listing([f"`{arm}`" for arm in winners])
     return [context.texts(key, arms=arms, conditions=context.listing(limited))]
@@ -224,13 +225,14 @@ def arm_reason(context: ReportContext, verdict: Verdict) -> str:
 
 def limit_clause(context: ReportContext, arm: str, kind: Kind) -> str:
     """A clause that states what is shown of a decided arm and the declared limit."""
-    constraint = context.analysis.evidence.study.constraint
-    if constraint is None:
+    if not context.analysis.evidence.study.limits:
         return ""
     space, found = context.texts("list.space"), context.analysis.constrained.get(arm)
     if found is None:
-        where = context.listing([context.condition(name) for name in unmeasured(context.analysis.evidence, arm)])
-        return space + context.texts("constraint.no_values", arm=arm, metric=constraint.name, conditions=where)
+        return "".join(
+            space + context.texts("constraint.no_values", arm=arm, metric=metric, conditions=_listed(context, missing))
+            for metric, missing in unmeasured(context.analysis.evidence, arm).items()
+        )
     clause = space + limit_sentence(context, arm, found, "_better" if kind is Kind.BETTER and found.breaks else "")
     safer = safer_elsewhere(context, arm)
     if not found.keeps or not safer:
@@ -240,10 +242,14 @@ def limit_clause(context: ReportContext, arm: str, kind: Kind) -> str:
         who: context.listing([str(limit_facts(context, name, elsewhere[name][each])["mean"]) for each in safer])
         for who, name in (("own", arm), ("theirs", context.reference))
     }
-    conditions = context.listing([context.condition(name) for name in safer])
+    conditions = _listed(context, dict.fromkeys(condition for _, condition in safer))
     return (
         clause + space + context.texts("constraint.safer", conditions=conditions, reference=context.reference, **means)
     )
+
+
+def _listed(context: ReportContext, conditions: Iterable[str]) -> str:
+    return context.listing([context.condition(name) for name in conditions])
 
 
 def reference_breaks_limit(analysis: Analysis) -> bool:
@@ -252,17 +258,18 @@ def reference_breaks_limit(analysis: Analysis) -> bool:
     return found is not None and found.breaks
 
 
-def safer_elsewhere(context: ReportContext, arm: str) -> list[str]:
-    """Non-deciding conditions in which this arm is shown to keep the limit and the reference to break it."""
+def safer_elsewhere(context: ReportContext, arm: str) -> list[tuple[str, str]]:
+    """Metric and non-deciding condition where this arm is shown to keep the limit and the reference to break it."""
     own, theirs = (context.analysis.elsewhere.get(name, {}) for name in (arm, context.reference))
-    return [name for name, found in own.items() if found.keeps and name in theirs and theirs[name].breaks]
+    return [place for place, found in own.items() if found.keeps and place in theirs and theirs[place].breaks]
 
 
 def limit_sentences(context: ReportContext) -> list[str]:
-    """Every arm against the limit in the deciding condition, then every arm that breaks it in another one."""
+    """Every arm against the limits in the deciding condition, then every arm that breaks one in another condition."""
     analysis = context.analysis
+    deciding = [(arm, each) for arm, found in analysis.limits.items() for each in found]
     broken = [(arm, each) for arm, found in analysis.elsewhere.items() for each in found.values() if each.breaks]
-    return [limit_sentence(context, arm, each) for arm, each in [*analysis.constrained.items(), *broken]]
+    return [limit_sentence(context, arm, each) for arm, each in [*deciding, *broken]]
 
 
 def limit_sentence(context: ReportContext, arm: str, found: Constrained, form: str = "") -> str:
@@ -272,20 +279,18 @@ def limit_sentence(context: ReportContext, arm: str, found: Constrained, form: s
 
 
 def limit_facts(context: ReportContext, arm: str, found: Constrained) -> dict[str, object]:
-    """The numbers of an arm against the declared limit."""
-    constraint = context.analysis.evidence.study.constraint
-    assert constraint is not None
-    group, verdict = Group(arm, found.condition, constraint.name, found.checkpoint), found.verdict
+    """The numbers of an arm against a declared limit."""
+    group, verdict = Group(arm, found.condition, found.metric, found.checkpoint), found.verdict
     mark = "" if found.checkpoint == FINAL else f"@{found.checkpoint}"
     key = group_key(context.analysis, group)
     fewest = fewest_seeds_to_keep(verdict.level)
     return {
         "arm": arm,
-        "metric": f"{constraint.name}{mark}",
+        "metric": f"{found.metric}{mark}",
         "mean": context.numbers.token(f"main.{key}.mean"),
         "low": context.numbers.token(f"limit.{key}_low"),
         "high": context.numbers.token(f"limit.{key}_high"),
-        "limit": f"{constraint.at_most:g}",
+        "limit": f"{found.limit:g}",
         "condition": context.condition(found.condition),
         "seeds": verdict.seeds,
         "confidence": f"{100 * (1 - verdict.level):.3g}",

@@ -320,8 +320,8 @@ def _question(deck: _Deck) -> None:
         ),
         texts("question.arms", reference=study.reference, arms=context.listing(context.analysis.treatments) or "–"),
     ]
-    if study.constraint is not None:
-        items.append(texts("question.constraint", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}"))
+    for limit in study.limits:
+        items.append(texts("question.constraint", metric=limit.name, limit=f"{limit.at_most:g}"))
     deck.bullets(texts("slides.question"), items)
 
 

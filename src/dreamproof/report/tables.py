@@ -226,14 +226,14 @@ def _verdict_record(analysis: Analysis, arm: str) -> dict[str, object]:
 
 
 def _limits(analysis: Analysis, arm: str) -> list[Constrained]:
-    """An arm against the limit where it decides, then under every other condition."""
-    deciding = [analysis.constrained[arm]] if arm in analysis.constrained else []
-    return [*deciding, *analysis.elsewhere.get(arm, {}).values()]
+    """An arm against the limits where they decide, then under every other condition."""
+    return [*analysis.limits.get(arm, []), *analysis.elsewhere.get(arm, {}).values()]
 
 
 def _limit_record(arm: str, found: Constrained) -> dict[str, object]:
     return {
         "arm": arm,
+        "metric": found.metric,
         "condition": found.condition,
         "checkpoint": found.checkpoint,
         "limit": found.limit,

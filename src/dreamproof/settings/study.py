@@ -159,7 +159,11 @@ class Study(Settings):
     name: str
     question: FreeText = Field(min_length=1)
     metric: Metric
-    constraint: Constraint | None = None
+    constraint: Constraint | None = Field(None, description="a limit that an arm must keep to win")
+    constraints: list[Constraint] = Field(
+        default_factory=list,
+        description="instead of `constraint`: several limits, all of which an arm must keep to win",
+    )
     decides: Decides | None = None
     task: Line = Field(min_length=1)
     tasks: list[Line] | None = Field(
@@ -300,8 +304,7 @@ class Study(Settings):
         unknown = [name for name in self.named_by_decides if name not in names]
         if unknown:
             raise ValueError(f"decides: '{unknown[0]}' is not one of the conditions {', '.join(names) or '(none)'}")
-        if self.decides is not None and self.decides.limits is not None and self.constraint is None:
-            raise ValueError("decides.limits needs a constraint")
+        self._check_limits()
         if isinstance(self.trainer, CommandTrainer):
             if names and self.trainer.evaluate is None:
                 raise ValueError("conditions are declared but trainer.evaluate names no command")
@@ -310,6 +313,25 @@ class Study(Settings):
         if self.maximum_seeds is not None and self.maximum_seeds < len(self.seeds):
             raise ValueError(f"maximum_seeds {self.maximum_seeds} is below the {len(self.seeds)} declared seeds")
         return self
+
+    def _check_limits(self) -> None:
+        names = [limit.name for limit in self.limits]
+        if self.constraint is not None and self.constraints:
+            raise ValueError("constraint and constraints are both declared; list all limits in constraints")
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"constraints: '{name}' has two limits")
+        if self.decides is not None and self.decides.limits is not None and not names:
+            raise ValueError("decides.limits needs a constraint")
+
+    @property
+    def limits(self) -> list[Constraint]:
+        """The limits that an arm must keep, all of them."""
+        return self.constraints if self.constraint is None else [self.constraint]
+
+    def limit_of(self, metric: str) -> float | None:
+        """The limit of a metric, if it has one."""
+        return next((limit.at_most for limit in self.limits if limit.name == metric), None)
 
     @property
     def needed_agent_steps(self) -> int:
@@ -364,6 +386,7 @@ FIRST_CURRENCY = "CNY"
 LATER_METRIC_KEYS = {"checkpoint_rule": None}
 LATER_STUDY_KEYS: dict[str, Any] = {
     "agent_steps_tolerance": 0,
+    "constraints": [],
     "decides": None,
     "paired_seeds": False,
     "tasks": None,

@@ -160,14 +160,16 @@ def _conditions(served: ServedStudy, query: Query) -> Values:
 
 def _condition_rows(served: ServedStudy, query: Query) -> Rows:
     values = _conditions(served, query)
+    limited = [limit["name"] for limit in values["constraints"]]
     rows = [
-        {"condition": one["name"], "arm": arm, "seed": seed, "score": score, "cost": _at(found["cost"], seed)}
+        {"condition": one["name"], "arm": arm, "seed": seed, "score": score}
+        | {name: _at(found["costs"][name], seed) for name in limited}
         for one in values["conditions"]
         for arm, found in one["arms"].items()
         if found["score"] is not None
         for seed, score in found["score"]["seeds"].items()
     ]
-    return ("condition", "arm", "seed", "score", "cost"), rows
+    return ("condition", "arm", "seed", "score", *limited), rows
 
 
 def _at(group: Values | None, seed: str) -> float | None:

@@ -54,11 +54,9 @@ class ResultsOfStudy:
 
 
 def metric_names(results: ResultsOfStudy) -> list[str]:
-    """What the cells log: the deciding metric, the limited one, then all others by name."""
+    """What the cells log: the deciding metric, the limited ones, then all others by name."""
     opened = results.study.opened
-    names: dict[str, None] = {opened.study.metric.name: None}
-    if opened.study.constraint is not None:
-        names[opened.study.constraint.name] = None
+    names = dict.fromkeys([opened.study.metric.name, *(limit.name for limit in opened.study.limits)])
     logged = {name for cell in _some_of_each_arm(opened) for name in results.series.run(opened, cell).steps}
     return [*names, *sorted(logged - names.keys())]
 
@@ -88,8 +86,7 @@ def curves(results: ResultsOfStudy, metric: str, window: int, arms: list[str]) -
     found = {cell: _curve(results, cell, metric, window) for cell in cells}
     known = {cell: curve for cell, curve in found.items() if curve is not None}
     steps, resampled = common_steps((curve[0] for curve in known.values()), max(200, ALL_POINTS // (len(known) or 1)))
-    constraint = opened.study.constraint
-    limit = constraint.at_most if constraint is not None and constraint.name == metric else None
+    limit = opened.study.limit_of(metric)
     looks = [one for one in arm_looks(list(opened.study.arms)) if not arms or one["name"] in arms]
     return {
         "metric": metric,
@@ -148,11 +145,10 @@ def conditions(results: ResultsOfStudy, language: str) -> Values:
     """Every condition: score and cost of each arm by seed, means, intervals, and what is shown about the limit."""
     context = results.context(language)
     evidence = context.analysis.evidence
-    constraint, metric = evidence.study.constraint, evidence.study.metric.name
     return {
-        "metric": metric,
+        "metric": evidence.study.metric.name,
         "direction": evidence.study.metric.direction,
-        "constraint": {"name": constraint.name, "at_most": constraint.at_most} if constraint is not None else None,
+        "constraints": [{"name": limit.name, "at_most": limit.at_most} for limit in evidence.study.limits],
         "arms": arm_looks(evidence.arms),
         "conditions": [
             {
@@ -169,12 +165,13 @@ def conditions(results: ResultsOfStudy, language: str) -> Values:
 
 def _arm_under(context: ReportContext, arm: str, condition: str) -> Values:
     study = context.analysis.evidence.study
-    found: Values = {"score": _group(context, Group(arm, condition, study.metric.name)), "cost": None, "limit": None}
-    if study.constraint is not None:
-        group = Group(arm, condition, study.constraint.name)
-        judged = limit_of(context, group)
-        found |= {"cost": _group(context, group), "limit": str(judged.verdict.kind) if judged is not None else None}
-    return found
+    limited = {limit.name: Group(arm, condition, limit.name) for limit in study.limits}
+    judged = {name: limit_of(context, group) for name, group in limited.items()}
+    return {
+        "score": _group(context, Group(arm, condition, study.metric.name)),
+        "costs": {name: _group(context, group) for name, group in limited.items()},
+        "limits": {name: str(found.verdict.kind) for name, found in judged.items() if found is not None},
+    }
 
 
 def _group(context: ReportContext, group: Group) -> Values | None:
@@ -208,9 +205,9 @@ def _likely_figures(context: ReportContext) -> list[str]:
     """Figures of the page that this study has values for."""
     evidence = context.analysis.evidence
     metrics = {group.metric for group in evidence.values}
-    constraint = evidence.study.constraint
+    limits = evidence.study.limits
     names = ["conditions"] if evidence.study.metric.name in metrics else []
-    if constraint is not None and constraint.name in metrics:
+    if limits and limits[0].name in metrics:
         names.append("conditions_cost")
     return [*names, "curves_primary"]
 

@@ -51,7 +51,7 @@ def appendix(context: ReportContext, pictures: list[str]) -> Document:
     _verdicts(document, context)
     if pictures:
         document.add(Heading(texts("decision.figures")))
-        document.add(*(Picture(name, texts(f"figure.{name}")) for name in pictures))
+        document.add(*(Picture(name, caption(context, name)) for name in pictures))
     _lints(document, context)
     _proxies(document, context)
     _reproduce(document, context)
@@ -80,15 +80,19 @@ def _question(document: Document, context: ReportContext) -> None:
         texts("question.looks" if len(plan.looks) > 1 else "question.one_look", looks=looks, alpha=f"{plan.alpha:g}"),
         texts("question.declared", hash=study.hash()[:12]),
     ]
-    if study.decides is not None and study.constraint is not None:
+    if study.decides is not None and study.limits:
         items.insert(1, texts("question.decides", conditions=context.listing(study.decides.limited)))
     if study.metric.checkpoint_rule is not None:
         items.insert(1, texts("question.checkpoint_rule", rule=study.metric.checkpoint_rule))
-    if study.constraint is not None:
-        items.insert(
-            1, texts("question.constraint", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}")
-        )
+    items[1:1] = [texts("question.constraint", metric=limit.name, limit=f"{limit.at_most:g}") for limit in study.limits]
     document.add(Bullets(items))
+
+
+def caption(context: ReportContext, name: str) -> str:
+    """What a figure shows; figures of a further limited metric end in its number."""
+    base, _, number = name.partition("-")
+    text = context.texts(f"figure.{base}")
+    return f"{text} · {context.analysis.evidence.study.limits[int(number) - 1].name}" if number else text
 
 
 def _coverage(document: Document, context: ReportContext) -> None:
@@ -155,7 +159,7 @@ def _verdicts(document: Document, context: ReportContext) -> None:
     seen = [] if is_multitask else hints(context)
     if seen:
         document.add(Heading(texts("decision.hints"), 3), Bullets(seen))
-    if analysis.constrained:
+    if analysis.limits:
         note = texts("decision.constraint_note", level=f"{analysis.look_plan.alpha:.0%}", factor=f"{UNSEEN_FACTOR:g}")
         document.add(Heading(texts("decision.constraint"), 3), Paragraph(note), tables.limit_table(context))
         document.add(Bullets(limit_sentences(context)))

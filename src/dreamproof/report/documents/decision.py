@@ -45,16 +45,14 @@ def _rule(context: ReportContext) -> str:
     """What decides, when it was declared, and which checkpoint counts if the study says so."""
     texts, evidence = context.texts, context.analysis.evidence
     study = evidence.study
-    limit = ""
-    if study.constraint is not None:
-        limit = texts("decision.rule_limit", metric=study.constraint.name, limit=f"{study.constraint.at_most:g}")
+    limits = [texts("decision.rule_limit", metric=each.name, limit=f"{each.at_most:g}") for each in study.limits]
     rule = texts(
         "decision.rule",
         metric=study.metric.name,
         condition=context.deciding,
         direction=texts(f"direction.{study.metric.direction}"),
         margin=f"{study.metric.smallest_difference:g}",
-        limit=limit,
+        limit="".join(limits),
         when=texts("decision.declared" if evidence.declared_before_runs else "decision.not_declared"),
     )
     if study.metric.checkpoint_rule is None:

@@ -46,7 +46,7 @@ def defense(context: ReportContext) -> Document:
     before = "defense.a_difference" if evidence.declared_before_runs else "defense.a_difference_later"
     ask("q_difference", texts(before, margin=f"{evidence.study.metric.smallest_difference:g}"))
     ask("q_ood", *_kinds(context))
-    if analysis.constrained:
+    if analysis.limits:
         ask("q_safe", *limit_sentences(context))
     ask("q_peak", texts("defense.a_peak"))
     ask("q_trained", _trained(context))

@@ -56,12 +56,13 @@ def _action(context: ReportContext, arm: str) -> tuple[str, str]:
     kind, found = analysis.verdicts[arm].kind, analysis.constrained.get(arm)
     keeps = found is not None and found.keeps
     if kind is Kind.BETTER:
-        if analysis.evidence.study.constraint is None or keeps:
+        if not analysis.evidence.study.limits or keeps:
             return "take", ""
         return "take_broken" if found is not None and found.breaks else "take_unshown", ""
     if kind is Kind.EQUIVALENT:
         return _equivalent_action(context, found), ""
-    elsewhere = context.listing([context.condition(name) for name in safer_elsewhere(context, arm)])
+    safer = dict.fromkeys(condition for _, condition in safer_elsewhere(context, arm))
+    elsewhere = context.listing([context.condition(name) for name in safer])
     if keeps and reference_breaks_limit(analysis):
         return "drop_or_keep", ""
     return ("drop_or_keep_elsewhere", elsewhere) if elsewhere else ("drop", "")
@@ -70,7 +71,7 @@ def _action(context: ReportContext, arm: str) -> tuple[str, str]:
 def _equivalent_action(context: ReportContext, found: Constrained | None) -> str:
     """An equivalent arm is a free choice only where the limit does not choose."""
     analysis = context.analysis
-    if analysis.evidence.study.constraint is None:
+    if not analysis.evidence.study.limits:
         return "equivalent"
     if found is None or not found.keeps:
         return "equivalent_broken" if found is not None and found.breaks else "equivalent_unshown"
@@ -84,8 +85,7 @@ def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
     found, study = analysis.constrained.get(arm), analysis.evidence.study
     if found is None or found.verdict.bounds is None:
         return []
-    assert study.constraint is not None
-    known = analysis.evidence.values[Group(arm, found.condition, study.constraint.name, found.checkpoint)]
+    known = analysis.evidence.values[Group(arm, found.condition, found.metric, found.checkpoint)]
     values = np.array([known[seed] for seed in study.seeds[: found.verdict.seeds] if seed in known])
     needed = seeds_to_show(values, found.limit, found.verdict.level)
     if needed is None:

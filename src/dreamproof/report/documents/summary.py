@@ -2,12 +2,15 @@
 
 from collections import Counter
 
+from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
 from dreamproof.report.documents.tables import column_title, mean_sd, range_text
+from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import ReportContext, arm_reason
+from dreamproof.settings.study import Constraint
 from dreamproof.stats.limits import LimitKind
 from dreamproof.stats.verdict import Kind
 
@@ -75,34 +78,21 @@ def _peaks(context: ReportContext) -> list[tuple[str, str]]:
 
 
 def _limited(context: ReportContext) -> list[Column]:
-    """The limited metric with what is shown of it, and in how many other conditions the limit is kept or broken."""
+    """The limited metrics with what is shown of them, and in how many other conditions limits are kept or broken."""
     analysis, texts = context.analysis, context.texts
-    constraint, found = analysis.evidence.study.constraint, analysis.constrained
-    if constraint is None or not (found or any(analysis.elsewhere.values())):
+    if not (analysis.limits or any(analysis.elsewhere.values())):
         return []
-    cells, shown = [], set()
-    for arm in analysis.evidence.arms:
-        one = found.get(arm)
-        if one is None:
-            cells.append(DASH)
-            continue
-        shown.add((constraint.name, one.condition, one.checkpoint))
-        verdict = texts(f"limit_verdict.{one.verdict.kind}")
-        value = mean_sd(context, Group(arm, one.condition, constraint.name, one.checkpoint))
-        cells.append(value + context.in_brackets(verdict))
-    where = (
-        column_title(context, next(iter(shown))) if len(shown) == 1 else texts("summary.worst", metric=constraint.name)
-    )
-    floors = _floor_means(context, constraint.name, [next(iter(shown))[1]]) if len(shown) == 1 else None
-    columns = [_column(context, texts("summary.limited", metric=where, limit=f"{constraint.at_most:g}"), cells, floors)]
+    columns = [_limited_column(context, limit) for limit in analysis.evidence.study.limits]
     counts = {
         arm: Counter(one.verdict.kind for one in analysis.elsewhere.get(arm, {}).values())
         for arm in analysis.evidence.arms
     }
     most = max(counter.total() for counter in counts.values())
     if most > 0:
-        places = {name for elsewhere in analysis.elsewhere.values() for name in elsewhere}
-        title = texts("summary.limit_elsewhere", count=most)
+        places = {condition for elsewhere in analysis.elsewhere.values() for _, condition in elsewhere}
+        several = len(analysis.evidence.study.limits) > 1
+        key = "summary.limits_elsewhere" if several else "summary.limit_elsewhere"
+        title = texts(key, count=len(places) if several else most)
         if len(places) == 1:
             title = texts("summary.limit_at", condition=context.condition(next(iter(places))))
         columns.append(
@@ -113,6 +103,28 @@ def _limited(context: ReportContext) -> list[Column]:
     return columns
 
 
+def _limited_column(context: ReportContext, limit: Constraint) -> Column:
+    """A limited metric where its limit decides, with what is shown of it."""
+    analysis, texts = context.analysis, context.texts
+    cells, shown = [], set()
+    for arm in analysis.evidence.arms:
+        one = _where_it_decides(analysis, arm, limit.name)
+        if one is None:
+            cells.append(DASH)
+            continue
+        shown.add((limit.name, one.condition, one.checkpoint))
+        value = mean_sd(context, Group(arm, one.condition, limit.name, one.checkpoint))
+        cells.append(value + context.in_brackets(texts(f"limit_verdict.{one.verdict.kind}")))
+    same = next(iter(shown)) if len(shown) == 1 else None
+    where = texts("summary.worst", metric=limit.name) if same is None else column_title(context, same)
+    floors = None if same is None else _floor_means(context, limit.name, [same[1]])
+    return _column(context, texts("summary.limited", metric=where, limit=f"{limit.at_most:g}"), cells, floors)
+
+
+def _where_it_decides(analysis: Analysis, arm: str, metric: str) -> Constrained | None:
+    return next((each for each in analysis.limits.get(arm, []) if each.metric == metric), None)
+
+
 def _counted(context: ReportContext, counts: Counter[LimitKind], alone: bool) -> str:
     """keeps 3, breaks 2, cannot tell 2; without a number for a single condition."""
     named = {kind: context.texts(f"limit_verdict.{kind}") for kind in LimitKind if counts[kind]}
@@ -121,10 +133,10 @@ def _counted(context: ReportContext, counts: Counter[LimitKind], alone: bool) ->
 
 
 def _risk(context: ReportContext) -> Column | None:
-    """The mean of the worst tenth of episodes of the limited metric; without a limit, the worst seed of the score."""
+    """The worst tenth of episodes of the first limited metric; without limits, the worst seed of the score."""
     analysis, token = context.analysis, context.numbers.token
     study = analysis.evidence.study
-    if study.constraint is None:
+    if not study.limits:
         most = max(
             (one.seeds for group, one in analysis.summaries.items() if group == analysis.primary(group.arm)), default=0
         )
@@ -135,17 +147,20 @@ def _risk(context: ReportContext) -> Column | None:
         return _column(
             context, context.texts("summary.worst_seed", metric=study.metric.name), [token(key) for key in keys]
         )
-    groups = [
-        Group(arm, one.condition, study.constraint.name, one.checkpoint) if one is not None else None
-        for arm, one in ((arm, analysis.constrained.get(arm)) for arm in analysis.evidence.arms)
+    name = study.limits[0].name
+    places = {arm: _where_it_decides(analysis, arm, name) for arm in analysis.evidence.arms}
+    cells = [
+        DASH
+        if one is None
+        else token(f"main.{group_key(analysis, Group(arm, one.condition, name, one.checkpoint))}.cvar90")
+        for arm, one in places.items()
     ]
-    cells = [DASH if group is None else token(f"main.{group_key(analysis, group)}.cvar90") for group in groups]
-    return _column(context, context.texts("summary.tail", metric=study.constraint.name), cells)
+    return _column(context, context.texts("summary.tail", metric=name), cells)
 
 
 def shows_tail(context: ReportContext) -> bool:
     """Whether the key table has the worst tenth of episodes."""
-    column = _risk(context) if context.analysis.evidence.study.constraint is not None else None
+    column = _risk(context) if context.analysis.evidence.study.limits else None
     return column is not None and any(text != DASH for text in column[1])
 
 

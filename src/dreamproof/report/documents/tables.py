@@ -75,8 +75,7 @@ def key_columns(context: ReportContext) -> list[tuple[str, str, str]]:
 def _is_all_zero(context: ReportContext, metric: str) -> bool:
     """Whether an undeclared metric is 0 in every cell and floor."""
     evidence = context.analysis.evidence
-    constraint = evidence.study.constraint
-    if constraint is not None and metric == constraint.name:
+    if evidence.study.limit_of(metric) is not None:
         return False
     values = [value for group, seeds in evidence.values.items() if group.metric == metric for value in seeds.values()]
     values += [known.mean for group, known in evidence.means.items() if group.metric == metric]
@@ -119,24 +118,22 @@ def _limit_mark(context: ReportContext, group: Group) -> str:
 
 def limit_of(context: ReportContext, group: Group) -> Constrained | None:
     """The group against the limit; None if its metric has none."""
-    analysis = context.analysis
-    constraint, found = analysis.evidence.study.constraint, analysis.constrained.get(group.arm)
-    if constraint is None or group.metric != constraint.name:
-        return None
-    if found is not None and (found.condition, found.checkpoint) == (group.condition, group.checkpoint):
-        return found
-    return analysis.elsewhere.get(group.arm, {}).get(group.condition) if group.checkpoint == FINAL else None
+    analysis, place = context.analysis, (group.metric, group.condition)
+    for found in analysis.limits.get(group.arm, []):
+        if (found.metric, found.condition, found.checkpoint) == (*place, group.checkpoint):
+            return found
+    return analysis.elsewhere.get(group.arm, {}).get(place) if group.checkpoint == FINAL else None
 
 
 def limit_table(context: ReportContext) -> Table:
-    """Every arm under every condition against the limit, the deciding condition first."""
+    """Every arm under every condition against the limits, the deciding condition first."""
     evidence, token = context.analysis.evidence, context.numbers.token
-    assert evidence.study.constraint is not None
     conditions = dict.fromkeys([evidence.primary_condition, *evidence.conditions])
-    checkpoints = dict.fromkeys([FINAL, *evidence.checkpoints(evidence.study.constraint.name)])
+    limited = [limit.name for limit in evidence.study.limits]
+    checkpoints = dict.fromkeys([FINAL, *(name for metric in limited for name in evidence.checkpoints(metric))])
     rows = []
-    for condition, checkpoint, arm in product(conditions, checkpoints, evidence.arms):
-        group = Group(arm, condition, evidence.study.constraint.name, checkpoint)
+    for metric, condition, checkpoint, arm in product(limited, conditions, checkpoints, evidence.arms):
+        group = Group(arm, condition, metric, checkpoint)
         found = limit_of(context, group)
         if found is not None:
             key = f"limit.{group_key(context.analysis, group)}"

@@ -8,6 +8,7 @@ from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.documents.tables import limit_of
 from dreamproof.report.figures.theme import INK, LIMIT, SOFT, ArmStyle, add_note, arm_styles, new_figure
 from dreamproof.report.prose import ReportContext
+from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import Interval, finite_values
 from dreamproof.stats.limits import LimitKind
 
@@ -31,10 +32,9 @@ def score_panels(context: ReportContext) -> Figure | None:
     return _panels(context, context.analysis.evidence.study.metric.name, None)
 
 
-def cost_panels(context: ReportContext) -> Figure | None:
-    """The limited metric by condition with its limit, every panel on its own scale from 0."""
-    constraint = context.analysis.evidence.study.constraint
-    return None if constraint is None else _panels(context, constraint.name, constraint.at_most)
+def cost_panels(context: ReportContext, limit: Constraint) -> Figure | None:
+    """A limited metric by condition with its limit, every panel on its own scale from 0."""
+    return _panels(context, limit.name, limit.at_most)
 
 
 def drawable_values(evidence: StudyEvidence, group: Group) -> list[float]:

@@ -7,20 +7,18 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from dreamproof.report.figures import campaign, conditions, learning, results, tasks, trails
+from dreamproof.report.figures import NAMES, campaign, conditions, learning, limited_name, results, tasks, trails
 from dreamproof.report.figures.theme import DOTS_PER_INCH, label_texts, look, save
 from dreamproof.report.prose import ReportContext
+from dreamproof.settings.study import Constraint
 
 Drawing = Callable[[ReportContext], Figure | None]
 
 FIGURES: dict[str, Drawing] = {
     "curves_primary": learning.primary_curves,
-    "curves_cost": learning.cost_curves,
     "conditions": conditions.score_panels,
-    "conditions_cost": conditions.cost_panels,
     "task_scores": tasks.task_scores,
     "task_profile": tasks.task_profile,
-    "score_cost": results.score_against_cost,
     "profile": results.performance_profile,
     "power": results.power_curve,
     "trails": trails.trails,
@@ -28,12 +26,35 @@ FIGURES: dict[str, Drawing] = {
     "timeline": campaign.timeline,
     "money": campaign.money,
 }
+LIMITED: dict[str, Callable[[ReportContext, Constraint], Figure | None]] = {
+    "curves_cost": learning.cost_curves,
+    "conditions_cost": conditions.cost_panels,
+    "score_cost": results.score_against_cost,
+}
+"""Figures of one limited metric each."""
+
+
+def drawings(context: ReportContext) -> dict[str, Drawing]:
+    """Every figure that a study can have, in the order of the reports."""
+    found: dict[str, Drawing] = {}
+    for name in NAMES:
+        if name in FIGURES:
+            found[name] = FIGURES[name]
+        else:
+            limits = enumerate(context.analysis.evidence.study.limits, 1)
+            found |= {limited_name(name, number): _of_limit(LIMITED[name], limit) for number, limit in limits}
+    return found
+
+
+def _of_limit(drawing: Callable[[ReportContext, Constraint], Figure | None], limit: Constraint) -> Drawing:
+    return lambda context: drawing(context, limit)
 
 
 def draw_png(context: ReportContext, name: str) -> bytes | None:
     """One figure as PNG, not saved; None if the study has no data for it."""
     with look(context.texts, " ".join(context.analysis.evidence.metrics)):
-        figure = FIGURES[name](replace(context, texts=label_texts(context.texts)))
+        drawing = drawings(context).get(name)
+        figure = None if drawing is None else drawing(replace(context, texts=label_texts(context.texts)))
         if figure is None:
             return None
         content = io.BytesIO()
@@ -46,11 +67,11 @@ def draw_all(context: ReportContext, folder: Path) -> dict[str, list[Path]]:
     drawn: dict[str, list[Path]] = {}
     labelled = replace(context, texts=label_texts(context.texts))
     with look(context.texts, " ".join(context.analysis.evidence.metrics)):
-        for name, drawing in FIGURES.items():
+        for name, drawing in drawings(context).items():
             figure = drawing(labelled)
             if figure is not None:
                 drawn[name] = save(figure, folder, name)
-                continue
-            for ending in ("png", "pdf"):
-                (folder / f"{name}.{ending}").unlink(missing_ok=True)
+    for name in {*NAMES} - drawn.keys():
+        for ending in ("png", "pdf"):
+            (folder / f"{name}.{ending}").unlink(missing_ok=True)
     return drawn

@@ -10,6 +10,7 @@ from dreamproof.report.curves import Curve, arm_band, read_curves
 from dreamproof.report.figures.theme import INK, LIMIT, ArmStyle, add_note, arm_styles, legend_below, new_figure
 from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
+from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import finite_values
 
 MANY_SEED_LINES = 12
@@ -22,10 +23,9 @@ def primary_curves(context: ReportContext) -> Figure | None:
     return _curves(context, context.analysis.evidence.study.metric.name, None)
 
 
-def cost_curves(context: ReportContext) -> Figure | None:
-    """The limited metric over agent steps, with its limit."""
-    constraint = context.analysis.evidence.study.constraint
-    return None if constraint is None else _curves(context, constraint.name, constraint.at_most)
+def cost_curves(context: ReportContext, limit: Constraint) -> Figure | None:
+    """A limited metric over agent steps, with its limit."""
+    return _curves(context, limit.name, limit.at_most)
 
 
 def _curves(context: ReportContext, metric: str, limit: float | None) -> Figure | None:

@@ -15,6 +15,7 @@ from dreamproof.report.figures.conditions import DRAWABLE, INTERVAL_SEEDS, drawa
 from dreamproof.report.figures.theme import INK, LIMIT, SOFT, add_note, arm_styles, legend_below, new_figure
 from dreamproof.report.palette import COLOURS
 from dreamproof.report.prose import ReportContext
+from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import Floats, Interval
 from dreamproof.stats.permutation import fewest_seeds
 from dreamproof.stats.power import POWER, power_of
@@ -27,13 +28,11 @@ def _ends(middle: float, interval: Interval) -> list[list[float]]:
     return [[max(0.0, middle - interval.low)], [max(0.0, interval.high - middle)]]
 
 
-def score_against_cost(context: ReportContext) -> Figure | None:
+def score_against_cost(context: ReportContext, constraint: Constraint) -> Figure | None:
     """One small mark per seed, a large one per arm, the limit as a line; means only if seeds are not known."""
     evidence = context.analysis.evidence
-    constraint, metric = evidence.study.constraint, evidence.study.metric.name
-    if constraint is None:
-        return None
-    found = context.analysis.constrained
+    metric, limits = evidence.study.metric.name, context.analysis.limits.items()
+    found = {arm: each for arm, judged in limits for each in judged if each.metric == constraint.name}
     if not found:
         return None
     figure = new_figure(5.8, 4.4)

@@ -38,8 +38,8 @@ class LoggedMean:
 
 
 def read_eval_log(study: Study, path: Path) -> list[LoggedMean]:
-    """The means of the metric and of the constraint in a log, as far as it shows them."""
-    wanted = [study.metric.name, *([study.constraint.name] if study.constraint is not None else [])]
+    """The means of the metric and of the limited ones in a log, as far as it shows them."""
+    wanted = [study.metric.name, *(limit.name for limit in study.limits)]
     found = [pair for line in re.split(r"[\n\r]+", read_tail(path, WHOLE_BYTES)) for pair in _pairs(line)]
     means = (_mean_of(name, found) for name in dict.fromkeys(wanted))
     return [mean for mean in means if mean is not None]

@@ -61,7 +61,7 @@ def _parts(name: str) -> list[str]:
 
 def _metrics(study: Study) -> list[str]:
     """Declared names, which a table may write in another case."""
-    return [study.metric.name, *([study.constraint.name] if study.constraint is not None else [])]
+    return [study.metric.name, *(limit.name for limit in study.limits)]
 
 
 def is_result_table(study: Study, source: Path) -> bool:
@@ -131,7 +131,7 @@ def record_evaluation_folder(opened: OpenStudy, found: Found, result: ImportResu
         return _record_evaluation_log(opened, found, result) if found.output is not None else ""
     run = RunFolder(found.root)
     series = guess_adapter(run, study_format(study)).results(run)
-    wanted = [study.metric.name, *([study.constraint.name] if study.constraint is not None else [])]
+    wanted = [study.metric.name, *(limit.name for limit in study.limits)]
     means: list[ImportedValue] = []
     for name, points in series.items():
         metric, numbers = name.split("/")[-1], [value for _, value in points if math.isfinite(value)]

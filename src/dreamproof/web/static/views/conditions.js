@@ -50,13 +50,19 @@ export function marker(arm, size = 1) {
   );
 }
 
-function panel(one, data) {
-  const limited = data.constraint !== null,
-    found = data.arms.map((arm) => [arm, one.arms[arm.name]]).filter(([, at]) => at.score);
+// One condition and one limit, or no limit at all.
+function panel(one, data, limit) {
+  const limited = limit !== null,
+    found = data.arms
+      .map((arm) => [
+        arm,
+        { score: one.arms[arm.name].score, cost: limited ? one.arms[arm.name].costs[limit.name] : null },
+      ])
+      .filter(([, at]) => at.score);
   const scores = found.flatMap(([, at]) => Object.values(at.score.seeds)),
     costs = found.flatMap(([, at]) => (at.cost ? Object.values(at.cost.seeds) : []));
   const [y0, y1] = extent(scores),
-    [x0, x1] = limited ? extent([0, ...costs], [data.constraint.at_most]) : [-0.5, data.arms.length - 0.5];
+    [x0, x1] = limited ? extent([0, ...costs], [limit.at_most]) : [-0.5, data.arms.length - 0.5];
   const px = (x) => LEFT + ((x - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT),
     py = (y) => HEIGHT - BOTTOM - ((y - y0) / (y1 - y0)) * (HEIGHT - BOTTOM - TOP);
   const place = (arm, at, seed) => (limited ? at.cost?.seeds[seed] : data.arms.indexOf(arm));
@@ -80,7 +86,7 @@ function panel(one, data) {
       class: "panel",
       viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
       role: "img",
-      "aria-label": `${one.label}: ${found.map(([arm, at]) => `${arm.name} ${data.metric} ${number(at.score.mean)}${at.cost ? `, ${data.constraint.name} ${number(at.cost.mean)}` : ""}`).join("; ")}`,
+      "aria-label": `${one.label}: ${found.map(([arm, at]) => `${arm.name} ${data.metric} ${number(at.score.mean)}${at.cost ? `, ${limit.name} ${number(at.cost.mean)}` : ""}`).join("; ")}`,
     },
     s(
       "text",
@@ -101,17 +107,13 @@ function panel(one, data) {
         ),
     limited && [
       s("line", {
-        x1: px(data.constraint.at_most),
-        x2: px(data.constraint.at_most),
+        x1: px(limit.at_most),
+        x2: px(limit.at_most),
         y1: TOP,
         y2: HEIGHT - BOTTOM,
         class: "limit",
       }),
-      s(
-        "text",
-        { x: px(data.constraint.at_most) + 4, y: TOP + 10, class: "tick" },
-        `${t("axis.limit")} ${data.constraint.at_most}`,
-      ),
+      s("text", { x: px(limit.at_most) + 4, y: TOP + 10, class: "tick" }, `${t("axis.limit")} ${limit.at_most}`),
     ],
     found.map(
       ([arm, at]) =>
@@ -134,7 +136,7 @@ function panel(one, data) {
           place(arm, at, seed),
           value,
           false,
-          `${arm.name}/${seed}: ${data.metric} ${number(value)}${limited ? `, ${data.constraint.name} ${number(place(arm, at, seed))}` : ""}`,
+          `${arm.name}/${seed}: ${data.metric} ${number(value)}${limited ? `, ${limit.name} ${number(place(arm, at, seed))}` : ""}`,
         ),
       ),
     ),
@@ -142,7 +144,7 @@ function panel(one, data) {
     s(
       "text",
       { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "axis" },
-      limited ? data.constraint.name : "",
+      limited ? limit.name : "",
     ),
     s(
       "text",
@@ -153,14 +155,13 @@ function panel(one, data) {
 }
 
 function values(data) {
-  const limited = data.constraint !== null,
-    header = [
-      t("column.condition"),
-      t("arm"),
-      data.metric,
-      ...(limited ? [data.constraint.name, t("axis.limit")] : []),
-      t("seeds"),
-    ];
+  const header = [
+    t("column.condition"),
+    t("arm"),
+    data.metric,
+    ...data.constraints.flatMap((limit) => [limit.name, `${t("axis.limit")} ${limit.at_most}`]),
+    t("seeds"),
+  ];
   const mean = (group) =>
     group ? `${number(group.mean)}${group.low === null ? "" : ` [${number(group.low)}, ${number(group.high)}]`}` : "–";
   const rows = data.conditions.flatMap((one) =>
@@ -172,12 +173,16 @@ function values(data) {
           one.label,
           arm.name,
           mean(at.score),
-          ...(limited ? [mean(at.cost), at.limit ? orItself("limit_verdict", at.limit) : "–"] : []),
+          ...data.constraints.flatMap(({ name }) => [
+            mean(at.costs[name]),
+            name in at.limits ? orItself("limit_verdict", at.limits[name]) : "–",
+          ]),
           String(Object.keys(at.score.seeds).length),
         ];
       }),
   );
-  return table(t("tab.conditions"), header, rows, { right: limited ? [2, 3, 5] : [2, 3] });
+  const right = [2, ...data.constraints.map((_, place) => 3 + 2 * place), header.length - 1];
+  return table(t("tab.conditions"), header, rows, { right });
 }
 
 export function open(context) {
@@ -215,7 +220,9 @@ export function open(context) {
               h(
                 "div",
                 { class: "panels" },
-                shown.map((one) => panel(one, data)),
+                (data.constraints.length ? data.constraints : [null]).map((limit) =>
+                  shown.map((one) => panel(one, data, limit)),
+                ),
               ),
               h("p", { class: "hint" }, t("figure_conditions")),
               values(data),

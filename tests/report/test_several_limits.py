@@ -1,0 +1,85 @@
+"""Several limits: an arm wins only if it keeps them all, and each is reported."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from dreamproof.report import make_context, write_all
+from dreamproof.report.prose import ReportContext, limit_sentences
+from dreamproof.settings.study import Study
+from dreamproof.stats.verdict import Kind
+from dreamproof.testing.made_study import Plan, declaration, make_study
+
+TWO = {"constraint": None, "constraints": [{"name": "hazards", "at_most": 5.0}, {"name": "vases", "at_most": 2.0}]}
+
+
+def two_costs(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, Any]:
+    """All arms but the baseline are better; `rough` breaks vases, `wild` hits hazards, `full` does neither."""
+    gain = 0.0 if arm == "baseline" else 6.0
+    return {
+        "return": generator.normal(gain, 0.5, 10),
+        "hazards": generator.poisson(20.0 if arm == "wild" else 1.0, 10).astype(float),
+        "vases": generator.poisson(9.0 if arm == "rough" else 0.3, 10).astype(float),
+    }
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    arms = ("baseline", "full", "rough", "wild")
+    place = tmp_path_factory.mktemp("limits") / "study"
+    return make_study(place, Plan(arms=arms, draw=two_costs, seeds=8, more=TWO, floors={}))
+
+
+@pytest.fixture(scope="module")
+def context(root: Path) -> ReportContext:
+    return make_context(root, "en")
+
+
+def test_an_arm_wins_only_if_it_keeps_all_limits(context: ReportContext) -> None:
+    analysis = context.analysis
+    assert all(analysis.verdicts[arm].kind is Kind.BETTER for arm in ("full", "rough", "wild"))
+    assert analysis.winners == ["full"]
+    broken = {arm: [each.metric for each in found if each.breaks] for arm, found in analysis.limits.items()}
+    assert broken == {"baseline": [], "full": [], "rough": ["vases"], "wild": ["hazards"]}
+    assert (analysis.constrained["rough"].metric, analysis.constrained["rough"].limit) == ("vases", 2.0)
+
+
+def test_every_limit_is_reported(root: Path, context: ReportContext) -> None:
+    written = write_all(root)
+    names = {path.name for path in written}
+    assert {"conditions_cost.png", "conditions_cost-2.png", "score_cost-2.png"} <= names
+    pages = {path.stem: path.read_text() for path in written if path.suffix == ".md"}
+    assert "limit: hazards at most 5; limit: vases at most 2" in pages["decision"]
+    assert all(name in pages["decision"] for name in ("hazards · id (limit 5)", "vases · id (limit 2)"))
+    assert "against its limit; bounds longer than the axis are clipped · vases" in pages["appendix"]
+    assert len([text for text in limit_sentences(context) if "vases" in text and "rough" in text]) > 0
+    verdicts = json.loads(next(path for path in written if path.name == "verdicts.json").read_text())
+    assert {(one["arm"], one["metric"]) for one in verdicts["limits"] if one["verdict"] == "breaks"} == {
+        ("rough", "vases"),
+        ("wild", "hazards"),
+    }
+
+
+def test_an_arm_without_a_value_for_one_limit_cannot_win(tmp_path: Path) -> None:
+    def one_cost(*given: Any) -> dict[str, Any]:
+        drawn = two_costs(*given)
+        return {name: values for name, values in drawn.items() if name != "vases" or given[1] != "full"}
+
+    place = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), draw=one_cost, seeds=8, more=TWO, floors={}))
+    analysis = make_context(place, "en").analysis
+    assert analysis.verdicts["full"].kind is Kind.BETTER
+    assert "full" not in analysis.constrained and analysis.winners == []
+
+
+def test_limits_that_contradict_each_other_are_refused() -> None:
+    declared = declaration(Plan()).model_dump(mode="json")
+    limit = {"name": "cost", "at_most": 5.0}
+    with pytest.raises(ValueError, match="'cost' has two limits"):
+        Study.model_validate(declared | {"constraint": None, "constraints": [limit, limit]})
+    with pytest.raises(ValueError, match="both declared"):
+        Study.model_validate(declared | {"constraints": [limit]})
+    alone = Study.model_validate(declared | {"constraint": None, "constraints": [limit]})
+    assert alone.limits == Study.model_validate(declared).limits
