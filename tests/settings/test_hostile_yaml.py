@@ -101,3 +101,12 @@ def test_a_secret_is_named_and_its_value_is_nowhere(tmp_path: Path) -> None:
     text = GOOD.replace("  command:", "  from_env: [WANDB_API_KEY]\n  command:")
     assert read_study(study_file(tmp_path, text)).trainer.from_env == ["WANDB_API_KEY"]  # type: ignore[union-attr]
     assert "not the name of an environment variable" in complaint(tmp_path, text.replace("WANDB_API_KEY", '"A=b"'))
+
+
+def test_on_off_yes_and_no_are_words(tmp_path: Path) -> None:
+    documented = (Path(__file__).parents[2] / "docs" / "dashboard.md").read_text(encoding="utf-8")
+    example = next(part for part in documented.split("```") if part.startswith("yaml\nnotify:")).removeprefix("yaml\n")
+    given = example + "settings: {agent: {planner: {mode: off}}, no: yes, alive: true}\n"
+    read = read_study(study_file(tmp_path, GOOD + given))
+    assert [one.on for one in read.notify] == [["death", "stall", "budget", "decision"], ["decision"]]
+    assert read.settings == {"agent": {"planner": {"mode": "off"}}, "no": "yes", "alive": True}

@@ -32,7 +32,7 @@ def attributes_read() -> set[str]:
 
 ATTRIBUTES = attributes_read()
 # Keys that are read through a property of the study.
-PROPERTIES = {"reference_arm": "reference", "limits": "limited"}
+PROPERTIES = {"reference_arm": "reference", "limits": "limited", "constraint": "limits", "constraints": "limits"}
 KEYS = sorted(
     {(model.__name__, key) for root in (Study, Shift) for model in models_below(root) for key in model.model_fields}
 )

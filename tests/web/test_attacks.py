@@ -147,6 +147,8 @@ def test_a_request_with_a_body_is_refused_without_waiting_for_it(served: Dashboa
 def test_a_head_that_is_too_large_is_refused(served: Dashboard) -> None:
     for content in (b"GET /" + b"a" * 70_000, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 70_000):
         assert raw(served.port, content).startswith(b"HTTP/1.1 400")
+    whole = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 60_000 + b"\r\n\r\n"
+    assert raw(served.port, whole).startswith(b"HTTP/1.1 431")
     assert served.get("/api/v1/studies/whole/ledger?text=" + "a" * 300).status == 400
 
 

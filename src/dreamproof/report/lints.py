@@ -43,6 +43,7 @@ class Lint:
 def find_lints(evidence: StudyEvidence) -> list[Lint]:
     """Every lint of a study, the blocking ones first."""
     finders: list[Callable[[StudyEvidence], Iterable[Lint]]] = [
+        _runs_absent,
         _incomplete_training,
         _incomplete_evaluation,
         _conflicting_rows,
@@ -91,6 +92,17 @@ def names(items: Iterable[object]) -> str:
 
 def _primary(evidence: StudyEvidence, arm: str) -> dict[int, float]:
     return evidence.values.get(Group(arm, evidence.primary_condition, evidence.study.metric.name), {})
+
+
+def runs_absent(evidence: StudyEvidence) -> bool:
+    """Whether the ledger proves cells whose run folders are not in the study folder."""
+    proven = evidence.state is not None and any(cell.proof for cell in evidence.state.cells.values())
+    return proven and not evidence.folder.runs.is_dir()
+
+
+def _runs_absent(evidence: StudyEvidence) -> Iterable[Lint]:
+    if runs_absent(evidence):
+        yield Lint("runs_absent", BLOCK, {"folder": "runs"})
 
 
 def _incomplete_training(evidence: StudyEvidence) -> Iterable[Lint]:

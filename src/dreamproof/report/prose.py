@@ -145,6 +145,7 @@ def main_reason(context: ReportContext) -> str:
     analysis, texts = context.analysis, context.texts
     codes = {code for verdict in analysis.verdicts.values() for code in verdict.blocked_by}
     order = (
+        "runs_absent",
         "conflicting_rows",
         "not_finite",
         "never_updated",

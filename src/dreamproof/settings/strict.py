@@ -10,7 +10,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, Unreadable, encodable, read_file
 from dreamproof.base.text import nearest_word
 from dreamproof.settings.renames import current_names
-from dreamproof.settings.yaml_guard import check_yaml
+from dreamproof.settings.yaml_guard import Loader, check_yaml
 
 Model = TypeVar("Model", bound="Settings")
 Place = tuple[str | int, ...]
@@ -80,9 +80,9 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         raise BadInput(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {path}") from None
     try:
         check_yaml(text, path)
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+        node = yaml.compose(text, Loader=Loader)
         _refuse_duplicates(node, path)
-        value = yaml.safe_load(text)
+        value = yaml.load(text, Loader=Loader)  # a SafeLoader
     except (RecursionError, ValueError) as error:  # ValueError: a date or a number that there is not
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
         raise BadInput(f"{path}: not valid YAML: {reason}", f"head {path}") from None
@@ -98,7 +98,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         raise BadInput(f"{path}:1: a mapping of keys was expected, the file is {kind}", "dreamproof schema")
     if "\\" in text and encodable(value) != value:
         raise BadInput(
-            f"{path}: holds half of a surrogate pair (a \\ud800 or the like), which is no text", f"head {path}"
+            f"{path}: holds a control character or half of a surrogate pair (\\u202e, \\ud800 or the like)",
+            f"head {path}",
         )
     found: dict[Place, int] = {}
     _lines(node, (), found)

@@ -13,6 +13,17 @@ MAX_NODES = 200_000
 PARSER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+class Loader(yaml.SafeLoader):
+    """Reads `on`, `off`, `yes` and `no` as words, as YAML 1.2 does; only `true` and `false` are truth values."""
+
+
+BOOLEAN = "tag:yaml.org,2002:bool"
+Loader.yaml_implicit_resolvers = {
+    letter: [(tag, pattern) for tag, pattern in found if tag != BOOLEAN or letter in "tTfF"]
+    for letter, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def check_yaml(text: str, path: Path) -> None:
     """Raises BadInput with the line where a YAML text nests too deep or its aliases grow too large."""
     sizes: dict[str, int] = {}

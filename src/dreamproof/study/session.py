@@ -219,7 +219,7 @@ def supervising(opened: OpenStudy, ledger: Ledger, options: SupervisorOptions) -
     reason = "an error"
     try:
         yield supervisor
-        reason = "its work is done"
+        reason = str(supervisor.ending() or "its work is done")
     finally:
         if supervisor.leave:
             reason = Ending.LEFT.value

@@ -13,6 +13,7 @@ from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.study.adapters.folders import size_of
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.status import eval_status
 from dreamproof.study.plan.open_study import OpenStudy, declared_cell
 from dreamproof.study.views.values import Values
@@ -106,19 +107,22 @@ Filters = Mapping[str, str]
 
 
 def ledger(study: FollowedStudy, filters: Filters, before: int | None, limit: int) -> Values:
-    """Events, newest first, that contain every given text in the given field."""
+    """Events, newest first, with every given text in the given field; events of an attempt are its cells' too."""
     limit = max(1, min(limit, MAX_EVENTS))
     rows = (row for row in study.newest_events() if before is None or row["n"] < before)
-    matching = (row for row in rows if _matches(row, filters))
+    attempts = study.opened.state.attempts
+    matching = (row for row in rows if _matches(row, filters, attempts))
     found = list(itertools.islice(matching, limit))
     total = study.opened.state.event_count
     return {"events": [_shown(row) for row in found], "total": total, "more": len(found) == limit and limit > 0}
 
 
-def _matches(row: Values, filters: Filters) -> bool:
+def _matches(row: Values, filters: Filters, attempts: Mapping[str, AttemptState]) -> bool:
+    attempt = attempts.get(row.get("attempt") or "")
+    cells = [row.get("cell"), *(row.get("cells") or []), *(attempt.cells if attempt is not None else [])]
     tests: dict[str, Callable[[str], bool]] = {
-        "event": lambda text: row["event"] == text,
-        "cell": lambda text: text in [row.get("cell"), *(row.get("cells") or [])],
+        "event": lambda text: text.lower() in row["event"],
+        "cell": lambda text: any(cell and (cell == text or text in cell.split("/")[0]) for cell in cells),
         "attempt": lambda text: row.get("attempt") == text,
         "text": lambda text: text.lower() in str(row).lower(),
     }

@@ -19,6 +19,8 @@ from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import OpenStudy, find_folder, open_with
 
 Stamp = tuple[Any, ...]
+AGAIN_SECONDS = 10.0
+"""A study that cannot be read is tried again so often, and whenever its file changes."""
 TICK_SECONDS = 5.0
 """While attempts are open, times and forecasts change at least so often."""
 BLOCK_LINES = 256
@@ -50,6 +52,7 @@ class FollowedStudy:
         self.presence = NONE
         self._opened: OpenStudy | None = None
         self._foreign_at = (-1, False)
+        self._failed_at: tuple[float, Stamp | None] = (0.0, None)
         self._restart()
         self._seen: tuple[Stamp, Stamp] = ((), ())
         self.refresh()
@@ -81,6 +84,8 @@ class FollowedStudy:
     def refresh(self) -> bool:
         """Takes in what changed since the last call; whether anything did."""
         with self.lock:
+            if self.fault is not None and not self._may_be_mended():
+                return False
             before = self._seen
             try:
                 self._look()
@@ -92,9 +97,16 @@ class FollowedStudy:
 
     def _failed(self, error: DreamproofError) -> None:
         """Keeps why the study cannot be read; it is read again from its beginning once its files change."""
+        if self.fault is None or str(self.fault) != str(error):
+            self.ledger_version += 1
         self.fault = error
-        self.ledger_version += 1
+        self._failed_at = (time.monotonic(), stamp_of(self.place))
         self._restart()
+
+    def _may_be_mended(self) -> bool:
+        """Whether reading a faulty study again is worth its time: its file changed, or some time has passed."""
+        since, stamp = self._failed_at
+        return time.monotonic() - since >= AGAIN_SECONDS or stamp_of(self.place) != stamp
 
     def _look(self) -> None:
         folder = find_folder(self.place) if self._opened is None else self._opened.folder

@@ -41,6 +41,8 @@ class Studies:
         for place in places:
             if not place.exists():
                 raise BadInput(f"{place}: no such study file or folder", "ls studies/ results/")
+            if place.is_file() and place.suffix.lower() not in (".yaml", ".yml"):
+                raise BadInput(f"{place}: is no study", "dreamproof serve STUDY.yaml, or a folder of study folders")
         self._places = places
         self.by_name: dict[str, FollowedStudy] = {}
         self._known: set[Path] = set()

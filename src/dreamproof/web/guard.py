@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 LOOPBACK_NAMES = ("localhost", "127.0.0.1", "::1")
 API = "/api/"
+HEAD_BYTES = 16384
 SESSION = "/api/v1/session"
 CONTENT_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; connect-src 'self'; "
@@ -86,6 +87,8 @@ class Access:
 
     def refusal(self, scope: Scope, headers: dict[str, str]) -> Refusal | None:
         """Why this request is refused; None if it is not."""
+        if _head_bytes(scope) > HEAD_BYTES:
+            return Refusal(431, f"the head of this request has more than {HEAD_BYTES:,} bytes", "send fewer headers")
         if scope["method"] not in ("GET", "HEAD"):
             return Refusal(405, f"{scope['method'][:20]}: only GET is answered", "the dashboard is read-only")
         if headers.get("content-length", "0") != "0" or "transfer-encoding" in headers:
@@ -155,6 +158,12 @@ class Guard:
             await self.app(scope, receive, send_safely)
         else:
             await _refuse(refusal, send_safely)
+
+
+def _head_bytes(scope: Scope) -> int:
+    """Bytes of the address and of all headers."""
+    sizes = (len(name) + len(value) for name, value in scope["headers"])
+    return len(scope.get("raw_path") or b"") + len(scope.get("query_string") or b"") + sum(sizes)
 
 
 def error_body(message: str, hint: str) -> bytes:

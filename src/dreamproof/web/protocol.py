@@ -6,7 +6,6 @@ import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 HEAD_SECONDS = 10.0
-HEAD_BYTES = 16384
 MAX_CONNECTIONS = 256
 
 

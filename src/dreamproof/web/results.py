@@ -22,7 +22,7 @@ from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views.values import Values
 from dreamproof.web.followed import FollowedStudy
 from dreamproof.web.payloads import arm_looks
-from dreamproof.web.series import Floats, SeriesStore, common_steps, json_numbers, smoothed
+from dreamproof.web.series import Floats, LoggedRun, SeriesStore, common_steps, json_numbers, json_steps, smoothed
 
 MAX_CURVES = 240
 ALL_POINTS = 100_000
@@ -93,15 +93,26 @@ def curves(results: ResultsOfStudy, metric: str, window: int, arms: list[str]) -
         "smoothed": window,
         "resampled": resampled,
         "left_out": left_out,
+        "not_finite": sum(_not_finite(results, cell, metric) for cell in cells),
         "limit": limit,
-        "agent_steps": json_numbers(steps),
+        "agent_steps": json_steps(steps),
         "arms": [look | _arm_curves(look["name"], known, steps, limit) for look in looks],
     }
 
 
-def _curve(results: ResultsOfStudy, cell: Cell, metric: str, window: int) -> tuple[Floats, Floats] | None:
+def _named(results: ResultsOfStudy, cell: Cell, metric: str) -> tuple[LoggedRun, str | None]:
+    """What a cell logged, and the name under which it logged a metric."""
     run = results.series.run(results.study.opened, cell)
-    name = metric if metric in run.steps else logged_name(run.steps, metric)
+    return run, metric if metric in run.steps else logged_name(run.steps, metric)
+
+
+def _not_finite(results: ResultsOfStudy, cell: Cell, metric: str) -> int:
+    run, name = _named(results, cell, metric)
+    return 0 if name is None else run.not_finite(name)
+
+
+def _curve(results: ResultsOfStudy, cell: Cell, metric: str, window: int) -> tuple[Floats, Floats] | None:
+    run, name = _named(results, cell, metric)
     if name is None:
         return None
     steps, values = run.curve(name)
@@ -135,8 +146,9 @@ def cell_curve(results: ResultsOfStudy, cell: Cell, metric: str) -> Values:
     steps, values = found if found is not None else (np.array([]), np.array([]))
     return {
         "metric": metric,
-        "agent_steps": json_numbers(steps[-ALL_POINTS:]),
+        "agent_steps": json_steps(steps[-ALL_POINTS:]),
         "values": json_numbers(values[-ALL_POINTS:]),
+        "not_finite": _not_finite(results, cell, metric),
         "names": sorted(results.series.run(results.study.opened, cell).steps),
     }
 

@@ -43,6 +43,10 @@ class LoggedRun:
         self.steps.setdefault(name, array("d")).append(step)
         self.values.setdefault(name, array("d")).append(value)
 
+    def not_finite(self, name: str) -> int:
+        """How many logged values of a metric are NaN or infinite."""
+        return int((~np.isfinite(np.array(self.values.get(name, ())))).sum())
+
     def curve(self, name: str) -> tuple[Floats, Floats]:
         """Finite values by agent steps; of a step that was logged again, after a resume, the last value counts."""
         steps, values = np.array(self.steps.get(name, ())), np.array(self.values.get(name, ()))
@@ -149,5 +153,10 @@ def common_steps(curves: Iterable[Floats], at_most: int) -> tuple[Floats, bool]:
 
 
 def json_numbers(values: Floats) -> list[float | None]:
-    """Numbers as JSON has them: what is not finite is null; seven digits."""
-    return [float(f"{value:.7g}") if np.isfinite(value) else None for value in values]
+    """Numbers as JSON has them: what is not finite is null; twelve digits."""
+    return [float(f"{value:.12g}") if np.isfinite(value) else None for value in values]
+
+
+def json_steps(steps: Floats) -> list[float]:
+    """Agent steps with all their digits, as whole numbers where they are."""
+    return [int(step) if step.is_integer() else float(step) for step in steps]

@@ -1,5 +1,6 @@
 """Runs the dashboard: binds the address, prints where it is, and serves until it is interrupted."""
 
+import errno
 import getpass
 import os
 import secrets
@@ -13,8 +14,8 @@ import uvicorn
 from dreamproof.base.errors import BadInput
 from dreamproof.web.application import ServedSite, make_application
 from dreamproof.web.found import Studies
-from dreamproof.web.guard import Access, is_loopback
-from dreamproof.web.protocol import HEAD_BYTES, LimitedProtocol
+from dreamproof.web.guard import HEAD_BYTES, Access, host_name, is_loopback
+from dreamproof.web.protocol import LimitedProtocol
 
 GRACE_SECONDS = 2
 TOKEN_BYTES = 32
@@ -40,9 +41,10 @@ def bind(options: ServeOptions) -> socket.socket:
         bound.bind(address)
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or str(error)
+        taken = getattr(error, "errno", None) == errno.EADDRINUSE
+        way = f"--port {options.port + 1}" if taken else "--host 127.0.0.1"
         raise BadInput(
-            f"{options.host}:{options.port}: cannot be used: {reason}",
-            f"dreamproof serve STUDY --port {options.port + 1}",
+            f"{options.host}:{options.port}: cannot be used: {reason}", f"dreamproof serve STUDY {way}"
         ) from None
     return bound
 
@@ -50,6 +52,9 @@ def bind(options: ServeOptions) -> socket.socket:
 def make_site(places: list[Path], options: ServeOptions, port: int) -> ServedSite:
     """The site of the named studies; a token is made where one is needed."""
     needs_token = options.token or not is_loopback(options.host)
+    for name in options.more_hosts:
+        if host_name(name) != name.lower():
+            raise BadInput(f"--allow-host '{name}': is no plain name of a server", "--allow-host gpu1.example.org")
     token = secrets.token_urlsafe(TOKEN_BYTES) if needs_token else None
     return ServedSite(Studies(places), Access(options.host, port, token, options.more_hosts))
 

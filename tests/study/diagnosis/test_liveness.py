@@ -163,7 +163,7 @@ def test_a_stopped_process_is_stalled_at_once_and_killed_only_after_half_an_hour
     watch, _ = watched(steady(200))
     judged = watch.observe(look(191, 3800, process_state="T"))
     assert judged.state is State.STALLED and judged.kill is None
-    assert judged.reason == "its process is stopped by a signal (state T); killed after 30 min 0 s"
+    assert judged.reason == "its process is stopped by a signal (state T); to be killed after 30 min 0 s"
     later = [watch.observe(look(191 + second, 3800, process_state="T")) for second in range(10, 1900, 10)]
     assert killed_after(later) == pytest.approx(1790, abs=20)
     assert later[-1].kill is KillReason.STOPPED

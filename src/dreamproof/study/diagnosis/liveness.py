@@ -253,7 +253,7 @@ class Watch:
         limit = self.settings.kill_stopped_after_seconds * self._factor
         kill = KillReason.STOPPED if self._stopped_seconds >= limit else None
         so_long = f" for {duration_text(self._stopped_seconds)}" if kill else ""
-        reason = f"its process is stopped by a signal (state T){so_long}; killed after {duration_text(limit)}"
+        reason = f"its process is stopped by a signal (state T){so_long}; to be killed after {duration_text(limit)}"
         return self._judgement(State.STALLED, reason, sample, kill)
 
     def _stalled(self, sample: Sample) -> Judgement:
@@ -311,7 +311,7 @@ class Watch:
     def _stall_text(self, sample: Sample, limit: float) -> str:
         text = (
             f"no counter grew for {duration_text(self._silent_seconds)} in phase {sample.phase}; "
-            f"killed after {duration_text(limit)}"
+            f"to be killed after {duration_text(limit)}"
         )
         if self._use.pressure > 1.2:
             counted = duration_text(self._counted_seconds)

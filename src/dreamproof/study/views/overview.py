@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dreamproof.base.text import bytes_text, count_text
+from dreamproof.base.text import bytes_text, count_text, money_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.attempts.quarantine import cell_fault
 from dreamproof.study.ledger.clock import Moment, jump_text
@@ -148,6 +148,8 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     notices: list[str] = []
     if state.understood_hash is not None and state.understood_hash != opened.study.hash():
         notices.append("the study file changed since the ledger was last written; the next run records the change")
+    if any(cell.proof for cell in state.cells.values()) and not opened.folder.runs.is_dir():
+        notices.append("the folder runs is not here: logs and evaluations cannot be shown; unzip runs.zip")
     if state.open_attempts and not supervised:
         notices.append("attempts run without a supervisor; `run` adopts them")
     free_bytes = disk_free_bytes(opened.folder.root)
@@ -158,7 +160,7 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     if state.breaker is not None:
         notices.append(f"breaker: {state.breaker}")
     if state.budget_reached is not None:
-        notices.append(f"budget reached with {state.budget_reached:g} spent")
+        notices.append(f"budget reached: {money_text(state.budget_reached, opened.study.money.currency)} spent")
     notices += [
         f"{count_text(n, 'value')} of {place}: reported, not proven" for place, n in state.imported_values.items()
     ]

@@ -224,7 +224,8 @@ def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: 
     study = opened.study
     wall = open_seconds(opened.state, attempt, now)
     done = reading.agent_steps - attempt.first_agent_steps(str(cell))
-    rate = done / wall if attempt.work == "train" and done > 0 and wall > 0 else None
+    moves = attempt.work == "train" and done > 0 and wall > 0 and attempt.liveness != "stalled"
+    rate = done / wall if moves else None
     left = (study.agent_steps - reading.agent_steps) / rate if rate else None
     share = wall * study.money.gpus_per_attempt / 3600.0 / max(1, len(attempt.cells))
     return RunningCell(
@@ -260,4 +261,4 @@ def study_seconds_left(opened: OpenStudy, running: list[RunningCell], probed: Ma
         done = now[missing.cell].agent_steps if missing.cell in now else missing.kept_agent_steps
         busy += max(0, study.agent_steps - done) / rate
     parallel = max(1, min(study.backend.max_parallel, len(gap.train) or len(gap.evaluate)))
-    return busy / parallel
+    return max([busy / parallel, *(one.seconds_left for one in now.values() if one.seconds_left is not None)])

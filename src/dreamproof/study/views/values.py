@@ -41,6 +41,7 @@ def cell_values(opened: OpenStudy, cell: Cell) -> Values:
     state = opened.state
     known, fault = state.cells[cell], cell_fault(opened, cell)
     running = _running(opened, cell)
+    used_seconds = _used_seconds(opened, cell)
     evals = [one for (other, _), one in state.eval_cells.items() if other == cell]
     names = dict.fromkeys([*known.attempts, *(name for one in evals for name in one.attempts)])
     return {
@@ -51,8 +52,8 @@ def cell_values(opened: OpenStudy, cell: Cell) -> Values:
         "agent_steps": known.kept_agent_steps,
         "declared_agent_steps": opened.study.agent_steps,
         "reached_agent_steps": known.reached_agent_steps,
-        "wall_seconds": round(known.wall_seconds, 3),
-        "money": round(known.wall_seconds * 1000 * money_per_ms(opened.study.money), 4),
+        "wall_seconds": round(used_seconds, 3),
+        "money": round(used_seconds * 1000 * money_per_ms(opened.study.money), 4),
         "currency": opened.study.money.currency,
         "running": asdict(running) if running is not None else None,
         "proof": asdict(known.proof) if known.proof is not None else None,
@@ -69,6 +70,13 @@ def cell_values(opened: OpenStudy, cell: Cell) -> Values:
             {key: row[key] for key in ("t", "action", "reason")} for row in state.remedies if str(cell) in row["cells"]
         ],
     }
+
+
+def _used_seconds(opened: OpenStudy, cell: Cell) -> float:
+    """The time of all attempts of a cell, training and evaluation, as `money` counts it."""
+    alive = living_holder(opened.folder.lease) is not None
+    found = count_money(opened.state, read_moment(), alive).cells.get(str(cell))
+    return 0.0 if found is None else found.seconds
 
 
 def _running(opened: OpenStudy, cell: Cell) -> RunningCell | None:
