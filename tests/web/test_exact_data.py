@@ -91,5 +91,3 @@ def test_a_file_that_is_no_study_is_refused(tmp_path: Path) -> None:
 def test_an_allowed_host_is_a_plain_name(study: Path, name: str) -> None:
     with pytest.raises(BadInput, match="is no plain name"):
         make_site([study], ServeOptions(more_hosts=(name,)), 8765)
-
-
