@@ -1,4 +1,4 @@
-"""What the API says is exact: steps with all their digits, values that are no numbers, deaths in the ledger of a cell."""
+"""What the API says is exact: all digits of steps, values that are no numbers, deaths in the ledger of a cell."""
 
 import json
 import shutil

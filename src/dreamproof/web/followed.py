@@ -84,7 +84,7 @@ class FollowedStudy:
     def refresh(self) -> bool:
         """Takes in what changed since the last call; whether anything did."""
         with self.lock:
-            if self.fault is not None and not self._may_be_mended():
+            if self.fault is not None and not self._may_be_fixed():
                 return False
             before = self._seen
             try:
@@ -103,7 +103,7 @@ class FollowedStudy:
         self._failed_at = (time.monotonic(), stamp_of(self.place))
         self._restart()
 
-    def _may_be_mended(self) -> bool:
+    def _may_be_fixed(self) -> bool:
         """Whether reading a faulty study again is worth its time: its file changed, or some time has passed."""
         since, stamp = self._failed_at
         return time.monotonic() - since >= AGAIN_SECONDS or stamp_of(self.place) != stamp
