@@ -43,6 +43,19 @@ def test_values_that_are_no_numbers_are_counted(study: Path) -> None:
         assert running.data("/studies/late/curves?metric=return")["not_finite"] == 0
 
 
+@pytest.mark.parametrize(("content", "expected"), [(b"\x00\xff\n" * 50, "none of its lines"), (None, "is a folder")])
+def test_a_log_that_cannot_be_read_is_named(study: Path, content: bytes | None, expected: str) -> None:
+    log = StudyFolder(study).run(Cell("full", 0)).metrics
+    log.unlink()
+    if content is None:
+        log.mkdir()
+    else:
+        log.write_bytes(content)
+    with dashboard(study) as running:
+        assert expected in running.data("/studies/late/cells/full/0/curve?metric=return")["fault"]
+        assert running.data("/studies/late/cells/full/1/curve?metric=return")["fault"] is None
+
+
 def test_the_ledger_of_a_cell_holds_the_ends_of_its_attempts(served: Dashboard) -> None:
     kinds = [row["event"] for row in served.data("/studies/whole/ledger?cell=full/1")["events"]]
     assert kinds.count("attempt_ended") == kinds.count("attempt_started") > 1

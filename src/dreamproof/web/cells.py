@@ -50,11 +50,12 @@ def log_tail(opened: OpenStudy, cell: Cell, attempt: str | None) -> Values:
     """The end of what an attempt printed; never of a file outside the study folder."""
     name = _chosen_attempt(opened, cell, attempt)
     if name is None:
-        return {"attempt": None, "text": "", "bytes": 0}
+        return {"attempt": None, "text": "", "bytes": 0, "fault": None}
     path = opened.folder.attempt(name).output
     if not _is_inside(opened, path):
-        return {"attempt": name, "text": "", "bytes": 0}
-    return {"attempt": name, "text": printable(read_tail(path, LOG_BYTES)), "bytes": size_of(path)}
+        fault = f"{path.name}: is a link out of the study folder and is not followed"
+        return {"attempt": name, "text": "", "bytes": 0, "fault": fault}
+    return {"attempt": name, "text": printable(read_tail(path, LOG_BYTES)), "bytes": size_of(path), "fault": None}
 
 
 def _is_inside(opened: OpenStudy, path: Path) -> bool:

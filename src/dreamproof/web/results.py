@@ -149,6 +149,7 @@ def cell_curve(results: ResultsOfStudy, cell: Cell, metric: str) -> Values:
         "agent_steps": json_steps(steps[-ALL_POINTS:]),
         "values": json_numbers(values[-ALL_POINTS:]),
         "not_finite": _not_finite(results, cell, metric),
+        "fault": results.series.run(results.study.opened, cell).fault,
         "names": sorted(results.series.run(results.study.opened, cell).steps),
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dreamproof.base.files import Unreadable, open_regular
+from dreamproof.base.files import FaultKind, Unreadable, open_regular
 from dreamproof.base.lines import parse_row
 from dreamproof.runs.layout import Cell
 from dreamproof.study.adapters.api import step_count
@@ -33,6 +33,8 @@ class LoggedRun:
     values: dict[str, "array[float]"] = field(default_factory=dict)
     stamp: Stamp | None = None
     read_bytes: int = 0
+    fault: str | None = None
+    """Why nothing of the log can be shown although there is one."""
 
     @property
     def points(self) -> int:
@@ -79,14 +81,14 @@ class SeriesStore:
 
     def _read_on(self, cell: Cell, known: LoggedRun, path: Path, key: str) -> LoggedRun:
         stamp = stamp_of(path)
-        if stamp == known.stamp:
+        if stamp is not None and stamp == known.stamp:
             return known
         replaced = known.stamp is not None and stamp is not None and stamp[0] != known.stamp[0]
         if stamp is None or replaced or stamp[1] < known.read_bytes:
             known = self._runs[cell] = LoggedRun()
         if stamp is not None:
             known.read_bytes += _take_lines(known, path, key)
-        known.stamp = stamp
+        known.stamp, known.fault = stamp, _fault(known, path, key)
         return known
 
     def _read_whole(self, opened: OpenStudy, cell: Cell, known: LoggedRun) -> LoggedRun:
@@ -107,6 +109,18 @@ class SeriesStore:
         while total > MAX_POINTS and len(self._runs) > 1:
             _, oldest = self._runs.popitem(last=False)
             total -= oldest.points
+
+
+def _fault(known: LoggedRun, path: Path, key: str) -> str | None:
+    if known.points:
+        return None
+    if known.read_bytes:
+        return f"{path.name}: none of its lines is a JSON object with {key} and a number"
+    opened = open_regular(path)
+    if not isinstance(opened, Unreadable):
+        os.close(opened)
+        return None
+    return None if opened.fault is FaultKind.ABSENT else f"{path.name}: {opened.reason}"
 
 
 def _take_lines(known: LoggedRun, path: Path, key: str) -> int:
