@@ -2,9 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from typing import Any
+from weakref import WeakSet
 
 from dreamproof.web.followed import FollowedStudy
 from dreamproof.web.found import Studies
@@ -39,7 +39,8 @@ class Watcher:
 
     def __init__(self, studies: Studies) -> None:
         self.studies = studies
-        self._followers: set[Follower] = set()
+        # A stream that never begins is forgotten with its follower.
+        self._followers: WeakSet[Follower] = WeakSet()
         self._closed = False
 
     @property
@@ -54,7 +55,7 @@ class Watcher:
             changed = await asyncio.to_thread(self._look, since_folders >= FOLDERS_SECONDS)
             since_folders = 0.0 if since_folders >= FOLDERS_SECONDS else since_folders + POLL_SECONDS
             if changed:
-                for follower in self._followers:
+                for follower in list(self._followers):
                     follower.wake(changed)
             await asyncio.sleep(POLL_SECONDS)
 
@@ -65,21 +66,17 @@ class Watcher:
     def close(self) -> None:
         """Ends every stream."""
         self._closed = True
-        for follower in self._followers:
+        for follower in list(self._followers):
             follower.wake(set())
 
-    @contextmanager
-    def _following(self) -> Iterator[Follower]:
+    def events(self) -> AsyncIterator[str]:
+        """Server-sent events: the versions of all studies first, then of those that change; counted from now on."""
         follower = Follower()
         self._followers.add(follower)
-        try:
-            yield follower
-        finally:
-            self._followers.discard(follower)
+        return self._events(follower)
 
-    async def events(self) -> AsyncIterator[str]:
-        """Server-sent events: the versions of all studies first, then of those that change."""
-        with self._following() as follower:
+    async def _events(self, follower: Follower) -> AsyncIterator[str]:
+        try:
             yield f"retry: {RETRY_MILLISECONDS}\n" + _event("hello", self._versions(set(self.studies.by_name)))
             while not self._closed:
                 try:
@@ -90,6 +87,8 @@ class Watcher:
                 taken = follower.take()
                 if taken:
                     yield _event("change", self._versions(taken))
+        finally:
+            self._followers.discard(follower)
 
     def _versions(self, names: set[str]) -> dict[str, Any]:
         return {name: versions(self.studies.by_name[name]) for name in sorted(names)}
