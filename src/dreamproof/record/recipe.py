@@ -1,15 +1,19 @@
 """Makes a whole data set by a recipe: chunks as TD-MPC2's, and a card that says what is in them.
 
-One program per task plays all its policies and random actions; programs of later tasks compile meanwhile.
+One program per task plays all its policies and random actions at the same time, because a GPU takes about as long for a
+few episodes as for many; programs of later tasks compile meanwhile.
 """
 
 import json
+import math
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,8 +33,7 @@ from dreamproof.record.episodes import Rollout, blank, make_rollout, write_into
 from dreamproof.record.policies import RecordingPolicy
 from dreamproof.settings.recipe import Recipe
 
-BATCH = 100
-COMPILING = 4
+COMPILING = max(2, (os.cpu_count() or 1) // 2)
 RANDOM = "random"
 WRITERS = {".pt": write_chunk, ".npz": write_recording}
 """A chunk of TD-MPC2 has no room for episodes of different lengths; an .npz has."""
@@ -53,6 +56,16 @@ class TaskPlan:
     levels: tuple[Level, ...]
     policy: RecordingPolicy
     states: tuple[Any, ...]
+
+    @property
+    def batch(self) -> int:
+        """Episodes of one batch: the most that divide the episodes of every level."""
+        return math.gcd(*(level.episodes for level in self.levels))
+
+    @property
+    def batches(self) -> list[int]:
+        """The level of every batch of a chunk."""
+        return [number for number, level in enumerate(self.levels) for _ in range(level.episodes // self.batch)]
 
 
 def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str], None]) -> list[Path]:
@@ -98,7 +111,8 @@ def plan_task(recipe: Recipe, task: str, folder: Path) -> TaskPlan:
         for name, file, count in zip(names, (None, *files), counts, strict=True)
     )
     policy = mixed_policy(task, loaded[0])
-    return TaskPlan(task, levels, policy, tuple((each.state, jnp.asarray(0.0)) for each in loaded))
+    trained = [(each.state, jnp.asarray(0.0)) for each in loaded]
+    return TaskPlan(task, levels, policy, ((loaded[0].state, jnp.asarray(1.0)), *trained))
 
 
 def mixed_policy(task: str, run: Loaded) -> RecordingPolicy:
@@ -115,6 +129,7 @@ def mixed_policy(task: str, run: Loaded) -> RecordingPolicy:
     return RecordingPolicy(task, task, run.env, act, (), run.agent.init_memory)
 
 
+Inputs = tuple[Any, tuple[Array, Array, Array]]
 Play = Callable[[Any, tuple[Array, Array, Array]], Rollout]
 
 
@@ -122,9 +137,8 @@ def compiled(plans: list[TaskPlan]) -> Iterator[tuple[TaskPlan, Play]]:
     """The plans in their order with their compiled programs; some later ones compile meanwhile."""
 
     def make(plan: TaskPlan) -> Play:
-        keys = keys_of(0, 0)
-        program: Any = make_rollout(plan.policy, BATCH)
-        play: Play = program.lower(plan.states[0], keys).compile()
+        program: Any = eqx.filter_jit(eqx.filter_vmap(make_rollout(plan.policy, plan.batch)))
+        play: Play = program.lower(*inputs_of(plan, 0, 0)).compile()
         return play
 
     with ThreadPoolExecutor(COMPILING) as pool:
@@ -133,10 +147,16 @@ def compiled(plans: list[TaskPlan]) -> Iterator[tuple[TaskPlan, Play]]:
             yield plan, future.result()
 
 
-def keys_of(seed: int, number: int) -> tuple[Array, Array, Array]:
-    """Keys of layouts, of noise and of actions for one batch of episodes."""
-    layouts, noise = layout_keys(seed, "train", BATCH, number), noise_keys(seed, "train", BATCH, number)
-    return layouts, noise, step_key(seed, "record", number)
+def inputs_of(plan: TaskPlan, seed: int, task: int) -> Inputs:
+    """States (B, ...) of all batches of a chunk, and their keys of layouts and noise (B, N) and of actions (B,)."""
+    levels, shape = jnp.asarray(plan.batches), (len(plan.batches), plan.batch)
+
+    def stacked(*each: Any) -> Any:
+        return jnp.stack(each)[levels] if eqx.is_array(each[0]) else each[0]
+
+    layouts, noise = (make(seed, "train", math.prod(shape), task).reshape(shape) for make in (layout_keys, noise_keys))
+    acting = jax.random.split(step_key(seed, "record", task), len(levels))
+    return jax.tree.map(stacked, *plan.states), (layouts, noise, acting)
 
 
 def play_task(
@@ -144,15 +164,11 @@ def play_task(
 ) -> None:
     """Writes the episodes of all levels of a task into a chunk and adds their returns."""
     made, first, task = place
-    states = ((plan.states[0][0], jnp.asarray(1.0)), *plan.states)
-    for number, (level, state) in enumerate(zip(plan.levels, states, strict=True)):
-        for begin in range(0, level.episodes, BATCH):
-            count = min(BATCH, level.episodes - begin)
-            batch = (task * len(states) + number) * 1000 + begin // BATCH
-            rollout = jax.device_get(play(state, keys_of(seed, batch)))
-            write_into(made, slice(first, first + count), rollout, task)
-            returns[level.name] += made.reward[first : first + count].sum(1).tolist()
-            first += count
+    played = jax.device_get(play(*inputs_of(plan, seed, task)))
+    for number, level in enumerate(plan.batches):
+        own = slice(first + number * plan.batch, first + (number + 1) * plan.batch)
+        write_into(made, own, Rollout(*(part[number] for part in played)), task)
+        returns[plan.levels[level].name] += made.reward[own].sum(1).tolist()
 
 
 def write_card(
