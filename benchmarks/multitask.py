@@ -60,14 +60,14 @@ class Row(NamedTuple):
 def rows(held: int) -> list[Row]:
     """All rows; streamed ones hold as many episodes on the device as the others."""
     found = []
-    for storage in ("float32", "float16"):
-        on_device, streamed = f"model, on the device, {storage}", f"model, streamed, {storage}"
-        found.append(Row(on_device, {"storage": storage}))
-        found.append(Row(streamed, {"storage": storage, "device_episodes": held}, compared=on_device, aim=1.1))
-    for starts in (128, 512):
-        one = f"behaviour, 1 policy, {starts} starts"
-        found.append(Row(one, {}, 1, starts))
-        found.append(Row(f"behaviour, 8 policies, {starts} starts", {}, 8, starts, one, 3.0))
+    for storage, starts in (("float32", 128), ("float16", 512)):
+        on_device, one = f"model, on the device, {storage}", f"behaviour, 1 policy, {starts} starts"
+        found += [
+            Row(on_device, {"storage": storage}),
+            Row(f"model, streamed, {storage}", {"storage": storage, "device_episodes": held}, 0, 128, on_device, 1.1),
+            Row(one, {}, 1, starts),
+            Row(f"behaviour, 8 policies, {starts} starts", {}, 8, starts, one, 3.0),
+        ]
     return found
 
 
@@ -175,7 +175,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--output", type=Path, default=Path("build/multitask.jsonl"))
     parser.add_argument("--held", type=int, default=48_000, help="episodes on the device; a quarter more is streamed")
-    parser.add_argument("--updates", type=int, default=200, help="updates of a block; a shard is renewed every 50")
+    parser.add_argument("--updates", type=int, default=100, help="updates of a block; a shard is renewed every 50")
     parser.add_argument("--only", default="", help="measure rows whose name contains this")
     parser.add_argument("--budget-seconds", type=float, default=200.0, help="no new row after so long")
     parser.add_argument("--folder", type=Path, help="where the episodes are written for the time of the run")
