@@ -24,6 +24,7 @@ from dreamproof.data.chunk_writer import write_members
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
+from dreamproof.settings.cell import PwmOfflineCell
 from dreamproof.settings.several_tasks import merge
 from dreamproof.settings.task_sets import TASK_SETS
 from dreamproof.train.loop import read_job
@@ -102,7 +103,7 @@ def make_pack(folder: Path, settings: dict[str, Any]) -> OfflinePack:
     """The pack that would train such a cell."""
     run = RunFolder(folder)
     folder.mkdir()
-    told = RunSettings(
+    given = RunSettings(
         study="multitask",
         arm="arm",
         seed=0,
@@ -111,7 +112,7 @@ def make_pack(folder: Path, settings: dict[str, Any]) -> OfflinePack:
         agent_steps=2 * UPDATES,
         settings=settings,
     )
-    write_json(run.settings, told.model_dump(mode="json"))
+    write_json(run.settings, given.model_dump(mode="json"))
     pack = read_job([run]).pack
     assert isinstance(pack, OfflinePack)
     return pack
@@ -179,8 +180,13 @@ def main() -> None:
     parser.add_argument("--only", default="", help="measure rows whose name contains this")
     parser.add_argument("--budget-seconds", type=float, default=200.0, help="no new row after so long")
     parser.add_argument("--folder", type=Path, help="where the episodes are written for the time of the run")
+    parser.add_argument("--plan", action="store_true", help="check and print the rows, and measure nothing")
     parser.add_argument("--tiny", action="store_true", help="tiny networks, to try the script")
     asked = parser.parse_args()
+    if asked.plan:
+        for row in rows(asked.held):
+            print(f"{row.name}: {PwmOfflineCell.model_validate(settings_of(row, [Path('chunk.pt')], asked.tiny)).data}")
+        return
     began = time.monotonic()
     use_compilation_cache()
     asked.output.parent.mkdir(parents=True, exist_ok=True)

@@ -3,16 +3,16 @@
 import ast
 import importlib
 import pkgutil
+import subprocess
+import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from benchmarks import multitask
 
-from dreamproof.data.library import EpisodeLibrary
-from dreamproof.settings.cell import PwmOfflineCell
+from dreamproof.testing.waiting import HANG_SECONDS
 
-BENCHMARKS = sorted((Path(__file__).parents[2] / "benchmarks").glob("*.py"))
+ROOT = Path(__file__).parents[2]
+BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 
 
 def names_of(module: str) -> set[str]:
@@ -28,18 +28,12 @@ def test_every_imported_name_exists(file: Path) -> None:
             assert {name.name for name in node.names} <= names_of(str(node.module))
 
 
-def test_the_rows_of_many_tasks_are_valid_cells_that_differ_as_their_names_say(tmp_path: Path) -> None:
-    file = tmp_path / "chunk.pt"
-    multitask.write_episodes(file, 60)
-    rows = {row.name: row for row in multitask.rows(held=32)}
-    cells = {
-        name: PwmOfflineCell.model_validate(multitask.settings_of(row, [file], is_tiny=False))
-        for name, row in rows.items()
-    }
-    assert all(row.compared is None or row.compared in rows for row in rows.values())
-    assert cells["model, streamed, float16"].data.device_episodes == 32
-    assert cells["model, on the device, float32"].data.device_episodes is None
-    assert len(cells["behaviour, 8 policies, 128 starts"].data.policies) == 8
-    library = EpisodeLibrary(cells["model, streamed, float32"].data)
-    assert np.bincount(library.tasks).tolist() == [2] * 30
-    assert library.load(np.arange(2)).observation.shape == (2, 501, 24)
+def test_the_rows_of_many_tasks_are_valid_cells_that_differ_as_their_names_say() -> None:
+    command = [sys.executable, "-m", "benchmarks.multitask", "--plan", "--held", "3200"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
+    assert done.returncode == 0, done.stderr
+    planned = dict(line.split(": ", 1) for line in done.stdout.splitlines())
+    assert "device_episodes=3200 storage='float16'" in planned["model, streamed, float16"]
+    assert "device_episodes=None storage='float32'" in planned["model, on the device, float32"]
+    assert "policies=('walker-stand', " in planned["behaviour, 8 policies, 128 starts"]
+    assert "policies=()" in planned["behaviour, 1 policy, 128 starts"]
