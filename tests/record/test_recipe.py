@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -93,12 +94,13 @@ def test_the_same_recipe_gives_the_same_files(written: list[Path], folder: Path)
     assert not np.array_equal(first, second)
 
 
-def test_one_call_plays_all_levels_of_a_chunk(folder: Path) -> None:
+def test_one_call_plays_all_levels_of_all_chunks(folder: Path) -> None:
     plan = plan_task(recipe(random_episodes=8, episodes=[4, 12]), TASKS[0], folder / "policies")
     assert (plan.batch, plan.batches) == (2, [0, 0, 1, 2, 2, 2])
-    (_, is_random), (layouts, noise, acting) = inputs_of(plan, 0, 0)
-    assert is_random.tolist() == [1, 1, 0, 0, 0, 0]
-    assert (layouts.shape, noise.shape, acting.shape) == ((6, 2), (6, 2), (6,))
+    (_, is_random), keys = inputs_of(plan, 0, seeds=[6, 7])
+    assert is_random.tolist() == [1, 1, 0, 0, 0, 0] * 2
+    assert [key.shape for key in keys] == [(12, 2), (12, 2), (12,)]
+    assert all(len(np.unique(jax.random.key_data(key).reshape(-1, 2), axis=0)) == key.size for key in keys)
 
 
 def test_the_command_reads_a_recipe(

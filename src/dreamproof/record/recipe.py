@@ -80,12 +80,10 @@ def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str]
     rows = 1 + max(spec.episode_agent_steps for spec in specs)
     share = sum(level.episodes for level in plans[0].levels)
     parts = [blank(share * len(plans), rows, info) for _ in range(recipe.chunks)]
+    seeds = [recipe.seed * recipe.chunks + chunk for chunk in range(recipe.chunks)]
     found: dict[str, dict[str, list[float]]] = {}
-    for number, (plan, play) in enumerate(compiled(plans)):
-        returns: dict[str, list[float]] = {level.name: [] for level in plan.levels}
-        for chunk, made in enumerate(parts):
-            play_task(plan, play, (made, number * share, number), recipe.seed * recipe.chunks + chunk, returns)
-        found[plan.task] = returns
+    for number, (plan, play) in enumerate(compiled(plans, seeds)):
+        found[plan.task] = returns = play_task(plan, play, number, seeds, parts)
         report(f"{plan.task}: " + ", ".join(f"{name} {np.mean(each):.0f}" for name, each in returns.items() if each))
     paths = [output.with_name(f"{output.stem}_{chunk}{output.suffix}") for chunk in range(recipe.chunks)]
     for path, made in zip(paths, parts, strict=True):
@@ -129,16 +127,15 @@ def mixed_policy(task: str, run: Loaded) -> RecordingPolicy:
     return RecordingPolicy(task, task, run.env, act, (), run.agent.init_memory)
 
 
-Inputs = tuple[Any, tuple[Array, Array, Array]]
 Play = Callable[[Any, tuple[Array, Array, Array]], Rollout]
 
 
-def compiled(plans: list[TaskPlan]) -> Iterator[tuple[TaskPlan, Play]]:
+def compiled(plans: list[TaskPlan], seeds: list[int]) -> Iterator[tuple[TaskPlan, Play]]:
     """The plans in their order with their compiled programs; some later ones compile meanwhile."""
 
     def make(plan: TaskPlan) -> Play:
         program: Any = eqx.filter_jit(eqx.filter_vmap(make_rollout(plan.policy, plan.batch)))
-        play: Play = program.lower(*inputs_of(plan, 0, 0)).compile()
+        play: Play = program.lower(*inputs_of(plan, 0, seeds)).compile()
         return play
 
     with ThreadPoolExecutor(COMPILING) as pool:
@@ -147,28 +144,37 @@ def compiled(plans: list[TaskPlan]) -> Iterator[tuple[TaskPlan, Play]]:
             yield plan, future.result()
 
 
-def inputs_of(plan: TaskPlan, seed: int, task: int) -> Inputs:
-    """States (B, ...) of all batches of a chunk, and their keys of layouts and noise (B, N) and of actions (B,)."""
-    levels, shape = jnp.asarray(plan.batches), (len(plan.batches), plan.batch)
+def inputs_of(plan: TaskPlan, task: int, seeds: list[int]) -> tuple[Any, tuple[Array, Array, Array]]:
+    """States (B, ...) of all batches of all chunks, and their keys of layouts and noise (B, N) and of actions (B,).
+
+    Every chunk has a seed.
+    """
+    levels = jnp.asarray(plan.batches * len(seeds))
 
     def stacked(*each: Any) -> Any:
         return jnp.stack(each)[levels] if eqx.is_array(each[0]) else each[0]
 
-    layouts, noise = (make(seed, "train", math.prod(shape), task).reshape(shape) for make in (layout_keys, noise_keys))
-    acting = jax.random.split(step_key(seed, "record", task), len(levels))
-    return jax.tree.map(stacked, *plan.states), (layouts, noise, acting)
+    def keys(make: Callable[..., Array]) -> Array:
+        count = len(plan.batches) * plan.batch
+        return jnp.concatenate([make(seed, "train", count, task) for seed in seeds]).reshape(len(levels), plan.batch)
+
+    acting = [jax.random.split(step_key(seed, "record", task), len(plan.batches)) for seed in seeds]
+    return jax.tree.map(stacked, *plan.states), (keys(layout_keys), keys(noise_keys), jnp.concatenate(acting))
 
 
 def play_task(
-    plan: TaskPlan, play: Play, place: tuple[Recording, int, int], seed: int, returns: dict[str, list[float]]
-) -> None:
-    """Writes the episodes of all levels of a task into a chunk and adds their returns."""
-    made, first, task = place
-    played = jax.device_get(play(*inputs_of(plan, seed, task)))
-    for number, level in enumerate(plan.batches):
-        own = slice(first + number * plan.batch, first + (number + 1) * plan.batch)
-        write_into(made, own, Rollout(*(part[number] for part in played)), task)
-        returns[plan.levels[level].name] += made.reward[own].sum(1).tolist()
+    plan: TaskPlan, play: Play, task: int, seeds: list[int], parts: list[Recording]
+) -> dict[str, list[float]]:
+    """Writes the episodes of a task into all chunks, behind those of the tasks before it; returns theirs by level."""
+    returns: dict[str, list[float]] = {level.name: [] for level in plan.levels}
+    played = jax.device_get(play(*inputs_of(plan, task, seeds)))
+    for number in range(len(plan.batches) * len(seeds)):
+        chunk, batch = divmod(number, len(plan.batches))
+        first = (task * len(plan.batches) + batch) * plan.batch
+        own = slice(first, first + plan.batch)
+        write_into(parts[chunk], own, Rollout(*(part[number] for part in played)), task)
+        returns[plan.levels[plan.batches[batch]].name] += parts[chunk].reward[own].sum(1).tolist()
+    return returns
 
 
 def write_card(
