@@ -79,7 +79,7 @@ class EpisodeRing:
         self.episodes = _replaced(self.episodes, loaded, jnp.asarray(slot * self.shard_episodes, jnp.int32))
 
     def _load(self, shard: int) -> RecordedEpisodes:
-        return stored(self.library, self.numbers(shard))
+        return on_device(self.library, self.numbers(shard))
 
     def _read_ahead(self, shard: int) -> None:
         if self._next is None or self._next[0] != shard:
