@@ -4,6 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 import yaml
@@ -12,7 +13,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash, read_json
 from dreamproof.data.recordings import open_episodes
 from dreamproof.record import __main__ as record_command
-from dreamproof.record.recipe import make_data
+from dreamproof.record.recipe import inputs_of, make_data, plan_task
 from dreamproof.settings.recipe import Recipe
 from dreamproof.testing.small_agent import tiny_pwm_settings
 from dreamproof.testing.waiting import HANG_SECONDS
@@ -91,6 +92,15 @@ def test_the_same_recipe_gives_the_same_files(written: list[Path], folder: Path)
     assert [file_hash(path) for path in again[:2]] == [file_hash(path) for path in written[:2]]
     first, second = (np.asarray(open_episodes(path).observation) for path in written[:2])
     assert not np.array_equal(first, second)
+
+
+def test_one_call_plays_all_levels_of_all_chunks(folder: Path) -> None:
+    plan = plan_task(recipe(random_episodes=8, episodes=[4, 12]), TASKS[0], folder / "policies")
+    assert (plan.batch, plan.batches) == (2, [0, 0, 1, 2, 2, 2])
+    (_, is_random), keys = inputs_of(plan, 0, seeds=[6, 7])
+    assert is_random.tolist() == [1, 1, 0, 0, 0, 0] * 2
+    assert [key.shape for key in keys] == [(12, 2), (12, 2), (12,)]
+    assert all(len(np.unique(jax.random.key_data(key).reshape(-1, 2), axis=0)) == key.size for key in keys)
 
 
 def test_the_command_reads_a_recipe(

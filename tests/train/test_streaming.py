@@ -177,6 +177,17 @@ def test_the_behaviour_starts_in_episodes_of_its_own_task(data: RecordedData) ->
     assert not metrics["other"].any()
 
 
+@pytest.mark.parametrize("storage", ["float32", "float16"])
+def test_the_next_shard_waits_on_the_device(data: RecordedData, storage: str) -> None:
+    ring = ring_of(data.model_copy(update={"storage": storage}))
+    ring.after(0)
+    assert ring._next is not None
+    waiting = ring._next[1].result()
+    assert all(isinstance(part, jax.Array) for part in waiting) and str(waiting.observation.dtype) == storage
+    held, _ = ring.after(1)
+    np.testing.assert_array_equal(held.observation[: len(waiting.observation)], waiting.observation)
+
+
 @pytest.mark.parametrize("storage", ["float16", "bfloat16"])
 def test_values_are_kept_in_half_the_memory_and_used_in_full_precision(data: RecordedData, storage: str) -> None:
     for share in (SHARE, 1000):

@@ -1,15 +1,19 @@
 """Makes a whole data set by a recipe: chunks as TD-MPC2's, and a card that says what is in them.
 
-One program per task plays all its policies and random actions; programs of later tasks compile meanwhile.
+One program per task plays all its policies and random actions at the same time, because a GPU takes about as long for a
+few episodes as for many; programs of later tasks compile meanwhile.
 """
 
 import json
+import math
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,8 +33,7 @@ from dreamproof.record.episodes import Rollout, blank, make_rollout, write_into
 from dreamproof.record.policies import RecordingPolicy
 from dreamproof.settings.recipe import Recipe
 
-BATCH = 100
-COMPILING = 4
+COMPILING = max(2, (os.cpu_count() or 1) // 2)
 RANDOM = "random"
 WRITERS = {".pt": write_chunk, ".npz": write_recording}
 """A chunk of TD-MPC2 has no room for episodes of different lengths; an .npz has."""
@@ -54,6 +57,16 @@ class TaskPlan:
     policy: RecordingPolicy
     states: tuple[Any, ...]
 
+    @property
+    def batch(self) -> int:
+        """Episodes of one batch: the most that divide the episodes of every level."""
+        return math.gcd(*(level.episodes for level in self.levels))
+
+    @property
+    def batches(self) -> list[int]:
+        """The level of every batch of a chunk."""
+        return [number for number, level in enumerate(self.levels) for _ in range(level.episodes // self.batch)]
+
 
 def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str], None]) -> list[Path]:
     """Records all chunks and writes them with their card; `folder` is where the recipe lies."""
@@ -67,12 +80,10 @@ def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str]
     rows = 1 + max(spec.episode_agent_steps for spec in specs)
     share = sum(level.episodes for level in plans[0].levels)
     parts = [blank(share * len(plans), rows, info) for _ in range(recipe.chunks)]
+    seeds = [recipe.seed * recipe.chunks + chunk for chunk in range(recipe.chunks)]
     found: dict[str, dict[str, list[float]]] = {}
-    for number, (plan, play) in enumerate(compiled(plans)):
-        returns: dict[str, list[float]] = {level.name: [] for level in plan.levels}
-        for chunk, made in enumerate(parts):
-            play_task(plan, play, (made, number * share, number), recipe.seed * recipe.chunks + chunk, returns)
-        found[plan.task] = returns
+    for number, (plan, play) in enumerate(compiled(plans, seeds)):
+        found[plan.task] = returns = play_task(plan, play, number, seeds, parts)
         report(f"{plan.task}: " + ", ".join(f"{name} {np.mean(each):.0f}" for name, each in returns.items() if each))
     paths = [output.with_name(f"{output.stem}_{chunk}{output.suffix}") for chunk in range(recipe.chunks)]
     for path, made in zip(paths, parts, strict=True):
@@ -98,7 +109,8 @@ def plan_task(recipe: Recipe, task: str, folder: Path) -> TaskPlan:
         for name, file, count in zip(names, (None, *files), counts, strict=True)
     )
     policy = mixed_policy(task, loaded[0])
-    return TaskPlan(task, levels, policy, tuple((each.state, jnp.asarray(0.0)) for each in loaded))
+    trained = [(each.state, jnp.asarray(0.0)) for each in loaded]
+    return TaskPlan(task, levels, policy, ((loaded[0].state, jnp.asarray(1.0)), *trained))
 
 
 def mixed_policy(task: str, run: Loaded) -> RecordingPolicy:
@@ -118,13 +130,12 @@ def mixed_policy(task: str, run: Loaded) -> RecordingPolicy:
 Play = Callable[[Any, tuple[Array, Array, Array]], Rollout]
 
 
-def compiled(plans: list[TaskPlan]) -> Iterator[tuple[TaskPlan, Play]]:
+def compiled(plans: list[TaskPlan], seeds: list[int]) -> Iterator[tuple[TaskPlan, Play]]:
     """The plans in their order with their compiled programs; some later ones compile meanwhile."""
 
     def make(plan: TaskPlan) -> Play:
-        keys = keys_of(0, 0)
-        program: Any = make_rollout(plan.policy, BATCH)
-        play: Play = program.lower(plan.states[0], keys).compile()
+        program: Any = eqx.filter_jit(eqx.filter_vmap(make_rollout(plan.policy, plan.batch)))
+        play: Play = program.lower(*inputs_of(plan, 0, seeds)).compile()
         return play
 
     with ThreadPoolExecutor(COMPILING) as pool:
@@ -133,26 +144,37 @@ def compiled(plans: list[TaskPlan]) -> Iterator[tuple[TaskPlan, Play]]:
             yield plan, future.result()
 
 
-def keys_of(seed: int, number: int) -> tuple[Array, Array, Array]:
-    """Keys of layouts, of noise and of actions for one batch of episodes."""
-    layouts, noise = layout_keys(seed, "train", BATCH, number), noise_keys(seed, "train", BATCH, number)
-    return layouts, noise, step_key(seed, "record", number)
+def inputs_of(plan: TaskPlan, task: int, seeds: list[int]) -> tuple[Any, tuple[Array, Array, Array]]:
+    """States (B, ...) of all batches of all chunks, and their keys of layouts and noise (B, N) and of actions (B,).
+
+    Every chunk has a seed.
+    """
+    levels = jnp.asarray(plan.batches * len(seeds))
+
+    def stacked(*each: Any) -> Any:
+        return jnp.stack(each)[levels] if eqx.is_array(each[0]) else each[0]
+
+    def keys(make: Callable[..., Array]) -> Array:
+        count = len(plan.batches) * plan.batch
+        return jnp.concatenate([make(seed, "train", count, task) for seed in seeds]).reshape(len(levels), plan.batch)
+
+    acting = [jax.random.split(step_key(seed, "record", task), len(plan.batches)) for seed in seeds]
+    return jax.tree.map(stacked, *plan.states), (keys(layout_keys), keys(noise_keys), jnp.concatenate(acting))
 
 
 def play_task(
-    plan: TaskPlan, play: Play, place: tuple[Recording, int, int], seed: int, returns: dict[str, list[float]]
-) -> None:
-    """Writes the episodes of all levels of a task into a chunk and adds their returns."""
-    made, first, task = place
-    states = ((plan.states[0][0], jnp.asarray(1.0)), *plan.states)
-    for number, (level, state) in enumerate(zip(plan.levels, states, strict=True)):
-        for begin in range(0, level.episodes, BATCH):
-            count = min(BATCH, level.episodes - begin)
-            batch = (task * len(states) + number) * 1000 + begin // BATCH
-            rollout = jax.device_get(play(state, keys_of(seed, batch)))
-            write_into(made, slice(first, first + count), rollout, task)
-            returns[level.name] += made.reward[first : first + count].sum(1).tolist()
-            first += count
+    plan: TaskPlan, play: Play, task: int, seeds: list[int], parts: list[Recording]
+) -> dict[str, list[float]]:
+    """Writes the episodes of a task into all chunks, behind those of the tasks before it; returns theirs by level."""
+    returns: dict[str, list[float]] = {level.name: [] for level in plan.levels}
+    played = jax.device_get(play(*inputs_of(plan, task, seeds)))
+    for number in range(len(plan.batches) * len(seeds)):
+        chunk, batch = divmod(number, len(plan.batches))
+        first = (task * len(plan.batches) + batch) * plan.batch
+        own = slice(first, first + plan.batch)
+        write_into(parts[chunk], own, Rollout(*(part[number] for part in played)), task)
+        returns[plan.levels[plan.batches[batch]].name] += parts[chunk].reward[own].sum(1).tolist()
+    return returns
 
 
 def write_card(

@@ -1,7 +1,7 @@
 """A share of the recorded episodes on the device, renewed shard by shard during training.
 
 The share is a ring of shards. Which episodes it holds follows from the number of updates alone, so a resumed run
-continues with the same ones. The next shard is read while the device computes.
+continues with the same ones. The next shard is read and copied to the device while it computes.
 """
 
 import functools
@@ -66,7 +66,7 @@ class EpisodeRing:
         return self.episodes, self.held.ravel()
 
     def _empty(self) -> RecordedEpisodes:
-        one = stored(self.library, self.numbers(0)[:1])
+        one = on_device(self.library, self.numbers(0)[:1])
         return RecordedEpisodes(
             *(jnp.zeros((SHARDS * self.shard_episodes, *part.shape[1:]), part.dtype) for part in one)
         )
@@ -79,7 +79,7 @@ class EpisodeRing:
         self.episodes = _replaced(self.episodes, loaded, jnp.asarray(slot * self.shard_episodes, jnp.int32))
 
     def _load(self, shard: int) -> RecordedEpisodes:
-        return stored(self.library, self.numbers(shard))
+        return shard_on_device(self.library, self.numbers(shard))
 
     def _read_ahead(self, shard: int) -> None:
         if self._next is None or self._next[0] != shard:
@@ -88,12 +88,17 @@ class EpisodeRing:
 
 def on_device(library: EpisodeLibrary, chosen: np.ndarray) -> RecordedEpisodes:
     """Some episodes by their numbers, on the device."""
-    return RecordedEpisodes(*map(jnp.asarray, stored(library, chosen)))
+    return RecordedEpisodes(*map(jnp.asarray, stored(library, library.load(chosen))))
 
 
-def stored(library: EpisodeLibrary, chosen: np.ndarray) -> RecordedEpisodes:
-    """Some episodes by their numbers, on the host, with values of the type that the device keeps."""
-    loaded, kind = library.load(chosen), jnp.dtype(library.data.storage)
+def shard_on_device(library: EpisodeLibrary, chosen: np.ndarray) -> RecordedEpisodes:
+    """The same for few episodes, which the device converts: NumPy may take longer than the updates of a shard."""
+    return stored(library, RecordedEpisodes(*map(jnp.asarray, library.load(chosen))))
+
+
+def stored(library: EpisodeLibrary, loaded: RecordedEpisodes) -> RecordedEpisodes:
+    """Episodes with values of the type that the device keeps."""
+    kind = jnp.dtype(library.data.storage)
     observation, action, reward = (part.astype(kind, copy=False) for part in loaded[:3])
     return loaded._replace(observation=observation, action=action, reward=reward)
 

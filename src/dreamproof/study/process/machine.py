@@ -166,6 +166,8 @@ def _full_pressure(path: str) -> float:
 
 def any_gpu_is_busy(visible: str | None) -> bool:
     """Whether one of the named GPUs (all if None) has worked in the last moment; False if nothing can be asked."""
+    if visible is not None and visible.split(",")[0].strip() in ("", "-1"):
+        return False  # no GPU is visible, so what others do on one is not its work
     try:
         import pynvml
     except ImportError:
