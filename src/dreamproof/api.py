@@ -155,7 +155,10 @@ class StudyResults:
         return write_policy(load_agent(self._kept_run(arm, seed), checkpoint, task), Path(path))
 
     def write_policies(self, folder: str | Path) -> list[Path]:
-        """Writes the policy of every checkpoint that the cells kept, as ARM-seedN-stepK.npz; returns the files."""
+        """Writes the policy of every checkpoint that the cells kept, as ARM-seedN-stepK.npz; returns the files.
+
+        Their arrays are rounded to float16: they are made to record data with.
+        """
         from dreamproof.evaluate.loading import load_at
         from dreamproof.evaluate.policy_file import write_policy
 
@@ -166,7 +169,7 @@ class StudyResults:
             for checkpoint in run.checkpoint_folders() if facts.trained else []:
                 steps = checkpoint.agent_steps
                 written.append(place / f"{cell.arm}-seed{cell.seed}-step{steps}.npz")
-                write_policy(load_at(run, steps), written[-1])
+                write_policy(load_at(run, steps), written[-1], half=True)
         return written
 
     def _kept_run(self, arm: str, seed: int) -> RunFolder:

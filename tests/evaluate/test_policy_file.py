@@ -44,6 +44,15 @@ def test_it_acts_exactly_as_the_run(trained: Trained, file: Path) -> None:
         np.testing.assert_array_equal(run.act(observation), alone.act(observation))
 
 
+def test_half_of_the_digits_act_nearly_as_the_run(trained: Trained, file: Path, tmp_path: Path) -> None:
+    loaded = load_agent(trained["baseline"])
+    assert write_policy(loaded, tmp_path / "half.npz", half=True) < file.stat().st_size
+    whole, half = (acting_arrays(read_policy(path)) for path in (file, tmp_path / "half.npz"))
+    for name, array in whole.items():
+        assert half[name].dtype == array.dtype
+        np.testing.assert_allclose(half[name], array, rtol=1e-3, atol=1e-6, err_msg=name)
+
+
 def test_it_reproduces_the_evaluation(trained: Trained, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = load(trained["baseline"], "final")
     assert whole is not None

@@ -22,9 +22,9 @@ HEADER = "policy"
 FORMAT = 1
 
 
-def write_policy(loaded: Loaded, path: Path) -> int:
-    """Writes the policy file and returns its size in bytes."""
-    arrays = acting_arrays(loaded)
+def write_policy(loaded: Loaded, path: Path, half: bool = False) -> int:
+    """Writes the policy file and returns its size in bytes; `half` rounds its arrays to float16."""
+    arrays = {name: halved(array) if half else array for name, array in acting_arrays(loaded).items()}
     header = {
         "format": FORMAT,
         "run": loaded.run.model_dump(mode="json"),
@@ -48,7 +48,15 @@ def read_policy(path: Path) -> Loaded:
     if parameter_hash(arrays) != header.get("arrays_hash"):
         raise BrokenEvidence(f"{path}: its arrays do not match their hash", "write it again: dreamproof export")
     run, record = RunSettings.model_validate(header["run"]), CheckpointRecord.model_validate(header["record"])
-    return assemble(run, record, arrays, str(path), partial=True)
+    wide = {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in arrays.items()}
+    return assemble(run, record, wide, str(path), partial=True)
+
+
+def halved(array: np.ndarray) -> np.ndarray:
+    """The array in float16; unchanged if it has no float32 or a value that float16 cannot hold."""
+    if array.dtype != np.float32 or not (np.abs(array) < np.finfo(np.float16).max).all():
+        return array
+    return array.astype(np.float16)
 
 
 def _content(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
