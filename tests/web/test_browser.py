@@ -389,6 +389,7 @@ def test_the_token_opens_the_page_and_leaves_its_address(browser: Any, tmp_path:
             page.fill("#token", "wrong")
             page.click("form.token button")
             page.wait_for_selector("text=The token is wrong")
+            assert page.inner_text("#connection") == ""
             page.fill("#token", str(token))
             page.click("form.token button")
             page.wait_for_selector(".card")

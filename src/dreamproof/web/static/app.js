@@ -103,13 +103,16 @@ function drawHeader(place) {
   drawConnection();
 }
 
+// Nothing is connected, so nothing can be lost.
+const isSigningIn = () => main.querySelector("form.token") !== null;
+
 let connected = null;
 function drawConnection() {
   const node = document.getElementById("connection");
   if (!node) return;
-  if (main.querySelector("form.token")) return void replace(node); // nothing is connected before the token
-  node.className = `connection ${connected === false ? "lost" : connected ? "live" : ""}`;
-  replace(node, connected === false ? t("connection.lost") : connected ? t("connection.live") : "");
+  const name = isSigningIn() || connected === null ? "" : connected ? "live" : "lost";
+  node.className = `connection ${name}`;
+  replace(node, name && t(`connection.${name}`));
 }
 
 // Shows the view of the present address; the same view with another query is only refreshed.
@@ -256,7 +259,7 @@ function onEvent(event) {
   if (event.kind === "connection") {
     connected = event.connected;
     drawConnection();
-    status.textContent = t(connected ? "connection.live" : "connection.lost");
+    if (!isSigningIn()) status.textContent = t(connected ? "connection.live" : "connection.lost");
     return;
   }
   const mine = shown;

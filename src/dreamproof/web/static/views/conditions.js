@@ -42,7 +42,7 @@ export function marker(arm, size = 1) {
   );
 }
 
-// The score axis shows every seed; an interval of few seeds would flatten them, so it may go on beyond it.
+// The score axis shows every seed; an interval of few seeds would flatten them, so it may continue beyond it.
 const scoresOf = (one) => Object.values(one.arms).flatMap((at) => (at.score ? Object.values(at.score.seeds) : []));
 
 const isCut = (conditions) =>

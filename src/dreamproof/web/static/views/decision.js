@@ -9,7 +9,7 @@ import { language, t } from "../text.js";
 // `arm/seed@condition` as people read it.
 const cellText = (text) => text.replace(/@(.+)$/, (_, condition) => ` (${condition})`);
 
-// A number says the cells behind it when it is pointed at, tapped or reached by keys.
+// A number says the cells behind it when it is pointed at, touched or reached by keys.
 function numberOf({ number, cells }) {
   const listed = cells.slice(0, 12).map(cellText).join(", ") + (cells.length > 12 ? ", …" : "");
   return h(

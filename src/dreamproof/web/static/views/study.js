@@ -330,7 +330,7 @@ class Matrix {
   }
 }
 
-// The cell of each study that was opened last: where the keyboard goes on after the way back.
+// The cell of each study that was opened last: where the focus returns on the way back.
 const left = new Map();
 
 export function open(context) {
