@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from tests.report.task_study import make_task_study
 
 from dreamproof.report import make_context
-from dreamproof.report.curves import logged_name, read_curves
+from dreamproof.report.curves import Curve, arm_band, logged_name, read_curves
 from dreamproof.report.figures import NAMES
 from dreamproof.report.figures.campaign import _cause_look
 from dreamproof.report.figures.draw import drawings
@@ -200,3 +200,11 @@ def test_a_figure_is_laid_out_once_for_both_files(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(engine, "execute", calls.append)
     assert [path.suffix for path in save(figure, tmp_path, "one")] == [".png", ".pdf"]
     assert len(calls) == 1
+
+
+def test_a_mean_is_drawn_where_all_seeds_have_values() -> None:
+    short = Curve("return", np.array([0.0, 10.0]), np.array([5.0, 5.0]))
+    long = Curve("return", np.array([0.0, 20.0]), np.array([1.0, 1.0]))
+    band = arm_band([short, long, long])
+    assert band.agent_steps.max() == 10.0 and set(np.round(band.mean, 6)) == {round(7 / 3, 6)}
+    assert np.isfinite(band.low).all()

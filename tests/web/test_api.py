@@ -1,5 +1,6 @@
 """The JSON API: what the verbs print, tables as CSV, kept answers, and changes that arrive."""
 
+import csv
 import itertools
 import json
 import time
@@ -247,3 +248,74 @@ def test_ten_thousand_cells_are_a_small_answer(tmp_path: Path) -> None:
     with dashboard(tmp_path / "big") as running:
         matrix = running.get("/api/v1/studies/big/matrix")
         assert len(matrix.body) < 40_000 and sum(map(len, matrix.json["train"])) == 10_000
+
+
+def csv_rows(served: Dashboard, path: str) -> list[dict[str, str]]:
+    reply = served.get(f"/api/v1/studies/whole{path}")
+    assert reply.status == 200, reply.body
+    return list(csv.DictReader(reply.body.decode().splitlines()))
+
+
+def test_the_table_of_money_has_money_and_adds_up(served: Dashboard) -> None:
+    rows, money = csv_rows(served, "/money?format=csv"), served.data("/studies/whole/money")
+    total = next(float(row["money"]) for row in rows if row["part"] == "total")
+    assert total == pytest.approx(money["total_money"], abs=1e-5) and total > 0
+    assert sum(float(row["money"]) for row in rows if row["part"] in ("cell", "idle")) == pytest.approx(total, abs=1e-3)
+    assert {row["name"] for row in rows if row["part"] == "cause"} == set(money["wasted_by_cause"])
+    assert {row["currency"] for row in rows} == {money["currency"]}
+
+
+def test_the_table_of_conditions_has_means_intervals_and_verdicts(served: Dashboard) -> None:
+    rows = csv_rows(served, "/conditions?format=csv")
+    first = served.data("/studies/whole/conditions")["conditions"][0]
+    row = next(one for one in rows if (one["condition"], one["arm"], one["seed"]) == (first["name"], "full", "mean"))
+    full = first["arms"]["full"]
+    assert float(row["score"]) == full["score"]["mean"] and float(row["score_low"]) == full["score"]["low"]
+    assert float(row["cost_high"]) == full["costs"]["cost"]["high"] and row["cost_limit"] == full["limits"]["cost"]
+    assert sum(one["seed"] != "mean" for one in rows) == 5 * sum(one["seed"] == "mean" for one in rows)
+
+
+def test_the_table_of_curves_says_how_it_is_smoothed(served: Dashboard) -> None:
+    assert {row["mean_of_last"] for row in csv_rows(served, "/curves?format=csv")} == {"1"}
+    assert {row["mean_of_last"] for row in csv_rows(served, "/curves?format=csv&smooth=10")} == {"10"}
+
+
+def test_a_mean_ends_where_one_of_its_seeds_ends(tmp_path: Path) -> None:
+    growing = Growing(tmp_path / "study")
+    with dashboard(tmp_path) as running:
+        steps = running.data("/studies/study/cells/full/0/curve")["agent_steps"]
+        for step in steps[:20]:
+            growing.log("full/1", int(step))
+        wait_for(lambda: len(running.data("/studies/study/cells/full/1/curve")["values"]) == 20)
+        curves = running.data("/studies/study/curves?metric=return")
+    full = next(arm for arm in curves["arms"] if arm["name"] == "full")
+    assert len(full["seeds"]) == 2 and None not in full["seeds"]["0"]
+    assert None not in full["mean"][:20] and set(full["mean"][20:]) == {None}
+
+
+def test_a_supervisor_without_an_end_is_lost(tmp_path: Path) -> None:
+    growing = Growing(tmp_path / "study")
+    growing.append(events.SupervisorStarted("boot", 1, 1, "host", "1"), events.SupervisorEnded("its work is done"))
+    growing.append(events.SupervisorStarted("boot", 2, 1, "host", "1"))
+    with dashboard(tmp_path) as running:
+        spans = running.data("/studies/study/timeline")["supervisors"]
+    assert [(one["lost"], one["alive"]) for one in spans[-2:]] == [(False, False), (True, False)]
+
+
+def test_the_log_that_is_shown_first_is_the_newest_that_holds_something(tmp_path: Path) -> None:
+    growing = Growing(tmp_path / "study")
+    with dashboard(tmp_path) as running:
+        known = running.data("/studies/study/cells/full/0")["attempts"]
+        first, last = known[0]["attempt"], known[-1]["attempt"]
+        for name, text in ((first, "a line\n"), (last, "")):
+            output = growing.folder.attempt(name).output
+            output.parent.mkdir(parents=True, exist_ok=True)
+            output.write_text(text)
+        assert first != last and running.data("/studies/study/cells/full/0/log")["attempt"] == first
+        assert running.data(f"/studies/study/cells/full/0/log?attempt={last}")["text"] == ""
+
+
+def test_a_mistyped_address_is_a_page_for_people_and_an_error_for_programs(served: Dashboard) -> None:
+    page, answer = served.get("/studies/whole/nope"), served.get("/api/v1/nope")
+    assert page.status == 404 and page.headers["content-type"].startswith("text/html") and b"app.js" in page.body
+    assert answer.status == 404 and answer.json["error"]["hint"]

@@ -15,7 +15,7 @@ from tests.web.browser import READY, chromium, page_of, until, visit
 from tests.web.test_attacks import HOSTILE, hostile_study
 
 from dreamproof.base.files import read_json
-from dreamproof.runs.layout import StudyFolder
+from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.testing.lively_study import LivelyStudy, lively_study
 from dreamproof.testing.made_study import make_study
 from dreamproof.testing.served import Dashboard, dashboard
@@ -284,6 +284,76 @@ def test_every_view_can_be_saved_as_a_table_and_as_a_picture(browser: Any, site:
                 assert len(content) > 100 and (start is None or content.startswith(start)), (name, button)
 
 
+def log_metrics(root: Path, rows: list[dict[str, float]]) -> None:
+    """Further lines in the log of one cell."""
+    run = StudyFolder(root).run(Cell("full", 0))
+    with run.metrics.open("a") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+
+
+def test_axes_of_any_values_are_drawn_and_say_what_they_leave_out(browser: Any, tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study")
+    steps = range(100_000, 100_100)
+    log_metrics(root, [{"agent_steps": n, "below": -1.0 - n, "mixed": n - 100_049.0, "huge": n * 1e295} for n in steps])
+    scale = "(({distr, min, max}) => [distr, min, max])(document.querySelector('.chart').chart.scales.y)"
+    with dashboard(root) as running, page_of(browser) as page:
+        address = f"{running.address}/studies/study/curves"
+        visit(page, f"{address}?metric=below&y=log")
+        assert page.evaluate(scale)[0] == 1 and "No value is above 0" in page.inner_text(".view")
+        visit(page, f"{address}?metric=mixed&y=log&x=log")
+        assert page.evaluate(scale)[0] == 3 and page.evaluate(scale)[1] > 0
+        assert "100 of 200 drawn values are not above 0" in page.inner_text(".view")  # the seed and its mean
+        for query in ("huge", "huge&y=log"):
+            visit(page, f"{address}?metric={query}")
+            marks = page.evaluate("document.querySelector('.chart').chart.axes.map(axis => axis._splits.length)")
+            assert all(2 <= count <= 20 for count in marks), (query, marks)
+        visit(page, f"{address}?metric=return&smooth=25")
+        page.wait_for_selector("a[download='study-return-mean_of_last_25.csv']")
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(browser: Any, site: Dashboard) -> None:
+    with page_of(browser, viewport={"width": 390, "height": 780}) as page:
+        for name in ("timeline", "money", "conditions", "decision", "ledger"):
+            visit(page, site.address + PAGES[name])
+            tab = page.locator(".tabs [aria-current]").bounding_box()
+            assert tab["x"] >= 0 and tab["x"] + tab["width"] <= 390, name
+            hidden = """[...document.querySelectorAll('.scroll, main')].filter(e =>
+                e.scrollWidth > e.clientWidth + 1).length"""
+            assert page.evaluate(hidden) == 0, name
+
+
+def test_pages_are_read_by_keys_and_in_one_time_zone(browser: Any, site: Dashboard) -> None:
+    with page_of(browser, timezone_id="Asia/Shanghai") as page:
+        visit(page, site.address + STUDY)
+        page.focus("[data-cell='baseline/0']")
+        page.keyboard.press("Control+End")
+        assert page.evaluate("document.activeElement.dataset.cell") == "full/4"
+        page.keyboard.press("Enter")
+        page.wait_for_selector(".attempt")
+        assert " UTC" in page.inner_text(".attempt")
+        texts = page.evaluate("performance.getEntriesByType('resource').find(e => /text.*js/.test(e.name)).name")
+        assert page.evaluate(f"import('{texts}').then(m => m.moment(86400))") == "1970-01-02 00:00:00 UTC"
+        page.go_back()
+        until(page, "document.activeElement.dataset.cell === 'full/4'")
+        visit(page, site.address + f"{STUDY}/decision")
+        page.locator(".report .number").first.focus()
+        page.keyboard.press("ArrowRight")
+        page.wait_for_selector(".source:has-text('cells:')")
+        visit(page, site.address + f"{STUDY}/nope")
+        assert "nothing at this address" in page.inner_text("main")
+        visit(page, site.address + f"{STUDY}/cells/full/99")
+        assert page.locator("main h2:visible").count() == 0 and page.locator(".failed").count() == 1
+
+
+def test_what_the_program_recorded_is_translated_and_other_english_is_marked(browser: Any, site: Dashboard) -> None:
+    with page_of(browser, locale="zh-CN") as page:
+        visit(page, site.address + f"{STUDY}/cells/full/2")
+        text = page.inner_text("main")
+        assert "failed" not in text and "ended:" not in text
+        english = page.locator("blockquote span[lang=en]").all_inner_texts()
+        assert english and all(line.isascii() for line in english)
+
+
 def test_nothing_that_a_study_holds_is_executed(browser: Any, tmp_path: Path) -> None:
     root = hostile_study(tmp_path / "hostile")
     with dashboard(root) as running, page_of(browser) as page:
@@ -319,6 +389,7 @@ def test_the_token_opens_the_page_and_leaves_its_address(browser: Any, tmp_path:
             page.fill("#token", "wrong")
             page.click("form.token button")
             page.wait_for_selector("text=The token is wrong")
+            assert page.inner_text("#connection") == ""
             page.fill("#token", str(token))
             page.click("form.token button")
             page.wait_for_selector(".card")

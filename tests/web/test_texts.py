@@ -1,13 +1,20 @@
 """Texts of the pages: every language has every key, every key that the pages use is there, and files are packaged."""
 
+import json
 import re
 import string
+from pathlib import Path
 
 import pytest
+from tests.web.test_api import Growing
 
 from dreamproof.report.language import LANGUAGES, texts_in
+from dreamproof.study.ledger import events
+from dreamproof.study.ledger.clock import read_moment
 from dreamproof.study.ledger.status import STATUSES
-from dreamproof.web.assets import FOLDER, WEB_TEXTS, assets, web_texts
+from dreamproof.study.plan.open_study import open_study
+from dreamproof.study.views.overview import make_overview
+from dreamproof.web.assets import FOLDER, WEB_TEXTS, assets, recorded_forms, web_texts
 
 SCRIPTS = [*FOLDER.glob("*.js"), *FOLDER.glob("views/*.js")]
 
@@ -31,7 +38,7 @@ def test_every_text_that_the_pages_use_is_in_the_catalogue() -> None:
 
 def test_every_text_of_the_catalogue_is_used() -> None:
     scripts = "\n".join(path.read_text() for path in SCRIPTS)
-    families = ("state.", "study_state.", "tab.", "column.", "work.", "theme.")
+    families = ("state.", "study_state.", "tab.", "column.", "work.", "theme.", "phase.", "remedy.", "notice.")
     own = [key for key in texts_in(WEB_TEXTS, "en").entries if not key.startswith(families)]
     assert [key for key in own if f'"{key}"' not in scripts] == []
 
@@ -63,3 +70,21 @@ def test_pages_scripts_styles_and_texts_are_served_by_name() -> None:
         "texts/zh-Hant.json",
     } <= names
     assert not [name for name in names if ".." in name or name.startswith("/")]
+
+
+def known_again(text: str) -> bool:
+    """Whether a page finds the form of a recorded sentence."""
+    patterns = [re.sub(r"\\\{(\w+)\\\}", "(.+?)", re.escape(form)) for form in recorded_forms().values()]
+    return any(re.fullmatch(pattern, text) for pattern in patterns)
+
+
+def test_sentences_of_the_program_are_known_again_on_chinese_pages(tmp_path: Path) -> None:
+    growing = Growing(tmp_path / "study")
+    growing.append(events.BreakerTripped("7 attempts in a row failed within 60 s of their start"))
+    growing.append(events.BudgetReached(4.5, 5.0), events.PreflightFailed("f", "no GPU"))
+    growing.append(events.AttemptStarted("a1", "train", ["full/1"], [], ["train"], {"full/1": 0}))
+    overview = make_overview(open_study(tmp_path / "study"), read_moment())
+    assert len(overview.notices) >= 4
+    assert [text for text in overview.notices if not known_again(text)] == []
+    assert known_again("failed 2 times with the same cause: bug") and known_again("a000003 ended: bug")
+    assert {"notice.breaker", "form.notice.breaker"} <= json.loads(assets()["texts/zh-Hans.json"].content).keys()

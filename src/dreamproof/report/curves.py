@@ -40,7 +40,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Band:
-    """The mean of an arm's curves and its 95 % t interval, which is NaN below three seeds."""
+    """The mean of an arm's curves and its 95 % t interval, which is NaN below three seeds; where all have values."""
 
     agent_steps: Floats
     mean: Floats
@@ -59,15 +59,15 @@ def arm_band(curves: list[Curve], bound: float = -np.inf, points: int = GRID_POI
 
 
 def band_at(steps: Floats, table: Floats, bound: float = -np.inf) -> Band:
-    """The band of curves that are given at the same steps, one row each; steps without any value are left out."""
-    known = np.isfinite(table).any(axis=0)
+    """The band of curves that are given at the same steps, one row each, where all of them have values.
+
+    A mean over fewer curves would jump where the first of them ends.
+    """
+    known = np.isfinite(table).all(axis=0)
     steps, table = steps[known], table[:, known]
-    counts, mean = np.isfinite(table).sum(axis=0), np.nanmean(table, axis=0)
-    wide = counts >= INTERVAL_SEEDS
-    half = np.full(len(steps), np.nan)
-    half[wide] = (
-        stats.t.ppf(0.975, counts[wide] - 1) * np.nanstd(table[:, wide], axis=0, ddof=1) / np.sqrt(counts[wide])
-    )
+    count, mean, half = len(table), table.mean(axis=0), np.full(len(steps), np.nan)
+    if count >= INTERVAL_SEEDS:
+        half = stats.t.ppf(0.975, count - 1) * table.std(axis=0, ddof=1) / np.sqrt(count)
     return Band(steps, mean, np.maximum(mean - half, bound), mean + half)
 
 

@@ -22,6 +22,8 @@ CSV = "text/csv; charset=utf-8"
 JSON = "application/json"
 PNG = "image/png"
 TEXT_CHARACTERS = 200
+MONEY_COLUMNS = ("part", "name", "useful_ms", "wasted_ms", "running_ms", "money", "currency")
+CURVE_COLUMNS = ("arm", "seed", "agent_steps", "metric", "value", "mean_of_last")
 
 
 class NotFound(BadInput):
@@ -98,9 +100,23 @@ def _money(served: ServedStudy, query: Query) -> Values:
 
 
 def _money_rows(served: ServedStudy, query: Query) -> Rows:
+    """Cells and idle time, which add up to the total; what was wasted is listed once more by its cause."""
     values = _money(served, query)
-    rows = [{"cell": cell, **part} for cell, part in values["cells"].items()]
-    return ("cell", "useful_ms", "wasted_ms", "running_ms"), [*rows, {"cell": "(idle)", "wasted_ms": values["idle_ms"]}]
+    whole = values["total_ms"]
+    rows = [
+        *({"part": "cell", "name": cell, **part} for cell, part in values["cells"].items()),
+        {"part": "idle", "wasted_ms": values["idle_ms"]},
+        {"part": "total", "useful_ms": values["useful_ms"], "wasted_ms": whole - values["useful_ms"]},
+        *({"part": "cause", "name": cause, "wasted_ms": ms} for cause, ms in values["wasted_by_cause"].items()),
+    ]
+    price = values["total_money"] / whole if whole else 0.0
+    return MONEY_COLUMNS, [
+        {**row, "money": round(price * _spent_ms(row), 6), "currency": values["currency"]} for row in rows
+    ]
+
+
+def _spent_ms(row: Values) -> float:
+    return float(row.get("useful_ms", 0)) + float(row.get("wasted_ms", 0))
 
 
 def _why(served: ServedStudy, query: Query) -> Values:
@@ -143,15 +159,17 @@ def _curves(served: ServedStudy, query: Query) -> Values:
 
 
 def _curve_rows(served: ServedStudy, query: Query) -> Rows:
+    """Every value of every seed; `mean_of_last` is the number of logged values behind it, 1 without smoothing."""
     values = _curves(served, query)
+    common = {"metric": values["metric"], "mean_of_last": values["smoothed"]}
     rows = (
-        {"arm": arm["name"], "seed": seed, "agent_steps": step, "metric": values["metric"], "value": value}
+        {"arm": arm["name"], "seed": seed, "agent_steps": step, "value": value, **common}
         for arm in values["arms"]
         for seed, row in arm["seeds"].items()
         for step, value in zip(values["agent_steps"], row, strict=True)
         if value is not None
     )
-    return ("arm", "seed", "agent_steps", "metric", "value"), rows
+    return CURVE_COLUMNS, rows
 
 
 def _conditions(served: ServedStudy, query: Query) -> Values:
@@ -159,17 +177,34 @@ def _conditions(served: ServedStudy, query: Query) -> Values:
 
 
 def _condition_rows(served: ServedStudy, query: Query) -> Rows:
+    """A row for each seed, and one for each arm with its mean, 95 % intervals and what is shown about the limits."""
     values = _conditions(served, query)
     limited = [limit["name"] for limit in values["constraints"]]
     rows = [
-        {"condition": one["name"], "arm": arm, "seed": seed, "score": score}
-        | {name: _at(found["costs"][name], seed) for name in limited}
+        {"condition": one["name"], "kind": one["kind"], "decides": one["decides"], "arm": arm, **row}
         for one in values["conditions"]
         for arm, found in one["arms"].items()
         if found["score"] is not None
-        for seed, score in found["score"]["seeds"].items()
+        for row in (*_seed_rows(found), _mean_row(found))
     ]
-    return ("condition", "arm", "seed", "score", *limited), rows
+    ends = ("", "_low", "_high")
+    costs = [f"{name}{end}" for name in limited for end in (*ends, "_limit")]
+    return ("condition", "kind", "decides", "arm", "seed", *(f"score{end}" for end in ends), *costs), rows
+
+
+def _seed_rows(found: Values) -> list[Values]:
+    scores = found["score"]["seeds"].items()
+    return [
+        {"seed": seed, "score": score} | {name: _at(group, seed) for name, group in found["costs"].items()}
+        for seed, score in scores
+    ]
+
+
+def _mean_row(found: Values) -> Values:
+    ends = {"mean": "", "low": "_low", "high": "_high"}
+    known = {name: group for name, group in {"score": found["score"], **found["costs"]}.items() if group is not None}
+    means = {f"{what}{end}": group[name] for what, group in known.items() for name, end in ends.items()}
+    return {"seed": "mean", **{f"{name}_limit": verdict for name, verdict in found["limits"].items()}, **means}
 
 
 def _at(group: Values | None, seed: str) -> float | None:

@@ -194,6 +194,9 @@ async def _error(request: Request, error: Exception) -> Response:
 
 
 async def _unknown(request: Request, error: Exception) -> Response:
+    """A program gets an error; a person gets the page, which says so and leads back."""
+    if not request.url.path.startswith(("/api/", "/static/")):
+        return Response(assets()["index.html"].content, 404, media_type=assets()["index.html"].kind)
     return Response(error_body("there is nothing at this address", "/"), 404, media_type=JSON)
 
 

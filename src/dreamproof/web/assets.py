@@ -17,8 +17,10 @@ TYPES = {
     ".html": "text/html; charset=utf-8",
     ".txt": "text/plain; charset=utf-8",
 }
-REPORT_TEXTS = ("cause.", "verdict.", "use.", "direction.", "limit_verdict.", "unit.", "axis.", "mark.proxy")
+REPORT_TEXTS = ("cause.", "verdict.", "use.", "direction.", "quote.", "limit_verdict.", "unit.", "axis.", "mark.proxy")
 """Texts of the reports that the pages show too."""
+RECORDED = ("quote.", "notice.")
+FORM = "form."
 
 
 @dataclass(frozen=True)
@@ -47,5 +49,11 @@ def web_texts(language: str) -> dict[str, str]:
     return shared | texts_in(WEB_TEXTS, language).entries
 
 
+def recorded_forms() -> dict[str, str]:
+    """The English forms of sentences that the program records, by which a page knows them again."""
+    return {f"{FORM}{key}": text for key, text in web_texts("en").items() if key.startswith(RECORDED)}
+
+
 def _texts(language: str) -> Asset:
-    return Asset(json.dumps(web_texts(language), ensure_ascii=False).encode(), "application/json")
+    texts = web_texts(language) | ({} if language == "en" else recorded_forms())
+    return Asset(json.dumps(texts, ensure_ascii=False).encode(), "application/json")

@@ -37,10 +37,18 @@ def cell_attempts(opened: OpenStudy, cell: Cell) -> list[str]:
     return sorted(names)
 
 
-def _chosen_attempt(opened: OpenStudy, cell: Cell, name: str | None) -> str | None:
+def _newest(opened: OpenStudy, names: list[str], kind: str) -> str | None:
+    """The newest attempt that runs or left a file of this kind; the newest of all if none did."""
+    for name in reversed(names):
+        if opened.state.attempts[name].open or size_of(getattr(opened.folder.attempt(name), kind)):
+            return name
+    return names[-1] if names else None
+
+
+def _chosen_attempt(opened: OpenStudy, cell: Cell, name: str | None, kind: str) -> str | None:
     known = cell_attempts(opened, cell)
     if name is None:
-        return known[-1] if known else None
+        return _newest(opened, known, kind)
     if name not in known:
         raise BadInput(f"{cell} has no attempt {name[:40]!r}", f"dreamproof why {opened.file} {cell}")
     return name
@@ -48,7 +56,7 @@ def _chosen_attempt(opened: OpenStudy, cell: Cell, name: str | None) -> str | No
 
 def log_tail(opened: OpenStudy, cell: Cell, attempt: str | None) -> Values:
     """The end of what an attempt printed; never of a file outside the study folder."""
-    name = _chosen_attempt(opened, cell, attempt)
+    name = _chosen_attempt(opened, cell, attempt, "output")
     if name is None:
         return {"attempt": None, "text": "", "bytes": 0, "fault": None}
     path = opened.folder.attempt(name).output
@@ -65,7 +73,7 @@ def _is_inside(opened: OpenStudy, path: Path) -> bool:
 
 def memory_trace(opened: OpenStudy, cell: Cell, attempt: str | None) -> Values:
     """Resident memory of an attempt's processes over its seconds, thinned to what a chart can show."""
-    name = _chosen_attempt(opened, cell, attempt)
+    name = _chosen_attempt(opened, cell, attempt, "memory")
     path = opened.folder.attempt(name).memory if name is not None else None
     rows = read_rows(path) if path is not None and _is_inside(opened, path) else []
     points = [(row.get("seconds"), row.get("bytes")) for row in rows]

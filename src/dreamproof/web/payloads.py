@@ -4,8 +4,9 @@ from typing import Any
 
 from dreamproof.report.palette import COLOURS, DARK_COLOURS, cause_colour
 from dreamproof.runs.layout import Cell
-from dreamproof.study.ledger.cells import AttemptState
+from dreamproof.study.ledger.cells import NO_END, AttemptState, SupervisorSpan
 from dreamproof.study.ledger.clock import read_moment
+from dreamproof.study.ledger.lease import living_holder
 from dreamproof.study.ledger.status import STATUSES, as_seen, eval_status, train_status
 from dreamproof.study.money.spending import open_seconds, spent_and_forecast
 from dreamproof.study.plan.open_study import OpenStudy
@@ -142,13 +143,25 @@ def timeline(opened: OpenStudy, arm: str | None = None) -> Values:
     wanted = [one for one in opened.state.attempts.values() if arm is None or _has_arm(one, arm)]
     shown = wanted[-MAX_ATTEMPTS:]
     spans = opened.state.supervisors
+    held = living_holder(opened.folder.lease) is not None
+
+    def alive(one: SupervisorSpan) -> bool:
+        return held and one is spans[-1] and one.ended is None
+
     return {
         "now": now.unix_seconds,
         "attempts": [_bar(opened, one, now) for one in shown],
         "left_out": len(wanted) - len(shown),
         "arms": list(opened.study.arms),
         "supervisors": [
-            {"started": one.started, "ended": one.ended, "last_event": one.last_event, "reason": one.reason}
+            {
+                "started": one.started,
+                "ended": one.ended,
+                "last_event": one.last_event,
+                "reason": one.reason,
+                "alive": alive(one),
+                "lost": one.reason == NO_END or (one.ended is None and not alive(one)),
+            }
             for one in spans
         ],
     }

@@ -1,5 +1,6 @@
 """What the pages show of results, as JSON values: curves, conditions, the decision and its figures."""
 
+import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -124,8 +125,7 @@ def _arm_curves(arm: str, known: dict[Cell, tuple[Floats, Floats]], steps: Float
     if not own:
         return {"seeds": {}, "mean": [], "low": [], "high": []}
     table = np.array([np.interp(steps, *curve, left=np.nan, right=np.nan) for curve in own.values()])
-    start = max(curve[0][0] for curve in own.values())
-    band = band_at(steps, np.where(steps >= start, table, np.nan), 0.0 if limit is not None else -np.inf)
+    band = band_at(steps, table, 0.0 if limit is not None else -np.inf)
     full = {float(step): place for place, step in enumerate(band.agent_steps)}
     places = [full.get(float(step)) for step in steps]
 
@@ -210,6 +210,7 @@ def decision_values(results: ResultsOfStudy, language: str) -> Values:
     return {
         "title": plain(document.title, numbers),
         "language": language,
+        "folder": str(results.study.opened.folder.root),
         "blocks": [_block(block, numbers) for block in document.blocks if _is_shown(block)],
     }
 
@@ -222,7 +223,8 @@ def _likely_figures(context: ReportContext) -> list[str]:
     names = ["conditions"] if evidence.study.metric.name in metrics else []
     if limits and limits[0].name in metrics:
         names.append("conditions_cost")
-    return [*names, "curves_primary"]
+    logged = any(os.path.isdir(evidence.kept_run(cell).root) for cell in evidence.cells)
+    return [*names, "curves_primary"] if logged else names
 
 
 def _is_shown(block: Block) -> bool:

@@ -148,6 +148,10 @@ class AttemptState:
         return any(kept > self.from_agent_steps.get(cell, 0) for cell, kept in self.kept_agent_steps.items())
 
 
+NO_END = "no end on record"
+"""The reason of a supervisor that was killed, or whose machine went away."""
+
+
 @dataclass(slots=True)
 class SupervisorSpan:
     """One supervisor from its start to its end, or to the last event before the next one started."""

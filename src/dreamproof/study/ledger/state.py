@@ -9,7 +9,7 @@ from dreamproof.base.errors import BrokenEvidence
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.runs.reader import EvalProof, TrainProof
 from dreamproof.settings.study import Study
-from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, SupervisorSpan
+from dreamproof.study.ledger.cells import NO_END, AttemptState, CellState, ClockJump, SupervisorSpan
 from dreamproof.study.ledger.clock import BOOT_DIGITS, moment_of
 from dreamproof.study.ledger.event_rows import row_fault
 from dreamproof.study.ledger.events import Row
@@ -109,7 +109,7 @@ class StudyState(StudyFacts):
     def _on_supervisor_lost(self, row: Row) -> None:
         if self.supervisors and self.supervisors[-1].ended is None:
             self.supervisors[-1].ended = self.supervisors[-1].last_event
-            self.supervisors[-1].reason = "no end on record"
+            self.supervisors[-1].reason = NO_END
 
     def _on_supervisor_started(self, row: Row) -> None:
         self._on_supervisor_lost(row)

@@ -1,9 +1,9 @@
 // The frame of every page: address, navigation, language, appearance, and the view that is shown.
 
 import { ApiError, exchangeToken, get, signIn, studyPath } from "./api.js";
-import { h, replace } from "./dom.js";
+import { NARROW, h, replace } from "./dom.js";
 import { onChange, start as follow } from "./live.js";
-import { LANGUAGES, language, loadTexts, stateText, t } from "./text.js";
+import { LANGUAGES, language, loadTexts, t } from "./text.js";
 import * as overview from "./views/overview.js";
 import * as study from "./views/study.js";
 import * as cell from "./views/cell.js";
@@ -98,19 +98,25 @@ function drawHeader(place) {
     ),
     tabs && h("nav", { class: "tabs", "aria-label": t("nav") }, tabs),
   );
+  const current = header.querySelector(".tabs [aria-current]");
+  if (current) current.parentNode.scrollLeft = current.offsetLeft + current.offsetWidth / 2 - innerWidth / 2;
   drawConnection();
 }
+
+// Nothing is connected, so nothing can be lost.
+const isSigningIn = () => main.querySelector("form.token") !== null;
 
 let connected = null;
 function drawConnection() {
   const node = document.getElementById("connection");
   if (!node) return;
-  node.className = `connection ${connected === false ? "lost" : connected ? "live" : ""}`;
-  replace(node, connected === false ? t("connection.lost") : connected ? t("connection.live") : "");
+  const name = isSigningIn() || connected === null ? "" : connected ? "live" : "lost";
+  node.className = `connection ${name}`;
+  replace(node, name && t(`connection.${name}`));
 }
 
 // Shows the view of the present address; the same view with another query is only refreshed.
-async function show(again = false) {
+async function show(again = false, returning = false) {
   const place = route();
   const same =
     !again &&
@@ -135,10 +141,12 @@ async function show(again = false) {
     .reverse()
     .join(" · ");
   if (!place) {
+    shown = null;
+    root.dataset.ready = "1";
     replace(root, h("h1", {}, t("not_found")), h("p", {}, h("a", { href: "/" }, t("tab.overview"))));
     return;
   }
-  const mine = (shown = { place, root, timer: null, last: 0, busy: false, again: false, handle: {} });
+  const mine = (shown = { place, root, timer: null, last: 0, busy: false, again: false, drawn: false, handle: {} });
   const context = {
     root,
     go,
@@ -146,6 +154,7 @@ async function show(again = false) {
     announce: (text) => {
       status.textContent = text;
     },
+    returning,
     get place() {
       return mine.place;
     },
@@ -187,6 +196,8 @@ async function refresh() {
   mine.last = performance.now();
   try {
     await mine.handle.refresh();
+    mine.drawn = true;
+    mine.root.classList.remove("bare");
     mine.root.querySelector(".failed")?.remove();
   } catch (error) {
     if (mine === shown) failed(mine, error);
@@ -204,8 +215,10 @@ function failed(mine, error) {
   mine.root.querySelector(".failed")?.remove();
   if (error instanceof ApiError && error.status === 401) {
     replace(mine.root, signInForm());
+    drawConnection();
     return;
   }
+  mine.root.classList.toggle("bare", !mine.drawn); // headings without anything below them say nothing
   const lost = error.status === 0;
   if (!(error instanceof ApiError)) console.error(error);
   mine.root.prepend(
@@ -213,8 +226,8 @@ function failed(mine, error) {
       "div",
       { class: "stamp block failed", role: "alert" },
       h("b", {}, t(lost ? "connection.lost" : "error")),
-      error.message,
-      error.hint && h("p", {}, error.hint),
+      h("span", { lang: "en" }, error.message),
+      error.hint && h("p", { lang: "en" }, error.hint),
     ),
   );
   if (lost) later(mine, 3000);
@@ -246,7 +259,7 @@ function onEvent(event) {
   if (event.kind === "connection") {
     connected = event.connected;
     drawConnection();
-    status.textContent = t(connected ? "connection.live" : "connection.lost");
+    if (!isSigningIn()) status.textContent = t(connected ? "connection.live" : "connection.lost");
     return;
   }
   const mine = shown;
@@ -288,8 +301,9 @@ document.addEventListener("click", (event) => {
   if (address.href !== location.href) go(address.pathname + address.search);
   window.scrollTo(0, 0);
 });
-addEventListener("popstate", () => show());
+addEventListener("popstate", () => show(false, true));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => show(true));
+matchMedia(NARROW).addEventListener("change", () => refresh());
 
 const kept = localStorage.getItem("theme");
 if (kept === "light" || kept === "dark") setTheme(kept);

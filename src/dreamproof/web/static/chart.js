@@ -2,6 +2,7 @@
 
 import uPlot from "./vendor/uPlot.js";
 import { h } from "./dom.js";
+import { linear, logarithmic } from "./ticks.js";
 import { number, steps, t } from "./text.js";
 
 export const isDark = () => getComputedStyle(document.body).getPropertyValue("--dark").trim() === "1";
@@ -28,12 +29,18 @@ export function makeChart({
   levels = [],
   xText = steps,
   yText = number,
+  yBase = 10,
   label,
   onZoom,
   zoom,
 }) {
   const box = h("div", { class: "chart", role: "img", "aria-label": label, tabindex: "0" });
-  const axis = (text, format) => ({
+  // Our own ticks: uPlot counts through a table of steps, which has an end.
+  const axis = (text, format, { log, base, side }) => ({
+    incrs: (_, place, low, high) => [Math.max(5, high - low)],
+    splits: (u, place, low, high) =>
+      tickValues(low, high, log, base, u.bbox[side] / (devicePixelRatio || 1) / (side === "width" ? 70 : 42)),
+    filter: (_, marks) => marks,
     stroke: css("--soft"),
     grid: { stroke: css("--grid"), width: 1 },
     ticks: { stroke: css("--grid"), width: 1 },
@@ -41,39 +48,36 @@ export function makeChart({
     labelSize: 20,
     labelFont: "12px sans-serif",
     font: "11px sans-serif",
-    size: text === xLabel ? 44 : 62,
+    size: side === "width" ? 44 : 62,
     values: (_, marks) => marks.map((one) => (one === null ? "" : format(one))),
   });
   const bands = [];
   const lines = [{ label: xLabel, value: (_, v) => (v === null ? "–" : xText(v)) }];
-  const data = [x];
   for (const one of series) {
     if (one.band) {
-      const [low, high] = one.band;
-      data.push(high, low);
       const quiet = { stroke: "transparent", width: 0, points: { show: false }, class: "quiet", label: "" };
       lines.push({ ...quiet }, { ...quiet });
       bands.push({ series: [lines.length - 2, lines.length - 1], fill: `${one.colour}26` });
     }
-    data.push(one.values);
     lines.push({
       label: one.label ?? "",
       stroke: one.alpha ? `${one.colour}${one.alpha}` : one.colour,
       width: one.width ?? 1.6,
       dash: one.dash,
-      spanGaps: true,
       points: { show: x.length < 60 && !one.alpha, size: 4, fill: one.colour },
       class: one.label ? "shown" : "quiet",
       value: (_, v) => (v === null || v === undefined ? "–" : yText(v)),
     });
   }
   const range = (log) => (u, low, high) => {
-    const all = [low, high, ...levels.map((one) => one.value)].filter((v) => v !== null && Number.isFinite(v));
+    const all = [low, high, ...levels.map((one) => one.value)].filter(
+      (v) => v !== null && Number.isFinite(v) && (!log || v > 0),
+    );
     if (!all.length) return [0, 1];
     let min = Math.min(...all),
       max = Math.max(...all);
-    if (log) return [Math.max(1e-12, min > 0 ? min * 0.9 : 1e-3), Math.max(max * 1.1, 1e-2)];
-    const room = (max - min || Math.abs(max) || 1) * 0.06;
+    if (log) return [min * 0.9, max * 1.1];
+    const room = (max / 2 - min / 2 || Math.abs(max) / 2 || 1) * 0.12;
     return [min >= 0 && min - room < 0 ? 0 : min - room, max + room];
   };
   const options = {
@@ -81,8 +85,14 @@ export function makeChart({
     height,
     legend: { live: true, markers: { width: 2 } },
     cursor: { drag: { x: true, y: false, setScale: true }, focus: { prox: 24 } },
-    scales: { x: { time: false, distr: xLog ? 3 : 1 }, y: { distr: yLog ? 3 : 1, range: range(yLog) } },
-    axes: [axis(xLabel, xText), axis(yLabel, yText)],
+    scales: {
+      x: { time: false, distr: xLog ? 3 : 1, range: xRange(xLog, x) },
+      y: { distr: yLog ? 3 : 1, range: range(yLog) },
+    },
+    axes: [
+      axis(xLabel, xText, { log: xLog, base: 10, side: "width" }),
+      axis(yLabel, yText, { log: yLog, base: yBase, side: "height" }),
+    ],
     series: lines,
     bands,
     hooks: {
@@ -116,7 +126,7 @@ export function makeChart({
       ],
     },
   };
-  const chart = new uPlot(options, data, box);
+  const chart = new uPlot(options, columns(x, series, yLog), box);
   box.chart = chart;
   observers.observe(box);
   if (zoom) chart.setScale("x", { min: zoom[0], max: zoom[1] });
@@ -126,7 +136,48 @@ export function makeChart({
   };
   box.addEventListener("dblclick", whole);
   box.addEventListener("keydown", (event) => key(event, chart, whole, onZoom));
-  return { box, chart, update: (next) => chart.setData(next, !zoom) };
+  return { box, chart, update: (x, next, whole) => chart.setData(columns(x, next, yLog), whole) };
+}
+
+// What uPlot draws: bands before their means. A logarithmic axis has no place for what is not above 0; a band that
+// begins there comes from the foot of the axis.
+function columns(x, series, log) {
+  const parts = series.flatMap((one) => (one.band ? [one.band[1], one.band[0], one.values] : [one.values]));
+  if (!log) return [x, ...parts];
+  const above = (values) => values.map((v) => (v > 0 ? v : null));
+  const foot = parts.reduce((least, values) => values.reduce((a, v) => (v > 0 && v < a ? v : a), least), Infinity);
+  return [
+    x,
+    ...series.flatMap(({ band, values }) => {
+      if (!band) return [above(values)];
+      const low = band[0].map((v, n) => (v === null || !(band[1][n] > 0) ? null : Math.max(v, foot)));
+      return [above(band[1]), low, above(values)];
+    }),
+  ];
+}
+
+// How many values of the lines are not above 0, and whether any is: what a logarithmic axis can show.
+export function countForLog(series) {
+  let hidden = 0,
+    shown = 0;
+  for (const { values } of series)
+    for (const v of values) if (v !== null && v !== undefined) v > 0 ? shown++ : hidden++;
+  return { hidden, shown };
+}
+
+const xRange = (log, x) => (u, low, high) => {
+  if (low === null || high === null) return [0, 1];
+  const first = log && !(low > 0) ? (x.find((v) => v > 0) ?? 1) : low;
+  return high > first ? [first, high] : log ? [first / 2, first * 2] : [first - 1, first + 1];
+};
+
+// Values of bytes are round in their own unit.
+function tickValues(low, high, log, base, room) {
+  const target = Math.max(2, Math.floor(room));
+  if (log) return logarithmic(low, high, target);
+  const most = Math.max(Math.abs(low), Math.abs(high), 1),
+    unit = base === 10 ? 1 : base ** Math.floor(Math.log(most) / Math.log(base));
+  return linear(low / unit, high / unit, target).map((one) => one * unit);
 }
 
 // Arrows move the cursor, + and − zoom around it, 0 shows all.

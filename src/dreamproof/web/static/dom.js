@@ -1,5 +1,7 @@
 // Elements from data. Every text becomes a text node, so nothing that a study holds is ever markup.
 
+export const NARROW = "(max-width: 640px)";
+export const isNarrow = () => matchMedia(NARROW).matches;
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(node, attributes, children) {
@@ -29,7 +31,8 @@ export const replace = (node, ...children) => {
   return add(node, children);
 };
 
-// A table with a caption for screen readers; cells are texts or nodes, `right` names columns of numbers.
+// A table with a caption for screen readers; cells are texts or nodes, `right` names columns of numbers. On a phone
+// the rows of one that "folds" become lists, each value with its label.
 export function table(caption, header, rows, { right = [], classes = "" } = {}) {
   const side = (place) => (right.includes(place) ? "right" : null);
   return h(
@@ -37,7 +40,7 @@ export function table(caption, header, rows, { right = [], classes = "" } = {}) 
     { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
     h(
       "table",
-      { class: classes || null },
+      { class: `${classes} ${header.length > 3 ? "folds" : ""}`.trim() || null },
       h("caption", { class: "unseen" }, caption),
       h(
         "thead",
@@ -55,7 +58,7 @@ export function table(caption, header, rows, { right = [], classes = "" } = {}) 
           h(
             "tr",
             {},
-            row.map((cell, n) => h("td", { class: side(n) }, cell)),
+            row.map((cell, n) => h("td", { class: side(n), "data-label": header[n] }, cell)),
           ),
         ),
       ),

@@ -7,6 +7,7 @@ import { causeText, stateText } from "./text.js";
 export const SHAPES = {
   proven: "M3.5 8.5l3 3 6-7",
   running: "M5.5 3.5l7 4.5-7 4.5z",
+  stalled: "M5.8 4.5v7M10.2 4.5v7",
   running_not_ours: "M5.5 3.5l7 4.5-7 4.5z",
   dead: "M4 4l8 8M12 4l-8 8",
   waiting: "M8 4v4l3 2",
@@ -17,6 +18,7 @@ export const SHAPES = {
   unproven: "M5.5 6a2.5 2.5 0 1 1 3.4 2.3q-.9.4-.9 1.4M8 12v1",
   missing: "M6.5 8h3",
 };
+// Filled for the first six causes of a study, hollow for further ones.
 const CAUSE_SHAPES = [
   "M8 2l6 12H2z",
   "M8 2a6 6 0 1 0 .01 0z",
@@ -44,30 +46,29 @@ export function stateIcon(state, size = 16) {
 // Shapes by the order in which causes are first seen, so that each of a study has its own.
 export function causeLooks(causes, colours) {
   const looks = new Map();
-  [...new Set(causes)]
-    .sort()
-    .forEach((cause, place) =>
-      looks.set(cause, {
-        path: CAUSE_SHAPES[place % CAUSE_SHAPES.length],
-        place: place % CAUSE_SHAPES.length,
-        colour: colours[cause] ?? "#b5475a",
-      }),
-    );
+  [...new Set(causes)].sort().forEach((cause, place) =>
+    looks.set(cause, {
+      path: CAUSE_SHAPES[place % CAUSE_SHAPES.length],
+      place: place % CAUSE_SHAPES.length,
+      hollow: place >= CAUSE_SHAPES.length,
+      colour: colours[cause] ?? "#b5475a",
+    }),
+  );
   return looks;
 }
 
 export function causeMark(cause, looks, label = causeText(cause)) {
   const look = looks?.get(cause);
   const icon =
-    look &&
-    s(
-      "svg",
-      { viewBox: "0 0 16 16", width: 10, height: 10, "aria-hidden": "true" },
-      s("path", { d: look.path, fill: look.colour }),
-    );
+    look && s("svg", { viewBox: "0 0 16 16", width: 11, height: 11, "aria-hidden": "true" }, causeShape(look));
   return h("span", { class: "state" }, icon, h("span", {}, label));
 }
 
-export function liveness(one) {
-  return h("span", { class: `live ${one}` }, stateText(one));
-}
+export const causeShape = ({ path, colour, hollow }, attributes = {}) =>
+  s("path", {
+    d: path,
+    fill: hollow ? "none" : colour,
+    stroke: hollow ? colour : "none",
+    "stroke-width": 2.4,
+    ...attributes,
+  });

@@ -1,5 +1,7 @@
 // Texts in the language of the reader, and numbers, times and money as text.
 
+import { h } from "./dom.js";
+
 export const LANGUAGES = { en: "English", "zh-Hans": "简体中文", "zh-Hant": "繁體中文" };
 let entries = {};
 export let language = "en";
@@ -28,10 +30,61 @@ export function t(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? String(values[name]) : whole));
 }
 
-export const has = (key) => key in entries;
 export const orItself = (prefix, name) => entries[`${prefix}.${name}`] ?? name;
 export const causeText = (cause) => orItself("cause", cause);
 export const stateText = (state) => orItself("state", state);
+
+// Sentences that the program recorded in English, in the language of the reader: the same forms as in the reports.
+export function recorded(text) {
+  if (language === "en") return text;
+  for (const { key, pattern } of forms()) {
+    const found = pattern.exec(text);
+    if (found)
+      return t(
+        key,
+        Object.fromEntries(Object.entries(found.groups ?? {}).map(([name, part]) => [name, local(name, part)])),
+      );
+  }
+  return text;
+}
+
+const local = (name, part) =>
+  name === "cause"
+    ? causeText(part)
+    : name === "time" || name === "limit"
+      ? part.replace(/(?<=\d )(d|h|min|s)\b/g, (unit) => t(`unit.${unit}`))
+      : recorded(part);
+
+let known = { of: null, found: [] };
+
+// The longest form first, so that one that contains another is found.
+function forms() {
+  if (known.of !== entries)
+    known = {
+      of: entries,
+      found: Object.entries(entries)
+        .filter(([key]) => key.startsWith("form."))
+        .sort((a, b) => b[1].length - a[1].length)
+        .map(([key, text]) => ({ key: key.slice(5), pattern: patternOf(text) })),
+    };
+  return known.found;
+}
+
+// What is counted is a number, so that "breaker: 7" is none.
+const partOf = (name) => (["count", "times", "steps", "updates"].includes(name) ? "[\\d,.]+" : "[^]+?");
+const patternOf = (text) =>
+  new RegExp(
+    `^${text.replace(/[.*+?^$()|[\]\\]/g, "\\$&").replace(/\{(\w+)\}/g, (_, name) => `(?<${name}>${partOf(name)})`)}$`,
+  );
+
+// As an element; what stays in English says so to a screen reader.
+export const said = (text) => {
+  const own = recorded(text);
+  return h("span", { lang: own === text && language !== "en" ? "en" : null }, own);
+};
+
+// The middle of a long name is left out: its end may say the seed.
+export const shortened = (name, most) => (name.length > most ? `${name.slice(0, most - 13)}…${name.slice(-12)}` : name);
 
 const DASH = "–";
 
@@ -48,12 +101,10 @@ export function duration(seconds) {
 
 export function bytes(count) {
   if (count === null || count === undefined) return DASH;
-  let size = count;
-  for (const unit of ["B", "KiB", "MiB", "GiB"]) {
-    if (Math.abs(size) < 1024) return unit === "B" ? `${Math.round(size)} B` : `${size.toFixed(1)} ${unit}`;
-    size /= 1024;
-  }
-  return `${size.toFixed(1)} TiB`;
+  const units = ["B", "KiB", "MiB", "GiB", "TiB"],
+    power = Math.min(4, Math.max(0, Math.floor(Math.log2(Math.abs(count) || 1) / 10))),
+    size = count / 1024 ** power;
+  return `${power ? size.toFixed(Number.isInteger(size * 10) ? 1 : 2) : Math.round(size)} ${units[power]}`;
 }
 
 const SIGNS = { CNY: "¥", USD: "$", EUR: "€", GBP: "£", JPY: "JP¥" };
@@ -69,8 +120,20 @@ export const count = (value) => (value === null || value === undefined ? DASH : 
 export function number(value) {
   if (value === null || value === undefined || !Number.isFinite(value)) return DASH;
   const size = Math.abs(value);
-  if (size !== 0 && (size >= 1e7 || size < 1e-4)) return value.toExponential(3).replace("-", "−");
+  if (size !== 0 && (size >= 1e7 || size < 1e-4))
+    return value
+      .toExponential(3)
+      .replace(/\.?0*e\+?/, "e")
+      .replaceAll("-", "−");
   return value.toLocaleString("en", { maximumSignificantDigits: size >= 1000 ? 6 : 4 }).replace("-", "−");
+}
+
+// A mean and its spread, both to the spread's second digit.
+export function withSpread(mean, spread) {
+  if (!(spread > 0)) return number(mean);
+  const digits = Math.min(8, Math.max(0, 1 - Math.floor(Math.log10(spread))));
+  const fixed = (value) => value.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+  return `${fixed(mean).replace("-", "−")} ± ${fixed(spread)}`;
 }
 
 export function steps(value) {
@@ -80,9 +143,8 @@ export function steps(value) {
   return `${Number((value / factor).toPrecision(4))}${unit}`;
 }
 
-export function moment(seconds) {
-  if (!seconds) return DASH;
-  const d = new Date(seconds * 1000),
-    two = (n) => String(n).padStart(2, "0");
-  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
-}
+// All times are in UTC, as in the reports: readers of one study may sit in several zones.
+export const clock = (seconds) => new Date(seconds * 1000).toISOString().slice(11, 19);
+export const day = (seconds) => new Date(seconds * 1000).toISOString().slice(0, 10);
+export const bareMoment = (seconds) => (seconds ? `${day(seconds)} ${clock(seconds)}` : DASH);
+export const moment = (seconds) => (seconds ? `${bareMoment(seconds)} UTC` : DASH);

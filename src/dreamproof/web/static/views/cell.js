@@ -3,9 +3,26 @@
 import { cellPath, studyPath } from "../api.js";
 import { armColour, chartHint, makeChart } from "../chart.js";
 import { h, refresher, replace, table } from "../dom.js";
-import { chartPicture, downloads } from "../download.js";
+import { downloads } from "../download.js";
+import { chartPicture } from "../pictures.js";
 import { stateMark } from "../states.js";
-import { bytes, causeText, count, duration, money, moment, number, stateText, steps, t } from "../text.js";
+import {
+  bytes,
+  causeText,
+  count,
+  duration,
+  money,
+  moment,
+  number,
+  orItself,
+  said,
+  stateText,
+  t,
+  withSpread,
+} from "../text.js";
+
+// A cell that runs and makes no progress is not merely running.
+const stateOf = (data) => (data.running?.liveness === "stalled" && data.status === "running" ? "stalled" : data.status);
 
 function facts(data) {
   const notes = ["not_ours", "quarantined", "unreadable", "stopped", "unproven", "frozen"].filter((key) => data[key]);
@@ -29,7 +46,7 @@ function facts(data) {
           "dd",
           {},
           h("span", { class: `live ${run.liveness}` }, stateText(run.liveness)),
-          run.reason && ` ${run.reason}`,
+          run.reason && [" ", said(run.reason)],
         ),
       ],
       data.proof && [
@@ -44,16 +61,20 @@ function facts(data) {
       h("dt", {}, t("folder")),
       h("dd", {}, h("code", {}, data.run_folder)),
     ),
-    notes.map((key) => h("div", { class: "stamp warn" }, h("b", {}, stateText(key)), data[key])),
+    notes.map((key) => h("div", { class: "stamp warn" }, h("b", {}, stateText(key)), said(String(data[key])))),
     data.remedies.length
       ? h(
           "ul",
           { class: "notices" },
-          data.remedies.map((one) => h("li", {}, `${moment(one.t)} ${one.action}: ${one.reason}`)),
+          data.remedies.map((one) =>
+            h("li", {}, `${moment(one.t)} ${orItself("remedy", one.action)}: `, said(one.reason)),
+          ),
         )
       : null,
   ];
 }
+
+const secondsSince = (moment) => Math.max(0, Date.now() / 1000 - moment);
 
 function attempts(data, cell, chosen, choose) {
   if (!data.attempts.length) return h("p", {}, t("no_attempts"));
@@ -88,17 +109,17 @@ function attempts(data, cell, chosen, choose) {
         h(
           "p",
           { class: "hint" },
-          `${moment(one.started)} · ${duration(one.wall_seconds)}`,
+          `${moment(one.started)} · ${duration(cause === null ? secondsSince(one.started) : one.wall_seconds)}`,
           kept !== undefined && one.work === "train" ? ` · ${t("kept", { from: count(first), to: count(kept) })}` : "",
           one.job ? ` · ${t("job", { job: one.job })}` : "",
           one.memory_trend ? ` · ${one.memory_trend}` : "",
         ),
-        one.liveness_reason && h("p", {}, `${stateText(one.liveness)}: ${one.liveness_reason}`),
+        cause === null && one.liveness_reason && h("p", {}, `${stateText(one.liveness)}: `, said(one.liveness_reason)),
         one.evidence.length
           ? h(
               "blockquote",
               {},
-              one.evidence.map((line) => h("p", {}, line)),
+              one.evidence.map((line) => h("p", {}, said(line))),
             )
           : null,
       );
@@ -115,17 +136,20 @@ function evaluations(found, metric) {
       one.condition,
       stateMark(one.status),
       checkpoint,
-      ...metrics.map((name) => (values[name] ? `${number(values[name].mean)} ± ${number(values[name].sd)}` : "–")),
+      ...metrics.map((name) => (values[name] ? withSpread(values[name].mean, values[name].sd) : "–")),
       String(Object.values(values)[0]?.episodes ?? "–"),
     ]);
   });
   return rows.length
-    ? table(
-        t("evaluations"),
-        [t("column.condition"), t("column.state"), t("column.checkpoint"), ...metrics, t("column.episodes")],
-        rows,
-        { right: metrics.map((_, n) => n + 3).concat(metrics.length + 3) },
-      )
+    ? [
+        h("p", { class: "hint" }, t("evaluations_note")),
+        table(
+          t("evaluations"),
+          [t("column.condition"), t("column.state"), t("column.checkpoint"), ...metrics, t("column.episodes")],
+          rows,
+          { right: metrics.map((_, n) => n + 3).concat(metrics.length + 3) },
+        ),
+      ]
     : null;
 }
 
@@ -156,7 +180,8 @@ export function open(context) {
     tries = h("section", {}),
     evals = h("section", {}),
     log = h("pre", { class: "log", tabindex: "0", "aria-label": t("log") }),
-    logTitle = h("h2", {});
+    logTitle = h("h2", {}),
+    memoryTitle = h("h2", {});
   const updateTitle = refresher(title),
     updateTop = refresher(top),
     updateTries = refresher(tries),
@@ -169,20 +194,20 @@ export function open(context) {
   let colour = { colour: "#0072B2", dark: "#3B9BD6" };
   const chosen = () => context.query().get("attempt");
   const metricOf = () => context.query().get("metric");
+  let shownMetric = "";
+  const link = downloads(`${study}-${cell.replace("/", "-")}`, {
+    csv: "#",
+    png: () =>
+      curve.made?.chart &&
+      chartPicture(curve.made.chart, {
+        title: `${study} · ${cell} · ${shownMetric}`,
+        lines: [{ text: cell, colour: armColour(colour) }],
+      }),
+  });
   context.root.append(
     title,
     top,
-    h(
-      "div",
-      { class: "head" },
-      h("h2", {}, t("tab.curves")),
-      downloads(`${study}-${cell.replace("/", "-")}`, {
-        csv: `/api/v1${path("/curve")}?format=csv`,
-        png: () =>
-          curve.made &&
-          chartPicture(curve.made.chart, [{ text: `${cell} ${metricOf() ?? ""}`, colour: armColour(colour) }]),
-      }),
-    ),
+    h("div", { class: "head" }, h("h2", {}, t("tab.curves")), link),
     controls,
     curve.node,
     chartHint(),
@@ -190,7 +215,7 @@ export function open(context) {
     evals,
     h("h2", {}, t("attempts")),
     tries,
-    h("h2", {}, t("memory")),
+    memoryTitle,
     memory.node,
     gpu.node,
     logTitle,
@@ -213,7 +238,11 @@ export function open(context) {
         ].map(context.get),
       );
       colour = matrix.arms.find((one) => one.name === arm) ?? colour;
-      updateTitle([data.status], () => [h("h1", {}, cell), stateMark(data.status), ...neighbours(matrix, study, cell)]);
+      updateTitle([stateOf(data)], () => [
+        h("h1", {}, cell),
+        stateMark(stateOf(data)),
+        ...neighbours(matrix, study, cell),
+      ]);
       updateTop({ ...data, attempts: null }, () => facts(data));
       updateTries([data.attempts, chosen()], () =>
         attempts(data, cell, text.attempt, (name) => context.setQuery({ attempt: name })),
@@ -222,6 +251,10 @@ export function open(context) {
         made.evaluations,
         () => evaluations(made.evaluations, data.metric) ?? h("p", {}, t("no_evaluations")),
       );
+      shownMetric = line.metric;
+      link.name(`${study}-${cell.replace("/", "-")}-${line.metric.replace(/[^\p{L}\p{N}.-]+/gu, "_")}`);
+      link.querySelector("a").href =
+        `/api/v1${path("/curve")}?${new URLSearchParams({ metric: line.metric, format: "csv" })}`;
       updateControls([line.names, line.metric], () =>
         h(
           "label",
@@ -258,6 +291,7 @@ export function open(context) {
               yLabel: t("memory"),
               xText: duration,
               yText: bytes,
+              yBase: 1024,
               label: t("memory"),
               height: 180,
             })
@@ -276,6 +310,7 @@ export function open(context) {
             })
           : null,
       );
+      replace(memoryTitle, t("memory"), trace.attempt ? ` · ${trace.attempt}` : "");
       replace(logTitle, t("log"), text.attempt ? ` · ${text.attempt} · ${bytes(text.bytes)}` : "");
       if (text.bytes !== length || text.attempt !== shownAttempt) {
         const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 30;

@@ -3,7 +3,9 @@
 import { studyPath } from "../api.js";
 import { armColour } from "../chart.js";
 import { h, refresher, s, table } from "../dom.js";
-import { downloads, svgPicture } from "../download.js";
+import { downloads } from "../download.js";
+import { svgPicture } from "../pictures.js";
+import { linear as ticks } from "../ticks.js";
 import { language, number, orItself, t } from "../text.js";
 
 const MARKERS = [
@@ -17,21 +19,11 @@ const MARKERS = [
   "M0-6l1.6 4.2 4.4.2-3.5 2.8 1.2 4.3L0 3l-3.7 2.5 1.2-4.3L-6-1.6l4.4-.2z",
 ];
 const WIDTH = 420,
-  HEIGHT = 300,
+  HEIGHT = 310,
   LEFT = 56,
   BOTTOM = 42,
-  TOP = 26,
+  TOP = 42,
   RIGHT = 14;
-
-function ticks(low, high, target = 5) {
-  const raw = (high - low || 1) / target,
-    power = 10 ** Math.floor(Math.log10(raw)),
-    step = [1, 2, 5, 10].map((n) => n * power).find((one) => one >= raw);
-  const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + 1e-9; at += step)
-    found.push(Math.abs(at) < step / 1e6 ? 0 : at);
-  return found;
-}
 
 function extent(values, more = []) {
   const all = [...values, ...more].filter((one) => one !== null && Number.isFinite(one));
@@ -50,6 +42,16 @@ export function marker(arm, size = 1) {
   );
 }
 
+// The score axis shows every seed; an interval of few seeds would flatten them, so it may continue beyond it.
+const scoresOf = (one) => Object.values(one.arms).flatMap((at) => (at.score ? Object.values(at.score.seeds) : []));
+
+const isCut = (conditions) =>
+  conditions.some((one) => {
+    const [low, high] = extent(scoresOf(one)),
+      found = Object.values(one.arms).filter((at) => at.score && at.score.low !== null);
+    return found.some((at) => at.score.low < low || at.score.high > high);
+  });
+
 // One condition and one limit, or no limit at all.
 function panel(one, data, limit) {
   const limited = limit !== null,
@@ -59,9 +61,8 @@ function panel(one, data, limit) {
         { score: one.arms[arm.name].score, cost: limited ? one.arms[arm.name].costs[limit.name] : null },
       ])
       .filter(([, at]) => at.score);
-  const scores = found.flatMap(([, at]) => Object.values(at.score.seeds)),
-    costs = found.flatMap(([, at]) => (at.cost ? Object.values(at.cost.seeds) : []));
-  const [y0, y1] = extent(scores),
+  const costs = found.flatMap(([, at]) => (at.cost ? Object.values(at.cost.seeds) : []));
+  const [y0, y1] = extent(scoresOf(one)),
     [x0, x1] = limited ? extent([0, ...costs], [limit.at_most]) : [-0.5, data.arms.length - 0.5];
   const px = (x) => LEFT + ((x - x0) / (x1 - x0)) * (WIDTH - LEFT - RIGHT),
     py = (y) => HEIGHT - BOTTOM - ((y - y0) / (y1 - y0)) * (HEIGHT - BOTTOM - TOP);
@@ -105,7 +106,7 @@ function panel(one, data, limit) {
       : data.arms.map((arm, n) =>
           s("text", { x: px(n), y: HEIGHT - BOTTOM + 15, "text-anchor": "middle", class: "tick" }, arm.name),
         ),
-    limited && [
+    limited &&
       s("line", {
         x1: px(limit.at_most),
         x2: px(limit.at_most),
@@ -113,22 +114,18 @@ function panel(one, data, limit) {
         y2: HEIGHT - BOTTOM,
         class: "limit",
       }),
-      s("text", { x: px(limit.at_most) + 4, y: TOP + 10, class: "tick" }, `${t("axis.limit")} ${limit.at_most}`),
-    ],
-    found.map(
-      ([arm, at]) =>
-        at.score.low !== null &&
-        middle(arm, at) !== undefined &&
-        middle(arm, at) !== null &&
-        s("line", {
-          x1: px(middle(arm, at)),
-          x2: px(middle(arm, at)),
-          y1: py(Math.max(y0, at.score.low)),
-          y2: py(Math.min(y1, at.score.high)),
-          stroke: armColour(arm),
-          class: "interval",
-        }),
-    ),
+    found.map(([arm, at]) => {
+      const x = middle(arm, at);
+      if (at.score.low === null || x === undefined || x === null) return null;
+      const foot = py(Math.max(y0, at.score.low)),
+        top = py(Math.min(y1, at.score.high)),
+        look = { stroke: armColour(arm), fill: armColour(arm), class: "interval" };
+      return [
+        s("line", { x1: px(x), x2: px(x), y1: foot, y2: top, ...look }),
+        at.score.low < y0 && s("path", { d: `M${px(x) - 4} ${foot - 6}h8l-4 6z`, ...look }),
+        at.score.high > y1 && s("path", { d: `M${px(x) - 4} ${top + 6}h8l-4-6z`, ...look }),
+      ];
+    }),
     found.map(([arm, at]) =>
       Object.entries(at.score.seeds).map(([seed, value]) =>
         point(
@@ -141,6 +138,12 @@ function panel(one, data, limit) {
       ),
     ),
     found.map(([arm, at]) => point(arm, middle(arm, at), at.score.mean, true, `${arm.name}: ${number(at.score.mean)}`)),
+    limited &&
+      s(
+        "text",
+        { x: px(limit.at_most), y: TOP - 6, "text-anchor": "middle", class: "tick" },
+        `${t("axis.limit")} ${limit.at_most}`,
+      ),
     s(
       "text",
       { x: (LEFT + WIDTH - RIGHT) / 2, y: HEIGHT - 8, "text-anchor": "middle", class: "axis" },
@@ -189,6 +192,7 @@ export function open(context) {
   const { study } = context.place,
     node = h("div", {}),
     update = refresher(node);
+  let legend = [];
   const csv = `/api/v1${studyPath(study, "/conditions")}?format=csv`;
   context.root.append(
     h(
@@ -197,10 +201,12 @@ export function open(context) {
       h("h1", {}, t("tab.conditions")),
       downloads(`${study}-conditions`, {
         csv,
-        png: () => {
-          const one = node.querySelector("svg.panel");
-          return one && svgPicture(one);
-        },
+        png: () =>
+          svgPicture(node.querySelectorAll("svg.panel"), {
+            title: `${study} · ${t("tab.conditions")}`,
+            legend,
+            across: 2,
+          }),
       }),
     ),
     node,
@@ -209,6 +215,12 @@ export function open(context) {
     async refresh() {
       const data = await context.get(studyPath(study, `/conditions?language=${language}`));
       const shown = data.conditions.filter((one) => Object.values(one.arms).some((at) => at.score));
+      legend = data.arms.map((arm) => ({
+        text: arm.name,
+        path: MARKERS[arm.marker],
+        colour: armColour(arm),
+        centred: true,
+      }));
       update(data, () =>
         shown.length
           ? [
@@ -224,7 +236,7 @@ export function open(context) {
                   shown.map((one) => panel(one, data, limit)),
                 ),
               ),
-              h("p", { class: "hint" }, t("figure_conditions")),
+              h("p", { class: "hint" }, t("figure_conditions"), isCut(shown) && ` ${t("intervals_cut")}`),
               values(data),
             ]
           : h("p", {}, t("no_results")),

@@ -1,9 +1,10 @@
 // The ledger: every event, newest first, with filters that stand in the address.
 
 import { cellPath, studyPath } from "../api.js";
-import { h, refresher } from "../dom.js";
-import { downloads, tablePicture } from "../download.js";
-import { moment, t } from "../text.js";
+import { h, refresher, table } from "../dom.js";
+import { downloads } from "../download.js";
+import { tablePicture } from "../pictures.js";
+import { bareMoment, t } from "../text.js";
 
 const EVENTS = [
   "study_declared",
@@ -36,37 +37,33 @@ const EVENTS = [
   "shutdown_failed",
 ];
 const PLAIN = ["n", "t", "m", "s", "boot", "event", "hash", "prev", "cell", "cells", "attempt"];
-const PAGE = 100;
+const PAGE = 100,
+  SUMMARY = 120;
+
+const inWords = ([key, value]) => `${key} ${typeof value === "object" ? JSON.stringify(value) : value}`;
+const shortened = (text) => (text.length > SUMMARY ? `${text.slice(0, SUMMARY)}…` : text);
 
 function row(one, study) {
   const cells = one.cells ?? (one.cell ? [one.cell] : []);
   const rest = Object.entries(one).filter(([key, value]) => !PLAIN.includes(key) && value !== null && value !== "");
-  const short = one.cause ?? one.reason ?? one.state ?? one.condition ?? one.action ?? "";
-  return h(
-    "tr",
-    {},
-    h("td", { class: "right" }, one.n),
-    h("td", {}, moment(one.t)),
-    h("td", {}, h("code", {}, one.event)),
-    h(
-      "td",
-      {},
+  const short = one.cause ?? one.reason ?? one.state ?? one.condition ?? one.action ?? rest.map(inWords).join(", ");
+  return [
+    one.n,
+    bareMoment(one.t),
+    h("code", {}, one.event),
+    [
       cells.slice(0, 3).map((cell) => [h("a", { href: cellPath(study, cell) }, cell), " "]),
       cells.length > 3 ? `+${cells.length - 3}` : "",
-    ),
-    h("td", {}, one.attempt ?? ""),
+    ],
+    one.attempt ?? "",
     h(
-      "td",
-      { class: "rest" },
-      h(
-        "details",
-        {},
-        h("summary", {}, String(short).slice(0, 120) || "…"),
-        h("pre", {}, JSON.stringify(Object.fromEntries(rest), null, 1)),
-        h("p", { class: "hint" }, h("code", {}, one.hash)),
-      ),
+      "details",
+      {},
+      h("summary", {}, shortened(String(short)) || "…"),
+      h("pre", {}, JSON.stringify(Object.fromEntries(rest), null, 1)),
+      h("p", { class: "hint" }, h("code", {}, one.hash)),
     ),
-  );
+  ];
 }
 
 export function open(context) {
@@ -89,7 +86,10 @@ export function open(context) {
     clearTimeout(timer);
     timer = setTimeout(() => context.setQuery({ [name]: event.target.value.trim() }), 300);
   };
-  const link = downloads(`${study}-ledger`, { csv: "#", png: () => tablePicture(node) });
+  const link = downloads(`${study}-ledger`, {
+    csv: "#",
+    png: () => tablePicture(node, `${study} · ${t("tab.ledger")}`),
+  });
   context.root.append(h("div", { class: "head" }, h("h1", {}, t("tab.ledger")), link), controls, node);
   const input = (name, list) =>
     h(
@@ -108,29 +108,11 @@ export function open(context) {
     );
   const draw = (events, data) => [
     h("p", { class: "hint" }, t("ledger_count", { shown: events.length, total: data.total })),
-    h(
-      "div",
-      { class: "scroll", tabindex: "0", role: "region", "aria-label": t("tab.ledger") },
-      h(
-        "table",
-        { class: "ledger-table" },
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            ["#", t("moment"), t("column.event"), t("cells"), t("attempt"), t("details")].map((text, n) =>
-              h("th", { scope: "col", class: n ? null : "right" }, text),
-            ),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          events.map((one) => row(one, study)),
-        ),
-      ),
+    table(
+      t("tab.ledger"),
+      ["#", `${t("moment")} (UTC)`, t("column.event"), t("cells"), t("attempt"), t("details")],
+      events.map((one) => row(one, study)),
+      { right: [0], classes: "ledger-table" },
     ),
     data.more
       ? h(

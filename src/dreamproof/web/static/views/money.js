@@ -1,13 +1,14 @@
 // Money: useful, wasted by cause, idle; what it bought, what is left to pay, and the budget.
 
 import { cellPath, studyPath } from "../api.js";
-import { h, refresher, s, table } from "../dom.js";
-import { downloads, svgPicture } from "../download.js";
+import { h, isNarrow, refresher, s, table } from "../dom.js";
+import { downloads } from "../download.js";
+import { svgPicture } from "../pictures.js";
 import { causeText, duration, money, t } from "../text.js";
 
-const WIDTH = 760,
-  BAR = 26,
-  LEFT = 210;
+const BAR = 26;
+const WIDE = { width: 760, left: 210, row: BAR + 8, label: { x: 200, y: 17, "text-anchor": "end" }, bar: 0, most: 380 },
+  NARROW = { width: 360, left: 2, row: BAR + 26, label: { x: 2, y: 12 }, bar: 18, most: 356 };
 
 function bars(data) {
   const found = [
@@ -21,28 +22,43 @@ function bars(data) {
   return found;
 }
 
+// On a phone a bar stands below its name and value.
 function drawing(data, price) {
   const parts = bars(data),
+    look = isNarrow() ? NARROW : WIDE,
     most = Math.max(1, ...parts.map(([, ms]) => ms)),
-    height = parts.length * (BAR + 8) + 10,
-    width = (ms) => Math.max(2, (ms / most) * (WIDTH - LEFT - 170));
+    height = parts.length * look.row + 10,
+    width = (ms) => Math.max(2, (ms / most) * look.most);
   return s(
     "svg",
     {
       class: "money-drawing",
-      viewBox: `0 0 ${WIDTH} ${height}`,
+      viewBox: `0 0 ${look.width} ${height}`,
       role: "img",
       "aria-label": parts.map(([name, ms]) => `${name}: ${duration(ms / 1000)}, ${price(ms)}`).join("; "),
     },
     parts.map(([name, ms, kind], n) => {
-      const y = 5 + n * (BAR + 8);
+      const y = 5 + n * look.row,
+        value = `${duration(ms / 1000)} · ${price(ms)}`,
+        below = look === NARROW;
       return [
-        s("text", { x: LEFT - 10, y: y + 17, "text-anchor": "end", class: "row" }, name),
-        s("rect", { x: LEFT, y, width: width(ms), height: BAR, rx: 2, class: `money-${kind}` }),
-        s("text", { x: LEFT + width(ms) + 8, y: y + 17, class: "row" }, `${duration(ms / 1000)} · ${price(ms)}`),
+        s("text", { ...look.label, y: y + look.label.y, class: "row" }, below ? `${name}: ${value}` : name),
+        s("rect", { x: look.left, y: y + look.bar, width: width(ms), height: BAR, rx: 2, class: `money-${kind}` }),
+        !below && s("text", { x: look.left + width(ms) + 8, y: y + 17, class: "row" }, value),
       ];
     }),
   );
+}
+
+function forecastText(forecast, currency) {
+  if (!forecast.cells && !forecast.eval_cells) return t("nothing_left");
+  const left = { cells: forecast.cells, evals: forecast.eval_cells };
+  if (forecast.wall_seconds === null) return t("forecast_unknown", left);
+  return t("forecast_text", {
+    ...left,
+    time: duration(forecast.wall_seconds),
+    money: money(forecast.money, currency),
+  });
 }
 
 export function open(context) {
@@ -56,10 +72,7 @@ export function open(context) {
       h("h1", {}, t("tab.money")),
       downloads(`${study}-money`, {
         csv: `/api/v1${studyPath(study, "/money")}?format=csv`,
-        png: () => {
-          const one = node.querySelector("svg");
-          return one && svgPicture(one);
-        },
+        png: () => svgPicture(node.querySelectorAll("svg"), { title: `${study} · ${t("tab.money")}` }),
       }),
     ),
     node,
@@ -73,7 +86,7 @@ export function open(context) {
         share = data.budget ? Math.min(1, data.total_money / data.budget) : null;
       const coming =
         data.budget && forecast.money !== null ? Math.min(1, (data.total_money + forecast.money) / data.budget) : null;
-      update({ ...data, cells: Math.round(data.total_ms / 5000) }, () => [
+      update({ ...data, cells: Math.round(data.total_ms / 5000), narrow: isNarrow() }, () => [
         h(
           "dl",
           { class: "facts wide" },
@@ -85,18 +98,7 @@ export function open(context) {
             ? [h("dt", {}, t("per_cell")), h("dd", {}, money(data.total_money / data.proven_cells, data.currency))]
             : null,
           h("dt", {}, t("forecast")),
-          h(
-            "dd",
-            {},
-            forecast.cells || forecast.eval_cells
-              ? t("forecast_text", {
-                  cells: forecast.cells,
-                  evals: forecast.eval_cells,
-                  time: duration(forecast.wall_seconds),
-                  money: money(forecast.money, data.currency),
-                })
-              : t("nothing_left"),
-          ),
+          h("dd", {}, forecastText(forecast, data.currency)),
           data.imported_seconds ? [h("dt", {}, t("outside")), h("dd", {}, duration(data.imported_seconds))] : null,
           data.budget
             ? [
@@ -131,7 +133,7 @@ export function open(context) {
         h("h2", {}, t("cells")),
         table(
           t("cells"),
-          [t("column.cell"), t("use.useful"), t("use.wasted"), t("tab.money")],
+          [t("column.cell"), t("use.useful"), t("use.wasted"), t("column.money")],
           Object.entries(data.cells)
             .slice(0, 500)
             .map(([cell, part]) => [

@@ -2,9 +2,10 @@
 
 import { studyPath } from "../api.js";
 import { h, refresher } from "../dom.js";
-import { downloads, tablePicture } from "../download.js";
+import { downloads } from "../download.js";
+import { tablePicture } from "../pictures.js";
 import { stateIcon } from "../states.js";
-import { duration, moment, money, stateText, t } from "../text.js";
+import { count, duration, moment, money, stateText, t } from "../text.js";
 
 export function progressBar(counts, label) {
   const all = counts.declared || 1,
@@ -26,10 +27,14 @@ export function progressBar(counts, label) {
   );
 }
 
+export const shareText = (counts) => `${count(counts.proven)}/${count(counts.declared)}`;
+
 export function moneyText(found) {
   const spent = money(found.spent, found.currency);
   return found.budget ? t("money_of_budget", { spent, budget: money(found.budget, found.currency) }) : spent;
 }
+
+const timeLeft = (one) => (one.complete ? t("nothing_left") : duration(one.seconds_left));
 
 function card(one) {
   if (one.error)
@@ -38,11 +43,11 @@ function card(one) {
       { class: "card", "data-study": one.study },
       h("h2", {}, one.name),
       studyState(one.state),
-      h("p", {}, one.error.message),
-      h("p", { class: "hint" }, one.error.hint),
+      h("p", { lang: "en" }, one.error.message),
+      h("p", { class: "hint", lang: "en" }, one.error.hint),
     );
-  const trained = `${one.train.proven}/${one.train.declared}`,
-    evaluated = `${one.evaluate.proven}/${one.evaluate.declared}`;
+  const trained = shareText(one.train),
+    evaluated = shareText(one.evaluate);
   return h(
     "article",
     { class: "card", "data-study": one.study },
@@ -63,7 +68,7 @@ function card(one) {
         ? [h("dt", {}, t("evaluated")), h("dd", {}, evaluated, progressBar(one.evaluate, t("evaluated")))]
         : null,
       h("dt", {}, t("left")),
-      h("dd", {}, one.complete ? t("nothing_left") : duration(one.seconds_left)),
+      h("dd", {}, timeLeft(one)),
       h("dt", {}, t("tab.money")),
       h("dd", {}, moneyText(one.money)),
       h("dt", {}, t("last_event")),
@@ -124,9 +129,9 @@ function asTable(studies) {
             : [
                 one.name,
                 t(`study_state.${one.state}`),
-                `${one.train.proven}/${one.train.declared}`,
-                `${one.evaluate.proven}/${one.evaluate.declared}`,
-                duration(one.seconds_left),
+                shareText(one.train),
+                shareText(one.evaluate),
+                timeLeft(one),
                 moneyText(one.money),
               ]
           ).map((text) => h("td", {}, text)),
@@ -144,7 +149,7 @@ export function open(context) {
       "div",
       { class: "head" },
       h("h1", {}, t("tab.overview")),
-      downloads("studies", { csv: "/api/v1/studies?format=csv", png: () => tablePicture(list) }),
+      downloads("studies", { csv: "/api/v1/studies?format=csv", png: () => tablePicture(list, t("tab.overview")) }),
     ),
     list,
   );

@@ -2,10 +2,24 @@
 
 import { cellPath, studyPath } from "../api.js";
 import { h, refresher, replace, s, table } from "../dom.js";
-import { downloads, svgPicture } from "../download.js";
+import { downloads } from "../download.js";
+import { legendOf, svgPicture } from "../pictures.js";
 import { causeLooks, causeMark, stateIcon, stateMark, statePath } from "../states.js";
-import { bytes, causeText, count, duration, moment, number, stateText, t } from "../text.js";
-import { moneyText, progressBar, studyState } from "./overview.js";
+import {
+  bytes,
+  causeText,
+  count,
+  duration,
+  moment,
+  number,
+  orItself,
+  recorded,
+  said,
+  shortened,
+  stateText,
+  t,
+} from "../text.js";
+import { moneyText, progressBar, shareText, studyState } from "./overview.js";
 
 const rows = (object) => Object.entries(object);
 
@@ -29,16 +43,11 @@ function facts(data) {
       "dl",
       { class: "facts wide" },
       h("dt", {}, t("trained")),
-      h("dd", {}, `${overview.train.proven}/${overview.train.declared}`, progressBar(overview.train, t("trained"))),
+      h("dd", {}, shareText(overview.train), progressBar(overview.train, t("trained"))),
       overview.evaluate.declared
         ? [
             h("dt", {}, t("evaluated")),
-            h(
-              "dd",
-              {},
-              `${overview.evaluate.proven}/${overview.evaluate.declared}`,
-              progressBar(overview.evaluate, t("evaluated")),
-            ),
+            h("dd", {}, shareText(overview.evaluate), progressBar(overview.evaluate, t("evaluated"))),
           ]
         : null,
       h("dt", {}, t("left")),
@@ -58,7 +67,7 @@ function facts(data) {
       ? h(
           "ul",
           { class: "notices" },
-          overview.notices.map((text) => h("li", {}, text)),
+          overview.notices.map((text) => h("li", {}, said(text))),
         )
       : null,
   ];
@@ -77,14 +86,18 @@ function runningTable(data, study) {
       header,
       running.map((one) => [
         h("a", { href: cellPath(study, one.cell), "data-key": `run-${one.cell}` }, one.cell),
-        one.work === "train" ? one.phase : one.phase,
+        orItself("phase", one.phase),
         `${count(one.agent_steps)} / ${count(one.declared_agent_steps)}`,
         one.agent_steps_per_second ? `${number(one.agent_steps_per_second)}/s` : "–",
         duration(one.seconds_left),
         number(one.metric),
         one.gpu_percent === null ? "–" : `${Math.round(one.gpu_percent)} % · ${bytes(one.gpu_bytes)}`,
         duration(one.progress_age_seconds),
-        h("span", { class: `live ${one.liveness}`, title: one.reason }, stateText(one.liveness)),
+        h(
+          "span",
+          { class: `live ${one.liveness}`, title: one.reason && recorded(one.reason) },
+          stateText(one.liveness),
+        ),
       ]),
       { right: [2, 3, 4, 5, 6, 7] },
     ),
@@ -111,7 +124,7 @@ function problems(data, study) {
           {},
           rows(found)
             .slice(0, 200)
-            .map(([cell, why]) => h("li", {}, h("a", { href: cellPath(study, cell) }, cell), ": ", why)),
+            .map(([cell, why]) => h("li", {}, h("a", { href: cellPath(study, cell) }, cell), ": ", said(why))),
         ),
       ),
     );
@@ -155,7 +168,7 @@ class Matrix {
       h(
         "tr",
         {},
-        h("th", { scope: "row" }, arm.name),
+        h("th", { scope: "row", title: arm.name }, arm.name),
         data.seeds.map((seed, column) => {
           const cell = `${arm.name}/${seed}`;
           const link = h("a", {
@@ -178,7 +191,7 @@ class Matrix {
           "aria-label": t("matrix.label"),
           onkeydown: (event) => this.key(event),
           onmouseover: (event) => {
-            event.target.title = event.target.ariaLabel ?? "";
+            if (event.target.ariaLabel) event.target.title = event.target.ariaLabel;
           },
         },
         h("thead", {}, head),
@@ -195,9 +208,9 @@ class Matrix {
     const share = run && run.work === "train" && !condition ? run.agent_steps / run.of : null;
     const liveness = run && state === "running" && run.liveness === "stalled" ? " stalled" : "";
     const look = `s-${state}${badge ? ` cause c${badge.place}` : ""}${liveness}`;
-    const said = [
+    const spoken = [
       cell,
-      stateText(state),
+      stateText(liveness ? "stalled" : state),
       cause && cause !== "completed" && causeText(cause),
       share !== null && `${Math.round(100 * share)} %`,
     ]
@@ -208,9 +221,9 @@ class Matrix {
       one.look = look;
       if (badge) one.link.style.setProperty("--cause", badge.colour);
     }
-    if (one.said !== said) {
-      one.link.setAttribute("aria-label", said);
-      one.said = said;
+    if (one.spoken !== spoken) {
+      one.link.setAttribute("aria-label", spoken);
+      one.spoken = spoken;
     }
     if (one.share !== share) {
       one.link.style.setProperty("--done", share === null ? "0%" : `${100 * share}%`);
@@ -222,6 +235,8 @@ class Matrix {
     const counts = {};
     for (const row of letters)
       for (const letter of row) counts[data.codes[letter]] = (counts[data.codes[letter]] ?? 0) + 1;
+    const stalled = this.node.querySelectorAll("a.stalled").length;
+    if (stalled) Object.assign(counts, { running: counts.running - stalled, stalled });
     const died = {};
     if (!condition)
       for (const [cell, cause] of Object.entries(data.causes)) {
@@ -230,7 +245,7 @@ class Matrix {
       }
     replace(
       this.legend,
-      Object.values(data.codes)
+      [...Object.values(data.codes), "stalled"]
         .filter((state) => counts[state])
         .map((state) => h("span", { class: "item" }, stateMark(state), h("b", {}, counts[state]))),
       Object.keys(died)
@@ -240,24 +255,32 @@ class Matrix {
   }
 
   key(event) {
-    const moves = {
-      ArrowUp: [-1, 0],
-      ArrowDown: [1, 0],
-      ArrowLeft: [0, -1],
-      ArrowRight: [0, 1],
-      Home: [0, -1e6],
-      End: [0, 1e6],
-    };
+    const all = event.ctrlKey || event.metaKey ? 1e6 : 0,
+      moves = {
+        ArrowUp: [-1, 0],
+        ArrowDown: [1, 0],
+        ArrowLeft: [0, -1],
+        ArrowRight: [0, 1],
+        Home: [-all, -1e6],
+        End: [all, 1e6],
+        PageUp: [-10, 0],
+        PageDown: [10, 0],
+      };
     const at = this.cells.get(document.activeElement?.getAttribute("data-cell")),
       move = moves[event.key];
     if (!at || !move) return;
     event.preventDefault();
     const row = Math.max(0, Math.min(this.data.arms.length - 1, at.row + move[0])),
       column = Math.max(0, Math.min(this.data.seeds.length - 1, at.column + move[1]));
-    const next = this.cells.get(`${this.data.arms[row].name}/${this.data.seeds[column]}`);
-    at.link.tabIndex = -1;
-    next.link.tabIndex = 0;
-    next.link.focus();
+    this.moveTo(`${this.data.arms[row].name}/${this.data.seeds[column]}`);
+  }
+
+  // One cell of the grid is reached by Tab: the one that had the focus last.
+  moveTo(cell) {
+    for (const one of this.node.querySelectorAll("a[tabindex='0']")) one.tabIndex = -1;
+    const { link } = this.cells.get(cell);
+    link.tabIndex = 0;
+    link.focus();
   }
 
   // The same as a drawing, for the picture.
@@ -288,7 +311,7 @@ class Matrix {
         s(
           "text",
           { x: left - 8, y: top + (row + 0.68) * side, "text-anchor": "end", "font-size": 12, fill: ink },
-          arm.name,
+          shortened(arm.name, 22),
         ),
         seeds.map((seed, column) => {
           const state = codes[letters[row][column]];
@@ -302,9 +325,13 @@ class Matrix {
       ]),
     );
     document.body.append(svg);
-    return svgPicture(svg).finally(() => svg.remove());
+    const title = [this.context.place.study, condition || t("matrix.title")].join(" · ");
+    return svgPicture([svg], { title, legend: legendOf(this.legend) }).finally(() => svg.remove());
   }
 }
+
+// The cell of each study that was opened last: where the focus returns on the way back.
+const left = new Map();
 
 export function open(context) {
   const { study } = context.place,
@@ -335,7 +362,12 @@ export function open(context) {
     now,
     bad,
   );
+  let back = context.returning ? left.get(study) : null;
   return {
+    close() {
+      const cell = document.activeElement?.getAttribute("data-cell");
+      if (cell) left.set(study, cell);
+    },
     async refresh() {
       const [data, cells] = await Promise.all([
         context.get(studyPath(study, "/overview")),
@@ -376,6 +408,8 @@ export function open(context) {
           : null,
       );
       matrix.update(cells, cells.conditions.some((one) => one.name === condition()) ? condition() : "");
+      if (back && matrix.cells.has(back)) matrix.moveTo(back);
+      back = null;
       updateNow(
         data.overview.running.map((one) => ({ ...one, wall_seconds: 0, money: 0 })),
         () => runningTable(data, study),
