@@ -270,7 +270,7 @@ export function open(context) {
           ),
         ),
       );
-      curve.show([line.metric, line.agent_steps.length, line.values.at(-1)], () =>
+      curve.show([line.metric, line.agent_steps.length, line.values.at(-1), line.not_finite, line.fault], () =>
         line.values.length
           ? makeChart({
               x: line.agent_steps,
@@ -280,7 +280,13 @@ export function open(context) {
               label: t("curve.label", { metric: line.metric, what: cell }),
               height: 260,
             })
-          : { box: h("p", {}, t("no_values")) },
+          : {
+              box: h(
+                "p",
+                {},
+                line.fault ?? (line.not_finite ? t("not_finite", { count: line.not_finite }) : t("no_values")),
+              ),
+            },
       );
       memory.show([trace.attempt, trace.seconds.length], () =>
         trace.seconds.length > 1
@@ -314,7 +320,7 @@ export function open(context) {
       replace(logTitle, t("log"), text.attempt ? ` · ${text.attempt} · ${bytes(text.bytes)}` : "");
       if (text.bytes !== length || text.attempt !== shownAttempt) {
         const atEnd = log.scrollTop + log.clientHeight >= log.scrollHeight - 30;
-        log.textContent = text.text || t("no_log");
+        log.textContent = text.text || text.fault || t("no_log");
         if (atEnd || text.attempt !== shownAttempt) log.scrollTop = log.scrollHeight;
         [length, shownAttempt] = [text.bytes, text.attempt];
       }

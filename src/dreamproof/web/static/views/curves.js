@@ -186,13 +186,14 @@ export function open(context) {
             ]),
       ]);
       const ended = endedMeans(data);
-      updateNote([notes(), ended, data.resampled, data.left_out, data.agent_steps.length], () =>
+      updateNote([notes(), ended, data.resampled, data.left_out, data.not_finite, data.agent_steps.length], () =>
         [
           t("figure_curves"),
           ended.length > 0 && t("means_ended", { arms: ended.join(", ") }),
           ...notes(),
           data.resampled && t("resampled", { count: data.agent_steps.length }),
           data.left_out > 0 && t("curves_left_out", { count: data.left_out }),
+          data.not_finite > 0 && t("not_finite", { count: data.not_finite }),
         ]
           .filter(Boolean)
           .join(" "),
@@ -200,7 +201,9 @@ export function open(context) {
       const now = shape(data, query, lines, log),
         content = JSON.stringify(data);
       if (empty) {
-        node.replaceChildren(h("p", {}, t("no_values")));
+        node.replaceChildren(
+          h("p", {}, data.not_finite ? t("not_finite", { count: data.not_finite }) : t("no_values")),
+        );
         shown = null;
       } else if (now !== shown) {
         made = chart(data, query, lines, log, (range) =>

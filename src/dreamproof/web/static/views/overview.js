@@ -29,6 +29,11 @@ export function progressBar(counts, label) {
 
 export const shareText = (counts) => `${count(counts.proven)}/${count(counts.declared)}`;
 
+// Nothing gets done while nothing runs, so then it is no time that is left.
+export function leftLabel(state) {
+  return t(state === "running" || state === "complete" ? "left" : "still_needed");
+}
+
 export function moneyText(found) {
   const spent = money(found.spent, found.currency);
   return found.budget ? t("money_of_budget", { spent, budget: money(found.budget, found.currency) }) : spent;
@@ -67,7 +72,7 @@ function card(one) {
       one.evaluate.declared
         ? [h("dt", {}, t("evaluated")), h("dd", {}, evaluated, progressBar(one.evaluate, t("evaluated")))]
         : null,
-      h("dt", {}, t("left")),
+      h("dt", {}, leftLabel(one.state)),
       h("dd", {}, timeLeft(one)),
       h("dt", {}, t("tab.money")),
       h("dd", {}, moneyText(one.money)),

@@ -19,7 +19,7 @@ import {
   stateText,
   t,
 } from "../text.js";
-import { moneyText, progressBar, shareText, studyState } from "./overview.js";
+import { leftLabel, moneyText, progressBar, shareText, studyState } from "./overview.js";
 
 const rows = (object) => Object.entries(object);
 
@@ -50,7 +50,7 @@ function facts(data) {
             h("dd", {}, shareText(overview.evaluate), progressBar(overview.evaluate, t("evaluated"))),
           ]
         : null,
-      h("dt", {}, t("left")),
+      h("dt", {}, leftLabel(data.state)),
       h("dd", {}, overview.complete ? t("nothing_left") : duration(overview.seconds_left)),
       h("dt", {}, t("tab.money")),
       h("dd", {}, moneyText(data.money)),
