@@ -22,7 +22,7 @@ from dreamproof.settings.task_sets import MT30
 
 Factory = Callable[[str, EnvSettings], Env]
 OFFICIAL_TASK = "OfficialSafetyPointGoal1"
-LOCOMOTION_TASKS = ("Ant", "Hopper", *(task.name for task in MT30))
+LOCOMOTION_TASKS = ("Ant", "Hopper", "SafetyCheetahVelocity", *(task.name for task in MT30))
 
 
 def _make_official(task: str, settings: EnvSettings) -> Env:

@@ -154,7 +154,7 @@ def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = Non
             return known[name]
         near = nearest_word(name, list(known))
         hint = f"did you mean '{near}'?" if near else f"known: {', '.join(known)}"
-        slots = " (ghost hazards need env.ghost_slots above 0)" if name in NAMED_SHIFTS else ""
+        slots = " (ghost hazards need env.ghost_slots above 0)" if name in env.named_shifts() else ""
         raise BadInput(f"the task '{env.spec.name}' has no condition '{name}'{slots}; {hint}", "dreamproof schema")
     base = env.named_shifts().get(name, Shift()).model_dump()
     shift = validate(Shift, base | current_names(Shift, dict(settings)), f"condition '{name}'")

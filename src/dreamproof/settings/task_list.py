@@ -57,6 +57,7 @@ class TaskFacts(NamedTuple):
 OTHERS = (
     TaskFacts("Ant", None, 37, 8, 1000, "MJX", None),
     TaskFacts("Hopper", None, 11, 3, 1000, "MJX", None),
+    TaskFacts("SafetyCheetahVelocity", None, 17, 6, 500, "MJX", 6.9),
     TaskFacts("SafetyPointGoal1", None, 33, 2, 200, "JAX", -0.5),
     TaskFacts("OfficialSafetyPointGoal1", None, 33, 2, 200, "CPU", -0.3),
     TaskFacts("ProbeTarget", None, 1, 1, 10, "JAX", 3.3),
