@@ -10,6 +10,7 @@ class Spec(NamedTuple):
     """Everything an agent may know of a task before it acts.
 
     entities: (start, stop, width) of observation slots that are a set of entities, `width` values each.
+    entity_types: how many of these values, the last ones, are the entity's type (one-hot); the others are its position.
     absolute: names of slots in world coordinates, on which neither reward nor cost depends.
     terminates: False only if every episode lasts `episode_agent_steps`; such episodes end and restart together.
     agent_step_seconds: simulated time of one agent step, if known.
@@ -39,6 +40,7 @@ class Spec(NamedTuple):
     policies: tuple[tuple[int, int], ...] = ()
     max_return: float | None = None
     costs: tuple[str, ...] = ()
+    entity_types: int = 0
 
     def slot(self, name: str) -> slice | None:
         """The slice of a named part ('goal', 'hazards', ...) of the observation; None if the task has none."""
