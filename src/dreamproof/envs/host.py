@@ -69,7 +69,7 @@ class HostBatch:
 
     def _time_step(self, *columns: Any) -> TimeStep:
         """A TimeStep of NumPy columns, the last one the costs of all constraints."""
-        return TimeStep(*columns[:-1], costs=columns[-1] if self.spec.costs else None)
+        return TimeStep(*columns[:-1])._replace(costs=columns[-1] if self.spec.costs else None)
 
     def _margin(self, info: dict[str, Any]) -> float:
         key = self._rules.margin_key
@@ -150,7 +150,7 @@ class HostEnv(Env):
         real, flag = np.zeros(count, np.float32), np.zeros(count, bool)
         costs: Any = np.zeros((count, len(self.spec.costs)), np.float32) if self.spec.costs else None
         columns: list[Any] = [vector, *[real] * 4, *[flag] * 3, vector]
-        shape: TimeStep = jax.eval_shape(lambda: TimeStep(*columns, costs=costs))
+        shape: TimeStep = jax.eval_shape(lambda: TimeStep(*columns)._replace(costs=costs))
         return shape
 
 
