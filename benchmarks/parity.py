@@ -1,4 +1,4 @@
-"""Our SafetyPointGoal1 against a recording of the real one: single steps, layouts, and two scripted policies.
+"""Our SafetyPointGoal1 or 2 against a recording of the real one: single steps, layouts, and two scripted policies.
 
 Writes a table and exits 1 where the two disagree. `make parity` makes the recording first.
 """
@@ -13,36 +13,54 @@ import numpy as np
 from scipy import stats
 
 from dreamproof.envs import registry
-from dreamproof.envs.point.compare import layout_statistics, one_step, our_layouts
+from dreamproof.envs.point.compare import CONTACT_METRES, layout_statistics, one_step, our_layouts
+from dreamproof.envs.point.params import GoalLevel
 from dreamproof.envs.scripted import FLOORS
 from dreamproof.jaxcore.keys import layout_keys, noise_keys, step_key
 
-TASK = "SafetyPointGoal1"
 POSITION_LIMIT_METRES = 5e-6
-# Nine layout tests and six of the policies: Bonferroni's share of 5 % each.
+# Nine layout tests and three numbers of each of two policies: Bonferroni's share of 5 % each.
 TEST_LEVEL = 0.05 / 15
 OUR_EPISODES = 1024
 
 
-def step_rows(recorded: dict[str, np.ndarray]) -> tuple[list[str], bool]:
+def step_rows(recorded: dict[str, np.ndarray], level: GoalLevel) -> tuple[list[str], bool]:
     """Mean and largest one-step errors without vase contact."""
-    errors = one_step(recorded)
+    errors = one_step(recorded, level)
     free = errors.free_of_vase
     names = {"position": "m", "heading": "rad", "velocity": "m/s", "yaw_rate": "rad/s", "reward": ""}
     rows = ["| one simulator step, no vase contact | mean error | largest error |", "|---|---|---|"]
     for name, unit in names.items():
         error = getattr(errors, name)[free]
         rows.append(f"| {name.replace('_', ' ')} {unit} | {error.mean():.1e} | {error.max():.1e} |")
-    counts = f"{errors.cost_mismatches} cost and {errors.goal_mismatches} goal mismatches"
-    rows += ["", f"{counts} in {len(free):,} steps ({int(free.sum()):,} out of the vase's reach)."]
-    exact = errors.cost_mismatches == 0 and errors.goal_mismatches == 0
+    unequal = errors.costs != recorded["costs"]
+    hazards, goals = int(unequal[:, 0].sum()), errors.goal_mismatches
+    rows += ["", f"{hazards} mismatches of the hazards' cost and {goals} of goals in {len(free):,} steps."]
+    rows += [f"Free of vases (at rest, none within {CONTACT_METRES} m): {int(free.sum()):,} steps."]
+    if level.vases_cost:
+        rows += vase_rows(errors.costs[:, 1], recorded["costs"][:, 1], free)
+    exact = hazards == 0 and goals == 0 and not unequal[free].any()
     return rows, bool(exact and errors.position[free].max() <= POSITION_LIMIT_METRES)
 
 
-def layout_rows(recorded: dict[str, np.ndarray], count: int) -> tuple[list[str], bool]:
+def vase_rows(ours: np.ndarray, theirs: np.ndarray, free: np.ndarray) -> list[str]:
+    """How often the cost of vases agrees after one step."""
+    rows = [
+        "",
+        "| cost of vases after one step | steps | both | neither | real only | ours only |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, part in (("free of vases", free), ("near a vase, or one moves", ~free)):
+        pairs = [(1, 1), (0, 0), (1, 0), (0, 1)]
+        counts = [int(((theirs[part] == real) & (ours[part] == own)).sum()) for real, own in pairs]
+        rows.append(f"| {name} | {int(part.sum()):,} | " + " | ".join(f"{count:,}" for count in counts) + " |")
+    return rows
+
+
+def layout_rows(recorded: dict[str, np.ndarray], level: GoalLevel, count: int) -> tuple[list[str], bool]:
     """Kolmogorov-Smirnov tests of nine views of the layouts."""
-    ours = layout_statistics(*our_layouts(layout_keys(0, "test", count, 0)))
-    theirs = layout_statistics(recorded["layouts"], recorded["headings"])
+    ours = layout_statistics(*our_layouts(layout_keys(0, "test", count, 0), level), level.hazards)
+    theirs = layout_statistics(recorded["layouts"], recorded["headings"], level.hazards)
     rows = [f"| layouts: {len(recorded['layouts']):,} real, {count:,} ours | KS distance | p |", "|---|---|---|"]
     least = 1.0
     for name, column in ours.items():
@@ -52,9 +70,9 @@ def layout_rows(recorded: dict[str, np.ndarray], count: int) -> tuple[list[str],
     return rows, bool(least > TEST_LEVEL)
 
 
-def our_episodes(policy_name: str, count: int) -> np.ndarray:
-    """Return, cost and goals (E, 3) of whole episodes."""
-    env = registry.make(TASK, {"ghost_slots": 0, "vase": "pushed"})
+def our_episodes(task: str, policy_name: str, count: int) -> np.ndarray:
+    """Return, cost, goals and the cost of each constraint (E, 3 + K) of whole episodes."""
+    env = registry.make(task, {"ghost_slots": 0, "vase": "pushed"})
     policy, params = FLOORS[policy_name](env.spec), env.default_params()
     state, shown = jax.jit(env.reset)(layout_keys(1, "test", count, 0), params)
 
@@ -63,23 +81,25 @@ def our_episodes(policy_name: str, count: int) -> np.ndarray:
         action = policy(step_key(1, "policy", step), observation)
         return env.step(noise_keys(1, "test", count, step), state, action, params)
 
-    totals = np.zeros((count, 3))
+    totals = np.zeros((count, 3 + len(env.spec.costs)))
     for step in range(env.spec.episode_agent_steps):
         state, shown = tick(state, shown.observation, step)
-        totals += np.stack([shown.reward, shown.cost, shown.goals], axis=1)
+        totals += np.concatenate([np.stack([shown.reward, shown.cost, shown.goals], axis=1), shown.costs], axis=1)
     return totals
 
 
-def policy_rows(recorded: dict[str, np.ndarray], count: int) -> tuple[list[str], bool]:
+def policy_rows(recorded: dict[str, np.ndarray], task: str, count: int) -> tuple[list[str], bool]:
     """Means with 95 % intervals, and Welch's interval of their difference."""
+    costs = registry.LEVELS[task].costs
+    named = ["return", "cost", "goals", *(f"cost of {name}" for name in costs if len(costs) > 1)]
     rows = ["| policy | number | real | ours | ours - real | p |", "|---|---|---|---|---|---|"]
     least = 1.0
     for policy in ("go_to_goal", "random"):
-        theirs, ours = recorded[f"{policy}_episodes"].astype(float), our_episodes(policy, count)
-        for index, name in enumerate(("return", "cost", "goals")):
+        theirs, ours = recorded[f"{policy}_episodes"].astype(float), our_episodes(task, policy, count)
+        for index, name in enumerate(named):
             test = stats.ttest_ind(ours[:, index], theirs[:, index], equal_var=False)
             low, high = test.confidence_interval(0.95)
-            least = min(least, test.pvalue)
+            least = min(least, test.pvalue) if index < 3 else least
             difference = f"{(low + high) / 2:+.2f} [{low:+.2f}, {high:+.2f}]"
             both = f"{mean_text(theirs[:, index])} | {mean_text(ours[:, index])}"
             rows.append(f"| {policy.replace('_', ' ')} | {name} | {both} | {difference} | {test.pvalue:.2f} |")
@@ -100,14 +120,23 @@ def main() -> int:
     parser.add_argument("--episodes", type=int, default=OUR_EPISODES)
     chosen = parser.parse_args()
     recorded = dict(np.load(chosen.recording, allow_pickle=False))
-    parts = [step_rows(recorded), layout_rows(recorded, 8192), policy_rows(recorded, chosen.episodes)]
+    task = str(recorded["task"])
+    level = registry.LEVELS[task]
+    parts = [
+        step_rows(recorded, level),
+        layout_rows(recorded, level, 8192),
+        policy_rows(recorded, task, chosen.episodes),
+    ]
     agrees = all(part[1] for part in parts)
     versions = ", ".join(f"{name} {number}" for name, number in json.loads(str(recorded["versions"])).items())
     verdict = "agree" if agrees else "DISAGREE"
-    lines = ["# Parity with the official SafetyPointGoal1", "", f"Recorded with {versions}.", ""]
+    lines = [f"# Parity with the official {task}", "", f"Recorded with {versions}.", ""]
     for rows, _ in parts:
         lines += [*rows, ""]
-    limits = f"position error at most {POSITION_LIMIT_METRES:.0e} m, no mismatch, every p above {TEST_LEVEL:.4f}"
+    limits = (
+        f"position error at most {POSITION_LIMIT_METRES:.0e} m and no cost mismatch free of vases, none of hazards or "
+    )
+    limits += f"goals anywhere, every p of layouts, returns, costs and goals above {TEST_LEVEL:.4f}"
     lines.append(f"Asked: {limits}. The two {verdict}.")
     text = "\n".join(lines) + "\n"
     print(text)

@@ -1,4 +1,4 @@
-"""Records the real SafetyPointGoal1: single transitions, layouts, and episodes of two scripted policies.
+"""Records the real SafetyPointGoal1 or 2: single transitions, layouts, and episodes of two scripted policies.
 
 Run it where safety-gymnasium is installed; it needs no JAX, so the official version pins will do.
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dreamproof.envs.official import OfficialPointGoal, TrueState
+from dreamproof.envs.official import LEVELS, OfficialPointGoal, TrueState
 from dreamproof.envs.steering import steer
 from dreamproof.settings.env import EnvSettings
 
@@ -37,9 +37,9 @@ def state_of(facts: TrueState) -> np.ndarray:
     return np.array([*facts.place, facts.heading, *facts.velocity, facts.spin])
 
 
-def record_transitions(episodes: int, every: int) -> dict[str, np.ndarray]:
+def record_transitions(task: str, episodes: int, every: int) -> dict[str, np.ndarray]:
     """Self-contained simulator steps: every so-many-th one, and all at which a goal was met or the cost changed."""
-    env = OfficialPointGoal(EnvSettings(action_repeat=1, ghost_slots=0))
+    env = OfficialPointGoal(EnvSettings(action_repeat=1, ghost_slots=0), task)
     rows: dict[str, list[np.ndarray]] = {}
     for episode in range(episodes):
         generator = np.random.default_rng(episode)
@@ -56,8 +56,9 @@ def record_transitions(episodes: int, every: int) -> dict[str, np.ndarray]:
             if step % every == every - 1 or info["goals"] or cost != last_cost:
                 after = env.facts()
                 keep(rows, before=state_of(before), after=state_of(after), action=action, goal=before.goal)
-                keep(rows, next_goal=after.goal, hazards=before.hazards, vase=before.vase, next_vase=after.vase)
-                keep(rows, reward=reward, cost=cost, goals=info["goals"], numbers=env.numbers().astype(np.float32))
+                keep(rows, next_goal=after.goal, hazards=before.hazards, vases=before.vases)
+                keep(rows, next_vases=after.vases, numbers=env.numbers(), costs=info["costs"])
+                keep(rows, reward=reward, cost=cost, goals=info["goals"])
             last_cost = cost
     exact = {"before", "after", "action", "goal", "next_goal"}
     return {name: np.array(row, np.float64 if name in exact else np.float32) for name, row in rows.items()}
@@ -69,50 +70,52 @@ def keep(rows: dict[str, list[np.ndarray]], **values: np.ndarray | float) -> Non
         rows.setdefault(name, []).append(np.asarray(value))
 
 
-def record_layouts(count: int) -> dict[str, np.ndarray]:
-    """Layouts (L, 11, 2) of robot, goal, eight hazards and vase, and the headings (L,)."""
-    env = OfficialPointGoal(EnvSettings(ghost_slots=0))
+def record_layouts(task: str, count: int) -> dict[str, np.ndarray]:
+    """Layouts (L, objects, 2) of robot, goal, hazards and vases, and the headings (L,)."""
+    env = OfficialPointGoal(EnvSettings(ghost_slots=0), task)
     places, headings = [], []
     for index in range(count):
         env.reset(seed=FIRST_SEED["layouts"] + index)
         facts = env.facts()
-        places.append(np.vstack([facts.place, facts.goal, facts.hazards, facts.vase]))
+        places.append(np.vstack([facts.place, facts.goal, facts.hazards, facts.vases[:, :2]]))
         headings.append(facts.heading)
     return {"layouts": np.array(places, np.float32), "headings": np.array(headings, np.float32)}
 
 
-def record_episodes(name: str, policy: Policy, count: int) -> dict[str, np.ndarray]:
-    """Returns, costs and goals (E,) of whole episodes at action repeat 5."""
-    env = OfficialPointGoal(EnvSettings(ghost_slots=0))
+def record_episodes(task: str, name: str, policy: Policy, count: int) -> dict[str, np.ndarray]:
+    """Returns, costs, goals and the cost of each constraint (E,) of whole episodes at action repeat 5."""
+    env = OfficialPointGoal(EnvSettings(ghost_slots=0), task)
     rows = []
     for index in range(count):
         generator = np.random.default_rng(index)
         observation, _ = env.reset(seed=FIRST_SEED[name] + index)
-        totals, done = np.zeros(3), False
+        totals, done = 0.0, False
         while not done:
             observation, reward, cost, terminated, truncated, info = env.step(policy(observation, generator))
-            totals += [reward, cost, info["goals"]]
+            totals = totals + np.array([reward, cost, info["goals"], *info["costs"]])
             done = terminated or truncated
         rows.append(totals)
-    return {f"{name}_episodes": np.array(rows, np.float32).reshape(-1, 3)}
+    return {f"{name}_episodes": np.array(rows, np.float32)}
 
 
 def main() -> None:
     """Writes one compressed file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
+    parser.add_argument("--task", default="SafetyPointGoal1", choices=list(LEVELS))
     parser.add_argument("--transition-episodes", type=int, default=9)
     parser.add_argument("--every", type=int, default=25)
     parser.add_argument("--layouts", type=int, default=400)
     parser.add_argument("--policy-episodes", type=int, default=100)
     chosen = parser.parse_args()
-    columns = record_transitions(chosen.transition_episodes, chosen.every)
-    columns |= record_layouts(chosen.layouts)
-    columns |= record_episodes("go_to_goal", go_to_goal, chosen.policy_episodes)
-    columns |= record_episodes("random", random_action, chosen.policy_episodes)
+    task = chosen.task
+    columns = record_transitions(task, chosen.transition_episodes, chosen.every)
+    columns |= record_layouts(task, chosen.layouts)
+    columns |= record_episodes(task, "go_to_goal", go_to_goal, chosen.policy_episodes)
+    columns |= record_episodes(task, "random", random_action, chosen.policy_episodes)
     names = ("safety-gymnasium", "mujoco", "gymnasium", "numpy")
     versions = {"python": sys.version.split()[0]} | {name: version(name) for name in names}
-    np.savez_compressed(chosen.output, versions=np.array(json.dumps(versions)), **columns)
+    np.savez_compressed(chosen.output, versions=np.array(json.dumps(versions)), task=np.array(task), **columns)
     print(f"{chosen.output}: {len(columns['reward'])} transitions, {chosen.output.stat().st_size:,} bytes, {versions}")
 
 

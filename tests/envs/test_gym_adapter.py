@@ -118,6 +118,25 @@ def test_a_missing_cost_is_refused_with_the_remedy() -> None:
     assert float(free.step(np.ones((1, 1))).cost[0]) == 0.0
 
 
+def test_a_margin_is_read_where_it_is_named_and_never_made_up() -> None:
+    class Measured(Ledge):
+        def reset(self, **options: Any) -> tuple[np.ndarray, dict]:
+            return super().reset(**options)[0], {"to_edge": 1.0}
+
+        def step(self, action: np.ndarray) -> Any:
+            *rest, info = super().step(action)
+            return (*rest, info | {"to_edge": 1.0 - self._place})
+
+    assert not HostBatch(Ledge, "Ledge", HostRules()).spec.has_margin
+    named = HostBatch(Measured, "Measured", HostRules(margin_key="to_edge"))
+    assert named.spec.has_margin
+    assert float(named.reset([0]).margin[0]) == 1.0
+    assert float(named.step(np.zeros((1, 1))).margin[0]) == 0.0
+    with pytest.raises(BadInput, match=r"holds no 'to_edge' \(it holds nothing\)") as caught:
+        HostBatch(Ledge, "Ledge", HostRules(margin_key="to_edge")).reset([0])
+    assert "margin_key" in caught.value.hint
+
+
 def test_environments_that_do_not_fit_are_refused_with_the_remedy() -> None:
     class Buttons(Ledge):
         def __init__(self) -> None:

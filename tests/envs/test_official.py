@@ -37,7 +37,7 @@ def test_the_real_task_shows_the_same_observation_as_ours() -> None:
 
 @needs_official
 def test_a_policy_runs_on_the_real_task_through_the_same_functions() -> None:
-    env = registry.make(registry.OFFICIAL_TASK)
+    env = registry.make("OfficialSafetyPointGoal1")
     assert env.spec.slots == registry.make("SafetyPointGoal1").spec.slots
     policy = go_to_goal_policy(env.spec)
     step_all = jax.jit(lambda keys, state, action: env.step(keys, state, action, ()))

@@ -4,11 +4,14 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs import registry
+from dreamproof.envs.point.env import PointGoal
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
+from dreamproof.settings.cell import DreamerCell
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "environments.md"
 
@@ -35,6 +38,23 @@ def test_a_user_registers_a_task_in_one_file_as_the_guide_shows(tmp_path: Path) 
     assert (slowed.reward < shown.reward).all()
 
 
+def test_a_cell_of_a_task_without_a_margin_gets_the_sign_of_the_cost(tmp_path: Path) -> None:
+    path = tmp_path / "corridor.py"
+    path.write_text(documented_file(), encoding="utf-8")
+    env = registry.make_for(f"{path}:Corridor", DreamerCell())
+    assert (env.spec.has_cost, env.spec.has_margin) == (True, False)
+    params = env.default_params()
+    state, shown = env.reset(layout_keys(0, "train", 2, 0), params)
+    margins = [shown.margin]
+    for step in range(10):
+        state, shown = env.step(noise_keys(0, "train", 2, step), state, jnp.array([[0.0], [0.95]]), params)
+        margins.append(shown.margin)
+    # The second is at 0.95 m after ten steps; the last tenth of a corridor of 1 m costs.
+    np.testing.assert_allclose(np.stack(margins), [[0.1, 0.1]] * 10 + [[0.1, -0.1]])
+    margin = registry.make_for("SafetyPointGoal1", DreamerCell())
+    assert isinstance(margin, PointGoal)
+
+
 def test_a_loaded_file_is_not_run_twice(tmp_path: Path) -> None:
     path = tmp_path / "counted.py"
     path.write_text("import pathlib\nlog = pathlib.Path(__file__).with_suffix('.log')\nlog.open('a').write('x')\n")
@@ -45,7 +65,7 @@ def test_a_loaded_file_is_not_run_twice(tmp_path: Path) -> None:
 
 
 def test_an_unknown_task_names_the_nearest() -> None:
-    with pytest.raises(BadInput, match="did you mean 'SafetyPointGoal1'"):
+    with pytest.raises(BadInput, match="did you mean 'SafetyPointGoal"):
         registry.make("SafetyPointGoal")
 
 

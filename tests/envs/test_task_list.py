@@ -10,7 +10,7 @@ LISTED = {task.name: task for task in built_in_tasks()}
 
 
 def test_every_built_in_task_is_listed_once() -> None:
-    own = {"SafetyPointGoal1", registry.OFFICIAL_TASK, *registry.LOCOMOTION_TASKS, *PROBES}
+    own = {*registry.LEVELS, *registry.OFFICIAL_TASKS, *registry.LOCOMOTION_TASKS, *PROBES}
     assert set(LISTED) == own
     assert len(built_in_tasks()) == len(own)
     assert own <= set(registry.tasks())
@@ -18,12 +18,12 @@ def test_every_built_in_task_is_listed_once() -> None:
 
 def test_listed_sizes_are_those_of_the_environments() -> None:
     for task in LISTED.values():
-        if task.name != registry.OFFICIAL_TASK:
+        if task.name not in registry.OFFICIAL_TASKS:
             spec = registry.make(task.name).spec
             sizes = (spec.observation_size, spec.action_size, spec.episode_agent_steps)
             assert sizes == task[2:5], task.name
-    twin, official = LISTED["SafetyPointGoal1"], LISTED[registry.OFFICIAL_TASK]
-    assert official[2:5] == twin[2:5]
+    for official, twin in registry.OFFICIAL_TASKS.items():
+        assert LISTED[official][2:5] == LISTED[twin][2:5]
 
 
 @pytest.mark.parametrize("task", [task for task in LISTED.values() if task.name in PROBES], ids=lambda task: task.name)

@@ -13,7 +13,6 @@ from tests.tiny import AGENT_STEPS
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import write_json
-from dreamproof.envs.registry import OFFICIAL_TASK
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import __main__ as command
 from dreamproof.evaluate import official
@@ -200,7 +199,7 @@ def test_the_command_holds_the_real_task_against_the_twin(
     printed = capsys.readouterr().out
     assert "100%" in printed
     assert re.search(r"return: official (\S+), twin \1, difference \+0\.00", printed)
-    assert json.loads(RunFolder(root).official.read_text())["task"] == OFFICIAL_TASK
+    assert json.loads(RunFolder(root).official.read_text())["task"] == f"Official{loaded(trained, 'baseline').run.task}"
 
 
 def test_a_refused_run_does_not_keep_the_others_from_being_evaluated(

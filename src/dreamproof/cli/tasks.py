@@ -2,11 +2,11 @@
 
 from dreamproof.cli.printing import JsonOption, print_json, print_text, table
 
-HEADER = ["task", "mt30", "observation", "action", "agent steps", "back end", "random return"]
+HEADER = ["task", "mt30", "observation", "action", "agent steps", "back end", "random return", "cost"]
 
 
 def tasks(json: JsonOption = False) -> None:
-    """List every built-in task with its sizes, its back end and the mean return of random actions."""
+    """List every built-in task with its sizes, its back end and the mean return and cost of random actions."""
     from dreamproof.settings.task_list import built_in_tasks
 
     found = built_in_tasks()

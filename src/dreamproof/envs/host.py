@@ -23,10 +23,14 @@ DEFAULT_EPISODE_STEPS = 1000
 
 @dataclass(frozen=True)
 class HostRules:
-    """Where the cost of a host environment is, and whether ended episodes restart inside the step."""
+    """Where cost and margin of a host environment are, and whether ended episodes restart inside the step.
+
+    margin_key: the key of the margin in `info`; None for an environment without a margin.
+    """
 
     has_cost: bool = True
     cost_key: str = "cost"
+    margin_key: str | None = None
     restarts: bool = True
     episode_agent_steps: int | None = None
 
@@ -48,9 +52,10 @@ class HostBatch:
             self._envs.append(self._make_env())
         pairs = [env.reset(seed=int(seed)) for env, seed in zip(self._envs, seeds, strict=False)]
         observation = np.stack([_flat(first) for first, _ in pairs])
-        margin = np.array([info.get("margin", 0.0) for _, info in pairs], np.float32)
+        margin = np.array([self._margin(info) for _, info in pairs], np.float32)
         zero, no = np.zeros(len(pairs), np.float32), np.zeros(len(pairs), bool)
-        self._shown = _time_step(observation, zero, zero, margin, zero, ~no, no, no, observation)
+        costs = np.zeros((len(pairs), len(self.spec.costs)), np.float32)
+        self._shown = self._time_step(observation, zero, zero, margin, zero, ~no, no, no, observation, costs)
         return self._shown
 
     def step(self, action: np.ndarray) -> TimeStep:
@@ -59,8 +64,27 @@ class HostBatch:
             raise BadInput(f"'{self.spec.name}' was stepped before it was reset", "call reset first")
         rows = [self._step_one(index, row) for index, row in enumerate(np.asarray(action))]
         columns = [np.stack(column) for column in zip(*rows, strict=True)]
-        self._shown = _time_step(*columns)
+        self._shown = self._time_step(*columns)
         return self._shown
+
+    def _time_step(self, *columns: Any) -> TimeStep:
+        """A TimeStep of NumPy columns, the last one the costs of all constraints."""
+        return TimeStep(*columns[:-1])._replace(costs=columns[-1] if self.spec.costs else None)
+
+    def _margin(self, info: dict[str, Any]) -> float:
+        key = self._rules.margin_key
+        if key is None:
+            return 0.0
+        if key not in info:
+            known = ", ".join(map(str, info)) or "nothing"
+            seen = f"'{self.spec.name}': info holds no '{key}' (it holds {known})"
+            raise BadInput(seen, "set HostRules(margin_key=...), or HostRules(margin_key=None)")
+        return float(info[key])
+
+    def _costs(self, cost: float, info: dict[str, Any]) -> np.ndarray:
+        """The cost of each constraint (K,); of a single one it is the total."""
+        costs = info["costs"] if len(self.spec.costs) > 1 else [cost] * len(self.spec.costs)
+        return np.asarray(costs, np.float32)
 
     def _step_one(self, index: int, action: np.ndarray) -> tuple[Any, ...]:
         assert self._shown is not None
@@ -75,16 +99,16 @@ class HostBatch:
         ended = terminated or truncated
         # The next layout comes from the environment's own stream, as for Gymnasium's reset without a seed.
         shown = _flat(env.reset()[0]) if ended and self._rules.restarts else last
-        numbers = [reward, cost, info.get("margin", 0.0), info.get("goals", 0.0)]
+        numbers = [reward, cost, self._margin(info), info.get("goals", 0.0)]
         flags = [ended and self._rules.restarts, terminated, truncated]
-        return (shown, *map(np.float32, numbers), *map(np.bool_, flags), last)
+        return (shown, *map(np.float32, numbers), *map(np.bool_, flags), last, self._costs(cost, info))
 
     def _repeat_last(self, index: int) -> tuple[Any, ...]:
         """An ended environment repeats its last observation, with reward and cost 0."""
         assert self._shown is not None
         row = [np.asarray(column[index]) for column in self._shown if column is not None]
-        zero = np.float32(0.0)
-        return (row[0], zero, zero, row[3], zero, np.bool_(False), row[6], row[7], row[8])
+        zero, costs = np.float32(0.0), np.zeros(len(self.spec.costs), np.float32)
+        return (row[0], zero, zero, row[3], zero, np.bool_(False), row[6], row[7], row[8], costs)
 
 
 class HostState(NamedTuple):
@@ -124,13 +148,10 @@ class HostEnv(Env):
     def _shape(self, count: int) -> TimeStep:
         vector = np.zeros((count, self.spec.observation_size), np.float32)
         real, flag = np.zeros(count, np.float32), np.zeros(count, bool)
-        shape: TimeStep = jax.eval_shape(lambda: _time_step(vector, *[real] * 4, *[flag] * 3, vector))
+        costs: Any = np.zeros((count, len(self.spec.costs)), np.float32) if self.spec.costs else None
+        columns: list[Any] = [vector, *[real] * 4, *[flag] * 3, vector]
+        shape: TimeStep = jax.eval_shape(lambda: TimeStep(*columns)._replace(costs=costs))
         return shape
-
-
-def _time_step(*columns: Any) -> TimeStep:
-    """A TimeStep of NumPy columns."""
-    return TimeStep(*columns)
 
 
 def _flat(observation: Any) -> np.ndarray:
@@ -167,4 +188,4 @@ def _host_spec(env: Any, name: str, rules: HostRules) -> Spec:
     declared = getattr(getattr(env, "spec", None), "max_episode_steps", None)
     length = rules.episode_agent_steps or declared or DEFAULT_EPISODE_STEPS
     size, actions = int(np.prod(shape)), int(np.prod(env.action_space.shape))
-    return Spec(name, size, actions, length, has_cost=rules.has_cost)
+    return Spec(name, size, actions, length, has_cost=rules.has_cost, has_margin=rules.margin_key is not None)

@@ -1,4 +1,4 @@
-"""The official SafetyPointGoal1 of safety-gymnasium, with our observation and action repeat, for parity and evaluation.
+"""The Goal tasks of safety-gymnasium themselves, with our observation and action repeat, for parity and evaluation.
 
 Needs the extra `official`; imports neither JAX nor Gymnasium's registry, so it runs with the official version pins too.
 """
@@ -17,9 +17,11 @@ from typing import Any
 import numpy as np
 
 from dreamproof.base.errors import BadInput
+from dreamproof.envs.point.touch import gap
 from dreamproof.settings.env import EnvSettings
 
 PACKAGE = "safety_gymnasium"
+LEVELS = {"SafetyPointGoal1": 1, "SafetyPointGoal2": 2}
 PARKED = (3.0, 0.0)
 HAZARD_RADIUS = 0.2
 MIN_MARGIN, MAX_MARGIN = -0.2, 0.5
@@ -86,8 +88,9 @@ def load_builder() -> Any:
     package.tasks = tasks  # type: ignore[attr-defined]
     with _lenient_dataclasses():
         builder = importlib.import_module(f"{PACKAGE}.builder")
-        level = importlib.import_module(f"{PACKAGE}.tasks.safe_navigation.goal.goal_level1")
-    tasks.GoalLevel1 = level.GoalLevel1  # type: ignore[attr-defined]
+        for level in LEVELS.values():
+            module = importlib.import_module(f"{PACKAGE}.tasks.safe_navigation.goal.goal_level{level}")
+            setattr(tasks, f"GoalLevel{level}", getattr(module, f"GoalLevel{level}"))
     world = importlib.import_module(f"{PACKAGE}.world")
     world.xmltodict = _without_textures(world.xmltodict)  # type: ignore[attr-defined]
     return builder.Builder
@@ -95,7 +98,10 @@ def load_builder() -> Any:
 
 @dataclass(frozen=True)
 class TrueState:
-    """The true state in world coordinates: metres, radians, metres per second."""
+    """The true state in world coordinates: metres, radians, metres per second.
+
+    vases (V, 7): x, y, heading, velocity, yaw rate, and the amount of the vertical speed.
+    """
 
     place: np.ndarray
     heading: float
@@ -103,17 +109,17 @@ class TrueState:
     spin: float
     goal: np.ndarray
     hazards: np.ndarray
-    vase: np.ndarray
+    vases: np.ndarray
 
 
 class OfficialPointGoal:
     """One official environment; `step` returns observation, reward, cost, terminated, truncated, info."""
 
-    def __init__(self, settings: EnvSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: EnvSettings, task: str = "SafetyPointGoal1") -> None:
+        self.settings, self.vases_cost = settings, LEVELS[task] > 1
         # Gymnasium casts infinite bounds, which NumPy 2 warns about.
         with np.errstate(over="ignore"):
-            self._env = load_builder()("SafetyPointGoal1-v0", config={"agent_name": "Point"})
+            self._env = load_builder()(f"{task}-v0", config={"agent_name": "Point"})
         self.action_space = self._env.action_space
         # Reading all lidars takes most of a simulator step, so it is done once per agent step.
         self._read_numbers: Callable[[], np.ndarray] = self._env.task.obs
@@ -131,15 +137,18 @@ class OfficialPointGoal:
 
     def step(self, action: np.ndarray) -> Step:
         """One agent step: the action is repeated, reward and cost are summed."""
-        reward = cost = goals = 0.0
+        reward = cost = goals = hazards = vases = 0.0
         terminated = truncated = False
         for _ in range(self.settings.action_repeat):
             _, gained, step_cost, terminated, truncated, info = self._env.step(np.asarray(action, np.float64))
             reward, cost, goals = reward + gained, cost + step_cost, goals + float(info.get("goal_met", False))
+            hazards += info["cost_hazards"]
+            vases += max(info.get("cost_vases_contact", 0.0), info.get("cost_vases_velocity", 0.0))
             if terminated or truncated:
                 break
         self._numbers = self._read_numbers()
-        info = {"margin": self.margin(), "goals": goals, "cost": cost}
+        costs = [hazards, vases] if self.vases_cost else [hazards]
+        info = {"margin": self.margin(), "goals": goals, "cost": cost, "costs": costs}
         return self.observation(), reward, cost, terminated, truncated, info
 
     def facts(self) -> TrueState:
@@ -153,18 +162,29 @@ class OfficialPointGoal:
             spin=float(task.data.qvel[2]),
             goal=np.array(task.goal.pos)[:2],
             hazards=np.array(task.hazards.pos)[:, :2],
-            vase=np.array(task.vases.pos)[0, :2],
+            vases=np.array([self._vase(f"vase{index}") for index in range(task.vases.num)]),
         )
+
+    def _vase(self, name: str) -> np.ndarray:
+        data = self._env.task.data
+        body, motion = data.body(name), data.joint(name).qvel
+        heading = np.arctan2(body.xmat[3], body.xmat[0])
+        # The last three of a free joint's velocities are in the body's own frame; a vase is hardly ever tilted.
+        return np.array([*body.xpos[:2], heading, *motion[:2], motion[5], abs(motion[2])])
 
     def numbers(self) -> np.ndarray:
         """The official observation (60,)."""
         return np.asarray(self._numbers)
 
     def margin(self) -> float:
-        """Metres to the nearest hazard's edge, clipped as in our task."""
+        """Metres to the edge of the nearest hazard, or to a vase that costs, clipped as in our task."""
         facts = self.facts()
-        nearest = np.min(np.linalg.norm(facts.hazards - facts.place, axis=1))
-        return float(np.clip(nearest - HAZARD_RADIUS, MIN_MARGIN, MAX_MARGIN))
+        nearest = np.min(np.linalg.norm(facts.hazards - facts.place, axis=1)) - HAZARD_RADIUS
+        if self.vases_cost:
+            body = types.SimpleNamespace(x=facts.place[0], y=facts.place[1], heading=facts.heading)
+            vases = types.SimpleNamespace(x=facts.vases[:, 0], y=facts.vases[:, 1], heading=facts.vases[:, 2])
+            nearest = min(nearest, np.min(gap(vases, body, np)))
+        return float(np.clip(nearest, MIN_MARGIN, MAX_MARGIN))
 
     def observation(self) -> np.ndarray:
         """The observation that the settings ask for, float32."""
@@ -174,6 +194,11 @@ class OfficialPointGoal:
         cosine, sine = np.cos(facts.heading), np.sin(facts.heading)
         to_ego = np.array([[cosine, sine], [-sine, cosine]])
         own = [numbers[3:5], numbers[0:1], numbers[8:9], numbers[9:12]]
-        seen = [to_ego @ (facts.goal - facts.place), ((facts.hazards - facts.place) @ to_ego.T).ravel()]
-        parked = np.tile(PARKED, self.settings.ghost_slots)
-        return np.concatenate([*own, *seen, parked, [cosine, -sine], facts.place]).astype(np.float32)
+        hazards = (facts.hazards - facts.place) @ to_ego.T
+        sets = [np.vstack([hazards, np.tile(PARKED, (self.settings.ghost_slots, 1))])]
+        if self.vases_cost:
+            sets.append((facts.vases[:, :2] - facts.place) @ to_ego.T)
+            kinds = zip(sets, np.eye(2), strict=True)
+            sets = [np.hstack([places, np.tile(kind, (len(places), 1))]) for places, kind in kinds]
+        seen = [to_ego @ (facts.goal - facts.place), *(each.ravel() for each in sets)]
+        return np.concatenate([*own, *seen, [cosine, -sine], facts.place]).astype(np.float32)

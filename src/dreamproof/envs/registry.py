@@ -4,6 +4,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from dreamproof.base.text import nearest_word, split_task
 from dreamproof.envs.api import Env
 from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal
+from dreamproof.envs.point.params import LEVEL_1, LEVEL_2
 from dreamproof.envs.probes import PROBES
-from dreamproof.envs.wrappers import Padded
+from dreamproof.envs.wrappers import Padded, SignMargin
 from dreamproof.jaxcore.types import Spec
 from dreamproof.settings.cell import CellSettings, OfflineCell
 from dreamproof.settings.env import EnvSettings
@@ -21,17 +23,19 @@ from dreamproof.settings.strict import validate
 from dreamproof.settings.task_sets import MT30
 
 Factory = Callable[[str, EnvSettings], Env]
-OFFICIAL_TASK = "OfficialSafetyPointGoal1"
-LOCOMOTION_TASKS = ("Ant", "Hopper", *(task.name for task in MT30))
+LEVELS = {"SafetyPointGoal1": LEVEL_1, "SafetyPointGoal2": LEVEL_2}
+OFFICIAL_TASKS = {f"Official{task}": task for task in LEVELS}
+LOCOMOTION_TASKS = ("Ant", "Hopper", "SafetyCheetahVelocity", *(task.name for task in MT30))
 
 
 def _make_official(task: str, settings: EnvSettings) -> Env:
     """The official environment, stepped on the host; its spec equals that of our own."""
     from dreamproof.envs.official import OfficialPointGoal
 
-    spec = PointGoal.from_settings(task, settings).spec
-    rules = HostRules(restarts=False, episode_agent_steps=spec.episode_agent_steps)
-    return HostEnv(HostBatch(lambda: OfficialPointGoal(settings), task, rules, spec))
+    ours = OFFICIAL_TASKS[task]
+    spec = PointGoal.from_settings(task, settings, LEVELS[ours]).spec
+    rules = HostRules(restarts=False, margin_key="margin", episode_agent_steps=spec.episode_agent_steps)
+    return HostEnv(HostBatch(lambda: OfficialPointGoal(settings, ours), task, rules, spec))
 
 
 def _make_locomotion(task: str, settings: EnvSettings) -> Env:
@@ -51,8 +55,8 @@ def _probe_factory(probe: Callable[[], Env]) -> Factory:
 
 
 _FACTORIES: dict[str, Factory] = {
-    "SafetyPointGoal1": PointGoal.from_settings,
-    OFFICIAL_TASK: _make_official,
+    **{task: partial(PointGoal.from_settings, level=level) for task, level in LEVELS.items()},
+    **dict.fromkeys(OFFICIAL_TASKS, _make_official),
     **dict.fromkeys(LOCOMOTION_TASKS, _make_locomotion),
     **{name: _probe_factory(probe) for name, probe in PROBES.items()},
 }
@@ -89,8 +93,13 @@ def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> 
 
 
 def make_for(task: str, cell: CellSettings) -> Env:
-    """The environment of a cell's task; for an offline cell, padded to the widest recorded task."""
+    """The environment of a cell's task; for an offline cell, padded to the widest recorded task.
+
+    A task with a cost but without a margin gets the sign of its cost as margin.
+    """
     env = make(task, cell.env)
+    if env.spec.has_cost and not env.spec.has_margin:
+        env = SignMargin(env)
     if not isinstance(cell, OfflineCell):
         return env
     number = cell.data.number_of(task)

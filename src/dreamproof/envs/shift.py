@@ -1,4 +1,4 @@
-"""Named conditions of SafetyPointGoal1: each a change of parameters alone, marked proxy or genuine.
+"""Named conditions of SafetyPointGoal1 and 2: each a change of parameters alone, marked proxy or genuine.
 
 A proxy perturbs observations only; a genuine shift changes the world, the body or its timing.
 """
@@ -65,8 +65,8 @@ _GENUINE: dict[str, tuple[Kind, str, dict[str, Any]]] = {
     "yaw_gain_x0.6": ("genuine", "turning torque times 0.6", {"yaw_gain_factor": 0.6}),
     "hazard_radius_0.25": ("genuine", "hazards of 0.25 m, unseen: a negative control", {"hazard_radius": 0.25}),
     "hazard_radius_0.30": ("genuine", "hazards of 0.30 m, unseen: a negative control", {"hazard_radius": 0.30}),
-    "hazards_12": ("genuine", "12 hazards, the 8 nearest seen", {"hazards": 12}),
-    "hazards_16": ("genuine", "16 hazards, the 8 nearest seen", {"hazards": 16}),
+    "hazards_12": ("genuine", "12 hazards, as many seen as in training, the nearest", {"hazards": 12}),
+    "hazards_16": ("genuine", "16 hazards, as many seen as in training, the nearest", {"hazards": 16}),
     "action_delay_1": ("genuine", "actions delayed by 1 agent step", {"action_delay": 1}),
     "action_delay_2": ("genuine", "actions delayed by 2 agent steps", {"action_delay": 2}),
     "action_noise_0.1": ("genuine", "noise of 0.1 on actions", {"action_noise": 0.1}),
@@ -95,6 +95,7 @@ def apply_shift(params: PointParams, shift: Shift) -> PointParams:
     if shift.friction_factor != 1:
         raise BadInput("friction_factor: the point robot has no friction with the floor", "use damping_factor")
     physics = params.physics
+    hazards = params.layout.hazards if shift.hazards is None else _whole(shift.hazards)
     return params._replace(
         physics=physics._replace(
             mass=physics.mass * _real(shift.mass_factor),
@@ -105,7 +106,7 @@ def apply_shift(params: PointParams, shift: Shift) -> PointParams:
             yaw_gain=physics.yaw_gain * _real(shift.yaw_gain_factor),
         ),
         actuators=params.actuators._replace(delay=_whole(shift.action_delay), noise=_real(shift.action_noise)),
-        layout=params.layout._replace(hazard_radius=_real(shift.hazard_radius), hazards=_whole(shift.hazards)),
+        layout=params.layout._replace(hazard_radius=_real(shift.hazard_radius), hazards=hazards),
         sensors=params.sensors._replace(
             noise=_real(shift.observation_noise),
             place_noise=_real(shift.place_noise),
@@ -154,7 +155,7 @@ def find_condition(env: Env, name: str, settings: Mapping[str, Any] | None = Non
             return known[name]
         near = nearest_word(name, list(known))
         hint = f"did you mean '{near}'?" if near else f"known: {', '.join(known)}"
-        slots = " (ghost hazards need env.ghost_slots above 0)" if name in NAMED_SHIFTS else ""
+        slots = " (ghost hazards need env.ghost_slots above 0)" if name in env.named_shifts() else ""
         raise BadInput(f"the task '{env.spec.name}' has no condition '{name}'{slots}; {hint}", "dreamproof schema")
     base = env.named_shifts().get(name, Shift()).model_dump()
     shift = validate(Shift, base | current_names(Shift, dict(settings)), f"condition '{name}'")

@@ -1,4 +1,4 @@
-"""Environment wrappers: automatic reset, padding to the sizes of other tasks."""
+"""Environment wrappers: automatic reset, padding to the sizes of other tasks, a margin for tasks without one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +11,8 @@ from jax import Array, lax
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env, Params, Spec, State, TimeStep
 from dreamproof.settings.env import Shift
+
+SIGN_MARGIN = 0.1
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,42 @@ class EnvWrapper(Env):
     def render_state(self, state: State, params: Params) -> dict[str, Array]:
         """Of the inner environment."""
         return self.env.render_state(state, params)
+
+
+@dataclass(frozen=True)
+class SignMargin(EnvWrapper):
+    """A task with a cost but without a margin: ±0.1 by whether the step cost, which certificates can learn from.
+
+    `spec.has_margin` stays False: such a margin is no distance, so settings in metres remain refused.
+    """
+
+    @property
+    def spec(self) -> Spec:
+        """Of the inner environment."""
+        return self.env.spec
+
+    @property
+    def varies(self) -> bool:  # type: ignore[override]
+        """Whether the inner environment does."""
+        return self.env.varies
+
+    def vary(self, params: Params, drawn: dict[str, Array]) -> Params:
+        """By the inner environment."""
+        return self.env.vary(params, drawn)
+
+    def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
+        """Starts N episodes."""
+        state, shown = self.env.reset(keys, params)
+        return state, shown._replace(margin=_sign_margin(shown.cost))
+
+    def step(self, keys: Array, state: State, action: Array, params: Params) -> tuple[State, TimeStep]:
+        """One agent step of N envs."""
+        state, shown = self.env.step(keys, state, action, params)
+        return state, shown._replace(margin=_sign_margin(shown.cost))
+
+
+def _sign_margin(cost: Array) -> Array:
+    return jnp.where(cost > 0, -SIGN_MARGIN, SIGN_MARGIN)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from scipy import stats
 
 from dreamproof.base.commit import code_name
 from dreamproof.base.files import write_json
-from dreamproof.envs.registry import OFFICIAL_TASK
 from dreamproof.envs.registry import make as make_env
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate.episodes import Progress, evaluated, run_episodes
@@ -24,12 +23,13 @@ COMPARED = ("return", "cost", "goals")
 def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int, progress: Progress) -> EvaluationRecord:
     """Complete episodes of one agent on the official task without shifts, written beside the run's evaluations."""
     cell = validate(CELL_SETTINGS[loaded.run.trainer], loaded.run.settings, "settings of the run")
-    there = dataclasses.replace(loaded, task_env=make_env(OFFICIAL_TASK, cell.env))
+    task = f"Official{loaded.run.task}"
+    there = dataclasses.replace(loaded, task_env=make_env(task, cell.env))
     (found,) = run_episodes([there], find_condition(there.env, "id"), "test", episodes, progress)
     record = EvaluationRecord(
         condition="id",
         kind="in_distribution",
-        task=OFFICIAL_TASK,
+        task=task,
         checkpoints={"final": evaluated(there, found, {})},
         code_version=__version__,
         code_commit=code_name(),

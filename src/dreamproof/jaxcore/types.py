@@ -10,6 +10,7 @@ class Spec(NamedTuple):
     """Everything an agent may know of a task before it acts.
 
     entities: (start, stop, width) of observation slots that are a set of entities, `width` values each.
+    entity_types: how many of these values, the last ones, are the entity's type (one-hot); the others are its position.
     absolute: names of slots in world coordinates, on which neither reward nor cost depends.
     terminates: False only if every episode lasts `episode_agent_steps`; such episodes end and restart together.
     agent_step_seconds: simulated time of one agent step, if known.
@@ -17,6 +18,7 @@ class Spec(NamedTuple):
     usable_actions: number of actions with an effect; the rest is padding to the widest task. None for all.
     policies: (task, usable_actions) of each task that gets a policy of its own, for an agent with several policies.
     max_return: the largest return that an episode can have, if known.
+    costs: names of the constraints, one per column of `TimeStep.costs`; () if the task counts one total only.
     """
 
     name: str
@@ -37,6 +39,8 @@ class Spec(NamedTuple):
     usable_actions: int | None = None
     policies: tuple[tuple[int, int], ...] = ()
     max_return: float | None = None
+    costs: tuple[str, ...] = ()
+    entity_types: int = 0
 
     def slot(self, name: str) -> slice | None:
         """The slice of a named part ('goal', 'hazards', ...) of the observation; None if the task has none."""
@@ -53,6 +57,7 @@ class TimeStep(NamedTuple):
     """One agent step per env (N, ...). reward, cost and goals belong to the transition into it.
 
     forward_metres: forward displacement of the step, None if a task has no forward direction.
+    costs: (N, K), the cost of each constraint in `Spec.costs`; None if it names none.
     """
 
     observation: Array
@@ -65,3 +70,4 @@ class TimeStep(NamedTuple):
     truncated: Array
     final_observation: Array | None = None
     forward_metres: Array | None = None
+    costs: Array | None = None

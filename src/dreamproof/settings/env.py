@@ -51,7 +51,9 @@ class Shift(Settings):
     friction_factor: float = Field(1.0, gt=0, description="friction of contacts; tasks on MuJoCo only")
     yaw_gain_factor: float = Field(1.0, gt=0, description="turning torque")
     hazard_radius: float = Field(0.2, gt=0, description="metres; not part of the observation")
-    hazards: int = Field(8, ge=1, le=16, description="how many; the coordinate vector shows the 8 nearest")
+    hazards: int | None = Field(
+        None, ge=1, le=16, description="how many; the task's own number if null, and as many of the nearest are seen"
+    )
     action_delay: int = Field(0, ge=0, le=2, description="agent steps")
     action_noise: float = Field(0.0, ge=0, description="standard deviation, then clipped to ±1")
     observation_delay: int = Field(0, ge=0, le=2, description="agent steps")

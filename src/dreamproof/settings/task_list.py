@@ -42,7 +42,8 @@ RANDOM_RETURNS = {
 class TaskFacts(NamedTuple):
     """A task with its default settings.
 
-    mt30: its number in MT30. random_return: mean return of uniform actions, None if it was not measured.
+    mt30: its number in MT30. random_return, random_cost: means of an episode under uniform actions,
+    None if not measured; without a cost also None.
     """
 
     name: str
@@ -52,13 +53,17 @@ class TaskFacts(NamedTuple):
     episode_agent_steps: int
     back_end: str
     random_return: float | None
+    random_cost: float | None = None
 
 
 OTHERS = (
     TaskFacts("Ant", None, 37, 8, 1000, "MJX", None),
     TaskFacts("Hopper", None, 11, 3, 1000, "MJX", None),
-    TaskFacts("SafetyPointGoal1", None, 33, 2, 200, "JAX", -0.5),
-    TaskFacts("OfficialSafetyPointGoal1", None, 33, 2, 200, "CPU", -0.3),
+    TaskFacts("SafetyCheetahVelocity", None, 17, 6, 500, "MJX", 6.9),
+    TaskFacts("SafetyPointGoal1", None, 33, 2, 200, "JAX", -0.5, 55.5),
+    TaskFacts("SafetyPointGoal2", None, 101, 2, 200, "JAX", -0.6, 100.9),
+    TaskFacts("OfficialSafetyPointGoal1", None, 33, 2, 200, "CPU", -0.3, 50.8),
+    TaskFacts("OfficialSafetyPointGoal2", None, 101, 2, 200, "CPU", -0.4, 78.8),
     TaskFacts("ProbeTarget", None, 1, 1, 10, "JAX", 3.3),
     TaskFacts("ProbeCredit", None, 2, 1, 10, "JAX", 0.0),
     TaskFacts("ProbeRecall", None, 2, 1, 10, "JAX", 0.0),

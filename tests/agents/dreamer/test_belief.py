@@ -9,6 +9,7 @@ from jax import Array
 
 from dreamproof.agents.dreamer import belief as believing
 from dreamproof.agents.dreamer.world_model import Latent
+from dreamproof.jaxcore.types import Spec
 
 ON = {
     "max_delay": jnp.asarray(2.0),
@@ -21,6 +22,8 @@ OFF = ON | {"patience": jnp.asarray(0.0)}
 
 class Line:
     """A model of a point on a line: an action is its step, and one entity comes as much nearer."""
+
+    spec = Spec("Line", 1, 1, 10)
 
     def observe(self, state: Latent, action: Array, seen: tuple[Array, Array], first: Array, noise: Array) -> Any:
         del noise

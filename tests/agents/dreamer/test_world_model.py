@@ -15,6 +15,8 @@ from dreamproof.agents.dreamer.world_model import (
     Latent,
     ObserveInputs,
     ObserveOutputs,
+    entity_error,
+    nearer,
     observe_scan,
     swap_latents,
     world_model_loss,
@@ -95,6 +97,22 @@ def test_the_recurrent_part_sees_neither_entities_nor_the_axes_of_the_world(mode
 def test_entities_are_read_from_the_observation_as_they_are(model: DreamerWorldModel) -> None:
     observation = jnp.arange(11.0)
     np.testing.assert_array_equal(model.seen_entities(observation), np.arange(3.0, 11.0).reshape(4, 2))
+
+
+def test_a_type_is_seen_and_never_moves(state: Latent) -> None:
+    spec = SPEC._replace(observation_size=19, slots=(), absolute=(), entities=(3, 19, 4), entity_types=2)
+    typed = DreamerWorldModel(jax.random.key(0), spec, tiny_cell({}).agent.world_model, jnp.float32)
+    kinds = jnp.tile(jnp.eye(2)[jnp.array([0, 0, 1, 1])], (3, 1, 1))
+    typed_state = state._replace(e=jnp.concatenate([state.e, kinds], -1))
+    swapped = state._replace(e=jnp.concatenate([state.e, kinds[:, ::-1]], -1))
+    for one, other in zip(judged(typed, typed_state), judged(typed, swapped), strict=True):
+        assert float(jnp.abs(one - other).max()) > 1e-4
+    moved = typed.moved(typed_state.h, typed_state.e)
+    assert float(jnp.abs(moved - typed_state.e)[..., :2].max()) > 0
+    np.testing.assert_array_equal(moved[..., 2:], kinds)
+    # Types count neither in distances nor in errors.
+    np.testing.assert_array_equal(nearer(typed_state.e, 0.1, 2)[..., :2], nearer(state.e, 0.1))
+    np.testing.assert_array_equal(entity_error(moved, typed_state.e, 2), entity_error(moved[..., :2], state.e))
 
 
 def test_a_first_observation_forgets_the_past(model: DreamerWorldModel, state: Latent) -> None:

@@ -151,10 +151,10 @@ def test_the_vase_is_pushed_only_where_it_is_seen(point: Course, lidar_point: Co
         true = course.env.render_state(state, params)
         ahead = jnp.stack([jnp.cos(true["heading"]), jnp.sin(true["heading"])], axis=1)
         place = true["agent"] + 0.3 * ahead
-        state = state._replace(vase=state.vase._replace(x=place[:, 0], y=place[:, 1]))
+        state = state._replace(vases=state.vases._replace(x=place[:, :1], y=place[:, 1:]))
         for step in range(10):
             state, _ = course.go(state, [1.0, 0.0], params, step)
-        moved = np.linalg.norm(course.env.render_state(state, params)["vase"] - place, axis=1)
+        moved = np.linalg.norm(course.env.render_state(state, params)["vases"][:, 0] - place, axis=1)
         assert (moved > 0.05).all() if moves else (moved == 0).all()
 
 

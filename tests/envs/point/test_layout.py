@@ -18,7 +18,7 @@ COUNT = 256
 @jax.jit
 def draw(keys: jax.Array, hazards: jax.Array) -> InitialLayout:
     """Many layouts with some number of hazards."""
-    return jax.vmap(lambda key: draw_placement(key, LAYOUT._replace(hazards=hazards)))(keys)
+    return jax.vmap(lambda key: draw_placement(key, LAYOUT._replace(hazards=hazards), 1))(keys)
 
 
 def distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
@@ -29,7 +29,7 @@ def distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("count", [1, 8, 12, 16])
 def test_objects_keep_their_distances_and_stay_inside(count: int) -> None:
     drawn = draw(layout_keys(0, "train", COUNT, 0), jnp.int32(count))
-    agent, vase = np.asarray(drawn.agent)[:, None], np.asarray(drawn.vase)[:, None]
+    agent, vase = np.asarray(drawn.agent)[:, None], np.asarray(drawn.vases)
     hazards = np.asarray(drawn.hazards)[:, :count]
     between = distances(hazards, hazards) + 10 * np.eye(count)
     # With 16 hazards a very full board may leave no clear place in 64 tries; the least violated is taken.
@@ -47,15 +47,15 @@ def test_absent_hazards_are_out_of_the_way() -> None:
 
 def test_goals_clear_hazards_robot_and_vase_and_use_the_bank_up_in_order() -> None:
     drawn = draw(layout_keys(1, "train", COUNT, 0), jnp.int32(8))
-    take = jax.jit(jax.vmap(lambda bank, agent, vase: take_goal(bank, agent, vase, LAYOUT)))
+    take = jax.jit(jax.vmap(lambda bank, agent, vases: take_goal(bank, agent, vases, LAYOUT)))
     agent, bank = drawn.agent, drawn.bank
     last = np.full(COUNT, -1)
     for _ in range(5):
-        goal, bank = take(bank, agent, drawn.vase)
+        goal, bank = take(bank, agent, drawn.vases)
         where = np.asarray(goal)[:, None]
         assert distances(where, np.asarray(drawn.hazards)[:, :8]).min() >= 0.485 - 1e-5
         assert distances(where, np.asarray(agent)[:, None]).min() >= 0.705 - 1e-5
-        assert distances(where, np.asarray(drawn.vase)[:, None]).min() >= 0.455 - 1e-5
+        assert distances(where, np.asarray(drawn.vases)).min() >= 0.455 - 1e-5
         passed = (np.asarray(bank.following) - 1) % GOAL_CANDIDATES
         assert np.mean(passed > last) > 0.95
         agent, last = goal, passed
@@ -65,8 +65,8 @@ def test_a_full_bank_starts_over_rather_than_repeat_the_last_goal() -> None:
     drawn = draw(layout_keys(1, "train", COUNT, 0), jnp.int32(8))
     one = jax.tree.map(lambda leaf: leaf[0], drawn)
     bank = one.bank._replace(following=jnp.int32(GOAL_CANDIDATES - 1))
-    goal, bank = take_goal(bank, one.agent, one.vase, LAYOUT)
-    first, _ = take_goal(one.bank, one.agent, one.vase, LAYOUT)
+    goal, bank = take_goal(bank, one.agent, one.vases, LAYOUT)
+    first, _ = take_goal(one.bank, one.agent, one.vases, LAYOUT)
     assert np.isfinite(np.asarray(goal)).all()
     if int(bank.following) != 0:
         np.testing.assert_allclose(goal, first)

@@ -74,7 +74,7 @@ def observe(
         now, posterior = model.observe(latent, action * keep[:, None], shown, first, noise)
         surprise = model.surprise(latent, now, posterior) * keep
         expected = model.moved(now.h, latent.e)
-        entities, trust = remember(expected, now.e, trust * keep[:, None], scalars)
+        entities, trust = remember(expected, now.e, trust * keep[:, None], scalars, model.spec.entity_types)
         return now._replace(e=entities), surprise, trust
 
     latent, surprise, trust = jax.vmap(one)(before.latent, before.actions, before.trust)
@@ -90,7 +90,9 @@ def of_selected(tree: Any, delay: Array) -> Any:
     return jax.tree.map(lambda x: x[delay, jnp.arange(x.shape[1])], tree)
 
 
-def remember(expected: Array, seen: Array, trust: Array, scalars: dict[str, Any]) -> tuple[Array, Array]:
+def remember(
+    expected: Array, seen: Array, trust: Array, scalars: dict[str, Any], types: int = 0
+) -> tuple[Array, Array]:
     """Filtered positions of entities (N, J, W), and the evidence for them (N, J).
 
     Evidence grows by 1 per step up to `patience` while an entity is observed where it was predicted, and falls by 1
@@ -98,7 +100,7 @@ def remember(expected: Array, seen: Array, trust: Array, scalars: dict[str, Any]
     """
     if not seen.shape[-1]:
         return seen, trust
-    consistent = entity_error(expected, seen) < scalars["gate"] ** 2
+    consistent = entity_error(expected, seen, types) < scalars["gate"] ** 2
     raised, lowered = jnp.minimum(trust + 1.0, scalars["patience"]), trust - 1.0
     keeps_prediction = ~consistent & (lowered > 0)
     # The observation itself at a gain of 1: a sum with the prediction would round.

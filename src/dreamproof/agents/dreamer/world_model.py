@@ -37,17 +37,25 @@ class Latent(NamedTuple):
     e: Array
 
 
-def placed(entities: Array) -> Array:
-    """(..., W) → (..., W + 1): clipped position of an entity, and its distance."""
-    near = jnp.clip(entities, -ENTITY_REACH, ENTITY_REACH)
-    return jnp.concatenate([near, jnp.sqrt(narrow_product(near, near[..., None]) + 1e-6)], axis=-1)
+def split_types(entities: Array, types: int) -> tuple[Array, Array]:
+    """Positions (..., W − types) and types (..., types) of entities (..., W)."""
+    width = entities.shape[-1] - types
+    return entities[..., :width], entities[..., width:]
 
 
-def nearer(entities: Array, metres: Array | float) -> Array:
+def placed(entities: Array, types: int = 0) -> Array:
+    """(..., W) → (..., W + 1): clipped position of an entity, its distance, and its type."""
+    position, kind = split_types(entities, types)
+    near = jnp.clip(position, -ENTITY_REACH, ENTITY_REACH)
+    return jnp.concatenate([near, jnp.sqrt(narrow_product(near, near[..., None]) + 1e-6), kind], axis=-1)
+
+
+def nearer(entities: Array, metres: Array | float, types: int = 0) -> Array:
     """Entities (..., J, W) moved closer by `metres`, at most to the origin; 0 metres changes no bit."""
-    distance = jnp.sqrt(narrow_product(entities, entities[..., None])) + 1e-6
+    position, kind = split_types(entities, types)
+    distance = jnp.sqrt(narrow_product(position, position[..., None])) + 1e-6
     factor = jnp.maximum(0.0, 1.0 - jnp.asarray(metres)[..., None, None] / distance)
-    return entities * factor
+    return jnp.concatenate([position * factor, kind], axis=-1)
 
 
 def entity_shape(spec: Spec, settings: DreamerModelSettings) -> tuple[int, int]:
@@ -59,7 +67,7 @@ def entity_shape(spec: Spec, settings: DreamerModelSettings) -> tuple[int, int]:
 
 
 class Entities(eqx.Module):
-    """Motion, embedding, cost and margin of a set of entities."""
+    """Motion, embedding, cost and margin of a set of entities; `types` of their values do not change."""
 
     motion: Linear
     context: Linear
@@ -69,13 +77,16 @@ class Entities(eqx.Module):
     speed: Linear
     danger: Plain
     nearness: Plain
+    types: int = eqx.field(static=True)
 
-    def __init__(self, key: Array, width: int, state_size: int, units: int) -> None:
+    def __init__(self, key: Array, sizes: tuple[int, int], state_size: int, units: int) -> None:
         keys = jax.random.split(key, 8)
-        self.motion = Linear(keys[0], state_size, width * (width + 1), scale=0.01)
+        width, self.types = sizes
+        moving = width - self.types
+        self.motion = Linear(keys[0], state_size, moving * (moving + 1), scale=0.01)
         self.context = Linear(keys[1], state_size, units)
         self.place = Linear(keys[2], width, units)
-        self.residual = Linear(keys[3], units, width, scale=0.01)
+        self.residual = Linear(keys[3], units, moving, scale=0.01)
         self.embed = Plain(keys[4], (width + 1, DANGER_UNITS, units))
         self.speed = Linear(keys[5], state_size, DANGER_CONTEXT)
         self.danger = Plain(keys[6], (width + 1 + DANGER_CONTEXT, DANGER_UNITS, DANGER_UNITS, 1))
@@ -83,23 +94,24 @@ class Entities(eqx.Module):
 
     def move(self, state: Array, entities: Array) -> Array:
         """The entities (..., J, W) after a step: one affine map for all, plus a residual per entity."""
-        width = entities.shape[-1]
+        position, kind = split_types(entities, self.types)
+        width = position.shape[-1]
         affine = self.motion(state).reshape(*state.shape[:-1], width + 1, width)
-        shared = narrow_product(entities, affine[..., None, :width, :]) + affine[..., width:, :]
+        shared = narrow_product(position, affine[..., None, :width, :]) + affine[..., width:, :]
         special = self.residual(jax.nn.silu(self.place(entities) + self.context(state)[..., None, :]))
-        return entities + shared + special
+        return jnp.concatenate([position + shared + special, kind], axis=-1)
 
     def pool(self, entities: Array) -> Array:
         """(..., J, W) → (..., units): max-pooled embedding of the entities."""
-        return self.embed(placed(entities)).max(axis=-2)
+        return self.embed(placed(entities, self.types)).max(axis=-2)
 
     def cost_logit(self, state: Array, entities: Array) -> Array:
         """(...): logit of the cost of the worst entity in this step."""
-        return self.danger(placed(entities), self.speed(state)[..., None, :])[..., 0].max(-1)
+        return self.danger(placed(entities, self.types), self.speed(state)[..., None, :])[..., 0].max(-1)
 
     def margin(self, entities: Array) -> Array:
         """(...): margin to the nearest entity."""
-        return self.nearness(placed(entities))[..., 0].min(-1)
+        return self.nearness(placed(entities, self.types))[..., 0].min(-1)
 
 
 class DreamerWorldModel(eqx.Module):
@@ -138,7 +150,7 @@ class DreamerWorldModel(eqx.Module):
         self.cost = MLP(keys[7], head, settings.bins, dtype, scale=0.0)
         self.continue_head = MLP(keys[8], head, 1, dtype)
         self.margin = MLP(keys[9], head, 1, dtype)
-        width = self.entity_shape[1]
+        width = (self.entity_shape[1], spec.entity_types)
         self.entities = Entities(keys[10], width, h, settings.entity_units) if self.has_entities else None
 
     @property
@@ -191,7 +203,7 @@ class DreamerWorldModel(eqx.Module):
             cost = jnp.maximum(0.0, self.two_hot.decode(self.cost(feature)))
             inside = (metres > 0) & (self.step_margin(state, feature) < metres)
             return jnp.where(inside, self.spec.max_step_cost, cost)
-        entities = nearer(state.e, metres)
+        entities = nearer(state.e, metres, self.spec.entity_types)
         return self.spec.max_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, entities))
 
     def step_margin(self, state: Latent, feature: Array) -> Array:
@@ -271,12 +283,14 @@ class DreamerWorldModel(eqx.Module):
         kl = jnp.asarray(seen.kl(expected))  # type: ignore[arg-type]
         if self.entities is None:
             return kl
-        return kl + jnp.log1p(entity_error(self.moved(now.h, before.e), now.e).mean(-1) / ENTITY_ERROR_SCALE)
+        error = entity_error(self.moved(now.h, before.e), now.e, self.spec.entity_types)
+        return kl + jnp.log1p(error.mean(-1) / ENTITY_ERROR_SCALE)
 
 
-def entity_error(expected: Array, seen: Array) -> Array:
+def entity_error(expected: Array, seen: Array, types: int = 0) -> Array:
     """Squared error of each entity's position (..., J), relative to its distance: a turn moves distant ones further."""
-    return ((expected - seen) ** 2).sum(-1) / (1.0 + (seen**2).sum(-1))
+    (predicted, _), (true, _) = split_types(expected, types), split_types(seen, types)
+    return ((predicted - true) ** 2).sum(-1) / (1.0 + (true**2).sum(-1))
 
 
 def swap_latents(model: DreamerWorldModel, state: Latent, count: Array, key: Array) -> Latent:
@@ -390,7 +404,7 @@ def entity_loss(model: DreamerWorldModel, states: Latent, first: Array) -> Array
     if model.entities is None:
         return jnp.zeros_like(first)
     expected = model.moved(states.h[1:], states.e[:-1])
-    error = entity_error(expected, states.e[1:])
+    error = entity_error(expected, states.e[1:], model.spec.entity_types)
     # A jump (something appears, vanishes or changes its slot) is not a motion to be learned.
     bounded = jnp.where(error < 1.0, error, 0.0).mean(-1) * (1 - first[1:])
     return jnp.concatenate([jnp.zeros_like(bounded[:1]), bounded])

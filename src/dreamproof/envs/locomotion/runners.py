@@ -18,6 +18,9 @@ TORSO = 1
 SETTLING_STEPS = 200
 SETTLED_STARTS = 512
 CHEETAH_HEIGHT = 1.2
+SPEED_LIMIT = 3.2096
+"""m/s, the threshold of SafetyHalfCheetahVelocity-v1."""
+MAX_SPEED_MARGIN = 0.5
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,25 @@ class Cheetah(Runner):
         """Everything except the forward position."""
         del last_action
         return jnp.concatenate([motion.position[1:], motion.velocity])
+
+
+@dataclass(frozen=True)
+class SpeedLimitedCheetah(Cheetah):
+    """A cheetah that must not run faster than a limit: the constraint of safety-gymnasium's velocity tasks."""
+
+    costs: ClassVar[tuple[str, ...]] = ("speed",)
+
+    def torso_speed(self, motion: Motion) -> Array:
+        """Forward speed of the torso, m/s: what it moved in the last control step, divided by its time."""
+        return motion.velocity[self.forward]
+
+    def violates(self, after: Motion) -> Array:
+        """Whether the torso is faster than the limit."""
+        return self.torso_speed(after) > SPEED_LIMIT
+
+    def margin(self, motion: Motion) -> Array:
+        """Limit minus speed in m/s, within ±0.5."""
+        return jnp.clip(SPEED_LIMIT - self.torso_speed(motion), -MAX_SPEED_MARGIN, MAX_SPEED_MARGIN)
 
 
 def cheetah_run(speed: float) -> Reward:

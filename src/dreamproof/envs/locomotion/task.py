@@ -38,12 +38,20 @@ class LocomotionState(NamedTuple):
     agent_steps: Array
 
 
+class _Sums(NamedTuple):
+    """Reward and cost (N,) of one agent step."""
+
+    reward: Array
+    cost: Array
+
+
 @dataclass(frozen=True)
 class Locomotion(Env):
     """A body with a task; class variables are static, everything else is in the parameters.
 
     body_name: the file under bodies/. substeps: simulator steps per control step. action_repeat: control steps per
     agent step. forward: index of the forward position, None if there is none.
+    costs: the name of the constraint, if there is one; such a task defines `violates` and `margin`.
     """
 
     name: str
@@ -54,6 +62,7 @@ class Locomotion(Env):
     action_repeat: ClassVar[int]
     slots: ClassVar[Slots]
     forward: ClassVar[int | None]
+    costs: ClassVar[tuple[str, ...]] = ()
     terminates: ClassVar[bool] = False
     has_contacts: ClassVar[bool] = True
 
@@ -79,7 +88,7 @@ class Locomotion(Env):
 
     @cached_property
     def spec(self) -> Spec:
-        """Sizes and named slots of the observation; there is no cost."""
+        """Sizes and named slots of the observation; a margin belongs to every cost."""
         ends = [sum(width for _, width in self.slots[: index + 1]) for index in range(len(self.slots))]
         named = zip(self.slots, ends, strict=True)
         return Spec(
@@ -87,13 +96,15 @@ class Locomotion(Env):
             observation_size=ends[-1],
             action_size=self.body.motors,
             episode_agent_steps=self.episode_agent_steps,
-            has_cost=False,
-            max_step_cost=0.0,
+            has_cost=bool(self.costs),
+            max_step_cost=float(self.action_repeat) if self.costs else 0.0,
+            has_margin=bool(self.costs),
             action_repeat=self.action_repeat,
             slots=tuple((name, end - width, end) for (name, width), end in named),
             terminates=self.terminates,
             agent_step_seconds=float(self.body.host.opt.timestep) * self.substeps * self.action_repeat,
             max_return=self.max_return,
+            costs=self.costs,
         )
 
     @property
@@ -147,6 +158,16 @@ class Locomotion(Env):
     def reward(self, before: Motion, after: Motion, action: Array) -> Array:
         """The reward of one control step."""
 
+    def violates(self, after: Motion) -> Array:
+        """Whether a control step costs, judged by the motion after it; at most one constraint per task."""
+        del after
+        return jnp.zeros((), bool)
+
+    def margin(self, motion: Motion) -> Array:
+        """Distance to a violation, negative beyond it; 0 for a task without a cost."""
+        del motion
+        return jnp.zeros(())
+
     def has_fallen(self, motion: Motion) -> Array:
         """Whether the episode terminates."""
         del motion
@@ -166,12 +187,12 @@ class Locomotion(Env):
             agent_steps=jnp.zeros(count, jnp.int32),
         )
         with jax.default_matmul_precision("highest"):
-            return state, self._shown(state, jnp.zeros(count), jnp.zeros(count))
+            return state, self._shown(state, _Sums(jnp.zeros(count), jnp.zeros(count)), jnp.zeros(count))
 
     def step(
         self, keys: Array, state: LocomotionState, action: Array, params: BodyParams
     ) -> tuple[LocomotionState, TimeStep]:
-        """One agent step of N envs; its reward is the sum over its control steps.
+        """One agent step of N envs; reward and cost are sums over its control steps.
 
         If episodes may terminate, a non-finite simulation terminates one, at rest in its last finite position.
         """
@@ -179,41 +200,44 @@ class Locomotion(Env):
         action = jnp.clip(action, -1.0, 1.0)
         # The default matmul precision of a device may be too low for a simulator.
         with jax.default_matmul_precision("highest"):
-            motion, reward = self._simulate(state.motion, action, params)
-            is_over = jnp.zeros(reward.shape, bool)
+            motion, sums = self._simulate(state.motion, action, params)
+            is_over = jnp.zeros(sums.reward.shape, bool)
             if self.terminates:
                 motion, is_finite = _at_rest_if_nonfinite(motion, state.motion)
                 is_over = jax.vmap(self.has_fallen)(motion) | ~is_finite
             gained = self._distance(motion) - self._distance(state.motion)
             state = LocomotionState(motion, action, state.agent_steps + 1)
-            return state, self._shown(state, reward, gained)._replace(terminated=is_over)
+            return state, self._shown(state, sums, gained)._replace(terminated=is_over)
 
-    def _simulate(self, motion: Motion, action: Array, params: BodyParams) -> tuple[Motion, Array]:
-        """Motions after one agent step, and its rewards (N,). vmap is inside the loops: that traces faster."""
+    def _simulate(self, motion: Motion, action: Array, params: BodyParams) -> tuple[Motion, _Sums]:
+        """Motions after one agent step, its rewards and costs. vmap is inside the loops: that traces faster."""
         advance = per_env(self.body.advance, self.default_params())
 
-        def control(carry: tuple[Motion, Array]) -> tuple[Motion, Array]:
-            before, reward = carry
+        def control(carry: tuple[Motion, _Sums]) -> tuple[Motion, _Sums]:
+            before, sums = carry
             after = repeated(lambda motion: advance(motion, action, params), before, self.substeps)
-            return after, reward + jax.vmap(self.reward)(before, after, action)
+            reward, cost = jax.vmap(self.reward)(before, after, action), jax.vmap(self.violates)(after)
+            return after, _Sums(sums.reward + reward, sums.cost + cost)
 
-        return repeated(control, (motion, jnp.zeros(action.shape[0])), self.action_repeat)
+        zero = jnp.zeros(action.shape[0])
+        return repeated(control, (motion, _Sums(zero, zero)), self.action_repeat)
 
     def _distance(self, motion: Motion) -> Array:
         return jnp.zeros(()) if self.forward is None else motion.position[:, self.forward]
 
-    def _shown(self, state: LocomotionState, reward: Array, gained: Array) -> TimeStep:
-        zero, no = jnp.zeros_like(reward), jnp.zeros(reward.shape, bool)
+    def _shown(self, state: LocomotionState, sums: _Sums, gained: Array) -> TimeStep:
+        no = jnp.zeros(sums.reward.shape, bool)
         return TimeStep(
             observation=jax.vmap(self.observe)(state.motion, state.last_action),
-            reward=reward,
-            cost=zero,
-            margin=zero,
-            goals=zero,
+            reward=sums.reward,
+            cost=sums.cost,
+            margin=jax.vmap(self.margin)(state.motion),
+            goals=jnp.zeros_like(sums.reward),
             first=state.agent_steps == 0,
             terminated=no,
             truncated=state.agent_steps >= self.episode_agent_steps,
             forward_metres=None if self.forward is None else gained,
+            costs=sums.cost[:, None] if self.costs else None,
         )
 
 

@@ -1,4 +1,4 @@
-"""The tasks on MJX by name: PWM's two, and MT30 as bodies with reward functions."""
+"""The tasks on MJX by name: PWM's two, and as bodies with reward functions MT30 and one with a speed limit."""
 
 from dreamproof.envs.locomotion.ant import Ant
 from dreamproof.envs.locomotion.cup import Cup, FullCup, cup_catch, cup_spin
@@ -8,6 +8,7 @@ from dreamproof.envs.locomotion.hopper import Hopper
 from dreamproof.envs.locomotion.reacher import Reacher, ThreeLinkReacher, reach
 from dreamproof.envs.locomotion.runners import (
     Cheetah,
+    SpeedLimitedCheetah,
     SuiteHopper,
     Walker,
     cheetah_jump,
@@ -66,6 +67,7 @@ SUITE_TASKS: dict[str, tuple[type[SuiteTask], Reward]] = {
     "finger-turn-easy": (TurningFinger, finger_turn),
     "finger-turn-hard": (PreciseFinger, finger_turn),
     "fish-swim": (Fish, fish_swim),
+    "SafetyCheetahVelocity": (SpeedLimitedCheetah, cheetah_run(10.0)),
 }
 
 

@@ -11,13 +11,17 @@ from jax import Array
 from dreamproof.envs.point.dynamics import PointBody
 from dreamproof.envs.point.env import PointGoal, PointState
 from dreamproof.envs.point.layout import FAR, GOAL_CANDIDATES, GoalBank, InitialLayout
-from dreamproof.envs.point.params import HAZARD_CAPACITY
+from dreamproof.envs.point.params import HAZARD_CAPACITY, LEVEL_1, GoalLevel
+from dreamproof.envs.point.vase import REST_SPEED, Vase
 
 CONTACT_METRES = 0.32
 
 
 class OneStep(NamedTuple):
-    """Absolute errors (T, ...) of one simulator step, and where the vase is out of reach."""
+    """Absolute errors (T, ...) of one simulator step, and where all vases are at rest and out of reach.
+
+    costs (T, K): our cost of each constraint.
+    """
 
     position: np.ndarray
     heading: np.ndarray
@@ -28,14 +32,23 @@ class OneStep(NamedTuple):
     cost_mismatches: int
     goal_mismatches: int
     free_of_vase: np.ndarray
+    costs: np.ndarray
 
 
-def one_step(recorded: Mapping[str, np.ndarray]) -> OneStep:
+def one_step(recorded: Mapping[str, np.ndarray], level: GoalLevel = LEVEL_1) -> OneStep:
     """Steps our task from every recorded state and compares with what the official one did."""
-    env = PointGoal(lidar=True, ghost_slots=3, action_repeat=1, episode_agent_steps=1000)
-    columns = [recorded[name] for name in ("before", "goal", "hazards", "vase")]
-    before, goal, hazards, vase = (jnp.asarray(column, jnp.float32) for column in columns)
-    state = jax.vmap(lambda *row: _state(env, *row))(before, goal, hazards, vase)
+    env = PointGoal(
+        level=level,
+        lidar=True,
+        ghost_slots=3,
+        action_repeat=1,
+        episode_agent_steps=1000,
+        vases_are_pushed=level.vases_cost,
+    )
+    columns = [recorded[name] for name in ("before", "goal", "hazards")]
+    before, goal, hazards = (jnp.asarray(column, jnp.float32) for column in columns)
+    vases = _recorded_vases(recorded)
+    state = jax.vmap(lambda *row: _state(env, *row))(before, goal, hazards, vases)
     keys = jax.random.split(jax.random.key(0), len(before))
     action = jnp.asarray(recorded["action"], jnp.float32)
     stepped, shown = jax.jit(env.step)(keys, state, action, env.default_params())
@@ -54,42 +67,58 @@ def one_step(recorded: Mapping[str, np.ndarray]) -> OneStep:
         numbers=numbers,
         cost_mismatches=int(np.sum(np.asarray(shown.cost) != recorded["cost"])),
         goal_mismatches=int(np.sum(np.asarray(shown.goals) != recorded["goals"])),
-        free_of_vase=np.linalg.norm(before[:, :2] - vase, axis=1) > CONTACT_METRES,
+        free_of_vase=_free_of_vases(before, vases),
+        costs=np.asarray(shown.costs),
     )
 
 
-def _state(env: PointGoal, before: Array, goal: Array, hazards: Array, vase: Array) -> PointState:
+def _recorded_vases(recorded: Mapping[str, np.ndarray]) -> Array:
+    """Motions (T, V, 7) of the vases; a recording of level 1 has the place of its vase only."""
+    if "vases" in recorded:
+        return jnp.asarray(recorded["vases"], jnp.float32)
+    places = jnp.asarray(recorded["vase"], jnp.float32)[:, None]
+    return jnp.pad(places, ((0, 0), (0, 0), (0, len(Vase._fields) - 2)))
+
+
+def _free_of_vases(before: Array, vases: Array) -> np.ndarray:
+    distances = jnp.linalg.norm(before[:, None, :2] - vases[..., :2], axis=-1)
+    speeds = jnp.linalg.norm(vases[..., jnp.array([3, 4, 6])], axis=-1)
+    return np.asarray(jnp.all((distances > CONTACT_METRES) & (speeds < REST_SPEED), axis=1))
+
+
+def _state(env: PointGoal, before: Array, goal: Array, hazards: Array, vases: Array) -> PointState:
     padded = jnp.full((HAZARD_CAPACITY, 2), FAR).at[: hazards.shape[0]].set(hazards)
     nowhere = jnp.zeros(GOAL_CANDIDATES)
     bank = GoalBank(nowhere, nowhere, nowhere, jnp.zeros((), jnp.int32))
-    placement = InitialLayout(before[:2], before[2], padded, vase, jnp.zeros(()), bank)
-    return env.place(placement, PointBody(*before), goal)
+    placement = InitialLayout(before[:2], before[2], padded, vases[:, :2], vases[:, 2], bank)
+    return env.place(placement, PointBody(*before), goal)._replace(vases=Vase(*vases.T))
 
 
-def our_layouts(keys: Array) -> tuple[np.ndarray, np.ndarray]:
-    """Layouts (L, 11, 2) of robot, goal, eight hazards and vase, and headings (L,), as the recording orders them."""
-    env = PointGoal()
+def our_layouts(keys: Array, level: GoalLevel = LEVEL_1) -> tuple[np.ndarray, np.ndarray]:
+    """Layouts (L, 2 + hazards + vases, 2), the robot first, then the goal, and headings (L,), as recordings have it."""
+    env = PointGoal(level=level)
     params = env.default_params()
     state = jax.jit(jax.vmap(lambda key: env.start(key, params)))(keys)
     agent = jnp.stack([state.body.x, state.body.y], axis=-1)
-    vase = jnp.stack([state.vase.x, state.vase.y], axis=-1)
-    places = jnp.concatenate([agent[:, None], state.goal[:, None], state.hazards[:, :8], vase[:, None]], axis=1)
+    vases = jnp.stack([state.vases.x, state.vases.y], axis=-1)
+    hazards = state.hazards[:, : level.hazards]
+    places = jnp.concatenate([agent[:, None], state.goal[:, None], hazards, vases], axis=1)
     return np.asarray(places), np.asarray(state.body.heading)
 
 
-def layout_statistics(places: np.ndarray, headings: np.ndarray) -> dict[str, np.ndarray]:
+def layout_statistics(places: np.ndarray, headings: np.ndarray, hazard_count: int = 8) -> dict[str, np.ndarray]:
     """One-dimensional statistics (L,) of layouts, for two-sample tests."""
-    agent, goal, hazards, vase = places[:, 0], places[:, 1], places[:, 2:10], places[:, 10]
+    agent, goal, hazards, vase = places[:, 0], places[:, 1], places[:, 2 : 2 + hazard_count], places[:, -1]
     to_hazards = np.linalg.norm(hazards - agent[:, None], axis=2)
-    between = np.linalg.norm(hazards[:, :, None] - hazards[:, None], axis=3) + 10.0 * np.eye(8)
+    between = np.linalg.norm(hazards[:, :, None] - hazards[:, None], axis=3) + 10.0 * np.eye(hazard_count)
     return {
         "robot x": agent[:, 0],
         "robot to goal": np.linalg.norm(goal - agent, axis=1),
         "goal y": goal[:, 1],
         "goal to nearest hazard": np.linalg.norm(hazards - goal[:, None], axis=2).min(axis=1),
         "robot to nearest hazard": to_hazards.min(axis=1),
-        "last hazard x": hazards[:, 7, 0],
+        "last hazard x": hazards[:, -1, 0],
         "nearest two hazards": between.min(axis=(1, 2)),
-        "robot to vase": np.linalg.norm(vase - agent, axis=1),
+        "robot to last vase": np.linalg.norm(vase - agent, axis=1),
         "heading": np.mod(headings, 2 * np.pi),
     }

@@ -1,4 +1,7 @@
-"""SafetyPointGoal1: reach goals, keep out of hazards; N envs at a time, one agent step = several simulator steps."""
+"""SafetyPointGoal1 and 2: reach goals, keep out of hazards and off vases.
+
+N envs at a time; one agent step is several simulator steps.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env, Spec, TimeStep, per_env
 from dreamproof.envs.point import perception as perceiving
 from dreamproof.envs.point import sensors
@@ -17,13 +21,15 @@ from dreamproof.envs.point.layout import GoalBank, InitialLayout, distance, draw
 from dreamproof.envs.point.params import (
     GHOST_CAPACITY,
     HAZARD_CAPACITY,
-    HAZARD_SLOTS,
+    LEVEL_1,
     PARKED,
+    GoalLevel,
     PointParams,
     default_params,
 )
 from dreamproof.envs.point.perception import Perception, init_perception
-from dreamproof.envs.point.vase import Vase, push
+from dreamproof.envs.point.touch import gap
+from dreamproof.envs.point.vase import Vase, at_rest, moves, push
 from dreamproof.envs.shift import NAMED_SHIFTS, apply_shift, point_conditions
 from dreamproof.settings.env import EnvSettings, Shift
 
@@ -32,13 +38,13 @@ MIN_MARGIN, MAX_MARGIN = -0.2, 0.5
 
 
 class PointState(NamedTuple):
-    """N envs: body, object positions, next goals, and perception and actions of earlier steps."""
+    """N envs: body, places of objects, vases (N, V), next goals, and perception and actions of earlier steps."""
 
     body: PointBody
     goal: Array
     goal_distance: Array
     hazards: Array
-    vase: Vase
+    vases: Vase
     bank: GoalBank
     perception: Perception
     action_queue: Array
@@ -47,15 +53,19 @@ class PointState(NamedTuple):
 
 
 class _StepState(NamedTuple):
-    """State and sums over the simulator steps of one agent step; `met_at` (2,) is where the goal was reached."""
+    """State and sums over the simulator steps of one agent step; `met_at` (2,) is where the goal was reached.
+
+    costs (K,): steps that violated each constraint; cost: steps that violated any.
+    """
 
     body: PointBody
-    vase: Vase
+    vases: Vase
     goal_distance: Array
     met: Array
     met_at: Array
     reward: Array
     cost: Array
+    costs: Array
 
 
 @dataclass(frozen=True)
@@ -63,30 +73,35 @@ class PointGoal(Env):
     """The task; its fields are static, everything else is in the parameters."""
 
     name: str = "SafetyPointGoal1"
+    level: GoalLevel = LEVEL_1
     lidar: bool = False
     ghost_slots: int = 2
     action_repeat: int = 5
     episode_agent_steps: int = 200
-    vase_is_pushed: bool = False
+    vases_are_pushed: bool = False
     varies = True
 
     @classmethod
-    def from_settings(cls, task: str, settings: EnvSettings) -> "PointGoal":
+    def from_settings(cls, task: str, settings: EnvSettings, level: GoalLevel = LEVEL_1) -> "PointGoal":
         """Builds the task that the settings describe."""
         lidar = settings.observation == "lidar"
+        if level.vases_cost and settings.vase == "still":
+            raise BadInput(f"the vases of '{task}' cost when they move, so they cannot be still", "remove env.vase")
+        pushed = lidar or level.vases_cost if settings.vase is None else settings.vase == "pushed"
         return cls(
             name=task,
+            level=level,
             lidar=lidar,
             ghost_slots=GHOST_CAPACITY if lidar else settings.ghost_slots,
             action_repeat=settings.action_repeat,
             episode_agent_steps=settings.episode_simulator_steps // settings.action_repeat,
-            vase_is_pushed=lidar if settings.vase is None else settings.vase == "pushed",
+            vases_are_pushed=pushed,
         )
 
     @cached_property
     def spec(self) -> Spec:
         """Sizes and named slots of the observation."""
-        slots = sensors.lidar_slots() if self.lidar else sensors.coordinate_slots(self.ghost_slots)
+        slots = sensors.lidar_slots() if self.lidar else sensors.coordinate_slots(self.level, self.ghost_slots)
         size = slots[-1][2]
         return Spec(
             name=self.name,
@@ -100,18 +115,24 @@ class PointGoal(Env):
             action_repeat=self.action_repeat,
             slots=slots,
             absolute=("magnetometer",) if self.lidar else ("magnetometer", "rotation", "position"),
-            entities=None if self.lidar else (*next(part[1:] for part in slots if part[0] == "hazards"), 2),
+            entities=None if self.lidar else self._entities(slots),
+            entity_types=0 if self.lidar or not self.level.vases_cost else 2,
             terminates=False,
+            costs=self.level.costs,
         )
+
+    def _entities(self, slots: tuple[tuple[str, int, int], ...]) -> tuple[int, int, int]:
+        ranges = [part[1:] for part in slots if part[0] in ("hazards", "vases")]
+        return ranges[0][0], ranges[-1][1], sensors.entity_width(self.level)
 
     @property
     def hazard_slots(self) -> int:
         """Number of real hazards in an observation; the lidar shows all."""
-        return HAZARD_CAPACITY if self.lidar else HAZARD_SLOTS
+        return HAZARD_CAPACITY if self.lidar else self.level.hazards
 
     def default_params(self) -> PointParams:
         """The official task."""
-        return default_params()
+        return default_params(self.level)
 
     def conditions(self) -> Mapping[str, Condition]:
         """All named shifts of this task."""
@@ -145,9 +166,10 @@ class PointGoal(Env):
         count = keys.shape[0]
         observation, perception = self._observe(keys, state, jnp.ones(count, bool), params)
         state = state._replace(perception=perception)
-        margin = self._per_env(_margin)(state.body, state.hazards, params)
+        margin = self._per_env(self._margin)(state, params)
         zero, no = jnp.zeros(count), jnp.zeros(count, bool)
-        return state, TimeStep(observation, zero, zero, margin, zero, ~no, no, no)
+        costs = jnp.zeros((count, len(self.level.costs)))
+        return state, TimeStep(observation, zero, zero, margin, zero, ~no, no, no, costs=costs)
 
     def step(self, keys: Array, state: PointState, action: Array, params: PointParams) -> tuple[PointState, TimeStep]:
         """One agent step of N envs; the last one of an episode is truncated."""
@@ -158,7 +180,7 @@ class PointGoal(Env):
             body=moved.body,
             goal=goal,
             goal_distance=goal_distance,
-            vase=moved.vase,
+            vases=moved.vases,
             bank=bank,
             action_queue=queue,
             last_action=action,
@@ -167,10 +189,10 @@ class PointGoal(Env):
         no = jnp.zeros(action.shape[0], bool)
         observation, perception = self._observe(keys, state, no, params)
         state = state._replace(perception=perception)
-        margin = self._per_env(_margin)(state.body, state.hazards, params)
+        margin = self._per_env(self._margin)(state, params)
         truncated = state.agent_steps >= self.episode_agent_steps
         goals = moved.met.astype(jnp.float32)
-        return state, TimeStep(observation, reward, moved.cost, margin, goals, no, no, truncated)
+        return state, TimeStep(observation, reward, moved.cost, margin, goals, no, no, truncated, costs=moved.costs)
 
     def render_state(self, state: PointState, params: PointParams) -> dict[str, Array]:
         """Positions (N, ...) in metres; hazards that are absent are NaN."""
@@ -183,20 +205,19 @@ class PointGoal(Env):
             "goal_radius": jnp.broadcast_to(params.layout.goal_radius, (count,)),
             "hazards": jnp.where(present[..., None], state.hazards, jnp.nan),
             "hazard_radius": jnp.broadcast_to(params.layout.hazard_radius, (count,)),
-            "vase": jnp.stack([state.vase.x, state.vase.y], axis=-1),
+            "vases": _places(state.vases),
             "extent": jnp.broadcast_to(params.layout.extent, (count,)),
         }
 
     def place(self, placement: InitialLayout, body: PointBody, goal: Array) -> PointState:
         """The state of one env with a given layout, body and goal, before the first observation."""
-        zero = jnp.zeros(())
         here = jnp.stack([body.x, body.y])
         return PointState(
             body=body,
             goal=goal,
             goal_distance=distance(here, goal),
             hazards=placement.hazards,
-            vase=Vase(placement.vase[0], placement.vase[1], placement.vase_heading, zero, zero),
+            vases=at_rest(placement.vases, placement.vase_headings),
             bank=placement.bank,
             perception=init_perception(self.hazard_slots, self.spec.observation_size),
             action_queue=jnp.zeros((perceiving.LONGEST_DELAY, ACTION_SIZE)),
@@ -206,8 +227,8 @@ class PointGoal(Env):
 
     def start(self, key: Array, params: PointParams) -> PointState:
         """Lays out one env, before the first observation."""
-        placement = draw_placement(key, params.layout)
-        goal, bank = take_goal(placement.bank, placement.agent, placement.vase, params.layout)
+        placement = draw_placement(key, params.layout, self.level.vases)
+        goal, bank = take_goal(placement.bank, placement.agent, placement.vases, params.layout)
         zero = jnp.zeros(())
         body = PointBody(placement.agent[0], placement.agent[1], placement.heading, zero, zero, zero)
         return self.place(placement._replace(bank=bank), body, goal)
@@ -232,19 +253,24 @@ class PointGoal(Env):
             to_goal = distance(here, state.goal)
             hit = (to_goal <= params.layout.goal_radius) & ~moved.met
             progress = jnp.where(moved.met, 0.0, moved.goal_distance - to_goal)
-            in_hazard = jnp.min(_squares(here, state.hazards)) < params.layout.hazard_radius**2
+            vases = push(moved.vases, body) if self.vases_are_pushed else moved.vases
+            costs = [jnp.min(_squares(here, state.hazards)) < params.layout.hazard_radius**2]
+            # A vase that is touched moves, so its motion is the whole cost.
+            costs += [jnp.any(moves(vases))] if self.level.vases_cost else []
             return _StepState(
                 body=body,
-                vase=push(moved.vase, body) if self.vase_is_pushed else moved.vase,
+                vases=vases,
                 goal_distance=to_goal,
                 met=moved.met | hit,
                 met_at=jnp.where(hit, here, moved.met_at),
                 reward=moved.reward + progress + hit,
-                cost=moved.cost + in_hazard,
+                cost=moved.cost + jnp.any(jnp.stack(costs)),
+                costs=moved.costs + jnp.stack(costs),
             ), None
 
-        zero = jnp.zeros(())
-        start = _StepState(state.body, state.vase, state.goal_distance, jnp.zeros((), bool), jnp.zeros(2), zero, zero)
+        zero, none = jnp.zeros(()), jnp.zeros(len(self.level.costs))
+        met = (jnp.zeros((), bool), jnp.zeros(2))
+        start = _StepState(state.body, state.vases, state.goal_distance, *met, zero, zero, none)
         moved, _ = lax.scan(tick, start, None, length=self.action_repeat)
         return moved
 
@@ -258,8 +284,7 @@ class PointGoal(Env):
         """
 
         def draw() -> tuple[Array, ...]:
-            vase = jnp.stack([moved.vase.x, moved.vase.y], axis=-1)
-            goal, following = self._per_env(_take_goal)(state.bank, moved.met_at, vase, params)
+            goal, following = self._per_env(_take_goal)(state.bank, moved.met_at, _places(moved.vases), params)
             following = jnp.where(moved.met, following, state.bank.following)
             goal = jnp.where(moved.met[:, None], goal, state.goal)
             here = jnp.stack([moved.body.x, moved.body.y], axis=-1)
@@ -315,10 +340,20 @@ class PointGoal(Env):
     def _vector(
         self, inner: sensors.Inner, state: PointState, hazards: Array, goal_error: Array | float = 0.0
     ) -> Array:
-        vase = jnp.stack([state.vase.x, state.vase.y])
         goal_ego = sensors.ego(state.goal - inner.place, inner.cosine, inner.sine) + goal_error
-        seen = sensors.EgoView(goal_ego, hazards, sensors.ego(vase - inner.place, inner.cosine, inner.sine))
-        return sensors.lidar_vector(inner, seen) if self.lidar else sensors.coordinates(inner, seen)
+        vases_ego = sensors.ego(_places(state.vases) - inner.place, inner.cosine, inner.sine)
+        seen = sensors.EgoView(goal_ego, hazards, vases_ego)
+        if self.lidar:
+            return sensors.lidar_vector(inner, seen)
+        return sensors.coordinates(inner, sensors.entities(seen, self.level), goal_ego)
+
+    def _margin(self, state: PointState, params: PointParams) -> Array:
+        """Metres from the true state to the edge of the nearest hazard, or to a vase that costs; negative inside."""
+        here = jnp.stack([state.body.x, state.body.y])
+        nearest = jnp.sqrt(jnp.min(_squares(here, state.hazards))) - params.layout.hazard_radius
+        if self.level.vases_cost:
+            nearest = jnp.minimum(nearest, jnp.min(gap(state.vases, state.body, jnp)))
+        return jnp.clip(nearest, MIN_MARGIN, MAX_MARGIN)
 
 
 _DEFAULTS = default_params()
@@ -330,18 +365,17 @@ def _squares(here: Array, hazards: Array) -> Array:
     return (hazards[:, 0] - here[0]) ** 2 + (hazards[:, 1] - here[1]) ** 2
 
 
-def _margin(body: PointBody, hazards: Array, params: PointParams) -> Array:
-    """Metres from the true state to the nearest hazard's edge, negative inside."""
-    nearest = jnp.sqrt(jnp.min(_squares(jnp.stack([body.x, body.y]), hazards)))
-    return jnp.clip(nearest - params.layout.hazard_radius, MIN_MARGIN, MAX_MARGIN)
+def _places(vases: Vase) -> Array:
+    """Centres (..., V, 2)."""
+    return jnp.stack([vases.x, vases.y], axis=-1)
 
 
 def _action_noise(key: Array, params: PointParams) -> Array:
     return params.actuators.noise * jax.random.normal(jax.random.fold_in(key, _ACT), (ACTION_SIZE,))
 
 
-def _take_goal(bank: GoalBank, agent: Array, vase: Array, params: PointParams) -> tuple[Array, Array]:
-    goal, bank = take_goal(bank, agent, vase, params.layout)
+def _take_goal(bank: GoalBank, agent: Array, vases: Array, params: PointParams) -> tuple[Array, Array]:
+    goal, bank = take_goal(bank, agent, vases, params.layout)
     return goal, bank.following
 
 

@@ -1,4 +1,4 @@
-"""Placement of robot, goals, hazards and vase: rejection sampling by keep-out distances, as in the official task."""
+"""Placement of robot, goals, hazards and vases: rejection sampling by keep-out distances, as in the official task."""
 
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ class GoalBank(NamedTuple):
     """Candidate goals (G,) of one episode in metres, their clearance to hazards (G,), and the index of the next one.
 
     Hazards do not move, so one bank drawn at reset replaces random draws in every step: taking the first candidate
-    that also clears robot and vase is the same rejection sampling.
+    that also clears robot and vases is the same rejection sampling.
     """
 
     x: Array
@@ -27,13 +27,13 @@ class GoalBank(NamedTuple):
 
 
 class InitialLayout(NamedTuple):
-    """A drawn layout of one env; hazards (16, 2), the absent ones far away."""
+    """A drawn layout of one env; hazards (16, 2), the absent ones far away; vases (V, 2) and their headings (V,)."""
 
     agent: Array
     heading: Array
     hazards: Array
-    vase: Array
-    vase_heading: Array
+    vases: Array
+    vase_headings: Array
     bank: GoalBank
 
 
@@ -43,21 +43,21 @@ def distance(first: Array, second: Array) -> Array:
     return jnp.sqrt(difference[..., 0] ** 2 + difference[..., 1] ** 2)
 
 
-def draw_placement(key: Array, layout: Layout) -> InitialLayout:
-    """Places robot, a temporary goal that is redrawn at once, hazards and vase, in the official order."""
+def draw_placement(key: Array, layout: Layout, vases: int) -> InitialLayout:
+    """Places robot, a temporary goal that is redrawn at once, hazards and vases, in the official order."""
     present = jnp.arange(HAZARD_CAPACITY) < layout.hazards
     hazard_keepouts = jnp.full(HAZARD_CAPACITY, layout.hazard_keepout)
     first_keepouts = jnp.stack([layout.agent_keepout, layout.goal_keepout])
-    keepouts = jnp.concatenate([first_keepouts, hazard_keepouts, layout.vase_keepout[None]])
-    wanted = jnp.concatenate([jnp.ones(2, bool), present, jnp.ones(1, bool)])
+    keepouts = jnp.concatenate([first_keepouts, hazard_keepouts, jnp.full(vases, layout.vase_keepout)])
+    wanted = jnp.concatenate([jnp.ones(2, bool), present, jnp.ones(vases, bool)])
     tries, goals = keepouts.size * 2 * TRIES, 2 * GOAL_CANDIDATES
-    units = jax.random.uniform(key, (tries + goals + 2,), minval=-1.0, maxval=1.0)
+    units = jax.random.uniform(key, (tries + goals + 1 + vases,), minval=-1.0, maxval=1.0)
     candidates = units[:tries].reshape(keepouts.size, 2, TRIES) * (layout.extent - keepouts)[:, None, None]
     places = _place_in_order(candidates, keepouts, wanted)
     hazards = places[2 : 2 + HAZARD_CAPACITY]
     bank = _make_bank(units[tries : tries + goals].reshape(2, GOAL_CANDIDATES), hazards, layout)
     angles = units[tries + goals :] * jnp.pi
-    return InitialLayout(places[0], angles[0], hazards, places[-1], angles[1], bank)
+    return InitialLayout(places[0], angles[0], hazards, places[-vases:], angles[1:], bank)
 
 
 def _place_in_order(candidates: Array, keepouts: Array, wanted: Array) -> Array:
@@ -100,10 +100,11 @@ def _make_bank(units: Array, hazards: Array, layout: Layout) -> GoalBank:
     return GoalBank(place[0], place[1], clearance, jnp.zeros((), jnp.int32))
 
 
-def take_goal(bank: GoalBank, agent: Array, vase: Array, layout: Layout) -> tuple[Array, GoalBank]:
-    """The next goal (2,) that clears hazards, robot and vase; the bank is cyclic."""
-    keepouts = layout.goal_keepout + jnp.stack([layout.agent_keepout, layout.vase_keepout])
-    nearby = _clearance(bank.x, bank.y, jnp.stack([agent, vase], axis=1), keepouts)
+def take_goal(bank: GoalBank, agent: Array, vases: Array, layout: Layout) -> tuple[Array, GoalBank]:
+    """The next goal (2,) that clears hazards, robot and vases (V, 2); the bank is cyclic."""
+    of_vases = jnp.full(len(vases), layout.vase_keepout)
+    keepouts = layout.goal_keepout + jnp.concatenate([layout.agent_keepout[None], of_vases])
+    nearby = _clearance(bank.x, bank.y, jnp.concatenate([agent[None], vases]).T, keepouts)
     turn = (jnp.arange(GOAL_CANDIDATES, dtype=jnp.int32) - bank.following) % GOAL_CANDIDATES
     chosen = _first_clear(jnp.minimum(bank.clearance, nearby), turn)
     goal = jnp.stack([bank.x[chosen], bank.y[chosen]])

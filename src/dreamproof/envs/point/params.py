@@ -1,4 +1,4 @@
-"""Parameters of SafetyPointGoal1: physics, actuators, layout, sensors, hallucinations."""
+"""Parameters of the Goal tasks: levels, physics, actuators, layout, sensors, hallucinations."""
 
 from typing import NamedTuple
 
@@ -6,11 +6,28 @@ import jax.numpy as jnp
 from jax import Array
 
 HAZARD_CAPACITY = 16
-HAZARD_SLOTS = 8
 GHOST_CAPACITY = 3
 SUBSTEPS = 10
 SUBSTEP_SECONDS = 0.002
 PARKED = (3.0, 0.0)
+
+
+class GoalLevel(NamedTuple):
+    """What is static of a level: half the side of the board (m), how many hazards and vases, and whether vases cost."""
+
+    extent: float
+    hazards: int
+    vases: int
+    vases_cost: bool
+
+    @property
+    def costs(self) -> tuple[str, ...]:
+        """Names of the constraints."""
+        return ("hazards", "vases") if self.vases_cost else ("hazards",)
+
+
+LEVEL_1 = GoalLevel(extent=1.5, hazards=8, vases=1, vases_cost=False)
+LEVEL_2 = GoalLevel(extent=2.0, hazards=10, vases=10, vases_cost=True)
 
 
 class Physics(NamedTuple):
@@ -90,8 +107,8 @@ def _whole(value: int) -> Array:
     return jnp.asarray(value, jnp.int32)
 
 
-def default_params() -> PointParams:
-    """The official task."""
+def default_params(level: GoalLevel = LEVEL_1) -> PointParams:
+    """The official task of a level."""
     return PointParams(
         # Two solids of density 1: a sphere of radius 0.1 and a cube of half-size 0.05 centred 0.1 m ahead.
         Physics(
@@ -107,14 +124,14 @@ def default_params() -> PointParams:
         ),
         Actuators(delay=_whole(0), noise=_real(0.0)),
         Layout(
-            extent=_real(1.5),
+            extent=_real(level.extent),
             agent_keepout=_real(0.4),
             goal_keepout=_real(0.305),
             hazard_keepout=_real(0.18),
             vase_keepout=_real(0.15),
             goal_radius=_real(0.3),
             hazard_radius=_real(0.2),
-            hazards=_whole(HAZARD_SLOTS),
+            hazards=_whole(level.hazards),
         ),
         Sensors(noise=_real(0.0), place_noise=_real(0.0), dropout=_real(0.0), delay=_whole(0)),
         Hallucination(

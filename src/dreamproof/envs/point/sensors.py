@@ -6,13 +6,14 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.envs.point.dynamics import PointBody, felt_acceleration
-from dreamproof.envs.point.params import HAZARD_SLOTS, Physics
+from dreamproof.envs.point.params import GoalLevel, Physics
 
 LIDAR_BINS = 16
 LIDAR_METRES = 3.0
 MAGNETIC_FIELD = 0.5
 GRAVITY = 9.81
 CHAOTIC_WEIGHT = 0.1
+HAZARD_TYPE, VASE_TYPE = (1.0, 0.0), (0.0, 1.0)
 
 
 class Inner(NamedTuple):
@@ -27,11 +28,11 @@ class Inner(NamedTuple):
 
 
 class EgoView(NamedTuple):
-    """Positions in the body frame (x ahead, y left): goal (2,), hazards (S, 2), vase (2,)."""
+    """Positions in the body frame (x ahead, y left): goal (2,), hazards (S, 2), vases (V, 2)."""
 
     goal: Array
     hazards: Array
-    vase: Array
+    vases: Array
 
 
 def sense_inner(body: PointBody, action: Array, physics: Physics) -> Inner:
@@ -53,20 +54,38 @@ def ego(world: Array, cosine: Array, sine: Array) -> Array:
     return jnp.stack([cosine * x + sine * y, cosine * y - sine * x], axis=-1)
 
 
-def coordinates(inner: Inner, seen: EgoView) -> Array:
-    """The vector of SafeDreamer's coordinate task, 13 + 2 per hazard slot."""
+def coordinates(inner: Inner, entities: Array, goal: Array) -> Array:
+    """The vector of SafeDreamer's coordinate task, 13 and what the entities (J, W) hold."""
     magnet = jnp.stack([-MAGNETIC_FIELD * inner.sine, -MAGNETIC_FIELD * inner.cosine, jnp.zeros_like(inner.sine)])
     own = [inner.velocity, inner.acceleration[:1], inner.spin[None], magnet]
     row = jnp.stack([inner.cosine, -inner.sine])
-    return jnp.concatenate([*own, seen.goal, seen.hazards.reshape(-1), row, inner.place])
+    return jnp.concatenate([*own, goal, entities.reshape(-1), row, inner.place])
 
 
-def coordinate_slots(ghost_slots: int) -> tuple[tuple[str, int, int], ...]:
+def entity_width(level: GoalLevel) -> int:
+    """Values of an entity: its position, and where vases cost also its type."""
+    return 2 + len(HAZARD_TYPE) if level.vases_cost else 2
+
+
+def entities(seen: EgoView, level: GoalLevel) -> Array:
+    """What an observation holds as a set (J, W): hazards alone, or hazards and vases with their type one-hot."""
+    if not level.vases_cost:
+        return seen.hazards
+    kinds = ((seen.hazards, HAZARD_TYPE), (seen.vases, VASE_TYPE))
+    typed = [jnp.concatenate([places, jnp.tile(jnp.asarray(kind), (len(places), 1))], axis=1) for places, kind in kinds]
+    return jnp.concatenate(typed)
+
+
+def coordinate_slots(level: GoalLevel, ghost_slots: int) -> tuple[tuple[str, int, int], ...]:
     """Named parts of the coordinate vector; `hazards` includes the ghost slots."""
-    end = 9 + 2 * (HAZARD_SLOTS + ghost_slots)
+    width = entity_width(level)
+    end = 9 + width * (level.hazards + ghost_slots)
     parts = [("velocity", 0, 2), ("acceleration", 2, 3), ("yaw_rate", 3, 4), ("magnetometer", 4, 7), ("goal", 7, 9)]
-    parts += [("hazards", 9, end), ("real_hazards", 9, 9 + 2 * HAZARD_SLOTS), ("rotation", end, end + 2)]
-    return (*parts, ("position", end + 2, end + 4))
+    parts += [("hazards", 9, end), ("real_hazards", 9, 9 + width * level.hazards)]
+    if level.vases_cost:
+        parts.append(("vases", end, end + width * level.vases))
+        end += width * level.vases
+    return (*parts, ("rotation", end, end + 2), ("position", end + 2, end + 4))
 
 
 def lidar_vector(inner: Inner, seen: EgoView) -> Array:
@@ -74,7 +93,7 @@ def lidar_vector(inner: Inner, seen: EgoView) -> Array:
     zero = jnp.zeros(1)
     magnet = jnp.stack([-MAGNETIC_FIELD * inner.sine, -MAGNETIC_FIELD * inner.cosine])
     own = [inner.acceleration, zero + GRAVITY, inner.velocity, zero, zero, zero, inner.spin[None], magnet, zero]
-    return jnp.concatenate([*own, lidar(seen.goal[None]), lidar(seen.hazards), lidar(seen.vase[None])])
+    return jnp.concatenate([*own, lidar(seen.goal[None]), lidar(seen.hazards), lidar(seen.vases)])
 
 
 def lidar_slots() -> tuple[tuple[str, int, int], ...]:
