@@ -9,7 +9,7 @@ from jax import Array
 
 from dreamproof.envs.api import Env, Params
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys
-from dreamproof.jaxcore.types import TimeStep
+from dreamproof.jaxcore.types import Spec, TimeStep
 
 # policy(memory, seen, step) -> (action (N, A), memory, metrics {name: (N,)})
 Policy = Callable[[Any, TimeStep, Array], tuple[Array, Any, dict[str, Array]]]
@@ -21,7 +21,7 @@ class Episodes(NamedTuple):
     """One value per episode (N,); `metrics` are means over the decisions of an episode; `margins` is (T, N).
 
     If a task has a forward direction, `metrics` also has `forward/metres`, the distance of the episode, and
-    `forward/metres_per_second`.
+    `forward/metres_per_second`. If it has several constraints, `metrics` has the cost of each, as `cost_hazards`.
     """
 
     returns: Array
@@ -107,8 +107,14 @@ def begin_rollout(env: Env, memory: Any, layout: Array, params: Params) -> Rollo
     """N envs at the start of an episode."""
     state, seen = env.reset(layout, params)
     names = ("return", "cost", "goals", "length", *(() if seen.forward_metres is None else ("metres",)))
+    names += cost_names(env.spec)
     count = seen.reward.shape[0]
     return RolloutState(state, seen, memory, jnp.ones(count), dict.fromkeys(names, jnp.zeros(count)))
+
+
+def cost_names(spec: Spec) -> tuple[str, ...]:
+    """Metrics of the costs of a task with several constraints; one cost is `cost` alone."""
+    return tuple(f"cost_{name}" for name in spec.costs) if len(spec.costs) > 1 else ()
 
 
 def continue_rollout(
@@ -129,6 +135,9 @@ def continue_rollout(
         state, seen = env.step(step_keys, rollout.state, action, params)
         gained = {"return": seen.reward, "cost": seen.cost, "goals": seen.goals, "length": jnp.ones_like(rollout.alive)}
         gained |= {} if seen.forward_metres is None else {"metres": seen.forward_metres}
+        gained |= {
+            name: seen.costs[:, place] for place, name in enumerate(cost_names(env.spec)) if seen.costs is not None
+        }
         sums = {name: rollout.sums[name] + rollout.alive * value for name, value in gained.items()}
         alive = rollout.alive * (1.0 - jnp.maximum(seen.terminated, seen.truncated).astype(jnp.float32))
         counted = {name: value * rollout.alive for name, value in metrics.items()}
@@ -141,7 +150,7 @@ def finish_rollout(env: Env, rollout: RolloutState, rows: StepRows) -> Episodes:
     """The episodes of a rollout that reached their end."""
     sums = rollout.sums
     means = {name: values.sum(0) / jnp.maximum(1.0, sums["length"]) for name, values in rows.metrics.items()}
-    means |= _forward(sums, env.spec.agent_step_seconds)
+    means |= _forward(sums, env.spec.agent_step_seconds) | {name: sums[name] for name in cost_names(env.spec)}
     return Episodes(sums["return"], sums["cost"], sums["goals"], sums["length"], means, rows.margins, rows.trace)
 
 

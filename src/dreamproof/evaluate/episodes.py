@@ -23,6 +23,7 @@ from dreamproof.envs.episodes import (
     begin_rollout,
     complete_episodes,
     continue_rollout,
+    cost_names,
     episode_keys,
     finish_rollout,
     flatten_policy,
@@ -139,7 +140,7 @@ def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> Ev
     } | {
         name: value
         for name, value in episodes.metrics.items()
-        if name.startswith(("shadow/", "risk_penalty", "forward/"))
+        if name.startswith(("shadow/", "risk_penalty", "forward/")) or name in cost_names(loaded.env.spec)
     }
     return EvaluatedCheckpoint(
         agent_steps=loaded.record.agent_steps,

@@ -1,12 +1,17 @@
 """SafetyPointGoal2: vases that cost, typed entities, and a cost for each constraint, in known states."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import Array
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs import registry
+from dreamproof.envs.api import TimeStep
+from dreamproof.envs.episodes import complete_episodes, episode_keys
 from dreamproof.envs.point.dynamics import PointBody
 from dreamproof.envs.point.env import PointGoal
 from dreamproof.envs.point.params import LEVEL_2
@@ -159,3 +164,14 @@ def test_vases_that_cost_cannot_be_still() -> None:
         registry.make("SafetyPointGoal2", {"vase": "still"})
     assert registry.make("SafetyPointGoal2", {"observation": "lidar"}).spec.observation_size == 60
     assert LEVEL_2.costs == ("hazards", "vases")
+
+
+def test_an_episode_counts_the_cost_of_each_constraint(env: PointGoal) -> None:
+    def forward(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
+        return jnp.broadcast_to(jnp.array([1.0, 0.2]), (seen.reward.shape[0], 2)), memory, {}
+
+    found = jax.jit(lambda: complete_episodes(env, forward, (), episode_keys(0, "test", 8), env.default_params()))()
+    hazards, vases = found.metrics["cost_hazards"], found.metrics["cost_vases"]
+    assert float(hazards.max()) > 0 and float(vases.max()) > 0
+    # A step in a hazard and at a moving vase counts once in the total.
+    assert bool((jnp.maximum(hazards, vases) <= found.costs).all() and (found.costs <= hazards + vases).all())
