@@ -167,10 +167,11 @@ def test_vases_that_cost_cannot_be_still() -> None:
 
 
 def test_an_episode_counts_the_cost_of_each_constraint(env: PointGoal) -> None:
-    def forward(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
-        return jnp.broadcast_to(jnp.array([1.0, 0.2]), (seen.reward.shape[0], 2)), memory, {}
+    def wander(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
+        action = jnp.array([0.3, jnp.sin(index / 5.0)])
+        return jnp.broadcast_to(action, (seen.reward.shape[0], 2)), memory, {}
 
-    found = jax.jit(lambda: complete_episodes(env, forward, (), episode_keys(0, "test", 8), env.default_params()))()
+    found = jax.jit(lambda: complete_episodes(env, wander, (), episode_keys(0, "test", 32), env.default_params()))()
     hazards, vases = found.metrics["cost_hazards"], found.metrics["cost_vases"]
     assert float(hazards.max()) > 0 and float(vases.max()) > 0
     # A step in a hazard and at a moving vase counts once in the total.
