@@ -138,9 +138,11 @@ def test_the_time_left_of_the_study_uses_the_speed_of_what_runs(tmp_path: Path) 
     opened = open_study(declare(tmp_path, conditions=[], agent_steps=1000, backend={"slots": 2}))
     assert study_seconds_left(opened, [], {}) is None
     assert study_seconds_left(opened, [], {"low": 10.0, "high": 5.0}) == pytest.approx((200 + 400) / 2)
-    one = running(cell="low/0", agent_steps=500, agent_steps_per_second=20.0)
+    one = running(cell="low/0", agent_steps=500, agent_steps_per_second=20.0, seconds_left=25.0)
     assert study_seconds_left(opened, [one], {"high": 5.0}) == pytest.approx((25 + 50 + 400) / 2)
     assert study_seconds_left(opened, [one], {}) == pytest.approx((25 + 50 + 100) / 2)
+    slow = running(cell="high/0", agent_steps=500, agent_steps_per_second=20.0, seconds_left=500.0)
+    assert study_seconds_left(opened, [one, slow], {}) == 500.0
 
 
 FORMS = {
