@@ -41,7 +41,9 @@ class ServedStudy:
         """The overview as of the newest change; call it with the lock held."""
         kept = self._overview
         now = time.monotonic()
-        if kept is not None and (kept[0] == self.followed.version or now < kept[1]):
+        # Without open attempts nobody asks the scheduler, and no later change would bring a newer overview.
+        rests = kept is not None and now < kept[1] and self.scheduler_seconds > 0
+        if kept is not None and (kept[0] == self.followed.version or rests):
             return kept[2]
         made = overview_of(self.followed)
         rest = 0.0 if self._is_supervised_here() else self.scheduler_seconds

@@ -19,6 +19,7 @@ from dreamproof.study.backends.slurm.commands import SlurmCommands, jobs_from_js
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.process.processes import ProcessIdentity, is_alive
 from dreamproof.testing.one_node_slurm import OneNodeSlurm, missing_for, start_or_reason
+from dreamproof.testing.served import dashboard
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.long(200)
@@ -190,6 +191,30 @@ def test_a_supervisor_that_dies_before_it_hears_of_its_job_adopts_it_by_name(
     finish(second)
     opened = open_study(file)
     assert (proven(opened), len(opened.state.attempts)) == (2, 2)
+
+
+def test_a_study_on_the_cluster_is_shown_by_the_dashboard_of_a_login_node(
+    slurm: OneNodeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in slurm.environment.items():
+        monkeypatch.setenv(name, value)
+    file = declare(tmp_path, 0.02, 30, {}, arms=HELD, seeds=2)
+    supervisor = run(slurm, file)
+    with dashboard(file) as served:
+
+        def places() -> list[str]:
+            return [one["place"] for one in served.data("/studies/faults/status")["running"]]
+
+        wait_for(lambda: len(places()) == 2 and all(" on " in place for place in places()))
+        jobs = {attempt.job for attempt in open_study(file).state.attempts.values()}
+        assert {place.split()[0] for place in places()} == jobs
+        supervisor.send_signal(signal.SIGKILL)
+        supervisor.wait()
+        wait_for(lambda: served.data("/studies")["studies"][0]["state"] == "killed")
+        second = run(slurm, file)
+        release(file)
+        finish(second)
+        wait_for(lambda: served.data("/studies/faults/status")["complete"])
 
 
 def test_a_cell_on_a_lost_node_is_fenced_and_continues_elsewhere(slurm: OneNodeSlurm, tmp_path: Path) -> None:
