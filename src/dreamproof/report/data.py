@@ -215,6 +215,12 @@ class StudyEvidence:
         # A name with a slash is a signal about episodes (coverage, detection), not something an agent is to reach.
         return [*dict.fromkeys(first), *sorted(seen - set(first), key=lambda name: ("/" in name, name))]
 
+    @property
+    def runs_absent(self) -> bool:
+        """Whether the ledger proves cells whose run folders are not in the study folder."""
+        proven = self.state is not None and any(cell.proof for cell in self.state.cells.values())
+        return proven and not self.folder.runs.is_dir()
+
     def checkpoints(self, metric: str) -> list[str]:
         """Checkpoints for which a metric has values, the headline first."""
         seen = {group.checkpoint for group in [*self.values, *self.means] if group.metric == metric}

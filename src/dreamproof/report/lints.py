@@ -94,14 +94,8 @@ def _primary(evidence: StudyEvidence, arm: str) -> dict[int, float]:
     return evidence.values.get(Group(arm, evidence.primary_condition, evidence.study.metric.name), {})
 
 
-def runs_absent(evidence: StudyEvidence) -> bool:
-    """Whether the ledger proves cells whose run folders are not in the study folder."""
-    proven = evidence.state is not None and any(cell.proof for cell in evidence.state.cells.values())
-    return proven and not evidence.folder.runs.is_dir()
-
-
 def _runs_absent(evidence: StudyEvidence) -> Iterable[Lint]:
-    if runs_absent(evidence):
+    if evidence.runs_absent:
         yield Lint("runs_absent", BLOCK, {"folder": "runs"})
 
 

@@ -5,7 +5,6 @@ import numpy as np
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import Group
 from dreamproof.report.limits import Constrained
-from dreamproof.report.lints import runs_absent
 from dreamproof.report.prose import ReportContext, reference_breaks_limit, safer_elsewhere, seeds_price
 from dreamproof.stats.limits import seeds_to_show
 from dreamproof.stats.shape import ENOUGH_SEEDS
@@ -23,7 +22,7 @@ HELD = ("stopped", "not_saved")
 def next_steps(context: ReportContext) -> list[str]:
     """Steps in order: resolve suspicious results, fill the gap, add seeds or stop spending, or act on the verdict."""
     texts, analysis = context.texts, context.analysis
-    if runs_absent(analysis.evidence):
+    if analysis.evidence.runs_absent:
         return [texts("step.put_runs_back")]
     codes = [lint.code for lint in analysis.lints]
     steps = [texts(f"step.{code}") for code in LOOK_FIRST if code in codes]
