@@ -59,7 +59,7 @@ class TaskFacts(NamedTuple):
 OTHERS = (
     TaskFacts("Ant", None, 37, 8, 1000, "MJX", None),
     TaskFacts("Hopper", None, 11, 3, 1000, "MJX", None),
-    TaskFacts("SafetyCheetahVelocity", None, 17, 6, 500, "MJX", 6.9),
+    TaskFacts("SafetyCheetahVelocity", None, 17, 6, 500, "MJX", RANDOM_RETURNS["cheetah-run"]),
     TaskFacts("SafetyPointGoal1", None, 33, 2, 200, "JAX", -0.5, 55.5),
     TaskFacts("SafetyPointGoal2", None, 101, 2, 200, "JAX", -0.6, 100.9),
     TaskFacts("OfficialSafetyPointGoal1", None, 33, 2, 200, "CPU", -0.3, 50.8),
