@@ -1,5 +1,6 @@
 """One cell with a policy for each of two tasks, in one world model: each equals what a cell of one task learns."""
 
+import threading
 from pathlib import Path
 
 import equinox as eqx
@@ -16,6 +17,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.envs.probes import PROBES
 from dreamproof.envs.registry import make_for, spec_for
 from dreamproof.evaluate import __main__ as evaluate_command
+from dreamproof.evaluate.episodes import Evaluator
 from dreamproof.evaluate.policy import load_policy
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_evaluation
@@ -124,6 +126,20 @@ def test_an_evaluation_belongs_to_one_task_and_has_a_relative_score(
         expected = (np.asarray(made.episodes["return"]) - floor) / (best - floor)
         np.testing.assert_allclose(made.episodes["relative_score"], expected)
         assert "score" not in made.episodes  # the probes have no largest return in their spec
+
+
+def test_tasks_are_evaluated_at_the_same_time_and_come_in_order(
+    trained: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both_began = threading.Barrier(len(TASKS), timeout=60)
+
+    def evaluate_task(_: Evaluator, name: str) -> list[str]:
+        both_began.wait()
+        return [name]
+
+    monkeypatch.setattr(Evaluator, "_evaluate_task", evaluate_task)
+    evaluator = Evaluator([evaluate_command.open_run(trained.root).checkpoints], {}, 1)
+    assert list(evaluator.evaluate_all([*reversed(TASKS)])) == [[name] for name in reversed(TASKS)]
 
 
 def test_a_policy_is_loaded_by_its_task(trained: RunFolder) -> None:

@@ -62,8 +62,10 @@ def evaluate_together(group: list[LoadedRun], conditions: list[str], episodes: i
             checkpoints, declared, episodes or first.evaluation_episodes, lambda: update_pulses(checkpoints, pulses)
         )
         update_pulses(checkpoints, pulses)
-        for name in track(conditions, description=f"{len(group)} cells", disable=not sys.stdout.isatty()):
-            for each, writer, made in zip(group, writers, evaluator.evaluate(name), strict=True):
+        found = zip(conditions, evaluator.evaluate_all(conditions), strict=True)
+        title, is_quiet = f"{len(group)} cells", not sys.stdout.isatty()
+        for name, records in track(found, description=title, total=len(conditions), disable=is_quiet):
+            for each, writer, made in zip(group, writers, records, strict=True):
                 writer.write_evaluation(made)
                 final = made.checkpoints["final"].episodes
                 means = {key: sum(values) / len(values) for key, values in final.items()}
@@ -105,8 +107,7 @@ def evaluate_file(path: Path, conditions: list[str], episodes: int | None) -> No
     loaded = read_policy(path)
     declared = {condition["name"]: condition for condition in loaded.run.conditions}
     evaluator = Evaluator([{"final": loaded}], declared, episodes or loaded.run.evaluation_episodes)
-    for name in conditions:
-        (made,) = evaluator.evaluate(name)
+    for name, (made,) in zip(conditions, evaluator.evaluate_all(conditions), strict=True):
         final = made.checkpoints["final"].episodes
         means = {key: sum(values) / len(values) for key, values in final.items()}
         print(f"{path.name} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")

@@ -1,7 +1,8 @@
 """Evaluates many runs at once under named conditions; layouts are the same for every arm and seed."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -35,6 +36,7 @@ from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import certificate
 from dreamproof.evaluate.drawing import as_trail, places_of_first
 from dreamproof.evaluate.loading import Loaded
+from dreamproof.jaxcore.devices import COMPILE_THREADS
 from dreamproof.jaxcore.keys import Split, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.runs.records import DATA_FLOORS, EvaluatedCheckpoint, EvaluationRecord
@@ -190,6 +192,14 @@ class Evaluator:
     ) -> None:
         self.runs, self.declared, self.episodes, self.progress, self.split = runs, declared, episodes, progress, split
         self._nominal: list[dict[str, Episodes]] = []
+
+    def evaluate_all(self, names: list[str]) -> Iterator[list[EvaluationRecord]]:
+        """The records of every condition, in order; several tasks at the same time, because each is compiled."""
+        if not isinstance(next(iter(self.runs[0].values())).agent, SeveralPolicies):
+            yield from map(self.evaluate, names)
+            return
+        with ThreadPoolExecutor(COMPILE_THREADS) as pool:
+            yield from pool.map(self._evaluate_task, names)
 
     def evaluate(self, name: str) -> list[EvaluationRecord]:
         """The records of one condition, one for each run."""

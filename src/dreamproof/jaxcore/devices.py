@@ -12,6 +12,8 @@ import psutil
 
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 LIBRARIES = ("jax", "jaxlib", "equinox", "numpy")
+COMPILE_THREADS = max(2, (os.cpu_count() or 1) // 2)
+"""Programs that compile at the same time: XLA compiles one mostly on a single core."""
 
 
 def scan_unroll(steps: int = 4) -> int:

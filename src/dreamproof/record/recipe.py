@@ -6,7 +6,6 @@ few episodes as for many; programs of later tasks compile meanwhile.
 
 import json
 import math
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -26,14 +25,13 @@ from dreamproof.data.chunk_writer import write_chunk
 from dreamproof.data.recordings import Recording, TaskInfo, write_recording
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.evaluate.policy_file import read_policy
-from dreamproof.jaxcore.devices import library_versions
+from dreamproof.jaxcore.devices import COMPILE_THREADS, library_versions
 from dreamproof.jaxcore.keys import layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record.episodes import Rollout, blank, make_rollout, write_into
 from dreamproof.record.policies import RecordingPolicy
 from dreamproof.settings.recipe import Recipe
 
-COMPILING = max(2, (os.cpu_count() or 1) // 2)
 RANDOM = "random"
 WRITERS = {".pt": write_chunk, ".npz": write_recording}
 """A chunk of TD-MPC2 has no room for episodes of different lengths; an .npz has."""
@@ -138,7 +136,7 @@ def compiled(plans: list[TaskPlan], seeds: list[int]) -> Iterator[tuple[TaskPlan
         play: Play = program.lower(*inputs_of(plan, 0, seeds)).compile()
         return play
 
-    with ThreadPoolExecutor(COMPILING) as pool:
+    with ThreadPoolExecutor(COMPILE_THREADS) as pool:
         waiting: list[Future[Play]] = [pool.submit(make, plan) for plan in plans]
         for plan, future in zip(plans, waiting, strict=True):
             yield plan, future.result()
