@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import yaml
 
-from dreamproof.base.errors import BadInput
+from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash, read_json
-from dreamproof.data.recordings import open_episodes
+from dreamproof.data.recordings import TaskInfo, open_episodes
 from dreamproof.record import __main__ as record_command
+from dreamproof.record import recipe as recipe_module
 from dreamproof.record.recipe import inputs_of, make_data, plan_task
 from dreamproof.settings.recipe import Recipe
 from dreamproof.testing.small_agent import tiny_pwm_settings
@@ -111,6 +112,26 @@ def test_the_command_reads_a_recipe(
     monkeypatch.setattr(sys, "argv", ["record", "--recipe", str(path), "--output", str(folder / "small.pt")])
     assert record_command.main() == 0
     assert "written: " in capsys.readouterr().out and (folder / "small_0.pt").is_file()
+
+
+def test_a_chunk_of_other_tasks_than_its_reader_would_name_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = TaskInfo(("walker-stand", "walker-walk"), (24, 24), (6, 6))
+    monkeypatch.setattr(recipe_module, "set_info", lambda rows: names)
+    with pytest.raises(BadInput, match="numbers its tasks as its own set of 2 does") as refused:
+        make_data(recipe(), folder, folder / "never.pt", lambda line: None)
+    assert refused.value.hint == "write --output FILE.npz, which holds the names"
+
+
+def test_episodes_that_diverged_are_refused_and_nothing_is_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recipe_module, "compiled", lambda plans, seeds: ((plan, None) for plan in plans))
+    monkeypatch.setattr(recipe_module, "play_task", lambda *given: {"random": [1.0, float("nan")], "step 8": [2.0]})
+    with pytest.raises(BrokenEvidence, match="ProbeTarget gave values that are not finite in 1 of random"):
+        make_data(recipe(), folder, folder / "never.pt", lambda line: None)
+    assert not list(folder.glob("never*"))
 
 
 def test_what_does_not_fit_is_refused(folder: Path) -> None:

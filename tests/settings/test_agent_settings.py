@@ -81,6 +81,8 @@ CONTEXTS: dict[str, dict[str, dict[str, Any]]] = {
         "world_model.remat_policy": {"world_model": {"deferred": False}},
         "world_model.size": {"world_model": {"units": None}},
         "behavior.flow_": {"behavior": {"policy": "flow"}},
+        # Only a behaviour that learns offline reads it.
+        "behavior.cloning_scale": {"behavior": {"objective": "imagined_return"}},
     },
 }
 # Another value, where the general rule of `other` gives none that is valid.

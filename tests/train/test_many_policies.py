@@ -128,6 +128,21 @@ def test_an_evaluation_belongs_to_one_task_and_has_a_relative_score(
         assert "score" not in made.episodes  # the probes have no largest return in their spec
 
 
+def test_floors_and_episodes_are_those_of_an_agent_of_one_task(
+    trained: RunFolder, records: dict[str, EvaluationRecord]
+) -> None:
+    for task, record in records.items():
+        alone = Evaluator(
+            [{"final": evaluate_command.open_run(trained.root).checkpoints["final"].of_task(task)}], {}, 6
+        )
+        (single,) = alone.evaluate("id")
+        for name, floor in single.floors.items():
+            assert record.floors[name]["return"] == pytest.approx(floor["return"], rel=1e-4), name
+        one, other = (each.checkpoints["final"].episodes for each in (record, single))
+        np.testing.assert_allclose(one["return"], other["return"], rtol=1e-3, atol=1e-3)
+        assert one["length"] == other["length"]
+
+
 def test_tasks_are_evaluated_at_the_same_time_and_come_in_order(
     trained: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -304,6 +304,12 @@ def test_several_tasks_are_for_recorded_episodes_alone() -> None:
         PwmCell.model_validate({"agent": {"world_model": {"tasks": 2}}})
 
 
+@pytest.mark.parametrize("behavior", [{"objective": "cloning"}, {"cloning_scale": 0.5}])
+def test_recorded_actions_are_cloned_offline_alone(behavior: dict) -> None:
+    with pytest.raises(ValueError, match="recorded actions are cloned offline: set trainer: pwm_offline"):
+        PwmCell.model_validate({"agent": {"behavior": behavior}})
+
+
 def test_the_number_of_a_task_reaches_the_agent(file: Path) -> None:
     cell = PwmOfflineCell.model_validate(offline_settings(file))
     spec = registry.make_for(OWN_TASK, cell).spec

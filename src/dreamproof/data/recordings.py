@@ -131,7 +131,7 @@ def open_episodes(path: Path) -> EpisodeFile:
     episodes, length = arrays["reward"].shape
     rows = arrays.get("rows", np.full(episodes, length, np.int32))
     terminated = arrays.get("terminated", np.zeros(episodes, bool))
-    info = _set_info(length) if path.suffix in (".pt", ".pth") else _task_info(path, arrays)
+    info = set_info(length) if path.suffix in (".pt", ".pth") else _task_info(path, arrays)
     observation, action, reward, task = (arrays[name] for name in AXES)
     return EpisodeFile(path, observation, action, reward, task, rows, terminated, info)
 
@@ -144,7 +144,7 @@ def _chunk(path: Path) -> dict[str, np.ndarray]:
     raise refusal(path, f"it holds none of the tensors {', '.join(AXES)}")
 
 
-def _set_info(length: int) -> TaskInfo | None:
+def set_info(length: int) -> TaskInfo | None:
     """The tasks of the set to which a chunk belongs by the length of its episodes."""
     if length not in ROWS:
         return None

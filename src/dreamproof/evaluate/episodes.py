@@ -19,6 +19,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env
 from dreamproof.envs.episodes import (
     Episodes,
+    Policy,
     RolloutState,
     StepRows,
     begin_rollout,
@@ -71,19 +72,49 @@ def _continue_rollout(
     (agent, env), (noise, steps) = fixed, noise_and_steps
     shape = (jax.tree.leaves(agents)[0].shape[0], noise.shape[0])
 
+    def trace(env_state: Any, seen: TimeStep, memory: Any) -> dict[str, Any]:
+        traced = {"places": places_of_first(env, env_state, seen, params, shape[1])}
+        return traced | ({"barrier": memory.barrier} if isinstance(agent, Calibrated) else {})
+
+    policy = flatten_policy(_acting(agent, agents), shape)
+    return continue_rollout(env, policy, rollout, (repeat_keys(noise, shape[0]), steps), params, trace)
+
+
+def _acting(agent: Any, agents: tuple[Any, Any]) -> Policy:
+    """A policy of R agents, given by their states and traced settings: leading axes (R, E)."""
+
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
         def act(state: Any, scalars: Any, memory: Any, seen: TimeStep) -> Any:
             return agent.act(state, memory, seen, step_key(LAYOUT_SEED, "evaluate", index), scalars, explore=False)
 
         return tuple(eqx.filter_vmap(act)(*agents, memory, seen))
 
-    def trace(env_state: Any, seen: TimeStep, memory: Any) -> dict[str, Any]:
-        traced = {"places": places_of_first(env, env_state, seen, params, shape[1])}
-        return traced | ({"barrier": memory.barrier} if isinstance(agent, Calibrated) else {})
+    return policy
 
-    return continue_rollout(
-        env, flatten_policy(policy, shape), rollout, (repeat_keys(noise, shape[0]), steps), params, trace
-    )
+
+@eqx.filter_jit
+def _with_floors(fixed: tuple[Any, Env], agents: tuple[Any, Any], keys: tuple[Array, Array], params: Any) -> Episodes:
+    """Whole episodes of R agents, then of all F scripted policies (R + F, E), in one program: MuJoCo compiles long."""
+    (agent, env), scripted = fixed, tuple(floors(fixed[1].spec).values())
+    agents_count, episodes = jax.tree.leaves(agents)[0].shape[0], keys[0].shape[0]
+    rows, count = agents_count * episodes, agents_count + len(scripted)
+    acting = flatten_policy(_acting(agent, agents), (agents_count, episodes))
+
+    def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
+        action, memory, metrics = acting(memory, jax.tree.map(lambda part: part[:rows], seen), index)
+        others = seen.observation[rows:].reshape(len(scripted), episodes, -1)
+        key = step_key(LAYOUT_SEED, "floor", index)
+        taken = [make(key, observation) for make, observation in zip(scripted, others, strict=True)]
+        unused = jnp.zeros(len(scripted) * episodes)
+        metrics = {name: jnp.concatenate([value, unused]) for name, value in metrics.items()}
+        return jnp.concatenate([action, *taken]), memory, metrics
+
+    def trace(env_state: Any, seen: TimeStep, memory: Any) -> dict[str, Any]:
+        return {"places": places_of_first(env, env_state, seen, params, episodes)}
+
+    memory = eqx.filter_vmap(lambda _: agent.init_memory(episodes))(jnp.zeros(agents_count))
+    layout, noise = (repeat_keys(each, count) for each in keys)
+    return split_policies(complete_episodes(env, policy, memory, (layout, noise), params, trace), (count, episodes))
 
 
 def run_episodes(
@@ -103,21 +134,25 @@ def run_episodes(
             f"condition '{condition.name}' swaps latent groups, which the agent '{first.run.trainer}' does not support",
             "set latent_swaps: 0 in the settings of the condition",
         )
-    swaps = {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
-    states, scalars = (
-        jax.tree.map(lambda *leaves: jnp.stack(leaves), *parts)
-        for parts in ([each.state for each in agents], [each.scalars | swaps for each in agents])
-    )
+    stacked = _stacked(agents, condition)
     fixed, (layout, noise) = (first.agent, first.env), episode_keys(LAYOUT_SEED, split, episodes)
     shape = (len(agents), episodes)
     rollout, parts = _begin_rollout(fixed, shape, layout, params), []
     for steps in parts_of(first.env.spec.episode_agent_steps):
-        rollout, rows = _continue_rollout(fixed, (states, scalars), rollout, (noise, steps), params)
+        rollout, rows = _continue_rollout(fixed, stacked, rollout, (noise, steps), params)
         parts.append(jax.device_get(rows))
         progress()
     rows = jax.tree.map(lambda *pieces: np.concatenate(pieces), *parts)
     found = jax.device_get(split_policies(finish_rollout(first.env, rollout, rows), shape))
     return [_of_one(found, index) for index in range(len(agents))]
+
+
+def _stacked(agents: list[Loaded], condition: Condition) -> tuple[Any, Any]:
+    """States and traced settings of all agents, with a leading axis."""
+    swaps = {"latent_swaps": jnp.asarray(float(condition.latent_swaps))}
+    each = [(loaded.state, loaded.scalars | swaps) for loaded in agents]
+    stacked: tuple[Any, Any] = jax.tree.map(lambda *leaves: jnp.stack(leaves), *each)
+    return stacked
 
 
 def parts_of(agent_steps: int) -> list[Array]:
@@ -170,9 +205,13 @@ def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict
     found = {}
     for name in floors(env.spec):
         result = _floor(env, name)(episode_keys(LAYOUT_SEED, "test", episodes), params)
-        means = {"return": result.returns, "cost": result.costs, "goals": result.goals}
-        found[name] = {key: float(values.mean()) for key, values in means.items()}
+        found[name] = _means(result)
     return found
+
+
+def _means(found: Episodes) -> dict[str, float]:
+    values = {"return": found.returns, "cost": found.costs, "goals": found.goals}
+    return {name: float(value.mean()) for name, value in values.items()}
 
 
 class Evaluator:
@@ -222,10 +261,16 @@ class Evaluator:
 
     def _evaluate_task(self, name: str) -> list[EvaluationRecord]:
         """The records of one of several tasks: each run acts with its policy for that task."""
-        runs = [{which: loaded.of_task(name) for which, loaded in each.items()} for each in self.runs]
-        alone = Evaluator(runs, {}, self.episodes, self.progress, self.split)
-        records = alone.evaluate("id")
-        return [_of_task(*each, name) for each in zip(records, runs, strict=True)]
+        runs = [each["final"].of_task(name) for each in self.runs]
+        env, condition = runs[0].env, find_condition(runs[0].env, "id")
+        keys = episode_keys(LAYOUT_SEED, self.split, self.episodes)
+        played = jax.device_get(
+            _with_floors((runs[0].agent, env), _stacked(runs, condition), keys, condition.change(env.default_params()))
+        )
+        self.progress()
+        found = [_of_one(played, index) for index in range(len(runs) + len(floors(env.spec)))]
+        means = dict(zip(floors(env.spec), map(_means, found[len(runs) :]), strict=True))
+        return [_of_task(*each, means, name) for each in zip(runs, found, strict=False)]
 
     def _calibrate(self, first: Loaded) -> None:
         """Calibrates on nominal episodes; again with the new offset, since it changes what an agent does."""
@@ -314,24 +359,23 @@ def certificate_facts(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> 
     return facts
 
 
-def _of_task(record: EvaluationRecord, checkpoints: Checkpoints, task: str) -> EvaluationRecord:
-    """The record under the name of its task, with scores that can be compared between tasks."""
-    made = {
-        which: _with_scores(evaluated, checkpoints[which], task, record.floors["random"]["return"])
-        for which, evaluated in record.checkpoints.items()
-    }
-    floors = record.floors | dict(
-        zip(DATA_FLOORS, ({"return": each} for each in _data_returns(checkpoints, task)), strict=True)
-    )
-    largest = checkpoints["final"].env.spec.max_return
+def _of_task(loaded: Loaded, found: Episodes, scripted: dict[str, dict[str, float]], task: str) -> EvaluationRecord:
+    """The record of one task, with scores that can be compared between tasks."""
+    made = _with_scores(evaluated(loaded, found, {}), loaded, task, scripted["random"]["return"])
+    data = zip(DATA_FLOORS, ({"return": each} for each in loaded.record.data_returns[task]), strict=True)
+    known, largest = scripted | dict(data), loaded.env.spec.max_return
     if largest is not None:
-        floors = {name: floor | {"score": floor["return"] / largest} for name, floor in floors.items()}
-    return record.model_copy(update={"condition": task, "checkpoints": made, "floors": floors})
-
-
-def _data_returns(checkpoints: Checkpoints, task: str) -> tuple[float, float]:
-    """Mean and best return of a task among the episodes that a run learned from."""
-    return checkpoints["final"].record.data_returns[task]
+        known = {name: floor | {"score": floor["return"] / largest} for name, floor in known.items()}
+    return EvaluationRecord(
+        condition=task,
+        kind="in_distribution",
+        task=task,
+        floors=known,
+        code_version=__version__,
+        code_commit=code_name(),
+        checkpoints={"final": made},
+        trail=as_trail(found.trace["places"]),
+    )
 
 
 def _with_scores(made: EvaluatedCheckpoint, loaded: Loaded, task: str, random_return: float) -> EvaluatedCheckpoint:

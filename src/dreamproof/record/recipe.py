@@ -19,10 +19,10 @@ import numpy as np
 from jax import Array
 
 from dreamproof.base.commit import code_name
-from dreamproof.base.errors import BadInput
+from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash, text_hash, write_json, write_text
 from dreamproof.data.chunk_writer import write_chunk
-from dreamproof.data.recordings import Recording, TaskInfo, write_recording
+from dreamproof.data.recordings import Recording, TaskInfo, set_info, write_recording
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.devices import COMPILE_THREADS, library_versions
@@ -76,12 +76,15 @@ def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str]
         recipe.tasks, tuple(spec.observation_size for spec in specs), tuple(spec.action_size for spec in specs)
     )
     rows = 1 + max(spec.episode_agent_steps for spec in specs)
+    if output.suffix == ".pt":
+        _check_numbers(recipe.tasks, set_info(rows))
     share = sum(level.episodes for level in plans[0].levels)
     parts = [blank(share * len(plans), rows, info) for _ in range(recipe.chunks)]
     seeds = [recipe.seed * recipe.chunks + chunk for chunk in range(recipe.chunks)]
     found: dict[str, dict[str, list[float]]] = {}
     for number, (plan, play) in enumerate(compiled(plans, seeds)):
         found[plan.task] = returns = play_task(plan, play, number, seeds, parts)
+        _check_finite(plan.task, returns)
         report(f"{plan.task}: " + ", ".join(f"{name} {np.mean(each):.0f}" for name, each in returns.items() if each))
     paths = [output.with_name(f"{output.stem}_{chunk}{output.suffix}") for chunk in range(recipe.chunks)]
     for path, made in zip(paths, parts, strict=True):
@@ -173,6 +176,27 @@ def play_task(
         write_into(parts[chunk], own, Rollout(*(part[number] for part in played)), task)
         returns[plan.levels[plan.batches[batch]].name] += parts[chunk].reward[own].sum(1).tolist()
     return returns
+
+
+def _check_numbers(tasks: tuple[str, ...], known: TaskInfo | None) -> None:
+    """Refuses a chunk whose tasks would be read under other names: it has numbers only."""
+    if known is not None and known.names != tuple(tasks):
+        raise BadInput(
+            f"a chunk of TD-MPC2 numbers its tasks as its own set of {len(known.names)} does, and this recipe has "
+            f"{len(tasks)} others",
+            "write --output FILE.npz, which holds the names",
+        )
+
+
+def _check_finite(task: str, returns: dict[str, list[float]]) -> None:
+    """Refuses episodes in which the simulation diverged: nothing can be learned from them."""
+    wrong = {name: int((~np.isfinite(values)).sum()) for name, values in returns.items()}
+    if any(wrong.values()):
+        counts = ", ".join(f"{count} of {name}" for name, count in wrong.items() if count)
+        raise BrokenEvidence(
+            f"the simulation of {task} gave values that are not finite in {counts}; nothing was written",
+            'record again without XLA_FLAGS; see docs/environments.md, "On a GPU"',
+        )
 
 
 def write_card(

@@ -92,6 +92,8 @@ class PwmCell(AnyPwmCell):
         if self.agent.world_model.tasks:
             raise ValueError("a world model of several tasks learns from recorded episodes: set trainer: pwm_offline")
         behavior, windows = self.agent.behavior, self.train.batch * self.train.batches
+        if behavior.objective == "cloning" or behavior.cloning_scale > 0:
+            raise ValueError("recorded actions are cloned offline: set trainer: pwm_offline, or cloning_scale: 0")
         if behavior.rounds * behavior.replayed_starts > windows:
             raise ValueError(
                 f"rounds × replayed_starts, {behavior.rounds} × {behavior.replayed_starts}, is more than the "

@@ -158,6 +158,12 @@ class PwmBehaviorSettings(Settings):
         "imagined_return",
         description="offline: what the actor learns; cloning: the recorded actions, in latents of the world model",
     )
+    cloning_scale: Traced = Field(
+        0.0,
+        ge=0,
+        description="offline: weight of the squared distance to the recorded actions in the actor's loss; keeps the "
+        "policy where the world model has seen data",
+    )
     horizon: int = Field(4, ge=1, description="imagined steps")
     replayed_starts: int = Field(
         256,

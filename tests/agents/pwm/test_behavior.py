@@ -16,6 +16,7 @@ from dreamproof.agents.pwm.agent import reward_loss_factor, reward_scale
 from dreamproof.agents.pwm.behavior import (
     DifferentiableRollout,
     RolloutStart,
+    cloning_loss,
     critic_targets,
     imagine_rollout,
     imagined_return,
@@ -220,13 +221,39 @@ def test_where_nothing_else_is_paid_entropy_opens_the_policy() -> None:
     # A fresh reward head says 0 already.
     narrow = eqx.tree_at(lambda made: made.log_std, toy.lively(agent, 1.0).actor, jnp.full(1, -1.2))
     state = first._replace(actor=narrow, critics=jax.tree.map(lambda part: 0 * part, first.critics))
-    start, inputs = RolloutStart(jnp.full((8, 16), 0.125), jnp.ones(8)), (jnp.asarray(1e-2), jnp.asarray(1.0), False)
+    start, scales = RolloutStart(jnp.full((8, 16), 0.125), jnp.ones(8)), {"entropy_coef": jnp.asarray(1.0)}
+    inputs = (jnp.asarray(1e-2), scales, False)
     before, learn, entropies = float(state.actor.std.mean()), eqx.filter_jit(agent._learn_actor), []
     for seed in range(12):
         state, rollout, _ = learn(state, start, jax.random.key(seed), inputs)
         entropies.append(float(rollout.entropy.mean()))
     assert np.mean(entropies[-3:]) > np.mean(entropies[:3]) + 0.1
     assert float(state.actor.std.mean()) > before
+
+
+def test_a_cloning_scale_keeps_the_policy_at_the_recorded_actions() -> None:
+    """Rewards pull the actions to one side, the recording holds them on the other."""
+    agent = toy.make_agent()
+    first = toy.fresh(agent)._replace(model=toy.lively(agent).model)
+    z = jax.nn.softmax(jax.random.normal(jax.random.key(0), (8, 2, 8))).reshape(8, 16)
+    recorded = jnp.full((8, 1), -0.5)
+    start = RolloutStart(z, jnp.ones(8), recorded=recorded)
+    learn, reached = eqx.filter_jit(agent._learn_actor), {}
+    for scale in (0.0, 100.0):
+        state = first
+        scales = {"entropy_coef": jnp.asarray(0.0), "cloning_scale": jnp.asarray(scale)}
+        for seed in range(60):
+            state, _, _ = learn(state, start, jax.random.key(seed), (jnp.asarray(1e-2), scales, False))
+        reached[scale] = float(cloning_loss(state.actor, start.z, recorded, None))
+    assert reached[100.0] < 0.01 < 0.1 < reached[0.0]
+
+
+def test_the_distance_to_recorded_actions_leaves_out_those_that_a_task_does_not_have() -> None:
+    actor = toy.lively(toy.make_agent()).actor
+    z = jnp.full((4, 16), 0.125)
+    recorded = actor(z, jnp.zeros((4, 1))) + 0.5
+    assert float(cloning_loss(actor, z, recorded, jnp.ones(1))) == pytest.approx(0.25, rel=1e-5)
+    assert float(cloning_loss(actor, z, recorded, None)) == pytest.approx(0.25, rel=1e-5)
 
 
 def test_the_noise_of_the_gaussian_policy_has_a_floor() -> None:

@@ -27,6 +27,12 @@ case("unknown", "ERROR: could not load checkpoint, starting from scratch\nstep 1
 case("unknown", "cfg: {oom: 'CUDA out of memory', nan_policy: 'raise'}\nrunning\n")
 case("unknown", "Killed\nstep 1 loss 2\n")
 case(
+    "bad_config",
+    "error: data.npz: 318 of 1,046 episodes hold values that are not finite outside of the first row\n  hint: dreamproof data inspect data.npz\n",
+    exit_code=2,
+)
+case("unknown", "error: batch 7 was skipped\n  hint: lower the rate\nstep 10 loss 1\n")
+case(
     "bug",
     "thread 'main' panicked at 'index out of bounds', src/main.rs:3:5\nnote: run with `RUST_BACKTRACE=1` environment variable to display a backtrace\nAborted (core dumped)\n",
     exit_code=134,

@@ -15,6 +15,7 @@ from dreamproof.agents.pwm.behavior import (
     PwmActor,
     PwmCritics,
     RolloutStart,
+    cloning_loss,
     critic_loss,
     critic_targets,
     imagine_rollout,
@@ -151,7 +152,8 @@ class PwmAgent:
             return self._clone(state, steps, rates["actor"])
         start = self._start(state, steps.observation, jnp.ones(steps.observation.shape[0]))
         z, counts = (jnp.broadcast_to(part, (self.settings.behavior.rounds, *part.shape)) for part in start[:2])
-        return self._learn_behavior(state, start._replace(z=z, counts=counts), key, rates, scalars)
+        start = start._replace(z=z, counts=counts, recorded=steps.action)
+        return self._learn_behavior(state, start, key, rates, scalars)
 
     def update_model(
         self, state: PwmState, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
@@ -213,7 +215,7 @@ class PwmAgent:
 
         `start` holds the starts of every round.
         """
-        settings, entropy_coef = self.settings.behavior, scalars["behavior"]["entropy_coef"]
+        settings, scales = self.settings.behavior, scalars["behavior"]
         # An untrained termination head would act as an additional discount.
         terminates = self.spec.terminates and scalars["world_model"]["termination_scale"] > 0
         learning, fixed = eqx.partition(state, eqx.is_array)
@@ -222,11 +224,9 @@ class PwmAgent:
             key, z, counts = xs
             keys, own = jax.random.split(key), start._replace(z=z, counts=counts)
             state = eqx.combine(learning, fixed)
-            state, rollout, actor_metrics = self._learn_actor(
-                state, own, keys[0], (rates["actor"], entropy_coef, terminates)
-            )
+            state, rollout, actor_metrics = self._learn_actor(state, own, keys[0], (rates["actor"], scales, terminates))
             state, critic_metrics = self._learn_critics(
-                state, rollout.with_entropy_bonus(entropy_coef), own, keys[1], rates["critics"]
+                state, rollout.with_entropy_bonus(scales["entropy_coef"]), own, keys[1], rates["critics"]
             )
             return eqx.filter(state, eqx.is_array), actor_metrics | critic_metrics
 
@@ -240,31 +240,29 @@ class PwmAgent:
     def _clone(self, state: PwmState, steps: RecordedSteps, rate: Array) -> tuple[PwmState, dict[str, Array]]:
         """One step of the actor towards the recorded actions."""
         z = jax.lax.stop_gradient(self.encode(state.model, steps.observation))
-        mask = jnp.ones(self.spec.action_size) if self.task.action_mask is None else self.task.action_mask
-
-        def loss(actor: PwmActor) -> Array:
-            missed = jnp.square(actor(z, jnp.zeros(steps.action.shape)) - steps.action)
-            return (missed * mask).sum(-1).mean() / mask.sum()
-
-        value, gradients = eqx.filter_value_and_grad(loss)(state.actor)
+        value, gradients = eqx.filter_value_and_grad(cloning_loss)(state.actor, z, steps.action, self.task.action_mask)
         clip = self.settings.behavior.actor_clip
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rate, clip, BEHAVIOR_ADAM)
         metrics = {"actor/loss": value, "actor/gradient_norm": step.gradient_norm}
         return stepped(state, "actor", step)._replace(gradient_steps=state.gradient_steps + 1), metrics
 
     def _learn_actor(
-        self, state: PwmState, start: RolloutStart, key: Array, parameters: tuple[Array, Array, bool | Array]
+        self, state: PwmState, start: RolloutStart, key: Array, parameters: tuple[Array, dict[str, Array], bool | Array]
     ) -> tuple[PwmState, DifferentiableRollout, dict[str, Array]]:
-        """One step; `parameters`: learning rate, entropy coefficient, and whether imagined rollouts can terminate."""
-        settings, (rate, entropy_coef, terminates) = self.settings.behavior, parameters
+        """One step; `parameters`: learning rate, scales of the loss, and whether imagined rollouts can terminate."""
+        settings, (rate, scales, terminates) = self.settings.behavior, parameters
 
         def loss(actor: PwmActor) -> tuple[Array, tuple[DifferentiableRollout, Array]]:
             rollout = imagine_rollout(state.model, actor, start, settings, key, terminates)
             returns = imagined_return(
-                rollout.with_entropy_bonus(entropy_coef), state.critics(rollout.z[-1]), settings.discount
+                rollout.with_entropy_bonus(scales["entropy_coef"]), state.critics(rollout.z[-1]), settings.discount
             )
-            scale = update_moments(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
-            return -(start.counts * returns).mean() / scale, (rollout, returns)
+            unit = update_moments(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
+            value = -(start.counts * returns).mean() / unit
+            if start.recorded is not None:
+                distance = cloning_loss(actor, start.z, start.recorded, start.action_mask)
+                value = value + scales["cloning_scale"] * distance
+            return value, (rollout, returns)
 
         (value, (rollout, returns)), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.actor)
         rollout, returns = jax.lax.stop_gradient((rollout, returns))

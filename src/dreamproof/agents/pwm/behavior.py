@@ -130,15 +130,16 @@ class DifferentiableRollout(NamedTuple):
 
 
 class RolloutStart(NamedTuple):
-    """Starts of imagined rollouts: latents (S, L), weights (S,), task vectors and action masks.
+    """Starts of imagined rollouts: latents (S, L), weights (S,), task vectors, action masks and recorded actions.
 
-    The last two are (S, ...), or without S if all starts are of one task.
+    Task vectors and masks are (S, ...), or without S if all starts are of one task; actions are (S, A), if any.
     """
 
     z: Array
     counts: Array
     task: Array | None = None
     action_mask: Array | None = None
+    recorded: Array | None = None
 
 
 def imagine_rollout(
@@ -180,6 +181,12 @@ def continue_prob_of(model: PwmWorldModel, z: Array, terminates: bool | Array) -
     if isinstance(terminates, bool) and not terminates:
         return jnp.ones(z.shape[:-1])
     return jnp.where(terminates, jax.nn.sigmoid(-model.termination_logit(z)), 1.0)
+
+
+def cloning_loss(actor: PwmActor, z: Array, recorded: Array, action_mask: Array | None) -> Array:
+    """Mean squared distance of the deterministic actions in latents (S, L) to the recorded ones (S, A)."""
+    missed = jnp.square(actor(z, jnp.zeros(recorded.shape)) - recorded)
+    return missed.mean() if action_mask is None else (missed * action_mask).sum(-1).mean() / action_mask.sum()
 
 
 def imagined_return(rollout: DifferentiableRollout, last_value: Array, discount: float) -> Array:

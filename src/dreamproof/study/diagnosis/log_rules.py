@@ -414,7 +414,16 @@ def read_fatal_line(log: Log) -> Finding | None:
     last = significant(log.lines)
     reported = [line for line in last[-FATAL_LINES:] if not is_quiet(line)]
     found = _last_match([line for line in reported if _is_last(log, line)], FATAL_RULES)
-    return found or _usage_error(last) or _stopped_for_nan(last) or _abort(log, last) or _exception_line(reported)
+    found = found or _refusal(log) or _usage_error(last)
+    return found or _stopped_for_nan(last) or _abort(log, last) or _exception_line(reported)
+
+
+def _refusal(log: Log) -> Finding | None:
+    """What our own trainers refuse: an error and a hint as the last two lines."""
+    *_, seen, hint = ["", "", *(line for line in log.lines if line.strip())]
+    if not seen.startswith("error: ") or not hint.startswith("  hint: "):
+        return None
+    return Finding(Cause.BAD_CONFIG, [quote(seen), quote(hint)])
 
 
 def _usage_error(last: list[str]) -> Finding | None:
