@@ -22,7 +22,7 @@ from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
-from dreamproof.settings.cell import CELL_SETTINGS, PwmOfflineCell
+from dreamproof.settings.cell import CELL_SETTINGS, PwmCell, PwmOfflineCell
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.traced import traced_values
@@ -31,6 +31,7 @@ from dreamproof.testing.small_agent import merged, tiny_settings
 from dreamproof.train import loop
 from dreamproof.train.offline_pack import OfflinePack, make_offline_pack
 from dreamproof.train.pack import Pack, PackState
+from dreamproof.train.pretrained_pack import PretrainedPack
 
 pytestmark = pytest.mark.long(20)
 
@@ -75,6 +76,11 @@ class IdleAgent:
         return state, {"loss": sum(jnp.sum(part) for part in jax.tree.leaves(batch) if part.dtype == jnp.float32)}
 
     update_model = update_behavior = update
+
+    def with_frozen_model(self) -> "IdleAgent":
+        frozen = IdleAgent()
+        frozen.update = lambda state, *_: (state, {"loss": jnp.zeros(())})  # type: ignore[method-assign]
+        return frozen
 
 
 def other_value(path: str, settings: Any) -> Any:
@@ -149,6 +155,8 @@ ONLINE: dict[str, OnlineSettings] = {
     "step": StepTrain(envs=4, batch=4, window=3, prefill_agent_steps=16, updates_per_agent_step=0.25),
     "epoch": EpochTrain(envs=4, batch=4, window=3, batches=2, prefill_agent_steps=16, replay_agent_steps=None),
 }
+# Read by packs that start from a world model of another run.
+PRETRAINED = ("fine_tune",)
 LOOP = [path for path, _ in fields_of(LoopSettings) if path not in ("batch", "window")]
 
 
@@ -156,13 +164,30 @@ def pack_settings() -> Iterator[tuple[str, str]]:
     """Kind and name of the settings that a pack reads."""
     for kind, train in ONLINE.items():
         for path, _ in fields_of(type(train)):
-            if path not in LOOP and not path.startswith("randomise."):
+            if path not in (*LOOP, *PRETRAINED) and not path.startswith("randomise."):
                 yield kind, path
 
 
 @pytest.mark.parametrize(("kind", "path"), list(pack_settings()))
 def test_a_setting_of_a_pack_changes_its_program(kind: str, path: str) -> None:
     assert of_pack(ONLINE[kind]) != of_pack(changed(ONLINE[kind], path))
+
+
+def test_a_pretrained_model_is_frozen_unless_it_is_fine_tuned() -> None:
+    def programs(train: EpochTrain) -> list[Any]:
+        pack = PretrainedPack(IdleAgent(), registry.make(TASK), train, [0], {}, AGENT_STEPS)  # type: ignore[arg-type]
+        return program(pack._epoch, pack.inputs, eqx.filter_eval_shape(pack._init, pack.inputs))
+
+    train = ONLINE["epoch"]
+    assert isinstance(train, EpochTrain)
+    for path in PRETRAINED:
+        assert programs(train) != programs(changed(train, path))
+
+
+def test_a_cell_needs_the_world_model_that_it_starts_from() -> None:
+    cell = PwmCell.model_validate({"data": {"world_model": "results/before/runs/mlp-seed0"}})
+    assert cell.needed_paths == ("results/before/runs/mlp-seed0",)
+    assert PwmCell().needed_paths == ()
 
 
 def test_randomised_physics_depends_on_every_setting_of_it() -> None:

@@ -107,6 +107,14 @@ class SeparateUpdates(Agent, Protocol):
 
 
 @runtime_checkable
+class FreezableModel(SeparateUpdates, Protocol):
+    """An agent that can learn from its own experience in a world model that does not change."""
+
+    def with_frozen_model(self) -> "FreezableModel":
+        """The same agent; its updates leave the world model as it is."""
+
+
+@runtime_checkable
 class SeveralPolicies(SeparateUpdates, Protocol):
     """An agent with a policy for each of several tasks; it learns from recorded steps (K, S, ...) of all of them."""
 

@@ -1,6 +1,6 @@
 """All settings of one cell: of the task, the agent and the training loop."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
@@ -8,7 +8,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.settings.dreamer import DreamerSettings
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.pwm import PwmSettings
-from dreamproof.settings.recorded import RecordedData
+from dreamproof.settings.recorded import OnlineData, RecordedData
 from dreamproof.settings.strict import Settings
 from dreamproof.settings.train import EpochTrain, LoopSettings, OfflineTrain, StepTrain
 
@@ -85,10 +85,20 @@ class AnyPwmCell(CellSettings):
 class PwmCell(AnyPwmCell):
     """`settings` of a study with `trainer: pwm`."""
 
+    added: ClassVar[dict[str, Any]] = {"data": {"world_model": None}}
+
+    data: OnlineData = OnlineData()
     train: EpochTrain = EpochTrain()
+
+    @property
+    def needed_paths(self) -> tuple[str, ...]:
+        """The run whose world model is taken over."""
+        return self.data.paths
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        if self.train.fine_tune and self.data.world_model is None:
+            raise ValueError("train.fine_tune has no effect without a pretrained model: set data.world_model")
         if self.agent.world_model.tasks:
             raise ValueError("a world model of several tasks learns from recorded episodes: set trainer: pwm_offline")
         behavior, windows = self.agent.behavior, self.train.batch * self.train.batches

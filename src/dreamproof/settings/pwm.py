@@ -1,6 +1,6 @@
 """Settings of the PWM agent (policy learning through a world model), with MLP or flow-matching dynamics."""
 
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -205,3 +205,15 @@ class PwmSettings(Settings):
     dynamics: DynamicsSettings = DynamicsSettings()
     behavior: PwmBehaviorSettings = PwmBehaviorSettings()
     precision: Literal["float32", "bfloat16"] = "bfloat16"
+
+    @property
+    def model_meaning(self) -> dict[str, Any]:
+        """Settings without which parameters of the same shapes are another world model, by their dotted names."""
+        dynamics, model = self.dynamics, self.world_model
+        meaning: dict[str, Any] = {"dynamics.kind": dynamics.kind, "world_model.group": model.group}
+        meaning["world_model.reward"] = model.reward
+        if dynamics.kind == "flow":
+            meaning |= {"dynamics.predicts": dynamics.predicts, "dynamics.space": dynamics.space}
+        if model.reward != "scalar":
+            meaning |= {"world_model.bins": model.bins, "world_model.bin_reach": model.bin_reach}
+        return meaning

@@ -1,6 +1,6 @@
 """Settings of the training loop. Every cadence counts agent steps."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -78,6 +78,8 @@ class StepTrain(OnlineSettings):
 class EpochTrain(OnlineSettings):
     """An agent that collects steps from many envs, then learns from replay in one compiled call."""
 
+    added: ClassVar[dict[str, Any]] = {"fine_tune": False}
+
     envs: int = Field(256, ge=1, description="environments per replica")
     epoch_env_steps: int = Field(4, ge=1, description="steps of every env per epoch")
     batches: int = Field(16, ge=1, description="batches of windows, and so model updates, per epoch")
@@ -91,6 +93,7 @@ class EpochTrain(OnlineSettings):
         True,
         description="truncate the first episode of each env at a different time, so that envs are out of phase",
     )
+    fine_tune: bool = Field(False, description="keep training the model of data.world_model; otherwise it is frozen")
     evaluate_every_agent_steps: int = Field(512_000, ge=1)
     validation_episodes: int = Field(16, ge=1)
     log_every_agent_steps: int = Field(40_960, ge=1)

@@ -24,7 +24,7 @@ from dreamproof.runs.reader import read_checkpoint, read_settings, selected_agen
 from dreamproof.runs.records import CollapseRecord, RunSettings
 from dreamproof.runs.resolved import read_resolved
 from dreamproof.runs.writer import RunWriter
-from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
+from dreamproof.settings.cell import CELL_SETTINGS, CellSettings, PwmCell
 from dreamproof.settings.resolved import resolved_changes, resolved_hash
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
@@ -34,6 +34,7 @@ from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
 from dreamproof.train.offline_pack import make_offline_pack
 from dreamproof.train.pack import Pack, PackState, TrainingPack
+from dreamproof.train.pretrained_pack import PretrainedPack
 from dreamproof.train.saving import (
     checkpoint_facts,
     resolved_run,
@@ -43,6 +44,7 @@ from dreamproof.train.saving import (
     shared_checkpoints,
     with_agent_from,
 )
+from dreamproof.train.world_models import WantedModel
 
 
 @dataclass
@@ -106,6 +108,10 @@ def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> TrainingPa
     if isinstance(cell.train, OfflineTrain):
         return make_offline_pack(agent, env, cell, seeds, scalars, steps)
     assert isinstance(cell.train, OnlineSettings) and env is not None
+    if isinstance(cell, PwmCell) and cell.data.world_model is not None:
+        pack = PretrainedPack(agent, env, cell.train, seeds, scalars, steps)
+        pack.source, pack.wanted = cell.data.world_model, WantedModel((runs[0].task,), cell.agent)
+        return pack
     return Pack(agent, env, cell.train, seeds, scalars, steps)
 
 

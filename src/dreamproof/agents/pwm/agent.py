@@ -62,6 +62,7 @@ class PwmAgent:
     """Static parts of one agent; everything that changes is in PwmState."""
 
     model_fields = ("model", "rewards")
+    model_is_frozen = False
 
     def __init__(self, spec: Spec, settings: PwmSettings) -> None:
         tasks = settings.world_model.tasks
@@ -113,6 +114,12 @@ class PwmAgent:
         agent.task = task
         return agent
 
+    def with_frozen_model(self) -> "PwmAgent":
+        """The same agent; its updates leave the world model as it is."""
+        agent = copy.copy(self)
+        agent.model_is_frozen = True
+        return agent
+
     def encode(self, model: PwmWorldModel, observation: Array) -> Array:
         """Latents (..., L) of observations (..., O) of the agent's own task."""
         task = self._task(model)
@@ -127,7 +134,7 @@ class PwmAgent:
     def update(
         self, state: PwmState, batch: EpochBatch, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """One epoch: rounds of one actor step and several critic passes, then one model step per batch.
+        """One epoch: rounds of one actor step and several critic passes, then one model step per batch unless frozen.
 
         `batch` holds windows (K, T+1, B, ...) and the current time step of the envs.
         """
@@ -139,8 +146,11 @@ class PwmAgent:
         # Critics learn from the first epoch: untrained ones would drive the actor into the corners of its action space.
         rates["actor"] = rates["actor"] * actor_learns
         state, behavior_metrics = self._learn_behavior(state, start, behavior_key, rates, scalars)
+        state = state._replace(epochs=state.epochs + 1)
+        if self.model_is_frozen:
+            return state, behavior_metrics
         state, model_metrics = self.update_model(state, windows, model_key, scalars, progress)
-        return state._replace(epochs=state.epochs + 1), behavior_metrics | model_metrics
+        return state, behavior_metrics | model_metrics
 
     def update_behavior(
         self, state: PwmState, steps: RecordedSteps, key: Array, scalars: dict[str, Any], progress: Array
