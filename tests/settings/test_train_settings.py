@@ -29,6 +29,7 @@ from dreamproof.settings.traced import traced_values
 from dreamproof.settings.train import EpochTrain, LoopSettings, OfflineTrain, OnlineSettings, Randomise, StepTrain
 from dreamproof.testing.small_agent import merged, tiny_settings
 from dreamproof.train import loop
+from dreamproof.train.bootstrapped_pack import BootstrappedPack
 from dreamproof.train.offline_pack import OfflinePack, make_offline_pack
 from dreamproof.train.pack import Pack, PackState
 from dreamproof.train.pretrained_pack import PretrainedPack
@@ -155,8 +156,10 @@ ONLINE: dict[str, OnlineSettings] = {
     "step": StepTrain(envs=4, batch=4, window=3, prefill_agent_steps=16, updates_per_agent_step=0.25),
     "epoch": EpochTrain(envs=4, batch=4, window=3, batches=2, prefill_agent_steps=16, replay_agent_steps=None),
 }
-# Read by packs that start from a world model of another run.
-PRETRAINED = ("fine_tune",)
+# Read by packs of their own: those that start from a world model of another run, or train one before the first epoch.
+OTHER_PACKS = ("fine_tune", "bootstrap_updates")
+# Changes another program than that of an epoch.
+BEFORE_EPOCHS = ("prefill_actions",)
 LOOP = [path for path, _ in fields_of(LoopSettings) if path not in ("batch", "window")]
 
 
@@ -164,7 +167,7 @@ def pack_settings() -> Iterator[tuple[str, str]]:
     """Kind and name of the settings that a pack reads."""
     for kind, train in ONLINE.items():
         for path, _ in fields_of(type(train)):
-            if path not in (*LOOP, *PRETRAINED) and not path.startswith("randomise."):
+            if path not in (*LOOP, *OTHER_PACKS, *BEFORE_EPOCHS) and not path.startswith("randomise."):
                 yield kind, path
 
 
@@ -180,8 +183,32 @@ def test_a_pretrained_model_is_frozen_unless_it_is_fine_tuned() -> None:
 
     train = ONLINE["epoch"]
     assert isinstance(train, EpochTrain)
-    for path in PRETRAINED:
-        assert programs(train) != programs(changed(train, path))
+    assert programs(train) != programs(changed(train, "fine_tune"))
+
+
+def test_the_initial_policy_can_act_before_the_first_epoch() -> None:
+    def prefill(train: OnlineSettings) -> list[Any]:
+        pack = idle_pack(train, TASK, {})
+        state = eqx.filter_eval_shape(pack._init, pack.inputs)
+        return program(lambda inputs, state: pack._prefill(inputs, state, 2), pack.inputs, state)
+
+    random, policy = (prefill(train) for train in (ONLINE["epoch"], changed(ONLINE["epoch"], "prefill_actions")))
+    assert random != policy
+    drawn = [operation for operation in policy if operation[0] == "random_bits"]
+    assert len(drawn) < len([operation for operation in random if operation[0] == "random_bits"])
+
+
+def test_a_bootstrap_is_as_many_model_updates_as_the_setting_says() -> None:
+    train = ONLINE["epoch"].model_copy(update={"bootstrap_updates": 6})
+    assert isinstance(train, EpochTrain)
+    pack = BootstrappedPack(IdleAgent(), registry.make(TASK), train, [0], {}, AGENT_STEPS)  # type: ignore[arg-type]
+    pack.prefill = lambda state, env_steps: (state, {})  # type: ignore[method-assign]
+    calls: list[int] = []
+    pack._compiled_bootstrap = lambda inputs, state, index: (calls.append(int(index)), state)[1]
+    pack.prepare(eqx.filter_eval_shape(pack._init, pack.inputs))
+    assert calls == [0, 1, 2]  # of two batches each
+    with pytest.raises(ValueError, match="bootstrap_updates 5 is not a multiple of batches, 2"):
+        EpochTrain.model_validate(train.model_dump() | {"bootstrap_updates": 5})
 
 
 def test_a_cell_needs_the_world_model_that_it_starts_from() -> None:
@@ -323,6 +350,12 @@ def test_every_setting_of_recorded_data_is_read(tmp_path: Path) -> None:
 
 def test_every_setting_of_a_cell_is_covered() -> None:
     """A new part of a cell, or of the training settings, needs a test here."""
-    assert {name for cell in CELL_SETTINGS.values() for name in cell.model_fields} == {"env", "agent", "train", "data"}
+    assert {name for cell in CELL_SETTINGS.values() for name in cell.model_fields} == {
+        "env",
+        "agent",
+        "train",
+        "data",
+        "recipe",
+    }
     kinds = {cell.model_fields["train"].annotation for cell in CELL_SETTINGS.values()}
     assert kinds == {StepTrain, EpochTrain, OfflineTrain}

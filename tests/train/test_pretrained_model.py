@@ -238,6 +238,11 @@ MISFITS: dict[str, tuple[dict[str, Any], str, str]] = {
         "use the agent settings and sizes of that run: cat ",
     ),
     "another group": ({"world_model": {"group": 4}}, "trained with agent.world_model.group: 8, not 4", "cat "),
+    "other rewards": (
+        {"world_model": {"reward_normalisation": "standardise"}},
+        "trained with agent.world_model.reward_normalisation: scale, not standardise",
+        "set agent.world_model.reward_normalisation as in that run: cat ",
+    ),
     "other dynamics": ({"dynamics": {"kind": "flow"}}, "trained with agent.dynamics.kind: mlp, not flow", "cat "),
 }
 

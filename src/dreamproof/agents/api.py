@@ -65,6 +65,13 @@ class EpochBatch(NamedTuple):
     replayed: Batch
     now: TimeStep
 
+    @property
+    def windows(self) -> Windows:
+        """The replayed windows, with unscaled rewards."""
+        rows = self.replayed
+        scale = jnp.ones(rows.reward.shape[:1])
+        return Windows(rows.observation, rows.action, rows.reward, rows.first, rows.terminated, scale)
+
 
 class Agent(Protocol):
     """A bundle of pure functions over one learning state."""

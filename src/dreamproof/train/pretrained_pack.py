@@ -28,7 +28,7 @@ class PretrainedPack(Pack):
         super().__init__(learner, env, settings, seeds, scalars, steps)
 
     def prepare(self, state: PackState) -> PackState:
-        """Takes over the world model, then fills the replay with random actions; donates `state`."""
+        """Takes over the world model, then fills the replay; donates `state`."""
         place = Path(self.source)
         agents, self.sources[self.source] = with_world_model(state.agent, self.model_fields, place, self.wanted)
         return super().prepare(state._replace(agent=agents))
