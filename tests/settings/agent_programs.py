@@ -12,7 +12,6 @@ from jax.interpreters import partial_eval
 from pydantic import BaseModel
 
 from dreamproof.agents.api import Batch, Calibrated, EpochBatch, RecordedSteps, Reflective, SeparateUpdates
-from dreamproof.agents.pwm.agent import replayed_windows
 from dreamproof.agents.registry import make_agent
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.settings.traced import TRACED, traced_values
@@ -66,7 +65,7 @@ def _update(agent: Any, state: Any, scalars: dict[str, Any], key: jax.Array) -> 
 def _update_model(agent: Any, state: Any, scalars: dict[str, Any], key: jax.Array) -> Any:
     if not isinstance(agent, SeparateUpdates):
         return ()
-    return agent.update_model(state, replayed_windows(epoch()), key, scalars, jnp.ones(()))
+    return agent.update_model(state, epoch().windows, key, scalars, jnp.ones(()))
 
 
 def _update_behavior(agent: Any, state: Any, scalars: dict[str, Any], key: jax.Array) -> Any:

@@ -22,15 +22,17 @@ from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import RunSettings
-from dreamproof.settings.cell import CELL_SETTINGS, PwmOfflineCell
+from dreamproof.settings.cell import CELL_SETTINGS, PwmCell, PwmOfflineCell
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.traced import traced_values
 from dreamproof.settings.train import EpochTrain, LoopSettings, OfflineTrain, OnlineSettings, Randomise, StepTrain
 from dreamproof.testing.small_agent import merged, tiny_settings
 from dreamproof.train import loop
+from dreamproof.train.bootstrapped_pack import BootstrappedPack
 from dreamproof.train.offline_pack import OfflinePack, make_offline_pack
 from dreamproof.train.pack import Pack, PackState
+from dreamproof.train.pretrained_pack import PretrainedPack
 
 pytestmark = pytest.mark.long(20)
 
@@ -75,6 +77,11 @@ class IdleAgent:
         return state, {"loss": sum(jnp.sum(part) for part in jax.tree.leaves(batch) if part.dtype == jnp.float32)}
 
     update_model = update_behavior = update
+
+    def with_frozen_model(self) -> "IdleAgent":
+        frozen = IdleAgent()
+        frozen.update = lambda state, *_: (state, {"loss": jnp.zeros(())})  # type: ignore[method-assign]
+        return frozen
 
 
 def other_value(path: str, settings: Any) -> Any:
@@ -149,6 +156,10 @@ ONLINE: dict[str, OnlineSettings] = {
     "step": StepTrain(envs=4, batch=4, window=3, prefill_agent_steps=16, updates_per_agent_step=0.25),
     "epoch": EpochTrain(envs=4, batch=4, window=3, batches=2, prefill_agent_steps=16, replay_agent_steps=None),
 }
+# Read by packs of their own: those that start from a world model of another run, or train one before the first epoch.
+OTHER_PACKS = ("fine_tune", "bootstrap_updates")
+# Changes another program than that of an epoch.
+BEFORE_EPOCHS = ("prefill_actions",)
 LOOP = [path for path, _ in fields_of(LoopSettings) if path not in ("batch", "window")]
 
 
@@ -156,13 +167,54 @@ def pack_settings() -> Iterator[tuple[str, str]]:
     """Kind and name of the settings that a pack reads."""
     for kind, train in ONLINE.items():
         for path, _ in fields_of(type(train)):
-            if path not in LOOP and not path.startswith("randomise."):
+            if path not in (*LOOP, *OTHER_PACKS, *BEFORE_EPOCHS) and not path.startswith("randomise."):
                 yield kind, path
 
 
 @pytest.mark.parametrize(("kind", "path"), list(pack_settings()))
 def test_a_setting_of_a_pack_changes_its_program(kind: str, path: str) -> None:
     assert of_pack(ONLINE[kind]) != of_pack(changed(ONLINE[kind], path))
+
+
+def test_a_pretrained_model_is_frozen_unless_it_is_fine_tuned() -> None:
+    def programs(train: EpochTrain) -> list[Any]:
+        pack = PretrainedPack(IdleAgent(), registry.make(TASK), train, [0], {}, AGENT_STEPS)  # type: ignore[arg-type]
+        return program(pack._epoch, pack.inputs, eqx.filter_eval_shape(pack._init, pack.inputs))
+
+    train = ONLINE["epoch"]
+    assert isinstance(train, EpochTrain)
+    assert programs(train) != programs(changed(train, "fine_tune"))
+
+
+def test_the_initial_policy_can_act_before_the_first_epoch() -> None:
+    def prefill(train: OnlineSettings) -> list[Any]:
+        pack = idle_pack(train, TASK, {})
+        state = eqx.filter_eval_shape(pack._init, pack.inputs)
+        return program(lambda inputs, state: pack._prefill(inputs, state, 2), pack.inputs, state)
+
+    random, policy = (prefill(train) for train in (ONLINE["epoch"], changed(ONLINE["epoch"], "prefill_actions")))
+    assert random != policy
+    drawn = [operation for operation in policy if operation[0] == "random_bits"]
+    assert len(drawn) < len([operation for operation in random if operation[0] == "random_bits"])
+
+
+def test_a_bootstrap_is_as_many_model_updates_as_the_setting_says() -> None:
+    train = ONLINE["epoch"].model_copy(update={"bootstrap_updates": 6})
+    assert isinstance(train, EpochTrain)
+    pack = BootstrappedPack(IdleAgent(), registry.make(TASK), train, [0], {}, AGENT_STEPS)  # type: ignore[arg-type]
+    pack.prefill = lambda state, env_steps: (state, {})  # type: ignore[method-assign]
+    calls: list[int] = []
+    pack._compiled_bootstrap = lambda inputs, state, index: (calls.append(int(index)), state)[1]
+    pack.prepare(eqx.filter_eval_shape(pack._init, pack.inputs))
+    assert calls == [0, 1, 2]  # of two batches each
+    with pytest.raises(ValueError, match="bootstrap_updates 5 is not a multiple of batches, 2"):
+        EpochTrain.model_validate(train.model_dump() | {"bootstrap_updates": 5})
+
+
+def test_a_cell_needs_the_world_model_that_it_starts_from() -> None:
+    cell = PwmCell.model_validate({"data": {"world_model": "results/before/runs/mlp-seed0"}})
+    assert cell.needed_paths == ("results/before/runs/mlp-seed0",)
+    assert PwmCell().needed_paths == ()
 
 
 def test_randomised_physics_depends_on_every_setting_of_it() -> None:
@@ -298,6 +350,12 @@ def test_every_setting_of_recorded_data_is_read(tmp_path: Path) -> None:
 
 def test_every_setting_of_a_cell_is_covered() -> None:
     """A new part of a cell, or of the training settings, needs a test here."""
-    assert {name for cell in CELL_SETTINGS.values() for name in cell.model_fields} == {"env", "agent", "train", "data"}
+    assert {name for cell in CELL_SETTINGS.values() for name in cell.model_fields} == {
+        "env",
+        "agent",
+        "train",
+        "data",
+        "recipe",
+    }
     kinds = {cell.model_fields["train"].annotation for cell in CELL_SETTINGS.values()}
     assert kinds == {StepTrain, EpochTrain, OfflineTrain}

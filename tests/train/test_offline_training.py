@@ -44,7 +44,7 @@ from dreamproof.train.collapse import validation_curve
 from dreamproof.train.offline import index_tasks, sample_windows
 from dreamproof.train.offline_pack import OfflinePack
 from dreamproof.train.probe import probe
-from dreamproof.train.world_models import read_world_model
+from dreamproof.train.world_models import WantedModel, read_world_model
 
 pytestmark = pytest.mark.long(100)
 
@@ -251,7 +251,20 @@ def test_a_world_model_of_other_tasks_or_sizes_is_refused(
     with pytest.raises(BadInput, match="no complete checkpoint with a world model"):
         train_offline(run, pack)
     with pytest.raises(BadInput, match=r"'model/tasks' is float32\(2, 4\), not float32\(3, 4\)"):
-        read_world_model(trained.root, {"model": {"tasks": jnp.zeros((3, 4))}}, pack.data)
+        wanted = WantedModel(pack.data.tasks, pack.learner.settings)
+        read_world_model(trained.root, {"model": {"tasks": jnp.zeros((3, 4))}}, wanted)
+
+
+def test_a_run_does_not_continue_with_another_world_model(
+    trained: RunFolder, pack: OfflinePack, file: Path, tmp_path: Path
+) -> None:
+    run = write_cell(tmp_path, offline_settings(file, {"data": {"world_model": str(trained.root)}}))
+    assert not train_offline(run, pack, 1)
+    place = run.checkpoint_folders()[-1].record
+    record = read_json(place)
+    write_json(place, record | {"sources": record["sources"] | {str(trained.root): "another"}})
+    with pytest.raises(BadInput, match="is not the world model that this run started with"):
+        train_offline(run, pack)
 
 
 def test_a_preflight_tries_both_stages(pack: OfflinePack, file: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dreamproof.jaxcore.types import Spec, TimeStep
-from dreamproof.train.replay import Replay, add, init_replay, row_width, sample
+from dreamproof.train.replay import FIRST_COLUMN, Replay, add, init_replay, make_sampler, row_width, sample
 
 SPEC = Spec("Replay", observation_size=2, action_size=1, episode_agent_steps=5)
 REPLICAS, ENVS, CAPACITY, LENGTH = 2, 3, 10, 4
@@ -71,3 +71,57 @@ def test_windows_of_the_first_env_alone_are_held_out(ring: tuple[int, Replay]) -
 def test_a_row_is_as_wide_as_what_it_holds() -> None:
     assert row_width(SPEC) == 2 + 1 + 5
     assert filled(1).rows.shape == (REPLICAS, ENVS, CAPACITY, 8)
+
+
+# Rows at which an episode begins, by env: three finished episodes of 9, 5 and 2 rows, and one that still runs.
+BEGINS = ([0, 9, 14, 16], [3])
+ROWS = 24
+
+
+def ragged(written: int = ROWS, capacity: int = ROWS) -> tuple[jax.Array, jax.Array]:
+    """Rows (2, C, W) of one replica that say env and step, and their number."""
+    rows = np.zeros((2, capacity, row_width(SPEC)), np.float32)
+    for step in range(max(0, written - capacity), written):
+        for env, begins in enumerate(BEGINS):
+            rows[env, step % capacity, :2] = env, step
+            rows[env, step % capacity, FIRST_COLUMN] = step in begins
+    return jnp.asarray(rows), jnp.asarray(written)
+
+
+def drawn_starts(rows: jax.Array, written: jax.Array, count: int = 6000) -> dict[tuple[int, int], int]:
+    """How often windows begin in (env, step), uniform over trajectories."""
+    draw = make_sampler(rows, written, (LENGTH, count), SPEC, "trajectories")
+    batch = draw(jax.random.key(0))
+    env, time = np.asarray(batch.observation[..., 0]), np.asarray(batch.observation[..., 1])
+    assert (np.diff(time, axis=0) == 1).all() and (env == env[0]).all() and not np.asarray(batch.first[1:]).any()
+    places, counts = np.unique(np.stack([env[0], time[0]], -1), axis=0, return_counts=True)
+    return {(int(place[0]), int(place[1])): int(number) for place, number in zip(places, counts, strict=True)}
+
+
+def test_uniform_over_trajectories_every_finished_episode_with_a_whole_window_counts_the_same() -> None:
+    found = drawn_starts(*ragged())
+    # The rows before the first one that begins an episode in the second env are too few for a window.
+    assert set(found) == {(0, step) for step in (0, 1, 2, 3, 4, 5, 9, 10)}
+    long, short = (sum(found[0, step] for step in steps) for steps in (range(6), (9, 10)))
+    assert abs(long - short) < 400
+    assert max(abs(found[0, step] - 500) for step in range(6)) < 120
+
+
+def test_the_rest_of_an_episode_that_the_ring_overwrites_still_counts() -> None:
+    found = drawn_starts(*ragged(capacity=20))
+    # Rows 4 to 23 are left: five of the first episode.
+    assert set(found) == {(0, step) for step in (4, 5, 9, 10)}
+
+
+def test_without_a_usable_episode_nothing_finite_is_drawn() -> None:
+    rows, written = ragged(written=8)
+    batch = make_sampler(rows, written, (LENGTH, 5), SPEC, "trajectories")(jax.random.key(0))
+    assert np.isnan(np.asarray(batch.observation)).all()
+
+
+def test_uniform_over_transitions_is_the_plain_sample() -> None:
+    rows, written = ragged()
+    one = make_sampler(rows, written, (LENGTH, 50), SPEC, "transitions")(jax.random.key(3))
+    other = sample(rows, written, jax.random.key(3), (LENGTH, 50), SPEC)
+    for part, same in zip(one, other, strict=True):
+        np.testing.assert_array_equal(part, same)

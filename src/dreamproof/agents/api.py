@@ -65,6 +65,13 @@ class EpochBatch(NamedTuple):
     replayed: Batch
     now: TimeStep
 
+    @property
+    def windows(self) -> Windows:
+        """The replayed windows, with unscaled rewards."""
+        rows = self.replayed
+        scale = jnp.ones(rows.reward.shape[:1])
+        return Windows(rows.observation, rows.action, rows.reward, rows.first, rows.terminated, scale)
+
 
 class Agent(Protocol):
     """A bundle of pure functions over one learning state."""
@@ -104,6 +111,14 @@ class SeparateUpdates(Agent, Protocol):
         self, state: Any, steps: RecordedSteps, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[Any, dict]:
         """One round of learning from recorded steps of the agent's task; the model does not change."""
+
+
+@runtime_checkable
+class FreezableModel(SeparateUpdates, Protocol):
+    """An agent that can learn from its own experience in a world model that does not change."""
+
+    def with_frozen_model(self) -> "FreezableModel":
+        """The same agent; its updates leave the world model as it is."""
 
 
 @runtime_checkable

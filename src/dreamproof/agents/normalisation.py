@@ -30,11 +30,16 @@ def update_spread(spread: Spread, values: Array, rate: float = 0.01) -> Spread:
 
 
 class Moments(NamedTuple):
-    """Exponential moving averages of values and of their squares, with bias correction."""
+    """Averages of values and of their squares times a common weight: exponential moving ones, or over all history."""
 
     total: Array
     squares: Array
     weight: Array
+
+    @property
+    def mean(self) -> Array:
+        """E[x]; 0 before the first update."""
+        return self.total / jnp.where(self.weight > 0, self.weight, 1.0)
 
     @property
     def root_mean_square(self) -> Array:
@@ -63,3 +68,9 @@ def update_moments(moments: Moments, values: Array, weights: Array, rate: float 
     divisor = jnp.maximum(total, 1e-8)
     batch = Moments((weights * values).sum() / divisor, (weights * values**2).sum() / divisor, jnp.ones(()))
     return Moments(*(old + step * (new - old) for old, new in zip(moments, batch, strict=True)))
+
+
+def add_moments(moments: Moments, values: Array, weights: Array) -> Moments:
+    """Counts `values` by their weights beside all earlier ones."""
+    sums = ((weights * values).sum(), (weights * values**2).sum(), weights.sum())
+    return Moments(*(old + new for old, new in zip(moments, sums, strict=True)))

@@ -74,6 +74,21 @@ class SymlogTwoHot(NamedTuple):
         return -(self.encode(target) * jax.nn.log_softmax(logits, axis=-1)).sum(-1)
 
 
+class SquaredLogits(NamedTuple):
+    """The fork's reward head: every logit learns the value itself, so the expectation over the bins is always 0."""
+
+    bins: int
+    reach: float
+
+    def decode(self, logits: Array) -> Array:
+        """(..., bins) logits → (...) expected values of linspace(−reach, reach)."""
+        return (jax.nn.softmax(logits, axis=-1) * jnp.linspace(-self.reach, self.reach, self.bins)).sum(-1)
+
+    def loss(self, logits: Array, target: Array) -> Array:
+        """Mean squared error of all logits, (...)."""
+        return jnp.square(logits - target[..., None]).mean(-1)
+
+
 class Normal(NamedTuple):
     """Independent normals over the last axis."""
 

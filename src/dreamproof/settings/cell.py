@@ -1,14 +1,16 @@
 """All settings of one cell: of the task, the agent and the training loop."""
 
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from dreamproof.base.errors import BadInput
 from dreamproof.settings.dreamer import DreamerSettings
 from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.pwm import PwmSettings
-from dreamproof.settings.recorded import RecordedData
+from dreamproof.settings.pwm_recipes import RecipeName, with_recipe
+from dreamproof.settings.recorded import OnlineData, RecordedData
+from dreamproof.settings.renames import current_names
 from dreamproof.settings.strict import Settings
 from dreamproof.settings.train import EpochTrain, LoopSettings, OfflineTrain, StepTrain
 
@@ -85,10 +87,31 @@ class AnyPwmCell(CellSettings):
 class PwmCell(AnyPwmCell):
     """`settings` of a study with `trainer: pwm`."""
 
+    added: ClassVar[dict[str, Any]] = {"data": {"world_model": None}}
+
+    recipe: RecipeName | None = Field(
+        None,
+        exclude=True,
+        description="a named set of values that other settings override: PWM as released, the users' fork, or the "
+        "defaults; see docs/pwm.md",
+    )
+    data: OnlineData = OnlineData()
     train: EpochTrain = EpochTrain()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _write_out_recipe(cls, value: Any) -> Any:
+        return with_recipe(current_names(cls, value)) if isinstance(value, dict) else value
+
+    @property
+    def needed_paths(self) -> tuple[str, ...]:
+        """The run whose world model is taken over."""
+        return self.data.paths
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        if self.train.fine_tune and self.data.world_model is None:
+            raise ValueError("train.fine_tune has no effect without a pretrained model: set data.world_model")
         if self.agent.world_model.tasks:
             raise ValueError("a world model of several tasks learns from recorded episodes: set trainer: pwm_offline")
         behavior, windows = self.agent.behavior, self.train.batch * self.train.batches
@@ -155,6 +178,8 @@ class PwmOfflineCell(AnyPwmCell, OfflineCell):
         named, known = len(self.data.tasks), self.agent.world_model.tasks
         if known != named and (known, named) != (0, 1):
             raise ValueError(f"agent.world_model.tasks is {known}, but data.tasks names {named}")
+        if self.agent.behavior.acting == "open_loop":
+            raise ValueError("acting: open_loop has no effect: an offline cell takes no steps; remove it")
         if not self.agent.behavior.replayed_starts:
             raise ValueError("replayed_starts is 0, but an offline cell has no other starts of imagination")
         return self

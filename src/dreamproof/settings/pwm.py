@@ -1,6 +1,6 @@
 """Settings of the PWM agent (policy learning through a world model), with MLP or flow-matching dynamics."""
 
-from typing import Annotated, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -66,6 +66,7 @@ class DynamicsSettings(Settings):
 class PwmModelSettings(Settings):
     """Encoder, dynamics, reward and termination."""
 
+    added: ClassVar[dict[str, Any]] = {"reward_normalisation": "scale", "reward_clip": 5.0}
     old_names: ClassVar[dict[str, str]] = {
         "least_reward_unit": "min_reward_scale",
         "least_reward_deviation": "min_reward_std",
@@ -78,8 +79,16 @@ class PwmModelSettings(Settings):
     latent: int | None = Field(None, ge=1, description="latent size; overrides size")
     group: int = Field(8, ge=2, description="SimNorm group size: latent values that sum to one")
     termination_units: int = Field(256, ge=1)
-    reward: Literal["scalar", "two_hot"] = "scalar"
-    bins: int = Field(101, ge=3, description="of the two-hot reward; odd")
+    reward: Literal["scalar", "two_hot", "broken"] = Field(
+        "scalar", description="broken: the fork's head, whose imagined rewards are always 0"
+    )
+    reward_normalisation: Literal["scale", "standardise"] = Field(
+        "scale",
+        description="rewards are divided by their scale; or their running mean is subtracted, they are divided by "
+        "their standard deviation and clipped",
+    )
+    reward_clip: float = Field(5.0, gt=0, description="standardise: largest magnitude of a reward")
+    bins: int = Field(101, ge=3, description="of the two-hot or broken reward; odd")
     bin_reach: float = Field(10.0, gt=0, description="outermost bins are ±symexp(reach)")
     tasks: int = Field(0, ge=0, description="number of tasks with an embedding; 0 for a single task")
     task_size: int = Field(64, ge=1, description="size of a task embedding")
@@ -144,6 +153,12 @@ class PwmModelSettings(Settings):
 class PwmBehaviorSettings(Settings):
     """Actor and critics, learned by first-order gradients through imagined steps."""
 
+    added: ClassVar[dict[str, Any]] = {
+        "acting": "closed_loop",
+        "cloning_scale": 0.0,
+        "shuffled": True,
+        "final_value_power": "horizon",
+    }
     old_names: ClassVar[dict[str, str]] = {
         "mixing": "gae_lambda",
         "last_learning_rate": "final_learning_rate",
@@ -171,7 +186,15 @@ class PwmBehaviorSettings(Settings):
         description="imagined rollouts per round that start from replayed observations, besides one per env; "
         "offline: all of them, from recorded observations of the cell's task",
     )
+    acting: Literal["closed_loop", "open_loop"] = Field(
+        "closed_loop",
+        description="training acts on every observation; or on imagined latents, which start from an observation every "
+        "`horizon` steps and in new episodes. Evaluation is always in closed loop",
+    )
     discount: float = Field(0.99, gt=0, lt=1)
+    final_value_power: Literal["horizon", "horizon_plus_one"] = Field(
+        "horizon", description="power of the discount of the value behind the last imagined step"
+    )
     gae_lambda: float = Field(0.95, ge=0, le=1, description="lambda of the critics' λ-returns")
     actor_units: tuple[int, ...] = (400, 200, 100)
     critic_units: tuple[int, ...] = (400, 200)
@@ -188,6 +211,7 @@ class PwmBehaviorSettings(Settings):
     )
     critic_passes: int = Field(1, ge=1, description="passes over the imagined states of a round")
     critic_batches: int = Field(4, ge=1, description="minibatches of one pass")
+    shuffled: bool = Field(True, description="minibatches of random states; otherwise of consecutive imagined steps")
     init_log_std: float = Field(-1.0, description="initial log standard deviation of the policy")
     min_log_std: float = Field(-1.427, description="lower bound for the gaussian policy")
     flow_min_log_std: float = Field(-10.0, description="lower bound for the flow policy")
@@ -207,7 +231,25 @@ class PwmBehaviorSettings(Settings):
 class PwmSettings(Settings):
     """The whole agent."""
 
+    added: ClassVar[dict[str, Any]] = {"running_scales": "exponential"}
+
     world_model: PwmModelSettings = PwmModelSettings()
     dynamics: DynamicsSettings = DynamicsSettings()
     behavior: PwmBehaviorSettings = PwmBehaviorSettings()
+    running_scales: Literal["exponential", "cumulative"] = Field(
+        "exponential", description="scales of rewards and returns: exponential averages, or averages over all history"
+    )
     precision: Literal["float32", "bfloat16"] = "bfloat16"
+
+    @property
+    def model_meaning(self) -> dict[str, Any]:
+        """Settings without which parameters of the same shapes are another world model, by their dotted names."""
+        dynamics, model = self.dynamics, self.world_model
+        meaning: dict[str, Any] = {"dynamics.kind": dynamics.kind, "world_model.group": model.group}
+        meaning |= {f"world_model.{name}": getattr(model, name) for name in ("reward", "reward_normalisation")}
+        meaning["running_scales"] = self.running_scales
+        if dynamics.kind == "flow":
+            meaning |= {"dynamics.predicts": dynamics.predicts, "dynamics.space": dynamics.space}
+        if model.reward != "scalar":
+            meaning |= {"world_model.bins": model.bins, "world_model.bin_reach": model.bin_reach}
+        return meaning

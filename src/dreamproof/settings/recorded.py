@@ -10,6 +10,18 @@ from dreamproof.settings.strict import Settings
 from dreamproof.settings.task_sets import TASK_SETS
 
 OTHERS = "others"
+WORLD_MODEL = "world model to start from: a run folder (its newest checkpoint), a checkpoint, or TD-MPC2's .pt"
+
+
+class OnlineData(Settings):
+    """What a cell starts from that collects its own experience. Paths are relative to the study file's folder."""
+
+    world_model: str | None = Field(None, description=f"{WORLD_MODEL}; of the same task and sizes")
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """Files and folders that training needs at its start."""
+        return () if self.world_model is None else (self.world_model,)
 
 
 class RecordedData(Settings):
@@ -38,10 +50,7 @@ class RecordedData(Settings):
     refresh_updates: int = Field(
         50, ge=1, description="updates after which the oldest sixteenth of `device_episodes` is replaced"
     )
-    world_model: str | None = Field(
-        None,
-        description="world model to start from: a run folder (its newest checkpoint), a checkpoint, or TD-MPC2's .pt",
-    )
+    world_model: str | None = Field(None, description=WORLD_MODEL)
 
     @property
     def paths(self) -> tuple[str, ...]:

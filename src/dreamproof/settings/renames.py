@@ -43,7 +43,7 @@ def _old_keys(model: type[BaseModel], value: Any, place: str) -> Iterator[tuple[
         new = names.get(key, key)
         if new != key:
             yield f"{place}{key}", f"{place}{new}", new in value
-        below = _model_of(model, new)
+        below = model_of(model, new)
         if below is not None:
             yield from _old_keys(below, inner, f"{place}{new}.")
 
@@ -62,12 +62,12 @@ def _renamed(model: type[BaseModel], value: Any, names_of: Names) -> Any:
     names, found = names_of(model), {}
     for key, inner in value.items():
         new = key if names.get(key) in value else names.get(key, key)
-        below = _model_of(model, new) or _model_of(model, key)
+        below = model_of(model, new) or model_of(model, key)
         found[new] = inner if below is None else _renamed(below, inner, names_of)
     return found
 
 
-def _model_of(model: type[BaseModel], key: object) -> type[BaseModel] | None:
+def model_of(model: type[BaseModel], key: object) -> type[BaseModel] | None:
     """The settings class of a key's value; None for a plain value."""
     field = model.model_fields.get(str(key))
     return None if field is None else _first_model(field.annotation)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dreamproof.base.files import canonical_json, text_hash
+from dreamproof.settings.added import without_added
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.renames import first_names, recorded_names
 from dreamproof.settings.strict import validate
@@ -23,11 +24,12 @@ def resolve(trainer: str, task: str, agent_steps: int, settings: dict[str, Any],
 
 
 def resolved_hash(resolved: Resolved) -> str:
-    """Names resolved settings; neither the order of keys nor a renamed key matters."""
+    """Names resolved settings; the order of keys, a renamed key, and a later key at its first value do not matter."""
     cell = CELL_SETTINGS.get(str(resolved.get("trainer")))
     if cell is None:
         return text_hash(canonical_json(resolved))
-    return text_hash(canonical_json(resolved | {"settings": first_names(cell, resolved.get("settings"))}))
+    settings = first_names(cell, without_added(cell, resolved.get("settings")))
+    return text_hash(canonical_json(resolved | {"settings": settings}))
 
 
 def under_current_names(trainer: str, settings: Any) -> Any:
@@ -38,8 +40,7 @@ def under_current_names(trainer: str, settings: Any) -> Any:
 
 def resolved_changes(old: Resolved, new: Resolved) -> list[str]:
     """`settings.train.batch: 8 → 16` for every setting that differs."""
-    old = old | {"settings": under_current_names(str(old.get("trainer")), old.get("settings"))}
-    before, after = dict(_flat(old)), dict(_flat(new))
+    before, after = (dict(_flat(_without_added(each))) for each in (_under_current_names(old), new))
     changes = []
     for key in [*before, *(key for key in after if key not in before)]:
         if key not in after:
@@ -49,6 +50,15 @@ def resolved_changes(old: Resolved, new: Resolved) -> list[str]:
         elif before[key] != after[key]:
             changes.append(f"{key}: {_short(before[key])} → {_short(after[key])}")
     return changes
+
+
+def _under_current_names(resolved: Resolved) -> Resolved:
+    return resolved | {"settings": under_current_names(str(resolved.get("trainer")), resolved.get("settings"))}
+
+
+def _without_added(resolved: Resolved) -> Resolved:
+    cell = CELL_SETTINGS.get(str(resolved.get("trainer")))
+    return resolved if cell is None else resolved | {"settings": without_added(cell, resolved.get("settings"))}
 
 
 def _flat(value: Any, place: str = "") -> Iterator[tuple[str, Any]]:

@@ -24,6 +24,8 @@ class Settings(BaseModel):
 
     old_names: ClassVar[dict[str, str]] = {}
     """Old name → current name of renamed keys; both are read."""
+    added: ClassVar[dict[str, Any]] = {}
+    """Keys that came later, each with the value (as JSON) that means what was done before it existed."""
 
     @model_validator(mode="before")
     @classmethod

@@ -22,6 +22,7 @@ from dreamproof.settings.checked import (
 )
 from dreamproof.settings.env import Shift
 from dreamproof.settings.notify import Notification
+from dreamproof.settings.pwm_recipes import with_recipe
 from dreamproof.settings.renames import current_names, first_names
 from dreamproof.settings.running import AtEnd, Liveness, Money, ReportSettings, Requirements, Retries
 from dreamproof.settings.several_tasks import merge, with_tasks
@@ -349,11 +350,12 @@ class Study(Settings):
         return self.reference_arm or next(iter(self.arms))
 
     def merged_settings(self, arm: str) -> dict[str, Any]:
-        """The trainer's settings of one arm: shared ones, then its own, nested keys merged."""
+        """The trainer's settings of one arm: of its recipe, shared ones, then its own, nested keys merged."""
         own = self.arms[arm]
         if isinstance(self.trainer, str):
             own = {key: value for key, value in own.items() if key != "task"}
-        return merge(self.settings, own)
+        merged = merge(self.settings, own)
+        return with_recipe(merged) if self.trainer == "pwm" else merged
 
     def task_of(self, arm: str) -> str:
         """The task of one arm; the study's, unless one of our trainers is given another."""

@@ -1,6 +1,6 @@
 """Settings of the training loop. Every cadence counts agent steps."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -78,12 +78,22 @@ class StepTrain(OnlineSettings):
 class EpochTrain(OnlineSettings):
     """An agent that collects steps from many envs, then learns from replay in one compiled call."""
 
+    added: ClassVar[dict[str, Any]] = {
+        "prefill_actions": "random",
+        "replay_sampling": "transitions",
+        "bootstrap_updates": 0,
+        "fine_tune": False,
+    }
+
     envs: int = Field(256, ge=1, description="environments per replica")
     epoch_env_steps: int = Field(4, ge=1, description="steps of every env per epoch")
     batches: int = Field(16, ge=1, description="batches of windows, and so model updates, per epoch")
     batch: int = Field(256, ge=1, description="windows per model update")
     window: int = Field(5, ge=2, description="rows per window: transitions plus one")
-    prefill_agent_steps: int = Field(8192, ge=1, description="steps with random actions before the first epoch")
+    prefill_agent_steps: int = Field(8192, ge=1, description="steps before the first epoch")
+    prefill_actions: Literal["random", "policy"] = Field(
+        "random", description="actions of these steps: uniform ones, or those of the initial policy"
+    )
     replay_agent_steps: int | None = Field(
         1_000_000, ge=1, description="replay capacity in agent steps; unlimited if left out"
     )
@@ -91,6 +101,17 @@ class EpochTrain(OnlineSettings):
         True,
         description="truncate the first episode of each env at a different time, so that envs are out of phase",
     )
+    replay_sampling: Literal["transitions", "trajectories"] = Field(
+        "transitions",
+        description="windows are drawn uniformly over all transitions; or over finished episodes of at least `window` "
+        "rows, then over the windows of each",
+    )
+    bootstrap_updates: int = Field(
+        0,
+        ge=0,
+        description="model updates before the first epoch, on the prefill; none with data.world_model",
+    )
+    fine_tune: bool = Field(False, description="keep training the model of data.world_model; otherwise it is frozen")
     evaluate_every_agent_steps: int = Field(512_000, ge=1)
     validation_episodes: int = Field(16, ge=1)
     log_every_agent_steps: int = Field(40_960, ge=1)
@@ -103,6 +124,8 @@ class EpochTrain(OnlineSettings):
             raise ValueError(
                 f"{self.prefill_agent_steps} steps of {self.envs} envs are too few for a window of {self.window} rows"
             )
+        if self.bootstrap_updates % self.batches:
+            raise ValueError(f"bootstrap_updates {self.bootstrap_updates} is not a multiple of batches, {self.batches}")
         return self
 
 

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from dreamproof.cli.main import app
 from dreamproof.settings.cell import DreamerCell, PwmCell, PwmOfflineCell
+from dreamproof.settings.pwm_recipes import RECIPES
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.testing.json_fields import MEANINGS, WRITTEN
 from dreamproof.testing.made_study import make_study
@@ -28,6 +29,10 @@ HEAD = """# Reference
 Generated from the code by `make reference`; do not edit. The same keys as JSON Schema: `dreamproof schema`.
 """
 
+RECIPE_NOTE = (
+    "What `recipe` of `trainer: pwm` sets ([PWM](pwm.md)); `dreamproof` is the defaults. Settings that are not listed "
+    "have their defaults in all three."
+)
 JSON_NOTE = (
     "Every mapping begins with `json_version`, which is raised when a key is renamed or removed; keys do not vanish "
     "when a count is 0. An error, also one of usage, is printed as `error` with `message`, `hint` and `exit_code`, "
@@ -41,7 +46,21 @@ def page() -> str:
     parts += ["### `trainer` as a command", _keys(CommandTrainer, "trainer.")]
     for name, cell in (("dreamer", DreamerCell), ("pwm", PwmCell), ("pwm_offline", PwmOfflineCell)):
         parts += [f"### `settings` of `trainer: {name}`", _keys(cell)]
+    parts += ["### Values of `recipe`", RECIPE_NOTE, _recipes()]
     return "\n\n".join([*parts, "## JSON fields", JSON_NOTE, *_json_fields()]) + "\n"
+
+
+def _recipes() -> str:
+    """Every setting that a recipe sets, with its value in all of them."""
+    cells = {name: dict(_leaves(PwmCell.model_validate({"recipe": name}).model_dump(mode="json"))) for name in RECIPES}
+    keys = dict.fromkeys(key for values in RECIPES.values() for key, _ in _leaves(values))
+    rows = [(f"`{key}`", *(f"`{json.dumps(values[key])}`" for values in cells.values())) for key in keys]
+    return _table(("key", *(f"`{name}`" for name in RECIPES)), rows)
+
+
+def _leaves(values: dict[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in values.items():
+        yield from _leaves(value, f"{above}{key}.") if isinstance(value, dict) else [(above + key, value)]
 
 
 def verbs() -> dict[str, Any]:

@@ -24,16 +24,18 @@ from dreamproof.runs.reader import read_checkpoint, read_settings, selected_agen
 from dreamproof.runs.records import CollapseRecord, RunSettings
 from dreamproof.runs.resolved import read_resolved
 from dreamproof.runs.writer import RunWriter
-from dreamproof.settings.cell import CELL_SETTINGS, CellSettings
+from dreamproof.settings.cell import CELL_SETTINGS, CellSettings, PwmCell
 from dreamproof.settings.resolved import resolved_changes, resolved_hash
 from dreamproof.settings.strict import validate
 from dreamproof.settings.traced import static_key, traced_values
-from dreamproof.settings.train import OfflineTrain, OnlineSettings, StepTrain
+from dreamproof.settings.train import EpochTrain, OfflineTrain, OnlineSettings, StepTrain
+from dreamproof.train.bootstrapped_pack import BootstrappedPack
 from dreamproof.train.collapse import find_collapse, past_collapses, summarise, validation_curve
 from dreamproof.train.guard import Frozen, StopFlag
 from dreamproof.train.log import MetricSums, progress_bar
 from dreamproof.train.offline_pack import make_offline_pack
 from dreamproof.train.pack import Pack, PackState, TrainingPack
+from dreamproof.train.pretrained_pack import PretrainedPack
 from dreamproof.train.saving import (
     checkpoint_facts,
     resolved_run,
@@ -43,6 +45,7 @@ from dreamproof.train.saving import (
     shared_checkpoints,
     with_agent_from,
 )
+from dreamproof.train.world_models import WantedModel
 
 
 @dataclass
@@ -106,7 +109,35 @@ def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> TrainingPa
     if isinstance(cell.train, OfflineTrain):
         return make_offline_pack(agent, env, cell, seeds, scalars, steps)
     assert isinstance(cell.train, OnlineSettings) and env is not None
+    if isinstance(cell, PwmCell):
+        _check_episodes(cell.train, env)
+        if cell.data.world_model is not None:
+            pack = PretrainedPack(agent, env, cell.train, seeds, scalars, steps)
+            pack.source, pack.wanted = cell.data.world_model, WantedModel((runs[0].task,), cell.agent)
+            return pack
+        if cell.train.bootstrap_updates:
+            return BootstrappedPack(agent, env, cell.train, seeds, scalars, steps)
     return Pack(agent, env, cell.train, seeds, scalars, steps)
+
+
+def _check_episodes(train: EpochTrain, env: Env) -> None:
+    """Refuses to draw windows from finished episodes if there can be none before the first epoch."""
+    length, spec = env.spec.episode_agent_steps, env.spec
+    if train.replay_sampling == "transitions":
+        return
+    if train.window > length + 1:
+        raise BadInput(
+            f"train.window {train.window}: an episode of '{spec.name}' has {length + 1} rows at most, and "
+            "replay_sampling: trajectories needs a whole window in one",
+            f"set train.window to at most {length + 1}",
+        )
+    ends_early = spec.terminates or train.staggered
+    if not ends_early and train.prefill_agent_steps <= train.envs * length:
+        raise BadInput(
+            f"train.prefill_agent_steps {train.prefill_agent_steps}: no episode of '{spec.name}' ends before the first "
+            "epoch, and replay_sampling: trajectories needs one",
+            f"set train.prefill_agent_steps to {train.envs * (length + 1)} or more",
+        )
 
 
 def _randomised(cells: list[CellSettings], cell: CellSettings, env: Env | None) -> dict[str, Any]:

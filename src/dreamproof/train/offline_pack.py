@@ -30,7 +30,7 @@ from dreamproof.train.offline import (
 from dreamproof.train.pack import Pack, PackState, ReplicaInputs, freeze_if_nonfinite
 from dreamproof.train.replay import Replay
 from dreamproof.train.streaming import OfflineData, StreamedData, on_device
-from dreamproof.train.world_models import read_world_model
+from dreamproof.train.world_models import WantedModel, check_world_model, with_world_model
 
 Update = Callable[[ReplicaInputs, PackState], tuple[PackState, dict[str, Array]]]
 
@@ -67,26 +67,23 @@ class OfflinePack(Pack):
 
     def prepare(self, state: PackState) -> PackState:
         """Takes over the world model of another run, if one is set."""
-        if self.data.world_model is None:
+        source = self.data.world_model
+        if source is None:
             return state
-        own, static = eqx.partition(
-            {name: getattr(state.agent, name) for name in self.learner.model_fields}, eqx.is_array
-        )
-        template = jax.tree.map(lambda x: x[0], own)
-        found, self.sources[self.data.world_model] = read_world_model(Path(self.data.world_model), template, self.data)
-        shared = jax.tree.map(lambda mine, given: jnp.broadcast_to(jnp.asarray(given), mine.shape), own, found)
-        # Replicas are updated in place, so each needs its own copy.
-        copied = jax.tree.map(jnp.array, shared)
-        return state._replace(agent=state.agent._replace(**eqx.combine(copied, static)))
+        wanted = WantedModel(self.data.tasks, self.learner.settings)
+        agents, self.sources[source] = with_world_model(state.agent, self.learner.model_fields, Path(source), wanted)
+        return state._replace(agent=agents)
 
     def check_sources(self, sources: dict[str, str]) -> None:
-        """Refuses to resume from a checkpoint that learned from other episodes."""
+        """Refuses to resume from a checkpoint that learned from other episodes, or started with another world model."""
         for name in self.data.files:
             if sources.get(name) != self.sources[name]:
                 raise BadInput(
                     f"{name}: is not the file that this run started with (its hash differs)",
                     "restore that file, or train the cell in another study folder",
                 )
+        if self.data.world_model is not None:
+            check_world_model(Path(self.data.world_model), sources.get(self.data.world_model))
         self.sources = dict(sources)
 
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Any]]:

@@ -16,7 +16,7 @@ from dreamproof.envs.episodes import Episodes, episode_keys, shared_episodes
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.train import EpochTrain, OnlineSettings, StepTrain
-from dreamproof.train.replay import Replay, add, init_replay, sample
+from dreamproof.train.replay import Replay, add, init_replay, make_sampler, sample
 
 
 class PackState(NamedTuple):
@@ -106,7 +106,7 @@ class Pack:
         return self._compiled_init(self.inputs)
 
     def prepare(self, state: PackState) -> PackState:
-        """Fills the replay with random actions; donates `state`."""
+        """Fills the replay; donates `state`."""
         return self.prefill(state, -(-self.settings.prefill_agent_steps // self.envs))[0]
 
     def check_sources(self, sources: dict[str, str]) -> None:
@@ -114,7 +114,7 @@ class Pack:
         self.sources = dict(sources)
 
     def prefill(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
-        """`env_steps` with random actions and no updates; donates `state`."""
+        """`env_steps` without updates; donates `state`."""
         return self._compiled_prefill(self.inputs, state, env_steps)
 
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
@@ -262,7 +262,11 @@ class Pack:
         return state, jnp.broadcast_to(done, (self.replicas, self.envs))
 
     def _prefill(self, inputs: ReplicaInputs, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Array]]:
+        by_policy = isinstance(self.settings, EpochTrain) and self.settings.prefill_actions == "policy"
+
         def step(state: PackState, _: None) -> tuple[PackState, dict[str, Array]]:
+            if by_policy:
+                return self._act(inputs, state)
             shape = (self.envs, self.env.spec.action_size)
             keys = self._keys(inputs, "prefill", state.env_steps)
             action = jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0))(keys)
@@ -327,7 +331,8 @@ class Pack:
         if not isinstance(self.settings, EpochTrain):
             return sample(rows, written, key, shape, spec)
         keys = jax.random.split(key, self.settings.batches)
-        return EpochBatch(jax.vmap(lambda at: sample(rows, written, at, shape, spec))(keys), now)
+        draw = make_sampler(rows, written, shape, spec, self.settings.replay_sampling)
+        return EpochBatch(jax.vmap(draw)(keys), now)
 
     def _calibrate(self, agent: Any, played: Episodes) -> Any:
         """Agents calibrated on episodes; frozen replicas do not change."""

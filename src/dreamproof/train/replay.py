@@ -1,5 +1,6 @@
 """A replay ring buffer on the device: one row per time step of every env, sampled as windows."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -10,6 +11,8 @@ from dreamproof.agents.api import Batch
 from dreamproof.jaxcore.types import Spec, TimeStep
 
 SCALARS = ("reward", "cost", "margin", "first", "terminated")
+FIRST_COLUMN = SCALARS.index("first") - len(SCALARS)
+"""Of a row, from its end."""
 
 
 class Replay(NamedTuple):
@@ -44,15 +47,76 @@ def sample(rows: Array, written: Array, key: Array, shape: tuple[int, int], spec
     Windows of env 0 are marked as held out.
     """
     length, batch = shape
-    envs, capacity, width = rows.shape
+    envs, capacity, _ = rows.shape
     filled = jnp.minimum(written, capacity)
-    oldest = jnp.where(written > capacity, written % capacity, 0)
     env_key, start_key = jax.random.split(key)
     env = jax.random.randint(env_key, (batch,), 0, envs)
     start = jax.random.randint(start_key, (batch,), 0, jnp.maximum(1, filled - length + 1))
-    index = (oldest + start[None] + jnp.arange(length)[:, None]) % capacity
+    return _windows(rows, written, (env, start), length, spec)
+
+
+class Trajectories(NamedTuple):
+    """Rows (N·C) of one replica, those of each env from the oldest on: windows of the usable episode that begins there.
+
+    until: the number of usable episodes that begin up to each row.
+    """
+
+    windows: Array
+    until: Array
+
+
+def find_trajectories(rows: Array, written: Array, length: int) -> Trajectories:
+    """The finished episodes in rows (N, C, W) that hold at least one window of `length` rows."""
+    _, capacity, _ = rows.shape
+    at = jnp.arange(capacity)
+    is_first = rows[:, (_oldest(written, capacity) + at) % capacity, FIRST_COLUMN] > 0
+    is_first &= at < jnp.minimum(written, capacity)
+    # The row at which the next episode begins; `capacity` if the episode still runs.
+    later = jax.lax.cummin(jnp.where(is_first, at, capacity), axis=1, reverse=True)
+    ends = jnp.pad(later[:, 1:], ((0, 0), (0, 1)), constant_values=capacity)
+    # The oldest episode may have lost its first rows.
+    begins = is_first | (at == 0)
+    windows = jnp.where(begins & (ends < capacity), jnp.maximum(0, ends - at - length + 1), 0).reshape(-1)
+    return Trajectories(windows, jnp.cumsum(windows > 0))
+
+
+def sample_trajectories(
+    found: Trajectories, rows: Array, written: Array, key: Array, shape: tuple[int, int], spec: Spec
+) -> Batch:
+    """Windows (T, B, ...), uniform over usable episodes, then over the windows of each.
+
+    Without any usable episode observations are not finite, which freezes the replica.
+    """
+    length, batch = shape
+    episode_key, start_key = jax.random.split(key)
+    number = jax.random.randint(episode_key, (batch,), 0, jnp.maximum(1, found.until[-1]))
+    place = jnp.searchsorted(found.until, number, side="right")
+    start = jax.random.randint(start_key, (batch,), 0, jnp.maximum(1, found.windows[place]))
+    env, first = jnp.divmod(place, rows.shape[1])
+    drawn = _windows(rows, written, (env, first + start), length, spec)
+    return drawn._replace(observation=jnp.where(found.until[-1] > 0, drawn.observation, jnp.nan))
+
+
+def make_sampler(
+    rows: Array, written: Array, shape: tuple[int, int], spec: Spec, uniform_over: str
+) -> Callable[[Array], Batch]:
+    """A function from keys to windows of one replica's rows, uniform over `transitions` or `trajectories`."""
+    if uniform_over == "transitions":
+        return lambda key: sample(rows, written, key, shape, spec)
+    found = find_trajectories(rows, written, shape[0])
+    return lambda key: sample_trajectories(found, rows, written, key, shape, spec)
+
+
+def _oldest(written: Array, capacity: int) -> Array:
+    return jnp.where(written > capacity, written % capacity, 0)
+
+
+def _windows(rows: Array, written: Array, at: tuple[Array, Array], length: int, spec: Spec) -> Batch:
+    """Windows (T, B, ...) that begin in some envs (B,) at rows (B,), counted from the oldest."""
+    (env, start), capacity = at, rows.shape[1]
+    index = (_oldest(written, capacity) + start[None] + jnp.arange(length)[:, None]) % capacity
     window = rows[env[None], index]
-    assert window.shape == (length, batch, width), window.shape
+    assert window.shape == (length, *env.shape, rows.shape[2]), window.shape
     seen, action, scalars = jnp.split(window, [spec.observation_size, spec.observation_size + spec.action_size], -1)
     named = {name: scalars[..., position] for position, name in enumerate(SCALARS)}
     return Batch(observation=seen, action=action, held_out=(env == 0).astype(jnp.float32), **named)

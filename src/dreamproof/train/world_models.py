@@ -1,18 +1,26 @@
 """A pretrained world model: of a run folder, or of a file that TD-MPC2 or PWM saved."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash
+from dreamproof.base.text import split_task
 from dreamproof.data.arrays import read_arrays
 from dreamproof.data.released_model import read_released_model, settings_of
 from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, named_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
-from dreamproof.settings.recorded import RecordedData
+from dreamproof.runs.records import CheckpointRecord, RunSettings
+from dreamproof.runs.resolved import read_resolved
+from dreamproof.settings.cell import CELL_SETTINGS, AnyPwmCell, OfflineCell
+from dreamproof.settings.pwm import PwmSettings
+from dreamproof.settings.strict import validate
 
 NEVER_LOGIT = -30.0
 """Of the termination head of a released model, which has none: its episodes never end early."""
@@ -20,9 +28,36 @@ NOT_RELEASED = ("model/termination_head/", "rewards/")
 """Arrays that a released model lacks. Its rewards are not scaled, as those of a new run."""
 
 
-def read_world_model(place: Path, template: Any, data: RecordedData) -> tuple[Any, str]:
+class WantedModel(NamedTuple):
+    """What a cell requires of a world model: the tasks that it knows, in their order, and the settings of its agent."""
+
+    tasks: tuple[str, ...]
+    settings: PwmSettings
+
+
+def with_world_model(agents: Any, fields: tuple[str, ...], place: Path, wanted: WantedModel) -> tuple[Any, str]:
+    """Agents (R, ...) whose `fields` come from the world model at `place`, and the hash that names it."""
+    own, static = eqx.partition({name: getattr(agents, name) for name in fields}, eqx.is_array)
+    found, name = read_world_model(place, jax.tree.map(lambda x: x[0], own), wanted)
+    shared = jax.tree.map(lambda mine, given: jnp.broadcast_to(jnp.asarray(given), mine.shape), own, found)
+    # Replicas are updated in place, so each needs its own copy.
+    copied = jax.tree.map(jnp.array, shared)
+    return agents._replace(**eqx.combine(copied, static)), name
+
+
+def read_world_model(place: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
     """A world model in the structure of `template` (without replicas), and a hash that names it."""
-    return _of_file(place, template) if place.is_file() else _of_run(place, template, data)
+    return _of_file(place, template) if place.is_file() else _of_run(place, template, wanted)
+
+
+def check_world_model(place: Path, recorded: str | None) -> None:
+    """Refuses to resume if the world model at `place` is not the one with the recorded hash."""
+    found = file_hash(place) if place.is_file() else _trained_checkpoint(place)[2].parameter_hash
+    if found != recorded:
+        raise BadInput(
+            f"{place}: is not the world model that this run started with (its hash differs)",
+            f"ls {place}/checkpoints; then name the checkpoint that it started with, or train in another study folder",
+        )
 
 
 def _of_file(path: Path, template: Any) -> tuple[Any, str]:
@@ -37,28 +72,29 @@ def _of_file(path: Path, template: Any) -> tuple[Any, str]:
         raise BadInput(error.seen, f"the settings that fit it: {settings_of(arrays)}") from None
 
 
-def _of_run(place: Path, template: Any, data: RecordedData) -> tuple[Any, str]:
+def _of_run(place: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
     """The world model of a trained run, and its parameter hash."""
+    folder, run, record = _trained_checkpoint(place)
+    _check_fit(place, run, wanted)
+    try:
+        return fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root)), record.parameter_hash
+    except BrokenEvidence as error:
+        raise BadInput(error.seen, f"use the agent settings and sizes of that run: cat {run.settings}") from None
+
+
+def _trained_checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder, CheckpointRecord]:
+    """The checkpoint of a path, its run and its record; one that is damaged or was never trained is refused."""
     folder, run = _checkpoint(place)
     fault = checkpoint_fault(folder)
     record = read_checkpoint(folder)
     if fault is not None or record is None:
         raise BrokenEvidence(f"{folder.root}: {fault}", "dreamproof verify STUDY")
     if record.gradient_steps <= 0 or not record.finite:
-        raise BadInput(f"{folder.root}: was never trained, or holds non-finite values", "dreamproof why")
-    trained = read_settings(run)
-    if trained is None:
-        raise BadInput(f"{run.settings}: missing or not readable, so its tasks are unknown", f"ls {run.root}")
-    tasks = tuple(trained.settings.get("data", {}).get("tasks", [trained.task]))
-    if tasks != data.tasks:
         raise BadInput(
-            f"{place}: its world model knows the tasks {', '.join(tasks)}, not {', '.join(data.tasks)}",
-            "set data.tasks to the same names in the same order",
+            f"{folder.root}: was never trained, or holds non-finite values",
+            f"ls {run.checkpoints}; then name another checkpoint, or train it first: dreamproof run STUDY",
         )
-    try:
-        return fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root)), record.parameter_hash
-    except BrokenEvidence as error:
-        raise BadInput(error.seen, "use the agent settings and data sizes of that run") from None
+    return folder, run, record
 
 
 def _checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder]:
@@ -72,3 +108,41 @@ def _checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder]:
             f"ls {place}; or train it first: dreamproof run STUDY",
         )
     return newest, RunFolder(place)
+
+
+def _check_fit(place: Path, run: RunFolder, wanted: WantedModel) -> None:
+    """Refuses the run of another agent, of other tasks, or of settings that give its parameters another meaning."""
+    trained = read_settings(run)
+    if trained is None:
+        raise BadInput(f"{run.settings}: missing or not readable, so its tasks are unknown", f"ls {run.root}")
+    cell = _cell_of(run, trained)
+    names = cell.data.tasks if isinstance(cell, OfflineCell) else (trained.task,)
+    if _plain(names) != _plain(wanted.tasks):
+        raise BadInput(
+            f"{place}: its world model knows the tasks {', '.join(names)}, not {', '.join(wanted.tasks)}",
+            "name a run of the same tasks; offline, set data.tasks to the same names in the same order",
+        )
+    theirs = cell.agent.model_meaning
+    for key, value in wanted.settings.model_meaning.items():
+        if theirs.get(key) != value:
+            raise BadInput(
+                f"{place}: was trained with agent.{key}: {theirs.get(key)}, not {value}",
+                f"set agent.{key} as in that run: cat {run.settings}",
+            )
+
+
+def _cell_of(run: RunFolder, trained: RunSettings) -> AnyPwmCell:
+    """The settings that a run was trained with; only those of a PWM agent."""
+    model, resolved = CELL_SETTINGS.get(trained.trainer), read_resolved(run)
+    if model is None or not issubclass(model, AnyPwmCell):
+        raise BadInput(
+            f"{run.root}: is a run of trainer {trained.trainer}, which has no such world model",
+            "name a run of trainer: pwm or pwm_offline",
+        )
+    settings = trained.settings if resolved is None else resolved.resolved["settings"]
+    return validate(model, settings, str(run.settings))
+
+
+def _plain(tasks: tuple[str, ...]) -> list[str]:
+    """Names of tasks without the file that registers them."""
+    return [split_task(task)[1] for task in tasks]

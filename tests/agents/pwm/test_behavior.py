@@ -12,7 +12,6 @@ from tests.agents.pwm import toy
 
 from dreamproof.agents.api import RecordedSteps
 from dreamproof.agents.normalisation import init_moments, update_moments
-from dreamproof.agents.pwm.agent import reward_loss_factor, reward_scale
 from dreamproof.agents.pwm.behavior import (
     DifferentiableRollout,
     RolloutStart,
@@ -21,6 +20,7 @@ from dreamproof.agents.pwm.behavior import (
     imagine_rollout,
     imagined_return,
 )
+from dreamproof.agents.pwm.rewards import reward_loss_factor, reward_scale
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.pwm import PwmBehaviorSettings
 from dreamproof.settings.traced import traced_values

@@ -43,6 +43,16 @@ def test_a_world_model_that_is_not_there_is_missed_for_its_arm_alone(study: Stud
         check_material(study.model_copy(update={"arms": arms}), tmp_path)
 
 
+def test_an_online_study_misses_the_world_model_that_it_starts_from(tmp_path: Path) -> None:
+    study = read_study(STUDY.with_name("pwm_cheetah_run.yaml"))
+    check_material(study, tmp_path)
+    started = study.model_copy(update={"settings": study.settings | {"data": {"world_model": "results/before"}}})
+    with pytest.raises(BadInput, match="arm mlp: needs results/before, which does not exist"):
+        check_material(started, tmp_path)
+    (tmp_path / "results" / "before").mkdir(parents=True)
+    check_material(started, tmp_path)
+
+
 def test_a_plan_without_the_episodes_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
     file.write_text(STUDY.read_text())

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.agents.api import Decision, EpochBatch, RecordedSteps, Windows
-from dreamproof.agents.normalisation import Moments, init_moments, update_moments
+from dreamproof.agents.normalisation import Moments, add_moments, init_moments, update_moments
 from dreamproof.agents.pwm.behavior import (
     DifferentiableRollout,
     PwmActor,
@@ -21,8 +21,11 @@ from dreamproof.agents.pwm.behavior import (
     imagine_rollout,
     imagined_return,
     make_actor,
+    minibatches,
 )
-from dreamproof.agents.pwm.world_model import PwmWorldModel, model_gradients, observed_scales
+from dreamproof.agents.pwm.memory import PwmMemory, init_pwm_memory, open_loop_latents, with_imagined
+from dreamproof.agents.pwm.rewards import reward_scale, scaled, standardised
+from dreamproof.agents.pwm.world_model import PwmWorldModel, joined, model_gradients, observed_scales
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.optimiser import Adam, AdamState, Step, adam_step, flat_adam_step, flat_parameters, init_adam
@@ -46,12 +49,6 @@ class PwmState(NamedTuple):
     finite: Array
 
 
-class PwmMemory(NamedTuple):
-    """Memory of N envs: only the last action, since observations determine the state."""
-
-    action: Array
-
-
 class OwnTask(NamedTuple):
     """The number of an agent's task and the mask (A,) of its actions; None for a single task, or without padding."""
 
@@ -63,6 +60,7 @@ class PwmAgent:
     """Static parts of one agent; everything that changes is in PwmState."""
 
     model_fields = ("model", "rewards")
+    model_is_frozen = False
 
     def __init__(self, spec: Spec, settings: PwmSettings) -> None:
         tasks = settings.world_model.tasks
@@ -95,8 +93,11 @@ class PwmAgent:
         )
 
     def init_memory(self, envs: int) -> PwmMemory:
-        """Zero actions."""
-        return PwmMemory(jnp.zeros((envs, self.spec.action_size)))
+        """Zero actions, and zero latents where they are needed."""
+        is_open = self.settings.behavior.acting == "open_loop"
+        return init_pwm_memory(
+            envs, self.spec.action_size, self.settings.world_model.widths.latent if is_open else None
+        )
 
     def act(
         self, state: PwmState, memory: PwmMemory, seen: TimeStep, key: Array, scalars: dict[str, Any], explore: bool
@@ -104,14 +105,26 @@ class PwmAgent:
         """Encodes the observation and samples the policy; without `explore` its noise is 0."""
         del scalars
         noise = jax.random.normal(key, memory.action.shape) if explore else jnp.zeros(memory.action.shape)
-        action = state.actor(self.encode(state.model, seen.observation), noise)
+        z, is_open = self.encode(state.model, seen.observation), explore and memory.z is not None
+        if is_open:
+            z = open_loop_latents(memory, seen, z, self.settings.behavior.horizon)
+        action = state.actor(z, noise)
         action = action if self.task.action_mask is None else action * self.task.action_mask
-        return Decision(action, PwmMemory(action), {})
+        if is_open:
+            given = joined(action, self._task(state.model))
+            memory = with_imagined(memory, state.model.fixed_dynamics.next(z, given, jax.random.fold_in(key, 1)))
+        return Decision(action, memory._replace(action=action), {})
 
     def of_task(self, task: OwnTask) -> "PwmAgent":
         """The same agent for another task of its world model."""
         agent = copy.copy(self)
         agent.task = task
+        return agent
+
+    def with_frozen_model(self) -> "PwmAgent":
+        """The same agent; its updates leave the world model as it is."""
+        agent = copy.copy(self)
+        agent.model_is_frozen = True
         return agent
 
     def encode(self, model: PwmWorldModel, observation: Array) -> Array:
@@ -128,20 +141,23 @@ class PwmAgent:
     def update(
         self, state: PwmState, batch: EpochBatch, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """One epoch: rounds of one actor step and several critic passes, then one model step per batch.
+        """One epoch: rounds of one actor step and several critic passes, then one model step per batch unless frozen.
 
         `batch` holds windows (K, T+1, B, ...) and the current time step of the envs.
         """
         behavior_key, model_key = jax.random.split(key)
-        windows = replayed_windows(batch)
+        windows = batch.windows
         rates = self._rates(scalars, progress)
         actor_learns = state.epochs >= self.settings.behavior.warm_up_epochs
         start = self.starts(state, batch.now, windows)
         # Critics learn from the first epoch: untrained ones would drive the actor into the corners of its action space.
         rates["actor"] = rates["actor"] * actor_learns
         state, behavior_metrics = self._learn_behavior(state, start, behavior_key, rates, scalars)
+        state = state._replace(epochs=state.epochs + 1)
+        if self.model_is_frozen:
+            return state, behavior_metrics
         state, model_metrics = self.update_model(state, windows, model_key, scalars, progress)
-        return state._replace(epochs=state.epochs + 1), behavior_metrics | model_metrics
+        return state, behavior_metrics | model_metrics
 
     def update_behavior(
         self, state: PwmState, steps: RecordedSteps, key: Array, scalars: dict[str, Any], progress: Array
@@ -159,17 +175,25 @@ class PwmAgent:
         self, state: PwmState, windows: Windows, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
         """One model step for each of K batches of windows (K, T+1, B, ...), of any of its tasks."""
-        batches, scales = windows.reward.shape[0], scalars["world_model"]
-        unit = reward_scale(state.rewards, scales)
-        windows = windows._replace(scale=jnp.broadcast_to(unit, (batches,)))
-        if self.settings.world_model.reward == "scalar":
-            emphasis = reward_loss_factor(state.rewards, unit, scales)
-            scales = scales | {"reward_scale": scales["reward_scale"] * emphasis}
-        if self.settings.world_model.decoder:
+        scales, config = scalars["world_model"], self.settings.world_model
+        rewards = self.moved(state.rewards, windows.reward[:, 1:], jax.vmap(lambda part: part.valid)(windows))
+        if config.reward_normalisation == "standardise":
+            unit, windows = rewards.deviation, standardised(windows, rewards, config.reward_clip)
+        else:
+            unit = reward_scale(rewards, scales)
+            windows, scales = scaled(windows, state.rewards, scales, config)
+        if config.decoder:
             scales = scales | observed_scales(windows)
         rate = self._rates(scalars, progress)["model"]
         state, metrics = self._learn_model(state, windows, key, (rate, scales))
-        return state._replace(gradient_steps=state.gradient_steps + batches), metrics
+        state = state._replace(rewards=rewards, gradient_steps=state.gradient_steps + windows.reward.shape[0])
+        return state, metrics | {"model/reward_scale": unit}
+
+    def moved(self, moments: Moments, values: Array, weights: Array) -> Moments:
+        """Running statistics after more values."""
+        return (add_moments if self.settings.running_scales == "cumulative" else update_moments)(
+            moments, values, weights
+        )
 
     def starts(self, state: PwmState, now: TimeStep, windows: Windows) -> RolloutStart:
         """Starts of all rounds (R, S, ...): the envs' current observations, and replayed ones, different in each round.
@@ -251,13 +275,17 @@ class PwmAgent:
     ) -> tuple[PwmState, DifferentiableRollout, dict[str, Array]]:
         """One step; `parameters`: learning rate, scales of the loss, and whether imagined rollouts can terminate."""
         settings, (rate, scales, terminates) = self.settings.behavior, parameters
+        last_factor = settings.discount if settings.final_value_power == "horizon_plus_one" else 1.0
 
         def loss(actor: PwmActor) -> tuple[Array, tuple[DifferentiableRollout, Array]]:
             rollout = imagine_rollout(state.model, actor, start, settings, key, terminates)
             returns = imagined_return(
-                rollout.with_entropy_bonus(scales["entropy_coef"]), state.critics(rollout.z[-1]), settings.discount
+                rollout.with_entropy_bonus(scales["entropy_coef"]),
+                state.critics(rollout.z[-1]),
+                settings.discount,
+                last_factor,
             )
-            unit = update_moments(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
+            unit = self.moved(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
             value = -(start.counts * returns).mean() / unit
             if start.recorded is not None:
                 distance = cloning_loss(actor, start.z, start.recorded, start.action_mask)
@@ -280,12 +308,12 @@ class PwmAgent:
             "imagined/first_reward": rollout.reward[0].mean(),
             "imagined/continue_prob": rollout.continue_prob.mean(),
         }
-        return state._replace(returns=update_moments(state.returns, returns, start.counts)), rollout, metrics
+        return state._replace(returns=self.moved(state.returns, returns, start.counts)), rollout, metrics
 
     def _learn_critics(
         self, state: PwmState, rollout: DifferentiableRollout, start: RolloutStart, key: Array, rate: Array
     ) -> tuple[PwmState, dict[str, Array]]:
-        """Passes over all imagined states in shuffled minibatches; targets are computed once."""
+        """Passes over all imagined states in minibatches; targets are computed once."""
         settings = self.settings.behavior
         values = state.critics(rollout.z)
         targets, weights = critic_targets(rollout, values, settings)
@@ -293,12 +321,7 @@ class PwmAgent:
         z, flat_targets, flat_weights = (
             part.reshape(-1, *part.shape[2:]) for part in (rollout.z[:-1], targets, weights)
         )
-        size = z.shape[0] // settings.critic_batches
-        order = jax.vmap(lambda at: jax.random.permutation(at, z.shape[0]))(
-            jax.random.split(key, settings.critic_passes)
-        )
-        chosen = order[:, : size * settings.critic_batches].reshape(-1, size)
-
+        chosen = minibatches(key, z.shape[0], settings)
         flat, whole = flat_parameters(state.critics)
 
         def one(carry: tuple[Array, AdamState, Array], index: Array) -> tuple[Any, Array]:
@@ -318,7 +341,7 @@ class PwmAgent:
     def _learn_model(
         self, state: PwmState, windows: Windows, key: Array, parameters: tuple[Array, dict[str, Array]]
     ) -> tuple[PwmState, dict[str, Array]]:
-        """One step per batch, and the running scale of rewards; `parameters`: learning rate and loss scales."""
+        """One step per batch; `parameters`: learning rate and loss scales."""
         rate, scales = parameters
         flat, whole = flat_parameters(state.model)
 
@@ -332,11 +355,9 @@ class PwmAgent:
         carry = (flat, state.optimisers["model"], state.finite)
         keys = jax.random.split(key, windows.reward.shape[0])
         (flat, adam, finite), metrics = jax.lax.scan(one, carry, (windows, keys))
-        moments = update_moments(state.rewards, windows.reward[:, 1:], jax.vmap(lambda part: part.valid)(windows))
         optimisers = state.optimisers | {"model": adam}
-        state = state._replace(model=whole(flat), optimisers=optimisers, finite=finite, rewards=moments)
-        means = {name: value.mean() for name, value in metrics.items()}
-        return state, means | {"model/reward_scale": reward_scale(moments, scales)}
+        state = state._replace(model=whole(flat), optimisers=optimisers, finite=finite)
+        return state, {name: value.mean() for name, value in metrics.items()}
 
     def _model_gradients(
         self, model: PwmWorldModel, windows: Windows, key: Array, scales: dict[str, Array]
@@ -355,23 +376,6 @@ class PwmAgent:
         zero = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
         (gradients, metrics), _ = jax.lax.scan(one, zero, (cut, jax.random.split(key, pieces)))
         return gradients, metrics
-
-
-def reward_scale(rewards: Moments, scales: dict[str, Array]) -> Array:
-    """The scale that divides rewards. Without a minimum it would follow tiny first rewards and grow with progress."""
-    return jnp.maximum(rewards.root_mean_square, scales["min_reward_scale"])
-
-
-def reward_loss_factor(rewards: Moments, unit: Array, scales: dict[str, Array]) -> Array:
-    """Turns squared errors of scaled rewards into squared standard deviations: small rewards also shape the latents."""
-    return (unit / jnp.maximum(rewards.deviation, scales["min_reward_std"])) ** 2
-
-
-def replayed_windows(batch: EpochBatch) -> Windows:
-    """The replayed windows (K, T+1, B, ...), with unscaled rewards."""
-    rows = batch.replayed
-    scale = jnp.ones(rows.reward.shape[:1])
-    return Windows(rows.observation, rows.action, rows.reward, rows.first, rows.terminated, scale)
 
 
 def pieces_of(part: Array, pieces: int) -> Array:

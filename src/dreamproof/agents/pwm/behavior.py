@@ -189,9 +189,11 @@ def cloning_loss(actor: PwmActor, z: Array, recorded: Array, action_mask: Array 
     return missed.mean() if action_mask is None else (missed * action_mask).sum(-1).mean() / action_mask.sum()
 
 
-def imagined_return(rollout: DifferentiableRollout, last_value: Array, discount: float) -> Array:
-    """Σ_i γ^i r_i + γ^H V(z_H) of each start (S,), weighted by the probability to get there."""
-    discounts = discount * rollout.continue_prob
+def imagined_return(
+    rollout: DifferentiableRollout, last_value: Array, discount: float, last_factor: float = 1.0
+) -> Array:
+    """Σ_i γ^i r_i + γ^H V(z_H) · last_factor of each start (S,), weighted by the probability to get there."""
+    last_value, discounts = last_factor * last_value, discount * rollout.continue_prob
     weights = discount_weights(discounts)
     return (weights * rollout.reward).sum(0) + weights[-1] * discounts[-1] * last_value
 
@@ -205,3 +207,14 @@ def critic_targets(rollout: DifferentiableRollout, values: Array, settings: PwmB
 def critic_loss(critics: PwmCritics, z: Array, targets: Array, weights: Array) -> Array:
     """Weighted squared error of every member, averaged over members and states."""
     return (weights * jnp.square(critics.all(z) - targets)).mean()
+
+
+def minibatches(key: Array, states: int, settings: PwmBehaviorSettings) -> Array:
+    """Numbers of the imagined states in every minibatch of all passes, (passes · batches, size)."""
+    passes, batches = settings.critic_passes, settings.critic_batches
+    size = states // batches
+    if settings.shuffled:
+        order = jax.vmap(lambda at: jax.random.permutation(at, states))(jax.random.split(key, passes))
+    else:
+        order = jnp.broadcast_to(jnp.arange(states), (passes, states))
+    return order[:, : size * batches].reshape(-1, size)

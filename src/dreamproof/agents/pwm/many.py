@@ -9,8 +9,9 @@ from jax import Array
 
 from dreamproof.agents.api import Decision, RecordedSteps, Windows
 from dreamproof.agents.normalisation import Moments
-from dreamproof.agents.pwm.agent import OwnTask, PwmAgent, PwmMemory, PwmState
+from dreamproof.agents.pwm.agent import OwnTask, PwmAgent, PwmState
 from dreamproof.agents.pwm.behavior import PwmActor, PwmCritics
+from dreamproof.agents.pwm.memory import PwmMemory
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.nn.optimiser import AdamState

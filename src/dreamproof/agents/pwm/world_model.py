@@ -25,7 +25,7 @@ from dreamproof.nn.deferred import (
     Tape,
     buffered_scan,
 )
-from dreamproof.nn.heads import SymlogTwoHot, bernoulli_nll
+from dreamproof.nn.heads import SquaredLogits, SymlogTwoHot, bernoulli_nll
 from dreamproof.nn.normed import NormedMLP, small_normal, zeros_init
 from dreamproof.nn.simplex import simnorm
 from dreamproof.settings.pwm import PwmSettings
@@ -90,17 +90,19 @@ class PwmWorldModel(eqx.Module):
     def reward(self, z: Array, given: Array) -> Array:
         """Expected scaled reward (...)."""
         output = self.reward_output(z, given)
-        return output[..., 0] if self.two_hot is None else self.two_hot.decode(output)
+        return output[..., 0] if self.reward_bins is None else self.reward_bins.decode(output)
 
     def termination_logit(self, z: Array) -> Array:
         """(..., L) → (...)."""
         return self.termination_head(z)[..., 0]
 
     @property
-    def two_hot(self) -> SymlogTwoHot | None:
-        """The two-hot encoding of rewards; None for scalar rewards."""
+    def reward_bins(self) -> SymlogTwoHot | SquaredLogits | None:
+        """How bins encode rewards; None for scalar rewards."""
         config = self.settings.world_model
-        return SymlogTwoHot(config.bins, config.bin_reach) if config.reward == "two_hot" else None
+        if config.reward == "scalar":
+            return None
+        return (SymlogTwoHot if config.reward == "two_hot" else SquaredLogits)(config.bins, config.bin_reach)
 
     def roll_out(self, z: Array, given: Array, key: Array) -> Array:
         """Open-loop latents (T+1, B, L) from `z` under `given` (T, B, ...): action and task vector."""
@@ -296,8 +298,8 @@ def head_losses(model: PwmWorldModel, z: Array, given: Array, windows: Windows) 
     """Losses (T, B) of reward and termination along latents (T+1, B, L)."""
     output = model.reward_output(z[:-1], given)
     scaled = windows.reward[1:] / windows.scale
-    two_hot = model.two_hot
-    reward = jnp.square(output[..., 0] - scaled) if two_hot is None else two_hot.loss(output, scaled)
+    bins = model.reward_bins
+    reward = jnp.square(output[..., 0] - scaled) if bins is None else bins.loss(output, scaled)
     return {"reward": reward, "termination": bernoulli_nll(model.termination_logit(z[1:]), windows.terminated[1:])}
 
 
