@@ -217,7 +217,7 @@ def test_a_run_does_not_continue_after_its_source_changed(
     shutil.copytree(newest, moving.checkpoint(AGENT_STEPS).root)
     with pytest.raises(BadInput, match="is not the world model that this run started with") as error:
         train(run, packs)
-    assert error.value.hint.startswith(f"ls {moving.root}/checkpoints; then name the checkpoint")
+    assert error.value.hint.startswith(f"ls -R {moving.root}; then restore it, name the checkpoint")
     shutil.rmtree(moving.root)
     with pytest.raises(BadInput, match="no complete checkpoint with a world model"):
         train(run, packs)

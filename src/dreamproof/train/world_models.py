@@ -56,7 +56,7 @@ def check_world_model(place: Path, recorded: str | None) -> None:
     if found != recorded:
         raise BadInput(
             f"{place}: is not the world model that this run started with (its hash differs)",
-            f"ls {place}/checkpoints; then name the checkpoint that it started with, or train in another study folder",
+            f"ls -R {place}; then restore it, name the checkpoint that it started with, or use another study folder",
         )
 
 
