@@ -13,7 +13,7 @@ from dreamproof.envs.probes import PROBES
 from dreamproof.envs.wrappers import AutoReset, Padded
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
-pytestmark = [pytest.mark.long(80), pytest.mark.optimised]
+pytestmark = [pytest.mark.long(110), pytest.mark.optimised]
 
 COUNT = 8
 STEPS = 12
@@ -28,6 +28,7 @@ ENVS: dict[str, Any] = {
     "coordinates": lambda: short_goal("SafetyPointGoal1"),
     "lidar": lambda: short_goal("SafetyPointGoal1", "lidar"),
     "SafetyPointGoal2": lambda: short_goal("SafetyPointGoal2"),
+    "SafetyCarGoal1": lambda: short_goal("SafetyCarGoal1"),
     "SafetyCheetahVelocity": lambda: registry.make("SafetyCheetahVelocity", {"episode_simulator_steps": 20}),
     **{name: (lambda name=name: registry.make(name)) for name in PROBES},
     "restarting probe": lambda: AutoReset(registry.make("ProbeCredit")),
