@@ -71,3 +71,16 @@ def test_windows_of_the_first_env_alone_are_held_out(ring: tuple[int, Replay]) -
 def test_a_row_is_as_wide_as_what_it_holds() -> None:
     assert row_width(SPEC) == 2 + 1 + 5
     assert filled(1).rows.shape == (REPLICAS, ENVS, CAPACITY, 8)
+
+
+def test_the_cost_of_each_of_several_constraints_comes_back() -> None:
+    spec = SPEC._replace(costs=("hazards", "vases"))
+    replay = init_replay(spec, REPLICAS, ENVS, CAPACITY)
+    for step in range(CAPACITY):
+        seen, action = shown(step)
+        replay = ADD(replay, seen._replace(costs=jnp.stack([seen.reward, seen.reward + 0.75], -1)), action)
+    batch = SAMPLE(replay.rows[0], replay.written, jax.random.key(1), SHAPE, spec)
+    time = batch.observation[..., 1]
+    np.testing.assert_array_equal(batch.costs, np.stack([time, time + 0.75], -1))
+    np.testing.assert_array_equal(batch.cost, time + 0.25)
+    assert row_width(spec) == row_width(SPEC) + 2

@@ -1,8 +1,8 @@
 """Settings of the Dreamer-style safe agent. Traced ones are scalars that may differ between replicas of one compile."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer
 
 from dreamproof.settings.strict import Settings
 from dreamproof.settings.traced import TRACED
@@ -122,6 +122,11 @@ class PlannerSettings(Settings):
     cost_limit: Traced = Field(
         5.0, ge=0, description="predicted episode cost up to which a candidate is safe; may be 0"
     )
+    cost_limits: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="limits of named costs of the task, {hazards: 5, vases: 1}: a candidate is safe if it keeps all, "
+        "and cost_limit is not used; empty: the total cost alone",
+    )
     margin: Traced = Field(0.0, ge=0, lt=1, description="metres added to the radius of every hazard")
     terminal_cost: Traced = Field(
         0.0, ge=0, le=1, description="weight of the cost critic in the predicted cost beyond the horizon"
@@ -131,6 +136,12 @@ class PlannerSettings(Settings):
     integral_gain: Traced = Field(0.0, ge=0)
     derivative_gain: Traced = Field(0.0, ge=0)
     cost_coef_max: Traced = Field(0.1, ge=0)
+
+    @model_serializer(mode="wrap")
+    def _only_declared_limits(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Without limits of single costs it is written as before they existed, so that hashes stay."""
+        written: dict[str, Any] = write(self)
+        return written if self.cost_limits else {key: value for key, value in written.items() if key != "cost_limits"}
 
     def at_evaluation(self) -> "PlannerSettings":
         """The same planner with the compute budget of evaluation."""
