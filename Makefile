@@ -63,12 +63,14 @@ official: setup  ## add the real Safety-Gymnasium to the virtual environment
 
 # RECORD_PYTHON may be an interpreter with the official version pins; see docs/environments.md.
 RECORD_PYTHON ?= $(BIN)/python
-parity: official  ## compare our SafetyPointGoal1 and 2 with the real ones and write benchmarks/PARITY.md and PARITY_GOAL2.md
+parity: official  ## compare our Goal tasks with the real ones and write benchmarks/PARITY.md, PARITY_GOAL2.md and PARITY_CAR.md
 	mkdir -p build
 	PYTHONPATH=src $(RECORD_PYTHON) benchmarks/record_official.py build/official.npz --layouts 1500 --transition-episodes 12 --every 5
 	$(BIN)/python benchmarks/parity.py build/official.npz --output benchmarks/PARITY.md
 	PYTHONPATH=src $(RECORD_PYTHON) benchmarks/record_official.py build/official2.npz --task SafetyPointGoal2 --layouts 600 --transition-episodes 9 --every 6 --policy-episodes 40
 	$(BIN)/python benchmarks/parity.py build/official2.npz --output benchmarks/PARITY_GOAL2.md
+	PYTHONPATH=src $(RECORD_PYTHON) benchmarks/record_official.py build/official_car.npz --task SafetyCarGoal1 --layouts 600 --transition-episodes 9 --every 6 --policy-episodes 60
+	$(BIN)/python benchmarks/parity.py build/official_car.npz --output benchmarks/PARITY_CAR.md --episodes 192
 
 # RECORD_PYTHON has dm-control==1.0.50 and mujoco==3.17.0; TDMPC2 is a checkout of TD-MPC2.
 TDMPC2 ?= ../tdmpc2

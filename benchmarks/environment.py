@@ -1,4 +1,4 @@
-"""How fast SafetyPointGoal1 steps on this machine: whole episodes, resets included, flat and mapped over replicas."""
+"""How fast a Goal task steps on this machine: whole episodes, resets included, flat and mapped over replicas."""
 
 import argparse
 import json
@@ -13,8 +13,6 @@ from dreamproof.envs import registry
 from dreamproof.envs.api import Env
 from dreamproof.envs.scripted import FLOORS
 from dreamproof.jaxcore.keys import layout_keys, noise_keys, step_key
-
-TASK = "SafetyPointGoal1"
 
 
 def make_episode(env: Env, policy_name: str, batch: int) -> Callable[[Any], Any]:
@@ -59,6 +57,7 @@ def measure(function: Callable[[Any], Any], argument: Any, simulator_steps: int,
 def main() -> None:
     """Prints one JSON line per measured variant."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", default="SafetyPointGoal1")
     parser.add_argument("--batch", type=int, nargs="+", default=[1024])
     parser.add_argument("--observation", nargs="+", default=["coordinates", "lidar"])
     parser.add_argument("--policy", nargs="+", default=["random", "go_to_goal"])
@@ -66,11 +65,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     chosen = parser.parse_args()
     for observation in chosen.observation:
-        env = registry.make(TASK, {"observation": observation})
+        env = registry.make(chosen.task, {"observation": observation})
         simulator = env.spec.action_repeat * env.spec.episode_agent_steps
         for batch in chosen.batch:
             for policy in chosen.policy:
-                about = {"observation": observation, "batch": batch, "policy": policy}
+                about = {"task": chosen.task, "observation": observation, "batch": batch, "policy": policy}
                 flat = measure(make_episode(env, policy, batch), jnp.uint32(0), batch * simulator, chosen.repeats)
                 about["device"] = str(jax.devices()[0].device_kind)
                 print(json.dumps(about | {"form": "flat"} | flat), flush=True)

@@ -1,4 +1,4 @@
-"""Records the real SafetyPointGoal1 or 2: single transitions, layouts, and episodes of two scripted policies.
+"""Records a real Goal task: single transitions, layouts, and episodes of two scripted policies.
 
 Run it where safety-gymnasium is installed; it needs no JAX, so the official version pins will do.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dreamproof.envs.official import LEVELS, OfficialPointGoal, TrueState
-from dreamproof.envs.steering import steer
+from dreamproof.envs.official import TASKS, OfficialPointGoal
+from dreamproof.envs.steering import WHEEL_COMMAND, steer, steer_wheels
 from dreamproof.settings.env import EnvSettings
 
 FIRST_SEED = {"transitions": 1_000, "layouts": 100_000, "go_to_goal": 200_000, "random": 300_000}
@@ -26,21 +26,29 @@ def go_to_goal(observation: np.ndarray, generator: np.random.Generator) -> np.nd
     return steer(observation[7], observation[8])
 
 
+def roll_to_goal(observation: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """The same of a car."""
+    del generator
+    return steer_wheels(observation[7], observation[8])
+
+
+def seeking(task: str) -> Policy:
+    """The policy of a task's robot that drives at the goal."""
+    return roll_to_goal if TASKS[task][0] == "Car" else go_to_goal
+
+
 def random_action(observation: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     """Uniform."""
     del observation
     return generator.uniform(-1.0, 1.0, 2)
 
 
-def state_of(facts: TrueState) -> np.ndarray:
-    """x, y, heading, vx, vy, yaw rate."""
-    return np.array([*facts.place, facts.heading, *facts.velocity, facts.spin])
-
-
 def record_transitions(task: str, episodes: int, every: int) -> dict[str, np.ndarray]:
     """Self-contained simulator steps: every so-many-th one, and all at which a goal was met or the cost changed."""
     env = OfficialPointGoal(EnvSettings(action_repeat=1, ghost_slots=0), task)
     rows: dict[str, list[np.ndarray]] = {}
+    seek = seeking(task)
+    spread = 0.3 * (WHEEL_COMMAND if seek is roll_to_goal else 1.0)
     for episode in range(episodes):
         generator = np.random.default_rng(episode)
         observation, _ = env.reset(seed=FIRST_SEED["transitions"] + episode)
@@ -50,14 +58,14 @@ def record_transitions(task: str, episodes: int, every: int) -> dict[str, np.nda
             if episode % 3 == 0 or (episode % 3 == 1 and step % 20 == 0):
                 action = random_action(observation, generator)
             elif episode % 3 == 2:
-                action = np.clip(go_to_goal(observation, generator) + generator.normal(0, 0.3, 2), -1, 1)
+                action = np.clip(seek(observation, generator) + generator.normal(0, spread, 2), -1, 1)
             before = env.facts()
             observation, reward, cost, _, _, info = env.step(action)
             if step % every == every - 1 or info["goals"] or cost != last_cost:
                 after = env.facts()
-                keep(rows, before=state_of(before), after=state_of(after), action=action, goal=before.goal)
+                keep(rows, before=before.body, after=after.body, action=action, goal=before.goal)
                 keep(rows, next_goal=after.goal, hazards=before.hazards, vases=before.vases)
-                keep(rows, next_vases=after.vases, numbers=env.numbers(), costs=info["costs"])
+                keep(rows, next_vases=after.vases, numbers=env.numbers(), shown=observation, costs=info["costs"])
                 keep(rows, reward=reward, cost=cost, goals=info["goals"])
             last_cost = cost
     exact = {"before", "after", "action", "goal", "next_goal"}
@@ -102,7 +110,7 @@ def main() -> None:
     """Writes one compressed file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("output", type=Path)
-    parser.add_argument("--task", default="SafetyPointGoal1", choices=list(LEVELS))
+    parser.add_argument("--task", default="SafetyPointGoal1", choices=list(TASKS))
     parser.add_argument("--transition-episodes", type=int, default=9)
     parser.add_argument("--every", type=int, default=25)
     parser.add_argument("--layouts", type=int, default=400)
@@ -111,7 +119,7 @@ def main() -> None:
     task = chosen.task
     columns = record_transitions(task, chosen.transition_episodes, chosen.every)
     columns |= record_layouts(task, chosen.layouts)
-    columns |= record_episodes(task, "go_to_goal", go_to_goal, chosen.policy_episodes)
+    columns |= record_episodes(task, "go_to_goal", seeking(task), chosen.policy_episodes)
     columns |= record_episodes(task, "random", random_action, chosen.policy_episodes)
     names = ("safety-gymnasium", "mujoco", "gymnasium", "numpy")
     versions = {"python": sys.version.split()[0]} | {name: version(name) for name in names}

@@ -13,20 +13,23 @@ from dreamproof.envs.probes import PROBES
 from dreamproof.envs.wrappers import AutoReset, Padded
 from dreamproof.jaxcore.keys import layout_keys, noise_keys
 
-pytestmark = [pytest.mark.long(40), pytest.mark.optimised]
+pytestmark = [pytest.mark.long(110), pytest.mark.optimised]
 
 COUNT = 8
 STEPS = 12
 
 
-def short_point(observation: str) -> Env:
-    """The point task with episodes of eight agent steps."""
-    return registry.make("SafetyPointGoal1", {"observation": observation, "episode_simulator_steps": 40})
+def short_goal(task: str, observation: str = "coordinates") -> Env:
+    """A task with goals, in episodes of eight agent steps."""
+    return registry.make(task, {"observation": observation, "episode_simulator_steps": 40})
 
 
 ENVS: dict[str, Any] = {
-    "coordinates": lambda: short_point("coordinates"),
-    "lidar": lambda: short_point("lidar"),
+    "coordinates": lambda: short_goal("SafetyPointGoal1"),
+    "lidar": lambda: short_goal("SafetyPointGoal1", "lidar"),
+    "SafetyPointGoal2": lambda: short_goal("SafetyPointGoal2"),
+    "SafetyCarGoal1": lambda: short_goal("SafetyCarGoal1"),
+    "SafetyCheetahVelocity": lambda: registry.make("SafetyCheetahVelocity", {"episode_simulator_steps": 20}),
     **{name: (lambda name=name: registry.make(name)) for name in PROBES},
     "restarting probe": lambda: AutoReset(registry.make("ProbeCredit")),
     "padded probe": lambda: Padded(registry.make("ProbeCredit"), 5, 3, 1),
@@ -112,6 +115,24 @@ def test_costs_are_not_negative_and_stay_below_the_declared_most(rollout: Random
     cost = np.stack([shown.cost for shown in rollout.seen])
     assert cost.min() >= 0
     assert cost.max() <= (rollout.env.spec.max_step_cost if rollout.env.spec.has_cost else 0.0)
+
+
+def test_each_constraint_has_a_cost_and_the_total_lies_between_the_largest_and_their_sum(
+    rollout: RandomRollout,
+) -> None:
+    names = rollout.env.spec.costs
+    if not names:
+        assert all(shown.costs is None for shown in rollout.seen)
+        return
+    costs = np.stack([shown.costs for shown in rollout.seen])
+    total = np.stack([shown.cost for shown in rollout.seen])
+    assert costs.shape == (*total.shape, len(names))
+    assert ((costs.max(axis=-1) <= total) & (total <= costs.sum(axis=-1))).all()
+
+
+def test_a_task_that_declares_no_margin_shows_none(rollout: RandomRollout) -> None:
+    margin = np.stack([shown.margin for shown in rollout.seen])
+    assert rollout.env.spec.has_margin or not margin.any()
 
 
 def test_episodes_end_by_truncation_at_the_declared_length(rollout: RandomRollout) -> None:

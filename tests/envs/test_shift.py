@@ -64,7 +64,7 @@ def test_no_condition_compiles_anything_anew(point: Course) -> None:
     state, _ = point.start(plain)
     point.go(state, FULL_AHEAD, plain)
     before = dict(point.traces)
-    for name in NAMED_SHIFTS:
+    for name in point.env.named_shifts():
         params = shifted(point, name)
         state, _ = point.start(params)
         point.go(state, FULL_AHEAD, params)

@@ -10,7 +10,7 @@ LISTED = {task.name: task for task in built_in_tasks()}
 
 
 def test_every_built_in_task_is_listed_once() -> None:
-    own = {*registry.LEVELS, *registry.OFFICIAL_TASKS, *registry.LOCOMOTION_TASKS, *PROBES}
+    own = {*registry.GOAL_TASKS, *registry.OFFICIAL_TASKS, *registry.LOCOMOTION_TASKS, *PROBES}
     assert set(LISTED) == own
     assert len(built_in_tasks()) == len(own)
     assert own <= set(registry.tasks())

@@ -27,6 +27,7 @@ SPEC = Spec(
     entities=(3, 7, 2),
     absolute=("compass",),
     task=0,
+    costs=("hazards",),
 )
 PLAIN = (bool, int, float, str, tuple, np.dtype)
 Program = Callable[[Any, Any, dict[str, Any], jax.Array], Any]

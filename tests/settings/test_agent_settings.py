@@ -101,6 +101,7 @@ OTHERS: dict[str, Any] = {
     "planner.evaluation_iterations": 2,
     "planner.evaluation_draws": 2,
     "planner.evaluation_check_draws": 2,
+    "planner.cost_limits": {"hazards": 2.0},
 }
 
 

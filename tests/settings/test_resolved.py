@@ -52,6 +52,12 @@ def test_a_changed_default_is_another_hash_and_is_named(monkeypatch: pytest.Monk
     assert resolved_changes(before, after) == ["settings.train.batch: 32 → 33"]
 
 
+def test_limits_of_single_costs_are_part_of_the_hash_where_they_are_declared() -> None:
+    plain, declared = resolved({}), resolved({"agent": {"planner": {"cost_limits": {"hazards": 2}}}})
+    assert declared["settings"]["agent"]["planner"]["cost_limits"] == {"hazards": 2.0}
+    assert resolved_hash(declared) != resolved_hash(plain)
+
+
 def test_settings_that_came_or_went_are_named() -> None:
     old, new = {"settings": {"a": 1, "gone": 2}}, {"settings": {"a": 1, "new": 3}}
     assert resolved_changes(old, new) == [

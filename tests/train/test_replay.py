@@ -125,3 +125,16 @@ def test_uniform_over_transitions_is_the_plain_sample() -> None:
     other = sample(rows, written, jax.random.key(3), (LENGTH, 50), SPEC)
     for part, same in zip(one, other, strict=True):
         np.testing.assert_array_equal(part, same)
+
+
+def test_the_cost_of_each_of_several_constraints_comes_back() -> None:
+    spec = SPEC._replace(costs=("hazards", "vases"))
+    replay = init_replay(spec, REPLICAS, ENVS, CAPACITY)
+    for step in range(CAPACITY):
+        seen, action = shown(step)
+        replay = ADD(replay, seen._replace(costs=jnp.stack([seen.reward, seen.reward + 0.75], -1)), action)
+    batch = SAMPLE(replay.rows[0], replay.written, jax.random.key(1), SHAPE, spec)
+    time = batch.observation[..., 1]
+    np.testing.assert_array_equal(batch.costs, np.stack([time, time + 0.75], -1))
+    np.testing.assert_array_equal(batch.cost, time + 0.25)
+    assert row_width(spec) == row_width(SPEC) + 2

@@ -19,7 +19,8 @@ class Decision(NamedTuple):
 class Batch(NamedTuple):
     """Replayed windows (T, B, ...). Action, reward and cost belong to the transition into their row.
 
-    held_out (B,) marks windows that the ensemble does not train on.
+    held_out (B,) marks windows that the ensemble does not train on. costs (T, B, K): of each constraint of a task that
+    names several.
     """
 
     observation: Array
@@ -30,6 +31,7 @@ class Batch(NamedTuple):
     first: Array
     terminated: Array
     held_out: Array
+    costs: Array | None = None
 
 
 class Windows(NamedTuple):

@@ -21,7 +21,8 @@ from dreamproof.envs.point.touch import gap
 from dreamproof.settings.env import EnvSettings
 
 PACKAGE = "safety_gymnasium"
-LEVELS = {"SafetyPointGoal1": 1, "SafetyPointGoal2": 2}
+TASKS = {"SafetyPointGoal1": ("Point", 1), "SafetyPointGoal2": ("Point", 2), "SafetyCarGoal1": ("Car", 1)}
+"""Robot and level of every task."""
 PARKED = (3.0, 0.0)
 HAZARD_RADIUS = 0.2
 MIN_MARGIN, MAX_MARGIN = -0.2, 0.5
@@ -75,6 +76,33 @@ def _without_textures(xmltodict: Any) -> types.SimpleNamespace:
     return types.SimpleNamespace(parse=xmltodict.parse, unparse=unparse)
 
 
+class _LenientModel:
+    """A MuJoCo model that finds a joint by an array of one index, as MuJoCo 2 does."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def jnt(self, index: Any) -> Any:
+        """The joint."""
+        return self._model.jnt(int(np.ravel(index)[0]))
+
+
+def _accept_joint_arrays(agent_class: Any) -> None:
+    """Lets robots with joint sensors start on MuJoCo 3."""
+    original = agent_class._init_jnt_sensors
+
+    def find_sensors(agent: Any) -> None:
+        engine = agent.engine
+        agent.engine = types.SimpleNamespace(model=_LenientModel(engine.model))
+        original(agent)
+        agent.engine = engine
+
+    agent_class._init_jnt_sensors = find_sensors
+
+
 def load_builder() -> Any:
     """The official environment class, without the package's __init__, whose pins exclude Python 3.11."""
     if f"{PACKAGE}.builder" in sys.modules:
@@ -88,9 +116,11 @@ def load_builder() -> Any:
     package.tasks = tasks  # type: ignore[attr-defined]
     with _lenient_dataclasses():
         builder = importlib.import_module(f"{PACKAGE}.builder")
-        for level in LEVELS.values():
+        for level in sorted({level for _, level in TASKS.values()}):
             module = importlib.import_module(f"{PACKAGE}.tasks.safe_navigation.goal.goal_level{level}")
             setattr(tasks, f"GoalLevel{level}", getattr(module, f"GoalLevel{level}"))
+        agents = importlib.import_module(f"{PACKAGE}.bases.base_agent")
+    _accept_joint_arrays(agents.BaseAgent)
     world = importlib.import_module(f"{PACKAGE}.world")
     world.xmltodict = _without_textures(world.xmltodict)  # type: ignore[attr-defined]
     return builder.Builder
@@ -101,12 +131,12 @@ class TrueState:
     """The true state in world coordinates: metres, radians, metres per second.
 
     vases (V, 7): x, y, heading, velocity, yaw rate, and the amount of the vertical speed.
+    body: the robot's whole state in the order of our dynamics, (6,) of the point robot, (18,) of the car.
     """
 
     place: np.ndarray
     heading: float
-    velocity: np.ndarray
-    spin: float
+    body: np.ndarray
     goal: np.ndarray
     hazards: np.ndarray
     vases: np.ndarray
@@ -116,10 +146,11 @@ class OfficialPointGoal:
     """One official environment; `step` returns observation, reward, cost, terminated, truncated, info."""
 
     def __init__(self, settings: EnvSettings, task: str = "SafetyPointGoal1") -> None:
-        self.settings, self.vases_cost = settings, LEVELS[task] > 1
+        robot, level = TASKS[task]
+        self.settings, self.vases_cost, self.wheels = settings, level > 1, robot == "Car"
         # Gymnasium casts infinite bounds, which NumPy 2 warns about.
         with np.errstate(over="ignore"):
-            self._env = load_builder()(f"{task}-v0", config={"agent_name": "Point"})
+            self._env = load_builder()(f"{task}-v0", config={"agent_name": robot})
         self.action_space = self._env.action_space
         # Reading all lidars takes most of a simulator step, so it is done once per agent step.
         self._read_numbers: Callable[[], np.ndarray] = self._env.task.obs
@@ -154,16 +185,32 @@ class OfficialPointGoal:
     def facts(self) -> TrueState:
         """The true state."""
         task = self._env.task
-        rotation = np.array(task.agent.mat)
+        # The car drives along its own -y, the point robot along its x.
+        forward = -np.array(task.agent.mat)[:, 1] if self.wheels else np.array(task.agent.mat)[:, 0]
+        place, heading = np.array(task.agent.pos)[:2], float(np.arctan2(forward[1], forward[0]))
         return TrueState(
-            place=np.array(task.agent.pos)[:2],
-            heading=float(np.arctan2(rotation[1, 0], rotation[0, 0])),
-            velocity=self._frame @ np.array(task.data.qvel[:2]),
-            spin=float(task.data.qvel[2]),
+            place=place,
+            heading=heading,
+            body=self._car() if self.wheels else self._point(place, heading),
             goal=np.array(task.goal.pos)[:2],
             hazards=np.array(task.hazards.pos)[:, :2],
             vases=np.array([self._vase(f"vase{index}") for index in range(task.vases.num)]),
         )
+
+    def _point(self, place: np.ndarray, heading: float) -> np.ndarray:
+        """x, y, heading, velocity, yaw rate."""
+        motion = self._env.task.data.qvel
+        return np.array([*place, heading, *(self._frame @ np.array(motion[:2])), motion[2]])
+
+    def _car(self) -> np.ndarray:
+        """Place (3), quaternion (4), velocity (3), angular velocity (3), spins of wheels (2) and ball (3)."""
+        data = self._env.task.data
+        chassis, ball = (np.array(data.body(name).xmat).reshape(3, 3) for name in ("agent", "rear"))
+        # MuJoCo counts the ball's spin in the ball's own frame; ours is in that of the chassis.
+        spin = chassis.T @ ball @ np.array(data.joint("rear").qvel)
+        wheels = [data.joint(name).qvel[0] for name in ("left", "right")]
+        free = data.joint("agent")
+        return np.concatenate([free.qpos, free.qvel, wheels, spin])
 
     def _vase(self, name: str) -> np.ndarray:
         data = self._env.task.data
@@ -186,6 +233,13 @@ class OfficialPointGoal:
             nearest = min(nearest, np.min(gap(vases, body, np)))
         return float(np.clip(nearest, MIN_MARGIN, MAX_MARGIN))
 
+    def _own_of_car(self) -> list[np.ndarray]:
+        """Velocity, forward acceleration, yaw rate and magnetometer, x ahead and y left."""
+        names = ("velocimeter", "accelerometer", "gyro", "magnetometer")
+        read = [np.array(self._env.task.data.sensor(name).data) for name in names]
+        velocity, acceleration, _, magnet = (np.array([-one[1], one[0], one[2]]) for one in read)
+        return [velocity[:2], acceleration[:1], read[2][2:], magnet]
+
     def observation(self) -> np.ndarray:
         """The observation that the settings ask for, float32."""
         if self.settings.observation == "lidar":
@@ -193,7 +247,7 @@ class OfficialPointGoal:
         facts, numbers = self.facts(), self._numbers
         cosine, sine = np.cos(facts.heading), np.sin(facts.heading)
         to_ego = np.array([[cosine, sine], [-sine, cosine]])
-        own = [numbers[3:5], numbers[0:1], numbers[8:9], numbers[9:12]]
+        own = self._own_of_car() if self.wheels else [numbers[3:5], numbers[0:1], numbers[8:9], numbers[9:12]]
         hazards = (facts.hazards - facts.place) @ to_ego.T
         sets = [np.vstack([hazards, np.tile(PARKED, (self.settings.ghost_slots, 1))])]
         if self.vases_cost:

@@ -13,7 +13,8 @@ from dreamproof.base.text import nearest_word, split_task
 from dreamproof.envs.api import Env
 from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal
-from dreamproof.envs.point.params import LEVEL_1, LEVEL_2
+from dreamproof.envs.point.params import LEVEL_1, LEVEL_2, GoalLevel
+from dreamproof.envs.point.robots import CAR, POINT, Robot
 from dreamproof.envs.probes import PROBES
 from dreamproof.envs.wrappers import Padded, SignMargin
 from dreamproof.jaxcore.types import Spec
@@ -23,8 +24,12 @@ from dreamproof.settings.strict import validate
 from dreamproof.settings.task_sets import MT30
 
 Factory = Callable[[str, EnvSettings], Env]
-LEVELS = {"SafetyPointGoal1": LEVEL_1, "SafetyPointGoal2": LEVEL_2}
-OFFICIAL_TASKS = {f"Official{task}": task for task in LEVELS}
+GOAL_TASKS: dict[str, tuple[GoalLevel, Robot]] = {
+    "SafetyPointGoal1": (LEVEL_1, POINT),
+    "SafetyPointGoal2": (LEVEL_2, POINT),
+    "SafetyCarGoal1": (LEVEL_1, CAR),
+}
+OFFICIAL_TASKS = {f"Official{task}": task for task in GOAL_TASKS}
 LOCOMOTION_TASKS = ("Ant", "Hopper", "SafetyCheetahVelocity", *(task.name for task in MT30))
 
 
@@ -33,7 +38,7 @@ def _make_official(task: str, settings: EnvSettings) -> Env:
     from dreamproof.envs.official import OfficialPointGoal
 
     ours = OFFICIAL_TASKS[task]
-    spec = PointGoal.from_settings(task, settings, LEVELS[ours]).spec
+    spec = PointGoal.from_settings(task, settings, *GOAL_TASKS[ours]).spec
     rules = HostRules(restarts=False, margin_key="margin", episode_agent_steps=spec.episode_agent_steps)
     return HostEnv(HostBatch(lambda: OfficialPointGoal(settings, ours), task, rules, spec))
 
@@ -55,7 +60,7 @@ def _probe_factory(probe: Callable[[], Env]) -> Factory:
 
 
 _FACTORIES: dict[str, Factory] = {
-    **{task: partial(PointGoal.from_settings, level=level) for task, level in LEVELS.items()},
+    **{task: partial(PointGoal.from_settings, level=level, robot=robot) for task, (level, robot) in GOAL_TASKS.items()},
     **dict.fromkeys(OFFICIAL_TASKS, _make_official),
     **dict.fromkeys(LOCOMOTION_TASKS, _make_locomotion),
     **{name: _probe_factory(probe) for name, probe in PROBES.items()},

@@ -8,7 +8,7 @@ from jax import Array
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Spec
-from dreamproof.envs.steering import steer
+from dreamproof.envs.steering import steer, steer_wheels
 
 Policy = Callable[[Array, Array], Array]
 
@@ -34,7 +34,7 @@ def go_to_goal_policy(spec: Spec) -> Policy:
             ahead, left = observation[:, goal.start], observation[:, goal.start + 1]
         else:
             ahead, left = _lidar_direction(observation[:, lidar], observation[:, others])
-        return jnp.asarray(steer(ahead, left, jnp))
+        return jnp.asarray((steer_wheels if spec.wheels else steer)(ahead, left, jnp))
 
     return act
 

@@ -1,4 +1,4 @@
-"""Named conditions of SafetyPointGoal1 and 2: each a change of parameters alone, marked proxy or genuine.
+"""Named conditions of the Goal tasks: each a change of parameters alone, marked proxy or genuine.
 
 A proxy perturbs observations only; a genuine shift changes the world, the body or its timing.
 """
@@ -62,6 +62,7 @@ _GENUINE: dict[str, tuple[Kind, str, dict[str, Any]]] = {
     "damping_x0.5": ("genuine", "translational damping halved", {"damping_factor": 0.5}),
     "force_x1.5": ("genuine", "drive force times 1.5", {"force_factor": 1.5}),
     "force_x0.6": ("genuine", "drive force times 0.6", {"force_factor": 0.6}),
+    "friction_x0.5": ("genuine", "friction with the floor halved", {"friction_factor": 0.5}),
     "yaw_gain_x0.6": ("genuine", "turning torque times 0.6", {"yaw_gain_factor": 0.6}),
     "hazard_radius_0.25": ("genuine", "hazards of 0.25 m, unseen: a negative control", {"hazard_radius": 0.25}),
     "hazard_radius_0.30": ("genuine", "hazards of 0.30 m, unseen: a negative control", {"hazard_radius": 0.30}),
@@ -92,19 +93,9 @@ def _whole(value: int) -> Array:
 
 def apply_shift(params: PointParams, shift: Shift) -> PointParams:
     """Parameters of the same shapes and dtypes with the shift applied."""
-    if shift.friction_factor != 1:
-        raise BadInput("friction_factor: the point robot has no friction with the floor", "use damping_factor")
-    physics = params.physics
     hazards = params.layout.hazards if shift.hazards is None else _whole(shift.hazards)
     return params._replace(
-        physics=physics._replace(
-            mass=physics.mass * _real(shift.mass_factor),
-            first_moment=physics.first_moment * _real(shift.mass_factor),
-            inertia=physics.inertia * _real(shift.mass_factor),
-            damping=physics.damping * _real(shift.damping_factor),
-            force_gain=physics.force_gain * _real(shift.force_factor),
-            yaw_gain=physics.yaw_gain * _real(shift.yaw_gain_factor),
-        ),
+        physics=params.physics.shifted(shift),
         actuators=params.actuators._replace(delay=_whole(shift.action_delay), noise=_real(shift.action_noise)),
         layout=params.layout._replace(hazard_radius=_real(shift.hazard_radius), hazards=hazards),
         sensors=params.sensors._replace(
@@ -133,12 +124,18 @@ def make_condition(name: str, kind: Kind, description: str, shift: Shift) -> Con
     return Condition(name, kind, description, lambda params: apply_shift(params, shift), shift.latent_swaps)
 
 
-def point_conditions(ghost_slots: int) -> Mapping[str, Condition]:
-    """All named conditions that the task can express with `ghost_slots` ghost slots."""
+def named_shifts(wheels: bool) -> dict[str, Shift]:
+    """Shifts of a robot: the point robot has no friction with the floor, one with wheels no motor for turning."""
+    fixed = "yaw_gain_factor" if wheels else "friction_factor"
+    return {name: shift for name, shift in NAMED_SHIFTS.items() if getattr(shift, fixed) == 1}
+
+
+def point_conditions(ghost_slots: int, wheels: bool) -> Mapping[str, Condition]:
+    """All named conditions that a robot with or without wheels can express with `ghost_slots` ghost slots."""
     return {
-        name: make_condition(name, kind, description, NAMED_SHIFTS[name])
-        for name, (kind, description, _) in _NAMED.items()
-        if _can_show(ghost_slots, NAMED_SHIFTS[name])
+        name: make_condition(name, *_NAMED[name][:2], shift)
+        for name, shift in named_shifts(wheels).items()
+        if _can_show(ghost_slots, shift)
     }
 
 

@@ -19,6 +19,7 @@ class Spec(NamedTuple):
     policies: (task, usable_actions) of each task that gets a policy of its own, for an agent with several policies.
     max_return: the largest return that an episode can have, if known.
     costs: names of the constraints, one per column of `TimeStep.costs`; () if the task counts one total only.
+    wheels: whether its two actions drive two wheels; scripted policies of tasks with a goal need to know.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Spec(NamedTuple):
     max_return: float | None = None
     costs: tuple[str, ...] = ()
     entity_types: int = 0
+    wheels: bool = False
 
     def slot(self, name: str) -> slice | None:
         """The slice of a named part ('goal', 'hazards', ...) of the observation; None if the task has none."""

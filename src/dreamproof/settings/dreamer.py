@@ -1,6 +1,6 @@
 """Settings of the Dreamer-style safe agent. Traced ones are scalars that may differ between replicas of one compile."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -84,6 +84,7 @@ class DreamerBehaviorSettings(Settings):
 class PlannerSettings(Settings):
     """Constrained cross-entropy planning at every decision."""
 
+    added: ClassVar[dict[str, Any]] = {"cost_limits": {}}
     old_names: ClassVar[dict[str, str]] = {
         "first_sigma": "init_std",
         "least_sigma": "min_std",
@@ -121,6 +122,11 @@ class PlannerSettings(Settings):
     explore_std: Traced = Field(0.1, ge=0, description="standard deviation of action noise in training")
     cost_limit: Traced = Field(
         5.0, ge=0, description="predicted episode cost up to which a candidate is safe; may be 0"
+    )
+    cost_limits: dict[str, Annotated[float, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="limits of named costs of the task, {hazards: 5, vases: 1}: a candidate is safe if it keeps all, "
+        "and cost_limit is not used; empty: the total cost alone",
     )
     margin: Traced = Field(0.0, ge=0, lt=1, description="metres added to the radius of every hazard")
     terminal_cost: Traced = Field(

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from dreamproof.agents.api import Batch
@@ -23,8 +24,13 @@ class Replay(NamedTuple):
 
 
 def row_width(spec: Spec) -> int:
-    """Values per row: observation, action, then the scalars."""
-    return spec.observation_size + spec.action_size + len(SCALARS)
+    """Values per row: observation, action, the cost of each of several constraints, then the scalars."""
+    return spec.observation_size + spec.action_size + constraints(spec) + len(SCALARS)
+
+
+def constraints(spec: Spec) -> int:
+    """How many costs a row has beside the total; that of a single constraint is the total."""
+    return len(spec.costs) if len(spec.costs) > 1 else 0
 
 
 def init_replay(spec: Spec, replicas: int, envs: int, capacity: int) -> Replay:
@@ -35,7 +41,8 @@ def init_replay(spec: Spec, replicas: int, envs: int, capacity: int) -> Replay:
 def add(replay: Replay, seen: TimeStep, action: Array) -> Replay:
     """Overwrites the oldest row of every env (R, N, ...); `action` is the one that led to `seen`."""
     scalars = jnp.stack([jnp.asarray(getattr(seen, name), jnp.float32) for name in SCALARS], axis=-1)
-    row = jnp.concatenate([seen.observation, action, scalars], axis=-1)
+    costs = [] if seen.costs is None or seen.costs.shape[-1] < 2 else [seen.costs]
+    row = jnp.concatenate([seen.observation, action, *costs, scalars], axis=-1)
     index = replay.written % replay.rows.shape[2]
     rows = jax.lax.dynamic_update_slice_in_dim(replay.rows, row[:, :, None], index, axis=2)
     return Replay(rows, replay.written + 1)
@@ -117,6 +124,9 @@ def _windows(rows: Array, written: Array, at: tuple[Array, Array], length: int, 
     index = (_oldest(written, capacity) + start[None] + jnp.arange(length)[:, None]) % capacity
     window = rows[env[None], index]
     assert window.shape == (length, *env.shape, rows.shape[2]), window.shape
-    seen, action, scalars = jnp.split(window, [spec.observation_size, spec.observation_size + spec.action_size], -1)
+    ends = np.cumsum([spec.observation_size, spec.action_size, constraints(spec)])
+    seen, action, costs, scalars = jnp.split(window, ends, -1)
     named = {name: scalars[..., position] for position, name in enumerate(SCALARS)}
-    return Batch(observation=seen, action=action, held_out=(env == 0).astype(jnp.float32), **named)
+    batch_costs = costs if constraints(spec) else None
+    held_out = (env == 0).astype(jnp.float32)
+    return Batch(observation=seen, action=action, held_out=held_out, costs=batch_costs, **named)

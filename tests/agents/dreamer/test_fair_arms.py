@@ -97,8 +97,8 @@ def test_a_state_within_the_margin_costs_what_a_state_that_much_nearer_costs(set
     latent = model.initial((1,))
     here, there = (latent._replace(e=jnp.array([[[x, 0.0], [2.0, 0.0]]])) for x in (0.25, 0.20))
     # The far one moves too, but is cut off where it cannot matter less.
-    wide = model.step_cost(here, model.feature(here), 0.05)
-    near = model.step_cost(there._replace(e=there.e.at[0, 1, 0].set(1.95)), model.feature(there))
+    wide = model.step_costs(here, model.feature(here), 0.05)[0]
+    near = model.step_costs(there._replace(e=there.e.at[0, 1, 0].set(1.95)), model.feature(there))[0]
     np.testing.assert_allclose(wide, near, rtol=1e-4)
 
 

@@ -30,7 +30,7 @@ SETTINGS = PlannerSettings(elites=2, samples=4, proposals=0)
 def scores(**columns: list[float]) -> Scores:
     """Candidates of one env; what is not said is 0, and the barrier is kept."""
     count = len(next(iter(columns.values())))
-    zero = {name: [0.0] * count for name in Scores._fields} | {"min_barrier": [1.0] * count}
+    zero = {name: [0.0] * count for name in Scores._fields if name != "excesses"} | {"min_barrier": [1.0] * count}
     return Scores(**{name: jnp.asarray(values)[:, None] for name, values in (zero | columns).items()})
 
 
@@ -66,6 +66,26 @@ def test_where_too_few_are_safe_all_are_ordered_by_cost() -> None:
 def test_equal_costs_of_unsafe_candidates_are_ranked_by_value() -> None:
     found = scores(reward=[1.0, 5.0, 3.0], cost=[4.0, 4.0, 4.0])
     assert best(found) == [1, 2, 0]
+
+
+def test_a_candidate_is_safe_if_it_keeps_the_limit_of_every_cost() -> None:
+    hazards, vases = jnp.array([[-1.0], [-1.0], [0.5], [0.0]]), jnp.array([[-2.0], [3.0], [-2.0], [-0.1]])
+    found = scores(reward=[1.0, 9.0, 8.0, 2.0], cost=[50.0, 0.0, 0.0, 60.0])._replace(excesses=(hazards, vases))
+    assert is_safe(found, COEFS)[:, 0].tolist() == [True, False, False, True]
+    assert best(found)[:2] == [3, 0]
+
+
+def test_where_too_few_keep_all_limits_the_worst_excess_decides() -> None:
+    hazards, vases = jnp.array([[1.0], [9.0], [-9.0]]), jnp.array([[6.0], [-9.0], [2.0]])
+    found = scores(reward=[1.0, 1.0, 1.0], cost=[0.0, 1.0, 99.0])._replace(excesses=(hazards, vases))
+    assert best(found) == [2, 0, 1]
+
+
+def test_the_worst_draw_counts_for_every_cost() -> None:
+    drawn = jax.tree.map(lambda x: jnp.stack([x, x]), scores(reward=[1.0]))
+    drawn = drawn._replace(excesses=(jnp.array([[[-1.0]], [[0.5]]]),))
+    assert float(drawn.over_draws(jnp.asarray(0.0)).excesses[0][0, 0]) == -0.25
+    assert float(drawn.over_draws(jnp.asarray(1.0)).excesses[0][0, 0]) == 0.5
 
 
 def test_the_limit_is_a_traced_price() -> None:

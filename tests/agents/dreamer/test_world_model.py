@@ -61,7 +61,7 @@ def state(model: DreamerWorldModel) -> Latent:
 def judged(model: DreamerWorldModel, state: Latent) -> tuple[jax.Array, ...]:
     """Feature, cost and margin of a state."""
     feature = model.feature(state)
-    return feature, model.step_cost(state, feature), model.step_margin(state, feature)
+    return feature, model.step_costs(state, feature)[0], model.step_margin(state, feature)
 
 
 def test_the_order_of_entities_changes_neither_feature_nor_cost_nor_margin(

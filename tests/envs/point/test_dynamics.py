@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from dreamproof.envs.point.dynamics import PointBody, felt_acceleration, simulate
-from dreamproof.envs.point.params import default_params
+from dreamproof.envs.point.params import Physics
 
 pytestmark = pytest.mark.optimised
 
-PHYSICS = default_params().physics
+PHYSICS = Physics.of_point()
 
 
 @jax.jit

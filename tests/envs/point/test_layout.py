@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from dreamproof.envs.point.layout import GOAL_CANDIDATES, InitialLayout, draw_placement, take_goal
-from dreamproof.envs.point.params import default_params
+from dreamproof.envs.point.params import LEVEL_1, Physics, default_params
 from dreamproof.jaxcore.keys import SPLITS, layout_keys
 
 pytestmark = pytest.mark.optimised
 
-LAYOUT = default_params().layout
+LAYOUT = default_params(LEVEL_1, Physics.of_point()).layout
 COUNT = 256
 
 

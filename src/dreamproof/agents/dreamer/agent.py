@@ -1,5 +1,6 @@
 """The Dreamer-style safe agent: its learning state, acting and updates."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -72,6 +73,18 @@ def refuse_without_margin(spec: Spec, settings: DreamerSettings) -> None:
         )
 
 
+def single_limits(spec: Spec, limits: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+    """(which predicted cost, its limit) of every declared limit; the total is cost 0."""
+    for name in limits:
+        if name not in spec.costs:
+            counted = ", ".join(spec.costs) or "a total only"
+            raise BadInput(
+                f"agent.planner.cost_limits: the task '{spec.name}' has no cost '{name}'; it counts {counted}",
+                "correct cost_limits in the study file, or remove it",
+            )
+    return tuple((1 + spec.costs.index(name), limit) for name, limit in limits.items())
+
+
 class DreamerState(NamedTuple):
     """Everything that learning changes."""
 
@@ -116,17 +129,19 @@ class DreamerAgent:
             settings.risk.barrier_decay,
             spec.max_step_cost,
             self.two_hot,
+            single_limits(spec, settings.planner.cost_limits),
         )
+        self.costs = 1 + len(spec.costs) if settings.planner.cost_limits else 1
 
     def init_state(self, key: Array) -> DreamerState:
         """Initial networks; the slow copies equal the fast ones."""
         keys = jax.random.split(key, 4)
         units = [self.settings.world_model.units] * self.settings.world_model.head_layers
         spec, behavior = self.spec, self.settings.behavior
-        model = DreamerWorldModel(keys[0], spec, self.settings.world_model, self.dtype)
+        model = DreamerWorldModel(keys[0], spec, self.settings.world_model, self.dtype, self.costs)
         sizes = (model.feature_size, *units)
         actor = DreamerActor(keys[1], sizes, spec.action_size, behavior, self.dtype)
-        critics = DreamerCritics(keys[2], sizes, self.settings.world_model.bins, self.dtype)
+        critics = DreamerCritics(keys[2], sizes, self.settings.world_model.bins, self.dtype, self.costs)
         shape = (len(model.rest_slots), spec.action_size)
         risk = RiskModel(keys[3], model.feature_size, shape, self.settings.risk, self.dtype)
         parts = {"model": model, "actor": actor, "critics": critics, "risk": risk}
@@ -357,14 +372,14 @@ class DreamerAgent:
         # The same objective as in imagination: one critic cannot learn reward with and without the risk penalty.
         penalty, _ = self._penalty(state, feature, batch.action[1:], scalars)
         replayed, valid = replay_returns(
-            slow[:, imagined_count:].reshape(2, *feature.shape[:2]), batch, penalty, settings
+            slow[:, imagined_count:].reshape(-1, *feature.shape[:2]), batch, penalty, settings
         )
-        imagined = jnp.stack([returns.reward, returns.cost])
+        imagined = jnp.concatenate([returns.reward[None], returns.costs])
         # One pass over imagined and replayed states; each kind is weighted as its own mean.
         weights = critic_weights(
-            returns.weights.reshape(-1) / imagined_count, valid.reshape(-1) / replayed_count, rates
+            returns.weights.reshape(-1) / imagined_count, valid.reshape(-1) / replayed_count, rates, self.costs
         )
-        targets = jnp.concatenate([imagined.reshape(2, -1), replayed.reshape(2, -1)], axis=1)
+        targets = jnp.concatenate([part.reshape(1 + self.costs, -1) for part in (imagined, replayed)], axis=1)
         features = jnp.concatenate([imagined_features, replayed_features[:replayed_count]])
 
         def loss(critics: DreamerCritics) -> Array:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import Array
 
 from dreamproof.agents.api import Batch
-from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent
+from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent, costs_of
 from dreamproof.agents.normalisation import Spread
 from dreamproof.agents.returns import discount_weights, lambda_returns
 from dreamproof.jaxcore.devices import scan_unroll
@@ -35,26 +35,26 @@ class DreamerActor(eqx.Module):
 
 
 class DreamerCritics(eqx.Module):
-    """Values of reward (minus the risk penalty) and of cost, as two-hot logits."""
+    """Values of reward (minus the risk penalty) and of every cost, as two-hot logits."""
 
     both: MLP
 
-    def __init__(self, key: Array, sizes: tuple[int, ...], bins: int, dtype: Any) -> None:
-        built = ensemble(lambda k: MLP(k, sizes, bins, dtype, scale=0.0), key, 2)
+    def __init__(self, key: Array, sizes: tuple[int, ...], bins: int, dtype: Any, costs: int = 1) -> None:
+        built = ensemble(lambda k: MLP(k, sizes, bins, dtype, scale=0.0), key, 1 + costs)
         assert isinstance(built, MLP)
         self.both = built
 
     def __call__(self, feature: Array) -> Array:
-        """(..., F) → (2, ..., bins): reward, then cost."""
+        """(..., F) → (1 + C, ..., bins): reward, then costs, the total first."""
         return eqx.filter_vmap(lambda network, x: network(x), in_axes=(0, None))(self.both, feature)
 
 
 class ImaginedRollout(NamedTuple):
-    """An imagined rollout: features (H+1, S, F), unclipped actions (H, S, A), costs (H, S)."""
+    """An imagined rollout: features (H+1, S, F), unclipped actions (H, S, A), costs (C, H, S)."""
 
     feature: Array
     actions: Array
-    cost: Array
+    costs: Array
 
 
 def clip_action(action: Array) -> Array:
@@ -79,18 +79,26 @@ def imagine_rollout(
     noises = (jax.random.normal(act_key, (*shape, model.spec.action_size)), model.noise(model_key, shape))
     last, (states, features, actions) = jax.lax.scan(step, start, noises, unroll=scan_unroll(horizon))
     feature = jnp.concatenate([features, model.feature(last)[None]])
-    return jax.lax.stop_gradient(ImaginedRollout(feature, actions, model.step_cost(states, feature[1:])))
+    return jax.lax.stop_gradient(ImaginedRollout(feature, actions, model.step_costs(states, feature[1:])))
 
 
 class ImaginedReturns(NamedTuple):
-    """Returns (H, S) of an imagined rollout, and the values that are their baselines."""
+    """Returns (H, S) of an imagined rollout, and the values that are their baselines.
+
+    costs (C, H, S): returns of every cost, the total first.
+    """
 
     reward: Array
-    cost: Array
+    costs: Array
     reward_value: Array
     cost_value: Array
     weights: Array
     step_cost: Array
+
+    @property
+    def cost(self) -> Array:
+        """Returns (H, S) of the total cost."""
+        return self.costs[0]
 
 
 def imagined_returns(
@@ -106,14 +114,18 @@ def imagined_returns(
     following = feature[1:]
     reward = two_hot.decode(model.reward(following)) - penalty
     discounts = settings.discount * jax.nn.sigmoid(model.continue_head(following)[..., 0])
-    reward_value, cost_value = two_hot.decode(critics(feature))
+    reward_value, *cost_values = two_hot.decode(critics(feature))
+    costs = [
+        lambda_returns(cost, value, discounts, settings.gae_lambda)
+        for cost, value in zip(rollout.costs, cost_values, strict=True)
+    ]
     return ImaginedReturns(
         lambda_returns(reward, reward_value, discounts, settings.gae_lambda),
-        lambda_returns(rollout.cost, cost_value, discounts, settings.gae_lambda),
+        jnp.stack(costs),
         reward_value[:-1],
-        cost_value[:-1],
+        cost_values[0][:-1],
         discount_weights(discounts),
-        rollout.cost,
+        rollout.costs[0],
     )
 
 
@@ -133,21 +145,21 @@ def actor_loss(
     }
 
 
-def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array]) -> Array:
-    """Weights of states (2, M): imagined ones first, then replayed ones; for reward, then for cost.
+def critic_weights(imagined: Array, replayed: Array, rates: dict[str, Array], costs: int = 1) -> Array:
+    """Weights of states (1 + C, M): imagined ones first, then replayed ones; for reward, then for every cost.
 
     The planner chooses the executed actions, so costs imagined with the actor are not those of what is executed: the
-    cost critic learns from replay, and from imagination with the weight `imagined_cost_scale`.
+    cost critics learn from replay, and from imagination with the weight `imagined_cost_scale`.
     """
     reward = jnp.concatenate([imagined, rates["replay_value_scale"] * replayed])
     cost = jnp.concatenate([rates["imagined_cost_scale"] * imagined, replayed])
-    return jnp.stack([reward, cost])
+    return jnp.stack([reward] + [cost] * costs)
 
 
 def critic_loss(
     critics: DreamerCritics, feature: Array, goals: tuple[Array, Array], weights: Array, fixed: tuple[TwoHot, float]
 ) -> Array:
-    """Cross-entropy at M states (M, F) to returns (2, M) and to the slow critics' values, for reward and cost."""
+    """Cross-entropy at M states (M, F) to returns (1 + C, M) and to the slow critics' values, for reward and cost."""
     (targets, slow_targets), (two_hot, slow_scale) = goals, fixed
     logits = critics(feature)
     return (weights * (two_hot.loss(logits, targets) + slow_scale * two_hot.loss(logits, slow_targets))).sum()
@@ -156,7 +168,7 @@ def critic_loss(
 def replay_returns(
     values: Array, batch: Batch, penalty: Array, settings: DreamerBehaviorSettings
 ) -> tuple[Array, Array]:
-    """λ-returns of replayed reward minus `penalty` (T−1, B) and of cost, (2, T−1, B), on values (2, T, B).
+    """λ-returns of replayed reward minus `penalty` (T−1, B) and of costs, (1 + C, T−1, B), on values (1 + C, T, B).
 
     Also their mask (T−1, B): returns do not cross the end of an episode inside a window.
     """
@@ -166,7 +178,8 @@ def replay_returns(
     def returns(gained: Array, value: Array) -> Array:
         return lambda_returns(jnp.where(cut > 0, value[:-1], gained), value, discounts, settings.gae_lambda)
 
-    return jax.vmap(returns)(jnp.stack([batch.reward[1:] - penalty, batch.cost[1:]]), values), 1 - cut
+    costs = costs_of(batch, len(values) - 1)[:, 1:]
+    return jax.vmap(returns)(jnp.concatenate([(batch.reward[1:] - penalty)[None], costs]), values), 1 - cut
 
 
 def update_multiplier(

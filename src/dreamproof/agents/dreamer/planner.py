@@ -36,13 +36,14 @@ class Networks(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of each candidate (K, N)."""
+    """Scores of each candidate (K, N); excesses: cost of each constraint beyond its own limit, if it has one."""
 
     reward: Array
     cost: Array
     uncertainty: Array
     violation: Array
     min_barrier: Array
+    excesses: tuple[Array, ...] = ()
 
     def join(self, *others: "Scores") -> "Scores":
         return jax.tree.map(lambda *parts: jnp.concatenate(parts), self, *others)
@@ -53,17 +54,22 @@ class Scores(NamedTuple):
         return mean._replace(
             cost=mean.cost + worst * (self.cost.max(0) - mean.cost),
             min_barrier=mean.min_barrier + worst * (self.min_barrier.min(0) - mean.min_barrier),
+            excesses=tuple(
+                average + worst * (each.max(0) - average)
+                for average, each in zip(mean.excesses, self.excesses, strict=True)
+            ),
         )
 
 
 class PlannerConstants(NamedTuple):
-    """Constants of a plan that are not settings of the planner."""
+    """Constants of a plan that are not settings of the planner; limits: (which cost, its limit) of single costs."""
 
     discount: float
     episode_steps: int
     barrier_decay: float
     max_step_cost: float
     two_hot: TwoHot
+    limits: tuple[tuple[int, float], ...] = ()
 
 
 class PlannedAction(NamedTuple):
@@ -124,19 +130,24 @@ def score(
     before = jnp.concatenate([first, feature[:-1]])
     powers = (constants.discount ** jnp.arange(len(actions)))[:, None, None]
     reward = two_hot.decode(networks.model.reward(feature))
-    final, final_cost = two_hot.decode(networks.critics(feature[-1]))
+    final, *final_costs = two_hot.decode(networks.critics(feature[-1]))
     disagreement = uncertainty(networks.risk, before, actions, networks.residual)
     metres = added_radius(disagreement.margin_std, networks.alarm, coefs)
-    cost = networks.model.step_cost(states, feature, metres)
-    cost = jnp.where(cost < NEGLIGIBLE * constants.max_step_cost, 0.0, cost)
+    costs = networks.model.step_costs(states, feature, metres)
+    costs = jnp.where(costs < NEGLIGIBLE * constants.max_step_cost, 0.0, costs)
+
+    def whole(which: int) -> Array:
+        return episode_cost(costs[which], final_costs[which], coefs["planner"]["terminal_cost"], constants)
+
     barrier = networks.risk.value(jnp.concatenate([first, feature])) - networks.offset
     violation = barrier_violation(barrier, constants.barrier_decay)
     return Scores(
         (powers * reward).sum(0) + constants.discount ** len(actions) * final,
-        episode_cost(cost, final_cost, coefs["planner"]["terminal_cost"], constants),
+        whole(0),
         (powers * disagreement.epistemic).sum(0),
         (powers * violation).sum(0),
         barrier[1:].min(0),
+        tuple(whole(which) - limit for which, limit in constants.limits),
     )
 
 
@@ -165,13 +176,17 @@ def rank(scores: Scores, networks: Networks, coefs: dict, settings: PlannerSetti
     penalty = risk["uncertainty_weight"] * scores.uncertainty + risk["certificate_weight"] * scores.violation
     value = scores.reward / networks.scale - risk["coef"] * penalty - planner["cost_coef"] * scores.cost
     safe = is_safe(scores, coefs)
-    fallback = -FAR / 2 - scores.cost - 1e2 * uncertified(scores, risk) + 1e-3 * value
+    worst = jnp.max(jnp.stack(scores.excesses), axis=0) if scores.excesses else scores.cost
+    fallback = -FAR / 2 - worst - 1e2 * uncertified(scores, risk) + 1e-3 * value
     return jnp.where(safe.sum(0) >= needed, jnp.where(safe, value, -FAR), fallback)
 
 
 def is_safe(scores: Scores, coefs: dict) -> Array:
-    """Whether a candidate satisfies the cost limit and, if required, the certificate, (K, N)."""
-    return (scores.cost <= coefs["planner"]["cost_limit"]) & (uncertified(scores, coefs["risk"]) <= 0)
+    """Whether a candidate satisfies every cost limit and, if required, the certificate, (K, N)."""
+    keeps = scores.cost <= coefs["planner"]["cost_limit"]
+    if scores.excesses:
+        keeps = jnp.all(jnp.stack(scores.excesses) <= 0, axis=0)
+    return keeps & (uncertified(scores, coefs["risk"]) <= 0)
 
 
 def uncertified(scores: Scores, risk: dict) -> Array:

@@ -79,7 +79,7 @@ class Entities(eqx.Module):
     nearness: Plain
     types: int = eqx.field(static=True)
 
-    def __init__(self, key: Array, sizes: tuple[int, int], state_size: int, units: int) -> None:
+    def __init__(self, key: Array, sizes: tuple[int, int], state_size: int, units: int, costs: int) -> None:
         keys = jax.random.split(key, 8)
         width, self.types = sizes
         moving = width - self.types
@@ -89,7 +89,7 @@ class Entities(eqx.Module):
         self.residual = Linear(keys[3], units, moving, scale=0.01)
         self.embed = Plain(keys[4], (width + 1, DANGER_UNITS, units))
         self.speed = Linear(keys[5], state_size, DANGER_CONTEXT)
-        self.danger = Plain(keys[6], (width + 1 + DANGER_CONTEXT, DANGER_UNITS, DANGER_UNITS, 1))
+        self.danger = Plain(keys[6], (width + 1 + DANGER_CONTEXT, DANGER_UNITS, DANGER_UNITS, costs))
         self.nearness = Plain(keys[7], (width + 1, DANGER_UNITS, DANGER_UNITS, 1))
 
     def move(self, state: Array, entities: Array) -> Array:
@@ -105,9 +105,9 @@ class Entities(eqx.Module):
         """(..., J, W) → (..., units): max-pooled embedding of the entities."""
         return self.embed(placed(entities, self.types)).max(axis=-2)
 
-    def cost_logit(self, state: Array, entities: Array) -> Array:
-        """(...): logit of the cost of the worst entity in this step."""
-        return self.danger(placed(entities, self.types), self.speed(state)[..., None, :])[..., 0].max(-1)
+    def cost_logits(self, state: Array, entities: Array) -> Array:
+        """(..., C): logits of the costs of the worst entity in this step."""
+        return self.danger(placed(entities, self.types), self.speed(state)[..., None, :]).max(-2)
 
     def margin(self, entities: Array) -> Array:
         """(...): margin to the nearest entity."""
@@ -115,7 +115,10 @@ class Entities(eqx.Module):
 
 
 class DreamerWorldModel(eqx.Module):
-    """Encoder, recurrent state-space model, decoder and heads."""
+    """Encoder, recurrent state-space model, decoder and heads.
+
+    costs: how many costs it predicts, the total first, then that of each constraint with a limit of its own.
+    """
 
     encoder: MLP
     inward: Dense
@@ -131,10 +134,11 @@ class DreamerWorldModel(eqx.Module):
     entities: Entities | None
     settings: DreamerModelSettings = eqx.field(static=True)
     spec: Spec = eqx.field(static=True)
+    costs: int = eqx.field(static=True)
 
-    def __init__(self, key: Array, spec: Spec, settings: DreamerModelSettings, dtype: Any) -> None:
+    def __init__(self, key: Array, spec: Spec, settings: DreamerModelSettings, dtype: Any, costs: int = 1) -> None:
         keys = jax.random.split(key, 12)
-        self.settings, self.spec = settings, spec
+        self.settings, self.spec, self.costs = settings, spec, costs
         units, h, z = settings.units, settings.deterministic, settings.latent_size
         outputs = z if settings.latent == "categorical" else 2 * z
         rest = len(self.rest_slots)
@@ -147,11 +151,11 @@ class DreamerWorldModel(eqx.Module):
         self.posterior = MLP(keys[4], (h + units, units), outputs, dtype)
         self.decoder = MLP(keys[5], (h + z, *[units] * settings.encoder_layers), rest, dtype)
         self.reward = MLP(keys[6], head, settings.bins, dtype, scale=0.0)
-        self.cost = MLP(keys[7], head, settings.bins, dtype, scale=0.0)
+        self.cost = MLP(keys[7], head, costs * settings.bins, dtype, scale=0.0)
         self.continue_head = MLP(keys[8], head, 1, dtype)
         self.margin = MLP(keys[9], head, 1, dtype)
         width = (self.entity_shape[1], spec.entity_types)
-        self.entities = Entities(keys[10], width, h, settings.entity_units) if self.has_entities else None
+        self.entities = Entities(keys[10], width, h, settings.entity_units, costs) if self.has_entities else None
 
     @property
     def entity_shape(self) -> tuple[int, int]:
@@ -197,24 +201,30 @@ class DreamerWorldModel(eqx.Module):
         parts = [state.h, state.z] + ([self.entities.pool(state.e)] if self.entities is not None else [])
         return jnp.concatenate(parts, axis=-1).astype(self.gates.dtype)
 
-    def step_cost(self, state: Latent, feature: Array, metres: Array | float = 0.0) -> Array:
-        """Expected cost of the step that led to a state, (...), with every hazard larger by `metres` (...)."""
+    def step_costs(self, state: Latent, feature: Array, metres: Array | float = 0.0) -> Array:
+        """Expected costs (C, ...) of the step that led to a state, with every hazard larger by `metres` (...)."""
         if self.entities is None:
-            cost = jnp.maximum(0.0, self.two_hot.decode(self.cost(feature)))
+            costs = jnp.maximum(0.0, self.two_hot.decode(self._cost_bins(feature)))
             inside = (metres > 0) & (self.step_margin(state, feature) < metres)
-            return jnp.where(inside, self.spec.max_step_cost, cost)
-        entities = nearer(state.e, metres, self.spec.entity_types)
-        return self.spec.max_step_cost * jax.nn.sigmoid(self.entities.cost_logit(state.h, entities))
+            return jnp.where(inside, self.spec.max_step_cost, costs)
+        logits = self.entities.cost_logits(state.h, nearer(state.e, metres, self.spec.entity_types))
+        return self.spec.max_step_cost * jax.nn.sigmoid(jnp.moveaxis(logits, -1, 0))
+
+    def _cost_bins(self, feature: Array) -> Array:
+        """Two-hot logits (C, ..., bins) of the costs of a step."""
+        bins = self.cost(feature)
+        return jnp.moveaxis(bins.reshape(*bins.shape[:-1], self.costs, self.settings.bins), -2, 0)
 
     def step_margin(self, state: Latent, feature: Array) -> Array:
         """Expected margin in a state, (...)."""
         return self.margin(feature)[..., 0] if self.entities is None else self.entities.margin(state.e)
 
-    def cost_loss(self, state: Latent, feature: Array, target: Array) -> Array:
-        """Cross-entropy of the cost of a step, (...)."""
+    def cost_loss(self, state: Latent, feature: Array, targets: Array) -> Array:
+        """Cross-entropy of the costs (C, ...) of a step, (...)."""
         if self.entities is None:
-            return self.two_hot.loss(self.cost(feature), target)
-        return bernoulli_nll(self.entities.cost_logit(state.h, state.e), target / self.spec.max_step_cost)
+            return self.two_hot.loss(self._cost_bins(feature), targets).sum(0)
+        logits = jnp.moveaxis(self.entities.cost_logits(state.h, state.e), -1, 0)
+        return bernoulli_nll(logits, targets / self.spec.max_step_cost).sum(0)
 
     @property
     def two_hot(self) -> TwoHot:
@@ -399,6 +409,12 @@ observe_scan.def_fwd(_observe_forward)
 observe_scan.def_bwd(_observe_backward)
 
 
+def costs_of(batch: Batch, count: int) -> Array:
+    """The first `count` costs (C, T, B) of replayed steps: the total, then each constraint's."""
+    each = batch.cost[None] if batch.costs is None else jnp.moveaxis(batch.costs, -1, 0)
+    return jnp.concatenate([batch.cost[None], each])[:count]
+
+
 def entity_loss(model: DreamerWorldModel, states: Latent, first: Array) -> Array:
     """Squared error of predicted entities, mean over entities, (T, B)."""
     if model.entities is None:
@@ -428,7 +444,7 @@ def world_model_loss(
         "reconstruction": (error * weights_of_slots).sum(-1),
         "entities": entity_loss(model, states, batch.first),
         "reward": model.two_hot.loss(model.reward(feature), batch.reward) * (1 - batch.first),
-        "cost": model.cost_loss(states, feature, batch.cost) * (1 - batch.first),
+        "cost": model.cost_loss(states, feature, costs_of(batch, model.costs)) * (1 - batch.first),
         "continue": bernoulli_nll(model.continue_head(feature)[..., 0], 1.0 - batch.terminated),
         "margin": jnp.abs(model.step_margin(states, feature) - batch.margin),
         "dynamics": jnp.maximum(free, frozen_posterior.kl(prior)),

@@ -8,13 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from dreamproof.envs.car.dynamics import CarBody
 from dreamproof.envs.point.dynamics import PointBody
 from dreamproof.envs.point.env import PointGoal, PointState
 from dreamproof.envs.point.layout import FAR, GOAL_CANDIDATES, GoalBank, InitialLayout
 from dreamproof.envs.point.params import HAZARD_CAPACITY, LEVEL_1, GoalLevel
+from dreamproof.envs.point.robots import POINT, Robot
 from dreamproof.envs.point.vase import REST_SPEED, Vase
 
-CONTACT_METRES = 0.32
+CONTACT_METRES, CAR_CONTACT_METRES = 0.32, 0.36
 
 
 class OneStep(NamedTuple):
@@ -35,16 +37,9 @@ class OneStep(NamedTuple):
     costs: np.ndarray
 
 
-def one_step(recorded: Mapping[str, np.ndarray], level: GoalLevel = LEVEL_1) -> OneStep:
+def one_step(recorded: Mapping[str, np.ndarray], level: GoalLevel = LEVEL_1, robot: Robot = POINT) -> OneStep:
     """Steps our task from every recorded state and compares with what the official one did."""
-    env = PointGoal(
-        level=level,
-        lidar=True,
-        ghost_slots=3,
-        action_repeat=1,
-        episode_agent_steps=1000,
-        vases_are_pushed=level.vases_cost,
-    )
+    env = _single_stepper(level, robot)
     columns = [recorded[name] for name in ("before", "goal", "hazards")]
     before, goal, hazards = (jnp.asarray(column, jnp.float32) for column in columns)
     vases = _recorded_vases(recorded)
@@ -52,24 +47,57 @@ def one_step(recorded: Mapping[str, np.ndarray], level: GoalLevel = LEVEL_1) -> 
     keys = jax.random.split(jax.random.key(0), len(before))
     action = jnp.asarray(recorded["action"], jnp.float32)
     stepped, shown = jax.jit(env.step)(keys, state, action, env.default_params())
-    body, after = stepped.body, recorded["after"]
-    turn = np.asarray(body.heading) - after[:, 2]
-    met = recorded["goals"] > 0
+    ours, theirs = _planar(stepped.body), _planar(_body(jnp.asarray(recorded["after"].T)))
+    turn = ours[2] - theirs[2]
     # A reached goal is redrawn with different random numbers; what depends on it is compared elsewhere.
-    numbers = np.abs(np.asarray(shown.observation) - recorded["numbers"])
-    numbers[met, 12:28] = 0.0
+    numbers = np.abs(np.asarray(shown.observation) - recorded["shown" if robot.wheels else "numbers"])
+    numbers[recorded["goals"] > 0, slice(7, 9) if robot.wheels else slice(12, 28)] = 0.0
     return OneStep(
-        position=np.hypot(np.asarray(body.x) - after[:, 0], np.asarray(body.y) - after[:, 1]),
+        position=np.hypot(*(ours - theirs)[:2]),
         heading=np.abs(np.arctan2(np.sin(turn), np.cos(turn))),
-        velocity=np.hypot(np.asarray(body.velocity_x) - after[:, 3], np.asarray(body.velocity_y) - after[:, 4]),
-        yaw_rate=np.abs(np.asarray(body.spin) - after[:, 5]),
+        velocity=np.hypot(*(ours - theirs)[3:5]),
+        yaw_rate=np.abs(ours - theirs)[5],
         reward=np.abs(np.asarray(shown.reward) - recorded["reward"]),
         numbers=numbers,
         cost_mismatches=int(np.sum(np.asarray(shown.cost) != recorded["cost"])),
         goal_mismatches=int(np.sum(np.asarray(shown.goals) != recorded["goals"])),
-        free_of_vase=_free_of_vases(before, vases),
+        free_of_vase=_free_of_vases(before, vases, contact_metres(robot)),
         costs=np.asarray(shown.costs),
     )
+
+
+def contact_metres(robot: Robot) -> float:
+    """Between the centres of a robot and a vase that may touch."""
+    return CAR_CONTACT_METRES if robot.wheels else CONTACT_METRES
+
+
+def _single_stepper(level: GoalLevel, robot: Robot) -> PointGoal:
+    """The task whose agent steps are simulator steps, with the observation that is recorded."""
+    return PointGoal(
+        level=level,
+        robot=robot,
+        lidar=not robot.wheels,
+        ghost_slots=0 if robot.wheels else 3,
+        action_repeat=1,
+        episode_agent_steps=1000,
+        vases_are_pushed=level.vases_cost,
+    )
+
+
+def _body(columns: Array) -> PointBody | CarBody:
+    """The body from the columns (6, ...) or (18, ...) of a recording."""
+    if len(columns) == len(PointBody._fields):
+        return PointBody(*columns)
+    parts = jnp.split(jnp.moveaxis(columns, 0, -1), [3, 7, 10, 13], axis=-1)
+    return CarBody(*parts)
+
+
+def _planar(body: PointBody | CarBody) -> np.ndarray:
+    """x, y, heading, velocity and yaw rate, (6, T)."""
+    if isinstance(body, PointBody):
+        return np.asarray(jnp.stack(body))
+    x_velocity, y_velocity, _ = jnp.moveaxis(body.velocity, -1, 0)
+    return np.asarray(jnp.stack([body.x, body.y, body.heading, x_velocity, y_velocity, body.turning[..., 2]]))
 
 
 def _recorded_vases(recorded: Mapping[str, np.ndarray]) -> Array:
@@ -80,10 +108,10 @@ def _recorded_vases(recorded: Mapping[str, np.ndarray]) -> Array:
     return jnp.pad(places, ((0, 0), (0, 0), (0, len(Vase._fields) - 2)))
 
 
-def _free_of_vases(before: Array, vases: Array) -> np.ndarray:
+def _free_of_vases(before: Array, vases: Array, metres: float) -> np.ndarray:
     distances = jnp.linalg.norm(before[:, None, :2] - vases[..., :2], axis=-1)
     speeds = jnp.linalg.norm(vases[..., jnp.array([3, 4, 6])], axis=-1)
-    return np.asarray(jnp.all((distances > CONTACT_METRES) & (speeds < REST_SPEED), axis=1))
+    return np.asarray(jnp.all((distances > metres) & (speeds < REST_SPEED), axis=1))
 
 
 def _state(env: PointGoal, before: Array, goal: Array, hazards: Array, vases: Array) -> PointState:
@@ -91,7 +119,7 @@ def _state(env: PointGoal, before: Array, goal: Array, hazards: Array, vases: Ar
     nowhere = jnp.zeros(GOAL_CANDIDATES)
     bank = GoalBank(nowhere, nowhere, nowhere, jnp.zeros((), jnp.int32))
     placement = InitialLayout(before[:2], before[2], padded, vases[:, :2], vases[:, 2], bank)
-    return env.place(placement, PointBody(*before), goal)._replace(vases=Vase(*vases.T))
+    return env.place(placement, _body(before), goal)._replace(vases=Vase(*vases.T))
 
 
 def our_layouts(keys: Array, level: GoalLevel = LEVEL_1) -> tuple[np.ndarray, np.ndarray]:

@@ -1,4 +1,4 @@
-"""SafetyPointGoal1 and 2: reach goals, keep out of hazards and off vases.
+"""SafetyPointGoal1 and 2 and SafetyCarGoal1: reach goals, keep out of hazards and off vases.
 
 N envs at a time; one agent step is several simulator steps.
 """
@@ -16,7 +16,6 @@ from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Condition, Env, Spec, TimeStep, per_env
 from dreamproof.envs.point import perception as perceiving
 from dreamproof.envs.point import sensors
-from dreamproof.envs.point.dynamics import PointBody, simulate
 from dreamproof.envs.point.layout import GoalBank, InitialLayout, distance, draw_placement, take_goal
 from dreamproof.envs.point.params import (
     GHOST_CAPACITY,
@@ -28,9 +27,10 @@ from dreamproof.envs.point.params import (
     default_params,
 )
 from dreamproof.envs.point.perception import Perception, init_perception
+from dreamproof.envs.point.robots import POINT, Robot
 from dreamproof.envs.point.touch import gap
 from dreamproof.envs.point.vase import Vase, at_rest, moves, push
-from dreamproof.envs.shift import NAMED_SHIFTS, apply_shift, point_conditions
+from dreamproof.envs.shift import apply_shift, named_shifts, point_conditions
 from dreamproof.settings.env import EnvSettings, Shift
 
 ACTION_SIZE = 2
@@ -40,7 +40,7 @@ MIN_MARGIN, MAX_MARGIN = -0.2, 0.5
 class PointState(NamedTuple):
     """N envs: body, places of objects, vases (N, V), next goals, and perception and actions of earlier steps."""
 
-    body: PointBody
+    body: Any
     goal: Array
     goal_distance: Array
     hazards: Array
@@ -58,7 +58,7 @@ class _StepState(NamedTuple):
     costs (K,): steps that violated each constraint; cost: steps that violated any.
     """
 
-    body: PointBody
+    body: Any
     vases: Vase
     goal_distance: Array
     met: Array
@@ -74,6 +74,7 @@ class PointGoal(Env):
 
     name: str = "SafetyPointGoal1"
     level: GoalLevel = LEVEL_1
+    robot: Robot = POINT
     lidar: bool = False
     ghost_slots: int = 2
     action_repeat: int = 5
@@ -82,15 +83,20 @@ class PointGoal(Env):
     varies = True
 
     @classmethod
-    def from_settings(cls, task: str, settings: EnvSettings, level: GoalLevel = LEVEL_1) -> "PointGoal":
+    def from_settings(
+        cls, task: str, settings: EnvSettings, level: GoalLevel = LEVEL_1, robot: Robot = POINT
+    ) -> "PointGoal":
         """Builds the task that the settings describe."""
         lidar = settings.observation == "lidar"
+        if robot.wheels and (lidar or settings.vase == "pushed"):
+            raise BadInput(f"'{task}' has no lidar, and its vase stands still", "remove env.observation and env.vase")
         if level.vases_cost and settings.vase == "still":
             raise BadInput(f"the vases of '{task}' cost when they move, so they cannot be still", "remove env.vase")
         pushed = lidar or level.vases_cost if settings.vase is None else settings.vase == "pushed"
         return cls(
             name=task,
             level=level,
+            robot=robot,
             lidar=lidar,
             ghost_slots=GHOST_CAPACITY if lidar else settings.ghost_slots,
             action_repeat=settings.action_repeat,
@@ -119,6 +125,7 @@ class PointGoal(Env):
             entity_types=0 if self.lidar or not self.level.vases_cost else 2,
             terminates=False,
             costs=self.level.costs,
+            wheels=self.robot.wheels,
         )
 
     def _entities(self, slots: tuple[tuple[str, int, int], ...]) -> tuple[int, int, int]:
@@ -132,15 +139,15 @@ class PointGoal(Env):
 
     def default_params(self) -> PointParams:
         """The official task."""
-        return default_params(self.level)
+        return default_params(self.level, self.robot.physics())
 
     def conditions(self) -> Mapping[str, Condition]:
         """All named shifts of this task."""
-        return point_conditions(self.ghost_slots)
+        return point_conditions(self.ghost_slots, self.robot.wheels)
 
     def named_shifts(self) -> Mapping[str, Shift]:
         """The shifts of those conditions."""
-        return NAMED_SHIFTS
+        return named_shifts(self.robot.wheels)
 
     def apply_shift(self, params: PointParams, shift: Shift) -> PointParams:
         """The parameters with the shift applied."""
@@ -148,15 +155,8 @@ class PointGoal(Env):
 
     def vary(self, params: PointParams, drawn: dict[str, Array]) -> PointParams:
         """Parameters with different physics and delay in every env."""
-        physics = params.physics
         return params._replace(
-            physics=physics._replace(
-                mass=physics.mass * drawn["mass"],
-                first_moment=physics.first_moment * drawn["mass"],
-                inertia=physics.inertia * drawn["mass"],
-                damping=physics.damping * drawn["damping"],
-                force_gain=physics.force_gain * drawn["force"],
-            ),
+            physics=params.physics.varied(drawn["mass"], drawn["damping"], drawn["force"]),
             actuators=params.actuators._replace(delay=drawn["delay"]),
         )
 
@@ -209,7 +209,7 @@ class PointGoal(Env):
             "extent": jnp.broadcast_to(params.layout.extent, (count,)),
         }
 
-    def place(self, placement: InitialLayout, body: PointBody, goal: Array) -> PointState:
+    def place(self, placement: InitialLayout, body: Any, goal: Array) -> PointState:
         """The state of one env with a given layout, body and goal, before the first observation."""
         here = jnp.stack([body.x, body.y])
         return PointState(
@@ -229,12 +229,11 @@ class PointGoal(Env):
         """Lays out one env, before the first observation."""
         placement = draw_placement(key, params.layout, self.level.vases)
         goal, bank = take_goal(placement.bank, placement.agent, placement.vases, params.layout)
-        zero = jnp.zeros(())
-        body = PointBody(placement.agent[0], placement.agent[1], placement.heading, zero, zero, zero)
+        body = self.robot.start(placement.agent, placement.heading)
         return self.place(placement._replace(bank=bank), body, goal)
 
     def _per_env(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return per_env(function, _DEFAULTS)
+        return per_env(function, self.default_params())
 
     def _act(self, keys: Array, queue: Array, action: Array, params: PointParams) -> tuple[Array, Array]:
         """The action (N, A) that reaches the motors after delay and noise, and the queue of earlier ones."""
@@ -248,7 +247,7 @@ class PointGoal(Env):
         """The simulator steps of one agent step of one env, up to and beyond a reached goal."""
 
         def tick(moved: _StepState, _: None) -> tuple[_StepState, None]:
-            body = simulate(moved.body, action, params.physics)
+            body = self.robot.simulate(moved.body, action, params.physics)
             here = jnp.stack([body.x, body.y])
             to_goal = distance(here, state.goal)
             hit = (to_goal <= params.layout.goal_radius) & ~moved.met
@@ -312,7 +311,7 @@ class PointGoal(Env):
         return seen
 
     def _look(self, state: PointState, params: PointParams) -> Array:
-        inner = sensors.sense_inner(state.body, state.last_action, params.physics)
+        inner = self.robot.sense(state.body, state.last_action, params.physics)
         hazards = _true_hazards(state, inner, params)[0][: self.hazard_slots]
         extra = jnp.broadcast_to(jnp.asarray(PARKED), (self.ghost_slots, 2))
         return self._vector(inner, state, jnp.concatenate([hazards, extra]))
@@ -323,7 +322,7 @@ class PointGoal(Env):
         hallucination = params.hallucination
         slots = (self.hazard_slots, self.hazard_slots + self.ghost_slots)
         noise = perceiving.draw_noise(jax.random.fold_in(key, _LOOK), *slots, self.spec.observation_size)
-        inner = sensors.sense_inner(state.body, state.last_action, params.physics)
+        inner = self.robot.sense(state.body, state.last_action, params.physics)
         hazards, is_present = _true_hazards(state, inner, params)
         order = perceiving.nearest_slots(_squares(inner.place, state.hazards), self.hazard_slots)
         hazards, is_present = hazards[order], is_present[order]
@@ -356,7 +355,6 @@ class PointGoal(Env):
         return jnp.clip(nearest, MIN_MARGIN, MAX_MARGIN)
 
 
-_DEFAULTS = default_params()
 # Folded into the key of a step, so that its uses are independent; a reset uses the key itself.
 _ACT, _LOOK = 1, 2
 

@@ -1,9 +1,12 @@
 """Parameters of the Goal tasks: levels, physics, actuators, layout, sensors, hallucinations."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
+
+from dreamproof.base.errors import BadInput
+from dreamproof.settings.env import Shift
 
 HAZARD_CAPACITY = 16
 GHOST_CAPACITY = 3
@@ -30,6 +33,14 @@ LEVEL_1 = GoalLevel(extent=1.5, hazards=8, vases=1, vases_cost=False)
 LEVEL_2 = GoalLevel(extent=2.0, hazards=10, vases=10, vases_cost=True)
 
 
+def _real(value: float) -> Array:
+    return jnp.asarray(value, jnp.float32)
+
+
+def _whole(value: int) -> Array:
+    return jnp.asarray(value, jnp.int32)
+
+
 class Physics(NamedTuple):
     """The 3-DoF body: kg, kg m, kg m², N s/m, N m s."""
 
@@ -42,6 +53,38 @@ class Physics(NamedTuple):
     yaw_gain: Array
     gear: Array
     actuator_limit: Array
+
+    @classmethod
+    def of_point(cls) -> "Physics":
+        """Two solids of density 1: a sphere of radius 0.1 and a cube of half-size 0.05 centred 0.1 m ahead."""
+        return cls(
+            mass=_real(5.18879020e-3),
+            first_moment=_real(1.0e-4),
+            inertia=_real(2.84218308e-5),
+            damping=_real(0.01),
+            yaw_damping=_real(0.005),
+            force_gain=_real(1.0),
+            yaw_gain=_real(1.0),
+            gear=_real(0.3),
+            actuator_limit=_real(0.05),
+        )
+
+    def varied(self, mass: Array, damping: Array, force: Array) -> "Physics":
+        """With these factors of mass, damping and drive force."""
+        return self._replace(
+            mass=self.mass * mass,
+            first_moment=self.first_moment * mass,
+            inertia=self.inertia * mass,
+            damping=self.damping * damping,
+            force_gain=self.force_gain * force,
+        )
+
+    def shifted(self, shift: Shift) -> "Physics":
+        """With a condition's factors."""
+        if shift.friction_factor != 1:
+            raise BadInput("friction_factor: the point robot has no friction with the floor", "use damping_factor")
+        varied = self.varied(*map(_real, (shift.mass_factor, shift.damping_factor, shift.force_factor)))
+        return varied._replace(yaw_gain=self.yaw_gain * _real(shift.yaw_gain_factor))
 
 
 class Actuators(NamedTuple):
@@ -90,38 +133,19 @@ class Hallucination(NamedTuple):
 
 
 class PointParams(NamedTuple):
-    """All parameters; every leaf is a scalar, or (N,) if envs differ."""
+    """All parameters; every leaf is a scalar, or (N,) if envs differ. `physics` are those of the robot."""
 
-    physics: Physics
+    physics: Any
     actuators: Actuators
     layout: Layout
     sensors: Sensors
     hallucination: Hallucination
 
 
-def _real(value: float) -> Array:
-    return jnp.asarray(value, jnp.float32)
-
-
-def _whole(value: int) -> Array:
-    return jnp.asarray(value, jnp.int32)
-
-
-def default_params(level: GoalLevel = LEVEL_1) -> PointParams:
-    """The official task of a level."""
+def default_params(level: GoalLevel, physics: Any) -> PointParams:
+    """The official task of a level, with the physics of its robot."""
     return PointParams(
-        # Two solids of density 1: a sphere of radius 0.1 and a cube of half-size 0.05 centred 0.1 m ahead.
-        Physics(
-            mass=_real(5.18879020e-3),
-            first_moment=_real(1.0e-4),
-            inertia=_real(2.84218308e-5),
-            damping=_real(0.01),
-            yaw_damping=_real(0.005),
-            force_gain=_real(1.0),
-            yaw_gain=_real(1.0),
-            gear=_real(0.3),
-            actuator_limit=_real(0.05),
-        ),
+        physics,
         Actuators(delay=_whole(0), noise=_real(0.0)),
         Layout(
             extent=_real(level.extent),
