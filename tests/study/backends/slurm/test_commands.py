@@ -162,6 +162,39 @@ def test_a_busy_controller_is_left_alone_longer_every_time(path: Path) -> None:
     assert waits == sorted(waits) and waits[-1] >= 8 * waits[0]
 
 
+ODD_LINE = "|".join(["7", "0", "8", "RUNNING", "no number"] + ["0"] * 20)
+
+
+@pytest.mark.parametrize("words", ["Communication connection failure", "something that nobody has seen before", ""])
+def test_a_controller_that_answered_once_may_fail_in_any_words(path: Path, words: str) -> None:
+    clock = Clock()
+    script = f"""[ "$1" = --version ] && echo 'slurm 22.05.8' && exit 0
+[ -e {path}/down ] && echo '{words}' >&2 && exit 1
+[ -e {path}/odd ] && echo '{ODD_LINE}'
+exit 0"""
+    commands = fake_commands(path, clock, script)
+    table = JobTable(commands, "mine", 1.0, clock)
+    assert table.refresh() is True
+    (path / "down").touch()
+    for _ in range(3):
+        clock.now += 100.0
+        assert table.refresh() is False
+    (path / "down").rename(path / "odd")
+    clock.now += 100.0
+    assert table.refresh() is False
+    (path / "odd").unlink()
+    clock.now += 100.0
+    assert table.refresh() is True
+
+
+def test_a_controller_that_never_answered_is_an_error(path: Path) -> None:
+    commands = fake_commands(
+        path, Clock(), "[ \"$1\" = --version ] && echo 'slurm 22.05.8' && exit 0; echo odd >&2; exit 1"
+    )
+    with pytest.raises(SlurmError, match="odd"):
+        JobTable(commands, "mine", 1.0, Clock()).refresh()
+
+
 def test_a_refusal_is_separated_from_a_busy_controller(path: Path, tmp_path: Path) -> None:
     script = '[ "$name" = sbatch ] && echo "sbatch: error: Batch job submission failed: $WORDS" >&2; exit 1'
     commands = fake_commands(path, Clock(), script)

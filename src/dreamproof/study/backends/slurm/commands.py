@@ -30,7 +30,9 @@ OUR_FORMATS = ("SBATCH_", "SQUEUE_", "SCANCEL_", "SACCT_", "SINFO_", "SSTAT_")
 BUSY = re.compile(
     r"timed out|unable to contact|connection (?:refused|reset)|temporarily|zero bytes were transmitted"
     r"|message (?:send|receive) failure|unexpected message received|in recovery|MaxSubmit|submit limit|try again"
-    r"|slurm backup controller in standby|io error|cannot resolve|address already in use",
+    r"|slurm backup controller in standby|io error|cannot resolve|address already in use"
+    r"|communication (?:connection|shutdown) failure|header lengths are longer|broken pipe|not connected"
+    r"|no route to host|unreachable",
     re.IGNORECASE,
 )
 COLUMNS = (
@@ -158,12 +160,13 @@ class SlurmCommands:
 
     def jobs(self, name: str) -> list[SlurmJob]:
         """Every job of ours with this name that the controller remembers, in one call."""
+        asked = ["squeue", "--me", "--states=all", f"--name={name}"]
         if self.version() >= JSON_WITH_FILTERS:
-            return jobs_from_json(self._call(["squeue", "--me", "--states=all", f"--name={name}", "--json"]), name)
+            answer = self._call([*asked, "--json"])
+            return _read_answer(lambda: jobs_from_json(answer, name), answer)
         columns = ",".join(f"{column}:|" for column in COLUMNS)
-        return jobs_from_table(
-            self._call(["squeue", "--me", "--noheader", "--states=all", f"--name={name}", f"--Format={columns}"])
-        )
+        answer = self._call([*asked, "--noheader", f"--Format={columns}"])
+        return _read_answer(lambda: jobs_from_table(answer), answer)
 
     def requeue(self, job: str) -> None:
         """Puts a job back into the queue; its process is ended for it."""
@@ -294,6 +297,14 @@ class SlurmCommands:
         asks = command in ("squeue", "sacct", "scontrol")
         ours = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"} if asks else {}
         return {**kept, **self._environment, **ours}
+
+
+def _read_answer(read: Callable[[], list[SlurmJob]], answer: str) -> list[SlurmJob]:
+    """The jobs of an answer; one that is cut off, or in another form, is an error of Slurm and not of ours."""
+    try:
+        return read()
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:
+        raise _failure("squeue", f"an answer that cannot be read ({error}): {_one_line(answer)[:200]}") from None
 
 
 def _failure(command: str, message: str) -> SlurmError:

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from dreamproof.base.files import read_json, unless_full, write_json
 from dreamproof.study.backends.api import JobPlacement
-from dreamproof.study.backends.slurm.commands import SlurmBusy, SlurmCommands, SlurmJob, listed_elements
+from dreamproof.study.backends.slurm.commands import SlurmBusy, SlurmCommands, SlurmError, SlurmJob, listed_elements
 
 PLACEMENT = TypeAdapter(JobPlacement)
 WAITING_STATES = frozenset({"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
@@ -31,12 +31,17 @@ class JobTable:
         self._arrays: dict[str, str] = {}
 
     def refresh(self) -> bool:
-        """Polls if it is due; True if there is a new answer."""
+        """Polls if it is due; True if there is a new answer.
+
+        A controller that answered before and now fails, in whatever words, is asked again: jobs continue without it.
+        """
         if self._monotonic() < self._poll_at or self._commands.is_backing_off():
             return False
         try:
             jobs = self._commands.jobs(self._name)
-        except SlurmBusy:
+        except SlurmError as error:
+            if self.polls == 0 and not isinstance(error, SlurmBusy):
+                raise
             self._poll_at = self._monotonic() + 1.0
             return False
         self.polls += 1
