@@ -7,9 +7,10 @@ import os
 ENOUGH_THREADS = 4
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
+    """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-if _usable_cores() < ENOUGH_THREADS:
+if usable_cores() < ENOUGH_THREADS:
     os.environ.setdefault("PJRT_NPROC", str(ENOUGH_THREADS))

@@ -10,9 +10,11 @@ from pathlib import Path
 import jax
 import psutil
 
+from dreamproof.jaxcore import usable_cores
+
 NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 LIBRARIES = ("jax", "jaxlib", "equinox", "numpy")
-COMPILE_THREADS = max(2, (os.cpu_count() or 1) // 2)
+COMPILE_THREADS = max(2, usable_cores() // 2)
 """Programs that compile at the same time: XLA compiles one mostly on a single core."""
 
 
