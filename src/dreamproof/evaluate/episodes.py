@@ -1,6 +1,7 @@
 """Evaluates many runs at once under named conditions; layouts are the same for every arm and seed."""
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -231,6 +232,7 @@ class Evaluator:
     ) -> None:
         self.runs, self.declared, self.episodes, self.progress, self.split = runs, declared, episodes, progress, split
         self._nominal: list[dict[str, Episodes]] = []
+        self._tracing = threading.Lock()
 
     def evaluate_all(self, names: list[str]) -> Iterator[list[EvaluationRecord]]:
         """The records of every condition, in order; several tasks at the same time, because each is compiled."""
@@ -264,9 +266,13 @@ class Evaluator:
         runs = [each["final"].of_task(name) for each in self.runs]
         env, condition = runs[0].env, find_condition(runs[0].env, "id")
         keys = episode_keys(LAYOUT_SEED, self.split, self.episodes)
-        played = jax.device_get(
-            _with_floors((runs[0].agent, env), _stacked(runs, condition), keys, condition.change(env.default_params()))
-        )
+        params = condition.change(env.default_params())
+        inputs = ((runs[0].agent, env), _stacked(runs, condition), keys, params)
+        # Two programs traced at the same time may share parts or not: then other arms miss the compilation cache.
+        play: Any = _with_floors
+        with self._tracing:
+            traced = play.lower(*inputs)
+        played = jax.device_get(traced.compile()(*inputs))
         self.progress()
         found = [_of_one(played, index) for index in range(len(runs) + len(floors(env.spec)))]
         means = dict(zip(floors(env.spec), map(_means, found[len(runs) :]), strict=True))
