@@ -195,7 +195,7 @@ def _check_finite(task: str, returns: dict[str, list[float]]) -> None:
         counts = ", ".join(f"{count} of {name}" for name, count in wrong.items() if count)
         raise BrokenEvidence(
             f"the simulation of {task} gave values that are not finite in {counts}; nothing was written",
-            'record again without XLA_FLAGS; see docs/environments.md, "On a GPU"',
+            "try the policies of this task: python -m dreamproof.evaluate POLICY.npz --conditions id",
         )
 
 

@@ -1,7 +1,10 @@
 """Locomotion on MJX: the same physics as MuJoCo in C, two kinds of ends, restarts, shifts as data, separate envs."""
 
 import copy
+import re
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -16,7 +19,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.envs import registry
 from dreamproof.envs.locomotion import physics
 from dreamproof.envs.locomotion.params import BodyParams
-from dreamproof.envs.locomotion.physics import Motion, MujocoBody
+from dreamproof.envs.locomotion.physics import Motion, MujocoBody, all_iterations
 from dreamproof.envs.locomotion.task import Locomotion
 from dreamproof.envs.shift import find_condition
 from dreamproof.jaxcore.keys import layout_keys
@@ -41,7 +44,6 @@ HORIZONS = {
     "hopper-hop": (3, 1e-4, 3e-3),
     "cartpole-swingup": (10, 3e-4, 3e-3),
 }
-WHILE_LOOP = jax.lax.while_loop
 WEAKER, HEAVIER = Shift(force_factor=0.6), Shift(mass_factor=1.5)
 
 
@@ -164,7 +166,6 @@ def test_iterations_after_the_solver_has_converged_change_nothing() -> None:
         found, expected = advance(found, action), advance_asking(expected, action)
     np.testing.assert_allclose(found.position, expected.position, atol=1e-6)
     np.testing.assert_allclose(found.velocity, expected.velocity, atol=1e-4)
-    assert jax.lax.while_loop is WHILE_LOOP
 
 
 def test_the_same_keys_start_the_same_episodes_and_other_keys_others(any_task: CompiledTask) -> None:
@@ -398,3 +399,45 @@ def test_without_mujoco_a_task_says_what_to_install(monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "dreamproof.envs.locomotion.tasks", None)
     with pytest.raises(BadInput, match=r"pip install 'dreamproof\[locomotion\]'"):
         registry.make("Ant")
+
+
+def test_a_body_traced_in_one_thread_leaves_loops_of_other_threads_alone() -> None:
+    def count_to_ten() -> int:
+        return int(jax.lax.while_loop(lambda number: number < 10, lambda number: number + 1, jnp.asarray(0)))
+
+    inside, counted = threading.Event(), threading.Event()
+
+    def trace() -> int:
+        with all_iterations(3):
+            inside.set()
+            counted.wait()
+            return count_to_ten()
+
+    with ThreadPoolExecutor(1) as pool:
+        traced = pool.submit(trace)
+        inside.wait()
+        meanwhile = count_to_ten()
+        counted.set()
+        assert (traced.result(), meanwhile, count_to_ten()) == (3, 10, 10)
+
+
+def test_bodies_traced_at_the_same_time_move_as_they_do_alone() -> None:
+    names = ("cartpole-balance", "walker-walk", "hopper-stand", "cheetah-run")
+
+    def traced(name: str) -> str:
+        task = registry.make(name)
+        params = task.default_params()
+        keys = jax.random.split(jax.random.key(0), 1)
+        state, _ = task.reset(keys, params)
+        return step_loops(task, keys, state, params)
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        together = list(pool.map(traced, names))
+    assert together == [traced(name) for name in names]
+
+
+def step_loops(task: Any, keys: Any, state: Any, params: Any) -> str:
+    """The lengths of all loops in one step of a task."""
+    action = jnp.zeros((1, task.spec.action_size))
+    program = jax.make_jaxpr(lambda state: task.step(keys, state, action, params))(state)
+    return str(re.findall(r"length=(\d+)|(while)\[", str(program)))

@@ -7,6 +7,7 @@ import copy
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from contextvars import ContextVar
 from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -155,26 +156,38 @@ class MujocoBody:
         )
 
 
+_while_loop = jax.lax.while_loop
+_iterations: ContextVar[int | None] = ContextVar("iterations", default=None)
+
+
+def _loop(condition: Callable[[Any], Array], iterate: Callable[[Any], Any], start: Any) -> Any:
+    """`jax.lax.while_loop`, or inside `all_iterations` a scan of fixed length."""
+    count = _iterations.get()
+    if count is None:
+        return _while_loop(condition, iterate, start)
+
+    def once(now: Any, _: None) -> tuple[Any, None]:
+        running = condition(now)
+        return jax.tree.map(lambda new, old: jnp.where(running, new, old), iterate(now), now), None
+
+    return jax.lax.scan(once, start, None, length=count)[0]
+
+
+# MJX has no setting for it. Replaced once and for all: other threads may trace other bodies meanwhile.
+jax.lax.while_loop = _loop  # type: ignore[assignment]
+
+
 @contextmanager
 def all_iterations(count: int) -> Iterator[None]:
     """Traces MJX's solver with a fixed number of iterations; those after convergence change nothing.
 
     MJX's own loop tests for convergence after each iteration, which on a GPU needs a transfer to the host.
     """
-    original = jax.lax.while_loop
-
-    def fixed_length(condition: Callable[[Any], Array], iterate: Callable[[Any], Any], start: Any) -> Any:
-        def once(now: Any, _: None) -> tuple[Any, None]:
-            running = condition(now)
-            return jax.tree.map(lambda new, old: jnp.where(running, new, old), iterate(now), now), None
-
-        return jax.lax.scan(once, start, None, length=count)[0]
-
-    jax.lax.while_loop = fixed_length  # type: ignore[assignment]
+    token = _iterations.set(count)
     try:
         yield
     finally:
-        jax.lax.while_loop = original
+        _iterations.reset(token)
 
 
 def _declared_springs(model: mujoco.MjModel) -> Springs | None:
