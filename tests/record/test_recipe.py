@@ -98,10 +98,29 @@ def test_the_same_recipe_gives_the_same_files(written: list[Path], folder: Path)
 def test_one_call_plays_all_levels_of_all_chunks(folder: Path) -> None:
     plan = plan_task(recipe(random_episodes=8, episodes=[4, 12]), TASKS[0], folder / "policies")
     assert (plan.batch, plan.batches) == (2, [0, 0, 1, 2, 2, 2])
-    (_, is_random), keys = inputs_of(plan, 0, seeds=[6, 7])
-    assert is_random.tolist() == [1, 1, 0, 0, 0, 0] * 2
+    (_, random_share), keys = inputs_of(plan, 0, seeds=[6, 7])
+    assert random_share.tolist() == [1, 1, 0, 0, 0, 0] * 2
     assert [key.shape for key in keys] == [(12, 2), (12, 2), (12,)]
     assert all(len(np.unique(jax.random.key_data(key).reshape(-1, 2), axis=0)) == key.size for key in keys)
+
+
+def test_a_share_of_the_actions_is_random(folder: Path) -> None:
+    plan = plan_task(recipe(episodes=[4, 12], random_actions=[0.0, 0.25]), TASKS[0], folder / "policies")
+    assert [(level.episodes, level.random_share) for level in plan.levels] == [
+        (2, 1.0),
+        (1, 0.0),
+        (1, 0.25),
+        (3, 0.0),
+        (3, 0.25),
+    ]
+    assert plan.levels[-1].name.endswith(", 25% random")
+    policy, count = plan.policy, 4000
+    _, seen = policy.env.reset(jax.random.split(jax.random.key(0), count), policy.env.default_params())
+    key, (state, _) = jax.random.key(1), plan.states[1]
+    own, mixed, other = (policy.act((state, share), policy.memory(count), seen, key)[0] for share in (0.0, 0.25, 1.0))
+    is_random = (mixed != own).any(-1)
+    assert abs(is_random.mean() - 0.25) < 0.03
+    np.testing.assert_array_equal(mixed[is_random], other[is_random])
 
 
 def test_the_command_reads_a_recipe(
@@ -138,6 +157,7 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
     for given, message in (
         (recipe(episodes=[2, 2, 2]), "2 policy files of the task 'ProbeTarget', the recipe has 3 levels"),
         (recipe(chunks=3), "cannot be split into 3 equal chunks"),
+        (recipe(random_actions=[0.0, 0.5]), "2 equal parts of random_actions"),
         (recipe(policies="elsewhere"), "0 policy files"),
     ):
         with pytest.raises(BadInput, match=message):

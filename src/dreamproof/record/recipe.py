@@ -39,11 +39,15 @@ WRITERS = {".pt": write_chunk, ".npz": write_recording}
 
 @dataclass(frozen=True)
 class Level:
-    """One policy of one task: its name in the card, its file, and how many episodes it plays in each chunk."""
+    """One policy of one task: its name in the card, its file, and how many episodes it plays in each chunk.
+
+    `random_share`: of the steps have a random action instead.
+    """
 
     name: str
     file: Path | None
     episodes: int
+    random_share: float
 
 
 @dataclass(frozen=True)
@@ -101,29 +105,40 @@ def plan_task(recipe: Recipe, task: str, folder: Path) -> TaskPlan:
             "dreamproof export STUDY FOLDER --policies, with train.keep_checkpoints as many as there are levels",
         )
     loaded = [read_policy(path) for path in files]
-    counts = (recipe.random_episodes, *recipe.episodes)
-    if any(count % recipe.chunks for count in counts):
-        raise BadInput(f"episodes {counts} cannot be split into {recipe.chunks} equal chunks", "change chunks")
-    names = (RANDOM, *(f"step {each.record.agent_steps:,}" for each in loaded))
-    levels = tuple(
-        Level(name, file, count // recipe.chunks)
-        for name, file, count in zip(names, (None, *files), counts, strict=True)
-    )
-    policy = mixed_policy(task, loaded[0])
-    trained = [(each.state, jnp.asarray(0.0)) for each in loaded]
-    return TaskPlan(task, levels, policy, ((loaded[0].state, jnp.asarray(1.0)), *trained))
+    shares, counts = recipe.random_actions, (recipe.random_episodes, *recipe.episodes)
+    if recipe.random_episodes % recipe.chunks or any(
+        count % (recipe.chunks * len(shares)) for count in recipe.episodes
+    ):
+        raise BadInput(
+            f"episodes {counts} cannot be split into {recipe.chunks} equal chunks and {len(shares)} equal parts of "
+            "random_actions",
+            "change chunks or episodes",
+        )
+    levels, states = [Level(RANDOM, None, recipe.random_episodes // recipe.chunks, 1.0)], [loaded[0].state]
+    for file, each, count in zip(files, loaded, recipe.episodes, strict=True):
+        for share in shares:
+            name = f"step {each.record.agent_steps:,}{_with_random(share)}"
+            levels.append(Level(name, file, count // (recipe.chunks * len(shares)), share))
+            states.append(each.state)
+    acting = ((state, jnp.asarray(level.random_share)) for state, level in zip(states, levels, strict=True))
+    return TaskPlan(task, tuple(levels), mixed_policy(task, loaded[0]), tuple(acting))
+
+
+def _with_random(share: float) -> str:
+    return f", {share:.0%} random" if share else ""
 
 
 def mixed_policy(task: str, run: Loaded) -> RecordingPolicy:
-    """A policy whose state says whether it acts at random."""
+    """A policy whose state says at which share of its steps it acts at random."""
     scalars, size = run.scalars | {"latent_swaps": jnp.zeros(())}, run.env.spec.action_size
 
     def act(state: Any, memory: Any, seen: TimeStep, key: Array) -> tuple[Array, Any]:
-        agent, is_random = state
-        act_key, random_key = jax.random.split(key)
+        agent, random_share = state
+        act_key, random_key, coin_key = jax.random.split(key, 3)
         decided = run.agent.act(agent, memory, seen, act_key, scalars, explore=True)
         drawn = jax.random.uniform(random_key, (seen.observation.shape[0], size), minval=-1.0)
-        return jnp.where(is_random > 0, drawn, decided.action), decided.memory
+        is_random = jax.random.uniform(coin_key, (seen.observation.shape[0], 1)) < random_share
+        return jnp.where(is_random, drawn, decided.action), decided.memory
 
     return RecordingPolicy(task, task, run.env, act, (), run.agent.init_memory)
 
@@ -231,7 +246,14 @@ def _numbers(values: list[float]) -> dict[str, float]:
 
 def _page(recipe: Recipe, found: dict[str, dict[str, list[float]]], paths: list[Path], share: float) -> str:
     """The card as Markdown: one row per task, mean return of each level, and the best episode."""
-    levels = [RANDOM, *(f"level {number + 1}" for number in range(len(recipe.episodes)))]
+    levels = [
+        RANDOM,
+        *(
+            f"level {number + 1}{_with_random(share)}"
+            for number in range(len(recipe.episodes))
+            for share in recipe.random_actions
+        ),
+    ]
     counts = ", ".join(map(str, recipe.episodes))
     text = (
         f"{len(paths)} chunks, seed {recipe.seed}. {recipe.random_episodes} episodes per task with random actions, "

@@ -1,11 +1,13 @@
 """A recipe of recorded episodes: which policies play which tasks for how many episodes."""
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
 from dreamproof.settings.strict import Settings
 from dreamproof.settings.task_sets import TASK_SETS
+
+Share = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Recipe(Settings):
@@ -20,6 +22,12 @@ class Recipe(Settings):
     episodes: tuple[int, ...] = Field(
         (200, 300, 400),
         description="episodes per task of each level of skill; the files of a task, by their steps, are its levels",
+    )
+    random_actions: tuple[Share, ...] = Field(
+        (0.0,),
+        min_length=1,
+        description="shares of steps at which a random action replaces that of the policy; the episodes of a level are "
+        "split equally between them",
     )
     chunks: int = Field(2, ge=1, description="files to write")
     seed: int = Field(0, ge=0)
