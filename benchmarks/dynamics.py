@@ -46,7 +46,7 @@ PANELS = {
 
 
 class Starts(NamedTuple):
-    """S places in episodes: env states (S, ...), what followed, and whether the episode went on for all steps (S,)."""
+    """S places in episodes: env states (S, ...), what followed, and whether the episode has all steps (S,)."""
 
     env: Any
     observation: Array  # (STEPS + 1, S, O)
