@@ -247,7 +247,9 @@ def test_a_cell_on_a_lost_node_is_fenced_and_continues_elsewhere(slurm: OneNodeS
     assert (proven(open_study(watched)), proven(open_study(alone))) == (1, 1)
     assert (len(turns(watched)), len(turns(alone))) == (2, 2)
     requeued = open_study(alone).state.attempts
-    assert [name.partition("r")[2] for name in requeued] == ["", "1"]
+    assert [name.partition("r")[2] for name in requeued] == ["", "1"], {
+        name: (attempt.cause, attempt.evidence) for name, attempt in requeued.items()
+    }
     assert requeued["a000001"].cause in ("node_lost", "preempted")
     assert requeued["a000001r1"].placement["restarts"] == 1
 
