@@ -41,7 +41,7 @@ WRITERS = {".pt": write_chunk, ".npz": write_recording}
 class Level:
     """One policy of one task: its name in the card, its file, and how many episodes it plays in each chunk.
 
-    `random_share`: of the steps have a random action instead.
+    At a share of its steps, `random_share`, a random action replaces that of the policy.
     """
 
     name: str
