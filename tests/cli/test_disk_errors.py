@@ -34,7 +34,7 @@ def test_any_error_of_the_system_is_a_failure_with_its_reason(
     def fail(*_: Any, **__: Any) -> Any:
         raise OSError(number, os.strerror(number), "some/file")
 
-    monkeypatch.setattr("dreamproof.study.plan.open_study.open_study", fail)
+    monkeypatch.setattr("dreamproof.study.plan.on_disk.open_study", fail)
     shown = dreamproof("verify", study)
     assert shown.code != 0 and "some/file" in shown.errors and "hint:" in shown.errors
     assert "Traceback" not in shown.errors

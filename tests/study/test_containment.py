@@ -275,7 +275,7 @@ def test_a_lost_checkpoint_keeps_no_other_cell_from_being_trained(tmp_path: Path
     run_folder(stage).checkpoints.rename(tmp_path / "away")
     session.settle_lost_proofs(stage.opened, stage.ledger, retrain=False)
     succeed_at_once(stage)
-    assert stage.supervisor.run() is Ending.COMPLETE
+    assert stage.supervisor.run() is Ending.NOTHING_CAN_RUN
     assert proven(stage) == OTHERS | {BAD}
     [event] = stage.events("cell_quarantined")
     assert (event["file"], event["reason"]) == ("runs/low-seed0/checkpoints/step-000000000020", "is gone")

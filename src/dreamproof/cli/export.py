@@ -31,7 +31,7 @@ def export(
     """Write ledger, tables, episodes, money and reports to a folder or an archive; or one trained policy to a file."""
     import time
 
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.on_disk import open_with_disk
     from dreamproof.study.views.exporting import export_study
 
     if policy is not None:
@@ -47,7 +47,7 @@ def export(
             typer.echo(f"{len(files)} policies in {target}")
         return
     places = tuple(outside or ())
-    names = export_study(open_study(study), target, time.time(), checkpoints or bool(places), places)
+    names = export_study(open_with_disk(study), target, time.time(), checkpoints or bool(places), places)
     if json:
         print_json({"target": str(target), "files": names})
     else:

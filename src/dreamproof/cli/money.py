@@ -8,11 +8,11 @@ def money(study: StudyArgument, json: JsonOption = False) -> None:
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.ledger.lease import living_holder
     from dreamproof.study.money.spending import count_money, money_lines
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.on_disk import open_with_disk
     from dreamproof.study.preflight.measured import read_measured
     from dreamproof.study.views.values import money_values
 
-    opened = open_study(study)
+    opened = open_with_disk(study)
     if json:
         print_json(money_values(opened, read_moment()))
         return

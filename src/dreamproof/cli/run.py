@@ -80,7 +80,8 @@ def run(
             view.show(change)
         if import_from is not None:
             _import_first(opened, ledger, import_from, view)
-        session.settle_lost_proofs(opened, ledger, retrain_lost)
+        for event in session.settle_lost_proofs(opened, ledger, retrain_lost):
+            view.event(event.row())
         if retry_stopped:
             session.reopen(opened, ledger, "run --retry-stopped")
         if not no_check:

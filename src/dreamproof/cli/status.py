@@ -20,10 +20,10 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
     """Show the whole declared matrix: proven, running, missing."""
     from dreamproof.cli.running import terminal_width
     from dreamproof.study.ledger.clock import read_moment
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.on_disk import open_with_disk
     from dreamproof.study.views.overview import make_overview
 
-    opened = open_study(study, numbers_only=True)
+    opened = open_with_disk(study, numbers_only=True)
     overview = make_overview(opened, read_moment())
     if json:
         from dreamproof.study.views.values import status_values

@@ -16,7 +16,7 @@ def verify(
     json: JsonOption = False,
 ) -> None:
     """Check chain, files, hashes and proofs, and name the first thing that is broken."""
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.on_disk import open_with_disk
     from dreamproof.study.views.verify import Inspection
     from dreamproof.study.views.verify import verify as inspect
 
@@ -24,7 +24,7 @@ def verify(
         _verify_run(study, json)
         return
     try:
-        found = inspect(open_study(study), check_content=not quick)
+        found = inspect(open_with_disk(study), check_content=not quick)
     except BrokenEvidence as error:
         found = Inspection(faults=[error.seen])
     if json:

@@ -30,13 +30,13 @@ def watch(
 
     from dreamproof.cli.output import is_gone
     from dreamproof.study.ledger.clock import read_moment
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.on_disk import open_with_disk
     from dreamproof.study.views.overview import make_overview
 
     seconds = parse_interval(every)
     gc.enable()
     while True:
-        opened = open_study(study, numbers_only=True)
+        opened = open_with_disk(study, numbers_only=True)
         overview = make_overview(opened, read_moment())
         if log is not None:
             _append(opened, overview, log)

@@ -12,10 +12,11 @@ def why(
     json: JsonOption = False,
 ) -> None:
     """Show what happened to a cell: every attempt, why it ended, and the evidence."""
-    from dreamproof.study.plan.open_study import declared_cell, open_study
+    from dreamproof.study.plan.on_disk import open_with_disk
+    from dreamproof.study.plan.open_study import declared_cell
     from dreamproof.study.views.values import cell_values
 
-    opened = open_study(study)
+    opened = open_with_disk(study)
     facts = cell_values(opened, declared_cell(opened, cell))
     if json:
         print_json(facts)

@@ -10,9 +10,17 @@ from numpy.typing import NDArray
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, Unreadable
+from dreamproof.base.safe_text import printable
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder, StudyFolder
-from dreamproof.runs.reader import load_evaluation, read_checkpoint, read_collapses, read_summary, selected_agent_steps
+from dreamproof.runs.reader import (
+    load_evaluation,
+    read_checkpoint,
+    read_collapses,
+    read_summary,
+    run_fault,
+    selected_agent_steps,
+)
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.settings.study_file import read_study
@@ -304,6 +312,7 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
     seen = next((row["n"] for row in rows if row["event"] in ("eval_proven", "imported")), rows[-1]["n"] + 1)
     declared = [row for row in rows if row["event"] in DECLARATIONS and row["n"] < seen]
     evidence.declared_before_results = Study.model_validate(declared[-1]["declaration"]) if declared else None
+    _look_at_runs(evidence, state)
     for cell, known in state.cells.items():
         _train_facts(evidence, state, cell, known)
     for row in rows:
@@ -314,18 +323,30 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
     evidence.attempts = [_attempt(state, name) for name in state.attempts]
 
 
+def _look_at_runs(evidence: StudyEvidence, state: StudyState) -> None:
+    """Takes in files that cannot be read now; what is gone is no fault here: archives hold no checkpoints."""
+    conditions = [condition.name for condition in evidence.study.conditions]
+    for cell, known in state.cells.items():
+        run = RunFolder(evidence.folder.root / known.source) if known.reads_source else evidence.kept_run(cell)
+        fault = run_fault(run, conditions) if known.proof is not None else None
+        if fault is not None:
+            reason = printable(fault.reason)
+            state.unreadable[str(cell)] = f"{printable(evidence.folder.relative(fault.path))} {reason}"
+
+
 def _train_facts(evidence: StudyEvidence, state: StudyState, cell: Cell, known: CellState) -> None:
     facts = evidence.cells[cell]
     facts.trained = state.trained(known)
     facts.state = train_outcome(state, known)
-    facts.reason = known.quarantined or known.stopped or known.frozen or known.unproven or ""
+    quarantine = state.quarantine(known)
+    facts.reason = quarantine or known.stopped or known.frozen or known.unproven or ""
     facts.agent_steps = known.proof.agent_steps if known.proof else known.reached_agent_steps
     facts.wall_seconds = known.wall_seconds or None
     facts.frozen, facts.cause, facts.evidence = known.frozen, known.last_cause, known.last_evidence
     if facts.state == NOT_SAVED:
         facts.cause, facts.evidence = NOT_SAVED, [known.stopped or ""]
-    if known.quarantined is not None:
-        facts.cause, facts.evidence = "quarantined", [known.quarantined]
+    if quarantine is not None:
+        facts.cause, facts.evidence = "quarantined", [quarantine]
     facts.attempts, facts.imported = len(known.attempts), known.source is not None
     trainer = evidence.study.trainer
     facts.adapter = trainer.adapter if isinstance(trainer, CommandTrainer) else "native"
@@ -364,7 +385,7 @@ def _note_line(evidence: StudyEvidence, row: Row) -> None:
 
 def _eval_facts(evidence: StudyEvidence, state: StudyState, facts: EvalFacts, known: EvalState) -> None:
     facts.evaluated = state.evaluated(known)
-    facts.reason = known.unproven or state.known_cell(str(known.cell)).quarantined or ""
+    facts.reason = known.unproven or state.quarantine(state.known_cell(str(known.cell))) or ""
     if known.proof is None:
         return
     facts.episodes, facts.parameter_hash = known.proof.episodes, known.proof.parameter_hash

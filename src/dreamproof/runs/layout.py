@@ -116,6 +116,13 @@ class RunFolder:
         return self.root / "official.json"
 
     @property
+    def read_files(self) -> list[Path]:
+        """Files in the folder itself from which progress, proofs and reports are read."""
+        return [
+            self.settings, self.heartbeat, self.metrics, self.selected, self.frozen, self.collapses, self.summary,
+        ]  # fmt: skip
+
+    @property
     def lock(self) -> Path:
         """Locked by whatever works on this cell, as long as it lives."""
         return self.root / ".dreamproof.lock"

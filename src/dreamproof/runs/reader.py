@@ -125,8 +125,7 @@ def run_fault(run: RunFolder, conditions: Iterable[str] = ()) -> Unreadable | No
         entries = list_folder(folder)
         if isinstance(entries, Unreadable) and entries.fault is FaultKind.BLOCKED:
             return entries
-    files = [run.settings, run.heartbeat, run.metrics, run.selected, run.frozen, run.collapses, run.summary]
-    faults = map(file_fault, [*files, *map(run.evaluation, conditions)])
+    faults = map(file_fault, [*run.read_files, *map(run.evaluation, conditions)])
     return next((fault for fault in faults if fault is not None), None)
 
 

@@ -12,7 +12,7 @@ from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
 from dreamproof.base.files import Unreadable, read_json, unless_full, write_bytes, write_text
 from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
-from dreamproof.study.attempts.quarantine import lost_proof, quarantined
+from dreamproof.study.attempts.quarantine import quarantined
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend
@@ -43,6 +43,7 @@ from dreamproof.study.plan.commands import check_commands, check_material
 from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
+from dreamproof.study.plan.on_disk import disk_faults, lost_proof
 from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, relative_study_file
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
@@ -152,19 +153,32 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
 
 
 def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, Unreadable]]:
-    """Proven cells whose checkpoint is no longer on disk."""
+    """Proven cells whose checkpoint or its record is no longer on disk."""
     found = [(cell, lost_proof(opened, cell)) for cell in opened.state.cells]
     return [(cell, fault) for cell, fault in found if fault is not None]
 
 
-def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> None:
-    """Quarantines cells whose proof is gone from disk, or lets them be trained again; the others are not concerned."""
-    lost = missing_proofs(opened)
+def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> list[Event]:
+    """Records what the disk no longer holds; the other cells are not concerned.
+
+    An evaluation that is gone is made again. A proven cell with an unreadable file, or without its proof, is
+    quarantined; with `retrain` one without its proof is trained again.
+    """
     if retrain:
-        record(opened, ledger, *(ProofLost(str(cell), f"{fault.path} is gone") for cell, fault in lost))
-        return
-    new = [one for one in lost if opened.state.cells[one[0]].quarantined is None]
-    record(opened, ledger, *(quarantined(opened, cell, fault) for cell, fault in new))
+        record(opened, ledger, *(ProofLost(str(cell), _lost(fault)) for cell, fault in missing_proofs(opened)))
+    found, known = disk_faults(opened), opened.state.cells
+    events: list[Event] = [
+        quarantined(opened, cell, fault)
+        for cell, fault in found.cells.items()
+        if known[cell].proof is not None and known[cell].quarantined is None
+    ]
+    events += [ProofLost(str(cell), _lost(fault), condition) for (cell, condition), fault in found.evals.items()]
+    record(opened, ledger, *events)
+    return events
+
+
+def _lost(fault: Unreadable) -> str:
+    return f"{fault.path} {fault.reason}"
 
 
 def require_proofs(opened: OpenStudy) -> None:

@@ -18,7 +18,6 @@ from dreamproof.study.attempts.quarantine import (
     FIRST_LOOK_SECONDS,
     Quarantine,
     bare_end,
-    cell_fault,
     contained,
     quarantined,
     quarantined_by,
@@ -48,6 +47,7 @@ from dreamproof.study.ledger.index import WORTH_EVENTS, write_index
 from dreamproof.study.money.budget import Budget
 from dreamproof.study.plan.code_watch import CodeWatch
 from dreamproof.study.plan.gap import EVERYTHING, PlannedAttempt, PlanQueries, Selection, find_gap, jobs
+from dreamproof.study.plan.on_disk import cell_fault
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes

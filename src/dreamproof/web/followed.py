@@ -16,6 +16,7 @@ from dreamproof.study.ledger.chain import BEGINNING, collector_paused, read_afte
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.lease import is_copy, living_holder
 from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan.on_disk import show_disk
 from dreamproof.study.plan.open_study import OpenStudy, find_folder, open_with
 
 Stamp = tuple[Any, ...]
@@ -23,6 +24,8 @@ AGAIN_SECONDS = 10.0
 """A study that cannot be read is tried again so often, and whenever its file changes."""
 TICK_SECONDS = 5.0
 """While attempts are open, times and forecasts change at least so often."""
+DISK_LOOK_SECONDS, DISK_LOOK_SHARE = 10.0, 0.003
+"""Run folders are looked at so often, or so that it takes this share of the time."""
 BLOCK_LINES = 256
 ALIVE, GONE, COPIED, NONE = "alive", "gone", "copied", "none"
 
@@ -60,6 +63,7 @@ class FollowedStudy:
     def _restart(self) -> None:
         self._position, self._state = BEGINNING, StudyState()
         self._ledger_stamp: Stamp | None = None
+        self._next_disk_look = 0.0
         self._ends = array("Q", [0])
         """Where each line of the ledger ends, for readers of single events."""
 
@@ -86,14 +90,14 @@ class FollowedStudy:
         with self.lock:
             if self.fault is not None and not self._may_be_fixed():
                 return False
-            before = self._seen
+            before = self.version
             try:
                 self._look()
             except DreamproofError as error:
                 self._failed(error)
             except OSError as error:
                 self._failed(DreamproofError(f"{self.place}: {error.strerror or error}", f"ls -ld {self.place}"))
-            return self._seen != before
+            return self.version != before
 
     def _failed(self, error: DreamproofError) -> None:
         """Keeps why the study cannot be read; it is read again from its beginning once its files change."""
@@ -116,10 +120,25 @@ class FollowedStudy:
             self._take_in(folder)
             self.fault = None
             self.ledger_version += 1
+            if self._state.unreadable or self._state.lost_evals:  # the ledger may have taken it in
+                self._next_disk_look = 0.0
+        if self.fault is None and self._disk_changed():
+            self.ledger_version += 1
         second = tuple(self._progress()) if self.fault is None else ()
         if second != self._seen[1]:
             self.progress_version += 1
             self._seen = (first, second)
+
+    def _disk_changed(self) -> bool:
+        """Looks at the run folders now and then; whether they show something else than at the last look."""
+        began = time.monotonic()
+        if began < self._next_disk_look or self._opened is None:
+            return False
+        before = (self._state.unreadable, self._state.lost_evals)
+        show_disk(self._opened)
+        took = time.monotonic() - began
+        self._next_disk_look = began + max(DISK_LOOK_SECONDS, took / DISK_LOOK_SHARE)
+        return before != (self._state.unreadable, self._state.lost_evals)
 
     def _declarations(self, folder: StudyFolder) -> Iterator[Path]:
         yield folder.declaration

@@ -28,7 +28,7 @@ def next_steps(context: ReportContext) -> list[str]:
     steps = [texts(f"step.{code}") for code in LOOK_FIRST if code in codes]
     if analysis.spending.not_saved_cells:
         steps.append(texts("step.not_saved", count=analysis.spending.not_saved_cells))
-    steps += _gap(context)
+    steps += _repair(context) + _gap(context)
     if any(_seeds_could_decide(context, arm) for arm in analysis.treatments if analysis.undecided(arm)):
         steps += _seeds(context)
     together: dict[tuple[str, str], list[str]] = {}
@@ -98,6 +98,14 @@ def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
     return [context.texts(f"step.limit_seeds{'' if planned else '_new'}", arm=arm, needed=needed, price=price)]
 
 
+def _repair(context: ReportContext) -> list[str]:
+    """The files that keep cells in quarantine, by the first of them."""
+    cells = [facts for facts in context.analysis.evidence.cells.values() if facts.cause == "quarantined"]
+    if not cells:
+        return []
+    return [context.texts("step.repair", count=len(cells), cell=cells[0].cell, reason=cells[0].reason)]
+
+
 def _gap(context: ReportContext) -> list[str]:
     texts, spending = context.texts, context.analysis.spending
     steps = []
@@ -105,7 +113,8 @@ def _gap(context: ReportContext) -> list[str]:
         seconds = spending.completion_seconds
         price = context.price(None if seconds is None else spending.money(seconds))
         key = "step.train_gap" if seconds is not None else "step.train_gap_unpriced"
-        held = any(facts.state in HELD for facts in context.analysis.evidence.cells.values())
+        cells = context.analysis.evidence.cells.values()
+        held = any(facts.state in HELD and facts.cause != "quarantined" for facts in cells)
         again, hours = " --retry-stopped" if held else "", context.planned_hours(seconds)
         steps.append(texts(key, cells=spending.missing_cells, hours=hours, price=price, again=again))
     if spending.missing_evals:

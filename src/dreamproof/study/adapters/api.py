@@ -101,6 +101,10 @@ class Adapter(Protocol):
         """The folder that the checkpoint names of proofs are relative to."""
         ...
 
+    def lost_proof(self, run: RunFolder, proof: TrainProof) -> Unreadable | None:
+        """What a proof cannot stand without and is gone or cannot be read, at a quick look; weights may be gone."""
+        ...
+
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """The newest checkpoint and its fault; None if it is good, or if checkpoints cannot be checked."""
         ...
@@ -145,6 +149,11 @@ class FolderAdapter:
     def checkpoint_root(self, run: RunFolder) -> Path:
         """The run folder itself."""
         return run.root
+
+    def lost_proof(self, run: RunFolder, proof: TrainProof) -> Unreadable | None:
+        """The checkpoint itself, a file or a folder."""
+        place = self.checkpoint_root(run) / proof.checkpoint
+        return None if os.path.lexists(place) else Unreadable(place, "is gone", FaultKind.ABSENT)
 
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """None: a foreign checkpoint is never opened."""

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from dreamproof.base.files import Unreadable
+from dreamproof.base.files import FaultKind, Unreadable, file_fault
 from dreamproof.base.lines import last_rows, read_rows
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import (
@@ -85,6 +85,12 @@ class NativeAdapter(FolderAdapter):
     def checkpoint_root(self, run: RunFolder) -> Path:
         """The folder of checkpoints."""
         return run.checkpoints
+
+    def lost_proof(self, run: RunFolder, proof: TrainProof) -> Unreadable | None:
+        """The checkpoint or its record; files that the record names may be gone."""
+        folder = CheckpointFolder(run.checkpoints / proof.checkpoint)
+        gone = [place for place in (folder.root, folder.record) if not os.path.lexists(place)]
+        return Unreadable(gone[0], "is gone", FaultKind.ABSENT) if gone else file_fault(folder.record)
 
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """The newest checkpoint and its fault; None if it is good or there is none."""

@@ -1,20 +1,19 @@
 """Cells with unreadable files: which, why, and when to check them again."""
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.base.files import FaultKind, Unreadable, is_full
+from dreamproof.base.files import Unreadable, is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
-from dreamproof.runs.reader import run_fault
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.diagnose import Cause
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.chain import LedgerFailure
 from dreamproof.study.ledger.events import AttemptEnded, CellQuarantined
+from dreamproof.study.plan.on_disk import cell_fault
 from dreamproof.study.plan.open_study import OpenStudy
 
 FIRST_LOOK_SECONDS = 2.0
@@ -29,22 +28,6 @@ class CellUnreadable(Exception):
     def __init__(self, fault: Unreadable) -> None:
         super().__init__(str(fault))
         self.fault = fault
-
-
-def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
-    """The first file of a cell's run folder that cannot be read or is gone; None if there is none."""
-    names = [condition.name for condition in opened.study.conditions]
-    return run_fault(opened.run(cell), names) or lost_proof(opened, cell)
-
-
-def lost_proof(opened: OpenStudy, cell: Cell) -> Unreadable | None:
-    """The checkpoint that proved a cell, if it is no longer on disk; a quick look, `verify` reads every byte."""
-    proof = opened.state.known_cell(str(cell)).proof
-    if proof is None:
-        return None
-    run = opened.run(cell)
-    place = opened.adapter(cell).checkpoint_root(run) / proof.checkpoint
-    return None if os.path.lexists(place) else Unreadable(place, "is gone", FaultKind.ABSENT)
 
 
 def require_readable(opened: OpenStudy, cell: Cell) -> None:

@@ -150,7 +150,8 @@ def overdue_stops(state: StudyState) -> list[Event]:
     assert state.study is not None
     events: list[Event] = []
     for cell in state.cells.values():
-        if not cell.attempts or cell.running is not None or cell.stopped is not None or state.trained(cell):
+        settled = cell.stopped is not None or state.trained(cell) or state.quarantine(cell) is not None
+        if not cell.attempts or cell.running is not None or settled:
             continue
         attempt = state.attempts[cell.attempts[-1]]
         cause = attempt.cause_for(str(cell.cell))

@@ -72,6 +72,10 @@ class StudyFacts:
     last_moment: Moment | None = None
     timeline: Timeline = field(default_factory=Timeline)
     clock_jumps: list[ClockJump] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """By cell: file and reason, where a look at the disk found what the ledger does not hold yet."""
+    lost_evals: set[tuple[str, str]] = field(default_factory=set)
+    """Cell and condition of evaluations whose file is gone, found in the same way."""
 
     def __post_init__(self) -> None:
         self._known: dict[str, CellState] = {}
@@ -125,15 +129,23 @@ class StudyFacts:
         """Every eval cell ever seen, declared or not, by cell text and condition."""
         return self._known_evals
 
+    def quarantine(self, cell: CellState) -> str | None:
+        """The file of a cell that cannot be read or is gone, and why; None if there is none."""
+        return cell.quarantined or (self.unreadable.get(str(cell.cell)) if self.unreadable else None)
+
     def trained(self, cell: CellState) -> bool:
-        """Whether the cell's proof covers the declared steps, less the declared tolerance."""
+        """Whether the cell's proof covers the declared steps, less the declared tolerance, and can be read."""
         needed = self.study.needed_agent_steps if self.study is not None else 0
-        return cell.proof is not None and cell.proof.agent_steps >= needed
+        covered = cell.proof is not None and cell.proof.agent_steps >= needed
+        return covered and self.quarantine(cell) is None
 
     def evaluated(self, eval_cell: EvalState) -> bool:
         """Whether the eval cell's proof covers the declared episodes on the proven checkpoint."""
-        cell = self._known[str(eval_cell.cell)]
+        text = str(eval_cell.cell)
+        cell = self._known[text]
         if eval_cell.proof is None or cell.proof is None or not self.trained(cell):
+            return False
+        if self.lost_evals and (text, eval_cell.condition) in self.lost_evals:
             return False
         enough = self.study is None or eval_cell.proof.episodes >= self.study.evaluation_episodes
         return enough and eval_cell.proof.parameter_hash == cell.proof.parameter_hash

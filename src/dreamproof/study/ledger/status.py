@@ -64,7 +64,7 @@ def train_status(state: StudyState, cell: CellState) -> str:
         return _open_status(state, cell.running)
     if cell.foreign is not None:
         return NOT_OURS
-    if cell.quarantined is not None:
+    if state.quarantine(cell) is not None:
         return "quarantined"
     if cell.stopped is not None:
         return NOT_SAVED if cell.stopped_cause == NOT_SAVED else "stopped"
@@ -86,7 +86,7 @@ def eval_status(state: StudyState, eval_cell: EvalState) -> str:
     cell = state.known_cell(str(eval_cell.cell))
     if cell.eval_running is not None and eval_cell.condition in state.attempts[cell.eval_running].conditions:
         return _open_status(state, cell.eval_running)
-    if cell.quarantined is not None:
+    if state.quarantine(cell) is not None:
         return "quarantined"
     if cell.eval_stopped is not None:
         return "stopped"

@@ -59,7 +59,7 @@ def _train_row(state: StudyState, study: Study, cell: CellState) -> Fields:
         "wall_seconds": round(cell.wall_seconds, 1),
         "gpu_hours": round(gpu_hours, 4),
         "money": round(gpu_hours * study.money.price_per_gpu_hour, 4),
-        "quarantine": cell.quarantined,
+        "quarantine": state.quarantine(cell),
         "reached_agent_steps": cell.reached_agent_steps,
         "aborted_runs": sum(bool(one.get("aborted")) for one in cell.outside),
         "aborted_seconds": round(cell.aborted_seconds, 1),

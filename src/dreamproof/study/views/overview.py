@@ -7,11 +7,11 @@ from typing import Any
 
 from dreamproof.base.text import bytes_text, count_text, money_text
 from dreamproof.runs.layout import Cell
-from dreamproof.study.attempts.quarantine import cell_fault
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import living_holder
 from dreamproof.study.ledger.status import NOT_SAVED, STATUSES, as_seen, eval_status, not_saved_cells, train_status
 from dreamproof.study.money.spending import money_per_ms
+from dreamproof.study.plan.on_disk import cell_fault
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.preflight.measured import read_measured
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
@@ -134,8 +134,8 @@ def _stopped(opened: OpenStudy) -> dict[str, str]:
 
 
 def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str]:
-    """Quarantined cells of the ledger, and unreadable files of running cells."""
-    found: dict[str, str] = {}
+    """Quarantined cells of the ledger, and what the disk shows now: of running cells and of all others."""
+    found: dict[str, str] = dict(opened.state.unreadable)
     for cell in opened.state.cells.values():
         if cell.quarantined is not None:
             again = "" if cell_fault(opened, cell.cell) else " (readable again; the next run continues with it)"

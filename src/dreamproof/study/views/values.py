@@ -4,11 +4,11 @@ from dataclasses import asdict
 from typing import Any
 
 from dreamproof.runs.layout import Cell
-from dreamproof.study.attempts.quarantine import cell_fault
 from dreamproof.study.ledger.clock import Moment, read_moment
 from dreamproof.study.ledger.lease import living_holder
 from dreamproof.study.ledger.status import eval_status, train_status
 from dreamproof.study.money.spending import count_money, money_per_ms
+from dreamproof.study.plan.on_disk import cell_fault
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.preflight.measured import read_measured
 from dreamproof.study.views.manifests import eval_rows, train_rows
@@ -60,7 +60,7 @@ def cell_values(opened: OpenStudy, cell: Cell) -> Values:
         "stopped": known.stopped or known.eval_stopped,
         "unproven": known.unproven,
         "not_ours": f"{known.foreign['evidence']}; {known.foreign['reason']}".rstrip("; ") if known.foreign else None,
-        "quarantined": known.quarantined,
+        "quarantined": state.quarantine(known),
         "unreadable": f"{fault.path}: {fault.reason}" if fault is not None else None,
         "frozen": known.frozen,
         "evaluations": {one.condition: eval_status(state, one) for one in evals},

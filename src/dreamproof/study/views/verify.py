@@ -6,13 +6,14 @@ from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import Unreadable
 from dreamproof.base.text import count_text
 from dreamproof.runs.layout import Cell, RunFolder
-from dreamproof.runs.reader import checkpoint_fault, read_settings
+from dreamproof.runs.reader import checkpoint_fault, read_settings, run_fault
 from dreamproof.runs.resolved import NOT_STORED, read_resolved, resolved_fault
 from dreamproof.study.attempts.launch import orphaned_events
 from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.chain import Head, checked_rows, head_fault, read_head
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
+from dreamproof.study.plan.on_disk import fault_text
 from dreamproof.study.plan.open_study import OpenStudy
 
 
@@ -52,7 +53,7 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     ]
     trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
     for cell in trained:
-        fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell)
+        fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell) or _file_fault(opened, cell)
         if fault is not None:
             faults.append(f"{cell.cell}: {fault}")
     evaluated = [known for known in opened.state.eval_cells.values() if known.proof is not None]
@@ -65,14 +66,20 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     )
 
 
+def _file_fault(opened: OpenStudy, cell: CellState) -> str | None:
+    """A file of a proven cell that cannot be read, evaluations aside: they are checked one by one."""
+    fault = run_fault(opened.run(cell.cell))
+    return fault_text(opened, fault) if fault is not None else None
+
+
 def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
     notes = list(opened.state.shortened)
     if isinstance(head, Unreadable) and opened.state.event_count:
         notes.append(f"{head}, so missing lines at the end of the ledger cannot be detected")
     notes += [
-        f"{cell.cell} is quarantined: {cell.quarantined}"
+        f"{cell.cell} is quarantined: {why}"
         for cell in opened.state.known_cells().values()
-        if cell.quarantined
+        if (why := opened.state.quarantine(cell)) is not None
     ]
     return notes
 

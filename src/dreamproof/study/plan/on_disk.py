@@ -1,0 +1,90 @@
+"""What the run folders show now of cells that the ledger knows: unreadable files and proofs that are gone."""
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dreamproof.base.files import FaultKind, Unreadable
+from dreamproof.base.safe_text import printable
+from dreamproof.runs.layout import Cell, RunFolder
+from dreamproof.runs.reader import run_fault
+from dreamproof.study.ledger.facts import EvalCell
+from dreamproof.study.plan.open_study import OpenStudy, open_study
+
+READ_NAMES = {path.name for path in RunFolder(Path()).read_files}
+
+
+def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
+    """The first file of a cell's run folder that cannot be read, or of its proof that is gone; None if none is."""
+    names = [condition.name for condition in opened.study.conditions]
+    return run_fault(opened.run(cell), names) or lost_proof(opened, cell)
+
+
+def lost_proof(opened: OpenStudy, cell: Cell) -> Unreadable | None:
+    """What proved a cell, if it is no longer on disk; a quick look, `verify` reads every byte."""
+    proof = opened.state.known_cell(str(cell)).proof
+    return opened.adapter(cell).lost_proof(opened.run(cell), proof) if proof is not None else None
+
+
+@dataclass(frozen=True)
+class DiskFaults:
+    """What does not hold of the ledger's claims at a quick look at names and kinds of files."""
+
+    cells: dict[Cell, Unreadable] = field(default_factory=dict)
+    """A file that cannot be read or that proved the cell and is gone."""
+    evals: dict[EvalCell, Unreadable] = field(default_factory=dict)
+    """Evaluations of other cells whose file is gone: they can be made again."""
+
+
+def disk_faults(opened: OpenStudy) -> DiskFaults:
+    """Looks at the run folders of all declared cells that were ever worked on."""
+    if not os.path.isdir(opened.folder.runs):  # an archive of records; `status` says so
+        return DiskFaults()
+    found = DiskFaults()
+    for cell, known in opened.state.cells.items():
+        if known.proof is None and not known.attempts:
+            continue
+        run = opened.run(cell)
+        plain = _plain_evaluations(run)
+        fault = cell_fault(opened, cell) if plain is None else lost_proof(opened, cell)
+        if fault is not None:
+            found.cells[cell] = fault
+            continue
+        for condition in opened.study.conditions:
+            name = condition.name
+            if opened.state.eval_cells[cell, name].proof is not None and name not in (plain or ()):
+                path = run.evaluation(name)
+                if not os.path.lexists(path):
+                    found.evals[cell, name] = Unreadable(path, "is gone", FaultKind.ABSENT)
+    return found
+
+
+def _plain_evaluations(run: RunFolder) -> set[str] | None:
+    """The evaluated conditions by kinds of files alone; None if something is not a plain file, or not a folder."""
+    try:
+        with os.scandir(run.root) as entries:
+            if not all(entry.is_file() for entry in entries if entry.name in READ_NAMES):
+                return None
+        with os.scandir(run.evaluations) as entries:
+            files = {entry.name.removesuffix(".json"): entry.is_file() for entry in entries}
+    except OSError:
+        return None
+    return set(files) if all(files.values()) else None
+
+
+def open_with_disk(place: Path, numbers_only: bool = False) -> OpenStudy:
+    """The study that a person names, as the ledger and the disk show it; for verbs that only look."""
+    return show_disk(open_study(place, numbers_only))
+
+
+def show_disk(opened: OpenStudy) -> OpenStudy:
+    """Lays what the disk shows over the state that was read from the ledger; the ledger is not changed."""
+    found = disk_faults(opened)
+    opened.state.unreadable = {str(cell): fault_text(opened, fault) for cell, fault in found.cells.items()}
+    opened.state.lost_evals = {(str(cell), condition) for cell, condition in found.evals}
+    return opened
+
+
+def fault_text(opened: OpenStudy, fault: Unreadable) -> str:
+    """File and reason, as the study folder sees them."""
+    return f"{printable(opened.folder.relative(fault.path))} {printable(fault.reason)}"
