@@ -251,7 +251,7 @@ class Supervisor:
         """Writes the manifests now and then, shows progress, and waits for the next death or tick."""
         self._manifests.write(self.state)
         self._write_index(WORTH_EVENTS)
-        self._sightings.write(self.monotonic(), self._silent_seconds())
+        self._sightings.write(self.monotonic(), self._progress_ages())
         self.record(*self.notifier.outcomes())
         if self.options.on_tick is not None:
             self.options.on_tick(self)
@@ -265,11 +265,13 @@ class Supervisor:
                 write_index(self.opened.folder, self.state, self.ledger.position)
             self._indexed_events = self.state.event_count
 
-    def _silent_seconds(self) -> dict[Cell, float]:
-        """How long every cell that is worked on has made no progress."""
-        watched = {cell: one.observer.watch for one in self.watched.values() for cell in one.cells}
+    def _progress_ages(self) -> dict[Cell, float]:
+        """Seconds since the last progress of every cell that is worked on, as far as this supervisor sees it."""
+        visible = [one for one in self.watched.values() if one.sighting.unseen is None]
+        watched = {cell: one.observer.watch for one in visible for cell in one.cells}
         foreign = {cell: self._foreign.run(cell).watch for cell in self._foreign.cells(EVERYTHING)}
-        return {cell: watch.silent_seconds for cell, watch in (watched | foreign).items()}
+        ages = {cell: watch.progress_age_seconds(self.monotonic()) for cell, watch in (watched | foreign).items()}
+        return {cell: age for cell, age in ages.items() if age is not None}
 
     def _tick_seconds(self) -> float:
         """Short while an attempt is about to begin: its death cannot be heard before its shim is known."""
