@@ -57,7 +57,7 @@ from dreamproof.study.views.running import RunningCell, SightingsWriter, foreign
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
-MOVED = "moved: the study folder was moved while it ran, so it writes to the old folder"
+ELSEWHERE = "the study folder was moved or copied while this attempt ran; it writes to the folder where it began"
 
 
 def _inode(folder: Path) -> int | None:
@@ -155,7 +155,7 @@ class Supervisor:
         for attempt in self.state.open_attempts.values():
             watched = self.watched[attempt.name] = self._watch(attempt)
             if launch.works_elsewhere(self.opened, attempt):
-                self._stop(watched, MOVED, self.options.stop_grace_seconds)
+                self._stop(watched, ELSEWHERE, self.options.stop_grace_seconds)
         for known in self.state.cells.values():
             if known.quarantined is not None:
                 self._quarantine.add(known.cell, self.monotonic() - FIRST_LOOK_SECONDS)
@@ -196,7 +196,7 @@ class Supervisor:
         if _inode(root) == self._place:
             return
         for watched in self.watched.values():
-            self.backend.stop(watched.folder, MOVED, self.options.stop_grace_seconds)
+            self.backend.stop(watched.folder, ELSEWHERE, self.options.stop_grace_seconds)
         raise BadInput(
             f"{root}: the study folder was moved or replaced while attempts ran; they write to the old folder, so they "
             "were asked to save and end",
