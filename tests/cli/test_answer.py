@@ -22,6 +22,15 @@ def test_the_answer_and_the_place_of_the_report_come_last(tmp_path: Path, dreamp
     assert str(tmp_path / "results" / "small" / "reports" / "decision.html") in ending
 
 
+def test_without_a_report_no_earlier_one_is_shown(tmp_path: Path, dreamproof: Verb) -> None:
+    file = declare(tmp_path)
+    assert "decision.html" in dreamproof("run", file, *QUICK).output
+    shown = dreamproof("run", file, "--no-report", *QUICK)
+    assert shown.code == ExitCode.OK
+    assert shown.output.endswith("report      not written (--no-report)\n")
+    assert "decision.html" not in shown.output and "answer      " not in shown.output
+
+
 def test_other_code_is_refused_once_and_may_be_accepted(tmp_path: Path, dreamproof: Verb) -> None:
     shutil.copy(TRAINER, tmp_path / "train.py")
     command = [sys.executable, "train.py", "{run_dir}", "--step-seconds", "0"]

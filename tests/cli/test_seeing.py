@@ -21,6 +21,7 @@ from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.study.adapters import find_adapter
 from dreamproof.study.adapters.api import TrainerFormat
 from dreamproof.study.adapters.metrics import metric_value
+from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.ledger.clock import read_moment
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.study.process.gpus import GpuUse
@@ -118,7 +119,35 @@ def test_the_age_of_the_last_progress_is_the_supervisors(tmp_path: Path) -> None
     stage.supervisor.judge()
     stage.supervisor.sleep()
     assert 25 <= read_sightings(stage.opened.folder)["low/0"] < 25 + 60
-    write_json(stage.opened.folder.sightings, {"unix_seconds": "now", "silent_seconds": [1]})
+    write_json(stage.opened.folder.sightings, {"unix_seconds": "now", "progress_age_seconds": [1]})
+    assert read_sightings(stage.opened.folder) == {}
+
+
+def test_a_trainer_stopped_by_a_signal_has_the_age_of_its_last_progress(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, seeds=1, arms={"low": {}})
+    stage.supervisor.recover()
+    stage.supervisor.start()
+    stage.supervisor.scan()
+    stage.supervisor.judge()
+    [name] = stage.backend.sightings
+    stage.backend.sightings[name] = Sighting(Presence.RUNNING, process_state="T")
+    for _ in range(45):
+        stage.backend.now += 1
+        stage.supervisor.scan()
+        stage.supervisor.judge()
+    stage.supervisor.sleep()
+    assert 45 <= read_sightings(stage.opened.folder)["low/0"] < 45 + 60
+
+
+def test_an_attempt_that_cannot_be_seen_from_here_has_the_age_of_its_newest_file(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, seeds=1, arms={"low": {}})
+    stage.supervisor.recover()
+    stage.supervisor.start()
+    [name] = stage.backend.sightings
+    stage.backend.sightings[name] = Sighting(Presence.RUNNING, unseen="another container runs it")
+    stage.supervisor.scan()
+    stage.supervisor.judge()
+    stage.supervisor.sleep()
     assert read_sightings(stage.opened.folder) == {}
 
 

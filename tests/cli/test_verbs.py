@@ -1,6 +1,7 @@
 """What people read and what programs get: text, JSON, exit codes, and the next command after every error."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -430,6 +431,22 @@ def test_an_export_holds_the_ledger_and_replaces_nothing(
     assert shown.code == 0, shown.errors
     assert "cells.csv" in json.loads(shown.output)["files"]
     assert dreamproof("export", finished, tmp_path / "out").code == ExitCode.BAD_INPUT
+
+
+def test_an_export_with_an_unreadable_file_holds_the_rest_and_is_no_success(
+    dreamproof: Callable[..., Any], finished: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "study"
+    shutil.copytree(folder_of(finished).root, root)
+    for number in range(20):
+        os.mkfifo(root / "runs" / "low-seed0" / f"{number:02}.log")
+    shown = dreamproof("export", root, tmp_path / "out")
+    assert shown.code == ExitCode.BROKEN_EVIDENCE
+    assert "20 files left out of the export" in shown.errors and "and 8 more" in shown.errors
+    assert "runs/low-seed0/00.log: is a pipe, not a file" in shown.errors
+    assert (tmp_path / "out" / "cells.csv").exists() and (tmp_path / "out" / "left_out.csv").exists()
+    printed = dreamproof("export", root, tmp_path / "again", "--json")
+    assert printed.code == ExitCode.BROKEN_EVIDENCE and len(json.loads(printed.output)["left_out"]) == 20
 
 
 def test_a_folder_of_tables_made_elsewhere_is_reported_without_a_ledger(

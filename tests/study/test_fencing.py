@@ -147,6 +147,19 @@ def test_a_trainer_that_outlives_shim_and_wrapper_keeps_its_cell_and_can_be_stop
     fresh.close()
 
 
+@pytest.mark.parametrize("wrapper", ["bash", "own session"])
+def test_a_trainer_whose_wrapper_alone_was_killed_is_asked_to_save_and_frees_its_cell(
+    wrapper: str, backend: LocalBackend, tmp_path: Path
+) -> None:
+    attempt = order(tmp_path, WRAPPERS[wrapper](script(tmp_path, SAVES)))
+    backend.start(attempt)
+    wait_for(lambda: backend.look(attempt).presence is Presence.RUNNING and is_ready(attempt))
+    kill(child_of(attempt))
+    sighting = end_of(backend, attempt)
+    assert sighting.exit is not None and sighting.exit.signal == signal.SIGKILL
+    assert (tmp_path / "saved").exists() and not is_locked(tmp_path / "cell.lock")
+
+
 def test_a_second_attempt_at_a_cell_that_is_worked_on_does_not_start(backend: LocalBackend, tmp_path: Path) -> None:
     first = order(tmp_path, WRAPPERS["bash"](script(tmp_path, SAVES)))
     backend.start(first)

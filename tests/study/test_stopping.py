@@ -105,6 +105,8 @@ def test_a_stop_of_a_copy_never_touches_the_original(tmp_path: Path) -> None:
     stop = cli("stop", copy)
     _, errors = stop.communicate(timeout=HANG_SECONDS)
     assert stop.returncode == 0, errors
+    shown, _ = cli("why", copy, "low/0").communicate(timeout=HANG_SECONDS)
+    assert "the study folder was moved or copied while this attempt ran" in shown
     before = steps(original)
     wait_for(lambda: steps(original) > before + 3)
     end = cli("stop", file)

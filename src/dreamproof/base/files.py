@@ -146,10 +146,11 @@ KINDS = {
 }
 
 
-def open_regular(path: Path) -> int | Unreadable:
+def open_regular(path: Path, follow: bool = True) -> int | Unreadable:
     """A descriptor of a regular file; a pipe without a writer does not block, a terminal does not become ours."""
+    no_link = 0 if follow else os.O_NOFOLLOW
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC | no_link)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.ENXIO:
             return Unreadable(path, "is a socket or a device, not a file", FaultKind.BLOCKED)
@@ -173,6 +174,21 @@ def file_fault(path: Path) -> Unreadable | None:
         return None if opened.fault is FaultKind.ABSENT else opened
     os.close(opened)
     return None
+
+
+def kind_fault(path: Path, wanted: int) -> Unreadable | None:
+    """Why a path is not the wanted kind, `stat.S_IFREG` or `stat.S_IFDIR`; follows no link and opens nothing."""
+    try:
+        kind = stat.S_IFMT(os.lstat(path).st_mode)
+        target = os.readlink(path) if kind == stat.S_IFLNK else ""
+    except (OSError, ValueError) as error:
+        return unreadable(path, error)
+    if kind == wanted:
+        return None
+    if kind == stat.S_IFLNK:
+        return Unreadable(path, f"is a symbolic link to {target}, which is not followed", FaultKind.BLOCKED)
+    expected = "a file" if wanted == stat.S_IFREG else "a folder"
+    return Unreadable(path, f"is {KINDS.get(kind, 'a file')}, not {expected}", FaultKind.BLOCKED)
 
 
 def read_file(path: Path, limit_bytes: int = JSON_BYTES) -> bytes | Unreadable:

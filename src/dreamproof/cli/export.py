@@ -5,7 +5,11 @@ from typing import Annotated
 
 import typer
 
+from dreamproof.base.errors import BrokenEvidence, ExitCode
+from dreamproof.base.text import count_text, quoted
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
+
+MAX_LISTED = 12
 
 
 def export(
@@ -47,12 +51,24 @@ def export(
             typer.echo(f"{len(files)} policies in {target}")
         return
     places = tuple(outside or ())
-    names = export_study(open_with_disk(study), target, time.time(), checkpoints or bool(places), places)
+    made = export_study(open_with_disk(study), target, time.time(), checkpoints or bool(places), places)
     if json:
-        print_json({"target": str(target), "files": names})
-    else:
-        print_text("\n".join(names))
-        typer.echo(f"{len(names)} files in {target}")
+        print_json({"target": str(target), "files": made.files, "left_out": made.left_out})
+        raise typer.Exit(ExitCode.BROKEN_EVIDENCE if made.left_out else ExitCode.OK)
+    print_text("\n".join(made.files))
+    typer.echo(f"{len(made.files)} files in {target}")
+    if made.left_out:
+        raise BrokenEvidence(
+            _left_out_text(made.left_out), f"dreamproof verify {quoted(study)}; left_out.csv in the export lists all"
+        )
+
+
+def _left_out_text(left_out: dict[str, str]) -> str:
+    """What is not in the export, one line each."""
+    lines = [f"  {file}: {reason}" for file, reason in sorted(left_out.items())]
+    more = [f"  and {len(lines) - MAX_LISTED} more"] if len(lines) > MAX_LISTED else []
+    head = f"{count_text(len(lines), 'file')} left out of the export; everything else is in it:"
+    return "\n".join([head, *lines[:MAX_LISTED], *more])
 
 
 def _export_policy(study: Path, target: Path, cell: str, which: tuple[str, str | None], json: bool) -> None:

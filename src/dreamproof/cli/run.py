@@ -88,7 +88,7 @@ def run(
             session.preflight(opened, ledger, view.show)
         options = SupervisorOptions(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
         ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, until_decided, shutdown_again))
-    _print_end(opened, ending, study)
+    _print_end(opened, ending, study, reports=not no_report)
 
 
 def _import_first(opened: "OpenStudy", ledger: "Ledger", source: Path, view: "View") -> None:
@@ -202,7 +202,7 @@ def _handle_signals(supervisor: "Supervisor") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _print_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
+def _print_end(opened: "OpenStudy", ending: "Ending", study: Path, reports: bool) -> None:
     """Prints the status of the study and exits with the code of the ending."""
     from dreamproof.cli.status import overview_text
     from dreamproof.study import session
@@ -212,7 +212,10 @@ def _print_end(opened: "OpenStudy", ending: "Ending", study: Path) -> None:
 
     typer.echo(f"\n{ending.value}\n")
     print_text(overview_text(opened, make_overview(opened, read_moment()), str(study)))
-    _print_answer(opened)
+    if not reports:
+        typer.echo("\nreport      not written (--no-report)")
+    elif ending is not Ending.LEFT:
+        _print_answer(opened)
     session.require_proofs(opened)
     if opened.state.shutdown_failed:
         typer.echo(f"shutdown    {opened.state.shutdown}", err=True)

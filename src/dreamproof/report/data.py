@@ -15,6 +15,7 @@ from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder, StudyFolder
 from dreamproof.runs.reader import (
     load_evaluation,
+    plain_evaluations,
     read_checkpoint,
     read_collapses,
     read_summary,
@@ -328,7 +329,8 @@ def _look_at_runs(evidence: StudyEvidence, state: StudyState) -> None:
     conditions = [condition.name for condition in evidence.study.conditions]
     for cell, known in state.cells.items():
         run = RunFolder(evidence.folder.root / known.source) if known.reads_source else evidence.kept_run(cell)
-        fault = run_fault(run, conditions) if known.proof is not None else None
+        is_odd = known.proof is not None and plain_evaluations(run) is None
+        fault = run_fault(run, conditions) if is_odd else None
         if fault is not None:
             reason = printable(fault.reason)
             state.unreadable[str(cell)] = f"{printable(evidence.folder.relative(fault.path))} {reason}"

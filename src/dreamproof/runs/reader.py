@@ -1,6 +1,7 @@
 """Reads run folders that may hold anything, and reports what they prove. No content of a folder raises here."""
 
 import math
+import os
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from dreamproof.runs.records import (
 )
 
 Kind = TypeVar("Kind", bound=Record)
+READ_NAMES = {path.name for path in RunFolder(Path()).read_files}
 
 
 def load_record(path: Path, kind: type[Kind]) -> Kind | Unreadable:
@@ -127,6 +129,21 @@ def run_fault(run: RunFolder, conditions: Iterable[str] = ()) -> Unreadable | No
             return entries
     faults = map(file_fault, [*run.read_files, *map(run.evaluation, conditions)])
     return next((fault for fault in faults if fault is not None), None)
+
+
+def plain_evaluations(run: RunFolder) -> set[str] | None:
+    """The evaluated conditions, without opening a file; None if what `run_fault` reads is not all plain files."""
+    try:
+        with os.scandir(run.root) as entries:
+            if not all(entry.is_file() for entry in entries if entry.name in READ_NAMES):
+                return None
+        if not os.path.lexists(run.evaluations):
+            return set()
+        with os.scandir(run.evaluations) as entries:
+            files = {entry.name.removesuffix(".json"): entry.is_file() for entry in entries}
+    except OSError:
+        return None
+    return set(files) if all(files.values()) else None
 
 
 def checkpoint_unreadable(

@@ -57,7 +57,7 @@ from dreamproof.study.views.running import RunningCell, SightingsWriter, foreign
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 STOP_GRACE_SECONDS = 60.0
-MOVED = "moved: the study folder was moved while it ran, so it writes to the old folder"
+ELSEWHERE = "the study folder was moved or copied while this attempt ran; it writes to the folder where it began"
 
 
 def _inode(folder: Path) -> int | None:
@@ -155,7 +155,7 @@ class Supervisor:
         for attempt in self.state.open_attempts.values():
             watched = self.watched[attempt.name] = self._watch(attempt)
             if launch.works_elsewhere(self.opened, attempt):
-                self._stop(watched, MOVED, self.options.stop_grace_seconds)
+                self._stop(watched, ELSEWHERE, self.options.stop_grace_seconds)
         for known in self.state.cells.values():
             if known.quarantined is not None:
                 self._quarantine.add(known.cell, self.monotonic() - FIRST_LOOK_SECONDS)
@@ -196,7 +196,7 @@ class Supervisor:
         if _inode(root) == self._place:
             return
         for watched in self.watched.values():
-            self.backend.stop(watched.folder, MOVED, self.options.stop_grace_seconds)
+            self.backend.stop(watched.folder, ELSEWHERE, self.options.stop_grace_seconds)
         raise BadInput(
             f"{root}: the study folder was moved or replaced while attempts ran; they write to the old folder, so they "
             "were asked to save and end",
@@ -251,7 +251,7 @@ class Supervisor:
         """Writes the manifests now and then, shows progress, and waits for the next death or tick."""
         self._manifests.write(self.state)
         self._write_index(WORTH_EVENTS)
-        self._sightings.write(self.monotonic(), self._silent_seconds())
+        self._sightings.write(self.monotonic(), self._progress_ages())
         self.record(*self.notifier.outcomes())
         if self.options.on_tick is not None:
             self.options.on_tick(self)
@@ -265,11 +265,13 @@ class Supervisor:
                 write_index(self.opened.folder, self.state, self.ledger.position)
             self._indexed_events = self.state.event_count
 
-    def _silent_seconds(self) -> dict[Cell, float]:
-        """How long every cell that is worked on has made no progress."""
-        watched = {cell: one.observer.watch for one in self.watched.values() for cell in one.cells}
+    def _progress_ages(self) -> dict[Cell, float]:
+        """Seconds since the last progress of every cell that is worked on, as far as this supervisor sees it."""
+        visible = [one for one in self.watched.values() if one.sighting.unseen is None]
+        watched = {cell: one.observer.watch for one in visible for cell in one.cells}
         foreign = {cell: self._foreign.run(cell).watch for cell in self._foreign.cells(EVERYTHING)}
-        return {cell: watch.silent_seconds for cell, watch in (watched | foreign).items()}
+        ages = {cell: watch.progress_age_seconds(self.monotonic()) for cell, watch in (watched | foreign).items()}
+        return {cell: age for cell, age in ages.items() if age is not None}
 
     def _tick_seconds(self) -> float:
         """Short while an attempt is about to begin: its death cannot be heard before its shim is known."""

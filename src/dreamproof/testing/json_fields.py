@@ -227,7 +227,11 @@ WRITTEN: dict[str, dict[str, str]] = {
         "tasks[].random_return": "mean return of uniform actions; null if not measured",
     },
     "report": {"[]": "a file that was written"},
-    "export": {"target": "where the copy is", "files[]": "a file of the copy"},
+    "export": {
+        "target": "where the copy is",
+        "files[]": "a file of the copy",
+        "left_out.NAME": "why a file could not be copied; then the exit code is 6",
+    },
     "import": {
         "proven[]": "a cell or eval cell that is proven by what was found",
         "unproven.NAME": "why a found run proves nothing, by cell",

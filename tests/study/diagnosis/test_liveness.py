@@ -157,6 +157,7 @@ def test_time_in_which_nobody_watched_is_no_silence() -> None:
         judged = watch.observe(look(3600 * hour, 3800, activity=using(3600 * hour)))
         assert judged.kill is None
     assert judged.silent_seconds <= 29 * 30.0 + 10
+    assert watch.progress_age_seconds(3600 * 29) == 3600 * 29 - 190, "what is shown counts all time"
 
 
 def test_a_stopped_process_is_stalled_at_once_and_killed_only_after_half_an_hour() -> None:
@@ -175,6 +176,19 @@ def test_a_process_that_is_continued_after_a_minute_progresses_and_its_stop_is_n
         assert watch.observe(look(second, 3800, process_state="T")).kill is None
     assert watch.observe(look(252, 3820)).state is State.RUNNING
     assert watch.stalled_after_seconds("train") == 60
+
+
+@pytest.mark.parametrize("behind_a_wrapper", [False, True])
+def test_the_age_of_the_last_progress_counts_the_time_in_which_the_process_is_stopped(behind_a_wrapper: bool) -> None:
+    watch, _ = watched(steady(200))
+    assert Watch(SETTINGS).progress_age_seconds(200) is None
+    shown = {"activity": using(0, is_stopped=True)} if behind_a_wrapper else {"process_state": "T"}
+    for second in range(191, 251):
+        watch.observe(look(second, 3800, **shown))
+    assert watch.silent_seconds == 0, "a stopped process is not silent"
+    assert watch.progress_age_seconds(255) == 65
+    watch.observe(look(260, 3820))
+    assert watch.progress_age_seconds(262) == 2
 
 
 @pytest.mark.parametrize("fields", [{"alive": False}, {"process_state": "Z"}])

@@ -1,10 +1,13 @@
 """An export is a set of plain tables that agree with the ledger, whole or not there at all."""
 
 import csv
+import errno
+import os
 import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -14,6 +17,7 @@ from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import EvaluatedCheckpoint, EvaluationRecord
 from dreamproof.runs.writer import RunWriter
 from dreamproof.study.plan.open_study import OpenStudy, open_study
+from dreamproof.study.views import exporting
 from dreamproof.study.views.exporting import export_study
 
 STUDY = """\
@@ -69,7 +73,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 
 
 def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_path: Path) -> None:
-    names = export_study(opened, tmp_path / "out", 200.0)
+    names = export_study(opened, tmp_path / "out", 200.0).files
     assert names == [
         "attempts.csv", "cells.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
         "manifests/preflight.json", "money.csv",
@@ -90,7 +94,7 @@ def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_pat
 
 
 def test_archives_hold_the_same_files(opened: OpenStudy, tmp_path: Path) -> None:
-    names = export_study(opened, tmp_path / "out.zip", 200.0)
+    names = export_study(opened, tmp_path / "out.zip", 200.0).files
     with zipfile.ZipFile(tmp_path / "out.zip") as archive:
         inside = [name for name in archive.namelist() if not name.endswith("/")]
     assert sorted(inside) == [f"tiny/{name}" for name in names]
@@ -101,7 +105,7 @@ def test_archives_hold_the_same_files(opened: OpenStudy, tmp_path: Path) -> None
 
 
 def test_checkpoints_come_only_when_asked_for(opened: OpenStudy, tmp_path: Path) -> None:
-    names = export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
+    names = export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True).files
     assert "checkpoints/a-seed0/step-000000000100/w.npz" in names
 
 
@@ -117,13 +121,21 @@ def test_a_place_that_cannot_be_written_is_named(opened: OpenStudy, tmp_path: Pa
         export_study(opened, tmp_path / "file" / "out", 200.0)
 
 
-def test_a_link_inside_a_checkpoint_is_refused_by_name(opened: OpenStudy, tmp_path: Path) -> None:
+def test_a_checkpoint_with_a_link_is_left_out_whole(opened: OpenStudy, tmp_path: Path) -> None:
     (tmp_path / "private_key").write_text("precious")
     folder = opened.folder.run(Cell("a", 0)).checkpoints / "step-000000000100"
     (folder / "extra.bin").symlink_to(tmp_path / "private_key")
-    with pytest.raises(BadInput, match=r"extra\.bin: is a symbolic link to .*private_key"):
-        export_study(opened, tmp_path / "out.zip", 200.0, with_checkpoints=True)
-    assert not (tmp_path / "out.zip").exists()
+    made = export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
+    [(file, reason)] = made.left_out.items()
+    assert file.endswith("extra.bin") and reason.startswith("is a symbolic link to") and "not followed" in reason
+    assert not any(name.startswith("checkpoints/") for name in made.files)
+    assert b"precious" not in b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+
+
+def test_a_proven_checkpoint_that_is_gone_is_named(opened: OpenStudy, tmp_path: Path) -> None:
+    _prove_at(opened, "step-000000000999")
+    made = export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
+    assert made.left_out == {"runs/a-seed0/checkpoints/step-000000000999": "is missing"}
 
 
 @pytest.mark.parametrize(
@@ -149,20 +161,138 @@ def test_a_run_folder_that_is_a_link_is_taken_only_when_it_is_named(opened: Open
     with pytest.raises(BadInput, match="outside the study folder") as refused:
         export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
     assert "--outside" in str(refused.value)
-    names = export_study(opened, tmp_path / "out", 200.0, True, (tmp_path / "elsewhere",))
+    names = export_study(opened, tmp_path / "out", 200.0, True, (tmp_path / "elsewhere",)).files
     assert "checkpoints/a-seed0/step-000000000100/w.npz" in names
 
 
-@pytest.mark.parametrize("name", ["ledger.jsonl", "study.yaml", "manifests", "reports", "manifests/preflight.json"])
-def test_a_link_in_the_study_folder_is_refused(opened: OpenStudy, tmp_path: Path, name: str) -> None:
+def plant_link(opened: OpenStudy, tmp_path: Path, name: str) -> None:
+    """Puts a link to a folder of somebody else in the place of a file or folder of the study."""
     (tmp_path / "private").mkdir()
-    (tmp_path / "private" / "key").write_text("precious")
+    (tmp_path / "private" / "key.json").write_text("precious")
     place = opened.folder.root / name
     if place.is_dir():
         place.rename(tmp_path / "moved")
     place.unlink(missing_ok=True)
     place.symlink_to(tmp_path / "private")
+
+
+@pytest.mark.parametrize("name", ["ledger.jsonl", "study.yaml"])
+def test_a_ledger_or_declaration_that_is_a_link_is_refused(opened: OpenStudy, tmp_path: Path, name: str) -> None:
+    plant_link(opened, tmp_path, name)
     with pytest.raises(BadInput, match="is a symbolic link to"):
+        export_study(opened, tmp_path / "out", 200.0)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["manifests", "reports", "manifests/preflight.json", "runs", "runs/b-seed0", "runs/a-seed0/metrics.jsonl"]
+)
+def test_any_other_link_is_left_out_and_not_followed(opened: OpenStudy, tmp_path: Path, name: str) -> None:
+    plant_link(opened, tmp_path, name)
+    made = export_study(opened, tmp_path / "out", 200.0)
+    assert "is a symbolic link to" in made.left_out[name]
+    assert not [file for file in made.files if file.endswith("key.json")] and "cells.csv" in made.files
+
+
+def damage(place: Path, kind: str) -> None:
+    """Puts something that is no file in the place of one."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.unlink(missing_ok=True)
+    if kind == "folder":
+        (place / "inner").mkdir(parents=True)
+    elif kind == "pipe":
+        os.mkfifo(place)
+    else:
+        place.symlink_to(place.name)
+
+
+REASONS = {
+    "folder": "is a folder, not a file",
+    "pipe": "is a pipe, not a file",
+    "loop": "is a symbolic link to metrics.jsonl, which is not followed",
+}
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_a_file_that_cannot_be_read_is_left_out_and_named(opened: OpenStudy, tmp_path: Path, kind: str) -> None:
+    whole = export_study(opened, tmp_path / "whole", 200.0)
+    assert whole.left_out == {}
+    damage(opened.folder.run(Cell("a", 0)).metrics, kind)
+    made = export_study(opened, tmp_path / "out", 200.0)
+    assert made.left_out == {"runs/a-seed0/metrics.jsonl": REASONS[kind]}
+    assert rows_of(tmp_path / "out" / "left_out.csv") == [
+        {"file": "runs/a-seed0/metrics.jsonl", "reason": REASONS[kind]}
+    ]
+    assert sorted([*whole.files, "left_out.csv"]) == made.files
+
+
+def test_pipes_in_every_folder_are_left_out(opened: OpenStudy, tmp_path: Path) -> None:
+    run = "runs/a-seed0"
+    for name in ("reports/decision.md", "figures/all.png", f"{run}/evaluations/ood.json", "runs/b-seed1"):
+        damage(opened.folder.root / name, "pipe")
+    (opened.folder.root / "reports" / "money.md").write_text("money")
+    damage(opened.folder.run(Cell("a", 1)).evaluations, "pipe")
+    made = export_study(opened, tmp_path / "out", 200.0)
+    assert set(made.left_out) == {
+        *("figures/all.png", "reports/decision.md", f"{run}/evaluations/ood.json"),
+        *("runs/a-seed1/evaluations", "runs/b-seed1"),
+    }
+    assert "reports/money.md" in made.files and f"{run}/evaluations/id.json" in made.files
+
+
+def test_an_evaluation_whose_episodes_are_not_in_the_table_is_named(opened: OpenStudy, tmp_path: Path) -> None:
+    opened.folder.run(Cell("a", 0)).evaluation("id").write_text("{")
+    made = export_study(opened, tmp_path / "out", 200.0)
+    [(file, reason)] = made.left_out.items()
+    assert file == "runs/a-seed0/evaluations/id.json" and reason.endswith("its episodes are not in episodes.csv")
+    assert file in made.files, "it is copied as it is"
+
+
+def test_a_failing_disk_leaves_no_part_of_a_file(
+    opened: OpenStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = exporting._read_piece
+
+    def fail(file: Any, path: Path) -> Any:
+        if path.name != "record.json":
+            return read(file, path)
+        return read(mock.Mock(read=mock.Mock(side_effect=OSError(errno.EIO, os.strerror(errno.EIO)))), path)
+
+    monkeypatch.setattr(exporting, "_read_piece", fail)
+    made = export_study(opened, tmp_path / "out", 200.0)
+    record = "runs/a-seed0/checkpoints/step-000000000100/record.json"
+    assert made.left_out == {record: "cannot be read (Input/output error)"}
+    assert record not in made.files
+
+
+def test_a_file_that_vanishes_while_it_is_exported_is_named(
+    opened: OpenStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    metrics = opened.folder.run(Cell("a", 0)).metrics
+    metrics.write_text("{}\n")
+    copy = exporting._copy_file
+
+    def vanish(source: Path, target: Path) -> Any:
+        if source == metrics:
+            source.unlink()
+        return copy(source, target)
+
+    monkeypatch.setattr(exporting, "_copy_file", vanish)
+    assert export_study(opened, tmp_path / "out", 200.0).left_out == {"runs/a-seed0/metrics.jsonl": "is missing"}
+
+
+def test_a_full_disk_at_the_target_is_an_error(
+    opened: OpenStudy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened_file = Path.open
+
+    def full(path: Path, *how: Any, **more: Any) -> Any:
+        if ".export-" in str(path):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return opened_file(path, *how, **more)
+
+    monkeypatch.setattr(Path, "open", full)
+    with pytest.raises(BadInput, match="cannot be written: No space left"):
         export_study(opened, tmp_path / "out", 200.0)
     assert not (tmp_path / "out").exists()
 

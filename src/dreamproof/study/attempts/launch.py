@@ -189,7 +189,7 @@ def seen_from(root: Path, command: list[str]) -> list[str]:
 
 
 def works_elsewhere(opened: OpenStudy, attempt: AttemptState) -> bool:
-    """Whether an attempt was ordered to work in other run folders than this study's, as after a move."""
+    """Whether an attempt was ordered to work in other run folders than this study's, as after a move or in a copy."""
     order = read_json(opened.folder.attempt(attempt.name).order)
     ordered = order.get("locks") if isinstance(order, dict) else None
     own = [str(opened.run(Cell.parse(text)).lock) for text in attempt.cells]

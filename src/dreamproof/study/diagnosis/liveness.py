@@ -200,6 +200,7 @@ class Watch:
         self._use = _Use()
         self._phase: str | None = None
         self._last: Sample | None = None
+        self._progress_at: float | None = None
         self._silent_seconds = 0.0
         self._counted_seconds = 0.0
         self._stopped_seconds = 0.0
@@ -214,8 +215,12 @@ class Watch:
 
     @property
     def silent_seconds(self) -> float:
-        """Watched time since any counter grew."""
+        """Time since any counter grew that counts for judging: watched, and not in state T."""
         return self._silent_seconds
+
+    def progress_age_seconds(self, now: float) -> float | None:
+        """All time since any counter grew, by the clock of the samples; None before the first sample."""
+        return None if self._progress_at is None else max(0.0, now - self._progress_at)
 
     def stalled_after_seconds(self, phase: str) -> float:
         """Silence after which this phase is shown as stalled."""
@@ -283,6 +288,7 @@ class Watch:
         grew = self._highest.growth(sample.counters, sample.process_id, last is None)
         if grew or sample.phase != self._phase:
             self._learn(last)
+            self._progress_at = sample.monotonic_seconds
             self._silent_seconds = self._counted_seconds = 0.0
             self._family_is_stopped = False
             self._use.restart()

@@ -6,12 +6,10 @@ from pathlib import Path
 
 from dreamproof.base.files import FaultKind, Unreadable
 from dreamproof.base.safe_text import printable
-from dreamproof.runs.layout import Cell, RunFolder
-from dreamproof.runs.reader import run_fault
+from dreamproof.runs.layout import Cell
+from dreamproof.runs.reader import plain_evaluations, run_fault
 from dreamproof.study.ledger.facts import EvalCell
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-
-READ_NAMES = {path.name for path in RunFolder(Path()).read_files}
 
 
 def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
@@ -45,7 +43,7 @@ def disk_faults(opened: OpenStudy) -> DiskFaults:
         if known.proof is None and not known.attempts:
             continue
         run = opened.run(cell)
-        plain = _plain_evaluations(run)
+        plain = plain_evaluations(run)
         fault = cell_fault(opened, cell) if plain is None else lost_proof(opened, cell)
         if fault is not None:
             found.cells[cell] = fault
@@ -57,19 +55,6 @@ def disk_faults(opened: OpenStudy) -> DiskFaults:
                 if not os.path.lexists(path):
                     found.evals[cell, name] = Unreadable(path, "is gone", FaultKind.ABSENT)
     return found
-
-
-def _plain_evaluations(run: RunFolder) -> set[str] | None:
-    """The evaluated conditions by kinds of files alone; None if something is not a plain file, or not a folder."""
-    try:
-        with os.scandir(run.root) as entries:
-            if not all(entry.is_file() for entry in entries if entry.name in READ_NAMES):
-                return None
-        with os.scandir(run.evaluations) as entries:
-            files = {entry.name.removesuffix(".json"): entry.is_file() for entry in entries}
-    except OSError:
-        return None
-    return set(files) if all(files.values()) else None
 
 
 def open_with_disk(place: Path, numbers_only: bool = False) -> OpenStudy:

@@ -10,13 +10,25 @@ import tempfile
 import zipfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import real_path, write_text
+from dreamproof.base.files import (
+    CHUNK_BYTES,
+    Unreadable,
+    kind_fault,
+    list_folder,
+    open_regular,
+    real_path,
+    unreadable,
+    write_text,
+)
 from dreamproof.base.safe_text import spreadsheet_text
-from dreamproof.runs.reader import read_evaluation
+from dreamproof.runs.reader import load_record
+from dreamproof.runs.records import EvaluationRecord
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.adapters.printed import PrintedAdapter
 from dreamproof.study.ledger.cells import AttemptState
@@ -37,17 +49,29 @@ ATTEMPT_COLUMNS = (
 )  # fmt: skip
 EPISODE_COLUMNS = ("arm", "seed", "condition", "kind", "checkpoint", "metric", "episode", "value")
 MONEY_COLUMNS = ("cell", "useful_seconds", "wasted_seconds", "money")
+LEFT_OUT = "left_out.csv"
+"""In an export only where something was left out."""
+LEFT_OUT_COLUMNS = ("file", "reason")
 
 Row = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Export:
+    """What an export holds, and what could not be read."""
+
+    files: list[str]
+    left_out: dict[str, str]
+    """The reason by file, as the ledger writes paths."""
+
+
 def export_study(
     opened: OpenStudy, target: Path, now: float, with_checkpoints: bool = False, outside: tuple[Path, ...] = ()
-) -> list[str]:
-    """Writes the study to a folder, a .zip or a .tar.gz that must not exist yet; returns the names of its files.
+) -> Export:
+    """Writes the study to a folder, a .zip or a .tar.gz that must not exist yet.
 
     Nothing is taken from outside the study folder, whatever its ledger or a link names, except checkpoints in the
-    folders of `outside`.
+    folders of `outside`. A file that cannot be read is left out and named.
     """
     if target.exists():
         raise BadInput(f"{target}: already exists, and export does not overwrite", f"ls {target}")
@@ -55,15 +79,19 @@ def export_study(
         target.parent.mkdir(parents=True, exist_ok=True)
         with _scratch_folder(target.parent) as scratch:
             inside = scratch / opened.study.name
-            _fill(opened, inside, now)
+            faults = _fill(opened, inside, now)
             if with_checkpoints:
-                _copy_checkpoints(opened, inside, outside)
+                faults += _copy_checkpoints(opened, inside, outside)
+            left_out = {opened.folder.relative(fault.path): fault.reason for fault in faults}
+            if left_out:
+                rows = (dict(zip(LEFT_OUT_COLUMNS, item, strict=True)) for item in sorted(left_out.items()))
+                write_text(inside / LEFT_OUT, table(LEFT_OUT_COLUMNS, rows), durable=False)
             names = sorted(path.relative_to(inside).as_posix() for path in inside.rglob("*") if path.is_file())
             _pack(inside, target)
     except OSError as error:
         place = error.filename or target
         raise BadInput(f"{place}: cannot be written: {error.strerror}", f"df -h {target.parent}") from None
-    return names
+    return Export(names, left_out)
 
 
 @contextmanager
@@ -76,35 +104,64 @@ def _scratch_folder(parent: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _fill(opened: OpenStudy, folder: Path, now: float) -> None:
+def _fill(opened: OpenStudy, folder: Path, now: float) -> list[Unreadable]:
+    """Writes everything but checkpoints; returns what was left out."""
     state = opened.state
+    without_episodes: list[Unreadable] = []
     tables: dict[str, tuple[tuple[str, ...], Iterable[Row]]] = {
         "cells.csv": (TRAIN_COLUMNS, train_rows(state, opened.study)),
         "evals.csv": (EVAL_COLUMNS, eval_rows(state)),
         "attempts.csv": (ATTEMPT_COLUMNS, map(attempt_row, state.attempts.values())),
-        "episodes.csv": (EPISODE_COLUMNS, _episode_rows(opened)),
+        "episodes.csv": (EPISODE_COLUMNS, _episode_rows(opened, without_episodes)),
         "money.csv": (MONEY_COLUMNS, _money_rows(opened, now)),
     }
     for name, (columns, rows) in tables.items():
         write_text(folder / name, table(columns, rows), durable=False)
     own = opened.folder
-    for source in (own.ledger, own.declaration, own.manifests, own.imported, own.tables, own.figures, own.reports):
+    for source in (own.ledger, own.declaration):
+        fault = _copy_file(source, folder / source.name) if os.path.lexists(source) else None
+        if fault is not None:
+            raise BadInput(f"{source}: {fault.reason}; there is no export without it", f"ls -l {source}")
+    faults: list[Unreadable] = []
+    for source in (own.manifests, own.imported, own.tables, own.figures, own.reports):
         if os.path.lexists(source):
-            _copy(source, folder / source.name)
-    for source in _records(opened):
-        _copy(source, folder / own.relative(source))
+            faults += _copy(source, folder / source.name)
+    for found in _records(opened):
+        fault = found if isinstance(found, Unreadable) else _copy_file(found, folder / own.relative(found))
+        faults += [fault] if fault is not None else []
+    return faults + without_episodes
 
 
-def _records(opened: OpenStudy) -> Iterator[Path]:
-    """Files from which a report of the export is made again; nothing behind a link, and no weights."""
+def _records(opened: OpenStudy) -> Iterator[Path | Unreadable]:
+    """Files from which a report of the export is made again, and what cannot be searched for them; no weights."""
     own = opened.folder
-    runs = [run for run in sorted(own.runs.glob("*")) if real_path(run) == real_path(own.runs) / run.name]
-    for run in runs:
-        found = {path for pattern in RECORDS for path in run.glob(pattern)}
-        yield from sorted(path for path in found if real_path(path) == real_path(run) / path.relative_to(run))
+    for run in _matching(own.root, f"{own.runs.name}/*"):
+        if isinstance(run, Unreadable):
+            yield run
+        elif (fault := kind_fault(run, stat.S_IFDIR)) is None:
+            yield from {found for pattern in RECORDS for found in _matching(run, pattern)}
+        elif not os.path.isfile(run):
+            yield fault
     printed = [known for known in opened.state.cells.values() if isinstance(opened.adapter(known.cell), PrintedAdapter)]
     outputs = {own.attempt(known.attempts[-1]).output for known in printed if known.attempts}
-    yield from sorted(path for path in outputs if path.is_file())
+    yield from sorted(path for path in outputs if os.path.lexists(path))
+
+
+def _matching(folder: Path, pattern: str) -> Iterator[Path | Unreadable]:
+    """Entries of a folder that match a pattern, and what cannot be searched for them; nothing behind a link."""
+    entries = list_folder(folder)
+    if isinstance(entries, Unreadable):
+        yield entries
+        return
+    name, _, rest = pattern.partition("/")
+    for path in (Path(entry.path) for entry in entries if fnmatchcase(entry.name, name)):
+        fault = kind_fault(path, stat.S_IFDIR) if rest else None
+        if not rest:
+            yield path
+        elif fault is None:
+            yield from _matching(path, rest)
+        elif name != "*":
+            yield fault
 
 
 def table(columns: tuple[str, ...], rows: Iterable[Row]) -> str:
@@ -144,11 +201,12 @@ def _steps(steps: dict[str, int], cells: list[str]) -> str:
     return " ".join(str(steps.get(cell, "")) for cell in cells)
 
 
-def _episode_rows(opened: OpenStudy) -> Iterator[Row]:
-    """Every episode of every evaluation that is proven."""
-    for known in opened.state.eval_cells.values():
-        record = read_evaluation(opened.run(known.cell), known.condition) if opened.state.evaluated(known) else None
-        if record is None:
+def _episode_rows(opened: OpenStudy, faults: list[Unreadable]) -> Iterator[Row]:
+    """Every episode of every evaluation that is proven; adds those that cannot be read to `faults`."""
+    for known in filter(opened.state.evaluated, opened.state.eval_cells.values()):
+        record = load_record(opened.run(known.cell).evaluation(known.condition), EvaluationRecord)
+        if isinstance(record, Unreadable):
+            faults.append(replace(record, reason=f"{record.reason}; its episodes are not in episodes.csv"))
             continue
         for checkpoint, made in record.checkpoints.items():
             for metric, values in made.episodes.items():
@@ -169,8 +227,9 @@ def _money_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
     yield {"cell": "(idle)", "useful_seconds": 0.0, "wasted_seconds": 0.0, "money": counted.money(counted.idle_ms)}
 
 
-def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]) -> None:
-    """The proven checkpoint of every cell, and nothing else of its run folder."""
+def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]) -> list[Unreadable]:
+    """The proven checkpoint of every cell, and nothing else of its run folder; one with a fault is left out whole."""
+    left_out: list[Unreadable] = []
     allowed = [real_path(opened.folder.root), *(real_path(place) for place in outside)]
     for cell, known in opened.state.cells.items():
         if known.proof is None:
@@ -180,8 +239,12 @@ def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]
         within = adapter.checkpoint_root(run)
         source = within / known.proof.checkpoint
         _refuse_outside(source, within, allowed, str(cell))
-        if os.path.lexists(source):
-            _copy(source, folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name)
+        target = folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name
+        faults = _copy(source, target)
+        if faults:
+            shutil.rmtree(target, ignore_errors=True)
+        left_out += faults
+    return left_out
 
 
 def _refuse_outside(source: Path, within: Path, allowed: list[Path], cell: str) -> None:
@@ -199,27 +262,46 @@ def _refuse_outside(source: Path, within: Path, allowed: list[Path], cell: str) 
         )
 
 
-def _copy(source: Path, target: Path) -> None:
-    """Copies a plain file, or a folder of such; refuses links and everything else by name."""
+def _copy(source: Path, target: Path) -> list[Unreadable]:
+    """Copies a plain file, or a folder of such; returns what was left out. Follows no link and opens no pipe."""
+    left_out: list[Unreadable] = []
     waiting = [(source, target)]
     while waiting:
         path, place = waiting.pop()
-        mode = path.lstat().st_mode
-        if stat.S_ISDIR(mode):
-            place.mkdir(parents=True)
-            waiting += [(inner, place / inner.name) for inner in path.iterdir()]
-        elif stat.S_ISREG(mode):
-            place.parent.mkdir(parents=True, exist_ok=True)
-            _copy_file(path, place)
-        else:
-            what = f"a symbolic link to {os.readlink(path)}" if stat.S_ISLNK(mode) else "not a plain file"
-            raise BadInput(f"{path}: is {what}; only regular files are exported", f"ls -l {path.parent}")
+        if kind_fault(path, stat.S_IFDIR) is not None:
+            fault = _copy_file(path, place)
+            left_out += [fault] if fault is not None else []
+            continue
+        entries = list_folder(path)
+        if isinstance(entries, Unreadable):
+            left_out.append(entries)
+            continue
+        place.mkdir(parents=True)
+        waiting += [(Path(entry.path), place / entry.name) for entry in entries]
+    return left_out
 
 
-def _copy_file(source: Path, target: Path) -> None:
-    descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW)
-    with os.fdopen(descriptor, "rb") as file, target.open("xb") as copy:
-        shutil.copyfileobj(file, copy)
+def _copy_file(source: Path, target: Path) -> Unreadable | None:
+    """Copies a plain file; why not, where it cannot be read. An error of the target is raised."""
+    opened = kind_fault(source, stat.S_IFREG) or open_regular(source, follow=False)
+    if isinstance(opened, Unreadable):
+        return opened
+    with os.fdopen(opened, "rb", buffering=0) as file:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as copy:
+            while piece := _read_piece(file, source):
+                if isinstance(piece, Unreadable):
+                    target.unlink()
+                    return piece
+                copy.write(piece)
+    return None
+
+
+def _read_piece(file: io.FileIO, path: Path) -> bytes | Unreadable:
+    try:
+        return file.read(CHUNK_BYTES)
+    except OSError as error:
+        return unreadable(path, error)
 
 
 def _pack(folder: Path, target: Path) -> None:

@@ -134,24 +134,24 @@ class SightingsWriter:
         self._path = folder.sightings
         self._next = 0.0
 
-    def write(self, now: float, silent_seconds: Mapping[Cell, float]) -> None:
+    def write(self, now: float, progress_ages: Mapping[Cell, float]) -> None:
         """Writes them where it is due, by a monotonic clock."""
         if now < self._next:
             return
         self._next = now + SIGHTINGS_SECONDS
-        silent = {str(cell): round(seconds, 1) for cell, seconds in silent_seconds.items()}
+        ages = {str(cell): round(seconds, 1) for cell, seconds in progress_ages.items()}
         with unless_full():
-            write_json(self._path, {"unix_seconds": time.time(), "silent_seconds": silent}, durable=False)
+            write_json(self._path, {"unix_seconds": time.time(), "progress_age_seconds": ages}, durable=False)
 
 
 def read_sightings(folder: StudyFolder) -> dict[str, float]:
-    """By cell: seconds since its last progress, as the supervisor counts them."""
+    """By cell: seconds since its last progress, as the supervisor saw it."""
     value = _mapping(read_json(folder.sightings))
-    written, silent = value.get("unix_seconds"), _mapping(value.get("silent_seconds"))
+    written, ages = value.get("unix_seconds"), _mapping(value.get("progress_age_seconds"))
     if not isinstance(written, int | float):
         return {}
     passed = max(0.0, time.time() - written)
-    counted = {cell: one for cell, one in silent.items() if isinstance(one, int | float) and 0 <= one < LONGEST_SECONDS}
+    counted = {cell: one for cell, one in ages.items() if isinstance(one, int | float) and 0 <= one < LONGEST_SECONDS}
     return {cell: seconds + min(passed, LONGEST_SECONDS) for cell, seconds in counted.items()}
 
 
