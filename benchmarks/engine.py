@@ -74,7 +74,7 @@ def large_events(study: Study) -> list[Event]:
 
 
 def make_large(folder: Path) -> Path:
-    """A large study with its ledger on disk."""
+    """A large study with its ledger and the folders of its runs on disk."""
     file = declare_large(folder)
     opened = open_study(file)
     ledger = Ledger(opened.folder.ledger)
@@ -82,6 +82,11 @@ def make_large(folder: Path) -> Path:
     state = StudyState.replay(checked_rows(opened.folder.ledger))
     write_index(opened.folder, state, ledger.position)  # as a supervisor leaves it
     ledger.close()
+    for cell in opened.state.cells:
+        run = opened.folder.run(cell)
+        run.checkpoint(1000).root.mkdir(parents=True)
+        for path in (run.settings, run.heartbeat, run.metrics, run.checkpoint(1000).record):
+            path.touch()
     return file
 
 

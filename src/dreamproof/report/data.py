@@ -328,7 +328,7 @@ def _look_at_runs(evidence: StudyEvidence, state: StudyState) -> None:
     """Takes in files that cannot be read now; what is gone is no fault here: archives hold no checkpoints."""
     conditions = [condition.name for condition in evidence.study.conditions]
     for cell, known in state.cells.items():
-        run = RunFolder(evidence.folder.root / known.source) if known.reads_source else evidence.kept_run(cell)
+        run = RunFolder(evidence.folder.root / (known.source or evidence.cells[cell].run_folder))
         is_odd = known.proof is not None and plain_evaluations(run) is None
         fault = run_fault(run, conditions) if is_odd else None
         if fault is not None:
