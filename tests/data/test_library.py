@@ -55,6 +55,13 @@ def test_a_few_episodes_of_a_task_are_drawn_the_same_way_every_time(tmp_path: Pa
     assert alone == [number for number in range(24) if number % 3 == 1]
 
 
+def test_the_best_episodes_of_every_task_are_those_with_the_highest_returns(tmp_path: Path) -> None:
+    library = library_of(tmp_path, max_episodes={"ProbeCredit": 1})
+    found = np.array(numbers(library))[library.best(0.25)]
+    assert list(found) == [number for number in numbers(library) if number % 3 == 2 or number in (18, 21, 19, 22)]
+    assert library.best(1.0).all() and library.best(1e-6).sum() == 3
+
+
 def test_leaving_out_everything_or_an_unknown_task_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="leaves no recorded episode"):
         library_of(tmp_path, max_episodes={"others": 0})

@@ -181,6 +181,21 @@ def test_cloning_learns_the_recorded_actions(file: Path) -> None:
     assert int(state.gradient_steps) == 200
 
 
+def test_other_actions_are_copied_than_those_where_imagination_starts(file: Path) -> None:
+    agent, scalars = agent_of(many_settings(file, agent={"behavior": {"cloning_scale": 100.0}}))
+    state = agent.init_state(jax.random.key(0))
+    observation = jax.random.uniform(jax.random.key(1), (2, 64, 2), minval=-1.0)
+    copied = RecordedSteps(observation + 0.1, 0.5 * observation)
+    update = eqx.filter_jit(agent.update_behavior)
+    first, metrics = update(state, RecordedSteps(observation, -observation, copied), jax.random.key(2), scalars, 0.0)
+    second, _ = update(state, RecordedSteps(observation, 0 * observation, copied), jax.random.key(2), scalars, 0.0)
+    alone, _ = update(state, RecordedSteps(observation, -observation), jax.random.key(2), scalars, 0.0)
+    same = jax.tree.map(lambda one, other: bool((one == other).all()), first.actor, second.actor)
+    assert all(jax.tree.leaves(same)), "actions at the starts must not matter"
+    differs = jax.tree.map(lambda one, other: bool((one != other).any()), first.actor, alone.actor)
+    assert any(jax.tree.leaves(differs)) and np.isfinite(float(metrics["actor/loss"]))
+
+
 def test_a_policy_for_a_task_without_episodes_is_refused(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="does not name the task 'Other'"):
         PwmOfflineCell.model_validate(offline_settings(file, {"data": {"policies": ["Other"]}}))

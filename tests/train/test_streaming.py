@@ -104,7 +104,7 @@ def test_every_episode_has_its_turn_once_a_round(data: RecordedData) -> None:
 def test_windows_of_the_share_are_complete(data: RecordedData) -> None:
     pack = pack_of(data)
     assert pack.stream is not None
-    held, index, _ = pack.stream.at(9 * REFRESH)
+    held, index, *_ = pack.stream.at(9 * REFRESH)
     np.testing.assert_array_equal(index.windows, np.asarray(held.rows) - 2)
     assert int(index.until[-1]) == int((np.asarray(held.rows) - 2).sum())
 
@@ -177,6 +177,23 @@ def test_the_behaviour_starts_in_episodes_of_its_own_task(data: RecordedData) ->
     assert not metrics["other"].any()
 
 
+@pytest.mark.parametrize("share", [SHARE, 1000])
+def test_actions_are_copied_from_the_best_episodes_alone(data: RecordedData, share: int) -> None:
+    """The later an episode stands in its file, the higher is its return."""
+    pack = pack_of(data.model_copy(update={"device_episodes": share, "cloning_share": 0.5}))
+    recorded = pack.inputs.recorded if pack.stream is None else pack.stream.at(MODEL_UPDATES)
+    assert recorded.copied is not None
+    steps = sample_steps(recorded.episodes, recorded.own_tasks, jax.random.key(0), 200)
+    copied = sample_steps(recorded.episodes, recorded.copied, jax.random.key(0), 200)
+    assert float(copied.observation[..., 0].min()) > 20 > float(steps.observation[..., 0].min())
+    np.testing.assert_allclose(np.floor(EPISODES * copied.action[..., 0]) % 3, 0, atol=3)
+
+
+def test_without_a_share_all_actions_may_be_copied(data: RecordedData) -> None:
+    pack = pack_of(data)
+    assert pack.stream is not None and pack.stream.at(MODEL_UPDATES).copied is None
+
+
 @pytest.mark.parametrize("storage", ["float32", "float16"])
 def test_the_next_shard_waits_on_the_device(data: RecordedData, storage: str) -> None:
     ring = ring_of(data.model_copy(update={"storage": storage}))
@@ -192,11 +209,12 @@ def test_the_next_shard_waits_on_the_device(data: RecordedData, storage: str) ->
 def test_values_are_kept_in_half_the_memory_and_used_in_full_precision(data: RecordedData, storage: str) -> None:
     for share in (SHARE, 1000):
         pack = pack_of(data.model_copy(update={"storage": storage, "device_episodes": share}))
-        held, index, tasks = pack.inputs.recorded if pack.stream is None else pack.stream.at(MODEL_UPDATES)
+        recorded = pack.inputs.recorded if pack.stream is None else pack.stream.at(MODEL_UPDATES)
+        held, index, tasks, _ = recorded
         assert {str(part.dtype) for part in held[:3]} == {storage}
         windows = sample_windows(held, index, jax.random.key(0), (3, 8))
         steps = sample_steps(held, tasks, jax.random.key(0), 8)
-        assert {str(part.dtype) for part in (*windows[:3], *steps)} == {"float32"}
+        assert {str(part.dtype) for part in (*windows[:3], *steps[:2])} == {"float32"}
         whole, _ = trained(data, UPDATES)
         half, _ = trained(data.model_copy(update={"storage": storage}), UPDATES)
         np.testing.assert_allclose(half, whole, rtol=0.01)

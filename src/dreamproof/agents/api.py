@@ -55,10 +55,14 @@ class Windows(NamedTuple):
 
 
 class RecordedSteps(NamedTuple):
-    """Recorded observations (S, O), and the actions (S, A) that were taken in them."""
+    """Recorded observations (S, O), and the actions (S, A) that were taken in them.
+
+    copied: other steps whose actions may be cloned; None: these.
+    """
 
     observation: Array
     action: Array
+    copied: "RecordedSteps | None" = None
 
 
 class EpochBatch(NamedTuple):

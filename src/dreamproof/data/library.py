@@ -1,5 +1,6 @@
 """Episodes of several files under one numbering; any of them are loaded by their numbers."""
 
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -46,10 +47,25 @@ class EpisodeLibrary:
 
     def returns(self) -> dict[str, tuple[float, float]]:
         """Mean and best return of every recorded task."""
-        sums = np.concatenate([_returns(file) for file in self.files])[self.kept]
+        sums = self.episode_returns
         numbers = (number for number in range(len(self.data.tasks)) if (self.tasks == number).any())
         found = {self.data.tasks[number]: sums[self.tasks == number] for number in numbers}
         return {task: (float(values.mean()), float(values.max())) for task, values in found.items()}
+
+    @cached_property
+    def episode_returns(self) -> np.ndarray:
+        """The return of every episode (E,)."""
+        found: np.ndarray = np.concatenate([_returns(file) for file in self.files])[self.kept]
+        return found
+
+    def best(self, share: float) -> np.ndarray:
+        """Whether each episode (E,) is in this share of its task's episodes with the highest returns, at least one."""
+        found = np.zeros(len(self), bool)
+        for number in np.unique(self.tasks):
+            episodes = np.flatnonzero(self.tasks == number)
+            order = np.argsort(-self.episode_returns[episodes], kind="stable")
+            found[episodes[order[: max(1, round(share * len(episodes)))]]] = True
+        return found
 
     def load(self, chosen: np.ndarray) -> RecordedEpisodes:
         """Some episodes by their numbers; one that is faulty is refused."""

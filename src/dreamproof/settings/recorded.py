@@ -41,6 +41,13 @@ class RecordedData(Settings):
         description="task, or `others`: how many of its episodes are used, drawn at random, the same in every cell; "
         "all if left out",
     )
+    cloning_share: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of every task's episodes, those with the highest returns, whose actions are cloned "
+        "(`objective: cloning`, `cloning_scale`); imagination starts in all",
+    )
     device_episodes: int | None = Field(
         None, ge=16, description="episodes on the device at a time, streamed from the files; all if left out"
     )

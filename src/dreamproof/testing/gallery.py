@@ -17,7 +17,7 @@ from dreamproof.report.markdown import render_markdown
 from dreamproof.report.tables import write_tables
 from dreamproof.runs.layout import StudyFolder
 
-FIGURES = ("conditions", "conditions_cost", "curves_primary", "trails")
+FIGURES = ("task_scores", "task_profile", "conditions", "conditions_cost", "curves_primary", "trails")
 TABLE = "main_results.md"
 RECORDS = "runs.zip"
 PATTERNS = ("*.json", "*.jsonl", "checkpoints/*/record.json", "evaluations/*.json")

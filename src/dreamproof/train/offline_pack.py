@@ -22,14 +22,13 @@ from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.cell import CellSettings, OfflineCell
 from dreamproof.train.offline import (
     WindowIndex,
-    index_tasks,
     index_windows,
     sample_steps,
     sample_windows,
 )
 from dreamproof.train.pack import Pack, PackState, ReplicaInputs, freeze_if_nonfinite
 from dreamproof.train.replay import Replay
-from dreamproof.train.streaming import OfflineData, StreamedData, on_device
+from dreamproof.train.streaming import OfflineData, StreamedData, index_behavior, on_device
 from dreamproof.train.world_models import WantedModel, check_world_model, with_world_model
 
 Update = Callable[[ReplicaInputs, PackState], tuple[PackState, dict[str, Array]]]
@@ -164,6 +163,9 @@ class OfflinePack(Pack):
         def update(agent: Any, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
             draw_key, learn_key, model_key = jax.random.split(key, 3)
             steps = sample_steps(recorded.episodes, recorded.own_tasks, draw_key, self.starts)
+            if recorded.copied is not None:
+                copy_key = jax.random.fold_in(draw_key, 1)
+                steps = steps._replace(copied=sample_steps(recorded.episodes, recorded.copied, copy_key, self.starts))
             if not isinstance(self.agent, SeveralPolicies):
                 steps = jax.tree.map(lambda part: part[0], steps)
             agent, metrics = self.learner.update_behavior(agent, steps, learn_key, scalars, progress)
@@ -210,11 +212,12 @@ def make_offline_pack(
     pack = OfflinePack(agent, env, cell, inputs, steps)
     pack.sources |= library.hashes()
     pack.data_returns = library.returns()
+    cloned = library.best(cell.data.cloning_share) if cell.data.cloning_share < 1 else None
     if cell.data.device_episodes is not None and cell.data.device_episodes < len(library):
-        pack.stream = StreamedData(library, own, window, pack.model_updates)
+        pack.stream = StreamedData(library, own, window, pack.model_updates, cloned)
         return pack
     episodes = on_device(library, np.arange(len(library)))
-    tasks = index_tasks(library.tasks, library.rows, window, own)
-    recorded = OfflineData(episodes, index_windows(episodes, window), tasks)
+    tasks = index_behavior(library.tasks, library.rows, (window, own), cloned)
+    recorded = OfflineData(episodes, index_windows(episodes, window), *tasks)
     pack.inputs = inputs._replace(recorded=recorded)
     return pack

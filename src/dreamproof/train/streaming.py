@@ -20,11 +20,15 @@ SHARDS = 16
 
 
 class OfflineData(NamedTuple):
-    """Episodes shared by all replicas, and the index of the windows to sample for the model and for the behaviour."""
+    """Episodes shared by all replicas, and the index of the windows to sample for the model and for the behaviour.
+
+    copied: windows whose actions may be cloned; None: all of the cell's own tasks.
+    """
 
     episodes: RecordedEpisodes
     all_tasks: WindowIndex
     own_tasks: TaskWindows
+    copied: TaskWindows | None = None
 
 
 class EpisodeRing:
@@ -108,11 +112,30 @@ def _replaced(whole: RecordedEpisodes, part: RecordedEpisodes, first: jax.Array)
     return jax.tree.map(lambda old, new: jax.lax.dynamic_update_slice_in_dim(old, new, first, 0), whole, part)
 
 
+def index_behavior(
+    tasks: np.ndarray, rows: np.ndarray, of: tuple[int, Sequence[int]], cloned: np.ndarray | None
+) -> tuple[TaskWindows, TaskWindows | None]:
+    """Windows of the cell's own tasks, all of them and those whose actions may be cloned; `of`: rows and tasks."""
+    window, own = of
+    every = index_tasks(tasks, rows, window, own)
+    # Task numbers of the others are no task.
+    return every, None if cloned is None else index_tasks(np.where(cloned, tasks, -1), rows, window, own)
+
+
 class StreamedData:
     """Episodes of all tasks for the model, then of the cell's own tasks for the behaviour, renewed with the updates."""
 
-    def __init__(self, library: EpisodeLibrary, own: Sequence[int], window: int, model_updates: int) -> None:
+    def __init__(
+        self,
+        library: EpisodeLibrary,
+        own: Sequence[int],
+        window: int,
+        model_updates: int,
+        cloned: np.ndarray | None = None,
+    ) -> None:
+        """cloned: whether the actions of an episode (E,) may be cloned; None: all may."""
         self.library, self.own, self.window, self.model_updates = library, own, window, model_updates
+        self.cloned = cloned
         self.chosen = (np.arange(len(library)), np.flatnonzero(np.isin(library.tasks, own)))
         self.refresh_updates = library.data.refresh_updates
         self.stage: int | None = None
@@ -134,7 +157,8 @@ class StreamedData:
         index = index_rows(rows, self.window)
         if stage == 0:  # the model learns from all tasks, and perhaps none of the cell's own is held
             return OfflineData(episodes, index, TaskWindows(index, index.until[:1] * 0, index.until[-1:]))
-        return OfflineData(episodes, index, index_tasks(tasks, rows, self.window, self.own))
+        cloned = self.cloned[held] if self.cloned is not None else None
+        return OfflineData(episodes, index, *index_behavior(tasks, rows, (self.window, self.own), cloned))
 
     def until(self, update: int) -> int:
         """The first later update that learns from other episodes."""

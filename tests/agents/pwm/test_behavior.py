@@ -237,7 +237,7 @@ def test_a_cloning_scale_keeps_the_policy_at_the_recorded_actions() -> None:
     first = toy.fresh(agent)._replace(model=toy.lively(agent).model)
     z = jax.nn.softmax(jax.random.normal(jax.random.key(0), (8, 2, 8))).reshape(8, 16)
     recorded = jnp.full((8, 1), -0.5)
-    start = RolloutStart(z, jnp.ones(8), recorded=recorded)
+    start = RolloutStart(z, jnp.ones(8), recorded=(z, recorded))
     learn, reached = eqx.filter_jit(agent._learn_actor), {}
     for scale in (0.0, 100.0):
         state = first

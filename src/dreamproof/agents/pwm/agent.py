@@ -165,10 +165,11 @@ class PwmAgent:
         """The rounds of actor and critics, from recorded steps (S, ...) of the agent's own task."""
         rates = self._rates(scalars, progress)
         if self.settings.behavior.objective == "cloning":
-            return self._clone(state, steps, rates["actor"])
+            return self._clone(state, steps.copied or steps, rates["actor"])
         start = self._start(state, steps.observation, jnp.ones(steps.observation.shape[0]))
         z, counts = (jnp.broadcast_to(part, (self.settings.behavior.rounds, *part.shape)) for part in start[:2])
-        start = start._replace(z=z, counts=counts, recorded=steps.action)
+        latents = start.z if steps.copied is None else self._latents(state, steps.copied)
+        start = start._replace(z=z, counts=counts, recorded=(latents, (steps.copied or steps).action))
         return self._learn_behavior(state, start, key, rates, scalars)
 
     def update_model(
@@ -263,12 +264,15 @@ class PwmAgent:
 
     def _clone(self, state: PwmState, steps: RecordedSteps, rate: Array) -> tuple[PwmState, dict[str, Array]]:
         """One step of the actor towards the recorded actions."""
-        z = jax.lax.stop_gradient(self.encode(state.model, steps.observation))
-        value, gradients = eqx.filter_value_and_grad(cloning_loss)(state.actor, z, steps.action, self.task.action_mask)
+        z, mask = self._latents(state, steps), self.task.action_mask
+        value, gradients = eqx.filter_value_and_grad(cloning_loss)(state.actor, z, steps.action, mask)
         clip = self.settings.behavior.actor_clip
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rate, clip, BEHAVIOR_ADAM)
         metrics = {"actor/loss": value, "actor/gradient_norm": step.gradient_norm}
         return stepped(state, "actor", step)._replace(gradient_steps=state.gradient_steps + 1), metrics
+
+    def _latents(self, state: PwmState, steps: RecordedSteps) -> Array:
+        return jax.lax.stop_gradient(self.encode(state.model, steps.observation))
 
     def _learn_actor(
         self, state: PwmState, start: RolloutStart, key: Array, parameters: tuple[Array, dict[str, Array], bool | Array]
@@ -288,7 +292,7 @@ class PwmAgent:
             unit = self.moved(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
             value = -(start.counts * returns).mean() / unit
             if start.recorded is not None:
-                distance = cloning_loss(actor, start.z, start.recorded, start.action_mask)
+                distance = cloning_loss(actor, *start.recorded, start.action_mask)
                 value = value + scales["cloning_scale"] * distance
             return value, (rollout, returns)
 

@@ -130,16 +130,17 @@ class DifferentiableRollout(NamedTuple):
 
 
 class RolloutStart(NamedTuple):
-    """Starts of imagined rollouts: latents (S, L), weights (S,), task vectors, action masks and recorded actions.
+    """Starts of imagined rollouts: latents (S, L), weights (S,), task vectors and action masks.
 
-    Task vectors and masks are (S, ...), or without S if all starts are of one task; actions are (S, A), if any.
+    Task vectors and masks are (S, ...), or without S if all starts are of one task. `recorded` are latents (S, L) and
+    the actions (S, A) that were taken there, for the distance to them.
     """
 
     z: Array
     counts: Array
     task: Array | None = None
     action_mask: Array | None = None
-    recorded: Array | None = None
+    recorded: tuple[Array, Array] | None = None
 
 
 def imagine_rollout(
