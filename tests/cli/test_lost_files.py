@@ -97,6 +97,80 @@ def test_a_lost_proof_is_not_counted_and_retrained_only_if_asked(
     assert status(dreamproof, finished)["complete"] and dreamproof("verify", finished).code == ExitCode.OK
 
 
+@pytest.mark.parametrize("content", [b"{}", b"", b"\x00\xff" * 40])
+def test_an_evaluation_that_is_not_the_proven_one_is_made_again(
+    finished: Path, dreamproof: Callable[..., Any], content: bytes
+) -> None:
+    changed = results(finished) / RUN / "evaluations" / "id.json"
+    changed.write_bytes(content)
+    assert status(dreamproof, finished)["missing_evaluate"] == {"id": {"low": [0]}}
+    assert json.loads(dreamproof("plan", finished, "--json").output)["gap_eval_cells"] == 1
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+    assert "checkpoints" in json.loads(changed.read_bytes())
+    assert dreamproof("verify", finished).code == ExitCode.OK and status(dreamproof, finished)["complete"]
+
+
+def test_changed_results_of_the_same_size_do_not_pass_verify(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    path = results(finished) / RUN / "evaluations" / "id.json"
+    changed = json.loads(path.read_bytes())
+    episodes = changed["checkpoints"]["final"]["episodes"]
+    text = path.read_text()
+    first = str(next(iter(episodes.values()))[0])
+    path.write_text(text.replace(first, first[:-1] + ("1" if first[-1] != "1" else "2"), 1))
+    broken = dreamproof("verify", finished)
+    assert broken.code == ExitCode.BROKEN_EVIDENCE and "not the one that was proven (hash differs)" in broken.errors
+
+
+def test_a_record_that_is_not_the_proven_one_is_no_proof(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    record = max((results(finished) / RUN / "checkpoints").iterdir()) / "record.json"
+    record.write_text("null")
+    assert status(dreamproof, finished)["train"]["quarantined"] == 1
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.BROKEN_EVIDENCE
+    assert dreamproof("run", finished, *QUICK, "--retrain-lost").code == ExitCode.OK
+    assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_nothing_is_withdrawn_for_a_cell_that_cannot_be_trained(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    record = max((results(finished) / RUN / "checkpoints").iterdir()) / "record.json"
+    content = record.read_bytes()
+    record.unlink()
+    record.symlink_to("record.json")
+    shown = dreamproof("run", finished, *QUICK, "--retrain-lost")
+    assert shown.code == ExitCode.BROKEN_EVIDENCE and "repair or remove it" in shown.errors
+    assert "readable again" not in shown.output
+    assert dreamproof("verify", finished).code == ExitCode.BROKEN_EVIDENCE
+    record.unlink()
+    record.write_bytes(content)
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+
+
+def test_a_study_whose_runs_are_gone_is_not_complete(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    (results(finished) / "runs").rename(results(finished) / "away")
+    seen = status(dreamproof, finished)
+    assert (seen["train"]["quarantined"], seen["complete"]) == (4, False)
+
+
+def test_a_broken_checkpoint_is_not_exported(finished: Path, dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    checkpoint = max((results(finished) / RUN / "checkpoints").iterdir())
+    weights = next(path for path in checkpoint.iterdir() if path.name != "record.json")
+    weights.write_bytes(b"other")
+    shown = dreamproof("export", finished, tmp_path / "out", "--checkpoints")
+    assert shown.code == ExitCode.BROKEN_EVIDENCE and checkpoint.name in shown.errors
+    assert not (tmp_path / "out" / "checkpoints" / "low-seed0").exists()
+    assert len(list((tmp_path / "out" / "checkpoints").iterdir())) == 3
+
+
+def test_an_export_is_verified_without_its_weights(
+    finished: Path, dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert dreamproof("export", finished, tmp_path / "out").code == ExitCode.OK
+    shown = dreamproof("verify", tmp_path / "out")
+    assert shown.code == ExitCode.OK and "this is an export" in shown.output
+    assert status(dreamproof, tmp_path / "out")["complete"]
+    (tmp_path / "out" / RUN / "evaluations" / "id.json").write_text("{}")
+    assert dreamproof("verify", tmp_path / "out").code == ExitCode.BROKEN_EVIDENCE
+
+
 def test_a_proof_that_is_put_back_counts_again(finished: Path, dreamproof: Callable[..., Any], tmp_path: Path) -> None:
     checkpoint = max((results(finished) / RUN / "checkpoints").iterdir())
     checkpoint.rename(tmp_path / "away")

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.test_supervisor import Stage, succeed_at_once
+from tests.study.test_supervisor import TASK, Stage, succeed_at_once
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.base.files import read_json
+from dreamproof.base.files import read_json, write_json
 from dreamproof.cli.why import cell_text
 from dreamproof.report.data import load
-from dreamproof.runs.layout import Cell
+from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.runs.records import ExitRecord
 from dreamproof.study import session
 from dreamproof.study.attempts import settle
 from dreamproof.study.backends.api import Presence, Sighting
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.study.supervisor import Ending, SupervisorOptions
+from dreamproof.study.supervisor import MAX_LOSSES, Ending, SupervisorOptions
 from dreamproof.study.views.overview import make_overview
 from dreamproof.study.views.values import cell_values
 
@@ -281,6 +281,43 @@ def test_a_lost_checkpoint_keeps_no_other_cell_from_being_trained(tmp_path: Path
     assert (event["file"], event["reason"]) == ("runs/low-seed0/checkpoints/step-000000000020", "is gone")
     with pytest.raises(BrokenEvidence, match="first low/0"):
         session.require_proofs(stage.opened)
+
+
+def evaluated_stage(folder: Path, losses: int) -> tuple[Stage, Path]:
+    """One cell whose evaluation vanishes right after it was proven, so often."""
+    stage = Stage(folder, arms={"low": {}}, seeds=1, conditions=["id"], metric={"smallest_difference": 1.0})
+    path, left = stage.opened.folder.run(Cell.parse(BAD)).evaluation("id"), [losses]
+
+    def start(folder: AttemptFolder) -> None:
+        if stage.opened.state.attempts[folder.root.name].work == "train":
+            stage.train(BAD)
+        else:
+            made = {"agent_steps": 20, "gradient_steps": 20, "parameter_hash": f"{20:064d}"}
+            final = {**made, "episodes": {"return": [1.0, 2.0, 3.0]}}
+            write_json(path, {"condition": "id", "kind": "proxy", "task": TASK, "checkpoints": {"final": final}})
+        stage.backend.end(folder.root.name)
+
+    def lose(_: Any) -> None:
+        if left[0] and path.exists() and stage.opened.state.eval_cells[Cell.parse(BAD), "id"].proof is not None:
+            left[0] -= 1
+            path.unlink()
+
+    stage.backend.on_start, stage.supervisor.options.on_tick = start, lose
+    return stage, path
+
+
+def test_an_evaluation_that_vanishes_while_the_study_runs_is_made_again(tmp_path: Path) -> None:
+    stage, path = evaluated_stage(tmp_path, losses=1)
+    assert stage.supervisor.run() is Ending.COMPLETE
+    assert path.exists()
+    assert [row["condition"] for row in stage.events("proof_lost")] == ["id"]
+    assert len(stage.events("attempt_started")) == 3
+
+
+def test_an_evaluation_that_always_vanishes_is_not_made_for_ever(tmp_path: Path) -> None:
+    stage, path = evaluated_stage(tmp_path, losses=100)
+    stage.supervisor.run()
+    assert len(stage.events("attempt_started")) == 2 + MAX_LOSSES and not path.exists()
 
 
 def test_a_report_names_a_quarantined_cell_with_its_file(tmp_path: Path) -> None:

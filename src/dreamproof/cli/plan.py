@@ -32,9 +32,9 @@ def plan(
     """Show the matrix, the gap, and the hours, memory, disk and money that closing it takes."""
     from dreamproof.study.plan.commands import check_material
     from dreamproof.study.plan.gap import Selection, find_gap
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.on_disk import open_with_disk
 
-    opened = open_study(study, numbers_only=True)
+    opened = open_with_disk(study, numbers_only=True)
     print_deprecations(opened.folder.declaration if study.is_dir() else study)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
     if gap.train:

@@ -207,11 +207,13 @@ def _print_end(opened: "OpenStudy", ending: "Ending", study: Path, reports: bool
     from dreamproof.cli.status import overview_text
     from dreamproof.study import session
     from dreamproof.study.ledger.clock import read_moment
+    from dreamproof.study.plan.on_disk import show_disk
     from dreamproof.study.supervisor import Ending
     from dreamproof.study.views.overview import make_overview
 
     typer.echo(f"\n{ending.value}\n")
-    print_text(overview_text(opened, make_overview(opened, read_moment()), str(study)))
+    overview = make_overview(show_disk(opened), read_moment())
+    print_text(overview_text(opened, overview, str(study)))
     if not reports:
         typer.echo("\nreport      not written (--no-report)")
     elif ending is not Ending.LEFT:
@@ -227,7 +229,8 @@ def _print_end(opened: "OpenStudy", ending: "Ending", study: Path, reports: bool
         Ending.LEFT: ExitCode.INTERRUPTED,
         Ending.STOPPED: ExitCode.INTERRUPTED,
     }
-    raise typer.Exit(codes.get(ending, ExitCode.GAP_REMAINS))
+    lost = ending is Ending.COMPLETE and not overview.complete
+    raise typer.Exit(ExitCode.GAP_REMAINS if lost else codes.get(ending, ExitCode.GAP_REMAINS))
 
 
 def _print_answer(opened: "OpenStudy") -> None:

@@ -97,8 +97,13 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines.append(f"remedy      {SAVE_REMEDY}")
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:
-        lines.append(f"next        repair the file, then dreamproof run {quoted(study)}{again}")
+        gone = facts["proof"] and facts["unreadable"].endswith(": is gone")
+        repair = "put it back and run, or" if gone else "repair the file, then"
+        retrain = " --retrain-lost" if gone else ""
+        lines.append(f"next        {repair} dreamproof run {quoted(study)}{again}{retrain}")
         return "\n".join(lines)
     verbs = {"proven": "status", "running": "watch", NOT_OURS: "run"}
-    lines.append(f"next        dreamproof {verbs.get(facts['status'], 'run')} {study}{again}")
+    missing = facts["stopped"] or any(status != "proven" for status in facts["evaluations"].values())
+    verb = "run" if missing and facts["status"] == "proven" else verbs.get(facts["status"], "run")
+    lines.append(f"next        dreamproof {verb} {study}{again}")
     return "\n".join(lines)

@@ -10,16 +10,13 @@ from numpy.typing import NDArray
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, Unreadable
-from dreamproof.base.safe_text import printable
 from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder, StudyFolder
 from dreamproof.runs.reader import (
     load_evaluation,
-    plain_evaluations,
     read_checkpoint,
     read_collapses,
     read_summary,
-    run_fault,
     selected_agent_steps,
 )
 from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
@@ -31,6 +28,8 @@ from dreamproof.study.ledger.chain import read_ledger
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.ledger.status import NOT_SAVED, train_outcome
+from dreamproof.study.plan.on_disk import disk_faults, fault_text
+from dreamproof.study.plan.open_study import OpenStudy
 
 Floats = NDArray[np.float64]
 FINAL = "final"
@@ -69,6 +68,8 @@ class TrainFacts:
     resolved_hash: str = ""
     versions: dict[str, str] = field(default_factory=dict)
     run_folder: str = ""
+    lost: str = ""
+    """The file of its proof that is gone, and why."""
     wall_seconds: float | None = None
     frozen: str | None = None
     cause: str | None = None
@@ -313,7 +314,7 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
     seen = next((row["n"] for row in rows if row["event"] in ("eval_proven", "imported")), rows[-1]["n"] + 1)
     declared = [row for row in rows if row["event"] in DECLARATIONS and row["n"] < seen]
     evidence.declared_before_results = Study.model_validate(declared[-1]["declaration"]) if declared else None
-    _look_at_runs(evidence, state)
+    _look_at_disk(evidence, state)
     for cell, known in state.cells.items():
         _train_facts(evidence, state, cell, known)
     for row in rows:
@@ -324,16 +325,22 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
     evidence.attempts = [_attempt(state, name) for name in state.attempts]
 
 
-def _look_at_runs(evidence: StudyEvidence, state: StudyState) -> None:
-    """Takes in files that cannot be read now; what is gone is no fault here: archives hold no checkpoints."""
-    conditions = [condition.name for condition in evidence.study.conditions]
-    for cell, known in state.cells.items():
-        run = RunFolder(evidence.folder.root / (known.source or evidence.cells[cell].run_folder))
-        is_odd = known.proof is not None and plain_evaluations(run) is None
-        fault = run_fault(run, conditions) if is_odd else None
-        if fault is not None:
-            reason = printable(fault.reason)
-            state.unreadable[str(cell)] = f"{printable(evidence.folder.relative(fault.path))} {reason}"
+def _look_at_disk(evidence: StudyEvidence, state: StudyState) -> None:
+    """Takes in which files cannot be read now, whatever the ledger says of proven cells.
+
+    An evaluation counts without the checkpoint that it was made from, and what is gone is named.
+    """
+    opened = OpenStudy(evidence.folder, evidence.study, evidence.folder.declaration, state)
+    found = disk_faults(opened)
+    state.lost_evals = {(str(cell), condition) for cell, condition in found.evals}
+    for known in state.cells.values():
+        known.quarantined = None if known.proof is not None else known.quarantined
+    for cell, fault in found.cells.items():
+        text = fault_text(opened, fault)
+        if fault.fault is FaultKind.ABSENT and state.cells[cell].proof is not None:
+            evidence.cells[cell].lost = text
+        else:
+            state.unreadable[str(cell)] = text
 
 
 def _train_facts(evidence: StudyEvidence, state: StudyState, cell: Cell, known: CellState) -> None:

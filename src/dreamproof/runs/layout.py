@@ -366,6 +366,21 @@ class StudyFolder:
     def attempt(self, name: str) -> AttemptFolder:
         return AttemptFolder(self.attempts / name)
 
+    @property
+    def archive(self) -> Path:
+        """Records of all runs in one file, where a study is kept without its run folders."""
+        return self.root / "runs.zip"
+
+    @property
+    def export_mark(self) -> Path:
+        """Stands in an exported copy of a study: checkpoints are not where the trainers left them."""
+        return self.root / "export.json"
+
+    @property
+    def is_export(self) -> bool:
+        """Whether this is an exported copy of a study."""
+        return self.export_mark.is_file()
+
     def relative(self, path: Path) -> str:
         """A path as the ledger writes it: relative to the study folder if it is inside."""
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else str(path)

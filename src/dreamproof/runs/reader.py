@@ -2,9 +2,10 @@
 
 import math
 import os
+import stat
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -127,23 +128,47 @@ def run_fault(run: RunFolder, conditions: Iterable[str] = ()) -> Unreadable | No
         entries = list_folder(folder)
         if isinstance(entries, Unreadable) and entries.fault is FaultKind.BLOCKED:
             return entries
-    faults = map(file_fault, [*run.read_files, *map(run.evaluation, conditions)])
+    records = [folder.record for folder in run.checkpoint_folders()[-1:]]
+    faults = map(file_fault, [*run.read_files, *records, *map(run.evaluation, conditions)])
     return next((fault for fault in faults if fault is not None), None)
 
 
-def plain_evaluations(run: RunFolder) -> set[str] | None:
-    """The evaluated conditions, without opening a file; None if what `run_fault` reads is not all plain files."""
+def plain_evaluations(run: RunFolder) -> dict[str, int] | None:
+    """Sizes of the evaluations by condition, without opening a file; None if not all files are plain ones."""
     try:
         with os.scandir(run.root) as entries:
             if not all(entry.is_file() for entry in entries if entry.name in READ_NAMES):
                 return None
         if not os.path.lexists(run.evaluations):
-            return set()
+            return {}
         with os.scandir(run.evaluations) as entries:
-            files = {entry.name.removesuffix(".json"): entry.is_file() for entry in entries}
+            found = list(entries)
+        if not all(entry.is_file() for entry in found):
+            return None
+        return {entry.name.removesuffix(".json"): entry.stat().st_size for entry in found}
     except OSError:
         return None
-    return set(files) if all(files.values()) else None
+
+
+def size_of_file(path: Path) -> int | None:
+    """Bytes of a file; None if it is not there or not a plain file."""
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
+
+
+def changed_file(path: Path, proven_bytes: int | None) -> Unreadable | None:
+    """Why a file of a proof is not the proven one, by its kind and size alone; `verify` compares its content."""
+    if not os.path.lexists(path):
+        return Unreadable(path, "is gone", FaultKind.ABSENT)
+    size = size_of_file(path)
+    if size is None:
+        return file_fault(path)
+    if proven_bytes is None or size == proven_bytes:
+        return None
+    return Unreadable(path, f"has {size:,} bytes; {proven_bytes:,} were proven", FaultKind.MALFORMED)
 
 
 def checkpoint_unreadable(
@@ -217,6 +242,8 @@ class TrainProof:
     checkpoint: str
     gradient_steps_at_least: bool = False
     """Whether there may have been more: a foreign log shows that updates were made, not how many."""
+    proof_bytes: int | None = field(default=None, compare=False)
+    """Size of the file that shows it: the record of a checkpoint, or a foreign checkpoint of one file."""
 
     @property
     def counted_gradient_steps(self) -> int | None:
@@ -264,15 +291,19 @@ def _prove_by(folder: CheckpointFolder, agent_steps: int, check_content: bool, t
     fault = checkpoint_fault(folder, check_content)
     if fault is not None:
         return f"checkpoint {name}: {fault}"
-    return TrainProof(record.agent_steps, record.gradient_steps, record.parameter_hash, name)
+    return TrainProof(
+        record.agent_steps, record.gradient_steps, record.parameter_hash, name, proof_bytes=size_of_file(folder.record)
+    )
 
 
 @dataclass(frozen=True)
 class EvalProof:
-    """Why an eval cell counts as done."""
+    """Why an eval cell counts as done; size and hash of its file are not known of proofs before version 0.2."""
 
     episodes: int
     parameter_hash: str
+    file_bytes: int | None = field(default=None, compare=False)
+    file_hash: str | None = field(default=None, compare=False)
 
 
 def prove_evaluation(run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
@@ -290,7 +321,11 @@ def prove_evaluation(run: RunFolder, condition: str, episodes: int, parameter_ha
         return f"made from checkpoint {made}, the proven one is {parameter_hash[:12]}"
     if final.episode_count < episodes:
         return f"{final.episode_count} of {episodes} episodes"
-    return EvalProof(final.episode_count, final.parameter_hash)
+    path = run.evaluation(condition)
+    digest = content_hash(path)
+    if isinstance(digest, Unreadable):
+        return f"evaluation file {digest}"
+    return EvalProof(final.episode_count, final.parameter_hash, size_of_file(path), digest)
 
 
 def missing_metric(run: RunFolder, condition: str, metric: str) -> str | None:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from dreamproof.base.commit import code_commit
 from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
-from dreamproof.base.files import Unreadable, read_json, unless_full, write_bytes, write_text
+from dreamproof.base.files import FaultKind, Unreadable, read_json, unless_full, write_bytes, write_text
 from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
-from dreamproof.study.attempts.quarantine import quarantined
+from dreamproof.study.attempts.quarantine import lost_events
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend
@@ -43,7 +43,7 @@ from dreamproof.study.plan.commands import check_commands, check_material
 from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
-from dreamproof.study.plan.on_disk import disk_faults, lost_proof
+from dreamproof.study.plan.on_disk import cell_fault, lost_proof
 from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, relative_study_file
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
@@ -162,23 +162,17 @@ def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> list
     """Records what the disk no longer holds; the other cells are not concerned.
 
     An evaluation that is gone is made again. A proven cell with an unreadable file, or without its proof, is
-    quarantined; with `retrain` one without its proof is trained again.
+    quarantined; with `retrain` one without its proof is trained again, unless something is in the way.
     """
+    lost: list[Event] = []
     if retrain:
-        record(opened, ledger, *(ProofLost(str(cell), _lost(fault)) for cell, fault in missing_proofs(opened)))
-    found, known = disk_faults(opened), opened.state.cells
-    events: list[Event] = [
-        quarantined(opened, cell, fault)
-        for cell, fault in found.cells.items()
-        if known[cell].proof is not None and known[cell].quarantined is None
-    ]
-    events += [ProofLost(str(cell), _lost(fault), condition) for (cell, condition), fault in found.evals.items()]
+        gone = [(cell, fault) for cell, fault in missing_proofs(opened) if cell_fault(opened, cell) == fault]
+        may_be_trained = [(cell, fault) for cell, fault in gone if fault.fault is not FaultKind.BLOCKED]
+        lost = [ProofLost(str(cell), f"{fault.path} {fault.reason}") for cell, fault in may_be_trained]
+        record(opened, ledger, *lost)
+    events = lost_events(opened)
     record(opened, ledger, *events)
-    return events
-
-
-def _lost(fault: Unreadable) -> str:
-    return f"{fault.path} {fault.reason}"
+    return lost + events
 
 
 def require_proofs(opened: OpenStudy) -> None:
@@ -186,9 +180,11 @@ def require_proofs(opened: OpenStudy) -> None:
     lost = missing_proofs(opened)
     if lost:
         cell, fault = lost[0]
+        retrain = f"restore the files, or dreamproof run {quoted(opened.file)} --retrain-lost"
+        repair = f"repair or remove it, then dreamproof run {quoted(opened.file)}"
         raise BrokenEvidence(
             f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {fault.path} {fault.reason}",
-            f"restore the files, or dreamproof run {quoted(opened.file)} --retrain-lost",
+            repair if fault.fault is FaultKind.BLOCKED else retrain,
         )
 
 

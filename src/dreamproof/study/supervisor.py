@@ -19,6 +19,7 @@ from dreamproof.study.attempts.quarantine import (
     Quarantine,
     bare_end,
     contained,
+    lost_events,
     quarantined,
     quarantined_by,
 )
@@ -56,6 +57,8 @@ from dreamproof.study.views.running import RunningCell, SightingsWriter, foreign
 
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
+MAX_LOSSES = 3
+"""So often, proofs that vanish while a study runs are made again before it ends."""
 STOP_GRACE_SECONDS = 60.0
 ELSEWHERE = "the study folder was moved or copied while this attempt ran; it writes to the folder where it began"
 
@@ -128,6 +131,7 @@ class Supervisor:
         self._indexed_events = 0
         self._groups = pack_groups(opened.study)
         self._starved = False
+        self._losses = 0
         self._sightings = SightingsWriter(opened.folder)
         self.notifier = Notifier(opened.study)
         self._place = _inode(opened.folder.root)
@@ -136,16 +140,32 @@ class Supervisor:
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
         self.recover()
-        while (ending := self.ending()) is None:
-            with self.waiting_for_disk():
-                self.scan()
-                self.judge()
-                self.remedy()
-                self.start()
-            self.sleep()
+        while True:
+            while (ending := self.ending()) is None:
+                with self.waiting_for_disk():
+                    self.scan()
+                    self.judge()
+                    self.remedy()
+                    self.start()
+                self.sleep()
+            if ending not in (Ending.COMPLETE, Ending.SELECTION_DONE) or not self._take_in_losses():
+                break
         self._manifests.write(self.state, force=True)
         self._write_index(WORTH_EVENTS // 20)
         return ending
+
+    def _take_in_losses(self) -> bool:
+        """Looks whether everything proven is still on disk; False if it is, or was lost again and again."""
+        if self._losses == MAX_LOSSES:
+            return False
+        events = lost_events(self.opened)
+        self._losses += bool(events)
+        self._starved = False
+        self.record(*events)
+        for event in events:
+            if isinstance(event, CellQuarantined):
+                self._quarantine.add(Cell.parse(event.cell), self.monotonic())
+        return bool(events)
 
     def recover(self) -> None:
         """Adopts what an earlier supervisor left: open attempts, those that a torn ledger lost, stops that were due."""

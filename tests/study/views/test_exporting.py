@@ -75,7 +75,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_path: Path) -> None:
     names = export_study(opened, tmp_path / "out", 200.0).files
     assert names == [
-        "attempts.csv", "cells.csv", "episodes.csv", "evals.csv", "ledger.jsonl",
+        "attempts.csv", "cells.csv", "episodes.csv", "evals.csv", "export.json", "ledger.jsonl",
         "manifests/preflight.json", "money.csv",
         "runs/a-seed0/checkpoints/step-000000000100/record.json", "runs/a-seed0/evaluations/id.json",
     ]  # fmt: skip
@@ -135,7 +135,7 @@ def test_a_checkpoint_with_a_link_is_left_out_whole(opened: OpenStudy, tmp_path:
 def test_a_proven_checkpoint_that_is_gone_is_named(opened: OpenStudy, tmp_path: Path) -> None:
     _prove_at(opened, "step-000000000999")
     made = export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
-    assert made.left_out == {"runs/a-seed0/checkpoints/step-000000000999": "is missing"}
+    assert made.left_out == {"runs/a-seed0/checkpoints/step-000000000999": "checkpoint step-000000000999 is gone"}
 
 
 @pytest.mark.parametrize(

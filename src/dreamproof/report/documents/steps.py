@@ -99,11 +99,14 @@ def _limit_seeds(context: ReportContext, arm: str) -> list[str]:
 
 
 def _repair(context: ReportContext) -> list[str]:
-    """The files that keep cells in quarantine, by the first of them."""
-    cells = [facts for facts in context.analysis.evidence.cells.values() if facts.cause == "quarantined"]
-    if not cells:
-        return []
-    return [context.texts("step.repair", count=len(cells), cell=cells[0].cell, reason=cells[0].reason)]
+    """The files that keep cells in quarantine, and checkpoints that are gone, by the first of them."""
+    cells, steps = context.analysis.evidence.cells.values(), []
+    blocked = [(facts.cell, facts.reason) for facts in cells if facts.cause == "quarantined"]
+    lost = [(facts.cell, facts.lost) for facts in cells if facts.lost]
+    for key, found in (("step.repair", blocked), ("step.lost", lost)):
+        if found:
+            steps.append(context.texts(key, count=len(found), cell=found[0][0], reason=found[0][1]))
+    return steps
 
 
 def _gap(context: ReportContext) -> list[str]:

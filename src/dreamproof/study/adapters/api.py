@@ -9,7 +9,7 @@ from typing import Protocol
 
 from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, file_fault
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
-from dreamproof.runs.reader import EvalProof, TrainProof, load_heartbeat, prove_evaluation
+from dreamproof.runs.reader import EvalProof, TrainProof, changed_file, load_heartbeat, prove_evaluation
 from dreamproof.study.adapters.checkpoints import checkpoint_hash, newest_save
 from dreamproof.study.adapters.folders import attempt_began, entries, modified, size_of
 
@@ -101,8 +101,11 @@ class Adapter(Protocol):
         """The folder that the checkpoint names of proofs are relative to."""
         ...
 
-    def lost_proof(self, run: RunFolder, proof: TrainProof) -> Unreadable | None:
-        """What a proof cannot stand without and is gone or cannot be read, at a quick look; weights may be gone."""
+    def lost_proof(self, run: RunFolder, proof: TrainProof, with_weights: bool = False) -> Unreadable | None:
+        """What a proof cannot stand without and is gone, changed or cannot be read, at a quick look.
+
+        Weights beside a record may be gone, unless they are still needed.
+        """
         ...
 
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
@@ -150,10 +153,10 @@ class FolderAdapter:
         """The run folder itself."""
         return run.root
 
-    def lost_proof(self, run: RunFolder, proof: TrainProof) -> Unreadable | None:
+    def lost_proof(self, run: RunFolder, proof: TrainProof, with_weights: bool = False) -> Unreadable | None:
         """The checkpoint itself, a file or a folder."""
         place = self.checkpoint_root(run) / proof.checkpoint
-        return None if os.path.lexists(place) else Unreadable(place, "is gone", FaultKind.ABSENT)
+        return None if os.path.isdir(place) else changed_file(place, proof.proof_bytes)
 
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """None: a foreign checkpoint is never opened."""

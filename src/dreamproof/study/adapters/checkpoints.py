@@ -18,7 +18,7 @@ from typing import TypeGuard
 from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, content_hash, open_regular, parse_json
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import duration_text
-from dreamproof.runs.reader import NotSaved, TrainProof
+from dreamproof.runs.reader import NotSaved, TrainProof, size_of_file
 from dreamproof.study.adapters.folders import CLOCK_SECONDS, files_below, head_of, modified, size_of
 
 WEIGHTS = (
@@ -310,7 +310,8 @@ def _proof(run_root: Path, checkpoint: Checkpoint, agent_steps: int, updates: Up
     digest = checkpoint_hash(checkpoint.path)
     if isinstance(digest, Unreadable):
         return f"its checkpoint {digest}"
-    return TrainProof(agent_steps, updates.count, digest, name, not updates.is_counted)
+    size = size_of_file(checkpoint.path)
+    return TrainProof(agent_steps, updates.count, digest, name, not updates.is_counted, size)
 
 
 def times_were_lost(root: Path, checkpoint: Checkpoint, span: RunSpan) -> bool:

@@ -3,11 +3,12 @@
 import os
 from pathlib import Path
 
-from dreamproof.base.files import FaultKind, Unreadable, file_fault
+from dreamproof.base.files import Unreadable
 from dreamproof.base.lines import last_rows, read_rows
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import (
     TrainProof,
+    changed_file,
     checkpoint_fault,
     checkpoint_unreadable,
     load_heartbeat,
@@ -86,11 +87,13 @@ class NativeAdapter(FolderAdapter):
         """The folder of checkpoints."""
         return run.checkpoints
 
-    def lost_proof(self, run: RunFolder, proof: TrainProof) -> Unreadable | None:
-        """The checkpoint or its record; files that the record names may be gone."""
+    def lost_proof(self, run: RunFolder, proof: TrainProof, with_weights: bool = False) -> Unreadable | None:
+        """The checkpoint or its record; `with_weights` also the files that the record names."""
         folder = CheckpointFolder(run.checkpoints / proof.checkpoint)
-        gone = [place for place in (folder.root, folder.record) if not os.path.lexists(place)]
-        return Unreadable(gone[0], "is gone", FaultKind.ABSENT) if gone else file_fault(folder.record)
+        fault = None if os.path.isdir(folder.root) else changed_file(folder.root, None)
+        if fault is None:
+            fault = changed_file(folder.record, proof.proof_bytes)
+        return checkpoint_unreadable(folder, check_content=False) if fault is None and with_weights else fault
 
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """The newest checkpoint and its fault; None if it is good or there is none."""

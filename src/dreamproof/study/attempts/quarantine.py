@@ -12,8 +12,8 @@ from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.diagnose import Cause
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.chain import LedgerFailure
-from dreamproof.study.ledger.events import AttemptEnded, CellQuarantined
-from dreamproof.study.plan.on_disk import cell_fault
+from dreamproof.study.ledger.events import AttemptEnded, CellQuarantined, Event, ProofLost
+from dreamproof.study.plan.on_disk import cell_fault, disk_faults
 from dreamproof.study.plan.open_study import OpenStudy
 
 FIRST_LOOK_SECONDS = 2.0
@@ -28,6 +28,20 @@ class CellUnreadable(Exception):
     def __init__(self, fault: Unreadable) -> None:
         super().__init__(str(fault))
         self.fault = fault
+
+
+def lost_events(opened: OpenStudy) -> list[Event]:
+    """What is proven and no longer on disk: such evaluations are to be made again, such cells are quarantined."""
+    found, known = disk_faults(opened, with_weights=True), opened.state.cells
+    events: list[Event] = [
+        quarantined(opened, cell, fault)
+        for cell, fault in found.cells.items()
+        if known[cell].proof is not None and known[cell].quarantined is None
+    ]
+    return events + [
+        ProofLost(str(cell), f"{fault.path} {fault.reason}", condition)
+        for (cell, condition), fault in found.evals.items()
+    ]
 
 
 def require_readable(opened: OpenStudy, cell: Cell) -> None:

@@ -185,7 +185,7 @@ def prove_evaluations(
         if isinstance(proof, str) or fault is not None:
             missing = missing or f"{condition}: {fault}"
         else:
-            events.append(EvalProven(str(cell), condition, proof.episodes, proof.parameter_hash, attempt))
+            events.append(EvalProven.of(str(cell), condition, proof, attempt))
     return events, missing
 
 

@@ -6,7 +6,7 @@
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal
 
-from dreamproof.runs.reader import TrainProof
+from dreamproof.runs.reader import EvalProof, TrainProof
 
 Row = dict[str, Any]
 Work = Literal["train", "evaluate"]
@@ -228,12 +228,13 @@ class TrainProven(Event):
     attempt: str | None = None
     gradient_steps_at_least: bool | None = None
     """Whether the log shows that updates were made and not how many."""
+    proof_bytes: int | None = None
 
     @classmethod
     def of(cls, cell: str, proof: TrainProof, attempt: str | None = None) -> "TrainProven":
         """The event of a proof."""
         found = (proof.agent_steps, proof.gradient_steps, proof.parameter_hash, proof.checkpoint)
-        return cls(cell, *found, attempt, proof.gradient_steps_at_least or None)
+        return cls(cell, *found, attempt, proof.gradient_steps_at_least or None, proof.proof_bytes)
 
 
 @dataclass(frozen=True)
@@ -244,6 +245,13 @@ class EvalProven(Event):
     episodes: int
     parameter_hash: str
     attempt: str | None = None
+    file_bytes: int | None = None
+    file_hash: str | None = None
+
+    @classmethod
+    def of(cls, cell: str, condition: str, proof: EvalProof, attempt: str | None = None) -> "EvalProven":
+        """The event of a proof."""
+        return cls(cell, condition, proof.episodes, proof.parameter_hash, attempt, proof.file_bytes, proof.file_hash)
 
 
 @dataclass(frozen=True)

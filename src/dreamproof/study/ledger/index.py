@@ -21,7 +21,7 @@ from dreamproof.version import __version__
 
 Timed = TypeVar("Timed", AttemptState, SupervisorSpan)
 
-FORMAT = f"7 of {__version__}"
+FORMAT = f"8 of {__version__}"
 WORTH_EVENTS = 20_000
 INDEX_BYTES = 1 << 30
 PLAIN = (

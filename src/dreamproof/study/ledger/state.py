@@ -272,13 +272,14 @@ class StudyState(StudyFacts):
     def _on_train_proven(self, row: Row) -> None:
         cell = self._known.get(row["cell"]) or self.known_cell(row["cell"])
         found = (row["agent_steps"], row["gradient_steps"], row["parameter_hash"], row["checkpoint"])
-        cell.proof = TrainProof(*found, bool(row.get("gradient_steps_at_least")))
+        cell.proof = TrainProof(*found, bool(row.get("gradient_steps_at_least")), row.get("proof_bytes"))
         cell.kept_agent_steps = cell.reached_agent_steps = row["agent_steps"]
         cell.stopped = cell.stopped_cause = cell.unproven = cell.frozen = None
 
     def _on_eval_proven(self, row: Row) -> None:
         known = self.known_eval(row["cell"], row["condition"])
-        known.proof, known.unproven = EvalProof(row["episodes"], row["parameter_hash"]), None
+        file = (row.get("file_bytes"), row.get("file_hash"))
+        known.proof, known.unproven = EvalProof(row["episodes"], row["parameter_hash"], *file), None
         attempt = self.attempts.get(row.get("attempt") or "")
         if attempt is not None and attempt.cause not in (None, "completed"):
             self._add_partial_evaluation(attempt)

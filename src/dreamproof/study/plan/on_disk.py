@@ -7,7 +7,7 @@ from pathlib import Path
 from dreamproof.base.files import FaultKind, Unreadable
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
-from dreamproof.runs.reader import plain_evaluations, run_fault
+from dreamproof.runs.reader import changed_file, plain_evaluations, run_fault
 from dreamproof.study.ledger.facts import EvalCell
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 
@@ -15,13 +15,25 @@ from dreamproof.study.plan.open_study import OpenStudy, open_study
 def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
     """The first file of a cell's run folder that cannot be read, or of its proof that is gone; None if none is."""
     names = [condition.name for condition in opened.study.conditions]
-    return run_fault(opened.run(cell), names) or lost_proof(opened, cell)
+    return run_fault(opened.run(cell), names) or lost_proof(opened, cell, _lacks_evaluation(opened, cell))
 
 
-def lost_proof(opened: OpenStudy, cell: Cell) -> Unreadable | None:
-    """What proved a cell, if it is no longer on disk; a quick look, `verify` reads every byte."""
+def lost_proof(opened: OpenStudy, cell: Cell, with_weights: bool = False) -> Unreadable | None:
+    """What proved a cell, if it is no longer on disk; a quick look, `verify` reads every byte.
+
+    An export holds no checkpoints of other trainers.
+    """
     proof = opened.state.known_cell(str(cell)).proof
-    return opened.adapter(cell).lost_proof(opened.run(cell), proof) if proof is not None else None
+    if proof is None:
+        return None
+    fault = opened.adapter(cell).lost_proof(opened.run(cell), proof, with_weights)
+    return None if fault is not None and fault.fault is FaultKind.ABSENT and opened.folder.is_export else fault
+
+
+def _lacks_evaluation(opened: OpenStudy, cell: Cell) -> bool:
+    """Whether the weights of a cell are still needed."""
+    evals = (opened.state.eval_cells.get((cell, condition.name)) for condition in opened.study.conditions)
+    return any(known is not None and known.proof is None for known in evals)
 
 
 @dataclass(frozen=True)
@@ -31,12 +43,15 @@ class DiskFaults:
     cells: dict[Cell, Unreadable] = field(default_factory=dict)
     """A file that cannot be read or that proved the cell and is gone."""
     evals: dict[EvalCell, Unreadable] = field(default_factory=dict)
-    """Evaluations of other cells whose file is gone: they can be made again."""
+    """Evaluations of other cells whose file is gone or not the proven one: they can be made again."""
 
 
-def disk_faults(opened: OpenStudy) -> DiskFaults:
-    """Looks at the run folders of all declared cells that were ever worked on."""
-    if not os.path.isdir(opened.folder.runs):  # an archive of records; `status` says so
+def disk_faults(opened: OpenStudy, with_weights: bool = False) -> DiskFaults:
+    """Looks at the run folders of all declared cells that were ever worked on.
+
+    with_weights: for work on the study; weights must be there where an evaluation is missing.
+    """
+    if not os.path.isdir(opened.folder.runs) and opened.folder.archive.is_file():
         return DiskFaults()
     found = DiskFaults()
     for cell, known in opened.state.cells.items():
@@ -44,16 +59,20 @@ def disk_faults(opened: OpenStudy) -> DiskFaults:
             continue
         run = opened.run(cell)
         plain = plain_evaluations(run)
-        fault = cell_fault(opened, cell) if plain is None else lost_proof(opened, cell)
+        is_quick = plain is not None and known.proof is not None
+        needs_weights = with_weights and is_quick and _lacks_evaluation(opened, cell)
+        fault = lost_proof(opened, cell, needs_weights) if is_quick else cell_fault(opened, cell)
         if fault is not None:
             found.cells[cell] = fault
             continue
         for condition in opened.study.conditions:
             name = condition.name
-            if opened.state.eval_cells[cell, name].proof is not None and name not in (plain or ()):
-                path = run.evaluation(name)
-                if not os.path.lexists(path):
-                    found.evals[cell, name] = Unreadable(path, "is gone", FaultKind.ABSENT)
+            proof = opened.state.eval_cells[cell, name].proof
+            if proof is None or (plain is not None and plain.get(name) == proof.file_bytes):
+                continue
+            changed = changed_file(run.evaluation(name), proof.file_bytes)
+            if changed is not None:
+                found.evals[cell, name] = changed
     return found
 
 

@@ -18,12 +18,14 @@ from typing import Any
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import (
     CHUNK_BYTES,
+    FaultKind,
     Unreadable,
     kind_fault,
     list_folder,
     open_regular,
     real_path,
     unreadable,
+    write_json,
     write_text,
 )
 from dreamproof.base.safe_text import spreadsheet_text
@@ -36,6 +38,8 @@ from dreamproof.study.ledger.clock import read_moment
 from dreamproof.study.money import spending
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
+from dreamproof.study.views.verify import train_fault
+from dreamproof.version import __version__
 
 RECORDS = (
     *("*.json", "*.jsonl", "*.csv", "*.out", "*.log", "events.out.tfevents.*"),
@@ -80,6 +84,7 @@ def export_study(
         with _scratch_folder(target.parent) as scratch:
             inside = scratch / opened.study.name
             faults = _fill(opened, inside, now)
+            write_json(inside / opened.folder.export_mark.name, {"version": __version__}, durable=False)
             if with_checkpoints:
                 faults += _copy_checkpoints(opened, inside, outside)
             left_out = {opened.folder.relative(fault.path): fault.reason for fault in faults}
@@ -203,8 +208,14 @@ def _steps(steps: dict[str, int], cells: list[str]) -> str:
 
 def _episode_rows(opened: OpenStudy, faults: list[Unreadable]) -> Iterator[Row]:
     """Every episode of every evaluation that is proven; adds those that cannot be read to `faults`."""
-    for known in filter(opened.state.evaluated, opened.state.eval_cells.values()):
-        record = load_record(opened.run(known.cell).evaluation(known.condition), EvaluationRecord)
+    for known in opened.state.eval_cells.values():
+        path = opened.run(known.cell).evaluation(known.condition)
+        if (str(known.cell), known.condition) in opened.state.lost_evals:
+            reason = "is gone or not the proven one; its episodes are not in episodes.csv"
+            faults.append(Unreadable(path, reason, FaultKind.ABSENT))
+        if not opened.state.evaluated(known):
+            continue
+        record = load_record(path, EvaluationRecord)
         if isinstance(record, Unreadable):
             faults.append(replace(record, reason=f"{record.reason}; its episodes are not in episodes.csv"))
             continue
@@ -240,7 +251,8 @@ def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]
         source = within / known.proof.checkpoint
         _refuse_outside(source, within, allowed, str(cell))
         target = folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name
-        faults = _copy(source, target)
+        broken = train_fault(opened, known)
+        faults = _copy(source, target) if broken is None else [Unreadable(source, broken, FaultKind.MALFORMED)]
         if faults:
             shutil.rmtree(target, ignore_errors=True)
         left_out += faults

@@ -148,7 +148,7 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     notices: list[str] = []
     if state.understood_hash is not None and state.understood_hash != opened.study.hash():
         notices.append("the study file changed since the ledger was last written; the next run records the change")
-    if any(cell.proof for cell in state.cells.values()) and not opened.folder.runs.is_dir():
+    if not opened.folder.runs.is_dir() and opened.folder.archive.is_file():
         notices.append("the folder runs is not here: logs and evaluations cannot be shown; unzip runs.zip")
     if state.open_attempts and not supervised:
         notices.append("attempts run without a supervisor; `run` adopts them")

@@ -3,17 +3,17 @@
 from dataclasses import dataclass, field
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.base.files import Unreadable
+from dreamproof.base.files import FaultKind, Unreadable, list_folder
 from dreamproof.base.text import count_text
 from dreamproof.runs.layout import Cell, RunFolder
-from dreamproof.runs.reader import checkpoint_fault, read_settings, run_fault
+from dreamproof.runs.reader import checkpoint_fault, load_evaluation, read_settings, run_fault
 from dreamproof.runs.resolved import NOT_STORED, read_resolved, resolved_fault
 from dreamproof.study.attempts.launch import orphaned_events
 from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.chain import Head, checked_rows, head_fault, read_head
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
-from dreamproof.study.plan.on_disk import fault_text
+from dreamproof.study.plan.on_disk import fault_text, lost_proof
 from dreamproof.study.plan.open_study import OpenStudy
 
 
@@ -74,6 +74,8 @@ def _file_fault(opened: OpenStudy, cell: CellState) -> str | None:
 
 def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
     notes = list(opened.state.shortened)
+    if opened.folder.is_export:
+        notes.append("this is an export: records and evaluations are checked, weights are not in its runs")
     if isinstance(head, Unreadable) and opened.state.event_count:
         notes.append(f"{head}, so missing lines at the end of the ledger cannot be detected")
     notes += [
@@ -136,15 +138,31 @@ def verify_run(run: RunFolder) -> list[str]:
     faults = [] if read_settings(run) is not None else [f"{run.settings.name} is missing or cannot be read"]
     fault = resolved_fault(run)
     faults += [fault] if fault is not None else []
+    unreadable = run_fault(run)
+    faults += [str(unreadable)] if unreadable is not None else []
     found = [(folder.root.name, checkpoint_fault(folder)) for folder in run.checkpoint_folders()]
-    return faults + [f"checkpoint {name}: {fault}" for name, fault in found if fault is not None]
+    faults += [f"checkpoint {name}: {fault}" for name, fault in found if fault is not None]
+    return faults + _evaluation_faults(run)
+
+
+def _evaluation_faults(run: RunFolder) -> list[str]:
+    entries = list_folder(run.evaluations)
+    if isinstance(entries, Unreadable):
+        return [] if entries.fault is FaultKind.ABSENT else [str(entries)]
+    names = [entry.name.removesuffix(".json") for entry in entries if entry.name.endswith(".json")]
+    found = [load_evaluation(run, name) for name in names]
+    return [f"evaluation {fault}" for fault in found if isinstance(fault, Unreadable)]
 
 
 def train_fault(opened: OpenStudy, cell: CellState, check_content: bool = True) -> str | None:
     """Why a cell's proof does not hold on disk; None if it does."""
     if cell.proof is None:
         return "no proof is on record"
-    return opened.adapter(cell.cell).proof_fault(opened.run(cell.cell), cell.proof, check_content)
+    adapter, run = opened.adapter(cell.cell), opened.run(cell.cell)
+    if opened.folder.is_export:  # holds records without the weights that they name
+        fault = lost_proof(opened, cell.cell)
+        return fault_text(opened, fault) if fault is not None else None
+    return adapter.proof_fault(run, cell.proof, check_content)
 
 
 def eval_fault(opened: OpenStudy, known: EvalState) -> str | None:
@@ -155,4 +173,7 @@ def eval_fault(opened: OpenStudy, known: EvalState) -> str | None:
     found = opened.adapter(cell).prove_evaluation(
         opened.run(cell), known.condition, known.proof.episodes, known.proof.parameter_hash
     )
-    return found if isinstance(found, str) else None
+    if isinstance(found, str):
+        return found
+    changed = known.proof.file_hash not in (None, found.file_hash)
+    return "its file is not the one that was proven (hash differs)" if changed else None

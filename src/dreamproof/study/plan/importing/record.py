@@ -153,11 +153,7 @@ def _evaluations_in_run(opened: OpenStudy, text: str, candidate: Candidate, proo
         one.name: adapter.prove_evaluation(run, one.name, episodes, proof.parameter_hash)
         for one in opened.study.conditions
     }
-    return [
-        EvalProven(text, name, made.episodes, made.parameter_hash)
-        for name, made in found.items()
-        if not isinstance(made, str)
-    ]
+    return [EvalProven.of(text, name, made) for name, made in found.items() if not isinstance(made, str)]
 
 
 def _source(opened: OpenStudy, found: Found) -> str:
@@ -199,4 +195,4 @@ def _evaluation_event(opened: OpenStudy, found: Found, condition: str) -> EvalPr
     )
     if isinstance(proof, str):
         return Unproven(text, source, proof + status_note(found), condition)
-    return EvalProven(text, condition, proof.episodes, proof.parameter_hash)
+    return EvalProven.of(text, condition, proof)
