@@ -215,6 +215,8 @@ def test_event_files_and_runs_of_wandb_give_their_newest_values(tmp_path: Path) 
         ({"episode/score": 4.0}, "return", 4.0),
         ({"rollout/ep_rew_mean": 2.0}, "success", None),
         ({"train/reward_loss": 2.0}, "return", None),
+        ({"model/reward": 0.2, "imagined/return": 0.1, "loss/reward": 0.3}, "score", None),
+        ({"model/reward": 0.2, "validation/return": 5.0}, "return", 5.0),
     ],
 )
 def test_the_metric_is_found_under_the_names_that_trainers_use(

@@ -138,7 +138,7 @@ def test_a_chunk_of_other_tasks_than_its_reader_would_name_is_refused(
 ) -> None:
     names = TaskInfo(("walker-stand", "walker-walk"), (24, 24), (6, 6))
     monkeypatch.setattr(recipe_module, "set_info", lambda rows: names)
-    with pytest.raises(BadInput, match="numbers its tasks as its own set of 2 does") as refused:
+    with pytest.raises(BadInput, match="holds all 2 tasks of its set, by their numbers") as refused:
         make_data(recipe(), folder, folder / "never.pt", lambda line: None)
     assert refused.value.hint == "write --output FILE.npz, which holds the names"
 

@@ -8,8 +8,9 @@ import numpy as np
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash
-from dreamproof.data.recordings import EpisodeFile, Recording, open_episodes, read_good_part
+from dreamproof.data.recordings import CHUNK_ENDINGS, EpisodeFile, Recording, open_episodes, read_good_part
 from dreamproof.settings.recorded import RecordedData
+from dreamproof.settings.task_sets import ROWS
 
 PIECE_BYTES = 64 << 20
 
@@ -128,10 +129,13 @@ def _numbers(file: EpisodeFile, data: RecordedData) -> np.ndarray:
     """The task of every episode, numbered as in the settings; a file that does not match them is refused."""
     observed, taken = file.observation.shape[2], file.action.shape[2]
     if observed > data.observation_size or taken > data.action_size:
+        known = ROWS.get(file.reward.shape[1]) if file.path.suffix in CHUNK_ENDINGS else None
         raise BadInput(
             f"{file.path}: observation size {observed} and action size {taken} exceed data.observation_size "
             f"{data.observation_size} or data.action_size {data.action_size}",
-            "set them to those of the widest task in the study file",
+            f"this is a chunk of {known}: set data.tasks: {known}, which names all its tasks and sizes"
+            if known is not None
+            else "set them to those of the widest task in the study file",
         )
     own = np.asarray(file.task[:, 0], np.int64)
     names = dict(enumerate(data.tasks if file.task_info is None else file.task_info.names))

@@ -43,7 +43,7 @@ def stored_members(path: Path) -> dict[str, StoredMember]:
             directory = archive.start_dir
             places = [(info.filename, info.header_offset, _member(path, file, info)) for info in found]
     except (zipfile.BadZipFile, NotImplementedError, struct.error, ValueError, EOFError, OSError) as error:
-        raise refusal(path, f"it is not a readable zip file ({error})") from None
+        raise refusal(path, f"it is not a readable zip file ({error}); was the download complete?") from None
     _check_order(path, places, directory)
     members = {name: member for name, _, member in places}
     if len(members) != len(places):

@@ -20,6 +20,7 @@ from dreamproof.data.members import refusal
 from dreamproof.data.torch_file import mappings, read_torch_file
 from dreamproof.settings.task_sets import ROWS, TASK_SETS
 
+CHUNK_ENDINGS = (".pt", ".pth")
 AXES = {"obs": 3, "action": 3, "reward": 2, "task": 2}
 MIXED = "belong to more than one task"
 NOT_FINITE = "hold values that are not finite outside of the first row"
@@ -123,15 +124,15 @@ def open_episodes(path: Path) -> EpisodeFile:
     """A file of episodes; one with another layout is refused."""
     if not path.is_file():
         raise BadInput(
-            f"{path}: no such file of recorded episodes (relative to {Path.cwd()})",
-            f"python -m dreamproof.record --tasks TASK,TASK --policy random --episodes 100 --output {path}",
+            f"{path}: no such file of recorded episodes (relative to {Path.cwd()}); patterns are not expanded here",
+            "list every file by its name; python -m dreamproof.record --help makes one",
         )
-    arrays = _chunk(path) if path.suffix in (".pt", ".pth") else map_arrays(path)
+    arrays = _chunk(path) if path.suffix in CHUNK_ENDINGS else map_arrays(path)
     _check(path, arrays)
     episodes, length = arrays["reward"].shape
     rows = arrays.get("rows", np.full(episodes, length, np.int32))
     terminated = arrays.get("terminated", np.zeros(episodes, bool))
-    info = set_info(length) if path.suffix in (".pt", ".pth") else _task_info(path, arrays)
+    info = set_info(length) if path.suffix in CHUNK_ENDINGS else _task_info(path, arrays)
     observation, action, reward, task = (arrays[name] for name in AXES)
     return EpisodeFile(path, observation, action, reward, task, rows, terminated, info)
 
@@ -141,7 +142,7 @@ def _chunk(path: Path) -> dict[str, np.ndarray]:
         arrays = {str(name): value for name, value in found.items() if isinstance(value, np.ndarray)}
         if arrays.keys() & AXES.keys():
             return arrays
-    raise refusal(path, f"it holds none of the tensors {', '.join(AXES)}")
+    raise refusal(path, f"it holds none of the tensors {', '.join(AXES)}; a world model belongs under data.world_model")
 
 
 def set_info(length: int) -> TaskInfo | None:

@@ -197,8 +197,8 @@ def _check_numbers(tasks: tuple[str, ...], known: TaskInfo | None) -> None:
     """Refuses a chunk whose tasks would be read under other names: it has numbers only."""
     if known is not None and known.names != tuple(tasks):
         raise BadInput(
-            f"a chunk of TD-MPC2 numbers its tasks as its own set of {len(known.names)} does, and this recipe has "
-            f"{len(tasks)} others",
+            f"a chunk of TD-MPC2 holds all {len(known.names)} tasks of its set, by their numbers, and this recipe has "
+            f"{len(tasks)} tasks",
             "write --output FILE.npz, which holds the names",
         )
 

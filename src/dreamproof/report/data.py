@@ -406,7 +406,8 @@ def _eval_facts(evidence: StudyEvidence, state: StudyState, facts: EvalFacts, kn
         return
     facts.layouts = record.layouts
     evidence.kinds.setdefault(facts.condition, record.kind)
-    for name, floor in record.floors.items():
+    several = len({evidence.study.task_of(arm) for arm in evidence.study.arms}) > 1
+    for name, floor in record.floors.items() if not several else ():  # one task's floor is none of another's
         evidence.floors.setdefault(facts.condition, {}).setdefault(name, dict(floor))
     if not facts.evaluated:
         return

@@ -162,6 +162,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "proof.agent_steps": "proven agent steps",
         "proof.gradient_steps": "proven gradient steps",
         "proof.gradient_steps_at_least": "whether a log shows that updates were made and not how many",
+        "proof.proof_bytes": "size of the file that proves it; null in ledgers of version 0.1",
         "proof.parameter_hash": "hash of the weights",
         "proof.checkpoint": "checkpoint that was read",
         "stopped": "why it was stopped; null if it was not",

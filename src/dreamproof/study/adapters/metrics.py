@@ -9,6 +9,10 @@ RETURN_NAMES = (
 )  # fmt: skip
 
 
+# Groups of values that no episode gave: losses, and what a world model imagines.
+NOT_PLAYED = {"model", "world_model", "imagined", "imag", "actor", "critic", "critics", "loss", "losses"}
+
+
 def known_names(name: str) -> tuple[str, ...]:
     """A metric's own name in lower case, and the other usual ones if it is a return."""
     own = name.lower()
@@ -19,5 +23,6 @@ def metric_value(values: Mapping[str, float], name: str) -> float | None:
     """A value under its name, under a group such as episode/, or, if it is a return, under another usual name."""
     if name in values:
         return values[name]
-    by_end = {key.split("/")[-1].lower(): value for key, value in values.items()}
+    played = {key: value for key, value in values.items() if not NOT_PLAYED.intersection(key.lower().split("/")[:-1])}
+    by_end = {key.split("/")[-1].lower(): value for key, value in played.items()}
     return next((by_end[one] for one in known_names(name) if one in by_end), None)

@@ -72,6 +72,12 @@ class ArmCheck:
     adapter: str = ""
     """What read the progress of a foreign trainer."""
 
+    @property
+    def hint(self) -> str:
+        """What a trainer of ours advises where it refuses its settings."""
+        found = (quote.strip() for quote in self.evidence)
+        return next((f"; {line}" for line in found if line.startswith("hint: ")), "")
+
 
 @dataclass(frozen=True)
 class Preflight:
@@ -152,7 +158,7 @@ def check_arms(
     gpu, unclear = gpu_faults(opened, facts)
     faults, warnings = refused + gpu + faults, warnings + unclear
     warnings += [f"arm {check.arm}: {warning}" for check in checks for warning in check.warnings]
-    failed = [f"arm {check.arm}: {check.cause}: {check.reason}" for check in checks if not check.passed]
+    failed = [f"arm {check.arm}: {check.cause}: {check.reason}{check.hint}" for check in checks if not check.passed]
     result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
     write_json(opened.folder.preflight, result.as_json())
     write_text(opened.folder.preflight_text, "\n".join(preflight_lines(result)) + "\n")
