@@ -66,6 +66,17 @@ def test_a_stop_during_the_preflight_ends_the_probe_and_starts_nothing(tmp_path:
     assert "stop_requested" in ledger and "attempt_started" not in ledger
 
 
+@pytest.mark.parametrize("verb", ["run", "check"])
+def test_a_signal_to_a_preflight_ends_its_probe(tmp_path: Path, verb: str) -> None:
+    file = study_whose_probe_never_ends(tmp_path)
+    process = cli(verb, file)
+    wait_for(lambda: probe_process(tmp_path) is not None)
+    probe = probe_process(tmp_path)
+    os.kill(process.pid, signal.SIGTERM)
+    process.communicate(timeout=HANG_SECONDS)
+    assert process.returncode == 130 and not is_alive(probe)
+
+
 def test_a_probe_whose_supervisor_was_killed_is_ended_before_the_next_one_starts(tmp_path: Path) -> None:
     file = study_whose_probe_never_ends(tmp_path)
     run = cli("run", file, "--plain")

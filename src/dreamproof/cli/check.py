@@ -27,6 +27,7 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
     """Start every arm once in its real environment, before anything is spent."""
     from dreamproof.base.errors import ExitCode, PreflightError
     from dreamproof.base.files import read_json
+    from dreamproof.cli.run import ignore_sighup
     from dreamproof.study import session
     from dreamproof.study.plan.open_study import open_study
     from dreamproof.study.preflight.local import preflight_lines
@@ -38,7 +39,7 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
         if not json:
             print_text(text)
 
-    with session.open_ledger(opened) as ledger:
+    with ignore_sighup(), session.open_ledger(opened) as ledger:
         session.prepare_run(opened, ledger, accept_changes=False)
         try:
             result = session.preflight(opened, ledger, show, again=True)
