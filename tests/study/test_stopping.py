@@ -118,6 +118,11 @@ def test_a_stop_of_a_copy_never_touches_the_original(tmp_path: Path) -> None:
     assert stop.returncode == 0, errors
     shown, _ = cli("why", copy, "low/0").communicate(timeout=HANG_SECONDS)
     assert "the study folder was moved or copied while this attempt ran" in shown
+    shutil.copytree(original, tmp_path / "second")
+    shown, _ = cli("why", tmp_path / "second", "low/0").communicate(timeout=HANG_SECONDS)
+    assert shown.startswith("low/0: dead,") and "next        dreamproof run " in shown
+    shown, _ = cli("status", tmp_path / "second").communicate(timeout=HANG_SECONDS)
+    assert "this is a copy: its open attempts belong to the original study" in shown
     before = steps(original)
     wait_for(lambda: steps(original) > before + 3)
     end = cli("stop", file)

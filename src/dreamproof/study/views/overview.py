@@ -8,7 +8,7 @@ from typing import Any
 from dreamproof.base.text import bytes_text, count_text, money_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import Moment, jump_text
-from dreamproof.study.ledger.lease import living_holder
+from dreamproof.study.ledger.lease import is_copy, living_holder
 from dreamproof.study.ledger.status import NOT_SAVED, STATUSES, as_seen, eval_status, not_saved_cells, train_status
 from dreamproof.study.money.spending import money_per_ms
 from dreamproof.study.plan.on_disk import cell_fault
@@ -151,7 +151,9 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     if not opened.folder.runs.is_dir() and opened.folder.archive.is_file():
         notices.append("the folder runs is not here: logs and evaluations cannot be shown; unzip runs.zip")
     if state.open_attempts and not supervised:
-        notices.append("attempts run without a supervisor; `run` adopts them")
+        copied = is_copy(opened.folder.lease)
+        here = "attempts run without a supervisor; `run` adopts them"
+        notices.append("this is a copy: its open attempts belong to the original study" if copied else here)
     free_bytes = disk_free_bytes(opened.folder.root)
     if free_bytes is not None and free_bytes < MIN_FREE_BYTES:
         notices.append(f"the disk is full ({bytes_text(free_bytes)} free): attempts wait until there is room")

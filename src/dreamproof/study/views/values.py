@@ -6,7 +6,7 @@ from typing import Any
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import Moment, read_moment
 from dreamproof.study.ledger.lease import living_holder
-from dreamproof.study.ledger.status import eval_status, train_status
+from dreamproof.study.ledger.status import as_seen, eval_status, train_status
 from dreamproof.study.money.spending import count_money, money_per_ms
 from dreamproof.study.plan.on_disk import cell_fault
 from dreamproof.study.plan.open_study import OpenStudy
@@ -46,7 +46,7 @@ def cell_values(opened: OpenStudy, cell: Cell) -> Values:
     names = dict.fromkeys([*known.attempts, *(name for one in evals for name in one.attempts)])
     return {
         "cell": str(cell),
-        "status": train_status(state, known),
+        "status": as_seen(train_status(state, known), running is not None and running.liveness == "dead"),
         "metric": opened.study.metric.name,
         "run_folder": str(opened.folder.root / known.source if known.source else opened.run(cell).root),
         "agent_steps": known.kept_agent_steps,
