@@ -6,12 +6,16 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dreamproof.base.errors import ExitCode
+from dreamproof.runs.layout import Cell
+from dreamproof.study.plan.on_disk import DiskFaults, disk_faults
+from dreamproof.study.plan.open_study import open_study
 from dreamproof.testing.small_study import declare
 
 COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
@@ -108,6 +112,72 @@ def test_an_evaluation_that_is_not_the_proven_one_is_made_again(
     assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
     assert "checkpoints" in json.loads(changed.read_bytes())
     assert dreamproof("verify", finished).code == ExitCode.OK and status(dreamproof, finished)["complete"]
+
+
+def test_other_results_are_put_aside_and_do_not_become_a_proof(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    path = results(finished) / RUN / "evaluations" / "id.json"
+    true = json.loads(path.read_bytes())
+    false = json.loads(path.read_bytes())
+    false["checkpoints"]["final"]["episodes"]["return"] = [1000.5, 1000.5, 1000.5]
+    path.write_text(json.dumps(false))
+    shown = dreamproof("run", finished, *QUICK)
+    assert shown.code == ExitCode.OK and "moved to id.json.changed" in shown.output
+    made = json.loads(path.read_bytes())
+    assert made["checkpoints"]["final"]["episodes"] == true["checkpoints"]["final"]["episodes"]
+    assert json.loads(path.with_name("id.json.changed").read_bytes()) == false
+    assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_an_evaluation_of_a_ledger_without_sizes_is_missed_too(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    opened = open_study(finished)
+    proofs = {key: replace(known.proof, file_bytes=None) for key, known in opened.state.eval_cells.items()}
+    for key, proof in proofs.items():
+        opened.state.eval_cells[key].proof = proof
+    assert disk_faults(opened) == DiskFaults()
+    (results(finished) / RUN / "evaluations" / "id.json").unlink()
+    assert list(disk_faults(opened).evals) == [(Cell("low", 0), "id")]
+
+
+def test_a_mark_of_an_export_switches_nothing_off(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    (results(finished) / "export.json").write_text("{}")
+    shutil.rmtree(results(finished) / RUN / "checkpoints")
+    assert status(dreamproof, finished)["train"]["quarantined"] == 1
+    assert dreamproof("verify", finished).code == ExitCode.BROKEN_EVIDENCE
+
+
+def test_weights_and_an_evaluation_that_are_gone_are_a_lost_proof(
+    finished: Path, dreamproof: Callable[..., Any]
+) -> None:
+    checkpoint = max((results(finished) / RUN / "checkpoints").iterdir())
+    next(path for path in checkpoint.iterdir() if path.name != "record.json").unlink()
+    assert status(dreamproof, finished)["complete"], "weights alone may be deleted"
+    (results(finished) / RUN / "evaluations" / "id.json").unlink()
+    shown = dreamproof("run", finished, *QUICK)
+    assert shown.code == ExitCode.BROKEN_EVIDENCE and "--retrain-lost" in shown.errors
+    assert "--retrain-lost" in dreamproof("why", finished, CELL).output
+    assert dreamproof("run", finished, *QUICK, "--retrain-lost").code == ExitCode.OK
+    assert status(dreamproof, finished)["complete"] and dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_a_changed_checkpoint_of_another_trainer_is_trained_again_and_not_believed(
+    tmp_path: Path, dreamproof: Callable[..., Any]
+) -> None:
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import pathlib, sys\nrun = pathlib.Path(sys.argv[1])\nrun.mkdir(parents=True, exist_ok=True)\n"
+        "for step in range(1, 11):\n    print(f'[{step}/10] R:{step}', flush=True)\n"
+        "(run / 'model.ckpt').write_text('w' * 50)\n"
+    )
+    trainer = {"command": [sys.executable, str(script), "{run_dir}"], "adapter": "bracket_lines"}
+    file = declare(tmp_path, trainer=trainer, agent_steps=10, conditions=[], arms={"low": {}}, seeds=1)
+    first = dreamproof("run", file, *QUICK)
+    assert first.code == ExitCode.OK, first.output + first.errors
+    weights = next((results(file) / "runs").rglob("model.ckpt"))
+    weights.write_text("other")
+    assert status(dreamproof, file)["quarantined"] == {CELL: f"{RUN}/model.ckpt has 5 bytes; 50 were proven"}
+    assert dreamproof("run", file, *QUICK).code == ExitCode.BROKEN_EVIDENCE
+    assert dreamproof("run", file, *QUICK, "--retrain-lost").code == ExitCode.OK
+    assert weights.read_text() == "w" * 50 and weights.with_name("model.ckpt.changed").read_text() == "other"
 
 
 def test_changed_results_of_the_same_size_do_not_pass_verify(finished: Path, dreamproof: Callable[..., Any]) -> None:

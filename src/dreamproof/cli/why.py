@@ -97,7 +97,7 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         lines.append(f"remedy      {SAVE_REMEDY}")
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:
-        gone = facts["proof"] and facts["unreadable"].endswith(": is gone")
+        gone = facts["proof"] and facts["unreadable"].endswith((": is gone", "is missing", "were proven"))
         repair = "put it back and run, or" if gone else "repair the file, then"
         retrain = " --retrain-lost" if gone else ""
         lines.append(f"next        {repair} dreamproof run {quoted(study)}{again}{retrain}")

@@ -378,8 +378,8 @@ class StudyFolder:
 
     @property
     def is_export(self) -> bool:
-        """Whether this is an exported copy of a study."""
-        return self.export_mark.is_file()
+        """Whether this is an exported copy of a study, in which nothing was ever started."""
+        return self.export_mark.is_file() and not os.path.lexists(self.attempts)
 
     def relative(self, path: Path) -> str:
         """A path as the ledger writes it: relative to the study folder if it is inside."""

@@ -12,7 +12,7 @@ from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
 from dreamproof.base.files import FaultKind, Unreadable, read_json, unless_full, write_bytes, write_text
 from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
-from dreamproof.study.attempts.quarantine import lost_events
+from dreamproof.study.attempts.quarantine import put_aside, take_in_losses
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend
@@ -43,7 +43,7 @@ from dreamproof.study.plan.commands import check_commands, check_material
 from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
-from dreamproof.study.plan.on_disk import cell_fault, lost_proof
+from dreamproof.study.plan.on_disk import cell_fault, lacks_evaluation, lost_proof
 from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, relative_study_file
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
@@ -153,8 +153,9 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
 
 
 def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, Unreadable]]:
-    """Proven cells whose checkpoint or its record is no longer on disk."""
-    found = [(cell, lost_proof(opened, cell)) for cell in opened.state.cells]
+    """Proven cells whose checkpoint or its record is no longer on disk, with the first thing that is wrong."""
+    lost = [cell for cell in opened.state.cells if lost_proof(opened, cell, lacks_evaluation(opened, cell)) is not None]
+    found = [(cell, cell_fault(opened, cell)) for cell in lost]
     return [(cell, fault) for cell, fault in found if fault is not None]
 
 
@@ -166,11 +167,10 @@ def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> list
     """
     lost: list[Event] = []
     if retrain:
-        gone = [(cell, fault) for cell, fault in missing_proofs(opened) if cell_fault(opened, cell) == fault]
-        may_be_trained = [(cell, fault) for cell, fault in gone if fault.fault is not FaultKind.BLOCKED]
-        lost = [ProofLost(str(cell), f"{fault.path} {fault.reason}") for cell, fault in may_be_trained]
+        gone = [(cell, fault) for cell, fault in missing_proofs(opened) if fault.fault is not FaultKind.BLOCKED]
+        lost = [ProofLost(str(cell), put_aside(fault)) for cell, fault in gone]
         record(opened, ledger, *lost)
-    events = lost_events(opened)
+    events = take_in_losses(opened)
     record(opened, ledger, *events)
     return lost + events
 

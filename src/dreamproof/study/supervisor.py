@@ -19,9 +19,9 @@ from dreamproof.study.attempts.quarantine import (
     Quarantine,
     bare_end,
     contained,
-    lost_events,
     quarantined,
     quarantined_by,
+    take_in_losses,
 )
 from dreamproof.study.attempts.restarts import restarts, restarts_in_logs
 from dreamproof.study.attempts.settle import other_memory_kills, settle
@@ -81,6 +81,10 @@ class Ending(StrEnum):
     BREAKER = "the breaker tripped"
     CODE_CHANGED = "the trainer's code changed; nothing more was started"
     LEFT = "the supervisor exited; attempts keep running"
+
+
+LOOKS_AGAIN = (Ending.COMPLETE, Ending.SELECTION_DONE, Ending.NOTHING_CAN_RUN)
+"""Before such an end, everything proven is looked at once more."""
 
 
 @dataclass
@@ -148,7 +152,7 @@ class Supervisor:
                     self.remedy()
                     self.start()
                 self.sleep()
-            if ending not in (Ending.COMPLETE, Ending.SELECTION_DONE) or not self._take_in_losses():
+            if ending not in LOOKS_AGAIN or not self._take_in_losses():
                 break
         self._manifests.write(self.state, force=True)
         self._write_index(WORTH_EVENTS // 20)
@@ -158,7 +162,7 @@ class Supervisor:
         """Looks whether everything proven is still on disk; False if it is, or was lost again and again."""
         if self._losses == MAX_LOSSES:
             return False
-        events = lost_events(self.opened)
+        events = take_in_losses(self.opened)
         self._losses += bool(events)
         self._starved = False
         self.record(*events)

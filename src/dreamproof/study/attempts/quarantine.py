@@ -1,11 +1,12 @@
 """Cells with unreadable files: which, why, and when to check them again."""
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.base.files import Unreadable, is_full
+from dreamproof.base.files import FaultKind, Unreadable, is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.api import Sighting
@@ -30,8 +31,11 @@ class CellUnreadable(Exception):
         self.fault = fault
 
 
-def lost_events(opened: OpenStudy) -> list[Event]:
-    """What is proven and no longer on disk: such evaluations are to be made again, such cells are quarantined."""
+def take_in_losses(opened: OpenStudy) -> list[Event]:
+    """What is proven and no longer on disk: such evaluations are to be made again, such cells are quarantined.
+
+    A file that is not the proven one is put aside: it must not become a proof.
+    """
     found, known = disk_faults(opened, with_weights=True), opened.state.cells
     events: list[Event] = [
         quarantined(opened, cell, fault)
@@ -39,9 +43,21 @@ def lost_events(opened: OpenStudy) -> list[Event]:
         if known[cell].proof is not None and known[cell].quarantined is None
     ]
     return events + [
-        ProofLost(str(cell), f"{fault.path} {fault.reason}", condition)
-        for (cell, condition), fault in found.evals.items()
+        ProofLost(str(cell), put_aside(fault), condition) for (cell, condition), fault in found.evals.items()
     ]
+
+
+def put_aside(fault: Unreadable) -> str:
+    """Renames a file that is not the proven one, if that is the fault; what happened, for people."""
+    reason = f"{fault.path} {fault.reason}"
+    if fault.fault is not FaultKind.MALFORMED or not os.path.lexists(fault.path):
+        return reason
+    aside, number = fault.path.with_name(f"{fault.path.name}.changed"), 1
+    while os.path.lexists(aside):
+        number += 1
+        aside = fault.path.with_name(f"{fault.path.name}.changed-{number}")
+    fault.path.rename(aside)
+    return f"{reason}; moved to {aside.name}"
 
 
 def require_readable(opened: OpenStudy, cell: Cell) -> None:

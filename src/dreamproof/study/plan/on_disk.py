@@ -15,7 +15,7 @@ from dreamproof.study.plan.open_study import OpenStudy, open_study
 def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
     """The first file of a cell's run folder that cannot be read, or of its proof that is gone; None if none is."""
     names = [condition.name for condition in opened.study.conditions]
-    return run_fault(opened.run(cell), names) or lost_proof(opened, cell, _lacks_evaluation(opened, cell))
+    return run_fault(opened.run(cell), names) or lost_proof(opened, cell, lacks_evaluation(opened, cell))
 
 
 def lost_proof(opened: OpenStudy, cell: Cell, with_weights: bool = False) -> Unreadable | None:
@@ -30,7 +30,7 @@ def lost_proof(opened: OpenStudy, cell: Cell, with_weights: bool = False) -> Unr
     return None if fault is not None and fault.fault is FaultKind.ABSENT and opened.folder.is_export else fault
 
 
-def _lacks_evaluation(opened: OpenStudy, cell: Cell) -> bool:
+def lacks_evaluation(opened: OpenStudy, cell: Cell) -> bool:
     """Whether the weights of a cell are still needed."""
     evals = (opened.state.eval_cells.get((cell, condition.name)) for condition in opened.study.conditions)
     return any(known is not None and known.proof is None for known in evals)
@@ -60,7 +60,7 @@ def disk_faults(opened: OpenStudy, with_weights: bool = False) -> DiskFaults:
         run = opened.run(cell)
         plain = plain_evaluations(run)
         is_quick = plain is not None and known.proof is not None
-        needs_weights = with_weights and is_quick and _lacks_evaluation(opened, cell)
+        needs_weights = with_weights and is_quick and lacks_evaluation(opened, cell)
         fault = lost_proof(opened, cell, needs_weights) if is_quick else cell_fault(opened, cell)
         if fault is not None:
             found.cells[cell] = fault
@@ -68,7 +68,7 @@ def disk_faults(opened: OpenStudy, with_weights: bool = False) -> DiskFaults:
         for condition in opened.study.conditions:
             name = condition.name
             proof = opened.state.eval_cells[cell, name].proof
-            if proof is None or (plain is not None and plain.get(name) == proof.file_bytes):
+            if proof is None or (plain is not None and name in plain and proof.file_bytes in (None, plain[name])):
                 continue
             changed = changed_file(run.evaluation(name), proof.file_bytes)
             if changed is not None:
