@@ -148,8 +148,10 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     notices: list[str] = []
     if state.understood_hash is not None and state.understood_hash != opened.study.hash():
         notices.append("the study file changed since the ledger was last written; the next run records the change")
-    if not opened.folder.runs.is_dir() and opened.folder.archive.is_file():
-        notices.append("the folder runs is not here: logs and evaluations cannot be shown; unzip runs.zip")
+    if any(cell.proof for cell in state.cells.values()) and not opened.folder.runs.is_dir():
+        notices.append(
+            "the folder runs is not here: logs and evaluations cannot be shown; put it back, or unzip runs.zip"
+        )
     if state.open_attempts and not supervised:
         copied = is_copy(opened.folder.lease)
         here = "attempts run without a supervisor; `run` adopts them"
