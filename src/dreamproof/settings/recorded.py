@@ -1,6 +1,6 @@
 """Settings of the recorded episodes of an offline cell, and of a world model to start from."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -26,6 +26,8 @@ class OnlineData(Settings):
 
 class RecordedData(Settings):
     """The episodes that a cell learns from. Paths are relative to the study file's folder."""
+
+    added: ClassVar[dict[str, Any]] = {"cloning_share": 1.0}
 
     files: tuple[str, ...] = Field(min_length=1, description="recorded episodes (.npz or .pt), see docs/multitask.md")
     tasks: tuple[str, ...] = Field(
