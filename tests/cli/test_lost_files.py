@@ -40,7 +40,7 @@ def finished(recorded: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for a disk that is away for a moment."""
+    """A disk that is away for a moment is not waited for."""
     monkeypatch.setattr("dreamproof.study.attempts.quarantine.PASSING_SECONDS", 0.0)
 
 

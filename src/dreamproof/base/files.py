@@ -191,6 +191,15 @@ def kind_fault(path: Path, wanted: int) -> Unreadable | None:
     return Unreadable(path, f"is {KINDS.get(kind, 'a file')}, not {expected}", FaultKind.BLOCKED)
 
 
+def free_name(path: Path) -> Path:
+    """The path, or the first one with a number before its ending at which there is nothing."""
+    found, number = path, 1
+    while os.path.lexists(found):
+        number += 1
+        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
+    return found
+
+
 def read_file(path: Path, limit_bytes: int = JSON_BYTES) -> bytes | Unreadable:
     """The content of a regular file of at most `limit_bytes`."""
     opened = open_regular(path)

@@ -58,7 +58,7 @@ from dreamproof.study.views.running import RunningCell, SightingsWriter, foreign
 TICK_SECONDS = 1.0
 BEGINNING_TICK_SECONDS = 0.1
 MAX_LOSSES = 3
-"""So often, proofs that vanish while a study runs are made again before it ends."""
+"""How often proofs that vanish during one run are taken in before it ends."""
 STOP_GRACE_SECONDS = 60.0
 ELSEWHERE = "the study folder was moved or copied while this attempt ran; it writes to the folder where it began"
 
@@ -144,16 +144,13 @@ class Supervisor:
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
         self.recover()
-        while True:
-            while (ending := self.ending()) is None:
-                with self.waiting_for_disk():
-                    self.scan()
-                    self.judge()
-                    self.remedy()
-                    self.start()
-                self.sleep()
-            if ending not in LOOKS_AGAIN or not self._take_in_losses():
-                break
+        while (ending := self.ending()) is None or (ending in LOOKS_AGAIN and self._take_in_losses()):
+            with self.waiting_for_disk():
+                self.scan()
+                self.judge()
+                self.remedy()
+                self.start()
+            self.sleep()
         self._manifests.write(self.state, force=True)
         self._write_index(WORTH_EVENTS // 20)
         return ending

@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import FaultKind, Unreadable, list_folder, read_json
+from dreamproof.base.files import FaultKind, Unreadable, free_name, list_folder, read_json
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
 from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
@@ -66,7 +66,7 @@ def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:
         checkpoint, fault = found
         if fault.fault is FaultKind.BLOCKED:  # a disk that fails now proves nothing about what was saved
             raise CellUnreadable(fault)
-        aside = _free_name(checkpoint.aside)
+        aside = free_name(checkpoint.aside)
         checkpoint.root.rename(aside)
         moved = opened.folder.relative(aside)
         reason = f"checkpoint {checkpoint.root.name} cannot be used: {fault.reason}; using the one before it"
@@ -78,15 +78,7 @@ def _clear_frozen(opened: OpenStudy, cell: Cell) -> None:
     """Puts the record of an earlier death aside, so that the next one is distinct."""
     run = opened.run(cell)
     if os.path.exists(run.frozen):
-        run.frozen.rename(_free_name(run.frozen_before))
-
-
-def _free_name(path: Path) -> Path:
-    found, number = path, 1
-    while os.path.lexists(found):
-        number += 1
-        found = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    return found
+        run.frozen.rename(free_name(run.frozen_before))
 
 
 def ready_evaluations(opened: OpenStudy, job: PlannedAttempt) -> list[Event]:

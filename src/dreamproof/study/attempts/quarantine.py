@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
-from dreamproof.base.files import FaultKind, Unreadable, is_full
+from dreamproof.base.files import FaultKind, Unreadable, free_name, is_full
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
 from dreamproof.study.backends.api import Sighting
@@ -52,10 +52,7 @@ def put_aside(fault: Unreadable) -> str:
     reason = f"{fault.path} {fault.reason}"
     if fault.fault is not FaultKind.MALFORMED or not os.path.lexists(fault.path):
         return reason
-    aside, number = fault.path.with_name(f"{fault.path.name}.changed"), 1
-    while os.path.lexists(aside):
-        number += 1
-        aside = fault.path.with_name(f"{fault.path.name}.changed-{number}")
+    aside = free_name(fault.path.with_name(f"{fault.path.name}.changed"))
     fault.path.rename(aside)
     return f"{reason}; moved to {aside.name}"
 
