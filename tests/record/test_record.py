@@ -50,7 +50,7 @@ def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.Capt
     arguments = ("--tasks", "ProbeSurvive", "--policy", "random", "--episodes", "130", "--output", str(output))
     assert run(*arguments) == 0
     printed = capsys.readouterr().out
-    assert "ProbeSurvive by random: 130 episodes" in printed
+    assert printed.startswith("recording 130 episodes; every task compiles first\nProbeSurvive by random: 130 episodes")
     assert f"data: {{files: [{output}], tasks: [ProbeSurvive], observation_size: 1, action_size: 1}}" in printed
     made = read_good_part(open_episodes(output))
     steps = made.rows - 1

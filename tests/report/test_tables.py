@@ -195,3 +195,12 @@ def test_what_is_zero_everywhere_takes_no_column_of_the_key_table(tmp_path: Path
 
 def test_a_task_without_a_forward_has_no_table_of_it(tmp_path: Path) -> None:
     assert motion_table(make_context(make_study(tmp_path / "study"), "en")) is None
+
+
+@pytest.mark.parametrize(("smallest", "shown"), [(1.0, "0.2"), (0.02, "0.225")])
+def test_a_floor_has_the_decimals_of_the_smallest_difference(tmp_path: Path, smallest: float, shown: str) -> None:
+    floors = {"random": {"return": 0.2254, "cost": 64.0}}
+    plan = Plan(metric={"name": "return", "smallest_difference": smallest}, floors=floors)
+    context = make_context(make_study(tmp_path / "study", plan), "en")
+    header, row = summary_table(context).header, summary_table(context).rows[-1]
+    assert (header[1], row[1], "64.0" in row) == ("return · id", shown, True)

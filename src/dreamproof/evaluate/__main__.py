@@ -63,13 +63,13 @@ def evaluate_together(group: list[LoadedRun], conditions: list[str], episodes: i
         )
         update_pulses(checkpoints, pulses)
         found = zip(conditions, evaluator.evaluate_all(conditions), strict=True)
-        title, is_quiet = f"{len(group)} cells", not sys.stdout.isatty()
+        cells = [f"{each.settings.arm}/{each.settings.seed}" for each in group]
+        title, is_quiet = cells[0] if len(cells) == 1 else f"{len(cells)} cells", not sys.stdout.isatty()
         for name, records in track(found, description=title, total=len(conditions), disable=is_quiet):
-            for each, writer, made in zip(group, writers, records, strict=True):
+            for cell, writer, made in zip(cells, writers, records, strict=True):
                 writer.write_evaluation(made)
                 final = made.checkpoints["final"].episodes
                 means = {key: sum(values) / len(values) for key, values in final.items()}
-                cell = f"{each.settings.arm}/{each.settings.seed}"
                 print(f"{cell} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
 
 

@@ -63,6 +63,7 @@ def _record(tasks: list[str], policies: list[str], arguments: argparse.Namespace
             raise BadInput(f"{option} {','.join(names)}: duplicate name", "remove one of them")
     check_output(arguments.output)
     found = find_policies(tasks, policies)
+    print(f"recording {len(found) * arguments.episodes:,} episodes; every task compiles first", flush=True)
 
     def shown(batches: list[int]) -> Iterable[int]:
         return track(batches, description="batches", disable=not sys.stdout.isatty())

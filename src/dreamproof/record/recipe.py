@@ -86,6 +86,10 @@ def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str]
     parts = [blank(share * len(plans), rows, info) for _ in range(recipe.chunks)]
     seeds = [recipe.seed * recipe.chunks + chunk for chunk in range(recipe.chunks)]
     found: dict[str, dict[str, list[float]]] = {}
+    report(
+        f"{len(plans)} tasks, {share * recipe.chunks:,} episodes each; compiling up to {COMPILE_THREADS} at a time, "
+        "minutes until the first one is done"
+    )
     for number, (plan, play) in enumerate(compiled(plans, seeds)):
         found[plan.task] = returns = play_task(plan, play, number, seeds, parts)
         _check_finite(plan.task, returns)

@@ -5,7 +5,7 @@ from collections import Counter
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
-from dreamproof.report.documents.tables import column_title, mean_sd, range_text
+from dreamproof.report.documents.tables import column_title, floor_decimals, mean_sd, range_text
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
@@ -30,21 +30,21 @@ def summary_table(context: ReportContext) -> Table:
     return Table([context.texts("table.arm"), *(title for title, _ in columns)], rows)
 
 
-def _column(context: ReportContext, title: str, cells: list[str], floors: list[float | None] | None = None) -> Column:
-    """A column of the arms' texts and, below them, the floors' values."""
+def _column(context: ReportContext, title: str, cells: list[str], floors: list[str] | None = None) -> Column:
+    """A column of the arms' texts and, below them, the floors'."""
     names = dict.fromkeys(name for table in context.analysis.evidence.floors.values() for name in table)
-    below = [number_text(value, 1) for value in floors] if floors is not None else [DASH] * len(names)
-    return title, [*cells, *below]
+    return title, [*cells, *(floors if floors is not None else [DASH] * len(names))]
 
 
-def _floor_means(context: ReportContext, metric: str, conditions: list[str]) -> list[float | None]:
-    """Every floor over these conditions, averaged as the arms are; None where one of them has no floor."""
+def _floor_means(context: ReportContext, metric: str, conditions: list[str]) -> list[str]:
+    """Every floor over these conditions, averaged as the arms are; a dash where one of them has no floor."""
     evidence = context.analysis.evidence
     names = dict.fromkeys(name for table in evidence.floors.values() for name in table)
     values = [[evidence.floors.get(where, {}).get(name, {}).get(metric) for where in conditions] for name in names]
     known = [[v for v in row if v is not None] for row in values]
     complete = [row if len(row) == len(conditions) and row else None for row in known]
-    return [None if row is None else evidence.joined(row) for row in complete]
+    decimals = floor_decimals(evidence.study, metric, 1)
+    return [number_text(None if row is None else evidence.joined(row), decimals) for row in complete]
 
 
 def _scores(context: ReportContext) -> list[Column]:

@@ -8,7 +8,9 @@ from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import ReportContext
+from dreamproof.report.rounding import uncertain_decimals
 from dreamproof.runs.layout import Cell
+from dreamproof.settings.study import Study
 
 WIDEST_MATRIX = 12
 WIDEST_KEY_TABLE = 8
@@ -181,9 +183,16 @@ def _floor_rows(context: ReportContext, columns: list[tuple[str, str, str]]) -> 
     rows = []
     for name in found:
         cells = [floors.get(condition, {}).get(name, {}).get(metric) for metric, condition, _ in columns]
-        texts = [number_text(value, 2) for value in cells]
+        decimals = [floor_decimals(context.analysis.evidence.study, metric, 2) for metric, _, _ in columns]
+        texts = [number_text(*each) for each in zip(cells, decimals, strict=True)]
         rows.append([context.texts("table.floor", name=name), *texts])
     return rows
+
+
+def floor_decimals(study: Study, metric: str, least: int) -> int:
+    """Decimals of a floor: those of the smallest difference that matters, so that a score of 0.225 is not 0.2."""
+    known = study.metric.smallest_difference if metric == study.metric.name else None
+    return max(least, uncertain_decimals(known)) if known else least
 
 
 def mean_sd(context: ReportContext, group: Group) -> str:
