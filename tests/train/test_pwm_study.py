@@ -46,6 +46,7 @@ def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path:
         ("pwm_cheetah_run", 1),
         ("pwm_walker_walk", 1),
         ("pwm_ant", 1),
+        ("flow_ant", 5),
         ("flow_pwm", 5),
         ("flow_pwm_h16", 5),
         ("flow_pwm_48m", 4),
