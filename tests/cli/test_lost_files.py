@@ -65,6 +65,10 @@ def as_loop(path: Path) -> None:
     path.symlink_to(path.name)
 
 
+def as_dead_link(path: Path) -> None:
+    path.symlink_to("/mnt/not_mounted/file")
+
+
 def test_an_evaluation_that_is_gone_is_missing_and_made_again(finished: Path, dreamproof: Callable[..., Any]) -> None:
     lost = results(finished) / RUN / "evaluations" / "id.json"
     before = lost.read_bytes()
@@ -250,7 +254,7 @@ def test_a_proof_that_is_put_back_counts_again(finished: Path, dreamproof: Calla
     assert status(dreamproof, finished)["complete"]
 
 
-@pytest.mark.parametrize("make", [as_folder, as_pipe, as_loop])
+@pytest.mark.parametrize("make", [as_folder, as_pipe, as_loop, as_dead_link])
 @pytest.mark.parametrize("name", ["metrics.jsonl", "heartbeat.json", "evaluations/id.json", "record.json"])
 def test_an_unreadable_file_of_a_proven_cell_is_named_by_every_verb(
     finished: Path, dreamproof: Callable[..., Any], name: str, make: Callable[[Path], None]
@@ -271,6 +275,7 @@ def test_an_unreadable_file_of_a_proven_cell_is_named_by_every_verb(
     assert row[:3] == ["low", "0", "quarantined"] and row[-1].startswith(f"{place} ")
     if make is not as_pipe:
         return
-    assert dreamproof("report", finished).code == ExitCode.OK
+    reported = dreamproof("report", finished)
+    assert reported.code == ExitCode.BROKEN_EVIDENCE and f"first {CELL}: {place} is a pipe" in reported.errors
     decision = next((results(finished) / "reports").rglob("decision.md")).read_text()
     assert path.name in decision

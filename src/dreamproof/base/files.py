@@ -132,9 +132,20 @@ class Unreadable:
 def unreadable(path: Path, error: OSError | ValueError) -> Unreadable:
     """An error of the system as the reason why a file cannot be read; a path with a NUL is a ValueError."""
     if isinstance(error, FileNotFoundError | NotADirectoryError):
+        target = _missing_target(path)
+        if target is not None:
+            return Unreadable(path, f"is a link to {printable(target)}, which is not there", FaultKind.BLOCKED)
         return Unreadable(path, "is missing", FaultKind.ABSENT)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return Unreadable(path, f"cannot be read ({reason})", FaultKind.BLOCKED)
+
+
+def _missing_target(path: Path) -> str | None:
+    """Where a link points that leads nowhere, as to a disk that is not mounted; None if it is no link."""
+    try:
+        return os.readlink(path)
+    except (OSError, ValueError):
+        return None
 
 
 KINDS = {

@@ -86,6 +86,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "gap_train": seeds_by_arm(cell.cell for cell in gap.train),
         "gap_train_cells": len(gap.train),
         "not_saved_cells": sum(train_status(state, cell) == NOT_SAVED for cell in gap.train),
+        "quarantined_cells": [str(cell.cell) for cell in gap.train if state.quarantine(cell) is not None],
         "gap_eval_cells": len(gap.evaluate),
         "slots": study.backend.slots,
         "pack_cells": study.pack_cells,
@@ -129,6 +130,9 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         lines.append(
             f"not saved   {count} of it: trained once and not saved; run leaves them out unless --retry-stopped"
         )
+    if facts["quarantined_cells"]:
+        named = ", ".join(facts["quarantined_cells"][:5]) + (" …" if len(facts["quarantined_cells"]) > 5 else "")
+        lines.append(f"quarantined {named}: run leaves them out (dreamproof why {quoted(study)})")
     hours = "–" if facts["gpu_hours"] is None else f"{facts['gpu_hours']:.2f}"
     price = f"{hours} GPU hours, {money_text(facts['money'], currency)}"
     lines += [
@@ -143,5 +147,7 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         )
     lines += facts["prospects"]
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
-    lines.append(f"next        dreamproof {'report' if nothing else 'run'} {study}")
+    only_quarantined = facts["gap_train_cells"] == len(facts["quarantined_cells"]) > 0 and not facts["gap_eval_cells"]
+    verb = "report" if nothing else "why" if only_quarantined else "run"
+    lines.append(f"next        dreamproof {verb} {study}")
     return "\n".join(lines)

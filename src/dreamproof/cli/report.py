@@ -47,12 +47,44 @@ def report(
         else:
             _update(opened, update, mapping, dry_run)
         return
+    _require_ledger(opened)
     languages = [language] if language is not None else opened.study.report.languages
     files = [path for one in languages for path in write_reports(opened, one)]
     if json:
         print_json([str(path) for path in files])
     else:
         typer.echo("\n".join(map(str, files)))
+    _require_values(opened)
+
+
+def _require_ledger(opened: "OpenStudy") -> None:
+    """Raises BrokenEvidence if the end of the ledger is lost: good reports are not replaced by emptier ones."""
+    from dreamproof.base.errors import BrokenEvidence
+    from dreamproof.study.ledger.chain import lost_end
+
+    cut = lost_end(opened.folder.ledger, opened.state.event_count)
+    if cut is not None:
+        raise BrokenEvidence(
+            f"{opened.folder.ledger}: {cut}",
+            f"restore it from a copy, or dreamproof run {quoted(opened.file)} (it takes in what the run folders prove)",
+        )
+
+
+def _require_values(opened: "OpenStudy") -> None:
+    """Raises BrokenEvidence if proven values are not in the reports because their files are gone or changed."""
+    from dreamproof.base.errors import BrokenEvidence
+    from dreamproof.base.files import FaultKind
+    from dreamproof.study.plan.on_disk import disk_faults, fault_text
+
+    found = disk_faults(opened, for_work=True)
+    left_out = {f"{cell} under {condition}": fault for (cell, condition), fault in found.evals.items()}
+    left_out |= {str(cell): fault for cell, fault in found.cells.items() if fault.fault is FaultKind.BLOCKED}
+    if left_out:
+        first, fault = next(iter(left_out.items()))
+        raise BrokenEvidence(
+            f"the reports lack {len(left_out)} proven value(s), first {first}: {fault_text(opened, fault)}",
+            f"dreamproof verify {quoted(opened.file)}",
+        )
 
 
 def write_reports(opened: "OpenStudy", language: str = "en") -> list[Path]:

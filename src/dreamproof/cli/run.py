@@ -76,6 +76,8 @@ def run(
     from dreamproof.study.supervisor import SupervisorOptions
 
     with ignore_sighup(), View(plain) as view, session.open_ledger(opened, from_lost_host) as ledger:
+        for row in ledger.shortened:
+            view.event(row)
         for change in session.prepare_run(opened, ledger, accept_changes, accept_changed_code):
             view.show(change)
         if import_from is not None:

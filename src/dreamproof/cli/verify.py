@@ -17,14 +17,21 @@ def verify(
 ) -> None:
     """Check chain, files, hashes and proofs, and name the first thing that is broken."""
     from dreamproof.study.plan.on_disk import open_with_disk
-    from dreamproof.study.views.verify import Inspection
+    from dreamproof.study.views.verify import Inspection, check_chain
     from dreamproof.study.views.verify import verify as inspect
 
     if is_run_folder(study):
         _verify_run(study, json)
         return
+    remedy = "restore the file from a copy"
     try:
-        found = inspect(open_with_disk(study), check_content=not quick)
+        opened = open_with_disk(study)
+        found = inspect(opened, check_content=not quick)
+        if not opened.folder.is_export and check_chain(opened)[1] is None:
+            remedy += (
+                f", or dreamproof run {quoted(study)} --retrain-lost, which makes lost and changed evaluations again "
+                "and trains cells again whose checkpoint was lost or changed"
+            )
     except BrokenEvidence as error:
         found = Inspection(faults=[error.seen])
     if json:
@@ -36,7 +43,7 @@ def verify(
         others = f"\n  and {len(found.faults) - 1} more" if len(found.faults) > 1 else ""
         raise BrokenEvidence(
             f"first broken: {found.faults[0]}{others}",
-            f"restore the file from a copy; dreamproof verify {quoted(study)} --json lists all",
+            f"{remedy}; dreamproof verify {quoted(study)} --json lists all",
         )
     typer.echo(
         f"verified: {found.events:,} events, {found.train_proofs} trained cells, {found.eval_proofs} evaluations"

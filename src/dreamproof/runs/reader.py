@@ -11,7 +11,16 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
-from dreamproof.base.files import FaultKind, Unreadable, content_hash, file_fault, list_folder, load_json, read_file
+from dreamproof.base.files import (
+    FaultKind,
+    Unreadable,
+    content_hash,
+    file_fault,
+    list_folder,
+    load_json,
+    read_file,
+    tail_bytes,
+)
 from dreamproof.base.lines import read_rows
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import CheckpointFolder, RunFolder, named_agent_steps
@@ -143,7 +152,7 @@ def plain_evaluations(run: RunFolder) -> dict[str, int] | None:
             return {}
         with os.scandir(run.evaluations) as entries:
             found = list(entries)
-        if not all(entry.is_file() for entry in found):
+        if not all(entry.is_file() and os.access(entry.path, os.R_OK) for entry in found):
             return None
         return {entry.name.removesuffix(".json"): entry.stat().st_size for entry in found}
     except OSError:
@@ -164,11 +173,22 @@ def changed_file(path: Path, proven_bytes: int | None) -> Unreadable | None:
     if not os.path.lexists(path):
         return Unreadable(path, "is gone", FaultKind.ABSENT)
     size = size_of_file(path)
-    if size is None:
+    if size is None or not os.access(path, os.R_OK):
         return file_fault(path)
     if proven_bytes is None or size == proven_bytes:
         return None
     return Unreadable(path, f"has {size:,} bytes; {proven_bytes:,} were proven", FaultKind.MALFORMED)
+
+
+def changed_record(path: Path, proven_bytes: int | None) -> Unreadable | None:
+    """The same of a JSON file; of a proof that names no size, as old ledgers have, the end of the file is read."""
+    fault = changed_file(path, proven_bytes)
+    if fault is not None or proven_bytes is not None:
+        return fault
+    end = tail_bytes(path, 16)
+    if isinstance(end, Unreadable):
+        return end
+    return None if end.rstrip().endswith(b"}") else Unreadable(path, "is not a whole record", FaultKind.MALFORMED)
 
 
 def checkpoint_unreadable(
@@ -326,6 +346,20 @@ def prove_evaluation(run: RunFolder, condition: str, episodes: int, parameter_ha
     if isinstance(digest, Unreadable):
         return f"evaluation file {digest}"
     return EvalProof(final.episode_count, final.parameter_hash, size_of_file(path), digest)
+
+
+def other_evaluation(run: RunFolder, condition: str, proof: EvalProof) -> Unreadable | None:
+    """Why the content of an evaluation file is not what was proven; None if it is."""
+    path = run.evaluation(condition)
+    if proof.file_hash is None:
+        found = prove_evaluation(run, condition, proof.episodes, proof.parameter_hash)
+        fault = f"is not the proven one: {found}" if isinstance(found, str) else None
+        return Unreadable(path, fault, FaultKind.MALFORMED) if fault is not None else None
+    digest = content_hash(path)
+    if isinstance(digest, Unreadable):
+        return digest
+    is_same = digest == proof.file_hash
+    return None if is_same else Unreadable(path, "is not the proven one (hash differs)", FaultKind.MALFORMED)
 
 
 def missing_metric(run: RunFolder, condition: str, metric: str) -> str | None:

@@ -12,7 +12,7 @@ from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
 from dreamproof.base.files import FaultKind, Unreadable, read_json, unless_full, write_bytes, write_text
 from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
-from dreamproof.study.attempts.quarantine import put_aside, take_in_losses
+from dreamproof.study.attempts.quarantine import changed_weights, put_aside, take_in_losses
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
 from dreamproof.study.backends.slurm.backend import SlurmBackend
@@ -43,7 +43,7 @@ from dreamproof.study.plan.commands import check_commands, check_material
 from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
-from dreamproof.study.plan.on_disk import cell_fault, lacks_evaluation, lost_proof
+from dreamproof.study.plan.on_disk import cell_fault, disk_faults, lacks_evaluation, proof_gone
 from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, relative_study_file
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
@@ -127,6 +127,8 @@ def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> 
         old = state.declaration_hash
         record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, study_file))
         _copy_study_file(opened)
+    elif not opened.folder.declaration.is_file():
+        _copy_study_file(opened)
     state.redeclare(study)
     return changes
 
@@ -154,7 +156,7 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
 
 def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, Unreadable]]:
     """Proven cells whose checkpoint or its record is no longer on disk, with the first thing that is wrong."""
-    lost = [cell for cell in opened.state.cells if lost_proof(opened, cell, lacks_evaluation(opened, cell)) is not None]
+    lost = [cell for cell in opened.state.cells if proof_gone(opened, cell) is not None]
     found = [(cell, cell_fault(opened, cell)) for cell in lost]
     return [(cell, fault) for cell, fault in found if fault is not None]
 
@@ -163,16 +165,21 @@ def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> list
     """Records what the disk no longer holds; the other cells are not concerned.
 
     An evaluation that is gone is made again. A proven cell with an unreadable file, or without its proof, is
-    quarantined; with `retrain` one without its proof is trained again, unless something is in the way.
+    quarantined; with `retrain` one without its proof is trained again, unless something is in the way. Changed weights
+    are no proof: they are read where an evaluation is missing, with `retrain` everywhere.
     """
-    lost: list[Event] = []
+    to_evaluate = {cell for cell, _ in disk_faults(opened).evals}
+    to_evaluate |= {cell for cell in opened.state.cells if lacks_evaluation(opened, cell)}
+    changed = changed_weights(opened, list(opened.state.cells if retrain else sorted(to_evaluate)))
+    settled: list[Event] = [*changed]
     if retrain:
         gone = [(cell, fault) for cell, fault in missing_proofs(opened) if fault.fault is not FaultKind.BLOCKED]
-        lost = [ProofLost(str(cell), put_aside(fault)) for cell, fault in gone]
-        record(opened, ledger, *lost)
+        reasons = {event.cell: event.reason for event in changed}
+        settled = [ProofLost(str(cell), reasons.get(str(cell)) or put_aside(fault)) for cell, fault in gone]
+    record(opened, ledger, *settled)
     events = take_in_losses(opened)
     record(opened, ledger, *events)
-    return lost + events
+    return settled + events
 
 
 def require_proofs(opened: OpenStudy) -> None:

@@ -18,6 +18,7 @@ from dreamproof.study.attempts.quarantine import (
     FIRST_LOOK_SECONDS,
     Quarantine,
     bare_end,
+    changed_weights,
     contained,
     quarantined,
     quarantined_by,
@@ -393,6 +394,11 @@ class Supervisor:
         self.record(*(events or [bare_end(watched.attempt, watched.sighting)]))
         proven = {event.cell for event in events if isinstance(event, EvalProven)}
         self.record(*stalls.false_alarms(self.state, watched.attempt, sorted(proven)))
+        exited = watched.sighting.exit
+        if watched.attempt.work == "evaluate" and exited is not None and exited.exit_code is not None:
+            with self._contained(watched.cells):
+                vain = [cell for cell in watched.cells if str(cell) not in proven]
+                self._quarantine_cells(changed_weights(self.opened, vain))
         del self.watched[watched.attempt.name]
         self._over.append(watched)
         if watched.sighting.successor is not None:

@@ -52,6 +52,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "gap_train": "cells still to train: seeds by arm",
         "gap_train_cells": "number of cells still to train",
         "not_saved_cells": "number of cells that were trained without a checkpoint of their end",
+        "quarantined_cells": "cells of the gap that `run` leaves out, because a file of theirs is lost or unreadable",
         "gap_eval_cells": "number of eval cells still to evaluate",
         "slots": "cells or packs that run side by side",
         "pack_cells": "cells in one process",

@@ -108,6 +108,13 @@ class Adapter(Protocol):
         """
         ...
 
+    def changed_proof(self, run: RunFolder, proof: TrainProof, check_content: bool) -> Unreadable | None:
+        """What is there in the place of the proven checkpoint and is another one; what is gone is no change.
+
+        `check_content` reads all of it, which takes long for large networks.
+        """
+        ...
+
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """The newest checkpoint and its fault; None if it is good, or if checkpoints cannot be checked."""
         ...
@@ -157,6 +164,16 @@ class FolderAdapter:
         """The checkpoint itself, a file or a folder."""
         place = self.checkpoint_root(run) / proof.checkpoint
         return None if os.path.isdir(place) else changed_file(place, proof.proof_bytes)
+
+    def changed_proof(self, run: RunFolder, proof: TrainProof, check_content: bool) -> Unreadable | None:
+        """A checkpoint with another content; nothing without `check_content`."""
+        place = self.checkpoint_root(run) / proof.checkpoint
+        if not check_content or not os.path.lexists(place):
+            return None
+        found = checkpoint_hash(place)
+        if isinstance(found, Unreadable) or found == proof.parameter_hash:
+            return None
+        return Unreadable(place, "is not the proven one (hash differs)", FaultKind.MALFORMED)
 
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """None: a foreign checkpoint is never opened."""

@@ -74,6 +74,10 @@ class AutoAdapter(FolderAdapter):
         """By the chosen adapter."""
         return self.chosen(run).checkpoint_root(run)
 
+    def changed_proof(self, run: RunFolder, proof: TrainProof, check_content: bool) -> Unreadable | None:
+        """By the chosen adapter."""
+        return self.chosen(run).changed_proof(run, proof, check_content)
+
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """By the chosen adapter."""
         return self.chosen(run).faulty_checkpoint(run)

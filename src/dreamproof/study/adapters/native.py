@@ -3,12 +3,13 @@
 import os
 from pathlib import Path
 
-from dreamproof.base.files import Unreadable
+from dreamproof.base.files import FaultKind, Unreadable
 from dreamproof.base.lines import last_rows, read_rows
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import (
     TrainProof,
     changed_file,
+    changed_record,
     checkpoint_fault,
     checkpoint_unreadable,
     load_heartbeat,
@@ -92,8 +93,19 @@ class NativeAdapter(FolderAdapter):
         folder = CheckpointFolder(run.checkpoints / proof.checkpoint)
         fault = None if os.path.isdir(folder.root) else changed_file(folder.root, None)
         if fault is None:
-            fault = changed_file(folder.record, proof.proof_bytes)
+            fault = changed_record(folder.record, proof.proof_bytes)
         return checkpoint_unreadable(folder, check_content=False) if fault is None and with_weights else fault
+
+    def changed_proof(self, run: RunFolder, proof: TrainProof, check_content: bool) -> Unreadable | None:
+        """A record of other weights; `check_content` also weights that are not those of the record."""
+        folder = CheckpointFolder(run.checkpoints / proof.checkpoint)
+        record = read_checkpoint(folder)
+        if record is not None and record.parameter_hash != proof.parameter_hash:
+            return Unreadable(folder.record, "is not the proven one (hash differs)", FaultKind.MALFORMED)
+        fault = checkpoint_unreadable(folder) if check_content else None
+        if fault is None or fault.fault is not FaultKind.MALFORMED:
+            return None
+        return Unreadable(folder.record, f"names files that were changed: {fault}", FaultKind.MALFORMED)
 
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """The newest checkpoint and its fault; None if it is good or there is none."""

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
@@ -36,7 +37,7 @@ def take_in_losses(opened: OpenStudy) -> list[Event]:
 
     A file that is not the proven one is put aside: it must not become a proof.
     """
-    found, known = disk_faults(opened, with_weights=True), opened.state.cells
+    found, known = disk_faults(opened, for_work=True), opened.state.cells
     events: list[Event] = [
         quarantined(opened, cell, fault)
         for cell, fault in found.cells.items()
@@ -45,6 +46,17 @@ def take_in_losses(opened: OpenStudy) -> list[Event]:
     return events + [
         ProofLost(str(cell), put_aside(fault), condition) for (cell, condition), fault in found.evals.items()
     ]
+
+
+def changed_weights(opened: OpenStudy, cells: list[Cell]) -> list[CellQuarantined]:
+    """Which of some cells have other weights than the proven ones, read as a whole; their proof is put aside."""
+    events = []
+    for cell in cells:
+        proof = opened.state.known_cell(str(cell)).proof
+        fault = opened.adapter(cell).changed_proof(opened.run(cell), proof, True) if proof is not None else None
+        if fault is not None:
+            events.append(quarantined(opened, cell, replace(fault, reason=put_aside(fault))))
+    return events
 
 
 def put_aside(fault: Unreadable) -> str:

@@ -28,6 +28,7 @@ from dreamproof.base.files import (
     parse_json,
     read_file,
     unreadable,
+    write_bytes,
 )
 from dreamproof.base.lines import truncate_partial_line
 from dreamproof.base.text import quoted
@@ -196,6 +197,15 @@ def head_fault(path: Path, head: Head) -> str | None:
     return None if digest == head.hash else f"event {number} is not the one that was recorded"
 
 
+def lost_end(path: Path, events: int) -> str | None:
+    """Why a ledger of which so many events were read lacks its end; None if it does not.
+
+    A supervisor may have written more meanwhile, so it is read again before anything is called lost.
+    """
+    head = read_head(path.with_suffix(HEAD_SUFFIX))
+    return head_fault(path, head) if isinstance(head, Head) and head.number > events else None
+
+
 class _HeadFile:
     """Writes heads into two slots by turns, so that one is whole at any time."""
 
@@ -231,7 +241,7 @@ class Ledger:
         newest = {row["boot"]: row for row in self.rows if "boot" in row}
         self._last_moments = {boot: moment_of(row) for boot, row in newest.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
-        self._descriptor = open_own_file(path, os.O_WRONLY | os.O_APPEND)
+        self._descriptor = open_own_file(path, os.O_RDWR | os.O_APPEND)
         self._size_bytes = os.fstat(self._descriptor).st_size
         self._unsettled = False
         """Whether bytes of a failed write may lie behind the last event."""
@@ -244,8 +254,11 @@ class Ledger:
             os.close(self._descriptor)
             raise _broken(path, before.reason)
         self._head = _HeadFile(path)
+        self.shortened: list[Row] = []
+        """That the end of the ledger was lost, if it was; for people."""
         if isinstance(before, Head) and before.number > self._number:
-            self.rows += self.append_all([LedgerShortened(before.number, self._number)])
+            self.shortened = self.append_all([LedgerShortened(before.number, self._number)])
+            self.rows += self.shortened
         elif self.rows:
             self._record_head()
 
@@ -293,6 +306,7 @@ class Ledger:
         """Writes all of `content` or takes back what was written of it."""
         if self._unsettled:
             os.ftruncate(self._descriptor, self._size_bytes)
+        self._require_unchanged()
         self._unsettled = True
         written = 0
         try:
@@ -307,6 +321,28 @@ class Ledger:
             raise
         self._size_bytes += len(content)
         self._unsettled = False
+
+    def _require_unchanged(self) -> None:
+        """Raises BrokenEvidence if somebody else cut, continued or replaced the file; one that is gone is restored."""
+        own = os.fstat(self._descriptor)
+        try:
+            there = os.stat(self.path)
+        except FileNotFoundError:
+            self._restore()
+            return
+        if (there.st_dev, there.st_ino) != (own.st_dev, own.st_ino):
+            raise _broken(self.path, "another file took its place while the study ran")
+        if own.st_size != self._size_bytes:
+            raise _broken(
+                self.path, f"has {own.st_size:,} bytes, {self._size_bytes:,} were written: it was changed meanwhile"
+            )
+
+    def _restore(self) -> None:
+        """Writes a removed ledger again: its content is still in the open file."""
+        os.stat(self.path.parent)  # a study folder that was moved away is not made anew
+        write_bytes(self.path, os.pread(self._descriptor, self._size_bytes, 0))
+        os.close(self._descriptor)
+        self._descriptor = open_own_file(self.path, os.O_RDWR | os.O_APPEND)
 
     @property
     def position(self) -> Position:

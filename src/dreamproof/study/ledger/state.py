@@ -295,7 +295,7 @@ class StudyState(StudyFacts):
             self.known_eval(row["cell"], row["condition"]).proof = None
             return
         cell = self.known_cell(row["cell"])
-        cell.proof, cell.source, cell.source_adapter = None, None, None
+        cell.proof, cell.source, cell.source_adapter, cell.eval_stopped = None, None, None, None
         cell.kept_agent_steps = cell.reached_agent_steps = 0
 
     def _on_remedy(self, row: Row) -> None:

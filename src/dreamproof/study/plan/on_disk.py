@@ -7,7 +7,7 @@ from pathlib import Path
 from dreamproof.base.files import FaultKind, Unreadable
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import Cell
-from dreamproof.runs.reader import changed_file, plain_evaluations, run_fault
+from dreamproof.runs.reader import changed_record, other_evaluation, plain_evaluations, run_fault
 from dreamproof.study.ledger.facts import EvalCell
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 
@@ -15,7 +15,16 @@ from dreamproof.study.plan.open_study import OpenStudy, open_study
 def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
     """The first file of a cell's run folder that cannot be read, or of its proof that is gone; None if none is."""
     names = [condition.name for condition in opened.study.conditions]
-    return run_fault(opened.run(cell), names) or lost_proof(opened, cell, lacks_evaluation(opened, cell))
+    return run_fault(opened.run(cell), names) or proof_gone(opened, cell)
+
+
+def proof_gone(opened: OpenStudy, cell: Cell) -> Unreadable | None:
+    """Why what proved a cell is not there: a file is gone, or the record is that of another checkpoint."""
+    proof = opened.state.known_cell(str(cell)).proof
+    if proof is None:
+        return None
+    lost = lost_proof(opened, cell, lacks_evaluation(opened, cell))
+    return lost or opened.adapter(cell).changed_proof(opened.run(cell), proof, check_content=False)
 
 
 def lost_proof(opened: OpenStudy, cell: Cell, with_weights: bool = False) -> Unreadable | None:
@@ -46,10 +55,11 @@ class DiskFaults:
     """Evaluations of other cells whose file is gone or not the proven one: they can be made again."""
 
 
-def disk_faults(opened: OpenStudy, with_weights: bool = False) -> DiskFaults:
+def disk_faults(opened: OpenStudy, for_work: bool = False) -> DiskFaults:
     """Looks at the run folders of all declared cells that were ever worked on.
 
-    with_weights: for work on the study; weights must be there where an evaluation is missing.
+    for_work: before and after work on the study, records and evaluations are read and compared with what was proven,
+    and weights must be there where an evaluation is missing.
     """
     if not os.path.isdir(opened.folder.runs) and opened.folder.archive.is_file():
         return DiskFaults()
@@ -60,17 +70,22 @@ def disk_faults(opened: OpenStudy, with_weights: bool = False) -> DiskFaults:
         run = opened.run(cell)
         plain = plain_evaluations(run)
         is_quick = plain is not None and known.proof is not None
-        needs_weights = with_weights and is_quick and lacks_evaluation(opened, cell)
-        fault = lost_proof(opened, cell, needs_weights) if is_quick else cell_fault(opened, cell)
+        if is_quick:
+            fault = proof_gone(opened, cell) if for_work else lost_proof(opened, cell)
+        else:
+            fault = cell_fault(opened, cell)
         if fault is not None:
             found.cells[cell] = fault
             continue
         for condition in opened.study.conditions:
             name = condition.name
             proof = opened.state.eval_cells[cell, name].proof
-            if proof is None or (plain is not None and name in plain and proof.file_bytes in (None, plain[name])):
+            if proof is None:
                 continue
-            changed = changed_file(run.evaluation(name), proof.file_bytes)
+            is_plain = plain is not None and name in plain and proof.file_bytes == plain[name]
+            changed = None if is_plain else changed_record(run.evaluation(name), proof.file_bytes)
+            if changed is None and for_work:
+                changed = other_evaluation(run, name, proof)
             if changed is not None:
                 found.evals[cell, name] = changed
     return found

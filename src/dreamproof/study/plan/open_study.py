@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import real_path
+from dreamproof.base.safe_text import printable
 from dreamproof.base.text import nearest_word, quoted
 from dreamproof.runs.layout import Cell, RunFolder, StudyFolder
 from dreamproof.settings.study import CommandTrainer, Study
@@ -65,7 +66,14 @@ def declared_cell(opened: OpenStudy, text: str) -> Cell:
 
 def results_folder(study: Study, file: Path) -> StudyFolder:
     """Where the results of a study file go."""
-    return StudyFolder(real_path(file.parent / (study.folder or f"results/{study.name}")))
+    root = file.parent / (study.folder or f"results/{study.name}")
+    for place in (root, *root.parents):
+        if os.path.islink(place) and not os.path.exists(place):
+            raise BadInput(
+                f"{place}: is a link to {printable(os.readlink(place))}, which is not there; is its disk mounted?",
+                f"mount it, or remove the link to start anew: rm {quoted(place)}",
+            )
+    return StudyFolder(real_path(root))
 
 
 ReadState = Callable[[StudyFolder], StudyState]

@@ -7,6 +7,7 @@ from typing import Any
 
 from dreamproof.base.text import bytes_text, count_text, money_text
 from dreamproof.runs.layout import Cell
+from dreamproof.study.ledger.chain import lost_end
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import is_copy, living_holder
 from dreamproof.study.ledger.status import NOT_SAVED, STATUSES, as_seen, eval_status, not_saved_cells, train_status
@@ -145,7 +146,8 @@ def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str
 
 def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     state = opened.state
-    notices: list[str] = []
+    cut = lost_end(opened.folder.ledger, state.event_count)
+    notices = [f"the ledger is not whole: {cut}; `run` takes in what the run folders prove"] if cut is not None else []
     if state.understood_hash is not None and state.understood_hash != opened.study.hash():
         notices.append("the study file changed since the ledger was last written; the next run records the change")
     if any(cell.proof for cell in state.cells.values()) and not opened.folder.runs.is_dir():

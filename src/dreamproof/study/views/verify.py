@@ -2,12 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from dreamproof.base.errors import BrokenEvidence
+from dreamproof.base.errors import BrokenEvidence, DreamproofError
 from dreamproof.base.files import FaultKind, Unreadable, list_folder
 from dreamproof.base.text import count_text
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, load_evaluation, read_settings, run_fault
 from dreamproof.runs.resolved import NOT_STORED, read_resolved, resolved_fault
+from dreamproof.settings.study_file import read_study
 from dreamproof.study.attempts.launch import orphaned_events
 from dreamproof.study.ledger.cells import CellState, EvalState
 from dreamproof.study.ledger.chain import Head, checked_rows, head_fault, read_head
@@ -51,6 +52,8 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
         f"attempt {event.attempt} is on disk but not in the ledger: lines at its end were lost or removed"
         for event in orphaned_events(opened.state, opened.folder)
     ]
+    declared = declaration_fault(opened)
+    faults += [declared] if declared is not None else []
     trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
     for cell in trained:
         fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell) or _file_fault(opened, cell)
@@ -64,6 +67,20 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     return Inspection(
         events, len(trained), len(evaluated), faults, [*_notes(opened, head), *identity_notes(opened.state)]
     )
+
+
+def declaration_fault(opened: OpenStudy) -> str | None:
+    """Why the study file inside the study folder is not what the ledger records; None if it is.
+
+    The file that a person edits lies elsewhere and may be ahead of the ledger.
+    """
+    place, known = opened.folder.declaration, opened.state.understood_hash
+    if known is None:
+        return None
+    try:
+        return None if read_study(place).hash() == known else f"{place}: is not the declaration that was recorded"
+    except DreamproofError as error:
+        return error.seen
 
 
 def _file_fault(opened: OpenStudy, cell: CellState) -> str | None:

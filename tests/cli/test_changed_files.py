@@ -1,0 +1,271 @@
+"""Files of a finished study that are still there and are not what was proven: nothing believes them."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dreamproof.base.errors import ExitCode
+from dreamproof.base.files import FaultKind
+from dreamproof.runs.reader import changed_file, changed_record
+from dreamproof.study.ledger.chain import Ledger, sealed_line
+from dreamproof.study.ledger.events import SupervisorLost
+from dreamproof.testing.small_study import declare
+
+COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
+QUICK = ("--no-check", "--no-report", "--plain")
+CELL, RUN, OTHER = "low/0", "runs/low-seed0", "runs/low-seed1"
+NO_SIZES = ("file_bytes", "file_hash", "proof_bytes")
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = declare(tmp_path_factory.mktemp("recorded"))
+    done = subprocess.run([*COMMAND, "run", str(file), *QUICK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return file
+
+
+@pytest.fixture
+def finished(recorded: Path, tmp_path: Path) -> Path:
+    """The study file of a finished study."""
+    shutil.copytree(recorded.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / recorded.name
+
+
+@pytest.fixture(autouse=True)
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is away for a moment is not waited for."""
+    monkeypatch.setattr("dreamproof.study.attempts.quarantine.PASSING_SECONDS", 0.0)
+
+
+def results(file: Path) -> Path:
+    return file.parent / "results" / "small"
+
+
+def checkpoint(file: Path, run: str = RUN) -> Path:
+    return max((results(file) / run / "checkpoints").iterdir())
+
+
+def status(dreamproof: Callable[..., Any], file: Path) -> dict[str, Any]:
+    shown: dict[str, Any] = json.loads(dreamproof("status", file, "--json").output)
+    return shown
+
+
+def change_a_digit(path: Path) -> None:
+    """Another value in a file of the same size."""
+    text = path.read_text()
+    first = str(next(iter(json.loads(text)["checkpoints"]["final"]["episodes"].values()))[0])
+    path.write_text(text.replace(first, first[:-1] + ("1" if first[-1] != "1" else "2"), 1))
+
+
+def without_sizes(file: Path) -> None:
+    """The ledger as an older version wrote it."""
+    ledger, previous, lines = results(file) / "ledger.jsonl", "0" * 64, []
+    for line in ledger.read_text().splitlines():
+        row = {key: value for key, value in json.loads(line).items() if key not in (*NO_SIZES, "hash")}
+        made, previous = sealed_line(row | {"prev": previous})
+        lines.append(made)
+    ledger.write_bytes(b"".join(lines))
+    (results(file) / "ledger.head").unlink()
+
+
+def test_another_value_is_in_no_report_and_the_evaluation_is_made_again(
+    finished: Path, dreamproof: Callable[..., Any]
+) -> None:
+    path = results(finished) / RUN / "evaluations" / "id.json"
+    true = path.read_bytes()
+    change_a_digit(path)
+    reported = dreamproof("report", finished)
+    assert reported.code == ExitCode.BROKEN_EVIDENCE
+    assert f"first {CELL} under id: {RUN}/evaluations/id.json is not the proven one (hash differs)" in reported.errors
+    scores = (results(finished) / "tables" / "scores.csv").read_text()
+    assert "low,1,id" in scores and "low,0,id" not in scores
+    shown = dreamproof("run", finished, *QUICK)
+    assert shown.code == ExitCode.OK and "moved to id.json.changed" in shown.output
+    made = json.loads(path.read_bytes())
+    assert made["checkpoints"]["final"]["episodes"] == json.loads(true)["checkpoints"]["final"]["episodes"]
+    assert dreamproof("verify", finished).code == dreamproof("report", finished).code == ExitCode.OK
+
+
+@pytest.mark.parametrize("content", [b"", b'{"half": '])
+def test_an_old_ledger_believes_no_worthless_file(
+    finished: Path, dreamproof: Callable[..., Any], content: bytes
+) -> None:
+    without_sizes(finished)
+    assert status(dreamproof, finished)["complete"] and dreamproof("verify", finished).code == ExitCode.OK
+    (results(finished) / RUN / "evaluations" / "id.json").write_bytes(content)
+    (checkpoint(finished, OTHER) / "record.json").write_bytes(content)
+    seen = status(dreamproof, finished)
+    assert seen["missing_evaluate"] == {"id": {"low": [0, 1]}} and list(seen["quarantined"]) == ["low/1"]
+    assert dreamproof("run", finished, *QUICK, "--retrain-lost").code == ExitCode.OK
+    assert dreamproof("verify", finished).code == ExitCode.OK and status(dreamproof, finished)["complete"]
+
+
+def test_an_old_ledger_believes_no_evaluation_of_another_cell(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    without_sizes(finished)
+    shutil.copy(results(finished) / OTHER / "evaluations" / "id.json", results(finished) / RUN / "evaluations")
+    assert dreamproof("report", finished).code == ExitCode.BROKEN_EVIDENCE
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+    assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_a_file_that_may_not_be_read_is_no_proof(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "record.json"
+    path.write_text("{}")
+    assert changed_record(path, 2) is None
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    monkeypatch.setattr(os, "open", _refused)
+    for fault in (changed_file(path, 2), changed_record(path, None)):
+        assert fault is not None and fault.fault is FaultKind.BLOCKED
+
+
+def _refused(*_: Any, **__: Any) -> int:
+    raise PermissionError(13, "Permission denied")
+
+
+def test_swapped_checkpoints_are_seen_before_anything_is_evaluated(
+    finished: Path, dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    mine, other = checkpoint(finished), checkpoint(finished, OTHER)
+    mine.rename(tmp_path / "away")
+    other.rename(mine)
+    (tmp_path / "away").rename(other)
+    (results(finished) / RUN / "evaluations" / "id.json").unlink()
+    shown = dreamproof("run", finished, *QUICK)
+    assert shown.code == ExitCode.BROKEN_EVIDENCE and "started: evaluate" not in shown.output
+    assert f"{CELL} is quarantined" in shown.output and "--retrain-lost" in shown.errors
+    assert dreamproof("run", finished, *QUICK, "--retrain-lost").code == ExitCode.OK
+    assert dreamproof("verify", finished).code == ExitCode.OK and status(dreamproof, finished)["complete"]
+
+
+def test_changed_weights_are_found_when_their_evaluation_does_not_fit(
+    finished: Path, dreamproof: Callable[..., Any]
+) -> None:
+    weights = next(path for path in checkpoint(finished).iterdir() if path.name != "record.json")
+    content = bytearray(weights.read_bytes())
+    content[-3] ^= 1
+    weights.write_bytes(content)
+    (results(finished) / RUN / "evaluations" / "id.json").unlink()
+    shown = dreamproof("run", finished, *QUICK)
+    assert shown.code != ExitCode.OK and f"{CELL} is quarantined" in shown.output, shown.output
+    healed = dreamproof("run", finished, *QUICK, "--retrain-lost")
+    assert healed.code == ExitCode.OK, healed.output + healed.errors
+    assert dreamproof("verify", finished).code == ExitCode.OK and status(dreamproof, finished)["complete"]
+
+
+def test_changed_weights_of_an_evaluated_cell_are_trained_again_if_asked(
+    finished: Path, dreamproof: Callable[..., Any]
+) -> None:
+    weights = next(path for path in checkpoint(finished).iterdir() if path.name != "record.json")
+    weights.write_bytes(b"other")
+    broken = dreamproof("verify", finished)
+    assert broken.code == ExitCode.BROKEN_EVIDENCE and "--retrain-lost" in broken.errors
+    shown = dreamproof("run", finished, *QUICK, "--retrain-lost")
+    assert shown.code == ExitCode.OK and f"{CELL}: proof lost" in shown.output
+    assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_deleted_weights_of_an_evaluated_cell_are_not_trained_again(
+    finished: Path, dreamproof: Callable[..., Any]
+) -> None:
+    next(path for path in checkpoint(finished).iterdir() if path.name != "record.json").unlink()
+    shown = dreamproof("run", finished, *QUICK, "--retrain-lost")
+    assert shown.code == ExitCode.OK and "started" not in shown.output
+
+
+def test_an_edited_declaration_does_not_hide_cells(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    inside = results(finished) / "study.yaml"
+    inside.write_text(inside.read_text().replace("seeds: 2", "seeds: 1"))
+    broken = dreamproof("verify", results(finished))
+    assert broken.code == ExitCode.BROKEN_EVIDENCE and "is not the declaration that was recorded" in broken.errors
+    inside.unlink()
+    assert dreamproof("verify", finished).code == ExitCode.BROKEN_EVIDENCE
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+    assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_a_cut_ledger_is_named_and_no_report_is_replaced(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    assert dreamproof("report", finished).code == ExitCode.OK
+    decision = (results(finished) / "reports" / "decision.md").read_bytes()
+    (results(finished) / "ledger.jsonl").write_bytes(b"")
+    assert "the ledger is not whole" in status(dreamproof, finished)["notices"][0]
+    refused = dreamproof("report", finished)
+    assert refused.code == ExitCode.BROKEN_EVIDENCE and "its end was lost or cut off" in refused.errors
+    assert (results(finished) / "reports" / "decision.md").read_bytes() == decision
+    shown = dreamproof("run", finished, *QUICK)
+    assert shown.code == ExitCode.OK and "the ledger ended after event 0" in shown.output
+    assert status(dreamproof, finished)["complete"]
+
+
+def test_a_ledger_that_was_cut_meanwhile_is_not_written_on(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append(SupervisorLost())
+    path.write_bytes(path.read_bytes()[:-40])
+    half = path.read_bytes()
+    with pytest.raises(Exception, match="it was changed meanwhile"):
+        ledger.append(SupervisorLost())
+    ledger.close()
+    assert path.read_bytes() == half
+    path.unlink()
+    path.write_bytes(half)
+    assert Ledger(path).shortened[0]["event"] == "ledger_shortened"
+
+
+def test_a_ledger_in_the_place_of_another_is_not_written_on(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    ledger.append(SupervisorLost())
+    shutil.copy(path, tmp_path / "copy")
+    (tmp_path / "copy").replace(path)
+    with pytest.raises(Exception, match="another file took its place"):
+        ledger.append(SupervisorLost())
+
+
+def test_a_ledger_that_was_removed_meanwhile_is_restored(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.jsonl"
+    ledger = Ledger(path)
+    first = ledger.append(SupervisorLost())
+    path.unlink()
+    second = ledger.append(SupervisorLost())
+    ledger.close()
+    assert [json.loads(line)["hash"] for line in path.read_text().splitlines()] == [first["hash"], second["hash"]]
+
+
+def test_a_plan_names_quarantined_cells(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    (checkpoint(finished) / "record.json").unlink()
+    shown = dreamproof("plan", finished)
+    assert f"quarantined {CELL}: run leaves them out" in shown.output
+    assert json.loads(dreamproof("plan", finished, "--json").output)["quarantined_cells"] == [CELL]
+
+
+def test_a_study_folder_behind_a_dead_link_is_not_made_anew(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    kept = finished.parent / "kept"
+    (finished.parent / "results").rename(kept)
+    (finished.parent / "results").symlink_to(finished.parent / "not_mounted")
+    refused = dreamproof("run", finished, *QUICK)
+    assert refused.code == ExitCode.BAD_INPUT and "which is not there" in refused.errors
+    kept.rename(finished.parent / "not_mounted")
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+
+
+def test_a_run_folder_behind_a_dead_link_is_quarantined_and_comes_back(
+    finished: Path, dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    run = results(finished) / RUN
+    run.rename(tmp_path / "away")
+    run.symlink_to("/mnt/not_mounted")
+    for more in ((), ("--retrain-lost",)):
+        shown = dreamproof("run", finished, *QUICK, *more)
+        assert shown.code == ExitCode.BROKEN_EVIDENCE and "which is not there" in shown.output
+        assert "readable again" not in shown.output
+    run.unlink()
+    (tmp_path / "away").rename(run)
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
