@@ -134,7 +134,7 @@ def unreadable(path: Path, error: OSError | ValueError) -> Unreadable:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         target = _missing_target(path)
         if target is not None:
-            return Unreadable(path, f"is a link to {printable(target)}, which is not there", FaultKind.BLOCKED)
+            return Unreadable(path, f"is a symbolic link to {printable(target)}, which is not there", FaultKind.BLOCKED)
         return Unreadable(path, "is missing", FaultKind.ABSENT)
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return Unreadable(path, f"cannot be read ({reason})", FaultKind.BLOCKED)

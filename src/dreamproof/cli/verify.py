@@ -28,10 +28,7 @@ def verify(
         opened = open_with_disk(study)
         found = inspect(opened, check_content=not quick)
         if not opened.folder.is_export and check_chain(opened)[1] is None:
-            remedy += (
-                f", or dreamproof run {quoted(study)} --retrain-lost, which makes lost and changed evaluations again "
-                "and trains cells again whose checkpoint was lost or changed"
-            )
+            remedy += f", or dreamproof run {quoted(study)} --retrain-lost (evaluates and trains again what was lost or changed)"
     except BrokenEvidence as error:
         found = Inspection(faults=[error.seen])
     if json:

@@ -14,7 +14,6 @@ from dreamproof.report.imported import BillLine, ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder, StudyFolder
 from dreamproof.runs.reader import (
     load_evaluation,
-    other_evaluation,
     read_checkpoint,
     read_collapses,
     read_summary,
@@ -157,8 +156,6 @@ class StudyEvidence:
     accepted: list[Row] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     without_checkpoint: list[str] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
-    """Evaluations whose file is not the proven one; their values count nowhere."""
     undeclared: dict[Cell, int] = field(default_factory=dict)
     """Cells of imported values whose seed the study does not declare, with the first line; they count nowhere."""
     sources: dict[tuple[Cell, str], list[int]] = field(default_factory=dict)
@@ -402,15 +399,10 @@ def _eval_facts(evidence: StudyEvidence, state: StudyState, facts: EvalFacts, kn
         return
     facts.episodes, facts.parameter_hash = known.proof.episodes, known.proof.parameter_hash
     facts.imported = evidence.cells[facts.cell].imported
-    record = load_evaluation(evidence.kept_run(facts.cell), facts.condition)
+    record = load_evaluation(evidence.kept_run(facts.cell), facts.condition, known.proof)
     if isinstance(record, Unreadable):
         is_gone = record.fault is FaultKind.ABSENT
         facts.evaluated, facts.reason = False, "the evaluation file is gone" if is_gone else str(record)
-        return
-    changed = other_evaluation(evidence.kept_run(facts.cell), facts.condition, known.proof)
-    if changed is not None:
-        facts.evaluated, facts.reason = False, f"the evaluation file {changed.reason}"
-        evidence.changed.append(f"{facts.cell} under {facts.condition}: {facts.reason}")
         return
     facts.layouts = record.layouts
     evidence.kinds.setdefault(facts.condition, record.kind)

@@ -1,5 +1,6 @@
 """Reads run folders that may hold anything, and reports what they prove. No content of a folder raises here."""
 
+import hashlib
 import math
 import os
 import stat
@@ -54,17 +55,26 @@ def load_record(path: Path, kind: type[Kind]) -> Kind | Unreadable:
         return Unreadable(path, printable(f"is not valid: {place}: {first['msg'].lower()}"), FaultKind.MALFORMED)
 
 
-def load_evaluation(run: RunFolder, condition: str) -> EvaluationRecord | Unreadable:
-    """An evaluation that was proven before, parsed and checked in one pass because a study has thousands of them.
+def load_evaluation(run: RunFolder, condition: str, proof: "EvalProof | None" = None) -> EvaluationRecord | Unreadable:
+    """An evaluation, parsed and checked in one pass because a study has thousands of them.
 
-    What that pass refuses is read once more for the reason; so are escaped characters, which may not be printable.
+    With `proof` another one than the proven one is refused. What that pass refuses is read once more for the reason; so are escaped characters, which may not be printable.
     """
     path = run.evaluation(condition)
     content = read_file(path)
+    found = None
     if isinstance(content, bytes) and b"\\u" not in content:
         with suppress(ValidationError):
-            return EvaluationRecord.model_validate_json(content)
-    return load_record(path, EvaluationRecord)
+            found = EvaluationRecord.model_validate_json(content)
+    record = found if found is not None else load_record(path, EvaluationRecord)
+    if proof is None or isinstance(record, Unreadable) or isinstance(content, Unreadable):
+        return record
+    if proof.file_hash is not None:
+        is_same = hashlib.sha256(content).hexdigest() == proof.file_hash
+    else:
+        final = record.checkpoints.get("final")
+        is_same = final is not None and final.parameter_hash == proof.parameter_hash
+    return record if is_same else Unreadable(path, "is not the proven one (hash differs)", FaultKind.MALFORMED)
 
 
 def _read(path: Path, kind: type[Kind]) -> Kind | None:

@@ -70,7 +70,7 @@ def results_folder(study: Study, file: Path) -> StudyFolder:
     for place in (root, *root.parents):
         if os.path.islink(place) and not os.path.exists(place):
             raise BadInput(
-                f"{place}: is a link to {printable(os.readlink(place))}, which is not there; is its disk mounted?",
+                f"{place}: is a symbolic link to {printable(os.readlink(place))}, which is not there; is it mounted?",
                 f"mount it, or remove the link to start anew: rm {quoted(place)}",
             )
     return StudyFolder(real_path(root))
