@@ -133,6 +133,13 @@ def test_what_was_left_out_is_a_fault(place: Path, dreamproof: Callable[..., Any
     assert f"{RUN}/extra.log was left out when exported: is a pipe, not a file" in shown.errors
 
 
+def test_a_proof_that_was_gone_before_is_left_out_by_name(place: Path, dreamproof: Callable[..., Any]) -> None:
+    max((place / "results" / "small" / RUN / "checkpoints").glob("*/record.json")).unlink()
+    assert dreamproof("export", place / "small.yaml", place / "out").code == ExitCode.BROKEN_EVIDENCE
+    shown = dreamproof("verify", place / "out")
+    assert shown.code == ExitCode.BROKEN_EVIDENCE and "record.json was left out when exported: is gone" in shown.errors
+
+
 def test_an_unpacked_archive_is_verified_like_a_folder(place: Path, dreamproof: Callable[..., Any]) -> None:
     assert dreamproof("export", place / "small.yaml", place / "out.zip").code == ExitCode.OK
     shown = dreamproof("verify", place / "out.zip")

@@ -36,6 +36,7 @@ from dreamproof.study.adapters.printed import PrintedAdapter
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import read_moment
 from dreamproof.study.money import spending
+from dreamproof.study.plan.on_disk import disk_faults
 from dreamproof.study.plan.open_study import ARCHIVES, OpenStudy
 from dreamproof.study.views.exported import write_list
 from dreamproof.study.views.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
@@ -127,7 +128,7 @@ def _fill(opened: OpenStudy, folder: Path, now: float) -> list[Unreadable]:
         fault = _copy_file(source, folder / source.name) if os.path.lexists(source) else None
         if fault is not None:
             raise BadInput(f"{source}: {fault.reason}; there is no export without it", f"ls -l {source}")
-    faults: list[Unreadable] = []
+    faults = [fault for fault in disk_faults(opened).cells.values() if fault.fault is FaultKind.ABSENT]
     for source in (own.manifests, own.imported, own.tables, own.figures, own.reports):
         if os.path.lexists(source):
             faults += _copy(source, folder / source.name)
