@@ -77,7 +77,7 @@ def without_sizes(file: Path) -> None:
 
 
 def test_another_value_is_in_no_report_and_the_evaluation_is_made_again(
-    finished: Path, dreamproof: Callable[..., Any]
+    finished: Path, dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:
     path = results(finished) / RUN / "evaluations" / "id.json"
     true = path.read_bytes()
@@ -87,6 +87,9 @@ def test_another_value_is_in_no_report_and_the_evaluation_is_made_again(
     assert f"first {CELL} under id: {RUN}/evaluations/id.json is not the proven one (hash differs)" in reported.errors
     scores = (results(finished) / "tables" / "scores.csv").read_text()
     assert "low,1,id" in scores and "low,0,id" not in scores
+    exported = dreamproof("export", finished, tmp_path / "out")
+    assert exported.code == ExitCode.BROKEN_EVIDENCE and "id.json is not the proven one" in exported.errors
+    assert not (tmp_path / "out" / RUN / "evaluations" / "id.json").exists()
     shown = dreamproof("run", finished, *QUICK)
     assert shown.code == ExitCode.OK and "moved to id.json.changed" in shown.output
     made = json.loads(path.read_bytes())

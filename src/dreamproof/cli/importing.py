@@ -44,9 +44,10 @@ def import_runs(
     from dreamproof.study.plan.gap import Selection
     from dreamproof.study.plan.importing.found import ImportOptions
     from dreamproof.study.plan.importing.runs import import_runs as find_runs
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.open_study import open_study, refuse_export
 
     opened = open_study(study)
+    refuse_export(opened)
     chosen = Selection.parse(opened.study, None, seeds).seeds
     options = ImportOptions(pattern, adapter, jobs, tuple(sorted(chosen or ())))
     if dry_run:

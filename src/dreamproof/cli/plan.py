@@ -37,7 +37,7 @@ def plan(
     opened = open_with_disk(study, numbers_only=True)
     print_deprecations(opened.folder.declaration if study.is_dir() else study)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
-    if gap.train:
+    if gap.train and not opened.folder.is_export:
         check_material(opened.study, opened.base_folder)
     if show_script:
         typer.echo(_script(opened, gap, str(study)), nl=False)
@@ -148,6 +148,6 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
     lines += facts["prospects"]
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
     only_quarantined = facts["gap_train_cells"] == len(facts["quarantined_cells"]) > 0 and not facts["gap_eval_cells"]
-    verb = "report" if nothing else "why" if only_quarantined else "run"
-    lines.append(f"next        dreamproof {verb} {study}")
+    gap_verb = "verify" if opened.folder.is_export else "why" if only_quarantined else "run"
+    lines.append(f"next        dreamproof {'report' if nothing else gap_verb} {study}")
     return "\n".join(lines)

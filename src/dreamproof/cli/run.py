@@ -61,10 +61,11 @@ def run(
     import gc
 
     from dreamproof.study.plan.gap import Selection
-    from dreamproof.study.plan.open_study import open_study
+    from dreamproof.study.plan.open_study import open_study, refuse_export
 
     gc.enable()
     opened = open_study(study)
+    refuse_export(opened)
     print_deprecations(opened.folder.declaration if study.is_dir() else study)
     selection = Selection.parse(opened.study, arms, seeds)
     if detach:

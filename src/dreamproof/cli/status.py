@@ -54,7 +54,7 @@ def overview_text(opened: "OpenStudy", overview: "Overview", study: str, width: 
         parts += ["", table, *_stalled_lines(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
     parts += [f"note        {notice}" for notice in overview.notices]
-    return "\n".join([fit("\n".join(parts), width), f"next        {_next_command(overview, study)}"])
+    return "\n".join([fit("\n".join(parts), width), f"next        {_next_command(opened, overview, study)}"])
 
 
 def _supervisor_line(overview: "Overview") -> str:
@@ -143,9 +143,11 @@ def _shortened(lines: list[str]) -> list[str]:
     return [*lines[:MAX_LISTED], f"            and {len(lines) - MAX_LISTED} more (--json lists all)"]
 
 
-def _next_command(overview: "Overview", study: str) -> str:
+def _next_command(opened: "OpenStudy", overview: "Overview", study: str) -> str:
     if overview.complete:
         return f"dreamproof report {quoted(study)}"
+    if opened.folder.is_export:
+        return f"dreamproof verify {quoted(study)}"
     if overview.supervisor is not None:
         return f"dreamproof watch {quoted(study)}"
     if overview.quarantined and not overview.stopped:

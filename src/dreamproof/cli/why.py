@@ -21,7 +21,7 @@ def why(
     if json:
         print_json(facts)
     else:
-        print_text(cell_text(facts, str(study)))
+        print_text(cell_text(facts, str(study), opened.folder.is_export))
 
 
 def _job_text(attempt: dict[str, Any]) -> str:
@@ -39,13 +39,13 @@ def _job_text(attempt: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def cell_text(facts: dict[str, Any], study: str) -> str:
-    """The story of a cell as a person reads it."""
+def cell_text(facts: dict[str, Any], study: str, is_export: bool = False) -> str:
+    """The story of a cell as a person reads it; nothing is started in an exported copy."""
     import time
 
     from dreamproof.base.text import duration_text, money_text
     from dreamproof.cli.running import running_text
-    from dreamproof.study.ledger.status import NOT_OURS, NOT_SAVED, SAVE_REMEDY, outside_text, status_text
+    from dreamproof.study.ledger.status import NOT_SAVED, SAVE_REMEDY, outside_text, status_text
     from dreamproof.study.views.running import RunningCell
 
     cell = facts["cell"]
@@ -95,15 +95,21 @@ def cell_text(facts: dict[str, Any], study: str) -> str:
         spent = f"{duration_text(facts['wall_seconds'])}, money {money_text(facts['money'], facts['currency'])}"
         lines.append(f"not saved   {facts['reached_agent_steps']:,} agent steps were trained: {spent}")
         lines.append(f"remedy      {SAVE_REMEDY}")
+    hint = f"dreamproof verify {quoted(study)}" if is_export else _hint(facts, study)
+    return "\n".join([*lines, f"next        {hint}"])
+
+
+def _hint(facts: dict[str, Any], study: str) -> str:
+    """What a person does about a cell of a study."""
+    from dreamproof.study.ledger.status import NOT_OURS
+
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:
         gone = facts["proof"] and facts["unreadable"].endswith((": is gone", "is missing", "were proven"))
         repair = "put it back and run, or" if gone else "repair the file, then"
         retrain = " --retrain-lost" if gone else ""
-        lines.append(f"next        {repair} dreamproof run {quoted(study)}{again}{retrain}")
-        return "\n".join(lines)
+        return f"{repair} dreamproof run {quoted(study)}{again}{retrain}"
     verbs = {"proven": "status", "running": "watch", NOT_OURS: "run"}
     missing = facts["stopped"] or any(status != "proven" for status in facts["evaluations"].values())
     verb = "run" if missing and facts["status"] == "proven" else verbs.get(facts["status"], "run")
-    lines.append(f"next        dreamproof {verb} {study}{again}")
-    return "\n".join(lines)
+    return f"dreamproof {verb} {quoted(study)}{again}"

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamproof.base.files import Unreadable, list_folder
+from dreamproof.base.files import Unreadable, list_folder, read_json
 
 CHECKPOINT_NAME = re.compile(r"step-([0-9]{12,18})", re.ASCII)
 SEED = re.compile(r"[0-9]{1,18}", re.ASCII)
@@ -377,9 +377,21 @@ class StudyFolder:
         return self.root / "export.json"
 
     @property
+    def export_list(self) -> Path:
+        """Every file of an exported copy with its size and hash; the mark names the hash of this list."""
+        return self.root / "files.json"
+
+    @property
     def is_export(self) -> bool:
-        """Whether this is an exported copy of a study, in which nothing was ever started."""
-        return self.export_mark.is_file() and not os.path.lexists(self.attempts)
+        """Whether this is an exported copy of a study, in which nothing was ever started.
+
+        A ledger that was ever written has its head beside it. A mark without a list is one of an earlier version.
+        """
+        mark = read_json(self.export_mark)
+        if not isinstance(mark, dict) or os.path.lexists(self.ledger_head):
+            return False
+        listed = mark.get("files_sha256") is not None
+        return listed or ("version" in mark and not os.path.lexists(self.attempts))
 
     def relative(self, path: Path) -> str:
         """A path as the ledger writes it: relative to the study folder if it is inside."""

@@ -58,7 +58,8 @@ def load_record(path: Path, kind: type[Kind]) -> Kind | Unreadable:
 def load_evaluation(run: RunFolder, condition: str, proof: "EvalProof | None" = None) -> EvaluationRecord | Unreadable:
     """An evaluation, parsed and checked in one pass because a study has thousands of them.
 
-    With `proof` another one than the proven one is refused. What that pass refuses is read once more for the reason; so are escaped characters, which may not be printable.
+    With `proof`, any other than the proven one is refused. What that pass refuses is read once more for the reason; so
+    are escaped characters, which may not be printable.
     """
     path = run.evaluation(condition)
     content = read_file(path)

@@ -44,7 +44,7 @@ from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
 from dreamproof.study.plan.on_disk import cell_fault, disk_faults, lacks_evaluation, proof_gone
-from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, relative_study_file
+from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, refuse_export, relative_study_file
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
 from dreamproof.study.process.processes import ProcessIdentity
@@ -56,6 +56,7 @@ from dreamproof.version import __version__
 @contextmanager
 def open_ledger(opened: OpenStudy, from_lost_host: bool = False) -> Iterator[Ledger]:
     """Holds the lease and the open ledger; the state of `opened` is the ledger's own while it is open."""
+    refuse_export(opened)
     lease = Lease(opened.folder.lease)
     began = time.time()
     lease.take(from_lost_host)

@@ -234,4 +234,4 @@ def _presence(opened: OpenStudy) -> str:
     newest = opened.state.supervisor
     if newest is None or newest.ended is not None:
         return NONE
-    return COPIED if is_copy(lease) else GONE
+    return COPIED if opened.folder.is_export or is_copy(lease) else GONE

@@ -75,7 +75,7 @@ def rows_of(path: Path) -> list[dict[str, str]]:
 def test_a_folder_of_tables_says_what_the_ledger_says(opened: OpenStudy, tmp_path: Path) -> None:
     names = export_study(opened, tmp_path / "out", 200.0).files
     assert names == [
-        "attempts.csv", "cells.csv", "episodes.csv", "evals.csv", "export.json", "ledger.jsonl",
+        "attempts.csv", "cells.csv", "episodes.csv", "evals.csv", "export.json", "files.json", "ledger.jsonl",
         "manifests/preflight.json", "money.csv",
         "runs/a-seed0/checkpoints/step-000000000100/record.json", "runs/a-seed0/evaluations/id.json",
     ]  # fmt: skip
@@ -238,6 +238,15 @@ def test_pipes_in_every_folder_are_left_out(opened: OpenStudy, tmp_path: Path) -
         *("runs/a-seed1/evaluations", "runs/b-seed1"),
     }
     assert "reports/money.md" in made.files and f"{run}/evaluations/id.json" in made.files
+
+
+def test_a_file_whose_name_is_no_text_is_left_out(opened: OpenStudy, tmp_path: Path) -> None:
+    odd = Path(os.fsdecode(bytes(opened.folder.run(Cell("a", 0)).root / "odd-") + b"\xff.json"))
+    odd.write_text("{}")
+    for target in ("out", "out.zip"):
+        made = export_study(opened, tmp_path / target, 200.0)
+        assert made.left_out == {f"runs/a-seed0/{odd.name}": "has a name that is not UTF-8 text"}
+        assert not [name for name in made.files if "odd" in name]
 
 
 def test_an_evaluation_whose_episodes_are_not_in_the_table_is_named(opened: OpenStudy, tmp_path: Path) -> None:

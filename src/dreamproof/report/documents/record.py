@@ -152,7 +152,8 @@ def _missing(context: ReportContext) -> list[str]:
 
 
 def _places(context: ReportContext) -> list[str]:
-    folder = context.analysis.evidence.folder
+    evidence = context.analysis.evidence
+    folder = evidence.folder
     places = {
         "ledger": folder.ledger,
         "declaration": folder.declaration,
@@ -163,8 +164,10 @@ def _places(context: ReportContext) -> list[str]:
         "reports": folder.reports,
         "imported": folder.imported,
     }
+    # Attempts as the ledger knows them: an exported copy, which lacks their folder, has the documents of its study.
+    always = {"tables", "figures", "reports"} | ({"attempts"} if evidence.attempts else set())
     return [
         context.texts("record.place", what=context.texts(f"place.{name}"), path=folder.relative(path))
         for name, path in places.items()
-        if path.exists() or name in ("tables", "figures", "reports")
+        if path.exists() or name in always
     ]

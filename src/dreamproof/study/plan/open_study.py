@@ -19,6 +19,9 @@ from dreamproof.study.ledger.index import read_index
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.trainer_identity import TrainerIdentity
 
+ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
+"""Endings of exports that are one file."""
+
 
 @dataclass
 class OpenStudy:
@@ -87,14 +90,27 @@ def open_study(place: Path, numbers_only: bool = False) -> OpenStudy:
 def open_with(place: Path, read: ReadState) -> OpenStudy:
     """The same with a state that the caller reads from the study folder, e.g. one that it keeps."""
     _require(place)
-    if place.is_dir():
-        return _open_folder(StudyFolder(real_path(place)), read)
+    export = _export_of(place)
+    if export is not None or place.is_dir():
+        return _open_folder(export or StudyFolder(real_path(place)), read)
     return _open_file(real_path(place), read)
 
 
 def _require(place: Path) -> None:
     if not place.exists():
         raise BadInput(f"{place}: no such study file or folder", "ls studies/ results/")
+    if place.is_file() and place.name.endswith(ARCHIVES):
+        unpack = "unzip {} -d FOLDER" if place.name.endswith(".zip") else "mkdir FOLDER; tar -xf {} -C FOLDER"
+        raise BadInput(
+            f"{place}: is an archive; unpack it first",
+            f"{unpack.format(quoted(place))}; dreamproof verify FOLDER/STUDY",
+        )
+
+
+def _export_of(place: Path) -> StudyFolder | None:
+    """The exported copy whose declaration a person names; None for any other file."""
+    folder = StudyFolder(real_path(place).parent)
+    return folder if real_path(place) == folder.declaration and folder.is_export else None
 
 
 def find_folder(place: Path) -> StudyFolder:
@@ -102,7 +118,7 @@ def find_folder(place: Path) -> StudyFolder:
     _require(place)
     if place.is_dir():
         return StudyFolder(real_path(place))
-    return results_folder(read_study(place), real_path(place))
+    return _export_of(place) or results_folder(read_study(place), real_path(place))
 
 
 def _open_file(file: Path, read: ReadState) -> OpenStudy:
@@ -125,7 +141,9 @@ def _open_folder(folder: StudyFolder, read: ReadState) -> OpenStudy:
         raise BadInput(f"{folder.root}: its ledger declares no study", f"dreamproof verify {quoted(folder.root)}")
     study = with_added_seeds(study, state)
     state.redeclare(study)
-    file = Path(os.path.abspath(folder.root / (state.study_file or folder.declaration.name)))
+    # The study file of an exported copy is its own: what the ledger names is beside the original.
+    study_file = None if folder.is_export else state.study_file
+    file = Path(os.path.abspath(folder.root / (study_file or folder.declaration.name)))
     return OpenStudy(folder, study, file, state)
 
 
@@ -153,6 +171,16 @@ def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
 def relative_study_file(folder: StudyFolder, file: Path) -> str:
     """The study file as the ledger writes it: seen from the study folder."""
     return os.path.relpath(file, folder.root)
+
+
+def refuse_export(opened: OpenStudy) -> None:
+    """Refuses to write to an exported copy: it holds no weights, and would no longer be what was exported."""
+    if opened.folder.is_export:
+        place = opened.folder.root
+        raise BadInput(
+            f"{place}: is an exported copy of a study; nothing is started or recorded in it",
+            f"dreamproof run STUDY, with the original study; to check this copy: dreamproof verify {quoted(place)}",
+        )
 
 
 def check_links(opened: OpenStudy) -> None:

@@ -25,28 +25,27 @@ from dreamproof.base.files import (
     open_regular,
     real_path,
     unreadable,
-    write_json,
     write_text,
 )
 from dreamproof.base.safe_text import spreadsheet_text
-from dreamproof.runs.reader import load_record
-from dreamproof.runs.records import EvaluationRecord
+from dreamproof.runs.layout import StudyFolder
+from dreamproof.runs.reader import load_evaluation
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.adapters.printed import PrintedAdapter
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import read_moment
 from dreamproof.study.money import spending
-from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.plan.on_disk import disk_faults
+from dreamproof.study.plan.open_study import ARCHIVES, OpenStudy
+from dreamproof.study.views.exported import write_list
 from dreamproof.study.views.manifests import EVAL_COLUMNS, TRAIN_COLUMNS, eval_rows, train_rows
 from dreamproof.study.views.verify import train_fault
-from dreamproof.version import __version__
 
 RECORDS = (
     *("*.json", "*.jsonl", "*.csv", "*.out", "*.log", "events.out.tfevents.*"),
     *("evaluations/*.json", "checkpoints/*/record.json"),
 )
 """What documents are made from inside a run folder: settings, curves, evaluations and the records of checkpoints."""
-ARCHIVES = (".zip", ".tar.gz", ".tgz", ".tar")
 ATTEMPT_COLUMNS = (
     "attempt", "work", "cells", "conditions", "started_unix_seconds", "wall_seconds", "cause", "evidence",
     "from_agent_steps", "reached_agent_steps", "kept_agent_steps", "command",
@@ -84,13 +83,14 @@ def export_study(
         with _scratch_folder(target.parent) as scratch:
             inside = scratch / opened.study.name
             faults = _fill(opened, inside, now)
-            write_json(inside / opened.folder.export_mark.name, {"version": __version__}, durable=False)
             if with_checkpoints:
                 faults += _copy_checkpoints(opened, inside, outside)
+            faults += _drop_odd_names(inside, opened.folder.root)
             left_out = {opened.folder.relative(fault.path): fault.reason for fault in faults}
             if left_out:
                 rows = (dict(zip(LEFT_OUT_COLUMNS, item, strict=True)) for item in sorted(left_out.items()))
                 write_text(inside / LEFT_OUT, table(LEFT_OUT_COLUMNS, rows), durable=False)
+            write_list(StudyFolder(inside), left_out)
             names = sorted(path.relative_to(inside).as_posix() for path in inside.rglob("*") if path.is_file())
             _pack(inside, target)
     except OSError as error:
@@ -127,11 +127,14 @@ def _fill(opened: OpenStudy, folder: Path, now: float) -> list[Unreadable]:
         fault = _copy_file(source, folder / source.name) if os.path.lexists(source) else None
         if fault is not None:
             raise BadInput(f"{source}: {fault.reason}; there is no export without it", f"ls -l {source}")
-    faults: list[Unreadable] = []
+    faults = [fault for fault in disk_faults(opened).cells.values() if fault.fault is FaultKind.ABSENT]
     for source in (own.manifests, own.imported, own.tables, own.figures, own.reports):
         if os.path.lexists(source):
             faults += _copy(source, folder / source.name)
+    changed = {fault.path for fault in without_episodes}
     for found in _records(opened):
+        if found in changed:
+            continue
         fault = found if isinstance(found, Unreadable) else _copy_file(found, folder / own.relative(found))
         faults += [fault] if fault is not None else []
     return faults + without_episodes
@@ -215,7 +218,7 @@ def _episode_rows(opened: OpenStudy, faults: list[Unreadable]) -> Iterator[Row]:
             faults.append(Unreadable(path, reason, FaultKind.ABSENT))
         if not opened.state.evaluated(known):
             continue
-        record = load_record(path, EvaluationRecord)
+        record = load_evaluation(opened.run(known.cell), known.condition, known.proof)
         if isinstance(record, Unreadable):
             faults.append(replace(record, reason=f"{record.reason}; its episodes are not in episodes.csv"))
             continue
@@ -314,6 +317,19 @@ def _read_piece(file: io.FileIO, path: Path) -> bytes | Unreadable:
         return file.read(CHUNK_BYTES)
     except OSError as error:
         return unreadable(path, error)
+
+
+def _drop_odd_names(inside: Path, root: Path) -> list[Unreadable]:
+    """Removes files whose path is no text, which neither a list of files nor an archive can name; returns them."""
+    left_out: list[Unreadable] = []
+    for path in [path for path in inside.rglob("*") if path.is_file()]:
+        place = path.relative_to(inside)
+        try:
+            str(place).encode()
+        except UnicodeEncodeError:
+            path.unlink()
+            left_out.append(Unreadable(root / place, "has a name that is not UTF-8 text", FaultKind.MALFORMED))
+    return left_out
 
 
 def _pack(folder: Path, target: Path) -> None:

@@ -155,7 +155,7 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
             "the folder runs is not here: logs and evaluations cannot be shown; put it back, or unzip runs.zip"
         )
     if state.open_attempts and not supervised:
-        copied = is_copy(opened.folder.lease)
+        copied = opened.folder.is_export or is_copy(opened.folder.lease)
         here = "attempts run without a supervisor; `run` adopts them"
         notices.append("this is a copy: its open attempts belong to the original study" if copied else here)
     free_bytes = disk_free_bytes(opened.folder.root)

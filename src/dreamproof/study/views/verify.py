@@ -15,7 +15,8 @@ from dreamproof.study.ledger.chain import Head, checked_rows, head_fault, read_h
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.on_disk import fault_text, lost_proof
-from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.plan.open_study import OpenStudy, with_added_seeds
+from dreamproof.study.views.exported import check_list
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,8 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
         for event in orphaned_events(opened.state, opened.folder)
     ]
     declared = declaration_fault(opened)
-    faults += [declared] if declared is not None else []
+    changed, export_notes = check_list(opened.folder, check_content)
+    faults += [*([declared] if declared is not None else []), *changed]
     trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
     for cell in trained:
         fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell) or _file_fault(opened, cell)
@@ -64,9 +66,8 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
         fault = eval_fault(opened, known)
         if fault is not None:
             faults.append(f"{known.cell} under {known.condition}: {fault}")
-    return Inspection(
-        events, len(trained), len(evaluated), faults, [*_notes(opened, head), *identity_notes(opened.state)]
-    )
+    notes = [*export_notes, *_notes(opened, head), *identity_notes(opened.state)]
+    return Inspection(events, len(trained), len(evaluated), faults, notes)
 
 
 def declaration_fault(opened: OpenStudy) -> str | None:
@@ -78,7 +79,8 @@ def declaration_fault(opened: OpenStudy) -> str | None:
     if known is None:
         return None
     try:
-        return None if read_study(place).hash() == known else f"{place}: is not the declaration that was recorded"
+        found = with_added_seeds(read_study(place), opened.state).hash()
+        return None if found == known else f"{place}: is not the declaration that was recorded"
     except DreamproofError as error:
         return error.seen
 
@@ -91,9 +93,7 @@ def _file_fault(opened: OpenStudy, cell: CellState) -> str | None:
 
 def _notes(opened: OpenStudy, head: Head | Unreadable) -> list[str]:
     notes = list(opened.state.shortened)
-    if opened.folder.is_export:
-        notes.append("this is an export: records and evaluations are checked, weights are not in its runs")
-    if isinstance(head, Unreadable) and opened.state.event_count:
+    if isinstance(head, Unreadable) and opened.state.event_count and not opened.folder.is_export:
         notes.append(f"{head}, so missing lines at the end of the ledger cannot be detected")
     notes += [
         f"{cell.cell} is quarantined: {why}"
