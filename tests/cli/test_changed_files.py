@@ -88,8 +88,9 @@ def test_another_value_is_in_no_report_and_the_evaluation_is_made_again(
     scores = (results(finished) / "tables" / "scores.csv").read_text()
     assert "low,1,id" in scores and "low,0,id" not in scores
     exported = dreamproof("export", finished, tmp_path / "out")
-    assert exported.code == ExitCode.BROKEN_EVIDENCE and "id.json is not the proven one" in exported.errors
-    assert not (tmp_path / "out" / RUN / "evaluations" / "id.json").exists()
+    assert exported.code == ExitCode.BROKEN_EVIDENCE and "id.json: is not the proven one" in exported.errors
+    assert "low,0,id" not in (tmp_path / "out" / "episodes.csv").read_text()
+    assert dreamproof("verify", tmp_path / "out").code == ExitCode.BROKEN_EVIDENCE
     shown = dreamproof("run", finished, *QUICK)
     assert shown.code == ExitCode.OK and "moved to id.json.changed" in shown.output
     made = json.loads(path.read_bytes())

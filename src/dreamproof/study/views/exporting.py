@@ -131,10 +131,7 @@ def _fill(opened: OpenStudy, folder: Path, now: float) -> list[Unreadable]:
     for source in (own.manifests, own.imported, own.tables, own.figures, own.reports):
         if os.path.lexists(source):
             faults += _copy(source, folder / source.name)
-    changed = {fault.path for fault in without_episodes}
     for found in _records(opened):
-        if found in changed:
-            continue
         fault = found if isinstance(found, Unreadable) else _copy_file(found, folder / own.relative(found))
         faults += [fault] if fault is not None else []
     return faults + without_episodes

@@ -55,7 +55,7 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     ]
     declared = declaration_fault(opened)
     changed, export_notes = check_list(opened.folder, check_content)
-    faults += [*([declared] if declared is not None else []), *changed]
+    faults += [*changed, *([declared] if declared is not None else [])]
     trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
     for cell in trained:
         fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell) or _file_fault(opened, cell)
