@@ -1,5 +1,6 @@
-"""Runs verbs as a person would, inside this process."""
+"""Runs verbs as a person would, inside this process; a finished study to try them on."""
 
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from dreamproof.cli.main import main
+from dreamproof.testing.small_study import run_small
 
 
 @dataclass(frozen=True)
@@ -37,3 +39,22 @@ def dreamproof(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[st
         return Shown(code, printed.out, printed.err)
 
     return call
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file of a study that ran to its end."""
+    return run_small(tmp_path_factory.mktemp("recorded"))
+
+
+@pytest.fixture
+def finished(recorded: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    shutil.copytree(recorded.parent, tmp_path, dirs_exist_ok=True)
+    return tmp_path / recorded.name
+
+
+@pytest.fixture
+def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is away for a moment is not waited for."""
+    monkeypatch.setattr("dreamproof.study.attempts.quarantine.PASSING_SECONDS", 0.0)

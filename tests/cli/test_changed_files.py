@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,33 +14,13 @@ from dreamproof.base.files import FaultKind
 from dreamproof.runs.reader import changed_file, changed_record
 from dreamproof.study.ledger.chain import Ledger, sealed_line
 from dreamproof.study.ledger.events import SupervisorLost
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import QUICK
 
-COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
-QUICK = ("--no-check", "--no-report", "--plain")
 CELL, RUN, OTHER = "low/0", "runs/low-seed0", "runs/low-seed1"
 NO_SIZES = ("file_bytes", "file_hash", "proof_bytes")
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = declare(tmp_path_factory.mktemp("recorded"))
-    done = subprocess.run([*COMMAND, "run", str(file), *QUICK], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return file
-
-
-@pytest.fixture
-def finished(recorded: Path, tmp_path: Path) -> Path:
-    """The study file of a finished study."""
-    shutil.copytree(recorded.parent, tmp_path, dirs_exist_ok=True)
-    return tmp_path / recorded.name
-
-
-@pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is away for a moment is not waited for."""
-    monkeypatch.setattr("dreamproof.study.attempts.quarantine.PASSING_SECONDS", 0.0)
+pytestmark = pytest.mark.usefixtures("no_patience")
 
 
 def results(file: Path) -> Path:

@@ -9,11 +9,10 @@ import pytest
 from tests.cli.conftest import Verb
 
 from dreamproof.runs.layout import Cell, StudyFolder
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import QUICK, declare
 
 DAY = 86_400.0
 PRICE = {"price_per_gpu_hour": 3600.0, "budget": 4000.0}
-QUICK = ("--no-check", "--no-report", "--plain")
 
 
 def rows_of(file: Path, event: str) -> list[dict[str, Any]]:

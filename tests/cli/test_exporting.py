@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -14,10 +13,8 @@ import pytest
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.base.files import file_hash
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import COMMAND, QUICK, declare_printing, run_small
 
-COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
-QUICK = ("--no-check", "--no-report", "--plain")
 RUN = "runs/low-seed0"
 WEIGHTS = "checkpoints/low-seed0"
 
@@ -25,12 +22,8 @@ WEIGHTS = "checkpoints/low-seed0"
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished study with reports, and `export`, a copy of it with checkpoints."""
-    file = declare(tmp_path_factory.mktemp("recorded"))
-    for arguments in (
-        ["run", file, *QUICK],
-        ["report", file],
-        ["export", file, file.parent / "export", "--checkpoints"],
-    ):
+    file = run_small(tmp_path_factory.mktemp("recorded"))
+    for arguments in (["report", file], ["export", file, file.parent / "export", "--checkpoints"]):
         done = subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
     return file.parent
@@ -227,14 +220,7 @@ def test_no_verb_proposes_to_run_an_export(place: Path, dreamproof: Callable[...
 
 
 def test_an_export_of_printed_lines_is_an_export(tmp_path: Path, dreamproof: Callable[..., Any]) -> None:
-    script = tmp_path / "own.py"
-    script.write_text(
-        "import pathlib, sys\nrun = pathlib.Path(sys.argv[1])\nrun.mkdir(parents=True, exist_ok=True)\n"
-        "for step in range(1, 11):\n    print(f'[{step}/10] R:{step}', flush=True)\n"
-        "(run / 'model.ckpt').write_text('w' * 50)\n"
-    )
-    trainer = {"command": [sys.executable, str(script), "{run_dir}"], "adapter": "bracket_lines"}
-    file = declare(tmp_path, trainer=trainer, agent_steps=10, conditions=[], arms={"low": {}}, seeds=1)
+    file = declare_printing(tmp_path)
     assert dreamproof("run", file, *QUICK).code == ExitCode.OK
     assert dreamproof("export", file, tmp_path / "out").code == ExitCode.OK
     shown = dreamproof("verify", tmp_path / "out")

@@ -3,8 +3,6 @@
 import json
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,32 +14,12 @@ from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import Cell
 from dreamproof.study.plan.on_disk import DiskFaults, disk_faults
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import QUICK, declare_printing
 
-COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
-QUICK = ("--no-check", "--no-report", "--plain")
 CELL, RUN = "low/0", "runs/low-seed0"
 
 
-@pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = declare(tmp_path_factory.mktemp("recorded"))
-    done = subprocess.run([*COMMAND, "run", str(file), *QUICK], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return file
-
-
-@pytest.fixture
-def finished(recorded: Path, tmp_path: Path) -> Path:
-    """The study folder of a finished study, with its study file beside it."""
-    shutil.copytree(recorded.parent, tmp_path, dirs_exist_ok=True)
-    return tmp_path / recorded.name
-
-
-@pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that is away for a moment is not waited for."""
-    monkeypatch.setattr("dreamproof.study.attempts.quarantine.PASSING_SECONDS", 0.0)
+pytestmark = pytest.mark.usefixtures("no_patience")
 
 
 def results(file: Path) -> Path:
@@ -166,14 +144,7 @@ def test_weights_and_an_evaluation_that_are_gone_are_a_lost_proof(
 def test_a_changed_checkpoint_of_another_trainer_is_trained_again_and_not_believed(
     tmp_path: Path, dreamproof: Callable[..., Any]
 ) -> None:
-    script = tmp_path / "own.py"
-    script.write_text(
-        "import pathlib, sys\nrun = pathlib.Path(sys.argv[1])\nrun.mkdir(parents=True, exist_ok=True)\n"
-        "for step in range(1, 11):\n    print(f'[{step}/10] R:{step}', flush=True)\n"
-        "(run / 'model.ckpt').write_text('w' * 50)\n"
-    )
-    trainer = {"command": [sys.executable, str(script), "{run_dir}"], "adapter": "bracket_lines"}
-    file = declare(tmp_path, trainer=trainer, agent_steps=10, conditions=[], arms={"low": {}}, seeds=1)
+    file = declare_printing(tmp_path)
     first = dreamproof("run", file, *QUICK)
     assert first.code == ExitCode.OK, first.output + first.errors
     weights = next((results(file) / "runs").rglob("model.ckpt"))

@@ -17,13 +17,10 @@ from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.study.ledger import lease
 from dreamproof.study.ledger.lease import living_holder
-from dreamproof.testing.small_study import TRAINER, declare
+from dreamproof.testing.small_study import COMMAND, QUICK, TRAINER, declare
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 pytestmark = pytest.mark.long(60)
-
-COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
-QUICK = ("--no-check", "--no-report", "--plain")
 
 
 def folder_of(file: Path) -> StudyFolder:

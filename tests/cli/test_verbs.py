@@ -14,21 +14,16 @@ import yaml
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.runs.layout import Cell, StudyFolder
-from dreamproof.testing.small_study import declare, small_study
+from dreamproof.testing.small_study import QUICK, declare, run_small, small_study
 from dreamproof.version import __version__
 
-COMMAND = [sys.executable, "-m", "dreamproof.cli.main"]
 VERBS = ("plan", "check", "run", "status", "watch", "why", "stop", "cost", "verify", "report", "export", "import")
-QUICK = ("--no-check", "--no-report", "--plain")
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small study that ran to its end."""
-    file = declare(tmp_path_factory.mktemp("finished"))
-    done = subprocess.run([*COMMAND, "run", str(file), *QUICK], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return file
+    return run_small(tmp_path_factory.mktemp("finished"))
 
 
 def folder_of(file: Path) -> StudyFolder:

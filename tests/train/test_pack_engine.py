@@ -17,12 +17,10 @@ from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkp
 from dreamproof.study.attempts import launch
 from dreamproof.study.plan.commands import Target
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.testing.small_study import TRAINER
+from dreamproof.testing.small_study import QUICK, TRAINER
 from dreamproof.testing.waiting import HANG_SECONDS, wait_for
 
 pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
-
-QUICK = ("--no-check", "--no-report", "--plain")
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """Small studies of the scripted trainer, for tests and measurements."""
 
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,16 @@ from typing import Any
 import yaml
 
 TRAINER = Path(__file__).with_name("scripted_trainer.py")
+COMMAND = (sys.executable, "-m", "dreamproof.cli.main")
+QUICK = ("--no-check", "--no-report", "--plain")
+"""Options of a `run` that only trains and evaluates."""
+PRINTING = """import pathlib, sys
+run = pathlib.Path(sys.argv[1])
+run.mkdir(parents=True, exist_ok=True)
+for step in range(1, 11):
+    print(f"[{step}/10] R:{step}", flush=True)
+(run / "model.ckpt").write_text("w" * 50)
+"""
 
 
 def small_study(**changes: Any) -> dict[str, Any]:
@@ -41,6 +52,22 @@ def declare(place: Path, /, **changes: Any) -> Path:
     file = place / f"{study['name']}.yaml"
     file.write_text(yaml.safe_dump(study, sort_keys=False))
     return file
+
+
+def run_small(place: Path) -> Path:
+    """Declares a small study and runs it to its end, in a process of its own; returns its file."""
+    file = declare(place)
+    done = subprocess.run([*COMMAND, "run", str(file), *QUICK], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return file
+
+
+def declare_printing(place: Path) -> Path:
+    """A study of one cell, whose trainer prints its progress and writes a checkpoint of its own at the end."""
+    script = place / "own.py"
+    script.write_text(PRINTING)
+    trainer = {"command": [sys.executable, str(script), "{run_dir}"], "adapter": "bracket_lines"}
+    return declare(place, trainer=trainer, agent_steps=10, conditions=[], arms={"low": {}}, seeds=1)
 
 
 def write_weights(content: str) -> Callable[[Path], None]:
