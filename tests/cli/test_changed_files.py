@@ -11,7 +11,8 @@ import pytest
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.base.files import FaultKind
-from dreamproof.runs.reader import changed_file, changed_record
+from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.reader import changed_file, changed_record, prove_evaluation
 from dreamproof.study.ledger.chain import Ledger, sealed_line
 from dreamproof.study.ledger.events import SupervisorLost
 from dreamproof.testing.small_study import QUICK
@@ -137,9 +138,15 @@ def test_changed_weights_are_found_when_their_evaluation_does_not_fit(
     (results(finished) / RUN / "evaluations" / "id.json").unlink()
     shown = dreamproof("run", finished, *QUICK)
     assert shown.code != ExitCode.OK and f"{CELL} is quarantined" in shown.output, shown.output
+    beside = finished.parent.with_name(f"{finished.parent.name}_restored")
+    shutil.copytree(finished.parent, beside)
     healed = dreamproof("run", finished, *QUICK, "--retrain-lost")
     assert healed.code == ExitCode.OK, healed.output + healed.errors
     assert dreamproof("verify", finished).code == ExitCode.OK and status(dreamproof, finished)["complete"]
+    other = beside / finished.name
+    content[-3] ^= 1
+    (checkpoint(other) / weights.name).write_bytes(content)
+    assert dreamproof("run", other, *QUICK).code == ExitCode.OK and dreamproof("verify", other).code == ExitCode.OK
 
 
 def test_changed_weights_of_an_evaluated_cell_are_trained_again_if_asked(
@@ -167,6 +174,8 @@ def test_an_edited_declaration_does_not_hide_cells(finished: Path, dreamproof: C
     inside.write_text(inside.read_text().replace("seeds: 2", "seeds: 1"))
     broken = dreamproof("verify", results(finished))
     assert broken.code == ExitCode.BROKEN_EVIDENCE and "is not the declaration that was recorded" in broken.errors
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+    assert dreamproof("verify", finished).code == ExitCode.OK
     inside.unlink()
     assert dreamproof("verify", finished).code == ExitCode.BROKEN_EVIDENCE
     assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
@@ -184,6 +193,69 @@ def test_a_cut_ledger_is_named_and_no_report_is_replaced(finished: Path, dreampr
     shown = dreamproof("run", finished, *QUICK)
     assert shown.code == ExitCode.OK and "the ledger ended after event 0" in shown.output
     assert status(dreamproof, finished)["complete"]
+
+
+def test_a_cut_ledger_is_not_exported(finished: Path, dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    ledger = results(finished) / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-3]))
+    assert dreamproof("export", finished, tmp_path / "out").code == ExitCode.BROKEN_EVIDENCE
+    ledger.unlink()
+    assert dreamproof("export", finished, tmp_path / "out").code == ExitCode.BROKEN_EVIDENCE
+    assert not (tmp_path / "out").exists()
+
+
+def test_another_ledger_is_refused_before_anything_is_written(
+    finished: Path, dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    ledger, head = results(finished) / "ledger.jsonl", results(finished) / "ledger.head"
+    true = ledger.read_bytes()
+    without_sizes(finished)
+    other = ledger.read_bytes()
+    shutil.copytree(finished.parent, finished.parent / "copy", ignore=lambda *_: ["copy"])
+    ledger.write_bytes(true)
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+    kept, seen = ledger.read_bytes(), head.read_bytes()
+    lines = len(kept.splitlines())
+    with_more = Ledger(finished.parent / "copy" / "results" / "small" / "ledger.jsonl")
+    for _ in range(lines - len(other.splitlines()) + 2):
+        with_more.append(SupervisorLost())
+    with_more.close()
+    shutil.copy(with_more.path, ledger)
+    assert "is not the one that was recorded" in status(dreamproof, finished)["notices"][0]
+    for verb in (("run", finished, *QUICK), ("report", finished), ("export", finished, tmp_path / "out")):
+        assert dreamproof(*verb).code == ExitCode.BROKEN_EVIDENCE
+    assert ledger.read_bytes() == with_more.path.read_bytes() and head.read_bytes() == seen
+    ledger.write_bytes(kept)
+    assert dreamproof("verify", finished).code == dreamproof("run", finished, *QUICK).code == ExitCode.OK
+
+
+def test_reports_are_not_replaced_by_empty_ones(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    assert dreamproof("report", finished).code == ExitCode.OK
+    decision = (results(finished) / "reports" / "decision.md").read_bytes()
+    (results(finished) / "runs").rename(results(finished) / "away")
+    refused = dreamproof("report", finished)
+    assert refused.code == ExitCode.BROKEN_EVIDENCE and "so there are no values to report" in refused.errors
+    assert (results(finished) / "reports" / "decision.md").read_bytes() == decision
+
+
+def test_a_record_with_other_steps_is_no_proof(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    record = checkpoint(finished) / "record.json"
+    steps = json.loads(record.read_text())["gradient_steps"]
+    text = record.read_text()
+    record.write_text(text.replace(f'"gradient_steps": {steps}', f'"gradient_steps": {steps + 1}'))
+    assert record.read_text() != text
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.BROKEN_EVIDENCE
+    assert dreamproof("run", finished, *QUICK, "--retrain-lost").code == ExitCode.OK
+    assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_an_evaluation_of_another_condition_is_no_proof(finished: Path) -> None:
+    run = RunFolder(results(finished) / RUN)
+    record = json.loads(run.evaluation("id").read_text())
+    final = record["checkpoints"]["final"]
+    assert not isinstance(prove_evaluation(run, "id", 3, final["parameter_hash"]), str)
+    run.evaluation("id").write_text(json.dumps(record | {"condition": "heavy"}))
+    assert prove_evaluation(run, "id", 3, final["parameter_hash"]) == "its file is of the condition heavy"
 
 
 def test_a_ledger_that_was_cut_meanwhile_is_not_written_on(tmp_path: Path) -> None:
@@ -225,6 +297,7 @@ def test_a_plan_names_quarantined_cells(finished: Path, dreamproof: Callable[...
     (checkpoint(finished) / "record.json").unlink()
     shown = dreamproof("plan", finished)
     assert f"quarantined {CELL}: run leaves them out" in shown.output
+    assert shown.output.splitlines()[-1] == f"next        dreamproof why {finished} {CELL}"
     assert json.loads(dreamproof("plan", finished, "--json").output)["quarantined_cells"] == [CELL]
 
 

@@ -35,7 +35,7 @@ def export(
     """Write ledger, tables, episodes, money and reports to a folder or an archive; or one trained policy to a file."""
     import time
 
-    from dreamproof.study.plan.on_disk import open_with_disk
+    from dreamproof.study.plan.on_disk import open_with_disk, require_ledger
     from dreamproof.study.views.exporting import export_study
 
     if policy is not None:
@@ -50,8 +50,9 @@ def export(
         else:
             typer.echo(f"{len(files)} policies in {target}")
         return
-    places = tuple(outside or ())
-    made = export_study(open_with_disk(study), target, time.time(), checkpoints or bool(places), places)
+    places, opened = tuple(outside or ()), open_with_disk(study)
+    require_ledger(opened)
+    made = export_study(opened, target, time.time(), checkpoints or bool(places), places)
     if json:
         print_json({"target": str(target), "files": made.files, "left_out": made.left_out})
         raise typer.Exit(ExitCode.BROKEN_EVIDENCE if made.left_out else ExitCode.OK)

@@ -88,6 +88,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "not_saved_cells": sum(train_status(state, cell) == NOT_SAVED for cell in gap.train),
         "quarantined_cells": [str(cell.cell) for cell in gap.train if state.quarantine(cell) is not None],
         "gap_eval_cells": len(gap.evaluate),
+        "runnable_cells": sum(state.quarantine(state.cells[one.cell]) is None for one in (*gap.train, *gap.evaluate)),
         "slots": study.backend.slots,
         "pack_cells": study.pack_cells,
         "wall_seconds": forecast.wall_seconds,
@@ -132,7 +133,7 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         )
     if facts["quarantined_cells"]:
         named = ", ".join(facts["quarantined_cells"][:5]) + (" …" if len(facts["quarantined_cells"]) > 5 else "")
-        lines.append(f"quarantined {named}: run leaves them out (dreamproof why {quoted(study)})")
+        lines.append(f"quarantined {named}: run leaves them out")
     hours = "–" if facts["gpu_hours"] is None else f"{facts['gpu_hours']:.2f}"
     price = f"{hours} GPU hours, {money_text(facts['money'], currency)}"
     lines += [
@@ -147,7 +148,9 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         )
     lines += facts["prospects"]
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
-    only_quarantined = facts["gap_train_cells"] == len(facts["quarantined_cells"]) > 0 and not facts["gap_eval_cells"]
-    gap_verb = "verify" if opened.folder.is_export else "why" if only_quarantined else "run"
-    lines.append(f"next        dreamproof {'report' if nothing else gap_verb} {study}")
+    verb = "report" if nothing else "verify" if opened.folder.is_export else "run"
+    if verb == "run" and not facts["runnable_cells"] and facts["quarantined_cells"]:
+        lines.append(f"next        dreamproof why {quoted(study)} {facts['quarantined_cells'][0]}")
+    else:
+        lines.append(f"next        dreamproof {verb} {study}")
     return "\n".join(lines)

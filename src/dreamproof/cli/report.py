@@ -38,6 +38,7 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write tables, figures and the decision report from what is proven."""
+    from dreamproof.study.plan.on_disk import require_ledger
     from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study)
@@ -47,7 +48,8 @@ def report(
         else:
             _update(opened, update, mapping, dry_run)
         return
-    _require_ledger(opened)
+    require_ledger(opened)
+    _require_runs(opened)
     languages = [language] if language is not None else opened.study.report.languages
     files = [path for one in languages for path in write_reports(opened, one)]
     if json:
@@ -57,32 +59,29 @@ def report(
     _require_values(opened)
 
 
-def _require_ledger(opened: "OpenStudy") -> None:
-    """Raises BrokenEvidence if the end of the ledger is lost: good reports are not replaced by emptier ones."""
+def _require_runs(opened: "OpenStudy") -> None:
+    """Raises BrokenEvidence if proven cells have no run folders: good reports are not replaced by empty ones."""
     from dreamproof.base.errors import BrokenEvidence
-    from dreamproof.study.ledger.chain import lost_end
 
-    cut = lost_end(opened.folder.ledger, opened.state.event_count)
-    if cut is not None:
+    runs, cells = opened.folder.runs, opened.state.cells.values()
+    is_needed = any(cell.proof is not None and cell.source is None for cell in cells)
+    if is_needed and not runs.is_dir() and not opened.folder.archive.is_file():
         raise BrokenEvidence(
-            f"{opened.folder.ledger}: {cut}",
-            f"restore it from a copy, or dreamproof run {quoted(opened.file)} (it takes in what the run folders prove)",
+            f"{runs}: is not there, so there are no values to report",
+            f"put it back, then dreamproof report {quoted(opened.file)}",
         )
 
 
 def _require_values(opened: "OpenStudy") -> None:
     """Raises BrokenEvidence if proven values are not in the reports because their files are gone or changed."""
     from dreamproof.base.errors import BrokenEvidence
-    from dreamproof.base.files import FaultKind
-    from dreamproof.study.plan.on_disk import disk_faults, fault_text
+    from dreamproof.study.plan.on_disk import fault_text, lost_values
 
-    found = disk_faults(opened, for_work=True)
-    left_out = {f"{cell} under {condition}": fault for (cell, condition), fault in found.evals.items()}
-    left_out |= {str(cell): fault for cell, fault in found.cells.items() if fault.fault is FaultKind.BLOCKED}
-    if left_out:
-        first, fault = next(iter(left_out.items()))
+    lost = lost_values(opened)
+    if lost:
+        first, fault = next(iter(lost.items()))
         raise BrokenEvidence(
-            f"the reports lack {len(left_out)} proven value(s), first {first}: {fault_text(opened, fault)}",
+            f"the reports lack {len(lost)} proven value(s), first {first}: {fault_text(opened, fault)}",
             f"dreamproof verify {quoted(opened.file)}",
         )
 
@@ -110,6 +109,8 @@ def write_declared(opened: "OpenStudy") -> "ReportOutcome":
     for language in opened.study.report.languages:
         with outcome.noting(f"report in {language}"):
             outcome.files += write_reports(opened, language)
+    with outcome.noting("reports"):
+        _require_values(opened)
     for document in opened.study.report.update:
         with outcome.noting(document.file):
             outcome.files += _update_declared(opened, document)

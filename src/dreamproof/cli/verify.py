@@ -28,7 +28,7 @@ def verify(
         opened = open_with_disk(study)
         found = inspect(opened, check_content=not quick)
         if not opened.folder.is_export and check_chain(opened)[1] is None:
-            remedy += f", or dreamproof run {quoted(study)} --retrain-lost (makes lost and changed results again)"
+            remedy += f", or dreamproof run {quoted(study)} --retrain-lost (makes again what it can)"
     except BrokenEvidence as error:
         found = Inspection(faults=[error.seen])
     if json:

@@ -74,7 +74,7 @@ def load_evaluation(run: RunFolder, condition: str, proof: "EvalProof | None" = 
         is_same = hashlib.sha256(content).hexdigest() == proof.file_hash
     else:
         final = record.checkpoints.get("final")
-        is_same = final is not None and final.parameter_hash == proof.parameter_hash
+        is_same = final is not None and final.parameter_hash == proof.parameter_hash and record.condition == condition
     return record if is_same else Unreadable(path, "is not the proven one (hash differs)", FaultKind.MALFORMED)
 
 
@@ -342,6 +342,8 @@ def prove_evaluation(run: RunFolder, condition: str, episodes: int, parameter_ha
     record = load_record(run.evaluation(condition), EvaluationRecord)
     if isinstance(record, Unreadable):
         return "no evaluation file" if record.fault is FaultKind.ABSENT else f"evaluation file {record}"
+    if record.condition != condition:
+        return f"its file is of the condition {printable(record.condition)[:100]}"
     final: EvaluatedCheckpoint | None = record.checkpoints.get("final")
     if final is None:
         return "the evaluation does not hold the final checkpoint"

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.commit import code_commit
-from dreamproof.base.errors import BadInput, BrokenEvidence, Stopped
+from dreamproof.base.errors import BadInput, BrokenEvidence, DreamproofError, Stopped
 from dreamproof.base.files import FaultKind, Unreadable, read_json, unless_full, write_bytes, write_text
 from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
+from dreamproof.settings.study_file import read_study
 from dreamproof.study.attempts.quarantine import changed_weights, put_aside, take_in_losses
 from dreamproof.study.backends.api import Backend
 from dreamproof.study.backends.local import LocalBackend
@@ -128,10 +129,18 @@ def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> 
         old = state.declaration_hash
         record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, study_file))
         _copy_study_file(opened)
-    elif not opened.folder.declaration.is_file():
+    elif _kept_study(opened) != study.hash():
         _copy_study_file(opened)
     state.redeclare(study)
     return changes
+
+
+def _kept_study(opened: OpenStudy) -> str | None:
+    """The hash of the study file in the study folder; None if it is gone or cannot be read."""
+    try:
+        return read_study(opened.folder.declaration).hash()
+    except DreamproofError:
+        return None
 
 
 def _copy_study_file(opened: OpenStudy) -> None:
@@ -174,9 +183,10 @@ def settle_lost_proofs(opened: OpenStudy, ledger: Ledger, retrain: bool) -> list
     changed = changed_weights(opened, list(opened.state.cells if retrain else sorted(to_evaluate)))
     settled: list[Event] = [*changed]
     if retrain:
+        reasons = {event.cell: f"{event.file} {event.reason}" for event in changed}
         gone = [(cell, fault) for cell, fault in missing_proofs(opened) if fault.fault is not FaultKind.BLOCKED]
-        reasons = {event.cell: event.reason for event in changed}
-        settled = [ProofLost(str(cell), reasons.get(str(cell)) or put_aside(fault)) for cell, fault in gone]
+        reasons |= {str(cell): put_aside(fault) for cell, fault in gone if str(cell) not in reasons}
+        settled = [ProofLost(cell, reason) for cell, reason in reasons.items()]
     record(opened, ledger, *settled)
     events = take_in_losses(opened)
     record(opened, ledger, *events)

@@ -53,6 +53,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "gap_train_cells": "number of cells still to train",
         "not_saved_cells": "number of cells that were trained without a checkpoint of their end",
         "quarantined_cells": "cells of the gap that `run` leaves out, because a file of theirs is lost or unreadable",
+        "runnable_cells": "cells and eval cells of the gap that are not quarantined",
         "gap_eval_cells": "number of eval cells still to evaluate",
         "slots": "cells or packs that run side by side",
         "pack_cells": "cells in one process",

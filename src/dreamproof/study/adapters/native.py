@@ -17,6 +17,7 @@ from dreamproof.runs.reader import (
     prove_training,
     read_checkpoint,
 )
+from dreamproof.runs.records import CheckpointRecord
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, worth_naming
 from dreamproof.study.adapters.folders import modified
 from dreamproof.study.adapters.rows import TAIL_BYTES, latest_values, series_of_rows
@@ -102,10 +103,10 @@ class NativeAdapter(FolderAdapter):
         record = read_checkpoint(folder)
         if record is not None and record.parameter_hash != proof.parameter_hash:
             return Unreadable(folder.record, "is not the proven one (hash differs)", FaultKind.MALFORMED)
+        if record is not None and _other_steps(record, proof):
+            return Unreadable(folder.record, "is not the proven one (other steps)", FaultKind.MALFORMED)
         fault = checkpoint_unreadable(folder) if check_content else None
-        if fault is None or fault.fault is not FaultKind.MALFORMED:
-            return None
-        return Unreadable(folder.record, f"names files that were changed: {fault}", FaultKind.MALFORMED)
+        return fault if fault is not None and fault.fault is FaultKind.MALFORMED else None
 
     def faulty_checkpoint(self, run: RunFolder) -> tuple[CheckpointFolder, Unreadable] | None:
         """The newest checkpoint and its fault; None if it is good or there is none."""
@@ -124,7 +125,7 @@ class NativeAdapter(FolderAdapter):
         record = read_checkpoint(folder)
         if record is None or record.parameter_hash != proof.parameter_hash:
             return f"checkpoint {proof.checkpoint} is not the proven one (hash differs)"
-        if record.agent_steps < proof.agent_steps or record.gradient_steps != proof.gradient_steps:
+        if _other_steps(record, proof):
             return f"checkpoint {proof.checkpoint} has other steps than the ledger"
         return None
 
@@ -144,3 +145,7 @@ class NativeAdapter(FolderAdapter):
     def results(self, run: RunFolder, output: Path | None = None) -> Series:
         """Every number in metrics.jsonl over agent steps."""
         return series_of_rows(list(read_rows(run.metrics)), STEP_KEY)
+
+
+def _other_steps(record: CheckpointRecord, proof: TrainProof) -> bool:
+    return record.agent_steps < proof.agent_steps or record.gradient_steps != proof.gradient_steps

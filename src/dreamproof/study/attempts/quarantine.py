@@ -49,24 +49,28 @@ def take_in_losses(opened: OpenStudy) -> list[Event]:
 
 
 def changed_weights(opened: OpenStudy, cells: list[Cell]) -> list[CellQuarantined]:
-    """Which of some cells have other weights than the proven ones, read as a whole; their proof is put aside."""
+    """Which of some cells have other weights than the proven ones, read as a whole; these are put aside."""
     events = []
     for cell in cells:
         proof = opened.state.known_cell(str(cell)).proof
         fault = opened.adapter(cell).changed_proof(opened.run(cell), proof, True) if proof is not None else None
         if fault is not None:
-            events.append(quarantined(opened, cell, replace(fault, reason=put_aside(fault))))
+            events.append(quarantined(opened, cell, replace(fault, reason=f"{fault.reason}{move_aside(fault)}")))
     return events
 
 
 def put_aside(fault: Unreadable) -> str:
     """Renames a file that is not the proven one, if that is the fault; what happened, for people."""
-    reason = f"{fault.path} {fault.reason}"
+    return f"{fault.path} {fault.reason}{move_aside(fault)}"
+
+
+def move_aside(fault: Unreadable) -> str:
+    """The same; where the file is now."""
     if fault.fault is not FaultKind.MALFORMED or not os.path.lexists(fault.path):
-        return reason
+        return ""
     aside = free_name(fault.path.with_name(f"{fault.path.name}.changed"))
     fault.path.rename(aside)
-    return f"{reason}; moved to {aside.name}"
+    return f"; moved to {aside.name}"
 
 
 def require_readable(opened: OpenStudy, cell: Cell) -> None:

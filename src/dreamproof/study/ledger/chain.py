@@ -27,6 +27,7 @@ from dreamproof.base.files import (
     open_regular,
     parse_json,
     read_file,
+    read_tail,
     unreadable,
     write_bytes,
 )
@@ -44,6 +45,7 @@ HASH_TAIL_BYTES = len(HASH_MARK) + 64 + len(b'"}')
 LINE_BYTES = 64 << 20
 SLOT_BYTES = 128
 HEAD_SUFFIX = ".head"
+TAIL_BYTES = 1024
 
 
 class LedgerFailure(OSError):
@@ -200,10 +202,18 @@ def head_fault(path: Path, head: Head) -> str | None:
 def lost_end(path: Path, events: int) -> str | None:
     """Why a ledger of which so many events were read lacks its end; None if it does not.
 
-    A supervisor may have written more meanwhile, so it is read again before anything is called lost.
+    A supervisor may have written more meanwhile, so it is read again before anything is called lost. A ledger that ends
+    with the recorded event is not read as a whole.
     """
     head = read_head(path.with_suffix(HEAD_SUFFIX))
-    return head_fault(path, head) if isinstance(head, Head) and head.number > events else None
+    if not isinstance(head, Head):
+        return None
+    end = read_tail(path, TAIL_BYTES)
+    return (
+        None
+        if events == head.number and end.endswith(f'{HASH_MARK.decode()}{head.hash}"}}\n')
+        else head_fault(path, head)
+    )
 
 
 class _HeadFile:
@@ -256,11 +266,22 @@ class Ledger:
         self._head = _HeadFile(path)
         self.shortened: list[Row] = []
         """That the end of the ledger was lost, if it was; for people."""
+        if isinstance(before, Head) and self._is_other(before):
+            self._head.close()
+            os.close(self._descriptor)
+            raise BrokenEvidence(
+                f"{self.path}: event {before.number} is not the one that was recorded: this is another ledger",
+                f"restore the ledger from a copy; if it is the right one after all: rm {quoted(path)}",
+            )
         if isinstance(before, Head) and before.number > self._number:
             self.shortened = self.append_all([LedgerShortened(before.number, self._number)])
             self.rows += self.shortened
         elif self.rows:
             self._record_head()
+
+    def _is_other(self, head: Head) -> bool:
+        """Whether this ledger holds another event where the head recorded one."""
+        return 0 < head.number <= self._number and self.rows[head.number - 1]["hash"] != head.hash
 
     def _record_head(self) -> None:
         self._head.write(Head(self._number, self._previous))

@@ -4,10 +4,13 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import FaultKind, Unreadable
 from dreamproof.base.safe_text import printable
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import changed_record, other_evaluation, plain_evaluations, run_fault
+from dreamproof.study.ledger.chain import lost_end
 from dreamproof.study.ledger.facts import EvalCell
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 
@@ -89,6 +92,33 @@ def disk_faults(opened: OpenStudy, for_work: bool = False) -> DiskFaults:
             if changed is not None:
                 found.evals[cell, name] = changed
     return found
+
+
+def lost_values(opened: OpenStudy) -> dict[str, Unreadable]:
+    """Proven evaluations, or whole cells that cannot be read, whose values a report cannot have; named for people."""
+    found = disk_faults(opened, for_work=True)
+    lost = {f"{cell} under {condition}": fault for (cell, condition), fault in found.evals.items()}
+    for cell, fault in found.cells.items():
+        if fault.fault is FaultKind.BLOCKED:
+            lost[str(cell)] = fault
+            continue
+        for condition in opened.study.conditions:
+            proof = opened.state.eval_cells[cell, condition.name].proof
+            path = opened.run(cell).evaluation(condition.name)
+            changed = changed_record(path, proof.file_bytes) if proof is not None else None
+            if changed is not None:
+                lost[f"{cell} under {condition.name}"] = changed
+    return lost
+
+
+def require_ledger(opened: OpenStudy) -> None:
+    """Raises BrokenEvidence if the end of the ledger is lost, or if this is another ledger than was written."""
+    cut = lost_end(opened.folder.ledger, opened.state.event_count)
+    if cut is not None:
+        raise BrokenEvidence(
+            f"{opened.folder.ledger}: {cut}",
+            f"restore it from a copy, or dreamproof run {quoted(opened.file)} (it takes in what the run folders prove)",
+        )
 
 
 def open_with_disk(place: Path, numbers_only: bool = False) -> OpenStudy:

@@ -67,6 +67,8 @@ def check_list(folder: StudyFolder, check_content: bool = True) -> tuple[list[st
         return [], []
     mark = read_json(folder.export_mark)
     expected = mark.get("files_sha256") if isinstance(mark, dict) else None
+    if expected is None and os.path.lexists(folder.export_list):
+        return [f"{folder.export_mark.name} does not name the hash of {folder.export_list.name}: it was changed"], []
     if expected is None:
         return [], [CHECKED_WITHOUT_LIST, NO_LIST]
     listed = _read_list(folder.export_list, expected)
