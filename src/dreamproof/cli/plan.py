@@ -75,6 +75,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     needs = measured.needs
     spent, forecast = spent_and_forecast(state, read_moment(), alive, measured.rates)
     prospects = find_prospects(opened, forecast, spent, measured.rates)
+    cells = [*(one.cell for one in gap.train), *(one.cell for one in gap.evaluate)]
     return {
         "study": study.name,
         "question": study.question,
@@ -88,7 +89,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "not_saved_cells": sum(train_status(state, cell) == NOT_SAVED for cell in gap.train),
         "quarantined_cells": [str(cell.cell) for cell in gap.train if state.quarantine(cell) is not None],
         "gap_eval_cells": len(gap.evaluate),
-        "runnable_cells": sum(state.quarantine(state.cells[one.cell]) is None for one in (*gap.train, *gap.evaluate)),
+        "runnable_cells": sum(state.quarantine(state.cells[cell]) is None for cell in cells),
         "slots": study.backend.slots,
         "pack_cells": study.pack_cells,
         "wall_seconds": forecast.wall_seconds,
