@@ -199,21 +199,17 @@ def head_fault(path: Path, head: Head) -> str | None:
     return None if digest == head.hash else f"event {number} is not the one that was recorded"
 
 
-def lost_end(path: Path, events: int) -> str | None:
-    """Why a ledger of which so many events were read lacks its end; None if it does not.
+def lost_end(path: Path, events: int, thorough: bool = False) -> str | None:
+    """Why a ledger of which so many events were read lacks its end, or is another one; None if neither.
 
-    A supervisor may have written more meanwhile, so it is read again before anything is called lost. A ledger that ends
-    with the recorded event is not read as a whole.
+    A supervisor may have written more meanwhile, so it is read again before anything is called lost. While it works,
+    the ledger is ahead of its head; only a `thorough` look reads the whole ledger then.
     """
     head = read_head(path.with_suffix(HEAD_SUFFIX))
-    if not isinstance(head, Head):
+    if not isinstance(head, Head) or (head.number < events and not thorough):
         return None
-    end = read_tail(path, TAIL_BYTES)
-    return (
-        None
-        if events == head.number and end.endswith(f'{HASH_MARK.decode()}{head.hash}"}}\n')
-        else head_fault(path, head)
-    )
+    is_end = events == head.number and read_tail(path, TAIL_BYTES).endswith(f'{HASH_MARK.decode()}{head.hash}"}}\n')
+    return None if is_end else head_fault(path, head)
 
 
 class _HeadFile:

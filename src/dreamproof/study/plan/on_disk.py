@@ -113,7 +113,7 @@ def lost_values(opened: OpenStudy) -> dict[str, Unreadable]:
 
 def require_ledger(opened: OpenStudy) -> None:
     """Raises BrokenEvidence if the end of the ledger is lost, or if this is another ledger than was written."""
-    cut = lost_end(opened.folder.ledger, opened.state.event_count)
+    cut = lost_end(opened.folder.ledger, opened.state.event_count, thorough=True)
     if cut is not None:
         raise BrokenEvidence(
             f"{opened.folder.ledger}: {cut}",
