@@ -15,6 +15,7 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import changed_file, changed_record, prove_evaluation
 from dreamproof.study.ledger.chain import Ledger, sealed_line
 from dreamproof.study.ledger.events import SupervisorLost
+from dreamproof.study.session import ReportOutcome
 from dreamproof.testing.small_study import QUICK
 
 CELL, RUN, OTHER = "low/0", "runs/low-seed0", "runs/low-seed1"
@@ -180,6 +181,29 @@ def test_an_edited_declaration_does_not_hide_cells(finished: Path, dreamproof: C
     assert dreamproof("verify", finished).code == ExitCode.BROKEN_EVIDENCE
     assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
     assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_a_change_inside_the_study_folder_is_named_there(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    inside = results(finished) / "study.yaml"
+    inside.write_text(inside.read_text().replace("agent_steps: ", "agent_steps: 1"))
+    refused = dreamproof("run", results(finished), *QUICK)
+    assert refused.code == ExitCode.BAD_INPUT and f"{inside}: the declaration changed" in refused.errors
+
+
+def test_an_evaluation_changed_while_reports_are_written_is_no_success(
+    finished: Path, dreamproof: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluation = results(finished) / RUN / "evaluations" / "id.json"
+
+    def write(opened: Any) -> ReportOutcome:
+        change_a_digit(evaluation)
+        return ReportOutcome()
+
+    monkeypatch.setattr("dreamproof.cli.report.write_declared", write)
+    shown = dreamproof("run", finished, "--no-check", "--plain")
+    assert shown.code == ExitCode.BROKEN_EVIDENCE and "runs/low-seed0/evaluations/id.json" in shown.errors
+    monkeypatch.undo()
+    assert dreamproof("verify", finished).code == ExitCode.BROKEN_EVIDENCE
 
 
 def test_a_cut_ledger_is_named_and_no_report_is_replaced(finished: Path, dreamproof: Callable[..., Any]) -> None:

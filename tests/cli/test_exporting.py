@@ -133,6 +133,13 @@ def test_a_proof_that_was_gone_before_is_left_out_by_name(place: Path, dreamproo
     assert shown.code == ExitCode.BROKEN_EVIDENCE and "record.json was left out when exported: is gone" in shown.errors
 
 
+def test_an_export_without_its_ledger_is_named_as_one(copy: Path, dreamproof: Callable[..., Any]) -> None:
+    (copy / "ledger.jsonl").unlink()
+    for verb in ("status", "verify", "report"):
+        shown = dreamproof(verb, copy)
+        assert shown.code == ExitCode.BROKEN_EVIDENCE and "is an export whose ledger.jsonl is gone" in shown.errors
+
+
 def test_an_unpacked_archive_is_verified_like_a_folder(place: Path, dreamproof: Callable[..., Any]) -> None:
     assert dreamproof("export", place / "small.yaml", place / "out.zip").code == ExitCode.OK
     shown = dreamproof("verify", place / "out.zip")

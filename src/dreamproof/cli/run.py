@@ -210,7 +210,7 @@ def _print_end(opened: "OpenStudy", ending: "Ending", study: Path, reports: bool
     from dreamproof.cli.status import overview_text
     from dreamproof.study import session
     from dreamproof.study.ledger.clock import read_moment
-    from dreamproof.study.plan.on_disk import show_disk
+    from dreamproof.study.plan.on_disk import require_values, show_disk
     from dreamproof.study.supervisor import Ending
     from dreamproof.study.views.overview import make_overview
 
@@ -222,6 +222,8 @@ def _print_end(opened: "OpenStudy", ending: "Ending", study: Path, reports: bool
     elif ending is not Ending.LEFT:
         _print_answer(opened)
     session.require_proofs(opened)
+    if ending in (Ending.COMPLETE, Ending.SELECTION_DONE):
+        require_values(opened)
     if opened.state.shutdown_failed:
         typer.echo(f"shutdown    {opened.state.shutdown}", err=True)
         raise typer.Exit(ExitCode.SHUTDOWN_FAILED)

@@ -3,6 +3,7 @@
 import csv
 import errno
 import os
+import shutil
 import tarfile
 import zipfile
 from pathlib import Path
@@ -130,6 +131,14 @@ def test_a_checkpoint_with_a_link_is_left_out_whole(opened: OpenStudy, tmp_path:
     assert file.endswith("extra.bin") and reason.startswith("is a symbolic link to") and "not followed" in reason
     assert not any(name.startswith("checkpoints/") for name in made.files)
     assert b"precious" not in b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
+
+
+def test_a_dead_link_for_a_checkpoint_is_left_out(opened: OpenStudy, tmp_path: Path) -> None:
+    folder = opened.folder.run(Cell("a", 0)).checkpoints / "step-000000000100"
+    shutil.rmtree(folder)
+    folder.symlink_to(tmp_path / "gone")
+    made = export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
+    assert made.left_out["runs/a-seed0/checkpoints/step-000000000100"] == "checkpoint step-000000000100 is gone"
 
 
 def test_a_proven_checkpoint_that_is_gone_is_named(opened: OpenStudy, tmp_path: Path) -> None:

@@ -111,6 +111,15 @@ def lost_values(opened: OpenStudy) -> dict[str, Unreadable]:
     return lost
 
 
+def require_values(opened: OpenStudy) -> None:
+    """Raises BrokenEvidence if the file of a proven evaluation is gone or changed, e.g. since the last attempt."""
+    for what, fault in lost_values(opened).items():
+        raise BrokenEvidence(
+            f"{what}: {fault_text(opened, fault)}",
+            f"restore the file, or dreamproof run {quoted(opened.file)} (makes again what it can)",
+        )
+
+
 def require_ledger(opened: OpenStudy) -> None:
     """Raises BrokenEvidence if the end of the ledger is lost, or if this is another ledger than was written."""
     cut = lost_end(opened.folder.ledger, opened.state.event_count, thorough=True)

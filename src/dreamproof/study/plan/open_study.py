@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dreamproof.base.errors import BadInput
+from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import real_path
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import nearest_word, quoted
@@ -32,6 +32,8 @@ class OpenStudy:
     file: Path
     """The study file; commands run in its folder."""
     state: StudyState
+    declared_in: Path | None = None
+    """Where the declaration was read, if not in the study file: the copy in the study folder."""
     identity: TrainerIdentity | None = None
     """Settings after defaults and code that attempts are started with; known once a run was prepared."""
 
@@ -134,6 +136,11 @@ def _open_folder(folder: StudyFolder, read: ReadState) -> OpenStudy:
     declared = os.path.exists(folder.declaration)
     imported = declared and os.path.isdir(folder.imported)
     if not os.path.lexists(folder.ledger) and not imported:
+        if folder.is_export:
+            raise BrokenEvidence(
+                f"{folder.root}: is an export whose {folder.ledger.name} is gone",
+                "restore it from a copy, or export the study again: dreamproof export STUDY TARGET",
+            )
         raise BadInput(f"{folder.root}: is not a study folder (no {folder.ledger.name})", "ls studies/")
     state = read(folder)
     study = read_study(folder.declaration) if declared else state.study
@@ -144,7 +151,7 @@ def _open_folder(folder: StudyFolder, read: ReadState) -> OpenStudy:
     # The study file of an exported copy is its own: what the ledger names is beside the original.
     study_file = None if folder.is_export else state.study_file
     file = Path(os.path.abspath(folder.root / (study_file or folder.declaration.name)))
-    return OpenStudy(folder, study, file, state)
+    return OpenStudy(folder, study, file, state, folder.declaration if declared else None)
 
 
 def with_added_seeds(study: Study, state: StudyState) -> Study:

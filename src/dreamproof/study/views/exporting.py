@@ -249,6 +249,9 @@ def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]
         run = opened.run(cell)
         within = adapter.checkpoint_root(run)
         source = within / known.proof.checkpoint
+        if os.path.islink(source) and not os.path.exists(source):
+            left_out.append(Unreadable(source, f"checkpoint {source.name} is gone", FaultKind.ABSENT))
+            continue
         _refuse_outside(source, within, allowed, str(cell))
         target = folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name
         broken = train_fault(opened, known)
