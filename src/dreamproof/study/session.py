@@ -158,8 +158,8 @@ def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
     if changes:
         listed = "\n    ".join(changes)
         raise BadInput(
-            f"{opened.declared_in or opened.file}: the declaration changed after cells were trained, so old and new cells are not "
-            f"comparable:\n    {listed}",
+            f"{opened.declared_in or opened.file}: the declaration changed after cells were trained, so old and new "
+            f"cells are not comparable:\n    {listed}",
             f"undo the change, rename the study, or dreamproof run {quoted(opened.file)} --accept-changes",
         )
 
