@@ -41,9 +41,10 @@ def call(*command: str | Path, folder: Path) -> str:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A new environment that holds the wheel and, behind it, the libraries of this one."""
+    """A new environment that holds the wheel and, behind it, the libraries of this one; made without a network."""
     place = tmp_path_factory.mktemp("wheel")
-    call(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", place, ROOT, folder=place)
+    build = ("pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index")
+    call(sys.executable, "-m", *build, "--wheel-dir", place, ROOT, folder=place)
     venv.create(place / "venv", with_pip=False)
     python = place / "venv" / "bin" / "python"
     own = Path(call(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))", folder=place).strip())
