@@ -15,7 +15,7 @@ from dreamproof.study.diagnosis.diagnose import Cause
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.chain import LedgerFailure
 from dreamproof.study.ledger.events import AttemptEnded, CellQuarantined, Event, ProofLost
-from dreamproof.study.plan.on_disk import cell_fault, disk_faults
+from dreamproof.study.plan.on_disk import cell_fault, disk_faults, misplaced
 from dreamproof.study.plan.open_study import OpenStudy
 
 FIRST_LOOK_SECONDS = 2.0
@@ -53,7 +53,9 @@ def changed_weights(opened: OpenStudy, cells: list[Cell]) -> list[CellQuarantine
     events = []
     for cell in cells:
         proof = opened.state.known_cell(str(cell)).proof
-        fault = opened.adapter(cell).changed_proof(opened.run(cell), proof, True) if proof is not None else None
+        if proof is None or misplaced(opened, cell) is not None:  # nothing is renamed in the folder of another cell
+            continue
+        fault = opened.adapter(cell).changed_proof(opened.run(cell), proof, True)
         if fault is not None:
             events.append(quarantined(opened, cell, replace(fault, reason=f"{fault.reason}{move_aside(fault)}")))
     return events

@@ -5,20 +5,58 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.base.files import FaultKind, Unreadable
+from dreamproof.base.files import FaultKind, Unreadable, real_path
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
-from dreamproof.runs.reader import changed_record, other_evaluation, plain_evaluations, run_fault
+from dreamproof.runs.reader import changed_record, other_evaluation, plain_evaluations, read_settings, run_fault
+from dreamproof.runs.records import RunSettings
 from dreamproof.study.ledger.chain import lost_end
 from dreamproof.study.ledger.facts import EvalCell
+from dreamproof.study.plan.commands import run_settings
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 
 
 def cell_fault(opened: OpenStudy, cell: Cell) -> Unreadable | None:
     """The first file of a cell's run folder that cannot be read, or of its proof that is gone; None if none is."""
     names = [condition.name for condition in opened.study.conditions]
-    return run_fault(opened.run(cell), names) or proof_gone(opened, cell)
+    return misplaced(opened, cell) or run_fault(opened.run(cell), names) or proof_gone(opened, cell)
+
+
+def misplaced(opened: OpenStudy, cell: Cell) -> Unreadable | None:
+    """Why a cell's run folder is not its own: it leads into the folder of another cell, or holds another's settings.
+
+    Nothing is written to such a folder, and nothing in it proves the cell.
+    """
+    run, known = opened.run(cell), opened.state.known_cell(str(cell))
+    if run != opened.folder.run(cell):  # imported
+        return None
+    places = [run.root, run.checkpoints, run.evaluations]
+    if known.proof is not None:
+        places.append(opened.adapter(cell).checkpoint_root(run) / known.proof.checkpoint)
+    linked = next((place for place in places if _leads_to_another(opened, cell, place)), None)
+    if linked is not None:
+        return Unreadable(linked, "is a symbolic link into the run folder of another cell", FaultKind.BLOCKED)
+    found = read_settings(run)
+    if found is None:
+        return None
+    if Cell(found.arm, found.seed) != cell:
+        return Unreadable(run.settings, f"is that of {found.arm}/{found.seed}", FaultKind.BLOCKED)
+    if known.proof is None and not known.attempts and _other_work(opened, cell, found):
+        return Unreadable(run.settings, "names another task or other settings than the study", FaultKind.BLOCKED)
+    return None
+
+
+def _leads_to_another(opened: OpenStudy, cell: Cell, place: Path) -> bool:
+    if not os.path.islink(place):
+        return False
+    runs, target = real_path(opened.folder.runs), real_path(place)
+    return target.is_relative_to(runs) and not target.is_relative_to(runs / opened.folder.run(cell).root.name)
+
+
+def _other_work(opened: OpenStudy, cell: Cell, found: RunSettings) -> bool:
+    declared = run_settings(opened.study, cell)
+    return (found.task, found.settings) != (declared.task, declared.model_dump(mode="json")["settings"])
 
 
 def proof_gone(opened: OpenStudy, cell: Cell) -> Unreadable | None:
@@ -74,7 +112,7 @@ def disk_faults(opened: OpenStudy, for_work: bool = False) -> DiskFaults:
         plain = plain_evaluations(run)
         is_quick = plain is not None and known.proof is not None
         if is_quick:
-            fault = proof_gone(opened, cell) if for_work else lost_proof(opened, cell)
+            fault = misplaced(opened, cell) or proof_gone(opened, cell) if for_work else lost_proof(opened, cell)
         else:
             fault = cell_fault(opened, cell)
         if fault is not None:
