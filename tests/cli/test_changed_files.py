@@ -228,6 +228,21 @@ def test_a_cut_ledger_is_not_exported(finished: Path, dreamproof: Callable[..., 
     assert not (tmp_path / "out").exists()
 
 
+def test_a_ledger_cut_together_with_its_head_is_named_by_what_ran(
+    finished: Path, dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    ledger, head = results(finished) / "ledger.jsonl", results(finished) / "ledger.head"
+    lines = ledger.read_bytes().splitlines(keepends=True)
+    for kept in (b"".join(lines[:4]), None):
+        ledger.write_bytes(kept) if kept is not None else ledger.unlink()
+        head.unlink(missing_ok=True)
+        for verb in (("report", finished), ("export", finished, tmp_path / "out")):
+            refused = dreamproof(*verb)
+            assert refused.code == ExitCode.BROKEN_EVIDENCE and "ran and is not in it" in refused.errors
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+    assert dreamproof("export", finished, tmp_path / "out").code == ExitCode.OK
+
+
 def test_another_ledger_is_refused_before_anything_is_written(
     finished: Path, dreamproof: Callable[..., Any], tmp_path: Path
 ) -> None:

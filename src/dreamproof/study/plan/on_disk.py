@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from dreamproof.base.errors import BrokenEvidence
-from dreamproof.base.files import FaultKind, Unreadable, real_path
+from dreamproof.base.files import FaultKind, Unreadable, list_folder, real_path
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
@@ -160,12 +160,26 @@ def require_values(opened: OpenStudy) -> None:
 
 def require_ledger(opened: OpenStudy) -> None:
     """Raises BrokenEvidence if the end of the ledger is lost, or if this is another ledger than was written."""
-    cut = lost_end(opened.folder.ledger, opened.state.event_count, thorough=True)
+    cut = lost_end(opened.folder.ledger, opened.state.event_count, thorough=True) or _forgotten_attempt(opened)
     if cut is not None:
         raise BrokenEvidence(
             f"{opened.folder.ledger}: {cut}",
             f"restore it from a copy, or dreamproof run {quoted(opened.file)} (it takes in what the run folders prove)",
         )
+
+
+def _forgotten_attempt(opened: OpenStudy) -> str | None:
+    """An attempt that ran and is not in the ledger: its start is recorded before its process is started.
+
+    A job that a cluster started again (`a000001r1`) is recorded later.
+    """
+    entries = list_folder(opened.folder.attempts)
+    names = [] if isinstance(entries, Unreadable) else sorted(entry.name for entry in entries)
+    for name in names:
+        ran = "r" not in name and os.path.lexists(opened.folder.attempt(name).exit)
+        if ran and name not in opened.state.attempts:
+            return f"attempt {printable(name)} ran and is not in it: its end was lost or cut off"
+    return None
 
 
 def open_with_disk(place: Path, numbers_only: bool = False) -> OpenStudy:
