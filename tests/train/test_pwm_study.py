@@ -52,6 +52,9 @@ def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path:
         ("flow_pwm_48m", 4),
         ("flow_factorial", 4),
         ("pwm_recipes", 3),
+        ("pwm_samples_100k", 2),
+        ("pwm_samples_500k", 2),
+        ("pwm_samples_1m", 1),
     ],
 )
 def test_the_declared_studies_are_valid_and_only_arms_of_one_shape_share_a_pack(name: str, shapes: int) -> None:

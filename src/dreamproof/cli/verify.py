@@ -29,8 +29,8 @@ def verify(
         found = inspect(opened, check_content=not quick)
         if not opened.folder.is_export and check_chain(opened)[1] is None:
             remedy += (
-                f", or remove what is in its place and dreamproof run {quoted(study)} --retrain-lost, which makes "
-                "again what a result needs (not the deleted weights of evaluated cells)"
+                f", or remove what is in its place and dreamproof run {quoted(study)} --retrain-lost (makes again "
+                "what a result needs, not the deleted weights of evaluated cells)"
             )
     except BrokenEvidence as error:
         found = Inspection(faults=[error.seen])
