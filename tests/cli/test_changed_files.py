@@ -1,5 +1,6 @@
 """Files of a finished study that are still there and are not what was proven: nothing believes them."""
 
+import errno
 import json
 import os
 import shutil
@@ -204,6 +205,20 @@ def test_an_evaluation_changed_while_reports_are_written_is_no_success(
     assert shown.code == ExitCode.BROKEN_EVIDENCE and "runs/low-seed0/evaluations/id.json" in shown.errors
     monkeypatch.undo()
     assert dreamproof("verify", finished).code == ExitCode.BROKEN_EVIDENCE
+
+
+def test_reports_that_cannot_be_written_are_no_success(
+    finished: Path, dreamproof: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*arguments: Any) -> list[Path]:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as full:
+        full.setattr("dreamproof.cli.report.write_reports", write)
+        shown = dreamproof("run", finished, "--no-check", "--plain")
+    assert shown.code == ExitCode.NO_REPORT and "not written: report in en" in shown.errors
+    assert "No space left on device" in shown.errors and "dreamproof report" in shown.errors
+    assert dreamproof("run", finished, "--no-check", "--plain").code == ExitCode.OK
 
 
 def test_a_cut_ledger_is_named_and_no_report_is_replaced(finished: Path, dreamproof: Callable[..., Any]) -> None:

@@ -17,6 +17,7 @@ class ExitCode(IntEnum):
     BROKEN_EVIDENCE = 6
     BUDGET_REACHED = 7
     SHUTDOWN_FAILED = 8
+    NO_REPORT = 9
     INTERRUPTED = 130
 
 
@@ -50,6 +51,12 @@ class BrokenEvidence(DreamproofError):
     """A ledger, a file or a hash does not agree with what was recorded."""
 
     exit_code = ExitCode.BROKEN_EVIDENCE
+
+
+class ReportFailed(DreamproofError):
+    """The work is done, and a report or a declared document could not be written."""
+
+    exit_code = ExitCode.NO_REPORT
 
 
 class PreflightError(DreamproofError):

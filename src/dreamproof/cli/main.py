@@ -40,7 +40,7 @@ STUDY is the YAML file of a study or its results folder.
 
 Exit codes: 0 done, 1 unexpected, 2 bad input, 3 something is still missing, 4 preflight failed,
 5 the study has another supervisor, 6 broken evidence, 7 budget reached, 8 shutdown failed,
-130 interrupted.
+9 a report was not written, 130 interrupted.
 """
 
 # Errors of words that the parser refuses; Typer names only one of their kinds.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dreamproof.base.errors import BadInput, ExitCode
+from dreamproof.base.errors import BadInput, ExitCode, ReportFailed
 from dreamproof.base.files import real_path
 from dreamproof.base.text import quoted
 from dreamproof.cli.printing import ArmsOption, SeedsOption, StudyArgument, print_deprecations, print_text
@@ -235,7 +235,10 @@ def _print_end(opened: "OpenStudy", ending: "Ending", study: Path, reports: bool
         Ending.STOPPED: ExitCode.INTERRUPTED,
     }
     lost = ending is Ending.COMPLETE and not overview.complete
-    raise typer.Exit(ExitCode.GAP_REMAINS if lost else codes.get(ending, ExitCode.GAP_REMAINS))
+    code = ExitCode.GAP_REMAINS if lost else codes.get(ending, ExitCode.GAP_REMAINS)
+    if reports and code is ExitCode.OK and opened.state.report_failures:
+        raise ReportFailed(f"not written: {opened.state.report_failures[0]}", f"dreamproof report {quoted(study)}")
+    raise typer.Exit(code)
 
 
 def _print_answer(opened: "OpenStudy") -> None:
