@@ -160,6 +160,14 @@ def test_time_in_which_nobody_watched_is_no_silence() -> None:
     assert watch.progress_age_seconds(3600 * 29) == 3600 * 29 - 190, "what is shown counts all time"
 
 
+def test_one_look_after_a_pause_of_the_supervisor_kills_nothing_however_short_the_limit_is() -> None:
+    watch = Watch(Liveness(stalled_after_seconds=2, compile_stalled_after_seconds=6, kill_silent_after_seconds=6))
+    watch.observe(look(0, 1000))
+    judged = [watch.observe(look(8 + second, 1000)) for second in range(10)]
+    assert judged[0].state is State.STALLED and judged[0].kill is None
+    assert judged[-1].kill is KillReason.SILENT
+
+
 def test_a_stopped_process_is_stalled_at_once_and_killed_only_after_half_an_hour() -> None:
     watch, _ = watched(steady(200))
     judged = watch.observe(look(191, 3800, process_state="T"))

@@ -22,6 +22,8 @@ IDLE_BYTES_PER_SECOND = 16384.0
 HIGHEST_PRESSURE = 10.0
 # A supervisor that was itself suspended, stopped or blocked has not watched: that time is no silence.
 LONGEST_UNWATCHED_SECONDS = 30.0
+# However short a limit is, nothing is killed on the first look after such a pause.
+LOOKS_BEFORE_KILL = 4
 QUICK_PHASES = frozenset({"train", "evaluate", "save"})
 RATED = "agent_steps"
 
@@ -284,7 +286,8 @@ class Watch:
         self._stopped_seconds = self._stopped_seconds + elapsed if is_stopped else 0.0
         if not is_stopped:  # time in state T does not count as silence
             self._silent_seconds += elapsed
-            self._counted_seconds += elapsed / self._use.pressure
+            most = self.kill_after_seconds(sample.phase) / LOOKS_BEFORE_KILL
+            self._counted_seconds += min(elapsed / self._use.pressure, most)
         grew = self._highest.growth(sample.counters, sample.process_id, last is None)
         if grew or sample.phase != self._phase:
             self._learn(last)
