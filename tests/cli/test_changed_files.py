@@ -17,7 +17,7 @@ from dreamproof.runs.reader import changed_file, changed_record, prove_evaluatio
 from dreamproof.study.ledger.chain import Ledger, sealed_line
 from dreamproof.study.ledger.events import SupervisorLost
 from dreamproof.study.session import ReportOutcome
-from dreamproof.testing.small_study import QUICK
+from dreamproof.testing.small_study import QUICK, run_small
 
 CELL, RUN, OTHER = "low/0", "runs/low-seed0", "runs/low-seed1"
 NO_SIZES = ("file_bytes", "file_hash", "proof_bytes")
@@ -280,6 +280,29 @@ def test_another_ledger_is_refused_before_anything_is_written(
     assert ledger.read_bytes() == with_more.path.read_bytes() and head.read_bytes() == seen
     ledger.write_bytes(kept)
     assert dreamproof("verify", finished).code == dreamproof("run", finished, *QUICK).code == ExitCode.OK
+
+
+def test_a_shorter_ledger_of_another_study_is_not_continued(
+    finished: Path, dreamproof: Callable[..., Any], tmp_path: Path
+) -> None:
+    other = run_small(tmp_path / "other")
+    ledger, head = results(finished) / "ledger.jsonl", results(finished) / "ledger.head"
+    whole, kept = ledger.read_bytes(), head.read_bytes()
+    ledger.write_bytes(b"".join((results(other) / "ledger.jsonl").read_bytes().splitlines(keepends=True)[:12]))
+    refused = dreamproof("run", finished, *QUICK)
+    assert refused.code == ExitCode.BROKEN_EVIDENCE and "this is another ledger" in refused.errors
+    assert head.read_bytes() == kept
+    ledger.write_bytes(whole)
+    assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_a_folder_in_the_place_of_a_file_is_named(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    inside = results(finished) / "study.yaml"
+    inside.unlink()
+    inside.mkdir()
+    refused = dreamproof("run", finished, *QUICK)
+    assert refused.code == ExitCode.BAD_INPUT and f"{inside}: Is a directory" in refused.errors
+    assert f"ls -ld {inside}" in refused.errors
 
 
 def test_reports_are_not_replaced_by_empty_ones(finished: Path, dreamproof: Callable[..., Any]) -> None:

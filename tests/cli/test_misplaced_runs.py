@@ -100,3 +100,36 @@ def test_runs_without_a_ledger_are_taken_in(finished: Path, dreamproof: Callable
         (runs(finished).parent / name).unlink()
     assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
     assert content(runs(finished)) == before
+
+
+def test_checkpoints_without_settings_are_not_continued(tmp_path: Path, dreamproof: Callable[..., Any]) -> None:
+    file = declare(tmp_path)
+    assert dreamproof("run", file, *QUICK, "--arms", "low").code == ExitCode.OK
+    shutil.copytree(runs(file) / "low-seed0" / "checkpoints", runs(file) / "high-seed0" / "checkpoints")
+    shown = dreamproof("run", file, *QUICK)
+    assert shown.code != ExitCode.OK and "no settings.json shows that they are of this cell" in shown.output
+
+
+def test_an_import_takes_no_run_of_another_seed_or_with_other_settings(
+    finished: Path, tmp_path: Path, dreamproof: Callable[..., Any]
+) -> None:
+    made = tmp_path / "made"
+    for name in ("low-seed0", "low-seed1", "high-seed0", "high-seed1"):
+        shutil.copytree(runs(finished) / name, made / name)
+    (made / "low-seed0").rename(made / "kept")
+    (made / "low-seed1").rename(made / "low-seed0")
+    (made / "kept").rename(made / "high-seed7")
+    place = tmp_path / "other"
+    file = declare(place, seeds=[0, 1, 7])
+    shown = dreamproof("import", file, made)
+    assert "low/0: unproven: its settings.json is that of low/1" in shown.output
+    assert "high/7: unproven: its settings.json is that of low/0" in shown.output
+    assert "high/0: proven" in shown.output and "high/1: proven" in shown.output
+
+
+def test_a_report_names_a_record_that_is_not_the_proven_one(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    record = newest(runs(finished) / OWN) / "record.json"
+    other = newest(runs(finished) / OTHER) / "record.json"
+    record.write_bytes(other.read_bytes())
+    dreamproof("report", finished)
+    assert "record.json is not the proven one" in (runs(finished).parent / "reports" / "status.md").read_text()

@@ -16,6 +16,7 @@ from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.events import AttemptEnded, AttemptStarted
 from dreamproof.study.money.budget import REPORT_SECONDS
+from dreamproof.study.plan.commands import write_settings
 from dreamproof.study.plan.gap import Selection
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
@@ -80,6 +81,7 @@ class Stage:
     def train(self, cell: str, steps: int = 20) -> None:
         """Leaves a good checkpoint of a cell on disk."""
         run = self.opened.folder.run(Cell.parse(cell))
+        write_settings(self.opened.study, Cell.parse(cell), run)
         writer = RunWriter(run)
         writer.beat(steps, steps, "train")
         facts = {"agent_steps": steps, "gradient_steps": steps, "parameter_hash": f"{steps:064d}", "finite": True}

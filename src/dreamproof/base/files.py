@@ -75,8 +75,18 @@ def new_temp_file(path: Path) -> tuple[int, Path]:
 
 
 def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
-    """Replaces `path` atomically; a reader sees the old content or the new, never a part."""
+    """Replaces `path` atomically; a reader sees the old content or the new, never a part. An error names `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _replace(path, content, durable)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None
+        raise
+    if durable:
+        sync_folder(path.parent)
+
+
+def _replace(path: Path, content: bytes, durable: bool) -> None:
     descriptor, name = new_temp_file(path)
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -88,8 +98,6 @@ def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     except BaseException:
         name.unlink(missing_ok=True)
         raise
-    if durable:
-        sync_folder(path.parent)
 
 
 def write_text(path: Path, text: str, durable: bool = True) -> None:

@@ -28,7 +28,7 @@ from dreamproof.study.ledger.chain import read_ledger
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.ledger.status import NOT_SAVED, train_outcome
-from dreamproof.study.plan.on_disk import disk_faults, fault_text
+from dreamproof.study.plan.on_disk import disk_faults, fault_text, other_checkpoint
 from dreamproof.study.plan.open_study import OpenStudy
 
 Floats = NDArray[np.float64]
@@ -332,6 +332,8 @@ def _look_at_disk(evidence: StudyEvidence, state: StudyState) -> None:
     """
     opened = OpenStudy(evidence.folder, evidence.study, evidence.folder.declaration, state)
     found = disk_faults(opened)
+    changed = {cell: other_checkpoint(opened, cell) for cell in state.cells if cell not in found.cells}
+    found.cells.update({cell: fault for cell, fault in changed.items() if fault is not None})
     state.lost_evals = {(str(cell), condition) for cell, condition in found.evals}
     for known in state.cells.values():
         known.quarantined = None if known.proof is not None else known.quarantined

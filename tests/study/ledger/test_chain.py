@@ -47,9 +47,10 @@ def test_a_missing_ledger_has_no_events(tmp_path: Path) -> None:
 
 def test_a_ledger_cut_at_any_byte_reopens_with_every_whole_line(tmp_path: Path) -> None:
     whole = filled(tmp_path / "whole.jsonl").read_bytes()
-    path = tmp_path / "ledger.jsonl"
+    path, head = tmp_path / "ledger.jsonl", (tmp_path / "whole.head").read_bytes()
     for size in [*range(0, len(whole), 7), len(whole)]:
         path.write_bytes(whole[:size])
+        path.with_suffix(".head").write_bytes(head)
         ledger = Ledger(path)
         kept = [row for row in ledger.rows if row["event"] == "stop_requested"]
         assert len(kept) == whole[:size].count(b"\n")
@@ -170,7 +171,8 @@ def test_the_head_shows_a_cut_end_and_survives_a_torn_slot(tmp_path: Path) -> No
     for by in ("a", "b", "c"):
         ledger.append(StopRequested(by))
     ledger.close()
-    assert read_head(head) == Head(3, read_ledger(path)[-1]["hash"])
+    rows = read_ledger(path)
+    assert read_head(head) == Head(3, rows[-1]["hash"], rows[0]["hash"][:16])
     assert head_fault(path, Head(3, read_ledger(path)[-1]["hash"])) is None
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:2]))

@@ -44,6 +44,7 @@ HASH_MARK = b',"hash":"'
 HASH_TAIL_BYTES = len(HASH_MARK) + 64 + len(b'"}')
 LINE_BYTES = 64 << 20
 SLOT_BYTES = 128
+FIRST_DIGITS = 16
 HEAD_SUFFIX = ".head"
 TAIL_BYTES = 1024
 
@@ -164,6 +165,8 @@ class Head:
 
     number: int
     hash: str
+    first: str = ""
+    """The beginning of the first event's hash, by which a ledger that was cut is told from another one."""
 
 
 def read_head(path: Path) -> Head | Unreadable:
@@ -181,10 +184,11 @@ def read_head(path: Path) -> Head | Unreadable:
 def _read_slot(content: bytes) -> Head | None:
     try:
         value = parse_json(content.decode())
-        number, digest = value["n"], value["hash"]
-    except (ValueError, LookupError, TypeError):
+        number, digest, first = value["n"], value["hash"], value.get("first", "")
+    except (ValueError, LookupError, TypeError, AttributeError):
         return None
-    return Head(number, digest) if isinstance(number, int) and isinstance(digest, str) else None
+    is_whole = isinstance(number, int) and isinstance(digest, str) and isinstance(first, str)
+    return Head(number, digest, first) if is_whole else None
 
 
 def head_fault(path: Path, head: Head) -> str | None:
@@ -192,6 +196,8 @@ def head_fault(path: Path, head: Head) -> str | None:
     number, digest = 0, FIRST_PREVIOUS
     for row in checked_rows(path):
         number, digest = row["n"], row["hash"]
+        if number == 1 and not digest.startswith(head.first):
+            return "its first event is not the one that was recorded: this is another ledger"
         if number == head.number:
             break
     if number < head.number:
@@ -221,7 +227,7 @@ class _HeadFile:
 
     def write(self, head: Head) -> None:
         """Records a head durably."""
-        line = json.dumps({"n": head.number, "hash": head.hash}).ljust(SLOT_BYTES - 1) + "\n"
+        line = json.dumps({"n": head.number, "hash": head.hash, "first": head.first}).ljust(SLOT_BYTES - 1) + "\n"
         os.pwrite(self._descriptor, line.encode(), self._slot * SLOT_BYTES)
         os.fsync(self._descriptor)
         self._slot = 1 - self._slot
@@ -243,6 +249,7 @@ class Ledger:
         self.rows = read_ledger(path)
         self._number = len(self.rows)
         self._previous = self.rows[-1]["hash"] if self.rows else FIRST_PREVIOUS
+        self._first = self.rows[0]["hash"][:FIRST_DIGITS] if self.rows else ""
         self._last_moment = moment_of(self.rows[-1]) if self.rows else None
         newest = {row["boot"]: row for row in self.rows if "boot" in row}
         self._last_moments = {boot: moment_of(row) for boot, row in newest.items()}
@@ -266,7 +273,7 @@ class Ledger:
             self._head.close()
             os.close(self._descriptor)
             raise BrokenEvidence(
-                f"{self.path}: event {before.number} is not the one that was recorded: this is another ledger",
+                f"{self.path}: its events are not those that were recorded: this is another ledger",
                 f"restore the ledger from a copy; if it is the right one after all: rm {quoted(path)}",
             )
         if isinstance(before, Head) and before.number > self._number:
@@ -276,11 +283,13 @@ class Ledger:
             self._record_head()
 
     def _is_other(self, head: Head) -> bool:
-        """Whether this ledger holds another event where the head recorded one."""
+        """Whether this ledger holds another event where the head recorded one: the newest, or the first."""
+        if self.rows and not self.rows[0]["hash"].startswith(head.first):
+            return True
         return 0 < head.number <= self._number and self.rows[head.number - 1]["hash"] != head.hash
 
     def _record_head(self) -> None:
-        self._head.write(Head(self._number, self._previous))
+        self._head.write(Head(self._number, self._previous, self._first))
 
     def append(self, event: Event, durable: bool = True) -> Row:
         """Adds one event; durable ones survive a power cut."""
@@ -306,6 +315,7 @@ class Ledger:
         except OSError as error:
             raise LedgerFailure(error.errno, error.strerror, str(self.path)) from error
         self._number, self._previous = number, previous
+        self._first = self._first or rows[0]["hash"][:FIRST_DIGITS]
         self._last_moment = self._last_moments[moment.boot] = moment
         if durable:
             # A head that lags behind the ledger hides nothing that is there; `close` insists on it.

@@ -37,12 +37,15 @@ def misplaced(opened: OpenStudy, cell: Cell) -> Unreadable | None:
     linked = next((place for place in places if _leads_to_another(opened, cell, place)), None)
     if linked is not None:
         return Unreadable(linked, "is a symbolic link into the run folder of another cell", FaultKind.BLOCKED)
-    found = read_settings(run)
+    found, is_new = read_settings(run), known.proof is None and not known.attempts
+    if found is None and is_new and run.checkpoint_folders():
+        reason = "holds checkpoints, and no settings.json shows that they are of this cell"
+        return Unreadable(run.checkpoints, reason, FaultKind.BLOCKED)
     if found is None:
         return None
     if Cell(found.arm, found.seed) != cell:
         return Unreadable(run.settings, f"is that of {found.arm}/{found.seed}", FaultKind.BLOCKED)
-    if known.proof is None and not known.attempts and _other_work(opened, cell, found):
+    if is_new and other_work(opened, cell, found):
         return Unreadable(run.settings, "names another task or other settings than the study", FaultKind.BLOCKED)
     return None
 
@@ -54,7 +57,8 @@ def _leads_to_another(opened: OpenStudy, cell: Cell, place: Path) -> bool:
     return target.is_relative_to(runs) and not target.is_relative_to(runs / opened.folder.run(cell).root.name)
 
 
-def _other_work(opened: OpenStudy, cell: Cell, found: RunSettings) -> bool:
+def other_work(opened: OpenStudy, cell: Cell, found: RunSettings) -> bool:
+    """Whether the settings of a run are those of another task, or others than the study declares for a cell."""
     declared = run_settings(opened.study, cell)
     return (found.task, found.settings) != (declared.task, declared.model_dump(mode="json")["settings"])
 
@@ -66,6 +70,15 @@ def proof_gone(opened: OpenStudy, cell: Cell) -> Unreadable | None:
         return None
     lost = lost_proof(opened, cell, lacks_evaluation(opened, cell))
     return lost or opened.adapter(cell).changed_proof(opened.run(cell), proof, check_content=False)
+
+
+def other_checkpoint(opened: OpenStudy, cell: Cell) -> Unreadable | None:
+    """Why the folder of a proven cell, or the record of its checkpoint, is that of another; None if it is not."""
+    proof = opened.state.known_cell(str(cell)).proof
+    if proof is None:
+        return None
+    changed = opened.adapter(cell).changed_proof(opened.run(cell), proof, check_content=False)
+    return misplaced(opened, cell) or changed
 
 
 def lost_proof(opened: OpenStudy, cell: Cell, with_weights: bool = False) -> Unreadable | None:

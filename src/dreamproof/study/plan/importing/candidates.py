@@ -6,13 +6,14 @@ from pathlib import Path
 
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import RunFolder
-from dreamproof.runs.reader import TrainProof
+from dreamproof.runs.reader import TrainProof, read_settings
 from dreamproof.study.adapters import DEFAULT, find_adapter, guess_adapter, study_adapter, study_format
 from dreamproof.study.adapters.api import Adapter
 from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.plan.importing.found import Found, ImportOptions
 from dreamproof.study.plan.importing.living import LivingRun, find_living
 from dreamproof.study.plan.importing.slurm_logs import LogReading, read_log_files
+from dreamproof.study.plan.on_disk import other_work
 from dreamproof.study.plan.open_study import OpenStudy
 
 SUCCESS_STATUSES = ("success", "succeeded", "done", "ok", "completed", "finished", "proven")
@@ -61,6 +62,9 @@ def assess(opened: OpenStudy, found: Found, options: ImportOptions) -> Candidate
     else:
         task = opened.study.task_of(found.cell.arm)
         proof = adapter.prove_training(run, opened.study.needed_agent_steps, found.output, task)
+    made_for = read_settings(run) if isinstance(proof, TrainProof) else None
+    if made_for is not None and (made_for.seed != found.cell.seed or other_work(opened, found.cell, made_for)):
+        proof = f"its settings.json is that of {made_for.arm}/{made_for.seed}, with other settings or another seed"
     if isinstance(proof, TrainProof):
         return Candidate(found, adapter.name, proof.agent_steps, proof)
     reached = adapter.read(run, found.output).agent_steps
