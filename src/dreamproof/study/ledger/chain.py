@@ -166,7 +166,7 @@ class Head:
     number: int
     hash: str
     first: str = ""
-    """The beginning of the first event's hash, by which a ledger that was cut is told from another one."""
+    """The beginning of the first event's hash, which another ledger does not have."""
 
 
 def read_head(path: Path) -> Head | Unreadable:
