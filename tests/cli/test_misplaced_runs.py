@@ -133,3 +133,13 @@ def test_a_report_names_a_record_that_is_not_the_proven_one(finished: Path, drea
     record.write_bytes(other.read_bytes())
     dreamproof("report", finished)
     assert "record.json is not the proven one" in (runs(finished).parent / "reports" / "status.md").read_text()
+
+
+def test_an_import_does_not_call_a_lost_cell_proven(
+    finished: Path, tmp_path: Path, dreamproof: Callable[..., Any]
+) -> None:
+    shutil.copytree(runs(finished), tmp_path / "made")
+    (newest(runs(finished) / OWN) / "record.json").unlink()
+    shown = dreamproof("import", finished, tmp_path / "made")
+    assert "low/1: proven, but runs/low-seed1/checkpoints/" in shown.output and "--retrain-lost" in shown.output
+    assert "3 of 4 cells proven" in shown.output

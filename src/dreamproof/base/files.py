@@ -80,8 +80,7 @@ def write_bytes(path: Path, content: bytes, durable: bool = True) -> None:
     try:
         _replace(path, content, durable)
     except OSError as error:
-        error.filename, error.filename2 = str(path), None
-        raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
     if durable:
         sync_folder(path.parent)
 

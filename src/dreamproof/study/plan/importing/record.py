@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from dreamproof.base.files import real_path
 from dreamproof.base.safe_text import printable
-from dreamproof.base.text import duration_text
+from dreamproof.base.text import duration_text, quoted
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.reader import NotSaved, TrainProof
 from dreamproof.study.adapters import find_adapter, study_format
@@ -17,6 +17,7 @@ from dreamproof.study.plan.importing.found import Found, ImportOptions, ImportRe
 from dreamproof.study.plan.importing.living import LivingRun
 from dreamproof.study.plan.importing.results import record_evaluation_folder
 from dreamproof.study.plan.importing.slurm_logs import LogReading
+from dreamproof.study.plan.on_disk import fault_text, proof_gone
 from dreamproof.study.plan.open_study import OpenStudy
 
 
@@ -27,7 +28,10 @@ def record_training(opened: OpenStudy, found: list[Found], options: ImportOption
         by_cell.setdefault(one.cell, []).append(one)
     for cell, candidates in sorted(by_cell.items()):
         if opened.state.trained(opened.state.known_cell(str(cell))):
-            result.lines.append(f"{cell}: already proven, unchanged")
+            lost = proof_gone(opened, cell)
+            again = f"to train it again: dreamproof run {quoted(opened.file)} --retrain-lost"
+            state = "already proven, unchanged" if lost is None else f"proven, but {fault_text(opened, lost)}; {again}"
+            result.lines.append(f"{cell}: {state}")
             continue
         assessed = sorted((assess(opened, one, options) for one in candidates), key=rank)
         result.causes += [one.log.cause for one in assessed if one.log is not None and one.log.cause is not None]

@@ -13,6 +13,7 @@ from dreamproof.study.plan.importing.record import record_evaluations, record_tr
 from dreamproof.study.plan.importing.results import is_result_table, record_results
 from dreamproof.study.plan.importing.slurm_logs import find_in_logs, is_log
 from dreamproof.study.plan.importing.tables import find_in_table
+from dreamproof.study.plan.on_disk import proof_gone
 from dreamproof.study.plan.open_study import OpenStudy
 
 
@@ -71,7 +72,8 @@ def _add_summary(opened: OpenStudy, result: ImportResult) -> None:
         if (text := str(cell)) not in taken and not opened.state.trained(known)
     ]
     declared = len(opened.state.cells)
-    before = sum(opened.state.trained(known) for known in opened.state.cells.values())
+    known_cells = opened.state.cells.items()
+    before = sum(opened.state.trained(known) and proof_gone(opened, cell) is None for cell, known in known_cells)
     trained = before + sum(text in {str(cell) for cell in opened.state.cells} for text in result.proven)
     result.lines += [f"{text}: missing" for text in result.missing]
     result.lines += [f"unmatched, ignored: {name}{_hint(opened, name)}" for name in result.unmatched[:20]]
