@@ -43,6 +43,8 @@ Exit codes: 0 done, 1 unexpected, 2 bad input, 3 something is still missing, 4 p
 9 a report was not written, 130 interrupted.
 """
 
+# Errors that the permissions or the kind of a file explain.
+SEEN_BY_LISTING = {"EACCES", "EPERM", "EROFS", "ELOOP", "EINVAL", "EISDIR", "ENOTDIR", "ENOTEMPTY"}
 # Errors of words that the parser refuses; Typer names only one of their kinds.
 UsageError = cast(type[typer.BadParameter], typer.BadParameter.__mro__[1])
 
@@ -132,17 +134,12 @@ def _exit_with_usage(error: typer.BadParameter) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-SEEN_BY_LISTING = (
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP, errno.EINVAL, errno.EISDIR, errno.ENOTDIR, errno.ENOTEMPTY),
-)
-
-
 def _exit_with_os_error(error: OSError) -> NoReturn:
     """Reports an error of the system; a failing disk is a failure, whatever was done before."""
     place, again = printable(str(error.filename or "the study folder")), "then run the same command again"
     if is_full(error):
         _exit_with(f"the disk of {place} is full", f"df -h; free some space, {again}")
-    if error.errno in SEEN_BY_LISTING:
+    if errno.errorcode.get(error.errno or 0) in SEEN_BY_LISTING:
         _exit_with(f"{place}: {error.strerror}", f"ls -ld {place}; {again}")
     reason = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no error number')})"
     _exit_with(f"{place}: {reason}", f"dmesg | tail; {again}", ExitCode.UNEXPECTED)
