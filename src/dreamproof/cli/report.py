@@ -38,7 +38,7 @@ def report(
     json: JsonOption = False,
 ) -> None:
     """Write tables, figures and the decision report from what is proven."""
-    from dreamproof.study.plan.on_disk import require_ledger
+    from dreamproof.study.plan.on_disk import require_ledger, require_values
     from dreamproof.study.plan.open_study import open_study
 
     opened = open_study(study)
@@ -56,7 +56,7 @@ def report(
         print_json([str(path) for path in files])
     else:
         typer.echo("\n".join(map(str, files)))
-    _require_values(opened)
+    require_values(opened)
 
 
 def _require_runs(opened: "OpenStudy") -> None:
@@ -69,20 +69,6 @@ def _require_runs(opened: "OpenStudy") -> None:
         raise BrokenEvidence(
             f"{runs}: is not there, so there are no values to report",
             f"put it back, then dreamproof report {quoted(opened.file)}",
-        )
-
-
-def _require_values(opened: "OpenStudy") -> None:
-    """Raises BrokenEvidence if proven values are not in the reports because their files are gone or changed."""
-    from dreamproof.base.errors import BrokenEvidence
-    from dreamproof.study.plan.on_disk import fault_text, lost_values
-
-    lost = lost_values(opened)
-    if lost:
-        first, fault = next(iter(lost.items()))
-        raise BrokenEvidence(
-            f"the reports lack {len(lost)} proven value(s), first {first}: {fault_text(opened, fault)}",
-            f"dreamproof verify {quoted(opened.file)}",
         )
 
 
@@ -103,6 +89,7 @@ def write_declared(opened: "OpenStudy") -> "ReportOutcome":
 
     What fails is named; the rest is written all the same, for nobody is there at night.
     """
+    from dreamproof.study.plan.on_disk import require_values
     from dreamproof.study.session import ReportOutcome
 
     outcome = ReportOutcome()
@@ -110,7 +97,7 @@ def write_declared(opened: "OpenStudy") -> "ReportOutcome":
         with outcome.noting(f"report in {language}"):
             outcome.files += write_reports(opened, language)
     with outcome.noting("reports"):
-        _require_values(opened)
+        require_values(opened)
     for document in opened.study.report.update:
         with outcome.noting(document.file):
             outcome.files += _update_declared(opened, document)

@@ -163,11 +163,13 @@ def lost_values(opened: OpenStudy) -> dict[str, Unreadable]:
 
 
 def require_values(opened: OpenStudy) -> None:
-    """Raises BrokenEvidence if the file of a proven evaluation is gone or changed, e.g. since the last attempt."""
-    for what, fault in lost_values(opened).items():
+    """Raises BrokenEvidence if proven values are in no report because their files are gone or changed."""
+    lost = lost_values(opened)
+    if lost:
+        first, fault = next(iter(lost.items()))
         raise BrokenEvidence(
-            f"{what}: {fault_text(opened, fault)}",
-            f"restore the file, or dreamproof run {quoted(opened.file)} (makes again what it can)",
+            f"the reports lack {len(lost)} proven value(s), first {first}: {fault_text(opened, fault)}",
+            f"dreamproof verify {quoted(opened.file)}",
         )
 
 

@@ -64,7 +64,8 @@ def assess(opened: OpenStudy, found: Found, options: ImportOptions) -> Candidate
         proof = adapter.prove_training(run, opened.study.needed_agent_steps, found.output, task)
     made_for = read_settings(run) if isinstance(proof, TrainProof) else None
     if made_for is not None and (made_for.seed != found.cell.seed or other_work(opened, found.cell, made_for)):
-        proof = f"its settings.json is that of {made_for.arm}/{made_for.seed}, with other settings or another seed"
+        owner = f"{printable(made_for.arm)[:80]}/{made_for.seed}"
+        proof = f"its settings.json is that of {owner}, with other settings or another seed"
     if isinstance(proof, TrainProof):
         return Candidate(found, adapter.name, proof.agent_steps, proof)
     reached = adapter.read(run, found.output).agent_steps
