@@ -8,7 +8,7 @@ import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import mujoco
 import numpy as np
 from jax import Array
 
+from dreamproof.envs.locomotion import constraint_kernel, constraints
 from dreamproof.envs.locomotion.params import BodyParams
 from dreamproof.envs.locomotion.springs import Springs, ground_force, limit_torque
 from dreamproof.settings.env import Shift
@@ -36,6 +37,15 @@ MODEL_FIELDS = (
     "actuator_gear",
     "geom_friction",
 )
+
+
+ONE_SIDED = (
+    mujoco.mjtConstraint.mjCNSTR_LIMIT_JOINT,
+    mujoco.mjtConstraint.mjCNSTR_LIMIT_TENDON,
+    mujoco.mjtConstraint.mjCNSTR_CONTACT_FRICTIONLESS,
+    mujoco.mjtConstraint.mjCNSTR_CONTACT_PYRAMIDAL,
+)
+"""Constraints that push and never pull."""
 
 
 class Motion(NamedTuple):
@@ -86,12 +96,45 @@ class MujocoBody:
         model = self.model.replace(**dict(zip(MODEL_FIELDS, params, strict=True)))
         # MJX recomputes everything else in its data in each step, so only the motion is carried.
         data = self.blank.replace(qpos=motion.position, qvel=motion.velocity, qacc_warmstart=motion.guess, ctrl=action)
-        if self.springs is None:
+        if self.springs is not None:
+            data = self._sprung_step(self.springs, model, data)
+        elif self.has_one_sided_constraints:
+            data = self._constrained_step(model, data)
+        else:
             with all_iterations(int(self.host.opt.iterations)):
                 data = mjx.step(model, data)
-        else:
-            data = self._sprung_step(self.springs, model, data)
         return Motion(data.qpos, data.qvel, data.qacc_warmstart, data.sensordata, motion.target)
+
+    @cached_property
+    def has_one_sided_constraints(self) -> bool:
+        """Whether joint limits and friction pyramids are all, and steps are Euler's: what `constraints` solves."""
+        options, kinds = self.host.opt, self.blank._impl.efc_type
+        is_plain = (
+            options.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL and options.integrator == mujoco.mjtIntegrator.mjINT_EULER
+        )
+        return is_plain and len(kinds) > 0 and bool(np.isin(kinds, ONE_SIDED).all())
+
+    def _constrained_step(self, model: Any, data: Any) -> Any:
+        """One step of MJX with our own solver."""
+        data = mjx.sensor_pos(model, mjx.fwd_position(model, data))
+        data = mjx.sensor_vel(model, mjx.fwd_velocity(model, data))
+        data = mjx.fwd_acceleration(model, mjx.fwd_actuation(model, data))
+        problem = constraints.Problem(
+            data._impl.efc_J.T,
+            data._impl.efc_D,
+            data._impl.efc_aref,
+            data._impl.M,
+            data.qfrc_smooth,
+            model.opt.timestep * model.dof_damping,
+            data.qacc_warmstart,
+        )
+        solve = constraint_kernel.solve if constraint_kernel.is_available() else constraints.solve
+        acceleration, damped, forces = solve(problem, int(self.host.opt.iterations))
+        data = mjx.sensor_acc(model, data.tree_replace({"qacc": acceleration, "_impl.efc_force": forces}))
+        # Euler's step of MJX would solve for the damping once more.
+        plain = model.replace(opt=model.opt.replace(disableflags=model.opt.disableflags | mjx.DisableBit.EULERDAMP))
+        moved = mjx.euler(plain, data.replace(qacc=damped))
+        return moved.replace(qacc_warmstart=acceleration)
 
     def _sprung_step(self, springs: Springs, model: Any, data: Any) -> Any:
         """One step of MJX with springs instead of constraints, so no solver is needed."""
