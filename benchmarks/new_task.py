@@ -1,7 +1,8 @@
 """A new task from few episodes, as one figure: `python -m benchmarks.new_task STUDY_FOLDER --output FILE.png`.
 
 Reads a study whose arms are named START_EPISODES, as in `studies/new_task.yaml`: the return of every seed over the
-number of recorded episodes, one line through the means for each start.
+number of recorded episodes, one line through the means for each start. Then compares the starts at each number of
+episodes: Welch's interval, exact permutation test, Holm over the numbers.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import numpy as np
 
 from dreamproof.report.data import Group, StudyEvidence, load
 from dreamproof.report.palette import COLOURS
+from dreamproof.stats.compare import Comparison, compare, holm
 
 APART = 1.06
 """The seeds of two starts are drawn beside each other."""
@@ -28,6 +30,13 @@ def curves_of(evidence: StudyEvidence) -> Curves:
         if values:
             found.setdefault(start, {})[int(episodes)] = list(values.values())
     return found
+
+
+def at_each_count(curves: Curves) -> dict[str, Comparison]:
+    """The second start minus the first, by number of episodes."""
+    first, second = ({n: dict(enumerate(each)) for n, each in by_count.items()} for by_count in curves.values())
+    compared = {str(n): compare(second[n], first[n]) for n in sorted(first.keys() & second.keys())}
+    return {n: each for n, each in compared.items() if each is not None}
 
 
 def draw(evidence: StudyEvidence, path: Path) -> None:
@@ -68,8 +77,15 @@ def main() -> None:
     asked = parser.parse_args()
     evidence = load(asked.study_folder)
     draw(evidence, asked.output)
-    for start, by_count in curves_of(evidence).items():
+    curves = curves_of(evidence)
+    for start, by_count in curves.items():
         print(f"{start}: " + ", ".join(f"{count} episodes {np.mean(each):.1f}" for count, each in by_count.items()))
+    compared = at_each_count(curves)
+    adjusted = holm({count: each.permutation_p for count, each in compared.items()})
+    first, second = curves
+    for count, each in compared.items():
+        between = "" if each.interval is None else f" [{each.interval.low:.0f}, {each.interval.high:.0f}]"
+        print(f"{count} episodes, {second} - {first}: {each.difference:+.0f}{between}, p (Holm) {adjusted[count]:.2f}")
 
 
 if __name__ == "__main__":

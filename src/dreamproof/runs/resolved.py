@@ -7,6 +7,7 @@ from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_checkpoint, read_settings
 from dreamproof.runs.records import ResolvedRecord
 from dreamproof.settings.resolved import Resolved, resolved_hash, under_current_names
+from dreamproof.settings.task_sets import TASK_SETS
 
 NOT_STORED = "recorded before resolved settings were stored"
 
@@ -65,7 +66,9 @@ def _first_difference(typed: Any, resolved: Any, place: str) -> str | None:
 
 
 def _means(value: Any) -> Any:
-    """A typed value as settings understand it: YAML reads 1e-4 as text."""
+    """A typed value as settings understand it: YAML reads 1e-4 as text, and `mt30` names a list of tasks."""
+    if isinstance(value, str) and value in TASK_SETS:
+        return [task.name for task in TASK_SETS[value]]
     if isinstance(value, list):
         return [_means(one) for one in value]
     try:

@@ -267,3 +267,16 @@ def test_code_that_changes_while_a_study_runs_starts_nothing_more(tmp_path: Path
         supervisor.start()
         assert supervisor.code_watch.refusal is not None and "changed train.py" in supervisor.code_watch.refusal
         assert not supervisor.watched and supervisor.ending() is Ending.CODE_CHANGED
+
+
+def test_a_run_may_name_a_set_of_tasks(tmp_path: Path) -> None:
+    (tmp_path / "episodes.npz").touch()
+    data = {"files": ["episodes.npz"], "tasks": "mt8"}
+    own = {"trainer": "pwm_offline", "task": "cartpole-balance", "agent_steps": 4}
+    arms = {"low": {}, "high": {"agent": {"precision": "bfloat16"}}}
+    train = {"evaluate_every_agent_steps": 2, "log_every_agent_steps": 2, "chunk_agent_steps": 2}
+    agent = {"world_model": {"tasks": 8}, "behavior": {"warm_up_epochs": 2}}
+    opened, _ = begin(declare(tmp_path, **own, arms=arms, settings={"agent": agent, "data": data, "train": train}))
+    record = read_resolved(opened.folder.run(CELL))
+    assert record is not None and len(record.resolved["settings"]["data"]["tasks"]) == 8
+    assert resolved_fault(opened.folder.run(CELL)) is None
