@@ -1,8 +1,9 @@
 """Milliseconds per epoch of the PWM agent: `python -m benchmarks.pwm`; run again, it continues where it stopped.
 
-An epoch is collecting 16 steps of every env, one actor step, 32 critic steps and 8 model steps. Learning is measured
-with an environment that costs nothing; with --task the environment's own share is measured too. Every row is a process
-of its own, so that memory is that row's, and is kept in --output as a JSON line.
+The published epoch is 16 steps of every env, one actor step, 32 critic steps and 8 model steps; a study's is 4 steps of
+256 envs, 16 rounds of one actor step and 4 critic steps, and 16 model steps. Learning is measured with an environment
+that costs nothing; with --task the environment's own share is measured too. Every row is a process of its own, so that
+memory is that row's, and is kept in --output as a JSON line.
 """
 
 import argparse
@@ -46,24 +47,38 @@ class Row(NamedTuple):
     dynamics: str
     seeds: int
     aim: float | None = None
+    epoch: str = "published"
+
+    @property
+    def alone(self) -> str:
+        """The name of the row with one seed."""
+        return " ".join([self.size, self.dynamics, *(["study"] if self.epoch == "study" else [])])
 
     @property
     def name(self) -> str:
-        return f"{self.size} {self.dynamics}" + (f" x{self.seeds}" if self.seeds > 1 else "")
+        return self.alone + (f" x{self.seeds}" if self.seeds > 1 else "")
 
 
 ROWS = [
-    Row("5M", "mlp", 1, 25.0),
-    Row("5M", "v2", 1, 90.0),
-    Row("48M", "mlp", 1, 60.0),
-    Row("48M", "v2", 1, 200.0),
+    Row("5M", "mlp", 1, 15.0),
+    Row("5M", "v2", 1, 50.0),
+    Row("48M", "mlp", 1, 45.0),
+    Row("48M", "v2", 1, 150.0),
+    Row("48M", "v2", 2, 240.0),
     Row("5M", "mlp", 5),
     Row("5M", "v2", 5),
+    Row("5M", "mlp", 1, epoch="study"),
+    Row("5M", "mlp", 5, epoch="study"),
+    Row("5M", "v2", 5, epoch="study"),
 ]
-# The epoch of the published agent: 16 steps of every env, one actor step and 32 critic steps in one imagined rollout of
-# 16 steps from what the envs show, and 8 steps of the model.
-PUBLISHED = {"rounds": 1, "critic_passes": 8, "horizon": 16, "replayed_starts": 0}
-EPOCH = {"epoch_env_steps": 16, "batches": 8, "window": 17}
+BEHAVIOR = {
+    "published": {"rounds": 1, "critic_passes": 8, "horizon": 16, "replayed_starts": 0},
+    "study": {"rounds": 16, "critic_passes": 1, "horizon": 4, "replayed_starts": 256},
+}
+EPOCH = {
+    "published": {"epoch_env_steps": 16, "batches": 8, "window": 17, "envs": 128},
+    "study": {"epoch_env_steps": 4, "batches": 16, "window": 5, "envs": 256},
+}
 TINY = {"world_model": {"units": [32, 32], "encoder_units": [32], "latent": 32}}
 
 
@@ -104,15 +119,16 @@ class FreeEnv(Env):
 def make_pack(row: Row, env: Env, changes: dict[str, Any], is_tiny: bool) -> Pack:
     """The pack of one row."""
     wide = row.size == "48M"
-    agent = {"world_model": {"size": row.size}, "dynamics": FLOW[row.dynamics], "behavior": PUBLISHED}
-    train = {"envs": 256, "batch": 1024, "prefill_agent_steps": 16_384} if wide else {"envs": 128}
+    agent = {"world_model": {"size": row.size}, "dynamics": FLOW[row.dynamics], "behavior": BEHAVIOR[row.epoch]}
+    train = {"envs": 256, "batch": 1024, "prefill_agent_steps": 16_384} if wide else {}
     if is_tiny:
         agent, train = merge(agent, TINY), {"envs": 16, "batch": 32, "prefill_agent_steps": 512}
-    cell = PwmCell.model_validate({"agent": merge(agent, changes), "train": EPOCH | train})
+    cell = PwmCell.model_validate({"agent": merge(agent, changes), "train": EPOCH[row.epoch] | train})
     rows = [traced_values(cell.agent)] * row.seeds
     scalars = jax.tree.map(lambda *values: jnp.asarray(values, jnp.float32), *rows)
     learner = make_agent("pwm", env.spec, cell.agent)
-    return Pack(learner, env, cell.train, list(range(row.seeds)), scalars, 15_000 * 16 * cell.train.envs)
+    steps = 15_000 * cell.train.epoch_env_steps * cell.train.envs
+    return Pack(learner, env, cell.train, list(range(row.seeds)), scalars, steps)
 
 
 def filled(pack: Pack) -> PackState:
@@ -123,7 +139,7 @@ def filled(pack: Pack) -> PackState:
 
 def epoch_milliseconds(pack: Pack, state: PackState, seconds: float) -> tuple[PackState, list[float]]:
     """Milliseconds of whole epochs, in groups of five, for about so many seconds."""
-    steps, found, began = 16, [], time.monotonic()
+    steps, found, began = pack.settings.epoch_env_steps, [], time.monotonic()
     while time.monotonic() - began < seconds or len(found) < 3:
         started = time.monotonic()
         for _ in range(5):
@@ -135,11 +151,12 @@ def epoch_milliseconds(pack: Pack, state: PackState, seconds: float) -> tuple[Pa
 
 def environment_milliseconds(pack: Pack, state: PackState) -> float:
     """Milliseconds of the env steps of one epoch with random actions, compiled and warm."""
-    state, _ = pack.prefill(state, 16)
+    steps = pack.settings.epoch_env_steps
+    state, _ = pack.prefill(state, steps)
     jax.block_until_ready(state.env_steps)
     started = time.monotonic()
     for _ in range(3):
-        state, _ = pack.prefill(state, 16)
+        state, _ = pack.prefill(state, steps)
     jax.block_until_ready(state.env_steps)
     return 1000 * (time.monotonic() - started) / 3
 
@@ -157,8 +174,9 @@ def measure(row: Row, asked: argparse.Namespace) -> dict[str, Any]:
     changes = json.loads(asked.agent)
     began = time.monotonic()
     pack = make_pack(row, FreeEnv(), changes, asked.tiny)
-    state, _ = pack.chunk(filled(pack), 16)
-    state, _ = pack.chunk(state, 16)
+    steps = pack.settings.epoch_env_steps
+    state, _ = pack.chunk(filled(pack), steps)
+    state, _ = pack.chunk(state, steps)
     jax.block_until_ready(state.env_steps)
     compile_seconds = time.monotonic() - began
     first = memory()
@@ -193,7 +211,7 @@ def line(result: dict[str, Any], alone: float | None) -> str:
     environment = "".join(f", {task} {value:.1f} ms" for task, value in result.get("environment", {}).items())
     device, host = result["device_gib"], result["host_gib"]
     return (
-        f"{result['name']:<12} {result['milliseconds']:7.1f} ms per epoch{aim}, {result['fastest']:.1f} to "
+        f"{result['name']:<15} {result['milliseconds']:7.1f} ms per epoch{aim}, {result['fastest']:.1f} to "
         f"{result['slowest']:.1f}{ratio}{environment}; compile {result['compile_seconds']:.0f} s; device "
         f"{device[0]:.2f} then {device[1]:.2f} GiB, peak {result['peak_gib']:.2f}; "
         f"host {host[0]:.2f} then {host[1]:.2f} GiB"
@@ -231,7 +249,7 @@ def main() -> None:
                 print(f"{name}: ended with exit code {code}", flush=True)
                 continue
             known = {row["name"]: row for row in read_rows(asked.output) if row["agent"] == wanted}
-        alone = known.get(f"{rows[name].size} {rows[name].dynamics}") if rows[name].seeds > 1 else None
+        alone = known.get(rows[name].alone) if rows[name].seeds > 1 else None
         print(line(known[name], alone["milliseconds"] if alone else None), flush=True)
 
 

@@ -15,6 +15,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import write_json
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import __main__ as command
+from dreamproof.evaluate import episodes as playing
 from dreamproof.evaluate import official
 from dreamproof.evaluate.episodes import PARTS, Evaluator, run_episodes
 from dreamproof.evaluate.loading import Loaded, load
@@ -216,3 +217,15 @@ def test_a_refused_run_does_not_keep_the_others_from_being_evaluated(
 
 def test_nothing_is_written_for_a_refused_cell(trained: Trained) -> None:
     assert not Path(trained["wild"].evaluation("id")).exists()
+
+
+SIZES = [(1, 0, 1, [1]), (1, 1, 1, [1, 1]), (20, 20, 20, [20, 20]), (25, 8, 20, [17, 17]), (25, 15, 20, [20, 20])]
+
+
+@pytest.mark.parametrize(("finals", "selected", "most", "sizes"), SIZES)
+def test_agents_are_cut_into_few_batches_of_one_size(finals: int, selected: int, most: int, sizes: list[int]) -> None:
+    wanted = [(index, "final") for index in range(finals)] + [(index, "selected") for index in range(selected)]
+    batches = playing._batches(wanted, most)
+    assert [len(batch) for batch in batches] == sizes
+    played = [each for batch in batches for each in batch]
+    assert played[: len(wanted)] == wanted and set(played) == set(wanted)

@@ -10,7 +10,8 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from dreamproof.nn import fused
 from dreamproof.nn.deferred import BufferIndex, LayerGradients
-from dreamproof.nn.normed import EPSILON, norm_mish
+from dreamproof.nn.mish import mish
+from dreamproof.nn.normed import EPSILON, norm_mish, normalised
 
 Parts = dict[str, jax.Array]
 
@@ -23,32 +24,47 @@ def layer(rows: tuple[int, ...], features: int, dtype: Any) -> tuple[jax.Array, 
     return y, (bias, 1.0 + scale, shift), jax.random.normal(keys[4], y.shape).astype(dtype)
 
 
-def plain(y: jax.Array, affine: fused.Affine, cotangent: jax.Array) -> Parts:
+def plain(y: jax.Array, affine: fused.Affine, cotangent: jax.Array, order: fused.Order = "norm_then_mish") -> Parts:
     """What the compiler makes of the same."""
-    made, pull = jax.vjp(lambda y, affine: norm_mish(y, affine, "norm_then_mish"), y, affine)
+
+    def finished(y: jax.Array, affine: fused.Affine) -> jax.Array:
+        if order == "norm_then_mish":
+            return norm_mish(y, affine, order)
+        bias, scale, shift = affine
+        level = mish((y + bias.astype(y.dtype)).astype(jnp.float32))
+        return (normalised(level) * scale + shift).astype(y.dtype)
+
+    made, pull = jax.vjp(finished, y, affine)
     at_product, (bias, scale, shift) = pull(cotangent)
     return {"output": made, "gradient": at_product, "bias": bias, "scale": scale, "shift": shift}
 
 
-def kernels(y: jax.Array, affine: fused.Affine, cotangent: jax.Array) -> list[Parts]:
+def kernels(y: jax.Array, affine: fused.Affine, cotangent: jax.Array, order: fused.Order) -> list[Parts]:
     """What each of the kernels makes."""
-    gradient, sums = fused.gradient_and_sums(y, affine, cotangent, EPSILON)
+    gradient, sums = fused.gradient_and_sums(y, affine, cotangent, EPSILON, order)
     return [
-        {"output": fused.output(y, affine, EPSILON)},
-        {"gradient": fused.gradient(y, affine, cotangent, EPSILON)},
+        {"output": fused.output(y, affine, EPSILON, order)},
+        {"gradient": fused.gradient(y, affine, cotangent, EPSILON, order)},
         {"gradient": gradient, **dict(zip(("bias", "scale", "shift"), sums, strict=True))},
     ]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 2e-2)])
 @pytest.mark.parametrize(("rows", "features", "tile"), [((3, 5), 24, 2), ((2, fused.PROGRAMS + 3), 16, 1)])
+@pytest.mark.parametrize("order", ["norm_then_mish", "mish_then_norm"])
 def test_kernels_make_what_the_compiler_makes(
-    rows: tuple[int, ...], features: int, tile: int, dtype: Any, tolerance: float, monkeypatch: pytest.MonkeyPatch
+    rows: tuple[int, ...],
+    features: int,
+    tile: int,
+    dtype: Any,
+    tolerance: float,
+    order: fused.Order,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fused, "ROWS", tile)
     given = layer(rows, features, dtype)
-    expected = plain(*given)
-    for parts in kernels(*given):
+    expected = plain(*given, order)
+    for parts in kernels(*given, order):
         for name, found in parts.items():
             assert found.dtype == expected[name].dtype, name
             wanted = np.asarray(expected[name], np.float32)
@@ -91,6 +107,9 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
             fused.output(y, affine, EPSILON),
             fused.gradient(y, affine, cotangent, EPSILON),
             fused.gradient_and_sums(y, affine, cotangent, EPSILON),
+            fused.output(y, affine, EPSILON, "mish_then_norm"),
+            fused.gradient(y, affine, cotangent, EPSILON, "mish_then_norm"),
+            fused.gradient_and_sums(y, affine, cotangent, EPSILON, "mish_then_norm"),
             fused.recorded_output(y, affine, EPSILON, (activation_buffers, activation_buffers + 1), place),
             fused.recorded_gradient(
                 activation_buffers + 2, affine, cotangent, EPSILON, LayerGradients(activation_buffers + 3, *sums), place
@@ -109,3 +128,5 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
         "gradient_product_gradient_bias_scale_shift",
     ):
         assert f'"normed_{wanted}"' in lowered
+    for wanted in ("output", "gradient", "gradient_bias_scale_shift"):
+        assert f'"activated_{wanted}"' in lowered

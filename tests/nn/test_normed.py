@@ -14,7 +14,7 @@ import pytest
 from dreamproof.nn import normed
 from dreamproof.nn.deferred import BufferIndex, LayerActivations, LayerGradients
 from dreamproof.nn.mish import mish
-from dreamproof.nn.normed import EPSILON, Normed, make_linear, norm_mish, orthogonal, small_normal
+from dreamproof.nn.normed import EPSILON, Normed, NormedMLP, make_linear, norm_mish, orthogonal, small_normal
 from dreamproof.nn.normed import LayerNorm as Norm
 from dreamproof.testing.waiting import HANG_SECONDS
 
@@ -115,3 +115,23 @@ def test_many_orthogonal_weights_of_many_replicas_never_wait_for_each_other() ->
     # Batched by JAX 0.10 they stood still on two cores, every time.
     surroundings = {**os.environ, "JAX_PLATFORMS": "cpu", "PJRT_NPROC": "2"}
     subprocess.run([sys.executable, "-c", MANY_AT_ONCE], env=surroundings, check=True, timeout=HANG_SECONDS)
+
+
+def test_critics_learn_the_same_with_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = jax.random.split(jax.random.key(2), 3)
+    members = eqx.filter_vmap(
+        lambda key: NormedMLP(key, (6, 16, 8), 1, "mish_then_norm", (small_normal, small_normal))
+    )(jax.random.split(keys[0], 2))
+    x, weight = jax.random.normal(keys[1], (2, 5, 6)), jax.random.normal(keys[2], (2, 5, 1))
+
+    def learned() -> list[jax.Array]:
+        def total(members: NormedMLP) -> jax.Array:
+            return (weight * eqx.filter_vmap(lambda member, x: member(x))(members, x)).sum()
+
+        return jax.tree.leaves(eqx.filter_value_and_grad(total)(members))
+
+    expected = learned()
+    monkeypatch.setattr(normed, "has_kernel", lambda order: order != "norm")
+    for found, wanted in zip(learned(), expected, strict=True):
+        assert np.abs(wanted).max() > 0
+        np.testing.assert_allclose(found, wanted, atol=3e-5 * np.abs(wanted).max(), rtol=1e-3)

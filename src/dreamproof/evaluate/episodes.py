@@ -296,14 +296,12 @@ class Evaluator:
     def _all_episodes(self, condition: Condition, split: Split) -> list[dict[str, Episodes]]:
         """Episodes of every checkpoint of every run: first the final ones, then the selected ones."""
         made: list[dict[str, Episodes]] = [{} for _ in self.runs]
-        for which in WHICH:
-            wanted = [index for index, checkpoints in enumerate(self.runs) if which in checkpoints]
-            # A shorter batch is padded with its last agent: the same shape does not recompile.
-            for batch in _batches(wanted, min(MAX_AGENTS, len(self.runs))):
-                agents = [self.runs[index][which] for index in batch]
-                found = run_episodes(agents, condition, split, self.episodes, self.progress)
-                for index, episodes in zip(batch, found, strict=True):
-                    made[index][which] = episodes
+        wanted = [(index, which) for which in WHICH for index, found in enumerate(self.runs) if which in found]
+        for batch in _batches(wanted, min(MAX_AGENTS, len(self.runs))):
+            agents = [self.runs[index][which] for index, which in batch]
+            played = run_episodes(agents, condition, split, self.episodes, self.progress)
+            for (index, which), episodes in zip(batch, played, strict=True):
+                made[index][which] = episodes
         return made
 
     def _record(
@@ -402,6 +400,9 @@ def _with_scores(made: EvaluatedCheckpoint, loaded: Loaded, task: str, random_re
     )
 
 
-def _batches(wanted: list[int], size: int) -> list[list[int]]:
+def _batches(wanted: list[tuple[int, str]], most: int) -> list[list[tuple[int, str]]]:
+    """Batches of one size, so that they share a compile; the last one is padded with its last agent."""
+    count = -(-len(wanted) // most)
+    size = -(-len(wanted) // count)
     cut = [wanted[start : start + size] for start in range(0, len(wanted), size)]
     return [batch + batch[-1:] * (size - len(batch)) for batch in cut]

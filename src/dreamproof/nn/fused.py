@@ -1,15 +1,15 @@
-"""LayerNorm and Mish after a matrix product: forward and backward as one GPU kernel each (Pallas, lowered to Triton).
+"""LayerNorm and Mish after a matrix product, in either order: forward and backward as one GPU kernel each.
 
-A program of the kernel reads scale and shift once for all of its rows. For sums over rows, each program processes many
-rows and writes a partial sum; partial sums are added afterwards. Consecutive calls write their records into one large
-array in place, and add to the partial sums of earlier calls.
+Written in Pallas and lowered to Triton. A program of the kernel reads scale and shift once for all of its rows. For
+sums over rows, each program processes many rows and writes a partial sum; partial sums are added afterwards.
+Consecutive calls write their records into one large array in place, and add to the partial sums of earlier calls.
 """
 
 import functools
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,7 @@ RECORDS = ("product", "output_record", "product_gradient")
 
 Affine = tuple[Array, Array, Array]
 """Bias of the product, scale and shift of the norm; each (F,)."""
+Order = Literal["norm_then_mish", "mish_then_norm"]
 
 
 class Tiling(NamedTuple):
@@ -49,9 +50,9 @@ class Tiling(NamedTuple):
     width: int
 
 
-def output(y: Array, affine: Affine, epsilon: float) -> Array:
-    """Mish(LayerNorm(y + bias)) of products (..., F), in their type."""
-    (output,) = _called(y, affine, None, epsilon, ("output",))
+def output(y: Array, affine: Affine, epsilon: float, order: Order = "norm_then_mish") -> Array:
+    """Mish(LayerNorm(y + bias)) of products (..., F), or LayerNorm(Mish(y + bias)), in their type."""
+    (output,) = _called(y, affine, None, epsilon, ("output",), order=order)
     return output
 
 
@@ -64,15 +65,17 @@ def recorded_output(
     return output, (written[0], written[1])
 
 
-def gradient(y: Array, affine: Affine, cotangent: Array, epsilon: float) -> Array:
+def gradient(y: Array, affine: Affine, cotangent: Array, epsilon: float, order: Order = "norm_then_mish") -> Array:
     """Gradient of the products (..., F) for a cotangent of the output."""
-    (found,) = _called(y, affine, cotangent, epsilon, ("gradient",))
+    (found,) = _called(y, affine, cotangent, epsilon, ("gradient",), order=order)
     return found
 
 
-def gradient_and_sums(y: Array, affine: Affine, cotangent: Array, epsilon: float) -> tuple[Array, Affine]:
+def gradient_and_sums(
+    y: Array, affine: Affine, cotangent: Array, epsilon: float, order: Order = "norm_then_mish"
+) -> tuple[Array, Affine]:
     """The same, and the gradients of bias, scale and shift, in float32."""
-    found, *sums = _called(y, affine, cotangent, epsilon, ("gradient", "bias", "scale", "shift"))
+    found, *sums = _called(y, affine, cotangent, epsilon, ("gradient", "bias", "scale", "shift"), order=order)
     return found, (sums[0].sum(0), sums[1].sum(0), sums[2].sum(0))
 
 
@@ -98,6 +101,7 @@ def _called(
     wanted: tuple[str, ...],
     index: BufferIndex | None = None,
     records: Sequence[Array] = (),
+    order: Order = "norm_then_mish",
 ) -> list[Array]:
     """The wanted arrays: of the shape of the cotangent or of `y`; partial sums; and last the records.
 
@@ -116,6 +120,7 @@ def _called(
         functools.partial(
             _kernel,
             wanted=wanted,
+            order=order,
             tiling=Tiling(rows, tile, -(-tiles // programs), width),
             offset=None if index is None else index.offset,
             epsilon=epsilon,
@@ -133,13 +138,15 @@ def _called(
         input_output_aliases={len(given) - len(records) + at: len(fresh) + at for at in range(len(records))},
         compiler_params=triton.CompilerParams(num_warps=min(max(width // WARP_COLUMNS, 1), 8), num_stages=1),
         interpret=jax.default_backend() == "cpu",
-        name="normed_" + "_".join(wanted),
+        name="_".join(["normed" if order == "norm_then_mish" else "activated", *wanted]),
     )(*given)
     shapes = [*(None if name in SUMS else shape for name in fresh), *(record.shape for record in records)]
     return [part if own is None else part.reshape(own) for part, own in zip(outputs, shapes, strict=True)]
 
 
-def _kernel(*refs: Any, wanted: tuple[str, ...], tiling: Tiling, offset: int | None, epsilon: float) -> None:
+def _kernel(
+    *refs: Any, wanted: tuple[str, ...], order: Order, tiling: Tiling, offset: int | None, epsilon: float
+) -> None:
     """One program: its tiles one after the other.
 
     `refs` are the row index if anything is recorded; bias, scale, shift, y, the cotangent if there is one, the records;
@@ -167,19 +174,21 @@ def _kernel(*refs: Any, wanted: tuple[str, ...], tiling: Tiling, offset: int | N
         at, at_record = ((index[:, None], columns[None]) for index in (own, first + own))
         y = triton.load(y_ref.at[at_record if "product_gradient" in wanted else at], mask=there, other=0.0)
         # Columns and rows outside are 0, and so are their cotangents: they change no mean.
-        level = (y + bias.astype(y.dtype)).astype(jnp.float32)
+        biased = (y + bias.astype(y.dtype)).astype(jnp.float32)
+        level = mish(biased) if order == "mish_then_norm" else biased
         centre = mean(level)
         inverse = jax.lax.rsqrt(jnp.maximum(mean(level * level) - centre * centre, 0.0) + epsilon)
         normal = (level - centre) * inverse
         x = normal * scale + shift
         found: dict[str, Array] = {"product": y}
         if "output" in wanted:
-            found["output"] = found["output_record"] = mish(x)
+            found["output"] = found["output_record"] = x if order == "mish_then_norm" else mish(x)
         if "gradient" in wanted:
-            cotangent = triton.load(more[0].at[at], mask=there, other=0.0)
-            at_x = cotangent.astype(jnp.float32) * mish_slope(x)
+            cotangent = triton.load(more[0].at[at], mask=there, other=0.0).astype(jnp.float32)
+            at_x = cotangent if order == "mish_then_norm" else cotangent * mish_slope(x)
             at_normal = at_x * scale
-            at_product = inverse * (at_normal - mean(at_normal) - normal * mean(at_normal * normal))
+            at_level = inverse * (at_normal - mean(at_normal) - normal * mean(at_normal * normal))
+            at_product = at_level * mish_slope(biased) if order == "mish_then_norm" else at_level
             found |= dict.fromkeys(("gradient", "product_gradient", "bias"), at_product)
             found |= {"scale": at_x * normal, "shift": at_x}
         for name in wanted:

@@ -3,7 +3,7 @@
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 import equinox as eqx
 import jax
@@ -138,14 +138,15 @@ normalised.defvjp(_normalised_forward, _normalised_backward)
 def norm_mish(y: Array, affine: Affine, order: Order) -> Array:
     """LayerNorm and, unless `order` is "norm", Mish of a product; only the product is saved for the backward pass."""
     if has_kernel(order):
-        return fused.output(y, affine, EPSILON)
+        return fused.output(y, affine, EPSILON, order)
+    assert order != "mish_then_norm"
     bias, scale, shift = affine
     return _activated(normalised(y + bias.astype(y.dtype)) * scale + shift, y.dtype, order)
 
 
-def has_kernel(order: Order) -> bool:
+def has_kernel(order: Order) -> TypeGuard[fused.Order]:
     """Whether there is a fused kernel for this order, and a GPU that runs it."""
-    return order == "norm_then_mish" and fused.HAS_TRITON and is_recent_gpu()
+    return order != "norm" and fused.HAS_TRITON and is_recent_gpu()
 
 
 def _activated(normal: Array, dtype: Any, order: Order) -> Array:
@@ -165,8 +166,8 @@ def _norm_mish_backward(
     y, affine, learns = residuals
     if has_kernel(order):
         if learns is None:
-            return fused.gradient(y, affine, cotangent, EPSILON), None
-        return fused.gradient_and_sums(y, affine, cotangent, EPSILON)
+            return fused.gradient(y, affine, cotangent, EPSILON, order), None
+        return fused.gradient_and_sums(y, affine, cotangent, EPSILON, order)
     # Without the barrier the compiler reuses values of the forward pass and keeps them in float32.
     bias, scale, shift = affine
     y = jax.lax.optimization_barrier(y) + bias.astype(y.dtype)
@@ -252,7 +253,7 @@ class Normed(eqx.Module):
 
     def finish(self, y: Array) -> Array:
         """Output for a product."""
-        if self.order != "mish_then_norm":
+        if self.order != "mish_then_norm" or has_kernel(self.order):
             return norm_mish(y, self.affine, self.order)
         y = y + self.affine[0].astype(y.dtype)
         return self.norm(mish(y.astype(jnp.float32))).astype(y.dtype)

@@ -322,22 +322,19 @@ class PwmAgent:
         values = state.critics(rollout.z)
         targets, weights = critic_targets(rollout, values, settings)
         weights = weights * start.counts
-        z, flat_targets, flat_weights = (
-            part.reshape(-1, *part.shape[2:]) for part in (rollout.z[:-1], targets, weights)
-        )
-        chosen = minibatches(key, z.shape[0], settings)
+        chosen = minibatches(key, targets.size, settings)
+        # Gathered for all minibatches at once: a gather in each of them would start three more kernels.
+        batches = [part.reshape(-1, *part.shape[2:])[chosen] for part in (rollout.z[:-1], targets, weights)]
         flat, whole = flat_parameters(state.critics)
 
-        def one(carry: tuple[Array, AdamState, Array], index: Array) -> tuple[Any, Array]:
+        def one(carry: tuple[Array, AdamState, Array], batch: list[Array]) -> tuple[Any, Array]:
             flat, adam, finite = carry
-            value, gradients = eqx.filter_value_and_grad(critic_loss)(
-                whole(flat), z[index], flat_targets[index], flat_weights[index]
-            )
+            value, gradients = eqx.filter_value_and_grad(critic_loss)(whole(flat), *batch)
             step = flat_adam_step(flat, gradients, adam, rate, settings.critic_clip, BEHAVIOR_ADAM)
             return (step.model, step.state, finite & step.finite), value
 
         carry = (flat, state.optimisers["critics"], state.finite)
-        (flat, adam, finite), losses = jax.lax.scan(one, carry, chosen)
+        (flat, adam, finite), losses = jax.lax.scan(one, carry, batches)
         optimisers = state.optimisers | {"critics": adam}
         metrics = {"critics/loss": losses.mean(), "critics/value": values.mean(), "critics/target": targets.mean()}
         return state._replace(critics=whole(flat), optimisers=optimisers, finite=finite), metrics
