@@ -1,5 +1,6 @@
 """A policy as one file: small, checked, and acting as the run that it comes from."""
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -7,8 +8,10 @@ import pytest
 
 import dreamproof
 from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import __main__ as evaluate_command
-from dreamproof.evaluate.episodes import Evaluator
+from dreamproof.evaluate import official
+from dreamproof.evaluate.episodes import Evaluator, run_episodes
 from dreamproof.evaluate.loading import load
 from dreamproof.evaluate.policy import load_agent, load_policy
 from dreamproof.evaluate.policy_file import acting_arrays, read_policy, write_policy
@@ -62,6 +65,19 @@ def test_it_reproduces_the_evaluation(trained: Trained, file: Path, capsys: pyte
     evaluate_command.evaluate_file(file, ["id"], 2)
     mean = np.mean(expected.checkpoints["final"].episodes["return"])
     assert f"baseline.npz id: return {mean:.2f}" in capsys.readouterr().out
+
+
+def test_it_can_be_played_on_the_official_task(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With our own task in the place of the official one."""
+    loaded = read_policy(file)
+    (expected,) = run_episodes([loaded], find_condition(loaded.env, "id"), "test", 2)
+    monkeypatch.setattr(official, "make_env", lambda task, settings: loaded.env)
+    monkeypatch.setattr(evaluate_command, "use_compilation_cache", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["evaluate", str(file), "--official", "--episodes", "2"])
+    assert evaluate_command.main() == 0
+    assert f"return: official {float(np.mean(expected.returns)):.2f}, standard error" in capsys.readouterr().out
 
 
 def test_episodes_can_be_recorded_with_it(file: Path) -> None:

@@ -7,19 +7,21 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 from rich.progress import Progress, track
 
 from dreamproof.base.errors import BadInput, DreamproofError
+from dreamproof.base.files import write_json
 from dreamproof.evaluate.episodes import PARTS, WHICH, Checkpoints, Evaluator
-from dreamproof.evaluate.loading import load
-from dreamproof.evaluate.official import differences, evaluate_officially
+from dreamproof.evaluate.loading import Loaded, load
+from dreamproof.evaluate.official import COMPARED, differences, evaluate_officially
 from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.reader import read_evaluation, read_settings
-from dreamproof.runs.records import RunSettings
+from dreamproof.runs.records import EvaluationRecord, RunSettings
 from dreamproof.runs.writer import RunWriter
 
 OFFICIAL_EPISODES = 50
@@ -113,6 +115,21 @@ def evaluate_file(path: Path, conditions: list[str], episodes: int | None) -> No
         print(f"{path.name} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
 
 
+def play_officially(loaded: Loaded, name: str, episodes: int) -> EvaluationRecord:
+    """Episodes on the official task, with a progress bar."""
+    with Progress() as bar:
+        task = bar.add_task(f"{name} on the official task, {episodes} episodes", total=PARTS)
+        return evaluate_officially(loaded, episodes, lambda: bar.advance(task))
+
+
+def evaluate_file_officially(path: Path, episodes: int) -> None:
+    """Prints what the policy of a file reaches on the official task; nothing is written."""
+    official = play_officially(read_policy(path), path.name, episodes).checkpoints["final"].episodes
+    for name in COMPARED:
+        values = np.asarray(official[name])
+        print(f"{name}: official {values.mean():.2f}, standard error {values.std() / len(values) ** 0.5:.2f}")
+
+
 def compare_with_official(run: RunFolder, episodes: int) -> None:
     """Evaluates the final checkpoint on the official task and compares it with the run's own evaluation."""
     final = load(run, "final")
@@ -120,9 +137,8 @@ def compare_with_official(run: RunFolder, episodes: int) -> None:
     twin = read_evaluation(run, "id")
     if twin is None:
         raise BadInput(f"{run.evaluation('id')}: no evaluation to compare with", "dreamproof run STUDY")
-    with Progress() as bar:
-        task = bar.add_task(f"{run.root.name} on the official task, {episodes} episodes", total=PARTS)
-        official = evaluate_officially(run, final, episodes, lambda: bar.advance(task))
+    official = play_officially(final, run.root.name, episodes)
+    write_json(run.official, official.model_dump(mode="json"))
     for name, (gap, low, high) in differences(official, twin).items():
         there, here = (each.checkpoints["final"].episodes[name] for each in (official, twin))
         means = f"official {sum(there) / len(there):.2f}, twin {sum(here) / len(here):.2f}"
@@ -149,8 +165,12 @@ def main() -> int:
                 evaluate_file(path, conditions, arguments.episodes)
             folders = [path for path in arguments.run_dirs if path not in files]
             return evaluate_runs(folders, conditions, arguments.episodes) if folders else 0
-        for folder in arguments.run_dirs:
-            compare_with_official(RunFolder(folder), arguments.episodes or OFFICIAL_EPISODES)
+        episodes = arguments.episodes or OFFICIAL_EPISODES
+        for path in arguments.run_dirs:
+            if path.is_file():
+                evaluate_file_officially(path, episodes)
+            else:
+                compare_with_official(RunFolder(path), episodes)
     except DreamproofError as error:
         return print_error(error)
     return 0

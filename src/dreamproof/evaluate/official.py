@@ -6,12 +6,10 @@ import numpy as np
 from scipy import stats
 
 from dreamproof.base.commit import code_name
-from dreamproof.base.files import write_json
 from dreamproof.envs.registry import make as make_env
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate.episodes import Progress, evaluated, run_episodes
 from dreamproof.evaluate.loading import Loaded
-from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.records import EvaluationRecord
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.strict import validate
@@ -20,13 +18,13 @@ from dreamproof.version import __version__
 COMPARED = ("return", "cost", "goals")
 
 
-def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int, progress: Progress) -> EvaluationRecord:
-    """Complete episodes of one agent on the official task without shifts, written beside the run's evaluations."""
+def evaluate_officially(loaded: Loaded, episodes: int, progress: Progress) -> EvaluationRecord:
+    """Complete episodes of one agent on the official task without shifts."""
     cell = validate(CELL_SETTINGS[loaded.run.trainer], loaded.run.settings, "settings of the run")
     task = f"Official{loaded.run.task}"
     there = dataclasses.replace(loaded, task_env=make_env(task, cell.env))
     (found,) = run_episodes([there], find_condition(there.env, "id"), "test", episodes, progress)
-    record = EvaluationRecord(
+    return EvaluationRecord(
         condition="id",
         kind="in_distribution",
         task=task,
@@ -34,8 +32,6 @@ def evaluate_officially(run: RunFolder, loaded: Loaded, episodes: int, progress:
         code_version=__version__,
         code_commit=code_name(),
     )
-    write_json(run.official, record.model_dump(mode="json"))
-    return record
 
 
 def differences(official: EvaluationRecord, twin: EvaluationRecord) -> dict[str, tuple[float, float, float]]:
