@@ -237,6 +237,11 @@ MISFITS: dict[str, tuple[dict[str, Any], str, str]] = {
         r"'model/dynamics/network/hidden/0/.*' is float32\(\d+, 16\), not float32\(\d+, 24\)",
         "use the agent settings and sizes of that run: cat ",
     ),
+    "fewer layers": (
+        {"world_model": {"units": [16]}},
+        "'model/dynamics/network/hidden/1/.*' has no place in the model of these settings: it has other layers",
+        "use the agent settings and sizes of that run: cat ",
+    ),
     "another group": ({"world_model": {"group": 4}}, "trained with agent.world_model.group: 8, not 4", "cat "),
     "other rewards": (
         {"world_model": {"reward_normalisation": "standardise"}},

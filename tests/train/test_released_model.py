@@ -15,6 +15,7 @@ from tests.train.offline_cells import offline_settings, record_both, write_cell
 from dreamproof.agents.pwm.world_model import joined
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash
+from dreamproof.data import released_model
 from dreamproof.data.released_model import read_released_model, settings_of
 from dreamproof.train import loop
 from dreamproof.train.offline_pack import OfflinePack
@@ -59,11 +60,42 @@ def test_the_settings_that_fit_are_named_where_others_are_used(file: Path, tmp_p
         "tasks: 2, task_size: 4}, dynamics: {kind: mlp}}, data: {observation_size: 2, action_size: 2}"
     )
     assert settings_of(read_released_model(RELEASED)) == fitting
-    for number, wrong in enumerate([{"units": [32, 32]}, {"latent": 24}, {"bins": 11}, {"decoder": True}]):
+    for number, wrong in enumerate(
+        [{"units": [32, 32]}, {"latent": 24}, {"bins": 11}, {"decoder": True}, {"units": [24]}]
+    ):
         pack = pack_with(tmp_path / str(number), file, wrong)
         with pytest.raises(BadInput) as caught:
             pack.prepare(pack.init())
         assert fitting in str(caught.value), wrong
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"group": 4}, {"bin_reach": 5.0}, {"reward": "broken"}, {"reward_normalisation": "standardise"}]
+)
+def test_settings_that_give_its_parameters_another_meaning_are_refused(
+    wrong: dict[str, Any], file: Path, tmp_path: Path
+) -> None:
+    pack = pack_with(tmp_path, file, wrong)
+    with pytest.raises(BadInput, match="released world models have agent") as caught:
+        pack.prepare(pack.init())
+    assert next(iter(wrong)) in caught.value.hint
+
+
+def test_a_state_dict_with_odd_shapes_or_gaps_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = released_model._state_dict(RELEASED)
+    weight = np.asarray(whole["_reward.1.weight"])
+    odd: list[tuple[dict[str, Any], list[str], str]] = [
+        ({"_reward.1.weight": weight[0]}, [], "has the shape"),
+        ({"_reward.1.bias": weight}, [], "has the shape"),
+        ({"_task_emb.weight": weight[0]}, [], "has the shape"),
+        ({}, ["_reward.1.weight"], "no '_reward.1.weight'"),
+        ({"_reward." + "9" * 5000 + ".weight": weight}, ["_reward.1.weight"], "no '_reward.1.weight'"),
+    ]
+    for more, fewer, expected in odd:
+        found = {name: value for name, value in whole.items() if name not in fewer} | more
+        monkeypatch.setattr(released_model, "_state_dict", lambda path, found=found: found)
+        with pytest.raises(BadInput, match=expected):
+            read_released_model(RELEASED)
 
 
 def rewritten(path: Path, change: Any) -> Path:

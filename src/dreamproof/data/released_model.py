@@ -11,7 +11,7 @@ from dreamproof.data.members import refusal
 from dreamproof.data.torch_file import mappings, read_torch_file
 
 NETWORKS = {"_encoder": "encoder", "_dynamics": "dynamics/network", "_reward": "reward_head"}
-LAYER = re.compile(r"(_encoder|_dynamics|_reward)(?:\.state)?\.(\d+)\.(weight|bias|ln\.weight|ln\.bias)")
+LAYER = re.compile(r"(_encoder|_dynamics|_reward)(?:\.state)?\.(\d{1,3})\.(weight|bias|ln\.weight|ln\.bias)")
 PARTS = {"weight": "weight", "bias": "bias", "ln.weight": "scale", "ln.bias": "shift"}
 MARK, TASKS = "_dynamics.0.weight", "_task_emb.weight"
 
@@ -25,6 +25,9 @@ def read_released_model(path: Path) -> dict[str, np.ndarray]:
         if not layers:
             raise refusal(path, f"its state dict has no '{network}.0.weight'")
         last = max(int(match[2]) for match in layers)
+        missing = [name for number in range(last + 1) if not _has_weight(found, name := f"{network}.{number}.weight")]
+        if missing:
+            raise refusal(path, f"its state dict has no '{missing[0]}'")
         for match in layers:
             has_norm = f"{match[0].removesuffix(match[3])}ln.weight" in found
             arrays[_our_name(match, last, has_norm)] = _array(path, found, match[0])
@@ -53,6 +56,12 @@ def _state_dict(path: Path) -> Mapping[Any, Any]:
     raise refusal(path, f"no state dict in it has '{MARK}', so it is no world model of TD-MPC2 or PWM")
 
 
+def _has_weight(found: Mapping[Any, Any], name: str) -> bool:
+    """Whether a layer is there; encoders may have `.state` in their names."""
+    network, rest = name.split(".", 1)
+    return name in found or f"{network}.state.{rest}" in found
+
+
 def _our_name(layer: re.Match[str], last: int, has_norm: bool) -> str:
     place = "last" if int(layer[2]) == last else f"hidden/{layer[2]}"
     part = PARTS[layer[3]]
@@ -67,12 +76,14 @@ def _array(path: Path, found: Mapping[Any, Any], name: str) -> np.ndarray:
         raise refusal(path, f"'{name}' is no tensor of floating-point numbers")
     if not np.isfinite(value).all():
         raise refusal(path, f"'{name}' has values that are not finite")
-    is_layer = value.ndim == 2 and name != TASKS
+    is_layer = name.endswith(".weight") and not name.endswith(".ln.weight") and name != TASKS
+    if value.ndim != (2 if is_layer or name == TASKS else 1):
+        raise refusal(path, f"'{name}' has the shape {value.shape}: it belongs to no network of this kind")
     return np.ascontiguousarray(value.T if is_layer else value, np.float32)
 
 
 def _sizes(arrays: Mapping[str, np.ndarray], network: str) -> list[int]:
     """The inputs of a network, and the outputs of each of its layers."""
     weights = [name for name in arrays if name.startswith(f"{network}/") and name.endswith("/weight")]
-    shapes = [arrays[name].shape for name in sorted(weights, key=lambda name: ("/last/" in name, name))]
+    shapes = [arrays[name].shape for name in sorted(weights, key=lambda name: ("/last/" in name, len(name), name))]
     return [shapes[0][0], *(shape[1] for shape in shapes)]

@@ -1,6 +1,7 @@
 """Tensors of a PyTorch file without PyTorch: their description is not executed, their values are mapped."""
 
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,9 +118,9 @@ def _is_packed(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
 
 def mappings(value: Any) -> Iterator[Mapping[Any, Any]]:
     """Every mapping inside a value, the outer ones first."""
-    waiting, seen = [value], set()
+    waiting, seen = deque([value]), set()
     while waiting:
-        one = waiting.pop(0)
+        one = waiting.popleft()
         if id(one) in seen:
             continue
         seen.add(id(one))

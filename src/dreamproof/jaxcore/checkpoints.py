@@ -44,6 +44,12 @@ def fill(template: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
     return eqx.combine(jax.tree_util.tree_unflatten(structure, filled), static)
 
 
+def known_names(template: Any) -> set[str]:
+    """Names under which `fill` looks for arrays."""
+    names = set(named_arrays(template))
+    return names | {_old_name(name) for name in names}
+
+
 def _old_name(name: str) -> str:
     return "/".join(OLD_NAMES.get(part, part) for part in name.split("/"))
 

@@ -13,7 +13,7 @@ from dreamproof.base.files import file_hash
 from dreamproof.base.text import split_task
 from dreamproof.data.arrays import read_arrays
 from dreamproof.data.released_model import read_released_model, settings_of
-from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, named_arrays
+from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, known_names, named_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
 from dreamproof.runs.records import CheckpointRecord, RunSettings
@@ -26,6 +26,16 @@ NEVER_LOGIT = -30.0
 """Of the termination head of a released model, which has none: its episodes never end early."""
 NOT_RELEASED = ("model/termination_head/", "rewards/")
 """Arrays that a released model lacks. Its rewards are not scaled, as those of a new run."""
+RELEASED_MEANING: dict[str, tuple[Any, ...]] = {
+    "dynamics.kind": ("mlp",),
+    "world_model.group": (8,),
+    "world_model.reward": ("two_hot", "scalar"),
+    "world_model.reward_normalisation": ("scale",),
+    "world_model.bin_reach": (10.0,),
+}
+"""Values with which the parameters of a released model mean what they meant there."""
+OPTIONAL = "model/decoder/"
+"""Arrays that a model may do without."""
 
 
 class WantedModel(NamedTuple):
@@ -47,7 +57,7 @@ def with_world_model(agents: Any, fields: tuple[str, ...], place: Path, wanted: 
 
 def read_world_model(place: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
     """A world model in the structure of `template` (without replicas), and a hash that names it."""
-    return _of_file(place, template) if place.is_file() else _of_run(place, template, wanted)
+    return _of_file(place, template, wanted) if place.is_file() else _of_run(place, template, wanted)
 
 
 def check_world_model(place: Path, recorded: str | None) -> None:
@@ -60,14 +70,20 @@ def check_world_model(place: Path, recorded: str | None) -> None:
         )
 
 
-def _of_file(path: Path, template: Any) -> tuple[Any, str]:
+def _of_file(path: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
     """Takes over a released model; what it lacks stays as in a new run, and nothing terminates."""
     arrays = read_released_model(path)
+    for key, value in wanted.settings.model_meaning.items():
+        if value not in RELEASED_MEANING.get(key, (value,)):
+            fitting = RELEASED_MEANING[key][0]
+            raise BadInput(
+                f"{path}: released world models have agent.{key}: {fitting}, not {value}", f"set agent.{key}: {fitting}"
+            )
     own = {name: value for name, value in named_arrays(template).items() if name.startswith(NOT_RELEASED)}
     bias = "model/termination_head/last/bias"
     own[bias] = np.full_like(own[bias], NEVER_LOGIT)
     try:
-        return fill(template, own | arrays, str(path)), file_hash(path)
+        return _whole(template, own | arrays, str(path)), file_hash(path)
     except BrokenEvidence as error:
         raise BadInput(error.seen, f"the settings that fit it: {settings_of(arrays)}") from None
 
@@ -77,9 +93,22 @@ def _of_run(place: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
     folder, run, record = _trained_checkpoint(place)
     _check_fit(place, run, wanted)
     try:
-        return fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root)), record.parameter_hash
+        return _whole(template, read_arrays(folder.root / AGENT_FILE), str(folder.root)), record.parameter_hash
     except BrokenEvidence as error:
         raise BadInput(error.seen, f"use the agent settings and sizes of that run: cat {run.settings}") from None
+
+
+def _whole(template: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
+    """`template` filled with all arrays of a world model; one with more layers than `template` is refused."""
+    known = known_names(template)
+    fields = {name.split("/")[0] for name in known}
+    for name in sorted(arrays):
+        if name.split("/")[0] in fields and name not in known and not name.startswith(OPTIONAL):
+            raise BrokenEvidence(
+                f"{source}: the array '{name}' has no place in the model of these settings: it has other layers",
+                "dreamproof verify STUDY",
+            )
+    return fill(template, arrays, source)
 
 
 def _trained_checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder, CheckpointRecord]:
