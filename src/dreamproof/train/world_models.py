@@ -100,7 +100,7 @@ def _of_run(place: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
 
 def _whole(template: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
     """`template` filled with all arrays of a world model; one with more layers than `template` is refused."""
-    known = known_names(template)
+    filled, known = fill(template, arrays, source), known_names(template)
     fields = {name.split("/")[0] for name in known}
     for name in sorted(arrays):
         if name.split("/")[0] in fields and name not in known and not name.startswith(OPTIONAL):
@@ -108,7 +108,7 @@ def _whole(template: Any, arrays: dict[str, np.ndarray], source: str) -> Any:
                 f"{source}: the array '{name}' has no place in the model of these settings: it has other layers",
                 "dreamproof verify STUDY",
             )
-    return fill(template, arrays, source)
+    return filled
 
 
 def _trained_checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder, CheckpointRecord]:
