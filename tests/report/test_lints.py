@@ -140,6 +140,18 @@ def test_settings_that_a_changed_default_made_differ_within_an_arm_block(made: P
     assert edited(made, change)["different_settings"].arms == ("full",)
 
 
+def test_a_source_that_changed_between_cells_blocks_the_arms_that_used_it(made: Path) -> None:
+    def change(evidence: StudyEvidence) -> None:
+        cells = [facts for cell, facts in evidence.cells.items() if cell.arm == "full"]
+        for facts in cells:
+            facts.sources = {"runs/before": "one"}
+        cells[1].sources = {"runs/before": "other"}
+
+    found = edited(made, change)["different_sources"]
+    assert found.level == BLOCK and found.arms == ("full",)
+    assert found.facts == {"cells": "full/0, full/1", "sources": "runs/before"}
+
+
 def test_accepted_changes_are_shown(made: Path) -> None:
     def change(evidence: StudyEvidence) -> None:
         row = {"t": 0.0, "what": "code", "flag": "--accept-changed-code", "changes": ["changed train.py"]}

@@ -14,7 +14,7 @@ from dreamproof.settings.resolved import resolve, resolved_hash
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import Study
 from dreamproof.settings.study_file import read_study
-from dreamproof.study.plan.commands import check_material
+from dreamproof.study.plan.commands import check_training
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.plan.provenance import resolved_arm
 from dreamproof.testing.small_agent import merged
@@ -144,7 +144,7 @@ def test_offline_cells_do_not_act_in_open_loop() -> None:
 
 def test_the_declared_study_runs_all_three_side_by_side(tmp_path: Path) -> None:
     made = read_study(STUDY)
-    check_material(made, tmp_path)
+    check_training(made, tmp_path)
     assert list(made.arms) == list(RECIPES) and len(made.seeds) == 5 and made.task == "cheetah-run"
     assert len(set(pack_groups(made).values())) == 3 and made.backend.slots == 3
     for arm in made.arms:

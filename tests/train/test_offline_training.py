@@ -251,7 +251,7 @@ def test_a_world_model_of_other_tasks_or_sizes_is_refused(
     with pytest.raises(BadInput, match="no complete checkpoint with a world model"):
         train_offline(run, pack)
     with pytest.raises(BadInput, match=r"'model/tasks' is float32\(2, 4\), not float32\(3, 4\)"):
-        wanted = WantedModel(pack.data.tasks, pack.learner.settings)
+        wanted = [WantedModel(pack.data.tasks, pack.learner.settings)]
         read_world_model(trained.root, {"model": {"tasks": jnp.zeros((3, 4))}}, wanted)
 
 

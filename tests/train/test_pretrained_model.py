@@ -23,7 +23,7 @@ from dreamproof.runs.reader import read_checkpoint
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import PwmCell
 from dreamproof.settings.pwm import PwmSettings
-from dreamproof.train import loop
+from dreamproof.train import loop, world_models
 from dreamproof.train.pack import ReplicaInputs
 from dreamproof.train.pretrained_pack import PretrainedPack
 from dreamproof.train.world_models import WantedModel, read_world_model
@@ -223,6 +223,56 @@ def test_a_run_does_not_continue_after_its_source_changed(
         train(run, packs)
 
 
+def test_another_seed_of_the_arm_does_not_start_after_the_source_changed(
+    source: RunFolder, packs: dict[bool, PretrainedPack], tmp_path: Path
+) -> None:
+    moving = RunFolder(tmp_path / "moving")
+    newest = source.checkpoint(AGENT_STEPS).root
+    shutil.copytree(source.root, moving.root, ignore=lambda _, names: {newest.name} & set(names))
+    first = write_run(tmp_path / "runs" / "a-seed0", pretrained(moving.root))
+    assert not train(first, packs, 1)
+    shutil.copytree(newest, moving.checkpoint(AGENT_STEPS).root)
+    second = write_run(tmp_path / "runs" / "a-seed1", pretrained(moving.root), seed=1)
+    with pytest.raises(BadInput, match=rf"{moving.root}: is not what a/0 of this study started with") as error:
+        train(second, packs)
+    assert "name the checkpoint that the others started with" in error.value.hint
+    assert not second.checkpoint_folders()
+    named = write_run(tmp_path / "runs" / "a-seed2", pretrained(moving.checkpoint(256).root), seed=2)
+    assert not train(named, packs, 1)
+
+
+def test_of_two_seeds_that_start_at_once_from_a_changing_source_one_is_saved(
+    source: RunFolder, packs: dict[bool, PretrainedPack], tmp_path: Path
+) -> None:
+    old, new = (
+        write_run(tmp_path / "runs" / f"a-seed{seed}", pretrained(source.checkpoint(steps).root), seed=seed)
+        for seed, steps in ((0, 256), (1, AGENT_STEPS))
+    )
+    start = loop.start
+
+    def start_other(job: loop.TrainingJob) -> Any:
+        state = start(job)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "start", start)
+            assert not train(old, packs, 1)
+        return state
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "start", start_other)
+        with pytest.raises(BadInput, match="is not what a/0 of this study started with"):
+            train(new, packs)
+    assert old.checkpoint_folders() and not new.checkpoint_folders()
+
+
+def test_a_run_continues_under_another_name_of_its_source(
+    source: RunFolder, packs: dict[bool, PretrainedPack], tmp_path: Path
+) -> None:
+    run = write_run(tmp_path / "run", pretrained(source.root))
+    assert not train(run, packs, 1)
+    write_json(run.settings, read_json(run.settings) | {"settings": pretrained(source.checkpoint(AGENT_STEPS).root)})
+    assert train(run, packs)
+
+
 def refusal(settings: dict[str, Any], place: Path) -> DreamproofError:
     """Why a cell cannot start."""
     job = loop.read_job([write_run(place, settings)])
@@ -248,6 +298,11 @@ MISFITS: dict[str, tuple[dict[str, Any], str, str]] = {
         "trained with agent.world_model.reward_normalisation: scale, not standardise",
         "set agent.world_model.reward_normalisation as in that run: cat ",
     ),
+    "another floor of the reward's scale": (
+        {"world_model": {"min_reward_scale": 0.1}},
+        "trained with agent.world_model.min_reward_scale: 1.0, not 0.1",
+        "cat ",
+    ),
     "other dynamics": ({"dynamics": {"kind": "flow"}}, "trained with agent.dynamics.kind: mlp, not flow", "cat "),
 }
 
@@ -259,6 +314,48 @@ def test_a_model_of_other_settings_is_refused(source: RunFolder, tmp_path: Path,
     assert isinstance(error, BadInput)
     assert re.search(seen, error.seen) and hint in error.hint
     assert str(source.settings) in error.hint
+
+
+def test_a_model_of_another_environment_is_refused(source: RunFolder, tmp_path: Path) -> None:
+    error = refusal(pretrained(source.root, {"env": {"ghost_slots": 1}}), tmp_path / "run")
+    assert f"{source.root}: was trained with env.ghost_slots: 2, not 1" in error.seen
+
+
+def test_a_frozen_model_that_never_learned_when_episodes_end_is_refused(source: RunFolder, tmp_path: Path) -> None:
+    never = {"agent": {"world_model": {"termination_scale": 0.0}}}
+    other = copied(source, tmp_path / "other", {"settings": merged(tiny_pwm_settings(train=TRAIN), never)})
+    error = refusal(pretrained(other.root), tmp_path / "run")
+    assert "does not predict when episodes of this task end" in error.seen
+    for place, changes in (("tuned", FINE_TUNE), ("endless", never)):
+        job = loop.read_job([write_run(tmp_path / place, pretrained(other.root, changes))])
+        assert isinstance(job.pack, PretrainedPack) and not job.pack.wanted[0].terminates
+
+
+def test_every_arm_of_a_pack_must_fit_the_model(source: RunFolder, tmp_path: Path) -> None:
+    runs = [
+        write_run(
+            tmp_path / f"{scale}", pretrained(source.root, {"agent": {"world_model": {"min_reward_scale": scale}}})
+        )
+        for scale in (1.0, 0.5)
+    ]
+    job = loop.read_job(runs)
+    with pytest.raises(BadInput, match=r"min_reward_scale: 1\.0, not 0\.5"):
+        job.pack.prepare(job.pack.init())
+
+
+def test_a_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(source: RunFolder, tmp_path: Path) -> None:
+    other = copied(source, tmp_path / "other", {})
+    (other.checkpoint(AGENT_STEPS).root / "agent.npz").write_bytes(b"torn")
+    error = refusal(pretrained(other.root), tmp_path / "run")
+    assert f"step-{AGENT_STEPS:012d}: file agent.npz is not what was saved" in error.seen
+    assert error.hint == f"ls {other.checkpoints}; then name another checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("theirs", "same"), [("mine.py:Task", True), ("old/mine.py:Task", True), ("Task", True), ("other.py:Task", False)]
+)
+def test_a_task_is_known_by_its_name_and_its_file(theirs: str, same: bool) -> None:
+    assert world_models._same_task(theirs, "mine.py:Task") is same
 
 
 def copied(source: RunFolder, place: Path, changes: dict[str, Any]) -> RunFolder:
@@ -299,7 +396,7 @@ def test_the_tasks_of_an_offline_model_may_be_named_by_their_set(source: RunFold
     data = {"files": ["a.npz"], "tasks": "mt8"}
     settings = {"data": data, "agent": tiny_pwm_settings({"world_model": {"tasks": 8}})["agent"]}
     other = copied(source, tmp_path / "other", {"trainer": "pwm_offline", "settings": settings})
-    wanted = WantedModel(("ProbeSurvive",), PwmSettings())
+    wanted = [WantedModel(("ProbeSurvive",), PwmSettings())]
     with pytest.raises(BadInput, match=r"knows the tasks [a-z]+-[a-z]+, "):
         read_world_model(other.root, {}, wanted)
 

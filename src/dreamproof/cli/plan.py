@@ -30,7 +30,7 @@ def plan(
     ] = False,
 ) -> None:
     """Show the matrix, the gap, and the hours, memory, disk and money that closing it takes."""
-    from dreamproof.study.plan.commands import check_material
+    from dreamproof.study.plan.commands import check_training
     from dreamproof.study.plan.gap import Selection, find_gap
     from dreamproof.study.plan.on_disk import open_with_disk
 
@@ -38,7 +38,7 @@ def plan(
     print_deprecations(opened.folder.declaration if study.is_dir() else study)
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
     if gap.train and not opened.folder.is_export:
-        check_material(opened.study, opened.base_folder)
+        check_training(opened.study, opened.base_folder)
     if show_script:
         typer.echo(_script(opened, gap, str(study)), nl=False)
         return

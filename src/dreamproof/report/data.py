@@ -67,6 +67,7 @@ class TrainFacts:
     settings_hash: str = ""
     resolved_hash: str = ""
     versions: dict[str, str] = field(default_factory=dict)
+    sources: dict[str, str] = field(default_factory=dict)
     run_folder: str = ""
     lost: str = ""
     """The file of its proof that is gone, and why."""
@@ -380,6 +381,7 @@ def _checkpoint_facts(evidence: StudyEvidence, facts: TrainFacts) -> None:
     if record is not None:
         facts.commit = record.code_commit or record.code_version
         facts.settings_hash, facts.versions = record.settings_hash, record.versions
+        facts.sources = record.sources
         facts.resolved_hash = record.resolved_hash
 
 

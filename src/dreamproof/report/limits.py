@@ -13,7 +13,7 @@ from dreamproof.stats.sequential import LookPlan
 # Lints after which the values themselves are in doubt; the others only forbid a comparison.
 DOUBTFUL = (
     *("conflicting_rows", "identical_checkpoints", "never_updated", "training_log_only"),
-    *("different_settings", "selection_layouts"),
+    *("different_settings", "different_sources", "selection_layouts"),
 )
 
 

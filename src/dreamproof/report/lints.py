@@ -10,6 +10,7 @@ from dreamproof.report.data import FINAL, Group, StudyEvidence, TrainFacts
 from dreamproof.report.validation import fallen_cells
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import DATA_FLOORS
+from dreamproof.runs.sources import different_sources
 from dreamproof.stats.describe import falls_into_two_groups, finite_values
 from dreamproof.stats.permutation import smallest_p, smallest_paired_p
 from dreamproof.stats.power import ALPHA
@@ -58,6 +59,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         _different_tasks,
         _different_steps,
         _different_settings,
+        _different_sources,
         _different_code,
         _different_counts,
         _undeclared_seeds,
@@ -316,6 +318,16 @@ def _different_settings(evidence: StudyEvidence) -> Iterable[Lint]:
     mixed += [arm for arm in resolved if arm not in typed and len(resolved[arm]) > 1]
     if mixed:
         yield Lint("different_settings", BLOCK, {"arms": names(mixed)}, _judged(evidence, tuple(mixed)))
+
+
+def _different_sources(evidence: StudyEvidence) -> Iterable[Lint]:
+    """Cells that learned from other episodes, or started with another world model, than the cells beside them."""
+    found = different_sources({facts.cell: facts.sources for facts in _proven(evidence)})
+    if found:
+        arms = tuple(dict.fromkeys(cell.arm for other in found for cell in (other.first, other.second)))
+        cells = tuple(dict.fromkeys(str(cell) for other in found for cell in (other.first, other.second)))
+        facts = {"cells": names(cells), "sources": names(dict.fromkeys(other.name for other in found))}
+        yield Lint("different_sources", BLOCK, facts, _judged(evidence, arms), cells)
 
 
 def _different_code(evidence: StudyEvidence) -> Iterable[Lint]:

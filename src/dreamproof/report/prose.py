@@ -162,6 +162,7 @@ def main_reason(context: ReportContext) -> str:
         "different_tasks",
         "different_steps",
         "different_settings",
+        "different_sources",
         "selection_layouts",
     )
     chosen = [code for code in order if code in codes][:MAX_REASONS]

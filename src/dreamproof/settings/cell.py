@@ -36,6 +36,11 @@ class CellSettings(Settings):
         """Files and folders, relative to the study file's folder, that training needs at its start."""
         return ()
 
+    @property
+    def agent_steps_before_policy(self) -> dict[str, int]:
+        """Agent steps before the first update of the policy, by the setting that asks for them."""
+        return {}
+
     def with_micro_batches(self, micro_batches: int) -> Self:
         """The same cell with every batch split into micro-batches, if its agent can do that."""
         if micro_batches == 1:
@@ -55,6 +60,11 @@ class DreamerCell(CellSettings):
     def settled_fraction(self) -> float:
         """Where the ramps of risk and of the Lagrange multiplier end."""
         return max(self.agent.risk.ramp_end, self.agent.behavior.multiplier_to)
+
+    @property
+    def agent_steps_before_policy(self) -> dict[str, int]:
+        """The prefill."""
+        return {"train.prefill_agent_steps": self.train.prefill_agent_steps}
 
 
 class AnyPwmCell(CellSettings):
@@ -107,6 +117,13 @@ class PwmCell(AnyPwmCell):
     def needed_paths(self) -> tuple[str, ...]:
         """The run whose world model is taken over."""
         return self.data.paths
+
+    @property
+    def agent_steps_before_policy(self) -> dict[str, int]:
+        """The prefill, and the epochs in which the model alone learns."""
+        epochs = self.agent.behavior.warm_up_epochs * self.train.envs * self.train.epoch_env_steps
+        found = {"train.prefill_agent_steps": self.train.prefill_agent_steps}
+        return found | ({"agent.behavior.warm_up_epochs": epochs} if epochs else {})
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

@@ -250,6 +250,8 @@ class PwmSettings(Settings):
         meaning["running_scales"] = self.running_scales
         if dynamics.kind == "flow":
             meaning |= {"dynamics.predicts": dynamics.predicts, "dynamics.space": dynamics.space}
+        used = "min_reward_scale" if model.reward_normalisation == "scale" else "reward_clip"
+        meaning[f"world_model.{used}"] = getattr(model, used)
         if model.reward != "scalar":
             meaning |= {"world_model.bins": model.bins, "world_model.bin_reach": model.bin_reach}
         return meaning

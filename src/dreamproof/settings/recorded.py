@@ -16,7 +16,7 @@ WORLD_MODEL = "world model to start from: a run folder (its newest checkpoint), 
 class OnlineData(Settings):
     """What a cell starts from that collects its own experience. Paths are relative to the study file's folder."""
 
-    world_model: str | None = Field(None, description=f"{WORLD_MODEL}; of the same task and sizes")
+    world_model: str | None = Field(None, min_length=1, description=f"{WORLD_MODEL}; of the same task and sizes")
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class RecordedData(Settings):
     refresh_updates: int = Field(
         50, ge=1, description="updates after which the oldest sixteenth of `device_episodes` is replaced"
     )
-    world_model: str | None = Field(None, description=WORLD_MODEL)
+    world_model: str | None = Field(None, min_length=1, description=WORLD_MODEL)
 
     @property
     def paths(self) -> tuple[str, ...]:

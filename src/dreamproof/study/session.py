@@ -40,7 +40,7 @@ from dreamproof.study.ledger.lease import Lease
 from dreamproof.study.ledger.running_studies import other_studies, registered
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
-from dreamproof.study.plan.commands import check_commands, check_material
+from dreamproof.study.plan.commands import check_commands, check_training
 from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
@@ -262,7 +262,7 @@ def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_
     check_links(opened)
     check_commands(opened.study, opened.base_folder)
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
-    check_material(opened.study, opened.base_folder)
+    check_training(opened.study, opened.base_folder)
     _check_writable(opened)
     messages = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
     events, more = provenance.settle(opened, provenance.Accepted(accept_changes, accept_code))

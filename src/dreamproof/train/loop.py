@@ -18,11 +18,12 @@ from dreamproof.envs.episodes import Episodes
 from dreamproof.envs.registry import make_for, spec_for
 from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import give_back_memory, memory_in_use
-from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.reader import read_checkpoint, read_settings, selected_agent_steps
 from dreamproof.runs.records import CollapseRecord, RunSettings
 from dreamproof.runs.resolved import read_resolved
+from dreamproof.runs.sources import different_sources, sources_beside
 from dreamproof.runs.writer import RunWriter
 from dreamproof.settings.cell import CELL_SETTINGS, CellSettings, PwmCell
 from dreamproof.settings.resolved import resolved_changes, resolved_hash
@@ -113,11 +114,17 @@ def _make_pack(runs: list[RunSettings], cells: list[CellSettings]) -> TrainingPa
         _check_episodes(cell.train, env)
         if cell.data.world_model is not None:
             pack = PretrainedPack(agent, env, cell.train, seeds, scalars, steps)
-            pack.source, pack.wanted = cell.data.world_model, WantedModel((runs[0].task,), cell.agent)
+            pack.source = cell.data.world_model
+            pack.wanted = [_wanted_model(runs[0].task, each, env) for each in cells if isinstance(each, PwmCell)]
             return pack
         if cell.train.bootstrap_updates:
             return BootstrappedPack(agent, env, cell.train, seeds, scalars, steps)
     return Pack(agent, env, cell.train, seeds, scalars, steps)
+
+
+def _wanted_model(task: str, cell: PwmCell, env: Env) -> WantedModel:
+    terminates = env.spec.terminates and cell.agent.world_model.termination_scale > 0 and not cell.train.fine_tune
+    return WantedModel((task,), cell.agent, cell.env, terminates)
 
 
 def _check_episodes(train: EpochTrain, env: Env) -> None:
@@ -227,11 +234,28 @@ def start(job: TrainingJob) -> PackState:
     """The state from disk, or a fresh one prepared for the first update."""
     folders = shared_checkpoints(job.writers)
     if folders is None:
-        return job.pack.prepare(job.pack.init())
+        state = job.pack.prepare(job.pack.init())
+        check_same_sources(job)
+        return state
     for record in map(read_checkpoint, folders):
         assert record is not None
         job.pack.check_sources(record.sources)
+    check_same_sources(job)
     return restore(job.pack, folders)
+
+
+def check_same_sources(job: TrainingJob) -> None:
+    """Refuses cells that learn from other episodes, or start with another world model, than the rest of their arm."""
+    own = {Cell(run.arm, run.seed): job.pack.sources for run in job.runs}
+    beside = sources_beside(job.writers[0].run) if job.pack.sources else {}
+    others = {cell: sources for cell, sources in beside.items() if cell not in own}
+    for other in different_sources(others | own):
+        if other.second in own:
+            raise BadInput(
+                f"{other.name}: is not what {other.first} of this study started with (its hash differs), so their "
+                "results are not comparable",
+                "restore it, name the checkpoint that the others started with, or use another study folder",
+            )
 
 
 def _record_frozen(job: TrainingJob, state: PackState, done: int) -> None:
@@ -272,6 +296,8 @@ def _save(job: TrainingJob, state: PackState, done: int, pulse: Pulse, is_candid
     Returns the state, with the networks of collapsed replicas rolled back.
     """
     updates = np.asarray(state.agent.gradient_steps)
+    if not job.writers[0].run.checkpoint_folders():
+        check_same_sources(job)  # others may have started at the same time and saved since
     pulse.set("evaluate", done, int(updates.max()))
     episodes, calibrated = job.pack.validate(state.agent, job.cell.train.validation_episodes)
     state = state._replace(agent=calibrated) if is_candidate else state

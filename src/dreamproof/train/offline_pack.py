@@ -69,20 +69,20 @@ class OfflinePack(Pack):
         source = self.data.world_model
         if source is None:
             return state
-        wanted = WantedModel(self.data.tasks, self.learner.settings)
+        wanted = [WantedModel(self.data.tasks, self.learner.settings)]
         agents, self.sources[source] = with_world_model(state.agent, self.learner.model_fields, Path(source), wanted)
         return state._replace(agent=agents)
 
     def check_sources(self, sources: dict[str, str]) -> None:
         """Refuses to resume from a checkpoint that learned from other episodes, or started with another world model."""
         for name in self.data.files:
-            if sources.get(name) != self.sources[name]:
+            if self.sources[name] not in sources.values():
                 raise BadInput(
                     f"{name}: is not the file that this run started with (its hash differs)",
                     "restore that file, or train the cell in another study folder",
                 )
         if self.data.world_model is not None:
-            check_world_model(Path(self.data.world_model), sources.get(self.data.world_model))
+            check_world_model(Path(self.data.world_model), sources)
         self.sources = dict(sources)
 
     def chunk(self, state: PackState, env_steps: int) -> tuple[PackState, dict[str, Any]]:

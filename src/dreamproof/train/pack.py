@@ -45,10 +45,12 @@ class TrainingPack(Protocol):
     """What the loop, saving and the preflight probe require of a pack.
 
     later_stages: env steps from which another compiled program is used.
+    sources: hashes of the files and world models that it learns from, by name.
     """
 
     envs: int
     total_env_steps: int
+    sources: dict[str, str]
     later_stages: tuple[int, ...]
 
     @property

@@ -7,17 +7,17 @@ from dreamproof.agents.api import Agent, FreezableModel
 from dreamproof.envs.api import Env
 from dreamproof.settings.train import EpochTrain
 from dreamproof.train.pack import Pack, PackState
-from dreamproof.train.world_models import WantedModel, check_world_model, with_world_model
+from dreamproof.train.world_models import Wanted, check_world_model, with_world_model
 
 
 class PretrainedPack(Pack):
     """A pack whose world models come from another run and are frozen, or keep learning with `fine_tune`.
 
-    source: where the world model is. wanted: what it must fit.
+    source: where the world model is. wanted: what it must fit, for each replica.
     """
 
     source: str
-    wanted: WantedModel
+    wanted: Wanted
 
     def __init__(
         self, agent: Agent, env: Env, settings: EpochTrain, seeds: list[int], scalars: dict[str, Any], steps: int
@@ -35,5 +35,5 @@ class PretrainedPack(Pack):
 
     def check_sources(self, sources: dict[str, str]) -> None:
         """Refuses to resume from a checkpoint that started with another world model."""
-        check_world_model(Path(self.source), sources.get(self.source))
+        check_world_model(Path(self.source), sources)
         super().check_sources(sources)

@@ -1,5 +1,6 @@
 """A pretrained world model: of a run folder, or of a file that TD-MPC2 or PWM saved."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,10 +16,11 @@ from dreamproof.data.arrays import read_arrays
 from dreamproof.data.released_model import read_released_model, settings_of
 from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, known_names, named_arrays
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
-from dreamproof.runs.reader import checkpoint_fault, newest_good_checkpoint, read_checkpoint, read_settings
+from dreamproof.runs.reader import checkpoint_fault, read_checkpoint, read_settings
 from dreamproof.runs.records import CheckpointRecord, RunSettings
 from dreamproof.runs.resolved import read_resolved
 from dreamproof.settings.cell import CELL_SETTINGS, AnyPwmCell, OfflineCell
+from dreamproof.settings.env import EnvSettings
 from dreamproof.settings.pwm import PwmSettings
 from dreamproof.settings.strict import validate
 
@@ -39,14 +41,26 @@ OPTIONAL = "model/decoder/"
 
 
 class WantedModel(NamedTuple):
-    """What a cell requires of a world model: the tasks that it knows, in their order, and the settings of its agent."""
+    """What a cell requires of a world model: the tasks that it knows, in their order, and the settings of its agent.
+
+    env: settings of the environment that the cell acts in; None for one that learns from recorded episodes.
+    terminates: whether its imagined rollouts may end early.
+    """
 
     tasks: tuple[str, ...]
     settings: PwmSettings
+    env: EnvSettings | None = None
+    terminates: bool = False
 
 
-def with_world_model(agents: Any, fields: tuple[str, ...], place: Path, wanted: WantedModel) -> tuple[Any, str]:
-    """Agents (R, ...) whose `fields` come from the world model at `place`, and the hash that names it."""
+Wanted = Sequence[WantedModel]
+
+
+def with_world_model(agents: Any, fields: tuple[str, ...], place: Path, wanted: Wanted) -> tuple[Any, str]:
+    """Agents (R, ...) whose `fields` come from the world model at `place`, and the hash that names it.
+
+    wanted: what it must fit, for each cell.
+    """
     own, static = eqx.partition({name: getattr(agents, name) for name in fields}, eqx.is_array)
     found, name = read_world_model(place, jax.tree.map(lambda x: x[0], own), wanted)
     shared = jax.tree.map(lambda mine, given: jnp.broadcast_to(jnp.asarray(given), mine.shape), own, found)
@@ -55,25 +69,25 @@ def with_world_model(agents: Any, fields: tuple[str, ...], place: Path, wanted: 
     return agents._replace(**eqx.combine(copied, static)), name
 
 
-def read_world_model(place: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
+def read_world_model(place: Path, template: Any, wanted: Wanted) -> tuple[Any, str]:
     """A world model in the structure of `template` (without replicas), and a hash that names it."""
     return _of_file(place, template, wanted) if place.is_file() else _of_run(place, template, wanted)
 
 
-def check_world_model(place: Path, recorded: str | None) -> None:
-    """Refuses to resume if the world model at `place` is not the one with the recorded hash."""
+def check_world_model(place: Path, recorded: Mapping[str, str]) -> None:
+    """Refuses to resume if the world model at `place` is none of the recorded sources, under whatever name."""
     found = file_hash(place) if place.is_file() else _trained_checkpoint(place)[2].parameter_hash
-    if found != recorded:
+    if found not in recorded.values():
         raise BadInput(
             f"{place}: is not the world model that this run started with (its hash differs)",
             f"ls -R {place}; then restore it, name the checkpoint that it started with, or use another study folder",
         )
 
 
-def _of_file(path: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
+def _of_file(path: Path, template: Any, wanted: Wanted) -> tuple[Any, str]:
     """Takes over a released model; what it lacks stays as in a new run, and nothing terminates."""
     arrays = read_released_model(path)
-    for key, value in wanted.settings.model_meaning.items():
+    for key, value in (item for each in wanted for item in each.settings.model_meaning.items()):
         if value not in RELEASED_MEANING.get(key, (value,)):
             fitting = RELEASED_MEANING[key][0]
             raise BadInput(
@@ -88,10 +102,11 @@ def _of_file(path: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
         raise BadInput(error.seen, f"the settings that fit it: {settings_of(arrays)}") from None
 
 
-def _of_run(place: Path, template: Any, wanted: WantedModel) -> tuple[Any, str]:
+def _of_run(place: Path, template: Any, wanted: Wanted) -> tuple[Any, str]:
     """The world model of a trained run, and its parameter hash."""
     folder, run, record = _trained_checkpoint(place)
-    _check_fit(place, run, wanted)
+    for each in wanted:
+        _check_fit(place, run, each)
     try:
         return _whole(template, read_arrays(folder.root / AGENT_FILE), str(folder.root)), record.parameter_hash
     except BrokenEvidence as error:
@@ -117,7 +132,7 @@ def _trained_checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder, Check
     fault = checkpoint_fault(folder)
     record = read_checkpoint(folder)
     if fault is not None or record is None:
-        raise BrokenEvidence(f"{folder.root}: {fault}", "dreamproof verify STUDY")
+        raise BrokenEvidence(f"{folder.root}: {fault}", f"ls {run.checkpoints}; then name another checkpoint")
     if record.gradient_steps <= 0 or not record.finite:
         raise BadInput(
             f"{folder.root}: was never trained, or holds non-finite values",
@@ -130,13 +145,13 @@ def _checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder]:
     """The checkpoint of a path, and its run."""
     if CheckpointFolder(place).record.is_file():
         return CheckpointFolder(place), RunFolder(place.parent.parent)
-    newest = newest_good_checkpoint(RunFolder(place))
-    if newest is None:
+    saved = RunFolder(place).checkpoint_folders()
+    if not saved:
         raise BadInput(
             f"{place}: no complete checkpoint with a world model (relative to {Path.cwd()})",
             f"ls {place}; or train it first: dreamproof run STUDY",
         )
-    return newest, RunFolder(place)
+    return saved[-1], RunFolder(place)
 
 
 def _check_fit(place: Path, run: RunFolder, wanted: WantedModel) -> None:
@@ -146,18 +161,28 @@ def _check_fit(place: Path, run: RunFolder, wanted: WantedModel) -> None:
         raise BadInput(f"{run.settings}: missing or not readable, so its tasks are unknown", f"ls {run.root}")
     cell = _cell_of(run, trained)
     names = cell.data.tasks if isinstance(cell, OfflineCell) else (trained.task,)
-    if _plain(names) != _plain(wanted.tasks):
+    if len(names) != len(wanted.tasks) or not all(map(_same_task, names, wanted.tasks)):
         raise BadInput(
             f"{place}: its world model knows the tasks {', '.join(names)}, not {', '.join(wanted.tasks)}",
             "name a run of the same tasks; offline, set data.tasks to the same names in the same order",
         )
-    theirs = cell.agent.model_meaning
-    for key, value in wanted.settings.model_meaning.items():
+    theirs = {f"agent.{key}": value for key, value in cell.agent.model_meaning.items()}
+    own = {f"agent.{key}": value for key, value in wanted.settings.model_meaning.items()}
+    if wanted.env is not None and not isinstance(cell, OfflineCell):
+        theirs |= {f"env.{key}": value for key, value in cell.env.model_dump().items()}
+        own |= {f"env.{key}": value for key, value in wanted.env.model_dump().items()}
+    for key, value in own.items():
         if theirs.get(key) != value:
             raise BadInput(
-                f"{place}: was trained with agent.{key}: {theirs.get(key)}, not {value}",
-                f"set agent.{key} as in that run: cat {run.settings}",
+                f"{place}: was trained with {key}: {theirs.get(key)}, not {value}",
+                f"set {key} as in that run: cat {run.settings}",
             )
+    key = "agent.world_model.termination_scale"
+    if wanted.terminates and not cell.agent.world_model.termination_scale:
+        raise BadInput(
+            f"{place}: was trained with {key}: 0, so it does not predict when episodes of this task end",
+            f"set {key}: 0, or name a run that was trained with more",
+        )
 
 
 def _cell_of(run: RunFolder, trained: RunSettings) -> AnyPwmCell:
@@ -172,6 +197,8 @@ def _cell_of(run: RunFolder, trained: RunSettings) -> AnyPwmCell:
     return validate(model, settings, str(run.settings))
 
 
-def _plain(tasks: tuple[str, ...]) -> list[str]:
-    """Names of tasks without the file that registers them."""
-    return [split_task(task)[1] for task in tasks]
+def _same_task(one: str, other: str) -> bool:
+    """Whether two names are of one task; its file may lie elsewhere or not be named."""
+    (source, name), (other_source, other_name) = split_task(one), split_task(other)
+    files = {Path(each).name for each in (source, other_source) if each}
+    return name == other_name and len(files) < 2

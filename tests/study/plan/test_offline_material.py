@@ -9,7 +9,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.cli.main import app
 from dreamproof.settings.study import Study
 from dreamproof.settings.study_file import read_study
-from dreamproof.study.plan.commands import can_micro_batch, check_material
+from dreamproof.study.plan.commands import can_micro_batch, check_training
 from dreamproof.study.plan.packs import pack_groups
 
 STUDY = Path(__file__).parents[3] / "studies" / "pwm_multitask.yaml"
@@ -28,11 +28,11 @@ def test_the_declared_study_is_valid_and_its_arms_differ_in_shape(study: Study) 
 
 def test_episodes_that_are_not_there_are_named_with_the_next_command(study: Study, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"mlp_gaussian: needs results/three\.npz, which does not exist") as error:
-        check_material(study, tmp_path)
-    assert "python -m dreamproof.record" in error.value.hint
+        check_training(study, tmp_path)
+    assert "docs/multitask.md says how to record episodes" in error.value.hint
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "three.npz").touch()
-    check_material(study, tmp_path)
+    check_training(study, tmp_path)
 
 
 def test_a_world_model_that_is_not_there_is_missed_for_its_arm_alone(study: Study, tmp_path: Path) -> None:
@@ -40,17 +40,60 @@ def test_a_world_model_that_is_not_there_is_missed_for_its_arm_alone(study: Stud
     (tmp_path / "results" / "three.npz").touch()
     arms = study.arms | {"taken": {"data": {"world_model": "results/before/runs/all-seed0"}}}
     with pytest.raises(BadInput, match="arm taken: needs results/before/runs/all-seed0"):
-        check_material(study.model_copy(update={"arms": arms}), tmp_path)
+        check_training(study.model_copy(update={"arms": arms}), tmp_path)
 
 
 def test_an_online_study_misses_the_world_model_that_it_starts_from(tmp_path: Path) -> None:
     study = read_study(STUDY.with_name("pwm_cheetah_run.yaml"))
-    check_material(study, tmp_path)
+    check_training(study, tmp_path)
     started = study.model_copy(update={"settings": study.settings | {"data": {"world_model": "results/before"}}})
     with pytest.raises(BadInput, match="arm mlp: needs results/before, which does not exist"):
-        check_material(started, tmp_path)
-    (tmp_path / "results" / "before").mkdir(parents=True)
-    check_material(started, tmp_path)
+        check_training(started, tmp_path)
+    before = tmp_path / "results" / "before"
+    before.mkdir(parents=True)
+    with pytest.raises(BadInput, match="is a folder, but neither of a run nor of a checkpoint"):
+        check_training(started, tmp_path)
+    (before / "runs" / "mlp-seed0").mkdir(parents=True)
+    (before / "runs" / "mlp-seed0" / "settings.json").touch()
+    with pytest.raises(BadInput) as error:
+        check_training(started, tmp_path)
+    assert error.value.hint == f"name one of its runs, e.g. {before / 'runs' / 'mlp-seed0'}"
+    (before / "settings.json").touch()
+    check_training(started, tmp_path)
+
+
+def test_a_home_folder_is_not_expanded(tmp_path: Path) -> None:
+    study = read_study(STUDY.with_name("pwm_cheetah_run.yaml"))
+    started = study.model_copy(update={"settings": study.settings | {"data": {"world_model": "~/before"}}})
+    with pytest.raises(BadInput, match="needs ~/before") as error:
+        check_training(started, tmp_path)
+    assert error.value.hint.startswith("'~' is not expanded")
+
+
+TOO_SHORT: dict[str, tuple[dict[str, object], int, str]] = {
+    "the prefill of a recipe": (
+        {"recipe": "published"},
+        65_536,
+        "agent_steps is 65,536, and its first update comes after 65,536 (train.prefill_agent_steps)",
+    ),
+    "the epochs of the model alone": (
+        {"train": {"envs": 64, "epoch_env_steps": 4}},
+        33_792,
+        "after 8,192 (train.prefill_agent_steps) + 25,600 (agent.behavior.warm_up_epochs)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(TOO_SHORT))
+def test_a_study_that_ends_before_its_policy_learns_is_refused(tmp_path: Path, case: str) -> None:
+    settings, agent_steps, seen = TOO_SHORT[case]
+    study = read_study(STUDY.with_name("pwm_cheetah_run.yaml"))
+    short = study.model_copy(update={"settings": settings, "arms": {"one": {}}, "agent_steps": agent_steps})
+    with pytest.raises(BadInput, match="arm one: the policy would never learn") as error:
+        check_training(short, tmp_path)
+    assert seen in error.value.seen
+    assert error.value.hint == f"set agent_steps above {agent_steps}, or lower train.prefill_agent_steps"
+    check_training(short.model_copy(update={"agent_steps": agent_steps + 1}), tmp_path)
 
 
 def test_a_plan_without_the_episodes_is_refused(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ CELL = Cell("low", 0)
 OWN: dict[str, Any] = {
     "trainer": "dreamer",
     "task": "ReactProbe",
-    "settings": {},
+    "settings": {"train": {"prefill_agent_steps": 8}},
     "arms": {"low": {}, "high": {"agent": {"planner": {"cost_limit": 1.0}}}},
 }
 

@@ -3,11 +3,13 @@
 import errno
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from dreamproof.base.errors import BrokenEvidence
+from dreamproof.base.files import read_json, write_json
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import EvaluationRecord
 from dreamproof.runs.writer import RunWriter
@@ -44,6 +46,17 @@ def proven(tmp_path: Path) -> OpenStudy:
 def test_a_whole_study_has_no_fault(proven: OpenStudy) -> None:
     found = verify(proven)
     assert (found.events, found.train_proofs, found.eval_proofs, found.faults) == (3, 1, 1, [])
+
+
+def test_cells_that_started_with_different_world_models_are_named(proven: OpenStudy) -> None:
+    other = Cell("low", 1)
+    shutil.copytree(proven.run(CELL).root, proven.run(other).root)
+    for cell, source in ((CELL, "one"), (other, "two")):
+        place = proven.run(cell).checkpoint(20).record
+        write_json(place, read_json(place) | {"sources": {"runs/before": source}})
+    proven.state.cells[other].proof = proven.state.cells[CELL].proof
+    expected = "runs/before was not the same when low/0 and low/1 started with it (its hash differs)"
+    assert expected in verify(proven, check_content=False).faults
 
 
 def test_a_changed_weight_file_is_named(proven: OpenStudy) -> None:

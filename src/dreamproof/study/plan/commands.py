@@ -13,7 +13,7 @@ from typing import Any
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, real_path, write_json
 from dreamproof.base.text import nearest_word
-from dreamproof.runs.layout import Cell, RunFolder
+from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder, StudyFolder
 from dreamproof.runs.records import RunSettings
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.strict import validate
@@ -274,18 +274,40 @@ def _check_notify(study: Study) -> None:
             raise BadInput(f"study {study.name}: notify: command '{one.command[0]}' not found", "which PROGRAM")
 
 
-def check_material(study: Study, base_folder: Path) -> None:
-    """Raises BadInput if recorded episodes or a world model that an arm is to learn from are not there."""
+def check_training(study: Study, base_folder: Path) -> None:
+    """Raises BadInput if an arm could not learn: what it starts from is not there, or it is too short."""
     if isinstance(study.trainer, CommandTrainer):
         return
     for arm in study.arms:
-        cell = validate(CELL_SETTINGS[study.trainer], study.merged_settings(arm), f"{study.name}, arm {arm}")
+        place = f"{study.name}, arm {arm}"
+        cell = validate(CELL_SETTINGS[study.trainer], study.merged_settings(arm), place)
         for name in cell.needed_paths:
-            if not (base_folder / name).exists():
-                raise BadInput(
-                    f"study {study.name}, arm {arm}: needs {name}, which does not exist (relative to {base_folder})",
-                    "python -m dreamproof.record --help, or train what it names first; see docs/multitask.md",
-                )
+            _check_start(f"study {place}: ", name, base_folder)
+        waiting = cell.agent_steps_before_policy
+        if sum(waiting.values()) >= study.agent_steps:
+            listed = " + ".join(f"{steps:,} ({name})" for name, steps in waiting.items())
+            raise BadInput(
+                f"study {place}: the policy would never learn: agent_steps is {study.agent_steps:,}, and its first "
+                f"update comes after {listed}",
+                f"set agent_steps above {sum(waiting.values())}, or lower {next(iter(waiting))}",
+            )
+
+
+def _check_start(place: str, name: str, base_folder: Path) -> None:
+    """Raises BadInput if recorded episodes or a world model are not there, or a folder has none."""
+    found = base_folder / name
+    if not found.exists():
+        home = "'~' is not expanded, write the whole path; or " if name.startswith("~") else ""
+        raise BadInput(
+            f"{place}needs {name}, which does not exist (relative to {base_folder})",
+            f"{home}make it first: docs/multitask.md says how to record episodes, docs/pwm.md how to train a model",
+        )
+    if found.is_dir() and not (RunFolder(found).settings.is_file() or CheckpointFolder(found).record.is_file()):
+        runs = sorted(StudyFolder(found).runs.glob("*/settings.json"))
+        inside = f"name one of its runs, e.g. {runs[0].parent}" if runs else f"ls {found}"
+        raise BadInput(
+            f"{place}{name} is a folder, but neither of a run nor of a checkpoint (relative to {base_folder})", inside
+        )
 
 
 def _check_found(study: Study, program: str, folder: Path) -> None:

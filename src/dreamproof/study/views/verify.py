@@ -8,6 +8,7 @@ from dreamproof.base.text import count_text
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.runs.reader import checkpoint_fault, load_evaluation, read_settings, run_fault
 from dreamproof.runs.resolved import NOT_STORED, read_resolved, resolved_fault
+from dreamproof.runs.sources import different_sources, read_sources
 from dreamproof.settings.study_file import read_study
 from dreamproof.study.attempts.launch import orphaned_events
 from dreamproof.study.ledger.cells import CellState, EvalState
@@ -61,6 +62,8 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
         fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell) or _file_fault(opened, cell)
         if fault is not None:
             faults.append(f"{cell.cell}: {fault}")
+    started = {cell.cell: read_sources(opened.run(cell.cell)) for cell in trained}
+    faults += [str(other) for other in different_sources(started)]
     evaluated = [known for known in opened.state.eval_cells.values() if known.proof is not None]
     for known in evaluated:
         fault = eval_fault(opened, known)
