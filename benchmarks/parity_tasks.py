@@ -33,14 +33,6 @@ and reachers. The error of an observation is that of its worst value, relative t
 absolute, per control step. Tolerance: {TOLERANCE:g} for both, in at least 99 % of the steps. It was first
 meant for every step; "in at least 99 %" was added after the errors of walker, cup, finger and hopper had been seen.
 
-Only these four bodies, all with contacts, have steps outside: the walker 2, with errors of 5e-3 and 9e-2; the cup 3
-(`cup-catch`) and 2 (`cup-spin`), up to 1.5e-2; the hopper 2, 1.1e-3; the finger, on MJX's solver, 3 in its turn tasks,
-up to 4e-3. On the same record the commit before our solver (b9377bf), with MJX's, left 7 of the walker's steps outside,
-with errors up to 0.7. The steps of walker, cup and hopper that are outside now were so there too, with nearly the same
-errors, so the solver is hardly their cause; it was not looked for, nor the finger's. Measured earlier, not by this
-script: MuJoCo in C, started 1e-6 away from its own state, leaves the tolerance in 6 (walker), 5 (cup), 4 (hopper) and
-0 (finger) of 1,000 steps.
-
 | task | steps | observation: median | 99 % | largest | reward: median | 99 % | largest | outside the tolerance |
 |---|---|---|---|---|---|---|---|---|"""
 STARTS = f"""

@@ -8,7 +8,6 @@ Consecutive calls write their records into one large array in place, and add to 
 import functools
 import math
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 import jax
@@ -16,11 +15,10 @@ import jax.numpy as jnp
 from jax import Array
 from jax.experimental import pallas as pl
 
+from dreamproof.jaxcore.kernels import HAS_TRITON
 from dreamproof.nn.deferred import BufferIndex, LayerGradients
 from dreamproof.nn.mish import mish, mish_slope
 
-# JAX plans to remove its Triton backend; without it the compiler generates its own kernels, as on a CPU.
-HAS_TRITON = find_spec("jax.experimental.pallas.triton") is not None
 if HAS_TRITON:
     from jax.experimental.pallas import triton
 

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.jaxcore.devices import is_recent_gpu
+from dreamproof.jaxcore.kernels import can_run_kernels
 from dreamproof.nn import fused
 from dreamproof.nn.deferred import (
     BackwardRecord,
@@ -146,7 +146,7 @@ def norm_mish(y: Array, affine: Affine, order: Order) -> Array:
 
 def has_kernel(order: Order) -> TypeGuard[fused.Order]:
     """Whether there is a fused kernel for this order, and a GPU that runs it."""
-    return order != "norm" and fused.HAS_TRITON and is_recent_gpu()
+    return order != "norm" and can_run_kernels()
 
 
 def _activated(normal: Array, dtype: Any, order: Order) -> Array:

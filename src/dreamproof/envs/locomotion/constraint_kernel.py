@@ -7,7 +7,6 @@ kernels in every iteration.
 import functools
 import operator
 from collections.abc import Sequence
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import jax
@@ -16,10 +15,8 @@ from jax import Array
 from jax.experimental import pallas as pl
 
 from dreamproof.envs.locomotion.constraints import Problem, Solution, line_search
-from dreamproof.jaxcore.devices import is_recent_gpu
+from dreamproof.jaxcore.kernels import HAS_TRITON
 
-# JAX plans to remove its Triton backend; without it the compiler generates its own kernels, as on a CPU.
-HAS_TRITON = find_spec("jax.experimental.pallas.triton") is not None
 if HAS_TRITON:
     from jax.experimental.pallas import triton
 
@@ -37,11 +34,6 @@ class Registers(NamedTuple):
     force: Vector
     damping: Vector
     guess: Vector
-
-
-def is_available() -> bool:
-    """Whether this machine can run the kernel."""
-    return HAS_TRITON and is_recent_gpu()
 
 
 def solve(problem: Problem, iterations: int) -> Solution:

@@ -21,6 +21,7 @@ from jax import Array
 from dreamproof.envs.locomotion import constraint_kernel, constraints
 from dreamproof.envs.locomotion.params import BodyParams
 from dreamproof.envs.locomotion.springs import Springs, ground_force, limit_torque
+from dreamproof.jaxcore.kernels import can_run_kernels
 from dreamproof.settings.env import Shift
 
 # MJX prints that its unused Warp backend is not installed.
@@ -128,7 +129,7 @@ class MujocoBody:
             model.opt.timestep * model.dof_damping,
             data.qacc_warmstart,
         )
-        solve = constraint_kernel.solve if constraint_kernel.is_available() else constraints.solve
+        solve = constraint_kernel.solve if can_run_kernels() else constraints.solve
         acceleration, damped, forces = solve(problem, int(self.host.opt.iterations))
         data = mjx.sensor_acc(model, data.tree_replace({"qacc": acceleration, "_impl.efc_force": forces}))
         # Euler's step of MJX would solve for the damping once more.
