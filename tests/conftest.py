@@ -1,6 +1,7 @@
 """What all tests share: how they are compiled, grouped, ordered and skipped."""
 
 import functools
+import gc
 import importlib.metadata
 import os
 import re
@@ -10,6 +11,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
+import psutil
 import pytest
 
 from dreamproof.runs.layout import RunFolder
@@ -24,6 +26,7 @@ SOME_OPTIMISATION = "--xla_backend_optimization_level=1 --xla_llvm_disable_expen
 OPTIMISED_MARKER = "optimised: runs longer than it compiles, so its programs are somewhat optimised"
 LONG_MARKER = "long(seconds): about how long the file takes on two cores; the longest start first"
 MADE_CACHE = pytest.StashKey[str]()
+MAX_MEMORY_BYTES = 1_500_000_000
 GROUP = re.compile(r'^pytestmark = .*\bxdist_group\("(\w+)"\)', re.MULTILINE)
 
 
@@ -52,6 +55,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     if MADE_CACHE in config.stash:
         del os.environ["JAX_COMPILATION_CACHE_DIR"]
         shutil.rmtree(config.stash[MADE_CACHE], ignore_errors=True)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs() -> Generator[None, None, None]:
+    """Frees compiled programs after a file if they fill much memory: a worker would need 6 GB at the end."""
+    yield
+    if psutil.Process().memory_info().rss > MAX_MEMORY_BYTES:
+        import jax
+
+        jax.clear_caches()
+        gc.collect()
 
 
 @pytest.hookimpl(wrapper=True)
