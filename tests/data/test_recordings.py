@@ -101,3 +101,19 @@ def test_a_place_where_nothing_can_be_written_is_refused_before_recording(tmp_pa
         check_output(tmp_path / "episodes.pt")
     with pytest.raises(BadInput, match="no such folder"):
         check_output(tmp_path / "nowhere" / "episodes.npz")
+
+
+def test_a_compressed_file_is_refused_with_the_function_that_does_not_compress(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "small.npz", obs=np.zeros((1, 3, 2), np.float32))
+    with pytest.raises(
+        BadInput, match=r"member obs\.npy is compressed and cannot be mapped; save it with numpy\.savez"
+    ):
+        open_episodes(tmp_path / "small.npz")
+
+
+def test_a_recording_has_one_task_per_episode(tmp_path: Path) -> None:
+    values, rows = np.zeros((2, 4, 1), np.float32), np.full(2, 4)
+    wrong = Recording(values, values, values[..., 0], np.zeros((2, 4), int), rows, rows < 4)
+    with pytest.raises(BadInput, match=r"one task per episode \(2,\), not \(2, 4\)"):
+        write_recording(tmp_path / "wrong.npz", wrong)
+    assert not list(tmp_path.iterdir())

@@ -111,3 +111,35 @@ def test_a_setting_named_task_of_a_script_is_its_own() -> None:
     command = {"command": ["train", "{settings.task}"]}
     found = study(tasks=None, task="any", trainer=command, settings={}, arms={"a": {"task": "x"}, "b": {"task": "y"}})
     assert found.task_of("a") == "any" and found.merged_settings("a") == {"task": "x"}
+
+
+MISSPELT = {
+    "a task of the study": (
+        {"tasks": ["pendulum-swingupp", "cartpole-swingup"]},
+        {},
+        "did you mean 'pendulum-swingup'",
+    ),
+    "a set of the data": (
+        {"tasks": ["cup-spin", "cartpole-swingup"]},
+        {"tasks": "mt31"},
+        "there is no set 'mt31'; known",
+    ),
+    "a task of one's own": (
+        {"tasks": ["Mine", "cup-spin"]},
+        {"action_size": 2},
+        "observation_size must be set: 'Mine'",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(MISSPELT))
+def test_an_unknown_task_is_named_where_its_sizes_are_missing(case: str) -> None:
+    changes, data, seen = MISSPELT[case]
+    with pytest.raises(BadInput, match=seen):
+        pack_groups(study(settings={"data": {"files": ["some.npz"], **data}}, **changes))
+
+
+def test_sizes_of_known_tasks_need_not_be_written() -> None:
+    data = {"files": ["some.npz"], "tasks": ["walker-run", "cup-spin"]}
+    cell = validate(PwmOfflineCell, {"data": data, "agent": {"world_model": {"tasks": 2}}}, "a test")
+    assert (cell.data.observation_size, cell.data.action_size) == (24, 6)

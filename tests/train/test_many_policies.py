@@ -201,5 +201,5 @@ def test_a_policy_for_a_task_without_episodes_is_refused(file: Path, tmp_path: P
         PwmOfflineCell.model_validate(offline_settings(file, {"data": {"policies": ["Other"]}}))
     three = {"tasks": [*TASKS, "ProbeRecall"], "policies": ["ProbeRecall"]}
     settings = offline_settings(file, {"data": three, "agent": {"world_model": {"tasks": 3}}})
-    with pytest.raises(BadInput, match="no recorded episode of task 2; recorded tasks: 0, 1"):
+    with pytest.raises(BadInput, match="no recorded episode of the task 'ProbeRecall' is used; recorded: "):
         loop.read_job([write_cell(tmp_path, settings, task="both")])

@@ -17,7 +17,7 @@ from dreamproof.settings.cell import PwmOfflineCell
 from dreamproof.settings.recorded import RecordedData
 from dreamproof.train.offline import sample_steps, sample_windows
 from dreamproof.train.offline_pack import OfflinePack, make_offline_pack
-from dreamproof.train.streaming import SHARDS, EpisodeRing
+from dreamproof.train.streaming import SHARDS, EpisodeRing, StreamedData, episodes_needed
 
 EPISODES, LENGTH, SHARE = 90, 6, 32
 TASKS = ("ProbeTarget", "ProbeRecall")
@@ -54,7 +54,7 @@ def data(request: pytest.FixtureRequest, tmp_path: Path) -> RecordedData:
 
 def ring_of(data: RecordedData) -> EpisodeRing:
     library = EpisodeLibrary(data)
-    return EpisodeRing(library, np.arange(len(library)), SHARE)
+    return EpisodeRing(library, np.arange(len(library)), library.tasks, SHARE)
 
 
 def equal(one: Any, other: Any) -> None:
@@ -99,6 +99,64 @@ def test_every_episode_has_its_turn_once_a_round(data: RecordedData) -> None:
     )
     assert sorted(first) == sorted(second) == ring.chosen.tolist()
     assert first.tolist() != second.tolist()
+
+
+@pytest.mark.parametrize("counts", [[3, 40], [1, 1, 1], [200, 5, 95, 5], [1000] * 7 + [17]])
+def test_as_many_episodes_as_are_needed_hold_some_of_every_kind_at_any_time(counts: list[int]) -> None:
+    kinds = np.random.default_rng(0).permutation(np.repeat(np.arange(len(counts)), counts))
+    needed = episodes_needed(kinds)
+    ring = EpisodeRing.__new__(EpisodeRing)
+    ring.chosen, ring.kinds = np.arange(len(kinds)), kinds
+    order = kinds[np.concatenate([ring._order(number) for number in range(20)])]
+    for kind in range(len(counts)):
+        places = np.flatnonzero(order == kind)
+        longest_wait = max(places[0], np.diff(places).max() - 1) if len(places) > 1 else len(order)
+        assert longest_wait < needed, kind
+    assert needed % SHARDS == 0 and needed <= 2 * len(kinds) / min(counts) + len(counts) + SHARDS
+
+
+def test_a_share_that_may_miss_a_task_is_refused_at_the_start(data: RecordedData) -> None:
+    with pytest.raises(BadInput, match="16 of 150 episodes may hold none of a task") as error:
+        StreamedData(EpisodeLibrary(data.model_copy(update={"device_episodes": 16})), [0, 1], 3, 0, rare(150))
+    needed = int(error.value.hint.removeprefix("set data.device_episodes: "))
+    enough = data.model_copy(update={"device_episodes": needed})
+    StreamedData(EpisodeLibrary(enough), [0, 1], 3, 0, rare(150))
+
+
+def rare(count: int) -> np.ndarray:
+    """Every twentieth episode is cloned."""
+    return np.arange(count) % 20 < 2
+
+
+def test_what_is_drawn_from_has_one_size_whatever_the_share_holds(data: RecordedData) -> None:
+    library = EpisodeLibrary(data.model_copy(update={"device_episodes": 48}))
+    stream = StreamedData(library, [0, 1], 3, 0, np.arange(len(library)) % 7 < 2)
+    seen = [stream.at(refreshes * REFRESH) for refreshes in range(30)]
+    assert all(each.copied is not None for each in seen)
+    shapes = {str(jax.tree.map(jnp.shape, each)) for each in seen}
+    assert len(shapes) == 1
+    cloned = {
+        int((np.asarray(each.copied.windows.until)[:-1] != each.copied.last[-1]).sum()) for each in seen if each.copied
+    }
+    assert len(cloned) > 1, "the numbers of episodes must differ, or nothing was tested"
+
+
+def test_a_faulty_episode_is_found_before_its_turn(data: RecordedData, tmp_path: Path) -> None:
+    broken = recording()
+    broken.reward[EPISODES - 1, 3] = np.nan
+    write_recording(tmp_path / "broken.npz", broken._replace(rows=np.full(EPISODES, LENGTH)))
+    with pytest.raises(BadInput, match=r"broken\.npz: 1 of"):
+        pack_of(data.model_copy(update={"files": (str(tmp_path / "broken.npz"),)}))
+
+
+def test_values_that_float16_cannot_hold_are_refused(tmp_path: Path, data: RecordedData) -> None:
+    large = recording()
+    large.observation[3, 1] = 1e5
+    write_recording(tmp_path / "large.npz", large)
+    stored = data.model_copy(update={"files": (str(tmp_path / "large.npz"),), "storage": "float16"})
+    with pytest.raises(BadInput, match="a recorded value of 100000 is above its largest, 65,504"):
+        EpisodeLibrary(stored).check()
+    EpisodeLibrary(stored.model_copy(update={"storage": "bfloat16"})).check()
 
 
 def test_windows_of_the_share_are_complete(data: RecordedData) -> None:

@@ -1,5 +1,6 @@
 """Episodes of several files under one numbering; any of them are loaded by their numbers."""
 
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,7 @@ from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.task_sets import ROWS
 
 PIECE_BYTES = 64 << 20
+FLOAT16_MAX = 65_504
 
 
 class RecordedEpisodes(NamedTuple):
@@ -68,6 +70,28 @@ class EpisodeLibrary:
             found[episodes[order[: max(1, round(share * len(episodes)))]]] = True
         return found
 
+    def require(self, tasks: Sequence[int], window: int) -> None:
+        """Refuses data without an episode of one of these tasks, or without one that is as long as a window."""
+        for task in tasks:
+            if not (self.tasks == task).any():
+                recorded = ", ".join(self.data.tasks[number] for number in np.unique(self.tasks))
+                raise BadInput(
+                    f"no recorded episode of the task '{self.data.tasks[task]}' is used; recorded: {recorded}",
+                    "list files with episodes of it, or raise data.max_episodes",
+                )
+            rows = int(self.rows[self.tasks == task].max())
+            if rows < window:
+                raise BadInput(
+                    f"train.window {window}: the longest recorded episode of '{self.data.tasks[task]}' has {rows} rows",
+                    f"set train.window to at most {rows}",
+                )
+
+    def check(self) -> None:
+        """Reads all episodes; the first faulty ones are refused."""
+        step = min(file.episodes_in(PIECE_BYTES) for file in self.files)
+        for start in range(0, len(self), step):
+            self.load(np.arange(start, min(start + step, len(self))))
+
     def load(self, chosen: np.ndarray) -> RecordedEpisodes:
         """Some episodes by their numbers; one that is faulty is refused."""
         shape = (len(chosen), self.length)
@@ -85,7 +109,19 @@ class EpisodeLibrary:
             for piece in _pieces(file, places):
                 _copy(read_good_part(file, numbers[piece] - first), piece, loaded)
                 file.release()
+        self._check_range(loaded)
         return loaded
+
+    def _check_range(self, loaded: RecordedEpisodes) -> None:
+        """Refuses values that become infinite on the device."""
+        if self.data.storage != "float16":
+            return
+        largest = max(float(np.abs(part).max(initial=0.0)) for part in loaded[:3])
+        if largest > FLOAT16_MAX:
+            raise BadInput(
+                f"data.storage float16: a recorded value of {largest:g} is above its largest, {FLOAT16_MAX:,}",
+                "set data.storage: bfloat16, or float32",
+            )
 
 
 def _kept(tasks: np.ndarray, data: RecordedData) -> np.ndarray:

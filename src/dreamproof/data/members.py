@@ -56,7 +56,7 @@ def _member(path: Path, file: BinaryIO, info: zipfile.ZipInfo) -> StoredMember:
     if name != info.orig_filename or "\\" in name or os.path.isabs(name) or ".." in name.split("/"):
         raise refusal(path, f"the name of its member {name!r} leads out of the file")
     if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
-        raise refusal(path, f"its member {name} is compressed")
+        raise refusal(path, f"its member {name} is compressed and cannot be mapped; save it with numpy.savez")
     file.seek(info.header_offset)
     signature, _, flags, method, *_, name_size, extra_size = LOCAL_HEADER.unpack(file.read(LOCAL_HEADER.size))
     if (info.flag_bits | flags) & ENCRYPTED:

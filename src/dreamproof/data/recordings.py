@@ -91,6 +91,11 @@ def check_output(path: Path) -> None:
 
 def filled_arrays(recording: Recording) -> dict[str, np.ndarray]:
     """The arrays of a file; padding of actions and rewards is NaN."""
+    if recording.task.shape != recording.rows.shape:
+        raise BadInput(
+            f"a recording has one task per episode {recording.rows.shape}, not {recording.task.shape}",
+            "give task as an array (E,); the file holds it in every row",
+        )
     inside = np.arange(recording.reward.shape[1])[None] < recording.rows[:, None]
     moved = inside.copy()
     moved[:, 0] = False

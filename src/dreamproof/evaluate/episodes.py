@@ -41,7 +41,7 @@ from dreamproof.evaluate.loading import Loaded
 from dreamproof.jaxcore.devices import COMPILE_THREADS
 from dreamproof.jaxcore.keys import Split, step_key
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.runs.records import DATA_FLOORS, EvaluatedCheckpoint, EvaluationRecord
+from dreamproof.runs.records import DATA_FLOORS, RELATIVE_SCORE, EvaluatedCheckpoint, EvaluationRecord
 from dreamproof.version import __version__
 
 LAYOUT_SEED = 0
@@ -391,7 +391,7 @@ def _with_scores(made: EvaluatedCheckpoint, loaded: Loaded, task: str, random_re
     mean, best = loaded.record.data_returns[task]
     scores = {} if largest is None else {"score": returns / largest}
     if best > random_return:
-        scores["relative_score"] = (returns - random_return) / (best - random_return)
+        scores[RELATIVE_SCORE] = (returns - random_return) / (best - random_return)
     return made.model_copy(
         update={
             "episodes": made.episodes | {name: values.tolist() for name, values in scores.items()},

@@ -131,6 +131,8 @@ class Trail(Record):
     cost: list[float]
 
 
+RELATIVE_SCORE = "relative_score"
+"""0 for random actions, 1 for the best recorded return of the task."""
 DATA_FLOORS = ("data mean", "data best")
 """Floors that are no policy: what the recorded episodes of a task returned."""
 

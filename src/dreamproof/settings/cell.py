@@ -164,6 +164,11 @@ class OfflineCell(CellSettings):
         raise NotImplementedError
 
     @property
+    def agent_steps_before_policy(self) -> dict[str, int]:
+        """The updates of the model alone."""
+        return {"agent.behavior.warm_up_epochs": self.model_updates}
+
+    @property
     def starts(self) -> int:
         """Imagined rollouts per update of the behaviour."""
         raise NotImplementedError

@@ -7,9 +7,10 @@ from pydantic import Field, model_validator
 from dreamproof.base.errors import BadInput
 from dreamproof.base.text import nearest_word
 from dreamproof.settings.strict import Settings
-from dreamproof.settings.task_sets import TASK_SETS
+from dreamproof.settings.task_sets import MT80, TASK_SETS
 
 OTHERS = "others"
+SIZES = ("observation_size", "action_size")
 WORLD_MODEL = "world model to start from: a run folder (its newest checkpoint), a checkpoint, or TD-MPC2's .pt"
 
 
@@ -88,11 +89,22 @@ class RecordedData(Settings):
         if isinstance(wanted, str) and wanted in TASK_SETS:
             values = values | {"policies": [task.name for task in TASK_SETS[wanted]]}
         named = values.get("tasks")
-        if not isinstance(named, str) or named not in TASK_SETS:
+        if isinstance(named, str) and named not in TASK_SETS:
+            raise ValueError(f"tasks: there is no set '{named}'; known: {', '.join(TASK_SETS)}; or list names of tasks")
+        names = [task.name for task in TASK_SETS[named]] if isinstance(named, str) else named
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
             return values
-        tasks = TASK_SETS[named]
-        sizes = {name: max(getattr(task, name) for task in tasks) for name in ("observation_size", "action_size")}
-        return {**sizes, **values, "tasks": [task.name for task in tasks]}
+        known = {task.name: task for task in MT80}
+        missing = [name for name in SIZES if name not in values]
+        unknown = next((name for name in names if name not in known), None)
+        if missing and unknown is not None:
+            near = nearest_word(unknown, known)
+            meant = f"; did you mean '{near}'?" if near else ""
+            raise ValueError(
+                f"{' and '.join(missing)} must be set: '{unknown}' is no task of MT80, whose sizes are known{meant}"
+            )
+        sizes = {size: max(getattr(known[name], size) for name in names) for size in missing if names}
+        return {**sizes, **values, "tasks": names}
 
     @model_validator(mode="after")
     def _tasks_differ(self) -> Self:

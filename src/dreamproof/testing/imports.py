@@ -17,7 +17,7 @@ ALLOWED = {
     "train": {"base", "data", "settings", "runs", "jaxcore", "envs", "nn", "agents"},
     "evaluate": {"base", "data", "settings", "runs", "jaxcore", "envs", "nn", "agents"},
     "record": {"base", "data", "settings", "runs", "jaxcore", "envs", "nn", "agents", "evaluate"},
-    "study": {"base", "settings", "runs"},
+    "study": {"base", "data", "settings", "runs"},
     "stats": {"base"},
     "report": {"base", "settings", "runs", "study", "stats"},
     "web": {"base", "settings", "runs", "study", "stats", "report"},

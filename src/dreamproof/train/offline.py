@@ -32,19 +32,18 @@ class TaskWindows(NamedTuple):
 
 
 def index_tasks(tasks: np.ndarray, rows: np.ndarray, window: int, wanted: Sequence[int]) -> TaskWindows:
-    """The windows of some tasks; `tasks` and `rows` (E,) describe the episodes."""
+    """The windows of some tasks; `tasks` and `rows` (E,) describe the episodes, some of them of every task.
+
+    The index has as many entries as there are episodes, whatever their tasks: another size would be another compile.
+    """
     found = [np.flatnonzero(tasks == task) for task in wanted]
-    for task, episodes in zip(wanted, found, strict=True):
-        if not len(episodes):
-            known = ", ".join(map(str, np.unique(tasks)))
-            raise BadInput(
-                f"no recorded episode of task {task}; recorded tasks: {known}",
-                "record episodes of it; with data.device_episodes, set more of them",
-            )
+    assert all(map(len, found)), (wanted, np.unique(tasks))
     chosen = np.concatenate(found)
     index = index_rows(rows[chosen], window)._replace(episode=jnp.asarray(chosen, jnp.int32))
     last = np.asarray(index.until)[np.cumsum([len(episodes) for episodes in found]) - 1]
-    return TaskWindows(index, jnp.asarray([0, *last[:-1]], jnp.int32), jnp.asarray(last))
+    # What follows the last window has none: it repeats the last entry, and nothing is drawn from it.
+    padded = WindowIndex(*(jnp.pad(part, (0, len(tasks) - len(chosen)), "edge") for part in index))
+    return TaskWindows(padded, jnp.asarray([0, *last[:-1]], jnp.int32), jnp.asarray(last))
 
 
 def index_windows(episodes: RecordedEpisodes, window: int) -> WindowIndex:

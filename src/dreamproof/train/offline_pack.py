@@ -208,12 +208,14 @@ def make_offline_pack(
     assert isinstance(cell, OfflineCell), type(cell)
     library, window = EpisodeLibrary(cell.data), cell.train.window
     own = [cell.data.number_of(task) for task in cell.data.policies] if env is None else [env.spec.task or 0]
+    library.require(own, window)
     inputs = ReplicaInputs(jnp.asarray(seeds, jnp.uint32), scalars)
     pack = OfflinePack(agent, env, cell, inputs, steps)
     pack.sources |= library.hashes()
     pack.data_returns = library.returns()
     cloned = library.best(cell.data.cloning_share) if cell.data.cloning_share < 1 else None
     if cell.data.device_episodes is not None and cell.data.device_episodes < len(library):
+        library.check()  # now, not when their turn comes
         pack.stream = StreamedData(library, own, window, pack.model_updates, cloned)
         return pack
     episodes = on_device(library, np.arange(len(library)))

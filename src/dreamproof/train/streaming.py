@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dreamproof.base.errors import BadInput
 from dreamproof.data.library import EpisodeLibrary, RecordedEpisodes
 from dreamproof.train.offline import TaskWindows, WindowIndex, index_rows, index_tasks
 
@@ -32,10 +33,14 @@ class OfflineData(NamedTuple):
 
 
 class EpisodeRing:
-    """Shards of some episodes on the device, in an endless order in which every episode comes once per round."""
+    """Shards of some episodes on the device, in an endless order in which every episode comes once per round.
 
-    def __init__(self, library: EpisodeLibrary, chosen: np.ndarray, device_episodes: int) -> None:
-        self.library, self.chosen = library, chosen
+    Episodes of every kind, such as a task, are spread evenly over a round, so that some of each are held at any time.
+    """
+
+    def __init__(self, library: EpisodeLibrary, chosen: np.ndarray, kinds: np.ndarray, device_episodes: int) -> None:
+        """kinds: that of each episode of the library (E,)."""
+        self.library, self.chosen, self.kinds = library, chosen, kinds[chosen]
         self.is_whole = len(chosen) <= device_episodes
         self.shard_episodes = device_episodes // SHARDS
         self.refreshes: int | None = None
@@ -52,7 +57,12 @@ class EpisodeRing:
         return np.sort(np.concatenate(found))
 
     def _order(self, number: int) -> np.ndarray:
-        return self.chosen[np.random.default_rng(number).permutation(len(self.chosen))]
+        """The episodes of a round: shuffled within their kind, and the n of a kind in distances of about 1/n."""
+        random, places = np.random.default_rng(number), np.zeros(len(self.chosen))
+        for kind in np.unique(self.kinds):
+            own = random.permutation(np.flatnonzero(self.kinds == kind))
+            places[own] = (np.arange(len(own)) + random.random()) / len(own)
+        return self.chosen[np.argsort(places, kind="stable")]
 
     def after(self, refreshes: int) -> tuple[RecordedEpisodes, np.ndarray]:
         """What the device holds after so many refreshes, and the numbers of these episodes."""
@@ -88,6 +98,16 @@ class EpisodeRing:
     def _read_ahead(self, shard: int) -> None:
         if self._next is None or self._next[0] != shard:
             self._next = shard, self._reader.submit(self._load, shard)
+
+
+def episodes_needed(kinds: np.ndarray) -> int:
+    """How many episodes a ring must hold so that some of every kind (E,) are among them at any time.
+
+    Two of n episodes of a kind are at most 2/n of a round apart, at its end; every other kind moves that by one.
+    """
+    counts = np.unique(kinds, return_counts=True)[1]
+    least = -(-2 * len(kinds) // int(counts.min())) + len(counts)
+    return -(-least // SHARDS) * SHARDS
 
 
 def on_device(library: EpisodeLibrary, chosen: np.ndarray) -> RecordedEpisodes:
@@ -136,9 +156,23 @@ class StreamedData:
         """cloned: whether the actions of an episode (E,) may be cloned; None: all may."""
         self.library, self.own, self.window, self.model_updates = library, own, window, model_updates
         self.cloned = cloned
+        self.kinds = library.tasks if cloned is None else 2 * library.tasks + cloned
         self.chosen = (np.arange(len(library)), np.flatnonzero(np.isin(library.tasks, own)))
         self.refresh_updates = library.data.refresh_updates
         self.stage: int | None = None
+        self._check_share()
+
+    def _check_share(self) -> None:
+        """Refuses a share that may hold no episode of a task, or none whose actions are cloned."""
+        share, own = self.library.data.device_episodes, self.chosen[1]
+        needed = episodes_needed(self.kinds[own])
+        if share is not None and share < min(needed, len(own)):
+            cloned = "" if self.cloned is None else " and one whose actions are cloned"
+            raise BadInput(
+                f"data.device_episodes {share} of {len(own):,} episodes may hold none of a task; the behaviour needs "
+                f"one of each{cloned}",
+                f"set data.device_episodes: {needed}",
+            )
 
     def _place(self, update: int) -> tuple[int, int]:
         """The stage of an update and its number in the stage."""
@@ -151,7 +185,7 @@ class StreamedData:
         if stage != self.stage:
             device_episodes = self.library.data.device_episodes
             assert device_episodes is not None
-            self.stage, self.ring = stage, EpisodeRing(self.library, self.chosen[stage], device_episodes)
+            self.stage, self.ring = stage, EpisodeRing(self.library, self.chosen[stage], self.kinds, device_episodes)
         episodes, held = self.ring.after(number // self.refresh_updates)
         tasks, rows = self.library.tasks[held], self.library.rows[held]
         index = index_rows(rows, self.window)

@@ -2,11 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from dreamproof.base.errors import BadInput
 from dreamproof.cli.main import app
+from dreamproof.data.recordings import Recording, write_recording
 from dreamproof.settings.study import Study
 from dreamproof.settings.study_file import read_study
 from dreamproof.study.plan.commands import can_micro_batch, check_training
@@ -20,6 +22,19 @@ def study() -> Study:
     return read_study(STUDY)
 
 
+def write_episodes(folder: Path, study: Study, tasks: int = 3, length: int = 20, reward: float = 1.0) -> Path:
+    """The recorded episodes that a study names: one of each of its first tasks."""
+    data = study.settings["data"]
+    file = folder / data["files"][0]
+    file.parent.mkdir(exist_ok=True)
+    shape = (tasks, length)
+    observation, action = (np.zeros((*shape, data[f"{name}_size"]), np.float32) for name in ("observation", "action"))
+    rows, ended = np.full(tasks, length), np.zeros(tasks, bool)
+    rewards = np.full(shape, reward, np.float32)
+    write_recording(file, Recording(observation, action, rewards, np.arange(tasks), rows, ended))
+    return file
+
+
 def test_the_declared_study_is_valid_and_its_arms_differ_in_shape(study: Study) -> None:
     groups = pack_groups(study)
     assert len(set(groups.values())) == len(study.arms) == 4
@@ -30,14 +45,66 @@ def test_episodes_that_are_not_there_are_named_with_the_next_command(study: Stud
     with pytest.raises(BadInput, match=r"mlp_gaussian: needs results/three\.npz, which does not exist") as error:
         check_training(study, tmp_path)
     assert "docs/multitask.md says how to record episodes" in error.value.hint
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "three.npz").touch()
+    write_episodes(tmp_path, study)
+    check_training(study, tmp_path)
+
+
+def test_episodes_that_do_not_suffice_are_refused_before_anything_is_planned(study: Study, tmp_path: Path) -> None:
+    own = study.settings["data"]["tasks"].index(study.task)
+    assert own == 0
+    write_episodes(tmp_path, study, length=4)
+    with pytest.raises(BadInput, match=f"train.window .*: the longest recorded episode of '{study.task}' has 4 rows"):
+        check_training(study, tmp_path)
+    write_episodes(tmp_path, study).write_bytes(b"no zip file")
+    with pytest.raises(BadInput, match=r"three\.npz"):
+        check_training(study, tmp_path)
+
+
+def test_a_cell_without_a_policy_is_accepted_only_where_nothing_is_evaluated(study: Study, tmp_path: Path) -> None:
+    write_episodes(tmp_path, study)
+    waiting = study.settings["agent"]["behavior"]["warm_up_epochs"]
+    short = study.model_copy(update={"agent_steps": waiting})
+    with pytest.raises(BadInput, match="the policy would never learn"):
+        check_training(short, tmp_path)
+    check_training(short.model_copy(update={"conditions": []}), tmp_path)
+
+
+SEVERAL_TASKS = """
+name: several
+question: Which dynamics are better?
+metric: {name: relative_score, direction: higher, smallest_difference: 0.05}
+tasks: [walker-walk, cartpole-balance]
+trainer: pwm_offline
+settings: {data: {files: [results/two.npz]}, agent: {behavior: {replayed_starts: 8}}}
+arms: {mlp: {}}
+reference_arm: mlp
+seeds: 5
+agent_steps: 40000
+"""
+
+
+def test_a_relative_score_needs_episodes_above_random(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    file.write_text(SEVERAL_TASKS)
+    study = read_study(file)
+    write_episodes(tmp_path, study, 1)
+    with pytest.raises(
+        BadInput, match="no recorded episode of the task 'cartpole-balance' is used; recorded: walker-walk"
+    ):
+        check_training(study, tmp_path)
+    write_episodes(tmp_path, study, 2, reward=4.0)  # 76 in all: above the walker's 38, below the 315 of the cartpole
+    with pytest.raises(
+        BadInput, match="relative_score does not exist for 'cartpole-balance': the best recorded return"
+    ):
+        check_training(study, tmp_path)
+    scored = study.model_copy(update={"metric": study.metric.model_copy(update={"name": "score"})})
+    check_training(scored, tmp_path)
+    write_episodes(tmp_path, study, 2, reward=20.0)
     check_training(study, tmp_path)
 
 
 def test_a_world_model_that_is_not_there_is_missed_for_its_arm_alone(study: Study, tmp_path: Path) -> None:
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "three.npz").touch()
+    write_episodes(tmp_path, study)
     arms = study.arms | {"taken": {"data": {"world_model": "results/before/runs/all-seed0"}}}
     with pytest.raises(BadInput, match="arm taken: needs results/before/runs/all-seed0"):
         check_training(study.model_copy(update={"arms": arms}), tmp_path)
@@ -101,7 +168,6 @@ def test_a_plan_without_the_episodes_is_refused(tmp_path: Path) -> None:
     file.write_text(STUDY.read_text())
     refused = CliRunner().invoke(app, ["plan", str(file)])
     assert isinstance(refused.exception, BadInput)
-    (tmp_path / "results").mkdir()
-    (tmp_path / "results" / "three.npz").touch()
+    write_episodes(tmp_path, read_study(file))
     planned = CliRunner().invoke(app, ["plan", str(file)])
     assert planned.exit_code == 0 and "20 train cells" in planned.output

@@ -13,11 +13,14 @@ from typing import Any
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, real_path, write_json
 from dreamproof.base.text import nearest_word
+from dreamproof.data.library import EpisodeLibrary
 from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder, StudyFolder
-from dreamproof.runs.records import RunSettings
-from dreamproof.settings.cell import CELL_SETTINGS
+from dreamproof.runs.records import RELATIVE_SCORE, RunSettings
+from dreamproof.settings.cell import CELL_SETTINGS, OfflineCell
+from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.strict import validate
 from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
+from dreamproof.settings.task_list import RANDOM_RETURNS
 from dreamproof.study.adapters.tensorboard import TensorboardAdapter, require_reader
 from dreamproof.study.process.gpus import assign_gpus, attempts_per_gpu, gpus_here
 
@@ -278,13 +281,18 @@ def check_training(study: Study, base_folder: Path) -> None:
     """Raises BadInput if an arm could not learn: what it starts from is not there, or it is too short."""
     if isinstance(study.trainer, CommandTrainer):
         return
+    recorded: list[RecordedData] = []
     for arm in study.arms:
         place = f"{study.name}, arm {arm}"
         cell = validate(CELL_SETTINGS[study.trainer], study.merged_settings(arm), place)
         for name in cell.needed_paths:
             _check_start(f"study {place}: ", name, base_folder)
+        if isinstance(cell, OfflineCell) and cell.data not in recorded:
+            recorded.append(cell.data)
+            _check_recorded(study, study.task_of(arm), cell, base_folder)
         waiting = cell.agent_steps_before_policy
-        if sum(waiting.values()) >= study.agent_steps:
+        model_only = isinstance(cell, OfflineCell) and not study.conditions
+        if sum(waiting.values()) >= study.agent_steps and not model_only:
             listed = " + ".join(f"{steps:,} ({name})" for name, steps in waiting.items())
             raise BadInput(
                 f"study {place}: the policy would never learn: agent_steps is {study.agent_steps:,}, and its first "
@@ -308,6 +316,26 @@ def _check_start(place: str, name: str, base_folder: Path) -> None:
         raise BadInput(
             f"{place}{name} is a folder, but neither of a run nor of a checkpoint (relative to {base_folder})", inside
         )
+
+
+def _check_recorded(study: Study, task: str, cell: OfflineCell, base_folder: Path) -> None:
+    """Raises BadInput if recorded episodes do not suffice for a policy of every task, or for the deciding metric."""
+    data = cell.data
+    files = tuple(str(base_folder / name) for name in data.files)
+    library = EpisodeLibrary(data.model_copy(update={"files": files}))
+    policies = data.policies or (task,)
+    library.require([data.number_of(name) for name in policies], cell.train.window)
+    if study.metric.name != RELATIVE_SCORE:
+        return
+    returns = library.returns()
+    for name in policies:
+        random = RANDOM_RETURNS.get(name)
+        if random is not None and returns[name][1] <= random:
+            raise BadInput(
+                f"study {study.name}: {RELATIVE_SCORE} does not exist for '{name}': the best recorded return, "
+                f"{returns[name][1]:.4g}, is not above {random:.4g}, that of random actions",
+                "record better episodes, or decide by metric: {name: score}",
+            )
 
 
 def _check_found(study: Study, program: str, folder: Path) -> None:
