@@ -157,7 +157,8 @@ class StudyResults:
     def write_policies(self, folder: str | Path) -> list[Path]:
         """Writes the policy of every checkpoint that the cells kept, as ARM-seedN-stepK.npz; returns the files.
 
-        Their arrays are rounded to float16: they are made to record data with.
+        Of an agent with policies of several tasks each is written, as ARM-TASK-seedN-stepK.npz. Arrays are rounded to
+        float16: they are made to record data with.
         """
         from dreamproof.evaluate.loading import load_at
         from dreamproof.evaluate.policy_file import write_policy
@@ -167,9 +168,11 @@ class StudyResults:
         for cell, facts in self._evidence.cells.items():
             run = self._evidence.kept_run(cell)
             for checkpoint in run.checkpoint_folders() if facts.trained else []:
-                steps = checkpoint.agent_steps
-                written.append(place / f"{cell.arm}-seed{cell.seed}-step{steps}.npz")
-                write_policy(load_at(run, steps), written[-1], half=True)
+                loaded, steps = load_at(run, checkpoint.agent_steps), checkpoint.agent_steps
+                policies = {f"-{task}": loaded.of_task(task) for task in loaded.tasks} or {"": loaded}
+                for task, policy in policies.items():
+                    written.append(place / f"{cell.arm}{task}-seed{cell.seed}-step{steps}.npz")
+                    write_policy(policy, written[-1], half=True)
         return written
 
     def _kept_run(self, arm: str, seed: int) -> RunFolder:

@@ -117,3 +117,12 @@ def test_a_recording_has_one_task_per_episode(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"one task per episode \(2,\), not \(2, 4\)"):
         write_recording(tmp_path / "wrong.npz", wrong)
     assert not list(tmp_path.iterdir())
+
+
+def test_actions_that_no_policy_can_take_are_refused(tmp_path: Path) -> None:
+    values, rows = np.zeros((2, 4, 1), np.float32), np.full(2, 4)
+    action = values.copy()
+    action[1, 2] = -1.5
+    write_recording(tmp_path / "wide.npz", Recording(values, action, values[..., 0], np.zeros(2, int), rows, rows < 4))
+    with pytest.raises(BadInput, match="1 of 2 episodes have actions beyond -1 to 1"):
+        read_good_part(open_episodes(tmp_path / "wide.npz"))

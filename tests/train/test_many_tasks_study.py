@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from dreamproof import load, open_policy
 from dreamproof.data.recordings import write_recording
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import find_policies
@@ -64,6 +65,10 @@ def test_cells_are_trained_on_all_tasks_and_evaluated_on_each(study: Path) -> No
             found = read_evaluation(folder.run(Cell(arm, 1)), task)
             assert found is not None and found.floors.keys() >= {"random", "data mean", "data best"}
             assert len(found.checkpoints["final"].episodes["relative_score"]) == 4
+    written = [path.name for path in load(folder.root).write_policies(study.parent / "policies")]
+    steps = folder.run(Cell("mlp", 1)).checkpoint_folders()[-1].agent_steps
+    assert {f"{arm}-{task}-seed1-step{steps}.npz" for arm in ("mlp", "cloning") for task in TASKS} <= set(written)
+    assert open_policy(study.parent / "policies" / f"mlp-{TASKS[1]}-seed1-step{steps}.npz").spec.name == TASKS[1]
     decision = (folder.reports / "decision.md").read_text()
     assert "the IQM over 2 tasks" in decision and "task_scores.png" in decision
 

@@ -25,6 +25,7 @@ AXES = {"obs": 3, "action": 3, "reward": 2, "task": 2}
 MIXED = "belong to more than one task"
 NOT_FINITE = "hold values that are not finite outside of the first row"
 UNKNOWN_TASK = "have a task number without a name"
+LARGE_ACTION = "have actions beyond -1 to 1"
 
 
 class TaskInfo(NamedTuple):
@@ -176,6 +177,7 @@ def read_part(file: EpisodeFile, part: slice | np.ndarray) -> tuple[Recording, C
         _clear_padding(action, file.task_info.action_sizes, np.where(known, number, 0))
     finite = [np.isfinite(value).reshape(len(value), -1).all(1) for value in (observation, action, reward)]
     faults[NOT_FINITE] = int((~np.all(finite, axis=0)).sum())
+    faults[LARGE_ACTION] = int((np.abs(action) > 1.0 + 1e-4).reshape(len(action), -1).any(1).sum())
     terminated = np.asarray(file.terminated[part])
     return Recording(observation, action, reward, number, rows, terminated, file.task_info), +faults
 

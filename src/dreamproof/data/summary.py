@@ -12,7 +12,6 @@ from dreamproof.data.recordings import EpisodeFile, Recording, TaskInfo, open_ep
 
 PART_BYTES = 128 << 20
 BINS = 20
-LARGE_ACTION = "have actions beyond -1 to 1"
 
 
 @dataclass
@@ -68,8 +67,6 @@ def _summarise_file(file: EpisodeFile, tasks: dict[tuple[str | None, int], TaskS
     for part in file.parts(PART_BYTES):
         episodes, found = read_part(file, part)
         faults += found
-        large = (np.abs(episodes.action) > 1.0 + 1e-4).reshape(len(episodes.action), -1).any(1).sum()
-        faults[LARGE_ACTION] += int(large)
         _count(episodes, tasks)
     count, length = file.reward.shape
     return {

@@ -47,8 +47,17 @@ class Loaded:
     def env(self) -> Env:
         """The environment of its task."""
         if self.task_env is None:
-            raise BadInput(f"'{self.run.task}' is several tasks", "name one of its tasks")
+            raise BadInput(
+                f"{self.run.arm}/{self.run.seed} has policies of several tasks: {', '.join(self.tasks)}",
+                f"name one of them: --task {self.tasks[0]}, in Python task='{self.tasks[0]}'",
+            )
         return self.task_env
+
+    @property
+    def tasks(self) -> tuple[str, ...]:
+        """The tasks of an agent with several policies; otherwise none."""
+        cell = _cell_of(self.run)
+        return cell.data.policies if isinstance(cell, OfflineCell) and self.task_env is None else ()
 
     def of_task(self, task: str) -> "Loaded":
         """The policy of one task of an agent with several; of another agent the agent itself."""
@@ -56,7 +65,7 @@ class Loaded:
             return self
         cell = _cell_of(self.run)
         assert isinstance(cell, OfflineCell)
-        if task not in cell.data.policies:
+        if task not in self.tasks:
             near = nearest_word(task, cell.data.policies)
             hint = f"did you mean '{near}'?" if near else f"known: {', '.join(cell.data.policies)}"
             raise BadInput(f"'{self.run.task}' has no policy for the task '{task}'; {hint}", "name one of its tasks")

@@ -21,7 +21,7 @@ class Policy:
     """Acts as in evaluation, without exploration noise. It remembers an episode, so `reset` begins every new one."""
 
     def __init__(self, loaded: Loaded, seed: int = 0) -> None:
-        self._loaded = loaded
+        self._loaded, self._spec = loaded, loaded.env.spec
         self._key = jax.random.key(seed)
         self._scalars = loaded.scalars | {"latent_swaps": jnp.zeros(())}
         self._act = eqx.filter_jit(self._decide)
@@ -35,7 +35,7 @@ class Policy:
     @property
     def spec(self) -> Spec:
         """Sizes and names of observations and actions."""
-        return self._loaded.env.spec
+        return self._spec
 
     @property
     def agent_steps(self) -> int:
