@@ -52,5 +52,7 @@ def test_it_plays_its_own_environment(policy: Policy) -> None:
 def test_wrong_shapes_and_unknown_checkpoints_are_refused(policy: Policy, trained: Trained) -> None:
     with pytest.raises(BadInput, match="shape"):
         policy.act(np.zeros(policy.spec.observation_size + 1))
+    with pytest.raises(BadInput, match="values that are not finite"):
+        policy.act(np.full(policy.spec.observation_size, np.nan))
     with pytest.raises(BadInput, match="'final' or 'selected'"):
         load_policy(trained["baseline"], "best")

@@ -9,6 +9,7 @@ import pytest
 from dreamproof.report import make_context
 from dreamproof.report.data import StudyEvidence
 from dreamproof.report.lints import BLOCK, Lint, find_lints
+from dreamproof.settings.study import Constraint
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, make_study
 
@@ -150,6 +151,15 @@ def test_a_source_that_changed_between_cells_blocks_the_arms_that_used_it(made: 
     found = edited(made, change)["different_sources"]
     assert found.level == BLOCK and found.arms == ("full",)
     assert found.facts == {"cells": "full/0, full/1", "sources": "runs/before"}
+
+
+def test_a_limit_of_a_metric_that_nothing_measures_is_shown(made: Path) -> None:
+    def change(evidence: StudyEvidence) -> None:
+        limits = [Constraint(name="cost_slipp", at_most=5.0)]
+        evidence.study = evidence.study.model_copy(update={"constraint": None, "constraints": limits})
+
+    found = edited(made, change)["limit_unmeasured"]
+    assert found.facts["limits"] == "cost_slipp" and "return" in str(found.facts["metrics"])
 
 
 def test_accepted_changes_are_shown(made: Path) -> None:

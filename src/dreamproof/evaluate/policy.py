@@ -56,6 +56,10 @@ class Policy:
                 f"(N, {self.spec.observation_size}) is expected",
                 "check the task: policy.spec",
             )
+        if not np.isfinite(seen).all():
+            raise BadInput(
+                "an observation holds values that are not finite", "check the simulator, then policy.reset()"
+            )
         batch = np.atleast_2d(seen)
         if self._memory is None:
             self._memory = self._loaded.agent.init_memory(len(batch))

@@ -62,6 +62,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         _different_sources,
         _different_code,
         _different_counts,
+        _unmeasured_limits,
         _undeclared_seeds,
         _unfinished,
         _not_saved,
@@ -499,6 +500,14 @@ def _imported(evidence: StudyEvidence) -> Iterable[Lint]:
     groups = sorted({f"{group.metric}@{group.checkpoint}" for group in evidence.means})
     if groups:
         yield Lint("mean_only", NOTE, {"metrics": names(groups)})
+
+
+def _unmeasured_limits(evidence: StudyEvidence) -> Iterable[Lint]:
+    """Limits of metrics that no evaluation holds, for example because of a misspelt name: they forbid a winner."""
+    known = {group.metric for group in [*evidence.values, *evidence.means]}
+    missing = [limit.name for limit in evidence.study.limits if limit.name not in known]
+    if missing and known:
+        yield Lint("limit_unmeasured", WARN, {"limits": names(missing), "metrics": names(sorted(known))})
 
 
 def _undeclared_seeds(evidence: StudyEvidence) -> Iterable[Lint]:

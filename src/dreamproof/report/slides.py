@@ -336,8 +336,9 @@ def _coverage(deck: _Deck, pictures: list[str]) -> None:
 
 def _results(deck: _Deck) -> None:
     texts, context = deck.context.texts, deck.context
-    whole = summary_table(context)
-    for number, part in enumerate(deck.readable_parts(_columns(whole, list(range(len(whole.header))[:MAX_COLUMNS])))):
+    whole, limits = summary_table(context), len(context.analysis.evidence.study.limits)
+    shown = list(range(len(whole.header)))[: MAX_COLUMNS + max(0, limits - 2)]
+    for number, part in enumerate(deck.readable_parts(_columns(whole, shown))):
         deck.table(texts("slides.results") + (f" ({number + 1})" if number else ""), part, page_note(context))
     deciding = [context.analysis.evidence.primary_condition]
     motion, validation = tables.motion_table(context, deciding), validation_table(context)

@@ -23,6 +23,9 @@ from dreamproof.train.loop import chunk_env_steps, read_job
 from dreamproof.train.pack import TrainingPack
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
+MEASURED = ("return", "cost", "goals", "length")
+"""Of every task."""
+
 
 def probe(folder: RunFolder, micro_batches: int = 1) -> dict[str, Any]:
     """Runs every phase of a run once and writes probe.json."""
@@ -75,7 +78,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
             raise RuntimeError("the restored state differs from the saved one")
     with phase("evaluate"):
         # As many episodes as in training, for the same reason.
-        jax.block_until_ready(job.pack.validate(state.agent, settings.validation_episodes))
+        episodes, _ = jax.block_until_ready(job.pack.validate(state.agent, settings.validation_episodes))
     device = jax.devices()[0].memory_stats() or {}
     now = sum(leaf.nbytes for leaf in jax.tree.leaves(_arrays(state)))
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -89,6 +92,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
         "state_bytes": now,
         "checkpoint_bytes": now,
         "agent_steps_per_second": job.pack.envs / _mean_seconds(job.pack, seconds_per_step),
+        "metrics": None if episodes is None else [*MEASURED, *sorted(episodes.metrics)],
         "devices": [f"{device.platform}: {device.device_kind}" for device in jax.devices()],
         "versions": library_versions(),
     }

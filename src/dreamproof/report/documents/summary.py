@@ -20,9 +20,9 @@ EARLY = " †"
 
 
 def summary_table(context: ReportContext) -> Table:
-    """Arms by score, score elsewhere, limited metric with its verdict, and risk; scripted floors below."""
-    limited = _limited(context)
-    found = [*_scores(context), *limited[:1], _risk(context), *limited[1:]]
+    """Arms by score, score elsewhere, every limited metric with its verdict, and risk; scripted floors below."""
+    limited, limits = _limited(context), len(context.analysis.evidence.study.limits)
+    found = [*_scores(context), *limited[:limits], _risk(context), *limited[limits:]]
     columns = [column for column in found if column is not None and any(text != DASH for text in column[1])]
     floors = list(dict.fromkeys(name for table in context.analysis.evidence.floors.values() for name in table))
     names = [*context.analysis.evidence.arms, *(context.texts("table.floor", name=name) for name in floors)]

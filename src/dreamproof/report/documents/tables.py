@@ -249,14 +249,18 @@ def tails_table(context: ReportContext) -> Table | None:
     if not groups:
         return None
     order = {arm: place for place, arm in enumerate(analysis.evidence.arms)}
-    groups.sort(key=lambda group: (analysis.evidence.conditions.index(group.condition), order[group.arm]))
+    several = len(nonzero) > 1
+    conditions = analysis.evidence.conditions
+    groups.sort(key=lambda group: (group.metric, conditions.index(group.condition), order[group.arm]))
     rows = []
     for group in groups:
         key = f"main.{group_key(analysis, group)}"
-        row = [group.arm, context.condition(group.condition), mean_sd(context, group)]
-        rows.append([*row, token(f"{key}.zero_share"), token(f"{key}.cvar90"), token(f"{key}.maximum")])
-    names = ("arm", "condition", "mean_sd", "zero_share", "cvar90", "worst_seed")
-    return Table([texts(f"table.{name}") for name in names], rows, left=(0, 1))
+        row = [group.arm, context.condition(group.condition), *([group.metric] if several else [])]
+        values = (token(f"{key}.zero_share"), token(f"{key}.cvar90"), token(f"{key}.maximum"))
+        rows.append([*row, mean_sd(context, group), *values])
+    named = ["arm", "condition", *(["metric"] if several else [])]
+    names = (*named, "mean_sd", "zero_share", "cvar90", "worst_seed")
+    return Table([texts(f"table.{name}") for name in names], rows, left=tuple(range(len(named))))
 
 
 def verdict_table(context: ReportContext) -> Table:

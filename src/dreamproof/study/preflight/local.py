@@ -11,12 +11,12 @@ from typing import Any
 
 from dreamproof.base.errors import Busy, PreflightError, Stopped
 from dreamproof.base.files import canonical_json, file_hash, read_json, read_tail, text_hash, write_json, write_text
-from dreamproof.base.text import bytes_text, count_text, duration_text, quoted
+from dreamproof.base.text import bytes_text, count_text, duration_text, nearest_word, quoted
 from dreamproof.runs.layout import AttemptFolder, Cell, RunFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.backend import Slurm
-from dreamproof.settings.study import CommandTrainer
+from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.study.adapters import ADAPTERS, DEFAULT, make_adapters, study_adapter, study_format
 from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.attempts.launch import new_token
@@ -122,7 +122,8 @@ def fingerprint(opened: OpenStudy, arms: Sequence[str] | None = None, facts: dic
     checked = sorted(arms if arms is not None else study.arms)
     if study.backend.slurm is not None:
         stable["slurm"] = study.backend.slurm.model_dump(mode="json", exclude={"array_throttle", "poll_seconds"})
-    return text_hash(canonical_json([parts, study.agent_steps, study.backend.slots, stable, checked]))
+    limited = [[limit.name for limit in study.limits]] if study.limits else []
+    return text_hash(canonical_json([parts, study.agent_steps, study.backend.slots, stable, checked, *limited]))
 
 
 def _machine(opened: OpenStudy) -> dict[str, Any]:
@@ -158,11 +159,28 @@ def check_arms(
     gpu, unclear = gpu_faults(opened, facts)
     faults, warnings = refused + gpu + faults, warnings + unclear
     warnings += [f"arm {check.arm}: {warning}" for check in checks for warning in check.warnings]
+    faults += unmeasured_limits(opened.study, checks)
     failed = [f"arm {check.arm}: {check.cause}: {check.reason}{check.hint}" for check in checks if not check.passed]
     result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
     write_json(opened.folder.preflight, result.as_json())
     write_text(opened.folder.preflight_text, "\n".join(preflight_lines(result)) + "\n")
     return result
+
+
+def unmeasured_limits(study: Study, checks: Sequence[ArmCheck]) -> list[str]:
+    """Declared limits of metrics that the task of an arm does not measure."""
+    found = []
+    for check in checks:
+        known: list[str] = check.probe.get("metrics") or []
+        costs = ", ".join(metric for metric in known if metric.startswith("cost"))
+        for name in [limit.name for limit in study.limits if known and limit.name not in known]:
+            near = nearest_word(name, known)
+            meant = f"did you mean '{near}'? " if near else ""
+            found.append(
+                f"arm {check.arm}: nothing measures '{name}', for which a limit is declared; {meant}"
+                f"costs of its task: {costs}"
+            )
+    return found
 
 
 def _silent(text: str) -> None:
