@@ -38,6 +38,48 @@ def test_a_user_registers_a_task_in_one_file_as_the_guide_shows(tmp_path: Path) 
     assert (slowed.reward < shown.reward).all()
 
 
+ONE_COST = "cost, zero, zero, no | first, no, truncated)"
+COSTS = {
+    "none shown": (
+        'costs=("slip", "speed")',
+        ONE_COST,
+        r"has the shape None, not \(2, 2\): spec.costs names slip, speed",
+    ),
+    "one too many": (
+        'costs=("slip", "speed")',
+        ONE_COST[:-1] + ", costs=jnp.stack([cost, zero, zero]))",
+        r"has the shape \(2, 3\), not \(2, 2\)",
+    ),
+    "not named": (
+        "costs=()",
+        ONE_COST[:-1] + ", costs=cost[None])",
+        r"shape \(2, 1\), not None: spec.costs names none",
+    ),
+    "named twice": ('costs=("slip", "slip")', ONE_COST, "names a cost twice: slip, slip"),
+    "without a cost": ('costs=("slip", "speed"), has_cost=False', ONE_COST, "but spec.has_cost is False"),
+}
+
+
+def two_costs(folder: Path, spec: str, shown: str) -> str:
+    """The documented environment with other costs."""
+    text = documented_file().replace("has_cost=True)", f"{spec})").replace(ONE_COST, shown)
+    path = folder / f"costs_{abs(hash(text))}.py"
+    path.write_text(text, encoding="utf-8")
+    return f"{path}:Corridor"
+
+
+@pytest.mark.parametrize("case", list(COSTS))
+def test_named_costs_that_do_not_match_the_steps_are_refused(tmp_path: Path, case: str) -> None:
+    spec, shown, seen = COSTS[case]
+    with pytest.raises(BadInput, match=seen):
+        registry.make(two_costs(tmp_path, spec, shown))
+
+
+def test_named_costs_are_shown_as_the_guide_says(tmp_path: Path) -> None:
+    shown = ONE_COST[:-1] + ", costs=jnp.stack([cost, zero]))"
+    assert registry.make(two_costs(tmp_path, 'costs=("slip", "speed")', shown)).spec.costs == ("slip", "speed")
+
+
 def test_a_cell_of_a_task_without_a_margin_gets_the_sign_of_the_cost(tmp_path: Path) -> None:
     path = tmp_path / "corridor.py"
     path.write_text(documented_file(), encoding="utf-8")

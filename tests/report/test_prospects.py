@@ -54,6 +54,19 @@ def test_enough_seeds_are_enough(changes: dict[str, Any], tmp_path: Path) -> Non
     assert codes(prospects(tmp_path, **changes)) == []
 
 
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"seeds": 4, "constraint": {"name": "cost", "at_most": 5.0}}, "limit_seeds"),
+        ({"seeds": 8, "constraint": {"name": "cost", "at_most": 0.0}}, "limit_zero"),
+        ({"seeds": 8, "constraint": {"name": "cost", "at_most": -3.0}}, "limit_zero"),
+    ],
+)
+def test_a_limit_that_cannot_be_shown_to_be_kept_is_named(changes: dict[str, Any], code: str, tmp_path: Path) -> None:
+    found = prospects(tmp_path, **changes)
+    assert codes(found, "limits") == [code] and codes(found) == []
+
+
 def test_the_text_names_what_is_needed(tmp_path: Path) -> None:
     [obstacle] = prospects(tmp_path, seeds=3, arms=FOUR_ARMS).obstacles
     assert obstacle.text == (

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from dreamproof.report import make_context, write_all
-from dreamproof.report.prose import ReportContext, limit_sentences
+from dreamproof.report.headline import headline
+from dreamproof.report.prose import ReportContext, answer_points, limit_sentences
 from dreamproof.settings.study import Study
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, declaration, make_study
@@ -45,6 +46,19 @@ def test_an_arm_wins_only_if_it_keeps_all_limits(context: ReportContext) -> None
     broken = {arm: [each.metric for each in found if each.breaks] for arm, found in analysis.limits.items()}
     assert broken == {"baseline": [], "full": [], "rough": ["vases"], "wild": ["hazards"]}
     assert (analysis.constrained["rough"].metric, analysis.constrained["rough"].limit) == ("vases", 2.0)
+
+
+def test_undecided_arms_that_break_a_limit_are_named_in_the_answer(tmp_path: Path) -> None:
+    def same_return(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, Any]:
+        return two_costs(generator, arm, seed, condition) | {"return": generator.normal(0.0, 9.0, 10)}
+
+    arms = ("baseline", "rough")
+    place = make_study(tmp_path / "study", Plan(arms=arms, draw=same_return, seeds=8, more=TWO, floors={}))
+    context = make_context(place, "en")
+    assert context.analysis.undecided("rough")
+    first, *more = answer_points(context)
+    assert first.startswith("Cannot decide") and len(more) == 1 and "rough" in more[0] and "vases" in more[0]
+    assert "Shown to **break a limit**: `rough`." in headline(context)
 
 
 def test_every_limit_is_reported(root: Path, context: ReportContext) -> None:

@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import jax
+
 from dreamproof.base.errors import BadInput
 from dreamproof.base.text import nearest_word, split_task
 from dreamproof.envs.api import Env
@@ -66,6 +68,7 @@ _FACTORIES: dict[str, Factory] = {
     **{name: _probe_factory(probe) for name, probe in PROBES.items()},
 }
 _LOADED: set[str] = set()
+COSTS_HINT = "see docs/environments.md, 'An environment of your own'"
 
 
 def register(task: str, factory: Factory) -> None:
@@ -94,7 +97,29 @@ def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> 
         raise BadInput(
             f"there is no task '{name}'{where}; {hint}", "see docs/environments.md, 'An environment of your own'"
         )
-    return _FACTORIES[name](task, settings)
+    made = _FACTORIES[name](task, settings)
+    if source:
+        _check_costs(made)
+    return made
+
+
+def _check_costs(env: Env) -> None:
+    """Refuses a custom environment whose named costs do not match what its steps hold."""
+    spec, envs = env.spec, 2
+    if len(set(spec.costs)) < len(spec.costs):
+        raise BadInput(f"'{spec.name}': spec.costs names a cost twice: {', '.join(spec.costs)}", COSTS_HINT)
+    if spec.costs and not spec.has_cost:
+        raise BadInput(f"'{spec.name}': spec.costs names costs, but spec.has_cost is False", COSTS_HINT)
+    keys = jax.ShapeDtypeStruct((envs,), jax.random.key(0).dtype)
+    costs = jax.eval_shape(lambda keys: env.reset(keys, env.default_params())[1], keys).costs
+    found = None if costs is None else costs.shape
+    wanted = (envs, len(spec.costs)) if spec.costs else None
+    if found != wanted:
+        raise BadInput(
+            f"'{spec.name}': TimeStep.costs of {envs} envs has the shape {found}, not {wanted}: spec.costs names "
+            f"{', '.join(spec.costs) or 'none'}",
+            COSTS_HINT,
+        )
 
 
 def make_for(task: str, cell: CellSettings) -> Env:

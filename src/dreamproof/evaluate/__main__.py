@@ -70,9 +70,7 @@ def evaluate_together(group: list[LoadedRun], conditions: list[str], episodes: i
         for name, records in track(found, description=title, total=len(conditions), disable=is_quiet):
             for cell, writer, made in zip(cells, writers, records, strict=True):
                 writer.write_evaluation(made)
-                final = made.checkpoints["final"].episodes
-                means = {key: sum(values) / len(values) for key, values in final.items()}
-                print(f"{cell} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
+                print(f"{cell} {name}: {means_text(made)}")
 
 
 def update_pulses(runs: list[Checkpoints], pulses: list[Pulse]) -> None:
@@ -110,9 +108,14 @@ def evaluate_file(path: Path, conditions: list[str], episodes: int | None) -> No
     declared = {condition["name"]: condition for condition in loaded.run.conditions}
     evaluator = Evaluator([{"final": loaded}], declared, episodes or loaded.run.evaluation_episodes)
     for name, (made,) in zip(conditions, evaluator.evaluate_all(conditions), strict=True):
-        final = made.checkpoints["final"].episodes
-        means = {key: sum(values) / len(values) for key, values in final.items()}
-        print(f"{path.name} {name}: return {means['return']:.2f} cost {means['cost']:.2f}")
+        print(f"{path.name} {name}: {means_text(made)}")
+
+
+def means_text(made: EvaluationRecord) -> str:
+    """return 24.10 cost 1.20, and the other costs of a task with several."""
+    final = made.checkpoints["final"].episodes
+    names = [name for name in final if name in ("return", "cost") or name.startswith("cost_")]
+    return " ".join(f"{name} {sum(final[name]) / len(final[name]):.2f}" for name in names)
 
 
 def play_officially(loaded: Loaded, name: str, episodes: int) -> EvaluationRecord:
@@ -157,6 +160,8 @@ def main() -> int:
     )
     parser.add_argument("--episodes", type=int, help="instead of the number in settings.json")
     arguments = parser.parse_args()
+    if arguments.episodes is not None and arguments.episodes < 1:
+        parser.error(f"--episodes {arguments.episodes}: at least one is needed")
     use_compilation_cache()
     try:
         if not arguments.official:

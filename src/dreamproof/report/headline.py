@@ -1,6 +1,12 @@
 """The answer to the declared question in one sentence."""
 
-from dreamproof.report.prose import ReportContext, declared_decision, main_reason, reference_breaks_limit
+from dreamproof.report.prose import (
+    ReportContext,
+    declared_decision,
+    main_reason,
+    reference_breaks_limit,
+    undecided_breaking,
+)
 from dreamproof.stats.verdict import Kind
 
 ORDER = (Kind.BETTER, Kind.EQUIVALENT, Kind.WORSE, Kind.CANNOT_DECIDE)
@@ -15,6 +21,8 @@ def headline(context: ReportContext) -> str:
     where = {"metric": study.metric.name, "condition": context.condition(analysis.evidence.primary_condition)}
     if all(analysis.undecided(arm) for arm in analysis.treatments):
         first = texts("answer.cannot_decide", reason=main_reason(context), reference=study.reference, **where)
+        broken = [f"`{arm}`" for arm in undecided_breaking(analysis)]
+        first += texts("list.space") + texts("headline.breaking", arms=context.both(broken)) if broken else ""
     else:
         first = texts("headline.sentence", parts=texts("list.semicolon").join(_parts(context)), **where)
     return texts("list.sentences").join([first, *declared_decision(context)])

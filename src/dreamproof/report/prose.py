@@ -118,15 +118,20 @@ def answer_points(context: ReportContext) -> list[str]:
         "reference": study.reference,
     }
     declared = declared_decision(context)
+    breaking = [limit_sentence(context, arm, analysis.constrained[arm]) for arm in undecided_breaking(analysis)]
     if not decided:
-        return [texts("answer.cannot_decide", reason=main_reason(context), **where), *declared]
+        return [texts("answer.cannot_decide", reason=main_reason(context), **where), *breaking, *declared]
     parts = [verdict_sentence(context, arm) for arm in decided]
     rest = [arm for arm in analysis.treatments if arm not in decided]
     if rest:
         parts.append(texts("answer.rest", arms=context.listing(rest)))
-    if reference_breaks_limit(analysis):
-        parts.append(limit_sentence(context, study.reference, analysis.constrained[study.reference]))
-    return [*parts, *declared]
+    return [*parts, *breaking, *declared]
+
+
+def undecided_breaking(analysis: Analysis) -> list[str]:
+    """Arms that are shown to break a limit and of which no verdict says so: undecided ones, and the reference."""
+    silent = [arm for arm in analysis.evidence.arms if arm not in analysis.verdicts or analysis.undecided(arm)]
+    return [arm for arm in silent if arm in analysis.constrained and analysis.constrained[arm].breaks]
 
 
 def declared_decision(context: ReportContext) -> list[str]:

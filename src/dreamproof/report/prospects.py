@@ -11,6 +11,7 @@ from dreamproof.base.text import count_text, duration_text, money_text
 from dreamproof.report.data import Group, load
 from dreamproof.report.lints import SAME_LENGTH, says_peak
 from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
+from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_paired_p
 from dreamproof.stats.power import ALPHA, sd_upper_bound, seeds_needed
 from dreamproof.stats.sequential import make_look_plan
@@ -79,6 +80,7 @@ def find_prospects(opened: OpenStudy, forecast: Forecast, spent: float, rates: d
     found = [
         *_declaration(study),
         *_seeds(study),
+        *_limits(study),
         *_lengths(study, state),
         *(one for condition in study.conditions for one in _condition(study, condition)),
         *_budget(study, forecast, spent),
@@ -130,6 +132,24 @@ def _seeds(study: Study) -> list[Obstacle]:
         f"{reachable:.3f}, needed is {level:.3f} or less; {needed} seeds per arm could decide"
     )
     return [Obstacle(FORBIDS, "too_few_seeds", text)]
+
+
+def _limits(study: Study) -> list[Obstacle]:
+    """Limits that can never be shown to be kept."""
+    found = []
+    plan = make_look_plan(len(study.seeds), study.maximum_seeds)
+    fewest, most = (
+        fewest_seeds_to_keep(plan.level(len(plan.looks) - 1)),
+        max(len(study.seeds), study.maximum_seeds or 0),
+    )
+    if study.limits and most < fewest:
+        text = f"{count_text(most, 'seed')} per arm never show that a limit is kept: {fewest} are the fewest"
+        found.append(Obstacle(LIMITS, "limit_seeds", text))
+    for limit in study.limits:
+        if limit.at_most <= 0:
+            text = f"{limit.name} at most {limit.at_most:g}: values that are never below 0 cannot show that it is kept"
+            found.append(Obstacle(LIMITS, "limit_zero", text))
+    return found
 
 
 def _lengths(study: Study, state: StudyState) -> list[Obstacle]:
