@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.tiny import AGENT_STEPS, ARMS, EPISODES, TRAIN, declare_packed
+from tests.tiny import AGENT_STEPS, ARMS, EPISODES, TRAIN, declare_packed, tiny_settings
 
 from dreamproof.base.files import read_json
 from dreamproof.cli.main import main
@@ -106,7 +106,8 @@ def test_a_pack_that_does_not_fit_into_device_memory_is_halved_until_it_does(
         return [[sys.executable, "-c", NARROW_DEVICE, str(most_cells), str(TRAINER), *runs]]
 
     monkeypatch.setattr(launch, "train_commands", scripted)
-    file = declare_packed(tmp_path, seeds=4, arms={"baseline": {}}, agent_steps=20, conditions=[], pack_cells=4)
+    settings, only = tiny_settings(train={"prefill_agent_steps": 8}), {"arms": {"baseline": {}}, "conditions": []}
+    file = declare_packed(tmp_path, seeds=4, agent_steps=20, pack_cells=4, settings=settings, **only)
     monkeypatch.setattr(sys, "argv", ["dreamproof", "run", str(file), *QUICK])
     with pytest.raises(SystemExit) as ended:
         main()

@@ -5,15 +5,18 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.settings.test_resolved import ChangedCell
 
 from dreamproof.base.errors import BadInput
+from dreamproof.data.recordings import Recording, write_recording
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import RunSettings
 from dreamproof.runs.resolved import read_resolved, resolved_fault
 from dreamproof.runs.writer import RunWriter
 from dreamproof.settings import cell as cell_settings
+from dreamproof.settings.task_sets import MT8
 from dreamproof.study import session
 from dreamproof.study.attempts.launch import prepare
 from dreamproof.study.backends.local import LocalBackend
@@ -270,7 +273,10 @@ def test_code_that_changes_while_a_study_runs_starts_nothing_more(tmp_path: Path
 
 
 def test_a_run_may_name_a_set_of_tasks(tmp_path: Path) -> None:
-    (tmp_path / "episodes.npz").touch()
+    number = [task.name for task in MT8].index("cartpole-balance")
+    values, rows = np.zeros((1, 20, 5), np.float32), np.full(1, 20)
+    one = Recording(values, values[..., :1], values[..., 0], np.full(1, number), rows, rows < 20)
+    write_recording(tmp_path / "episodes.npz", one)
     data = {"files": ["episodes.npz"], "tasks": "mt8"}
     own = {"trainer": "pwm_offline", "task": "cartpole-balance", "agent_steps": 4}
     arms = {"low": {}, "high": {"agent": {"precision": "bfloat16"}}}
