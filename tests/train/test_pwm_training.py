@@ -39,7 +39,7 @@ from dreamproof.settings.cell import DreamerCell, PwmCell
 from dreamproof.train import loop
 from dreamproof.train.collapse import past_collapses, validation_curve
 from dreamproof.train.log import MetricSums
-from dreamproof.train.pack import Pack
+from dreamproof.train.pack import Pack, PackState
 
 pytestmark = pytest.mark.long(100)
 
@@ -244,12 +244,19 @@ def test_after_the_last_rollback_collapses_are_recorded_and_left(pack: Pack, tmp
 
 def test_host_memory_does_not_grow_with_epochs(pack: Pack) -> None:
     state, _ = pack.prefill(pack.init(), 16)
-    sums, process, megabytes = MetricSums(len(PWM_CELLS)), psutil.Process(), []
-    for _ in range(130):
-        state, metrics = pack.chunk(state, 40)
-        sums.add(jax.device_get(metrics))
-        sums.take()
-        megabytes.append(process.memory_info().rss / 2**20)
-    # Ten epochs a sample: a thousand epochs lie between the two middles.
-    growth = float(np.median(megabytes[-20:]) - np.median(megabytes[10:30]))
-    assert growth < 1.0, f"{growth:.2f} MB in 1,000 epochs"
+    sums, process = MetricSums(len(PWM_CELLS)), psutil.Process()
+
+    def growth(state: PackState) -> tuple[PackState, float]:
+        """Megabytes in a thousand epochs: ten a sample, between the middles of two groups of samples."""
+        megabytes = []
+        for _ in range(130):
+            state, metrics = pack.chunk(state, 40)
+            sums.add(jax.device_get(metrics))
+            sums.take()
+            megabytes.append(process.memory_info().rss / 2**20)
+        return state, float(np.median(megabytes[-20:]) - np.median(megabytes[10:30]))
+
+    state, first = growth(state)
+    # What earlier tests freed may be taken again once; what grows with epochs does so again.
+    second = growth(state)[1] if first >= 1.0 else first
+    assert min(first, second) < 1.0, f"{first:.2f} and {second:.2f} MB in 1,000 epochs each"
