@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from pptx import Presentation
 
 from dreamproof.report import make_context, write_all
 from dreamproof.report.headline import headline
@@ -70,6 +71,13 @@ def test_every_limit_is_reported(root: Path, context: ReportContext) -> None:
     assert all(name in pages["decision"] for name in ("hazards · id (limit 5)", "vases · id (limit 2)"))
     assert "against its limit; bounds longer than the axis are clipped · vases" in pages["appendix"]
     assert len([text for text in limit_sentences(context) if "vases" in text and "rough" in text]) > 0
+    assert "| arm | condition | metric | mean ± sd |" in pages["appendix"]
+    deck = Presentation(str(next(path for path in written if path.suffix == ".pptx")))
+    tables = [shape.table for slide in deck.slides for shape in slide.shapes if shape.has_table]
+    headings = [" ".join(cell.text.split()) for table in tables for cell in table.rows[0].cells]
+    assert all(
+        any(text.startswith(f"{cost} ") and "limit" in text for text in headings) for cost in ("hazards", "vases")
+    ), " | ".join(headings)
     verdicts = json.loads(next(path for path in written if path.name == "verdicts.json").read_text())
     assert {(one["arm"], one["metric"]) for one in verdicts["limits"] if one["verdict"] == "breaks"} == {
         ("rough", "vases"),

@@ -68,7 +68,7 @@ _FACTORIES: dict[str, Factory] = {
     **{name: _probe_factory(probe) for name, probe in PROBES.items()},
 }
 _LOADED: set[str] = set()
-COSTS_HINT = "see docs/environments.md, 'An environment of your own'"
+OWN_HINT = "see docs/environments.md, 'An environment of your own'"
 
 
 def register(task: str, factory: Factory) -> None:
@@ -94,9 +94,7 @@ def make(task: str, settings: EnvSettings | Mapping[str, Any] | None = None) -> 
         near = nearest_word(name, _FACTORIES)
         hint = f"did you mean '{near}'?" if near else f"known: {', '.join(tasks())}"
         where = f" after loading {source}" if source else ""
-        raise BadInput(
-            f"there is no task '{name}'{where}; {hint}", "see docs/environments.md, 'An environment of your own'"
-        )
+        raise BadInput(f"there is no task '{name}'{where}; {hint}", OWN_HINT)
     made = _FACTORIES[name](task, settings)
     if source:
         _check_costs(made)
@@ -107,9 +105,9 @@ def _check_costs(env: Env) -> None:
     """Refuses a custom environment whose named costs do not match what its steps hold."""
     spec, envs = env.spec, 2
     if len(set(spec.costs)) < len(spec.costs):
-        raise BadInput(f"'{spec.name}': spec.costs names a cost twice: {', '.join(spec.costs)}", COSTS_HINT)
+        raise BadInput(f"'{spec.name}': spec.costs names a cost twice: {', '.join(spec.costs)}", OWN_HINT)
     if spec.costs and not spec.has_cost:
-        raise BadInput(f"'{spec.name}': spec.costs names costs, but spec.has_cost is False", COSTS_HINT)
+        raise BadInput(f"'{spec.name}': spec.costs names costs, but spec.has_cost is False", OWN_HINT)
     keys = jax.ShapeDtypeStruct((envs,), jax.random.key(0).dtype)
     costs = jax.eval_shape(lambda keys: env.reset(keys, env.default_params())[1], keys).costs
     found = None if costs is None else costs.shape
@@ -118,7 +116,7 @@ def _check_costs(env: Env) -> None:
         raise BadInput(
             f"'{spec.name}': TimeStep.costs of {envs} envs has the shape {found}, not {wanted}: spec.costs names "
             f"{', '.join(spec.costs) or 'none'}",
-            COSTS_HINT,
+            OWN_HINT,
         )
 
 
