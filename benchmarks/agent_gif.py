@@ -9,6 +9,7 @@ from matplotlib.patches import Circle
 from PIL import Image
 
 from dreamproof.report.figures.theme import INK, SOFT, arm_styles, look, new_figure
+from dreamproof.report.figures.trails import draw_vases, farthest
 from dreamproof.report.language import read_texts
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_evaluation
@@ -24,10 +25,12 @@ def frame(trails: dict[str, Trail], step: int) -> Image.Image:
     """One frame: the path of every agent up to `step`, its current goal, and its cost so far."""
     figure = new_figure(3.2 * len(trails), 3.5)
     panels = figure.subplots(1, len(trails), squeeze=False)[0]
+    reach = farthest(trails.values())
     for axes, (arm, trail) in zip(panels, trails.items(), strict=True):
         place = min(step, len(trail.agent) - 1)
         for x, y in trail.hazards:
             axes.add_patch(Circle((x, y), trail.hazard_radius, facecolor=HAZARD, edgecolor=SOFT, linewidth=0.6))
+        draw_vases(axes, trail, place)
         axes.add_patch(Circle(trail.goal[place], trail.goal_radius, facecolor="#cfe8d8", edgecolor="#2e7d5b"))
         colour = arm_styles(list(trails))[arm].colour
         axes.plot(*zip(*trail.agent[: place + 1], strict=True), color=colour, linewidth=1.2, alpha=0.6)
@@ -35,7 +38,6 @@ def frame(trails: dict[str, Trail], step: int) -> Image.Image:
         axes.plot(*trail.agent[place], marker="o", markersize=9, color=HIT if hit else colour, markeredgecolor=INK)
         goals = len(set(trail.goal[: place + 1])) - 1
         axes.set_title(f"{arm} · goals {goals} · cost {sum(trail.cost[: place + 1]):.0f}", fontsize=11)
-        reach = 0.3 + max(max(abs(x), abs(y)) for x, y in [*trail.agent, *trail.goal, *trail.hazards])
         axes.set(xlim=(-reach, reach), ylim=(-reach, reach), aspect="equal", xticks=[], yticks=[])
         axes.grid(visible=False)
     content = io.BytesIO()

@@ -162,12 +162,16 @@ class StudyResults:
         """
         from dreamproof.evaluate.loading import load_at
         from dreamproof.evaluate.policy_file import write_policy
+        from dreamproof.jaxcore.checkpoints import AGENT_FILE
 
         place, written = Path(folder), []
         place.mkdir(parents=True, exist_ok=True)
         for cell, facts in self._evidence.cells.items():
             run = self._evidence.kept_run(cell)
-            for checkpoint in run.checkpoint_folders() if facts.trained else []:
+            kept = run.checkpoint_folders() if facts.trained else []
+            if self._evidence.folder.is_export:  # holds the weights of proven checkpoints at most
+                kept = [each for each in kept if (each.root / AGENT_FILE).exists()]
+            for checkpoint in kept:
                 loaded, steps = load_at(run, checkpoint.agent_steps), checkpoint.agent_steps
                 policies = {f"-{task}": loaded.of_task(task) for task in loaded.tasks} or {"": loaded}
                 for task, policy in policies.items():

@@ -16,7 +16,7 @@ from dreamproof.base.files import file_hash
 from dreamproof.testing.small_study import COMMAND, QUICK, declare_printing, run_small
 
 RUN = "runs/low-seed0"
-WEIGHTS = "checkpoints/low-seed0"
+WEIGHTS = f"{RUN}/checkpoints"
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +70,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], Any], str]] = {
     "record changed": (lambda copy: flip(first(copy, f"{RUN}/checkpoints/*/record.json")), "record.json is not"),
     "curve changed": (lambda copy: flip(copy / RUN / "steps.log"), f"{RUN}/steps.log is not the exported file"),
     "weights changed": (lambda copy: flip(first(copy, f"{WEIGHTS}/*/w*")), "is not the exported file (hash differs)"),
-    "weights deleted": (lambda copy: shutil.rmtree(copy / "checkpoints"), "checkpoints/"),
+    "weights deleted": (lambda copy: first(copy, f"{WEIGHTS}/*/w*").unlink(), "checkpoints/"),
     "ledger cut": (cut_ledger, "ledger.jsonl has "),
     "episodes overwritten": (lambda copy: (copy / "episodes.csv").write_text("x"), "episodes.csv has 1 bytes; "),
     "cells overwritten": (lambda copy: flip(copy / "cells.csv"), "cells.csv is not the exported file"),

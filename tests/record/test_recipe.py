@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import yaml
 
+from dreamproof.api import load
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash, read_json
 from dreamproof.data.recordings import TaskInfo, open_episodes
@@ -54,6 +55,21 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert "train       2/2 proven" in printed and "different tasks" in printed
     assert "4 policies" in dreamproof("export", str(place / "experts.yaml"), str(place / "policies"), "--policies")
     return place
+
+
+def test_an_export_with_checkpoints_acts_as_the_study(folder: Path, tmp_path: Path) -> None:
+    place, cell = folder / "experts.yaml", f"{TASKS[0]}/0"
+    for name, more in (("full", ["--checkpoints"]), ("bare", [])):
+        dreamproof("export", str(place), str(tmp_path / name), *more)
+    for source, name in ((place, "own.npz"), (tmp_path / "full", "exported.npz")):
+        dreamproof("export", str(source), str(tmp_path / name), "--policy", cell)
+    assert file_hash(tmp_path / "own.npz") == file_hash(tmp_path / "exported.npz")
+    dreamproof("verify", str(tmp_path / "full"))
+    with pytest.raises(BadInput, match="export STUDY TARGET --checkpoints"):
+        load(tmp_path / "bare").policy(TASKS[0], 0)
+    with pytest.raises(BadInput, match=f"trained on '{TASKS[0]}' alone, not on '{TASKS[1]}'"):
+        load(tmp_path / "full").policy(TASKS[0], 0, task=TASKS[1])
+    assert len(load(tmp_path / "full").write_policies(tmp_path / "policies")) == len(TASKS)
 
 
 def recipe(**changes: object) -> Recipe:

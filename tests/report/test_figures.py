@@ -1,5 +1,6 @@
 """Figures: every label inside the picture, arms distinguishable in grey, the same look everywhere."""
 
+import json
 from pathlib import Path
 
 import matplotlib
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 from tests.report.task_study import make_task_study
 
 from dreamproof.report import make_context
@@ -99,6 +101,20 @@ def test_a_curve_uses_one_logged_column_and_the_last_row_of_a_step(made: Path) -
 def test_a_study_without_trails_has_no_picture_of_them(tmp_path: Path) -> None:
     context = make_context(make_study(tmp_path / "study", Plan(trails=False)), "en")
     assert drawings(context)["trails"](context) is None
+
+
+def test_vases_are_drawn_and_all_panels_have_one_scale(tmp_path: Path) -> None:
+    context = make_context(make_study(tmp_path / "study", Plan(arms=("baseline", "full"), seeds=2)), "en")
+    path = context.analysis.evidence.kept_run(Cell("full", 0)).evaluations / "id.json"
+    record = json.loads(path.read_text())
+    record["trail"] |= {"vases": [[(0, 0.5, 0.5), (9, 2.6, 0.5)], [(0, -0.5, 0.5)]], "vase_size": 0.2}
+    path.write_text(json.dumps(record))
+    with look(context.texts):
+        figure = drawn(context, "trails")
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
+    squares = [[one for one in axes.patches if isinstance(one, Rectangle)] for axes in figure.axes]
+    assert [len(each) for each in squares] == [0, 4], "a vase that moved is shown at its first and its last place"
+    assert "vase (dotted: at first)" in [text.get_text() for text in figure.legends[0].get_texts()]
 
 
 def test_the_axis_of_a_curve_separates_validation_from_training(tmp_path: Path) -> None:

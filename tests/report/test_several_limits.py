@@ -9,6 +9,7 @@ import pytest
 from pptx import Presentation
 
 from dreamproof.report import make_context, write_all
+from dreamproof.report.documents.summary import summary_table
 from dreamproof.report.headline import headline
 from dreamproof.report.prose import ReportContext, answer_points, limit_sentences
 from dreamproof.settings.study import Study
@@ -94,6 +95,35 @@ def test_an_arm_without_a_value_for_one_limit_cannot_win(tmp_path: Path) -> None
     analysis = make_context(place, "en").analysis
     assert analysis.verdicts["full"].kind is Kind.BETTER
     assert "full" not in analysis.constrained and analysis.winners == []
+
+
+def test_the_other_limits_are_judged_beside_one_without_values(tmp_path: Path) -> None:
+    limits = [*TWO["constraints"], {"name": "misspelt", "at_most": 1.0}]
+    more = {"constraint": None, "constraints": limits}
+    arms = ("baseline", "full", "rough")
+    place = make_study(tmp_path / "study", Plan(arms=arms, draw=two_costs, seeds=8, more=more, floors={}))
+    context = make_context(place, "en")
+    assert {arm: len(found) for arm, found in context.analysis.limits.items()} == dict.fromkeys(arms, 2)
+    assert list(context.analysis.constrained) == ["rough"] and context.analysis.constrained["rough"].breaks
+    assert context.analysis.winners == []
+    table = summary_table(context)
+    assert [any(name in title for title in table.header) for name in ("hazards", "vases", "misspelt")] == [
+        True,
+        True,
+        False,
+    ]
+
+
+def test_the_key_table_counts_other_conditions_for_each_limit(context: ReportContext) -> None:
+    table = summary_table(context)
+    others = {title: column for column, title in enumerate(table.header) if "other conditions" in title}
+    titles = [
+        f"{name} limit under {len(context.analysis.evidence.conditions) - 1} other" for name in ("hazards", "vases")
+    ]
+    assert all(any(title.startswith(start) for title in others) for start in titles), list(others)
+    of_vases = next(column for title, column in others.items() if title.startswith("vases"))
+    by_arm = {row[0]: row[of_vases] for row in table.rows}
+    assert by_arm["rough"].startswith("breaks") and by_arm["wild"].startswith("keeps")
 
 
 def test_limits_that_contradict_each_other_are_refused() -> None:

@@ -16,7 +16,7 @@ from dreamproof.data.arrays import read_arrays
 from dreamproof.envs.api import Env
 from dreamproof.envs.registry import make_for, spec_for
 from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, named_arrays, parameter_hash
-from dreamproof.runs.layout import CheckpointFolder, RunFolder
+from dreamproof.runs.layout import CheckpointFolder, RunFolder, StudyFolder
 from dreamproof.runs.reader import (
     checkpoint_fault,
     newest_good_checkpoint,
@@ -60,8 +60,13 @@ class Loaded:
         return cell.data.policies if isinstance(cell, OfflineCell) and self.task_env is None else ()
 
     def of_task(self, task: str) -> "Loaded":
-        """The policy of one task of an agent with several; of another agent the agent itself."""
+        """The policy of one task of an agent with several; of an agent of this task alone the agent itself."""
         if not isinstance(self.agent, SeveralPolicies):
+            if task != self.run.task:
+                raise BadInput(
+                    f"{self.run.arm}/{self.run.seed} was trained on '{self.run.task}' alone, not on '{task}'",
+                    "leave the task out",
+                )
             return self
         cell = _cell_of(self.run)
         assert isinstance(cell, OfflineCell)
@@ -92,7 +97,10 @@ def load(run: RunFolder, which: str, changes: dict[str, Any] | None = None) -> L
     if final is None:
         newest = run.checkpoint_folders()[-1:]
         why = "".join(f" ({each.root.name}: {checkpoint_fault(each, needed=AGENT_FILE)})" for each in newest)
-        raise BadInput(f"{run.root}: no complete checkpoint to evaluate{why}", "dreamproof run STUDY")
+        hint = "dreamproof run STUDY"
+        if StudyFolder(run.root.parent.parent).is_export:
+            hint = "this is an export; ask for one with weights: dreamproof export STUDY TARGET --checkpoints"
+        raise BadInput(f"{run.root}: no complete checkpoint to evaluate{why}", hint)
     folder = final if which == "final" else _selected(run)
     if folder is None or (which == "selected" and folder == final):
         return None

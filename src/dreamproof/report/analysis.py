@@ -57,7 +57,7 @@ class Analysis:
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     plans: dict[str, SeedsPlan | None] = field(default_factory=dict)
     limits: dict[str, list[Constrained]] = field(default_factory=dict)
-    """Every arm against each limit where it decides; only arms that have a value for all limits."""
+    """Every arm against each limit where it decides, as far as it has values there."""
     elsewhere: dict[str, dict[tuple[str, str], Constrained]] = field(default_factory=dict)
     """The same by limited metric and condition, everywhere else."""
     lints: list[Lint] = field(default_factory=list)
@@ -88,8 +88,10 @@ class Analysis:
 
     @property
     def constrained(self) -> dict[str, Constrained]:
-        """Every arm against the limit that speaks most against it."""
-        return {arm: worst(found) for arm, found in self.limits.items()}
+        """Every arm against the limit that speaks most against it; not arms that might keep a limit without a value."""
+        needed = len(self.evidence.study.limits)
+        against = {arm: (worst(found), len(found)) for arm, found in self.limits.items()}
+        return {arm: each for arm, (each, known) in against.items() if known == needed or each.breaks}
 
     @property
     def winners(self) -> list[str]:
@@ -291,10 +293,10 @@ def _constrain(analysis: Analysis) -> None:
         return
     for arm in evidence.arms:
         found = arm_limits(evidence, plan, lints, arm)
-        if found is not None:
+        if found:
             analysis.limits[arm] = found
         shown = dict.fromkeys((limit.name for limit in evidence.study.limits), evidence.primary_condition)
-        shown |= {each.metric: each.condition for each in found or []}
+        shown |= {each.metric: each.condition for each in found}
         analysis.elsewhere[arm] = limits_elsewhere(evidence, plan, lints, arm, shown)
 
 

@@ -39,15 +39,14 @@ class Constrained:
         return self.verdict.kind is LimitKind.BREAKS
 
 
-def arm_limits(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> list[Constrained] | None:
-    """An arm against every limit where it decides; None if one of them has no value there.
+def arm_limits(evidence: StudyEvidence, plan: LookPlan, lints: Iterable[Lint], arm: str) -> list[Constrained]:
+    """An arm against every limit where it decides, without those that have no value there.
 
     Keeping needs all limits under all declared conditions, so each is judged at the full level; breaking needs one, so
     they share the level.
     """
     judged = [_deciding(evidence, plan, lints, arm, limit.name) for limit in evidence.study.limits]
-    found = [each for each in judged if each is not None]
-    return found if len(found) == len(judged) else None
+    return [each for each in judged if each is not None]
 
 
 def worst(found: Iterable[Constrained]) -> Constrained:

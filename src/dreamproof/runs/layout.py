@@ -373,7 +373,7 @@ class StudyFolder:
 
     @property
     def export_mark(self) -> Path:
-        """Stands in an exported copy of a study: checkpoints are not where the trainers left them."""
+        """Stands in an exported copy of a study, which may lack checkpoints."""
         return self.root / "export.json"
 
     @property

@@ -118,6 +118,8 @@ class EvaluatedCheckpoint(Record):
 
 
 Place = tuple[float, float]
+MovedPlace = tuple[Count, float, float]
+"""Agent step, x and y."""
 
 
 class Trail(Record):
@@ -128,6 +130,9 @@ class Trail(Record):
     goal_radius: float
     hazards: list[Place]
     hazard_radius: float
+    vases: list[list[MovedPlace]] = Field(default_factory=list)
+    """By vase: where it was at first, and wherever it was moved to."""
+    vase_size: float = 0.0
     cost: list[float]
 
 

@@ -107,7 +107,7 @@ def test_archives_hold_the_same_files(opened: OpenStudy, tmp_path: Path) -> None
 
 def test_checkpoints_come_only_when_asked_for(opened: OpenStudy, tmp_path: Path) -> None:
     names = export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True).files
-    assert "checkpoints/a-seed0/step-000000000100/w.npz" in names
+    assert "runs/a-seed0/checkpoints/step-000000000100/w.npz" in names
 
 
 def test_an_export_replaces_nothing(opened: OpenStudy, tmp_path: Path) -> None:
@@ -129,7 +129,9 @@ def test_a_checkpoint_with_a_link_is_left_out_whole(opened: OpenStudy, tmp_path:
     made = export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
     [(file, reason)] = made.left_out.items()
     assert file.endswith("extra.bin") and reason.startswith("is a symbolic link to") and "not followed" in reason
-    assert not any(name.startswith("checkpoints/") for name in made.files)
+    assert [name for name in made.files if "checkpoints/" in name] == [
+        "runs/a-seed0/checkpoints/step-000000000100/record.json"
+    ]
     assert b"precious" not in b"".join(path.read_bytes() for path in (tmp_path / "out").rglob("*") if path.is_file())
 
 
@@ -171,7 +173,7 @@ def test_a_run_folder_that_is_a_link_is_taken_only_when_it_is_named(opened: Open
         export_study(opened, tmp_path / "out", 200.0, with_checkpoints=True)
     assert "--outside" in str(refused.value)
     names = export_study(opened, tmp_path / "out", 200.0, True, (tmp_path / "elsewhere",)).files
-    assert "checkpoints/a-seed0/step-000000000100/w.npz" in names
+    assert "runs/a-seed0/checkpoints/step-000000000100/w.npz" in names
 
 
 def plant_link(opened: OpenStudy, tmp_path: Path, name: str) -> None:

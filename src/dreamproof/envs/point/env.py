@@ -28,7 +28,7 @@ from dreamproof.envs.point.params import (
 )
 from dreamproof.envs.point.perception import Perception, init_perception
 from dreamproof.envs.point.robots import POINT, Robot
-from dreamproof.envs.point.touch import gap
+from dreamproof.envs.point.touch import HALF_SIZE, gap
 from dreamproof.envs.point.vase import Vase, at_rest, moves, push
 from dreamproof.envs.shift import apply_shift, named_shifts, point_conditions
 from dreamproof.settings.env import EnvSettings, Shift
@@ -206,6 +206,7 @@ class PointGoal(Env):
             "hazards": jnp.where(present[..., None], state.hazards, jnp.nan),
             "hazard_radius": jnp.broadcast_to(params.layout.hazard_radius, (count,)),
             "vases": _places(state.vases),
+            "vase_size": jnp.full((count,), 2 * HALF_SIZE),
             "extent": jnp.broadcast_to(params.layout.extent, (count,)),
         }
 

@@ -71,7 +71,7 @@ def page_note(context: ReportContext) -> str:
         parts.append(texts("summary.one_seed" if counts == [1] else "summary.note", seeds=seeds))
     if analysis.evidence.episodes:
         parts.append(texts("summary.episodes_note", episodes=analysis.evidence.study.evaluation_episodes))
-    if analysis.constrained:
+    if analysis.limits:
         parts.append(texts("summary.limit_note", level=f"{100 * (1 - analysis.look_plan.alpha):g}"))
     if shows_tail(context):
         parts.append(texts("summary.tail_note"))

@@ -21,8 +21,10 @@ EARLY = " †"
 
 def summary_table(context: ReportContext) -> Table:
     """Arms by score, score elsewhere, every limited metric with its verdict, and risk; scripted floors below."""
-    limited, limits = _limited(context), len(context.analysis.evidence.study.limits)
-    found = [*_scores(context), *limited[:limits], _risk(context), *limited[limits:]]
+    limits = context.analysis.evidence.study.limits
+    limited = [_limited_column(context, limit) for limit in limits]
+    elsewhere = [_elsewhere_column(context, limit.name) for limit in limits]
+    found = [*_scores(context), *limited, _risk(context), *elsewhere]
     columns = [column for column in found if column is not None and any(text != DASH for text in column[1])]
     floors = list(dict.fromkeys(name for table in context.analysis.evidence.floors.values() for name in table))
     names = [*context.analysis.evidence.arms, *(context.texts("table.floor", name=name) for name in floors)]
@@ -77,30 +79,23 @@ def _peaks(context: ReportContext) -> list[tuple[str, str]]:
     return [(name, conditions[0]) for name, conditions in held.items() if conditions and says_peak(name)]
 
 
-def _limited(context: ReportContext) -> list[Column]:
-    """The limited metrics with what is shown of them, and in how many other conditions limits are kept or broken."""
+def _elsewhere_column(context: ReportContext, metric: str) -> Column | None:
+    """In how many other conditions each arm keeps or breaks the limit of a metric; None if nothing is known there."""
     analysis, texts = context.analysis, context.texts
-    if not (analysis.limits or any(analysis.elsewhere.values())):
-        return []
-    columns = [_limited_column(context, limit) for limit in analysis.evidence.study.limits]
-    counts = {
-        arm: Counter(one.verdict.kind for one in analysis.elsewhere.get(arm, {}).values())
+    found = {
+        arm: [one for (name, _), one in analysis.elsewhere.get(arm, {}).items() if name == metric]
         for arm in analysis.evidence.arms
     }
-    most = max(counter.total() for counter in counts.values())
-    if most > 0:
-        places = {condition for elsewhere in analysis.elsewhere.values() for _, condition in elsewhere}
-        several = len(analysis.evidence.study.limits) > 1
-        key = "summary.limits_elsewhere" if several else "summary.limit_elsewhere"
-        title = texts(key, count=len(places) if several else most)
-        if len(places) == 1:
-            title = texts("summary.limit_at", condition=context.condition(next(iter(places))))
-        columns.append(
-            _column(
-                context, title, [_counted(context, counts[arm], len(places) == 1) for arm in analysis.evidence.arms]
-            )
-        )
-    return columns
+    places = {one.condition for known in found.values() for one in known}
+    if not places:
+        return None
+    several = {"metric": metric} if len(analysis.evidence.study.limits) > 1 else {}
+    where, known = "limit_at", {"condition": context.condition(next(iter(places)))}
+    if len(places) > 1:
+        where, known = "limit_elsewhere", {"count": str(max(len(each) for each in found.values()))}
+    counts = [Counter(one.verdict.kind for one in found[arm]) for arm in analysis.evidence.arms]
+    title = texts(f"summary.{where}_of" if several else f"summary.{where}", **known, **several)
+    return _column(context, title, [_counted(context, each, len(places) == 1) for each in counts])
 
 
 def _limited_column(context: ReportContext, limit: Constraint) -> Column:

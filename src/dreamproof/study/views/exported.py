@@ -81,7 +81,7 @@ def check_list(folder: StudyFolder, check_content: bool = True) -> tuple[list[st
     left_out = [f"{name} was left out when exported: {reason}" for name, reason in listed.left_out.items()]
     what = "contents" if check_content else "sizes"
     note = f"this is an export: the {what} of {count_text(len(listed.files), 'listed file')} are checked"
-    return strict + left_out, [f"{note}; weights are not in its runs", *_document_notes(folder, documents)]
+    return strict + left_out, [note, *_document_notes(folder, documents)]
 
 
 def _read_list(path: Path, expected_hash: str) -> ExportList | str:

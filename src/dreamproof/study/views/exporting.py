@@ -239,7 +239,10 @@ def _money_rows(opened: OpenStudy, now: float) -> Iterator[Row]:
 
 
 def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]) -> list[Unreadable]:
-    """The proven checkpoint of every cell, and nothing else of its run folder; one with a fault is left out whole."""
+    """The proven checkpoint of every cell, and nothing else of its run folder; one with a fault is left out whole.
+
+    It lies where it lies in the study, so that it can act; one from outside in the folder `checkpoints`.
+    """
     left_out: list[Unreadable] = []
     allowed = [real_path(opened.folder.root), *(real_path(place) for place in outside)]
     for cell, known in opened.state.cells.items():
@@ -253,11 +256,19 @@ def _copy_checkpoints(opened: OpenStudy, folder: Path, outside: tuple[Path, ...]
             left_out.append(Unreadable(source, f"checkpoint {source.name} is gone", FaultKind.ABSENT))
             continue
         _refuse_outside(source, within, allowed, str(cell))
-        target = folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name
+        place = folder / "checkpoints" / f"{cell.arm}-seed{cell.seed}" / source.name
+        plain = Path(os.path.normpath(source))
+        if plain.is_relative_to(opened.folder.root):
+            place = folder / plain.relative_to(opened.folder.root)
+        copy = folder.parent / ".checkpoint"
         broken = train_fault(opened, known)
-        faults = _copy(source, target) if broken is None else [Unreadable(source, broken, FaultKind.MALFORMED)]
+        faults = _copy(source, copy) if broken is None else [Unreadable(source, broken, FaultKind.MALFORMED)]
         if faults:
-            shutil.rmtree(target, ignore_errors=True)
+            shutil.rmtree(copy, ignore_errors=True)
+        else:
+            shutil.rmtree(place, ignore_errors=True)  # its record, which every export has
+            place.parent.mkdir(parents=True, exist_ok=True)
+            copy.rename(place)
         left_out += faults
     return left_out
 
