@@ -25,6 +25,8 @@ def test_actions_have_the_tasks_shape_and_range(policy: Policy) -> None:
     policy.reset()
     actions = policy.act(observations(policy, 3))
     assert actions.shape == (3, policy.spec.action_size) and np.abs(actions).max() <= 1.0
+    with pytest.raises(BadInput, match=r"2 observations after 3 in the steps before\n.*policy.reset\(\)"):
+        policy.act(observations(policy, 2))
     policy.reset()
     assert policy.act(observations(policy, 1)[0]).shape == (policy.spec.action_size,)
 

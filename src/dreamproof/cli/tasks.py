@@ -2,7 +2,7 @@
 
 from dreamproof.cli.printing import JsonOption, print_json, print_text, table
 
-HEADER = ["task", "mt30", "observation", "action", "agent steps", "back end", "random return", "cost"]
+HEADER = ["task", "mt30", "observation", "action", "agent steps", "back end", "random return", "cost", "its parts"]
 
 
 def tasks(json: JsonOption = False) -> None:
@@ -13,5 +13,7 @@ def tasks(json: JsonOption = False) -> None:
     if json:
         print_json({"tasks": [task._asdict() for task in found]})
         return
-    rows = [["–" if part is None else str(part) for part in task] for task in found]
+    rows = [
+        ["–" if part is None else str(part) for part in (*task[:-1], ", ".join(task.costs) or None)] for task in found
+    ]
     print_text(table(HEADER, rows))

@@ -237,17 +237,23 @@ class Evaluator:
     def evaluate_all(self, names: list[str]) -> Iterator[list[EvaluationRecord]]:
         """The records of every condition, in order; several tasks at the same time, because each is compiled."""
         if not isinstance(next(iter(self.runs[0].values())).agent, SeveralPolicies):
+            for name in names:  # all of them are known before the first is played
+                self._condition(name)
             yield from map(self.evaluate, names)
             return
         with ThreadPoolExecutor(COMPILE_THREADS) as pool:
             yield from pool.map(self._evaluate_task, names)
+
+    def _condition(self, name: str) -> Condition:
+        env = next(iter(self.runs[0].values())).env
+        return find_condition(env, name, self.declared.get(name, {}).get("settings") or None)
 
     def evaluate(self, name: str) -> list[EvaluationRecord]:
         """The records of one condition, one for each run."""
         first = next(iter(self.runs[0].values()))
         if isinstance(first.agent, SeveralPolicies):
             return self._evaluate_task(name)
-        condition = find_condition(first.env, name, self.declared.get(name, {}).get("settings") or None)
+        condition = self._condition(name)
         facts = {
             "condition": name,
             "kind": self.declared.get(name, {}).get("kind") or condition.kind,

@@ -45,7 +45,7 @@ class Policy:
     def reset(self) -> None:
         """Forgets the episode; the next observation is a first one."""
         self._memory: Any = None
-        self._steps = 0
+        self._count = self._steps = 0
 
     def act(self, observation: ArrayLike) -> NDArray[np.float32]:
         """Actions in [-1, 1] for observations (O,) or (N, O); the shape must not change within an episode."""
@@ -62,7 +62,11 @@ class Policy:
             )
         batch = np.atleast_2d(seen)
         if self._memory is None:
-            self._memory = self._loaded.agent.init_memory(len(batch))
+            self._memory, self._count = self._loaded.agent.init_memory(len(batch)), len(batch)
+        if len(batch) != self._count:
+            raise BadInput(
+                f"{len(batch)} observations after {self._count} in the steps before", "at a new episode: policy.reset()"
+            )
         key = jax.random.fold_in(self._key, self._steps)
         action, self._memory = self._act(
             self._loaded.state, self._memory, jnp.asarray(batch), jnp.asarray(self._steps == 0), key

@@ -60,6 +60,8 @@ def halved(array: np.ndarray) -> np.ndarray:
 
 
 def _content(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    if path.is_file() and not zipfile.is_zipfile(path):
+        raise BadInput(f"{path}: is no policy file", "dreamproof export STUDY FILE --policy ARM/SEED")
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name.replace("|", "/"): file[name] for name in file.files}

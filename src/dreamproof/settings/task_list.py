@@ -43,7 +43,8 @@ class TaskFacts(NamedTuple):
     """A task with its default settings.
 
     mt30: its number in MT30. random_return, random_cost: means of an episode under uniform actions,
-    None if not measured; without a cost also None.
+    None if not measured; without a cost also None. costs: the parts of the cost that may have
+    limits of their own.
     """
 
     name: str
@@ -54,23 +55,25 @@ class TaskFacts(NamedTuple):
     back_end: str
     random_return: float | None
     random_cost: float | None = None
+    costs: tuple[str, ...] = ()
 
 
+HAZARDS_AND_VASES = ("cost_hazards", "cost_vases")
 OTHERS = (
     TaskFacts("Ant", None, 37, 8, 1000, "MJX", None),
     TaskFacts("Hopper", None, 11, 3, 1000, "MJX", None),
-    TaskFacts("SafetyCheetahVelocity", None, 17, 6, 500, "MJX", RANDOM_RETURNS["cheetah-run"]),
+    TaskFacts("SafetyCheetahVelocity", None, 17, 6, 500, "MJX", RANDOM_RETURNS["cheetah-run"], 0.0),
     TaskFacts("SafetyPointGoal1", None, 33, 2, 200, "JAX", -0.5, 55.5),
-    TaskFacts("SafetyPointGoal2", None, 101, 2, 200, "JAX", -0.6, 100.9),
+    TaskFacts("SafetyPointGoal2", None, 101, 2, 200, "JAX", -0.6, 100.9, HAZARDS_AND_VASES),
     TaskFacts("SafetyCarGoal1", None, 33, 2, 200, "JAX", -0.4, 58.7),
     TaskFacts("OfficialSafetyPointGoal1", None, 33, 2, 200, "CPU", -0.3, 50.8),
-    TaskFacts("OfficialSafetyPointGoal2", None, 101, 2, 200, "CPU", -0.4, 78.8),
+    TaskFacts("OfficialSafetyPointGoal2", None, 101, 2, 200, "CPU", -0.4, 78.8, HAZARDS_AND_VASES),
     TaskFacts("OfficialSafetyCarGoal1", None, 33, 2, 200, "CPU", -0.6, 61.1),
     TaskFacts("ProbeTarget", None, 1, 1, 10, "JAX", 3.3),
     TaskFacts("ProbeCredit", None, 2, 1, 10, "JAX", 0.0),
     TaskFacts("ProbeRecall", None, 2, 1, 10, "JAX", 0.0),
     TaskFacts("ProbeSurvive", None, 1, 1, 10, "JAX", 1.0),
-    TaskFacts("ProbeCostLine", None, 1, 1, 20, "JAX", 0.0),
+    TaskFacts("ProbeCostLine", None, 1, 1, 20, "JAX", 0.0, 1.8),
 )
 
 

@@ -228,6 +228,8 @@ WRITTEN: dict[str, dict[str, str]] = {
     "tasks": {
         "tasks[]": "a built-in task: name, number in MT30, sizes, agent steps per episode, back end",
         "tasks[].random_return": "mean return of uniform actions; null if not measured",
+        "tasks[].random_cost": "the same for the cost; null without one",
+        "tasks[].costs": "metrics of the parts of the cost that may have limits of their own",
     },
     "report": {"[]": "a file that was written"},
     "export": {

@@ -5,7 +5,7 @@ from collections import Counter
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
-from dreamproof.report.documents.tables import column_title, floor_decimals, mean_sd, range_text
+from dreamproof.report.documents.tables import column_title, floor_decimals, floor_name, mean_sd, range_text
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
@@ -27,7 +27,7 @@ def summary_table(context: ReportContext) -> Table:
     found = [*_scores(context), *limited, _risk(context), *elsewhere]
     columns = [column for column in found if column is not None and any(text != DASH for text in column[1])]
     floors = list(dict.fromkeys(name for table in context.analysis.evidence.floors.values() for name in table))
-    names = [*context.analysis.evidence.arms, *(context.texts("table.floor", name=name) for name in floors)]
+    names = [*context.analysis.evidence.arms, *(floor_name(context, name) for name in floors)]
     rows = [[name, *(column[row] for _, column in columns)] for row, name in enumerate(names)]
     return Table([context.texts("table.arm"), *(title for title, _ in columns)], rows)
 

@@ -10,6 +10,7 @@ from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import ReportContext
 from dreamproof.report.rounding import uncertain_decimals
 from dreamproof.runs.layout import Cell
+from dreamproof.runs.records import DATA_FLOORS
 from dreamproof.settings.study import Study
 
 WIDEST_MATRIX = 12
@@ -185,7 +186,7 @@ def _floor_rows(context: ReportContext, columns: list[tuple[str, str, str]]) -> 
         cells = [floors.get(condition, {}).get(name, {}).get(metric) for metric, condition, _ in columns]
         decimals = [floor_decimals(context.analysis.evidence.study, metric, 2) for metric, _, _ in columns]
         texts = [number_text(*each) for each in zip(cells, decimals, strict=True)]
-        rows.append([context.texts("table.floor", name=name), *texts])
+        rows.append([floor_name(context, name), *texts])
     return rows
 
 
@@ -333,3 +334,10 @@ def paired_table(context: ReportContext) -> Table | None:
         rows.append([arm, str(found.paired.pairs), token(f"{key}.paired"), interval, token(f"{key}.paired_p")])
     names = ("arm", "pairs", "difference", "interval", "sign_flip_p")
     return Table([texts(f"table.{name}") for name in names], rows) if rows else None
+
+
+def floor_name(context: ReportContext, name: str) -> str:
+    """The first cell of a floor's row; recorded data are something to compare with, and no floor."""
+    if name in DATA_FLOORS:
+        return context.texts(f"table.{name.replace(' ', '_')}")
+    return context.texts("table.floor", name=name)

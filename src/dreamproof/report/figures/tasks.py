@@ -3,7 +3,8 @@
 import numpy as np
 from matplotlib.figure import Figure
 
-from dreamproof.report.figures.theme import INK, add_note, arm_styles, legend_below, new_figure
+from dreamproof.report.figures.theme import INK, SOFT, add_note, arm_styles, legend_below, new_figure
+from dreamproof.report.numbers import DASH
 from dreamproof.report.prose import ReportContext
 from dreamproof.report.tasks import mean_by_task, task_tables
 from dreamproof.stats.describe import Floats, resample_counts
@@ -22,9 +23,10 @@ def task_scores(context: ReportContext) -> Figure | None:
     low, high = min(0.0, float(np.nanmin(means))), max(1.0, float(np.nanmax(means)))
     axes.imshow(means.T, aspect="auto", cmap="Blues", vmin=low, vmax=high)
     for (row, column), value in np.ndenumerate(means.T):
-        if np.isfinite(value):
-            is_dark = (value - low) / (high - low) > DARK
-            axes.text(column, row, f"{value:.2f}", ha="center", va="center", fontsize=7, color="w" if is_dark else INK)
+        known = bool(np.isfinite(value))
+        is_dark = known and (value - low) / (high - low) > DARK
+        number, colour = f"{value:.2f}" if known else DASH, "w" if is_dark else INK if known else SOFT
+        axes.text(column, row, number, ha="center", va="center", fontsize=7, color=colour)
     axes.set_xticks(
         range(len(arms)), arms, rotation=20 if len(arms) > 3 else 0, ha="right" if len(arms) > 3 else "center"
     )

@@ -116,7 +116,7 @@ def _is_drawable(trail: Trail) -> bool:
 
 
 def _draw(axes: Any, trail: Trail, colour: str) -> None:
-    """Hazards as discs, vases as squares, goals as numbered rings, the path from faint to full, red crosses at costs."""
+    """Hazards as discs, vases as squares, goals as numbered rings, the path from faint to full, crosses at costs."""
     for x, y in trail.hazards:
         axes.add_patch(Circle((x, y), trail.hazard_radius, facecolor=HAZARD, edgecolor=SOFT, linewidth=0.6))
     draw_vases(axes, trail, len(trail.agent))
