@@ -18,7 +18,7 @@ from dreamproof.testing.gallery import unpack
 from dreamproof.testing.made_study import Plan, make_study
 
 FLAGSHIP = Path(__file__).parents[2] / "gallery" / "safedreamer_v2"
-MAX_WORDS = 700
+MAX_WORDS = 900
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +38,7 @@ def test_the_kept_decision_of_the_flagship_is_one_page_with_two_figures() -> Non
     assert re.findall("(?m)^## (.*)$", text) == [
         "Key table",
         "Verdicts",
+        "Final and selected checkpoints",
         "Next steps, and their price",
         "Read with care",
     ]
@@ -91,7 +92,7 @@ def test_the_key_table_has_score_ood_score_cost_with_verdict_and_risk(flagship: 
     rows = [[plain(cell, context.numbers.rounded) for cell in row] for row in table.rows]
     assert rows[0][:5] == ["margin", "22.3 ± 1.0", "22.3 ± 1.0", "1.5 ± 1.2 (cannot tell)", "9.1"]
     assert rows[3][3] == "0.28 ± 0.35 (keeps)"
-    assert rows[5][:2] == ["floor: random", "−0.9"]
+    assert rows[5][:2] == ["scripted policy: random", "−0.9"]
     assert len(verdicts_table(context).header) == 5
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -287,12 +288,12 @@ def _join_conditions(evidence: StudyEvidence) -> None:
     names, metric = evidence.deciding_conditions, evidence.study.metric.name
     if len(names) < 2:
         return
-    for arm in evidence.arms:
-        tables = [evidence.values.get(Group(arm, name, metric), {}) for name in names]
+    for arm, checkpoint in product(evidence.arms, (FINAL, SELECTED)):
+        tables = [evidence.values.get(Group(arm, name, metric, checkpoint), {}) for name in names]
         shared = [seed for seed in evidence.study.seeds if all(seed in table for table in tables)]
         joined = {seed: evidence.joined([table[seed] for table in tables]) for seed in shared}
         if joined:
-            evidence.values[Group(arm, evidence.primary_condition, metric)] = joined
+            evidence.values[Group(arm, evidence.primary_condition, metric, checkpoint)] = joined
 
 
 def _matrix(evidence: StudyEvidence) -> None:

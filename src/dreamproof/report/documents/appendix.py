@@ -13,6 +13,7 @@ from dreamproof.report.document import (
     Table,
 )
 from dreamproof.report.documents import tables
+from dreamproof.report.documents.checkpoints import checkpoint_blocks
 from dreamproof.report.documents.tasks import task_blocks
 from dreamproof.report.documents.validation import validation_blocks
 from dreamproof.report.hints import hints
@@ -112,6 +113,7 @@ def _coverage(document: Document, context: ReportContext) -> None:
 def _results(document: Document, context: ReportContext) -> None:
     texts, evidence = context.texts, context.analysis.evidence
     document.add(Heading(texts("appendix.key_table")), Paragraph(texts("decision.key_note")), tables.key_table(context))
+    document.add(*checkpoint_blocks(context, 3))
     document.add(*task_blocks(context))
     others = [] if evidence.study.tasks is not None else evidence.conditions
     shown = [evidence.primary_condition, *(name for name in others if name != evidence.primary_condition)]

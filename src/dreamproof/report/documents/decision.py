@@ -1,6 +1,7 @@
 """The decision on one page: the answer, the key table, verdicts, two figures, and what to do next at which price."""
 
 from dreamproof.report.document import Bullets, Document, Heading, Links, Paragraph, Picture, Stamp
+from dreamproof.report.documents.checkpoints import checkpoint_blocks
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.summary import shows_tail, summary_table, verdicts_table
 from dreamproof.report.headline import headline
@@ -27,6 +28,7 @@ def decision(context: ReportContext, pictures: list[str]) -> Document:
     document.add(Heading(texts("decision.key_table")), summary_table(context), Paragraph(page_note(context)))
     if analysis.treatments:
         document.add(Heading(texts("decision.verdicts")), verdicts_table(context), Paragraph(verdict_note(context)))
+    document.add(*checkpoint_blocks(context))
     document.add(*(Picture(name, texts(f"figure.{name}")) for name in page_figures(pictures)))
     document.add(Heading(texts("decision.next")), Bullets(next_steps(context)))
     document.add(Heading(texts("decision.care")), *_care(context))
