@@ -151,7 +151,7 @@ def main() -> int:
     share = f" in {CAR_SHARE:.0%} of the steps and {CAR_LIMIT_METRES:.0e} m in all" if robot.wheels else ""
     limits = f"position error at most {POSITION_LIMIT_METRES:.0e} m{share} and no cost mismatch free of vases, "
     limits += f"none of hazards or goals anywhere, every p of layouts, returns, costs and goals above {TEST_LEVEL:.4f}"
-    lines.append(f"Asked: {limits}. The two {verdict}.")
+    lines.append(f"Criterion: {limits}. The two {verdict}.")
     text = "\n".join(lines) + "\n"
     print(text)
     if chosen.output:

@@ -112,7 +112,7 @@ class RunFolder:
 
     @property
     def official(self) -> Path:
-        """What the final checkpoint did on the real task that ours is a twin of."""
+        """What the final checkpoint did on the official task that ours implements."""
         return self.root / "official.json"
 
     @property
