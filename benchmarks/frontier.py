@@ -1,13 +1,17 @@
 """Return against cost: the arms of a study beside agents that were evaluated with several fixed margins.
 
 `python -m benchmarks.frontier gallery/safedreamer_v2 docs/images/frontier.png` reads the study and `margins.jsonl`, the
-rows of `benchmarks.planner_sweep`, prints two tables and draws the figure. 95 % intervals are over training seeds.
+rows of `benchmarks.planner_sweep`, prints three tables and draws the figure. 95 % intervals are over training seeds.
+
+The third table plans seeds as the report does (`dreamproof.stats.frontier`): a two-sided t test with 80 %
+power at level 0.05 over the number of comparisons, with the 80 % upper bound of the pooled sd. It assumes normal,
+independent seeds that spread alike in arm and frontier, and a known slope of the frontier at the cost of the arm.
 """
 
 import argparse
 import tempfile
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +30,13 @@ from dreamproof.report.figures.theme import (
     place_legend,
 )
 from dreamproof.report.language import read_texts
+from dreamproof.settings.study import Study
+from dreamproof.settings.study_file import read_study
 from dreamproof.stats.compare import welch_interval
-from dreamproof.stats.describe import Floats, Interval, t_interval
+from dreamproof.stats.describe import Interval, t_interval
+from dreamproof.stats.frontier import Frontier, Point, at_equal_cost, seeds_at_equal_cost
+from dreamproof.stats.sequential import make_look_plan
+from dreamproof.stats.verdict import Question
 from dreamproof.testing.gallery import unpack
 
 SWEPT, SWEPT_MARGIN = "margin", 0.02
@@ -36,23 +45,6 @@ NOTE = (
     "n = 5 seeds; mark: mean; bars and band: 95 % t interval of the mean; line: agents of the arm margin, evaluated "
     "with fixed margins of 0, 1, 2, 4 and 6 cm; dashed: limit; every panel has its own scale"
 )
-
-
-@dataclass(frozen=True)
-class Point:
-    """Return and cost of every seed, (S,) each."""
-
-    returns: Floats
-    costs: Floats
-
-    @property
-    def place(self) -> tuple[float, float]:
-        """Mean cost and mean return."""
-        return float(self.costs.mean()), float(self.returns.mean())
-
-
-Frontier = dict[float, Point]
-"""A point per margin in metres, in growing order."""
 
 
 @dataclass(frozen=True)
@@ -91,25 +83,11 @@ def _panel(final: pd.DataFrame, swept: pd.DataFrame, conditions: list[str]) -> P
     )
 
 
-def above_frontier(point: Point, frontier: Frontier) -> tuple[float, Interval] | None:
-    """Mean return of an arm minus that of the frontier at the same mean cost; None where no margin has that cost.
-
-    The frontier is linear between two margins. Its slope there converts every seed's cost into return, so the interval
-    (Welch) also has the spread of costs; the slope itself counts as known.
-    """
-    cost, _ = point.place
-    for wide, narrow in pairwise(reversed(frontier.values())):
-        (low, below), (high, above) = wide.place, narrow.place
-        if low <= cost <= high:
-            slope, share = (above - below) / (high - low), (cost - low) / (high - low)
-            mixed = Point(
-                (1 - share) * wide.returns + share * narrow.returns, (1 - share) * wide.costs + share * narrow.costs
-            )
-            treatment, reference = point.returns - slope * point.costs, mixed.returns - slope * mixed.costs
-            interval = welch_interval(treatment, reference)
-            assert interval is not None
-            return float(treatment.mean() - reference.mean()), interval
-    return None
+def question_of(study: Study) -> Question:
+    """The declared question, as one analysis of seeds that are not paired."""
+    matters = study.metric.smallest_difference
+    assert matters is not None
+    return Question(tuple(study.seeds), make_look_plan(len(study.seeds)), matters, True, False)
 
 
 def signed(value: float) -> str:
@@ -119,9 +97,9 @@ def signed(value: float) -> str:
 
 def comparison(point: Point, frontier: Frontier) -> str:
     """A cell of the table: the difference at equal cost, or against the end of the frontier beyond which it lies."""
-    found = above_frontier(point, frontier)
+    found = at_equal_cost(point, frontier)
     if found is not None:
-        return difference_text(*found)
+        return difference_text(found.difference, found.interval)
     margin = max(frontier) if point.place[0] < frontier[max(frontier)].place[0] else min(frontier)
     end = frontier[margin]
     interval = welch_interval(point.returns, end.returns)
@@ -143,17 +121,42 @@ def place_text(point: Point) -> str:
 
 
 def print_tables(panels: dict[str, Panel]) -> None:
-    """Means of every point, then differences at equal cost."""
+    """Means of every margin, then differences at equal cost."""
     first = next(iter(panels.values()))
     margins = " | ".join(f"{100 * margin:.0f} cm" for margin in first.frontier)
     arms = " | ".join(first.arms)
-    print(f"| return · cost | {margins} | {arms} |\n|{'---|' * (1 + len(first.frontier) + len(first.arms))}")
+    print(f"| return · cost | {margins} |\n|{'---|' * (1 + len(first.frontier))}")
     for name, panel in panels.items():
-        points = [*panel.frontier.values(), *panel.arms.values()]
-        print(f"| {name} | {' | '.join(map(place_text, points))} |")
+        print(f"| {name} | {' | '.join(map(place_text, panel.frontier.values()))} |")
     print(f"\n| return at equal cost minus frontier | {arms} |\n|{'---|' * (1 + len(first.arms))}")
     for name, panel in panels.items():
         print(f"| {name} | {' | '.join(comparison(point, panel.frontier) for point in panel.arms.values())} |")
+
+
+def plan_rows(panel: Panel, question: Question) -> Iterator[str]:
+    """A row per arm: its difference, the sd of a seed, and seeds per arm for the declared and the seen difference."""
+    comparisons = len(panel.arms)
+    for arm, point in panel.arms.items():
+        found = at_equal_cost(point, panel.frontier)
+        if found is None:
+            yield f"| {arm} | no margin has its cost | – | – | – |"
+            continue
+        seen = replace(question, smallest_difference=abs(found.difference))
+        declared, as_seen = (seeds_at_equal_cost(found, each, comparisons) for each in (question, seen))
+        difference, sd = (
+            difference_text(found.difference, found.interval),
+            f"{declared.sd:.1f} ({declared.sd_upper:.1f})",
+        )
+        yield f"| {arm} | {difference} | {sd} | {declared.seeds_per_arm} | {as_seen.seeds_per_arm} |"
+
+
+def print_plans(panels: dict[str, Panel], question: Question) -> None:
+    """Seeds per arm that would decide at equal cost, under the mean of all conditions and in distribution."""
+    for name in (MEAN, "id"):
+        header = f"{name}: arm | at equal cost minus frontier [95 %] | sd of a seed (80 % upper bound)"
+        seeds = f"seeds for {question.smallest_difference:g} | seeds for the difference seen"
+        print(f"\n| {header} | {seeds} |\n|{'---|' * 5}")
+        print("\n".join(plan_rows(panels[name], question)))
 
 
 def draw(panels: dict[str, Panel], output: Path) -> None:
@@ -210,6 +213,7 @@ def main() -> None:
     options = parser.parse_args()
     panels = read_panels(options.entry)
     print_tables(panels)
+    print_plans(panels, question_of(read_study(options.entry / "study.yaml")))
     with look(read_texts("en")):
         draw(panels, options.output)
 
