@@ -316,6 +316,19 @@ def test_a_model_of_other_settings_is_refused(source: RunFolder, tmp_path: Path,
     assert str(source.settings) in error.hint
 
 
+@pytest.mark.parametrize(("name", "value"), [("integrator", "euler"), ("substeps", 4), ("predicts", "end")])
+def test_a_flow_that_is_integrated_otherwise_is_refused(
+    source: RunFolder, tmp_path: Path, name: str, value: str | int
+) -> None:
+    flow = {"kind": "flow", "integrator": "heun", "substeps": 2}
+    settings = merged(tiny_pwm_settings(train=TRAIN), {"agent": {"dynamics": flow}})
+    other = copied(source, tmp_path / "other", {"settings": settings})
+    error = refusal(pretrained(other.root, {"agent": {"dynamics": flow | {name: value}}}), tmp_path / "run")
+    assert isinstance(error, BadInput)
+    trained = (flow | {"predicts": "velocity"})[name]
+    assert f"was trained with agent.dynamics.{name}: {trained}, not {value}" in error.seen
+
+
 def test_a_model_of_another_environment_is_refused(source: RunFolder, tmp_path: Path) -> None:
     error = refusal(pretrained(source.root, {"env": {"ghost_slots": 1}}), tmp_path / "run")
     assert f"{source.root}: was trained with env.ghost_slots: 2, not 1" in error.seen

@@ -102,8 +102,8 @@ class PwmCell(AnyPwmCell):
     recipe: RecipeName | None = Field(
         None,
         exclude=True,
-        description="a named set of values that other settings override: PWM as released, the users' fork, or the "
-        "defaults; see docs/pwm.md",
+        description="a named set of values that other settings override: PWM as released, a fork of it with flows, or "
+        "the defaults; see docs/pwm.md",
     )
     data: OnlineData = OnlineData()
     train: EpochTrain = EpochTrain()

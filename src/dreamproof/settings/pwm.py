@@ -43,7 +43,7 @@ class DynamicsSettings(Settings):
     )
     space: Literal["simplex", "logits", "broken"] = Field(
         "simplex",
-        description="flow: tangent to the simplexes and projected once per step; in logits; or the fork's broken head",
+        description="flow: tangent to the simplexes and projected once per step; in logits; or that of recipe: fork",
     )
     source_noise: float = Field(
         0.0, ge=0, description="flow: standard deviation of tangent noise on the source of a flow"
@@ -80,7 +80,7 @@ class PwmModelSettings(Settings):
     group: int = Field(8, ge=2, description="SimNorm group size: latent values that sum to one")
     termination_units: int = Field(256, ge=1)
     reward: Literal["scalar", "two_hot", "broken"] = Field(
-        "scalar", description="broken: the fork's head, whose imagined rewards are always 0"
+        "scalar", description="broken: the head of recipe: fork, whose imagined rewards are always 0"
     )
     reward_normalisation: Literal["scale", "standardise"] = Field(
         "scale",
@@ -102,7 +102,10 @@ class PwmModelSettings(Settings):
     )
     endpoint_scale: Traced = Field(1.0, ge=0, description="flow: weight of the loss of the integrated latent")
     source_pull: Traced = Field(
-        0.0, ge=0, le=1, description="flow: fraction of the gradient that moves the source of a flow towards its target"
+        0.0,
+        ge=0,
+        le=1,
+        description="flow of velocities: fraction of the gradient that moves the source of a flow towards its target",
     )
     reward_scale: Traced = Field(1.0, ge=0)
     min_reward_scale: Traced = Field(
@@ -241,6 +244,16 @@ class PwmSettings(Settings):
     )
     precision: Literal["float32", "bfloat16"] = "bfloat16"
 
+    @model_validator(mode="after")
+    def _pull_has_a_source(self) -> Self:
+        pull, dynamics = self.world_model.source_pull, self.dynamics
+        if pull and dynamics.kind == "flow" and dynamics.predicts == "end":
+            raise ValueError(
+                f"world_model.source_pull: {pull:g} has no effect with dynamics.predicts: end, whose errors do "
+                "not contain the source of a flow: set source_pull: 0, or write predicts: velocity"
+            )
+        return self
+
     @property
     def model_meaning(self) -> dict[str, Any]:
         """Settings without which parameters of the same shapes are another world model, by their dotted names."""
@@ -249,7 +262,9 @@ class PwmSettings(Settings):
         meaning |= {f"world_model.{name}": getattr(model, name) for name in ("reward", "reward_normalisation")}
         meaning["running_scales"] = self.running_scales
         if dynamics.kind == "flow":
-            meaning |= {"dynamics.predicts": dynamics.predicts, "dynamics.space": dynamics.space}
+            # The error of the end point is sent through the integrator: a network is trained for its substeps.
+            names = ("integrator", "substeps", "predicts", "space")
+            meaning |= {f"dynamics.{name}": getattr(dynamics, name) for name in names}
         used = "min_reward_scale" if model.reward_normalisation == "scale" else "reward_clip"
         meaning[f"world_model.{used}"] = getattr(model, used)
         if model.reward != "scalar":

@@ -66,7 +66,7 @@ PUBLISHED: dict[str, Any] = {
         "collapse": {"fraction": 0.0},
     },
 }
-# The users' fork: a flow of four Heun substeps whose velocity ends in SimNorm; 101 logits of the reward that learn by
+# A fork of PWM: a flow of four Heun substeps whose velocity ends in SimNorm; 101 logits of the reward that learn by
 # squared error.
 FORK: dict[str, Any] = merge(
     PUBLISHED,
