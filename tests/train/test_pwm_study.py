@@ -3,14 +3,17 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 import yaml
 
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.runs.reader import prove_training, read_evaluation
+from dreamproof.settings.cell import PwmCell
 from dreamproof.settings.study_file import read_study
 from dreamproof.study.plan.packs import pack_groups
+from dreamproof.study.plan.provenance import resolved_arm
 from dreamproof.testing.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.long(40)
@@ -46,6 +49,7 @@ def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path:
         ("pwm_cheetah_run", 1),
         ("pwm_walker_walk", 1),
         ("pwm_ant", 1),
+        ("pwm_ant_10m", 1),
         ("flow_ant", 5),
         ("flow_pwm", 5),
         ("flow_pwm_h16", 5),
@@ -61,3 +65,63 @@ def test_the_declared_studies_are_valid_and_only_arms_of_one_shape_share_a_pack(
     study = read_study(STUDIES / f"{name}.yaml")
     groups = pack_groups(study)
     assert len(set(groups.values())) == shapes
+
+
+class Work(NamedTuple):
+    """What an arm spends on an agent step, and in which pieces."""
+
+    epoch_agent_steps: int
+    model_updates: float
+    recorded_steps: int
+    rounds: float
+    imagined_states: int
+    minibatches: int
+    minibatch_states: float
+    warm_up_agent_steps: int
+    prefill_agent_steps: int
+
+
+def work_of(study: str, arm: str) -> Work:
+    """Per agent step: updates of the model, and rounds; in each: recorded steps, and imagined states."""
+    cell = PwmCell.model_validate(resolved(study, arm))
+    train, behavior = cell.train, cell.agent.behavior
+    steps = train.envs * train.epoch_env_steps
+    # A round imagines from every env and from replayed observations.
+    states = (train.envs + behavior.replayed_starts) * behavior.horizon
+    minibatches = behavior.critic_passes * behavior.critic_batches
+    return Work(
+        epoch_agent_steps=steps,
+        model_updates=train.batches / steps,
+        recorded_steps=train.batch * (train.window - 1),
+        rounds=behavior.rounds / steps,
+        imagined_states=states,
+        minibatches=minibatches,
+        minibatch_states=states / behavior.critic_batches,
+        warm_up_agent_steps=behavior.warm_up_epochs * steps,
+        prefill_agent_steps=train.prefill_agent_steps,
+    )
+
+
+def resolved(study: str, arm: str) -> dict[str, Any]:
+    """Settings of an arm after defaults."""
+    settings: dict[str, Any] = resolved_arm(read_study(STUDIES / f"{study}.yaml"), arm)["settings"]
+    return settings
+
+
+@pytest.mark.parametrize("arm", ["mlp", "euler1", "flow_v1", "flow_v2", "flow_v3"])
+def test_both_horizons_of_the_flow_study_do_the_same_work(arm: str) -> None:
+    short, long = (resolved(name, arm) for name in ("flow_pwm", "flow_pwm_h16"))
+    assert (short["agent"]["behavior"]["horizon"], long["agent"]["behavior"]["horizon"]) == (4, 16)
+    assert work_of("flow_pwm", arm) == work_of("flow_pwm_h16", arm)
+    assert work_of("flow_pwm", arm).imagined_states == 2048
+    assert short["agent"]["dynamics"] == long["agent"]["dynamics"]
+    assert short["agent"]["world_model"] == long["agent"]["world_model"]
+
+
+def test_one_euler_step_on_the_ant_is_what_was_run_before() -> None:
+    before = resolved("pwm_ant", "decoder")
+    assert before["agent"]["dynamics"]["predicts"] == "velocity" and before["agent"]["world_model"]["decoder"]
+    for study in ("flow_ant", "pwm_ant_10m"):
+        now = resolved(study, "euler1")
+        now["train"]["keep_checkpoints"] = before["train"]["keep_checkpoints"]
+        assert now == before
