@@ -13,6 +13,11 @@ def reward_scale(rewards: Moments, scales: dict[str, Array]) -> Array:
     return jnp.maximum(rewards.root_mean_square, scales["min_reward_scale"])
 
 
+def reward_divisor(rewards: Moments, scales: dict[str, Array], settings: PwmModelSettings) -> Array:
+    """What rewards are divided by before they are learned."""
+    return rewards.deviation if settings.reward_normalisation == "standardise" else reward_scale(rewards, scales)
+
+
 def reward_loss_factor(rewards: Moments, unit: Array, scales: dict[str, Array]) -> Array:
     """Turns squared errors of scaled rewards into squared standard deviations: small rewards also shape the latents."""
     return (unit / jnp.maximum(rewards.deviation, scales["min_reward_std"])) ** 2
