@@ -41,12 +41,12 @@ FLOW: dict[str, dict[str, Any]] = {
 
 
 class Row(NamedTuple):
-    """One measured configuration; the aim is in milliseconds per epoch without environment."""
+    """One measured configuration; the target is in milliseconds per epoch without environment."""
 
     size: str
     dynamics: str
     seeds: int
-    aim: float | None = None
+    target: float | None = None
     epoch: str = "published"
 
     @property
@@ -188,7 +188,7 @@ def measure(row: Row, asked: argparse.Namespace) -> dict[str, Any]:
         "milliseconds": sorted(found)[len(found) // 2],
         "fastest": min(found),
         "slowest": max(found),
-        "aim": row.aim,
+        "target": row.target,
         "compile_seconds": compile_seconds,
         "device_gib": [first[0], last[0]],
         "peak_gib": last[1],
@@ -206,12 +206,12 @@ def measure(row: Row, asked: argparse.Namespace) -> dict[str, Any]:
 
 def line(result: dict[str, Any], alone: float | None) -> str:
     """One row as people read it."""
-    aim = f" (aim {result['aim']:g})" if result["aim"] else ""
+    target = f" (target {result['target']:g})" if result["target"] else ""
     ratio = f", {result['milliseconds'] / alone:.2f} times one seed" if alone else ""
     environment = "".join(f", {task} {value:.1f} ms" for task, value in result.get("environment", {}).items())
     device, host = result["device_gib"], result["host_gib"]
     return (
-        f"{result['name']:<15} {result['milliseconds']:7.1f} ms per epoch{aim}, {result['fastest']:.1f} to "
+        f"{result['name']:<15} {result['milliseconds']:7.1f} ms per epoch{target}, {result['fastest']:.1f} to "
         f"{result['slowest']:.1f}{ratio}{environment}; compile {result['compile_seconds']:.0f} s; device "
         f"{device[0]:.2f} then {device[1]:.2f} GiB, peak {result['peak_gib']:.2f}; "
         f"host {host[0]:.2f} then {host[1]:.2f} GiB"

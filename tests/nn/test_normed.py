@@ -117,6 +117,16 @@ def test_many_orthogonal_weights_of_many_replicas_never_wait_for_each_other() ->
     subprocess.run([sys.executable, "-c", MANY_AT_ONCE], env=surroundings, check=True, timeout=HANG_SECONDS)
 
 
+def test_a_recorded_gradient_of_the_other_order_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = jax.random.split(jax.random.key(3), 2)
+    layer = NormedMLP(keys[0], (6, 16), 1, "mish_then_norm", (small_normal, small_normal)).hidden[0]
+    y, index = jax.random.normal(keys[1], (5, 16)), BufferIndex(jnp.asarray(0), 0)
+    monkeypatch.setattr(normed, "has_kernel", lambda order: order != "norm")
+    gradients, residuals = layer.gradient_buffers(y, 1, 5), (y[None], index.first, layer.affine)
+    with pytest.raises(AssertionError):
+        normed._replay_backward(0, "mish_then_norm", residuals, (y, gradients))
+
+
 def test_critics_learn_the_same_with_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = jax.random.split(jax.random.key(2), 3)
     members = eqx.filter_vmap(

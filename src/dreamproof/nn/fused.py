@@ -25,7 +25,9 @@ if HAS_TRITON:
 ROWS = 2
 """Rows per tile; on an H200 one is slower, four about as fast (benchmarks/RESULTS.md)."""
 RECORDED_ROWS = 4
-"""The same if partial sums are read and written in every call: half as many programs have half as many. Not timed."""
+"""The same if partial sums are read and written in every call: half as many programs have half as many.
+
+On an H200 a call with eight took less (docs/notebook/pwm.md); gradients with eight have not been checked there."""
 PROGRAMS = 264
 """Programs for sums of a single call: two per multiprocessor of an H200."""
 WARP_COLUMNS = 256

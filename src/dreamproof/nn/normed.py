@@ -207,6 +207,8 @@ def _replay_backward(
 ) -> tuple[Array, LayerGradients, None]:
     (products, first, affine), (at_output, gradients) = residuals, cotangent
     index = BufferIndex(first, offset)
+    # Only networks with the norm first are recorded (`Normed.record`); their kernel has no other order.
+    assert order != "mish_then_norm"
     if has_kernel(order):
         return *fused.recorded_gradient(products, affine, at_output, EPSILON, gradients, index), None
     at_product, sums = _norm_mish_backward(order, (read_row(products, index.row), affine, ()), at_output)
