@@ -123,8 +123,10 @@ def play(trained: TrainedAgent, episodes: int, places: int) -> Starts:
 def join(parts: list[Starts]) -> Starts:
     """The places of all agents."""
     stacked = jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *(part.env for part in parts))
-    later = [jnp.concatenate(fields, 1) for fields in zip(*(part[1:4] for part in parts), strict=True)]
-    return Starts(stacked, *later, jnp.concatenate([part.counts for part in parts]))
+    observation, action, reward = (
+        jnp.concatenate(fields, 1) for fields in zip(*(part[1:4] for part in parts), strict=True)
+    )
+    return Starts(stacked, observation, action, reward, jnp.concatenate([part.counts for part in parts]))
 
 
 def true_gradients(env: Env, starts: Starts, discount: float) -> Array:
@@ -290,7 +292,7 @@ def milliseconds_per_step(agent: PwmAgent, state: PwmState, starts: Starts) -> f
     times = []
     for _ in range(REPEATS + 1):
         began = time.monotonic()
-        jax.block_until_ready(model_gradients(agent, state, starts, (STEPS,)))
+        model_gradients(agent, state, starts, (STEPS,)).block_until_ready()
         times.append(1000 * (time.monotonic() - began) / STEPS)
     return min(times[1:])
 
