@@ -1,8 +1,8 @@
 """Settings after defaults of studies that did not record them.
 
 `python -m dreamproof.testing.resolved_at_commit ENTRY…`, in a checkout with its history. What the runs of an entry of
-the gallery were given (`settings.json`) is resolved by the code of the commit that the entry's ledger names, and written to
-`resolved_at_commit.json` with a hash per arm.
+the gallery were given (`settings.json`) is resolved by the code of the commit that the entry's ledger names, and
+written to `resolved_at_commit.json` with a hash per arm.
 """
 
 import argparse
