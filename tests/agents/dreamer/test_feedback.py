@@ -25,11 +25,11 @@ def scalars_of(**planner: float) -> dict[str, Any]:
     return scalars | {"planner": scalars["planner"] | planner}
 
 
-def after(costs: list[float], scalars: dict[str, Any]) -> Feedback:
-    """Feedback after rounds of episodes with these mean costs."""
+def after(costs: list[float], scalars: dict[str, Any], episodes: int = 1) -> Feedback:
+    """Feedback after rounds of so many episodes with these mean costs."""
     feedback = init_feedback()
     for cost in costs:
-        feedback = after_episodes(feedback, jnp.asarray(cost), scalars)
+        feedback = after_episodes(feedback, jnp.asarray(cost), episodes, scalars)
     return feedback
 
 
@@ -38,13 +38,41 @@ def test_without_gains_the_price_is_the_one_set() -> None:
     assert float(planner_cost_coef(after([90.0] * 20, scalars), scalars["planner"])) == pytest.approx(0.03)
 
 
-def test_the_integral_sums_the_excess_and_never_falls_below_zero() -> None:
+def test_the_average_starts_at_the_first_cost_and_the_integral_sums_its_excess() -> None:
     scalars = scalars_of(integral_gain=0.01, cost_limit=2.0)
-    # The average of costs moves by a hundredth a round: 1, then 1.99; both are below the limit of 2.
-    assert float(after([100.0], scalars).integral) == 0.0
-    # 4, then 4 + 0.01·396 = 7.96.
-    steep = after([400.0, 400.0], scalars)
-    assert float(steep.integral) == pytest.approx(0.01 * (4.0 - 2.0) + 0.01 * (7.96 - 2.0), rel=1e-5)
+    # 5, then 5 + 0.01·(11 − 5) = 5.06.
+    found = after([5.0, 11.0], scalars)
+    assert float(found.cost) == pytest.approx(5.06)
+    assert float(found.integral) == pytest.approx(0.01 * 3.0 + 0.01 * 3.06, rel=1e-5)
+    assert float(after([1.0] * 5, scalars).integral) == 0.0
+
+
+def test_a_round_of_eight_episodes_counts_as_eight() -> None:
+    scalars = scalars_of(integral_gain=0.001, cost_limit=2.0, cost_coef_max=9.0)
+    at_once, one_by_one = after([5.0, 20.0], scalars, episodes=8), after([5.0] * 8 + [20.0] * 8, scalars)
+    assert float(at_once.cost) == pytest.approx(float(one_by_one.cost))
+    # The excess moves within a round of single episodes.
+    assert float(at_once.proportional) == pytest.approx(float(one_by_one.proportional), rel=0.1)
+    assert float(at_once.integral) == pytest.approx(float(one_by_one.integral), rel=0.1)
+
+
+OSRP_LAG = {"proportional_gain": 0.1, "integral_gain": 0.01, "derivative_gain": 0.01, "cost_limit": 2.0}
+
+
+def test_the_planner_is_charged_within_a_few_rounds_above_the_limit_and_no_longer_below_it() -> None:
+    # Rounds of eight episodes, as in studies/safedreamer_baselines.yaml, which has about 49 of them.
+    scalars = scalars_of(cost_coef=0.001, **OSRP_LAG)
+    coefs = [float(planner_cost_coef(after([5.0] * rounds, scalars, 8), scalars["planner"])) for rounds in (0, 1, 3)]
+    assert coefs[0] == pytest.approx(0.001)
+    assert coefs[2] >= coefs[1] > 0.05
+    later = after([5.0] * 20 + [0.0] * 24, scalars, 8)
+    assert float(planner_cost_coef(later, scalars["planner"])) == 0.0
+
+
+def test_a_long_excess_does_not_delay_the_fall() -> None:
+    scalars = scalars_of(cost_coef=0.001, **OSRP_LAG)
+    brief, lasting = (after([5.0] * rounds + [0.0] * 24, scalars, 8) for rounds in (5, 500))
+    assert float(brief.integral) == float(lasting.integral) == 0.0
 
 
 def test_a_rise_of_the_cost_counts_and_a_fall_does_not() -> None:
@@ -52,6 +80,11 @@ def test_a_rise_of_the_cost_counts_and_a_fall_does_not() -> None:
     rising, falling = after([0.0] * 11 + [40.0] * 5, scalars), after([40.0] * 60 + [0.0] * 11, scalars)
     assert float(planner_cost_coef(rising, scalars["planner"])) > 0.05
     assert float(planner_cost_coef(falling, scalars["planner"])) == 0.0
+
+
+def test_a_high_first_cost_is_no_rise() -> None:
+    scalars = scalars_of(derivative_gain=0.01, cost_coef_max=9.0)
+    assert float(planner_cost_coef(after([40.0] * 3, scalars), scalars["planner"])) == 0.0
 
 
 def test_the_price_stays_within_its_bounds() -> None:
@@ -95,3 +128,5 @@ def test_the_multiplier_follows_the_imagined_cost_ever_faster() -> None:
     assert moved(0.02, 10) == pytest.approx(0.03 * np.e, rel=1e-4)
     assert moved(5.0, 0) == pytest.approx(0.8)
     assert moved(0.0, 40) == pytest.approx(-0.2)
+    # The step size itself is at most 1, as published.
+    assert moved(0.006, 200) == pytest.approx(0.2, rel=1e-3)

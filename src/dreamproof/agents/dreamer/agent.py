@@ -192,11 +192,10 @@ class DreamerAgent:
             action = policy.sample(noise_key) if explore else policy.mean
         else:
             settings = self.settings.planner if explore else self.settings.planner.at_evaluation()
-            networks = self.networks(state, believing.alarm(belief))
-            found = plan(
-                networks, latent, mean, plan_key, self.coefs(state, scalars), (settings, self.planner_constants)
-            )
+            networks, coefs = self.networks(state, believing.alarm(belief)), self.coefs(state, scalars)
+            found = plan(networks, latent, mean, plan_key, coefs, (settings, self.planner_constants))
             mean, metrics = found.mean, metrics | found.metrics
+            metrics["plan/cost_coef"] = jnp.broadcast_to(coefs["planner"]["cost_coef"], seen.first.shape)
             noise = scalars["planner"]["explore_std"] * jax.random.normal(noise_key, mean[0].shape)
             action = found.action + noise if explore else found.action
         action = clip_action(action)
@@ -241,7 +240,8 @@ class DreamerAgent:
     def reflect(self, state: DreamerState, shown: dict[str, Array], scalars: dict[str, Any]) -> DreamerState:
         """Updates moments of the surprise, and coefficients after finished episodes."""
         feedback = after_surprise(state.feedback, shown["risk/surprise"])
-        later, ended = after_episodes(feedback, shown["episode/cost"], scalars), shown["episode/done"] > 0
+        count = shown["episode/done"]
+        later, ended = after_episodes(feedback, shown["episode/cost"], count, scalars), count > 0
         return state._replace(feedback=jax.tree.map(lambda new, old: jnp.where(ended, new, old), later, feedback))
 
     def calibrate(self, state: DreamerState, values: Array, margins: Array) -> DreamerState:

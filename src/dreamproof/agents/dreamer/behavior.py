@@ -16,6 +16,9 @@ from dreamproof.nn.heads import Normal, TwoHot, bounded_normal
 from dreamproof.nn.layers import MLP, ensemble, in_compute_dtype
 from dreamproof.settings.dreamer import DreamerBehaviorSettings
 
+MAX_MULTIPLIER_RATE = 1.0
+"""Bound of the growing step size of the multiplier, as in the released SafeDreamer."""
+
 
 class DreamerActor(eqx.Module):
     """π(a | feature): a bounded normal."""
@@ -187,10 +190,12 @@ def update_multiplier(
 ) -> Array:
     """Updates the multiplier by the excess of the imagined episode cost over its limit.
 
-    λ ← max(0, λ + c·g) with a rate c that grows: the gradient of the augmented Lagrangian (Nocedal & Wright, 2006,
-    eq. 17.65) is the gradient of the cost times this λ.
+    λ ← max(0, λ + c·g) with a rate c that grows to at most 1: the gradient of the augmented Lagrangian (Nocedal &
+    Wright, 2006, eq. 17.65) is the gradient of the cost times this λ. As published, g is not below minus the limit, so
+    λ falls slowly; `multiplier_max` bounds it.
     """
     excess = step_cost.mean() * episode_steps - limits["cost_limit"]
-    rate = limits["multiplier_rate"] * jnp.exp(limits["multiplier_growth"] * updates)
+    grown = limits["multiplier_rate"] * jnp.exp(limits["multiplier_growth"] * updates)
+    rate = jnp.minimum(grown, MAX_MULTIPLIER_RATE)
     highest = limits["multiplier_max"] - limits["multiplier_start"]
     return jnp.clip(raised + rate * excess, -limits["multiplier_start"], jnp.maximum(0.0, highest))

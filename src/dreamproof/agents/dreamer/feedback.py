@@ -7,9 +7,12 @@ from jax import Array
 
 COST_RATE = 0.01
 PROPORTIONAL_RATE = SMOOTH_RATE = 0.05
+"""Weights of one finished episode in the averages."""
 LOOK_BACK = 10
 """Rounds of finished episodes over which the derivative of the cost is taken."""
 SURPRISE_RATE = 0.001
+NO_EPISODE = -1.0
+"""The average cost before the first finished episode; costs are never negative."""
 
 
 class Feedback(NamedTuple):
@@ -25,27 +28,34 @@ class Feedback(NamedTuple):
 
 
 def init_feedback() -> Feedback:
-    """Initial feedback: unit variance of the surprise, coefficients as set."""
+    """Initial feedback: no episode yet, unit variance of the surprise, coefficients as set."""
     zero = jnp.zeros(())
-    return Feedback(zero, jnp.zeros(LOOK_BACK + 1), zero, zero, zero, zero, jnp.ones(()))
+    return Feedback(jnp.asarray(NO_EPISODE), jnp.full(LOOK_BACK + 1, NO_EPISODE), zero, zero, zero, zero, jnp.ones(()))
 
 
-def after_episodes(feedback: Feedback, cost: Array, scalars: dict[str, Any]) -> Feedback:
-    """Feedback after a round of training episodes with this mean cost.
+def after_episodes(feedback: Feedback, cost: Array, episodes: Array | int, scalars: dict[str, Any]) -> Feedback:
+    """Feedback after a round of so many training episodes with this mean cost; averages start at the first round's.
 
     The planner's cost coefficient follows a PID controller (OSRP-Lag; SafeDreamer, 2024), the risk coefficient an
     integral controller (CAP; Ma et al., 2022). With gains of 0 both keep their set values.
     """
     planner, risk = scalars["planner"], scalars["risk"]
-    average = feedback.cost + COST_RATE * (cost - feedback.cost)
+
+    def averaged(before: Array, now: Array, rate: float) -> Array:
+        return before + (1.0 - (1.0 - rate) ** episodes) * (now - before)
+
+    is_first = feedback.cost < 0
+    average = averaged(jnp.where(is_first, cost, feedback.cost), cost, COST_RATE)
+    smooth = jnp.where(is_first, cost, feedback.smooth)
     excess = average - planner["cost_limit"]
-    newest = feedback.smooth[-1] + SMOOTH_RATE * (cost - feedback.smooth[-1])
-    raised = feedback.risk_coef_offset + risk["coef_rate"] * excess
+    integral = feedback.integral + episodes * planner["integral_gain"] * excess
+    raised = feedback.risk_coef_offset + episodes * risk["coef_rate"] * excess
     return feedback._replace(
         cost=average,
-        smooth=jnp.append(feedback.smooth[1:], newest),
-        proportional=feedback.proportional + PROPORTIONAL_RATE * (excess - feedback.proportional),
-        integral=jnp.maximum(0.0, feedback.integral + planner["integral_gain"] * excess),
+        smooth=jnp.append(smooth[1:], averaged(smooth[-1], cost, SMOOTH_RATE)),
+        proportional=averaged(feedback.proportional, excess, PROPORTIONAL_RATE),
+        # Bounded like the coefficient itself: a larger sum would only delay its fall.
+        integral=jnp.clip(integral, 0.0, planner["cost_coef_max"]),
         risk_coef_offset=jnp.clip(raised, -risk["coef"], risk["coef_max"] - risk["coef"]),
     )
 
