@@ -10,7 +10,7 @@ import pytest
 from tests.tiny import tiny_cell
 
 from dreamproof.agents.dreamer.agent import DreamerAgent, DreamerState
-from dreamproof.agents.dreamer.world_model import nearer
+from dreamproof.agents.dreamer.world_model import nearer, widened_costs
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.settings.traced import traced_values
@@ -32,8 +32,8 @@ U_ONLY = {"risk": {"uncertainty_weight": 1.0, "tube": 2.0, "innovation_margin": 
 class Setting:
     """A tiny agent with random networks, in which the arm's mechanism counts in full."""
 
-    def __init__(self, agent: dict[str, Any] | None = None) -> None:
-        self.agent = DreamerAgent(SPEC, tiny_cell(agent).agent)
+    def __init__(self, agent: dict[str, Any] | None = None, spec: Spec = SPEC) -> None:
+        self.agent = DreamerAgent(spec, tiny_cell(agent).agent)
         outputs: DreamerState = eqx.filter_jit(self.agent.init_state)(jax.random.key(0))
         self.state = outputs._replace(risk_share=jnp.ones(()))
         self.act = eqx.filter_jit(lambda *given: self.agent.act(*given, explore=False))
@@ -58,13 +58,56 @@ def setting() -> Setting:
     return Setting()
 
 
-def test_at_zero_disagreement_u_only_is_the_baseline_bit_for_bit(setting: Setting) -> None:
+@pytest.fixture(scope="module")
+def without_entities() -> Setting:
+    """As for lidar or a velocity limit; the predicted margin is about 0, where every metre would count."""
+    return Setting(spec=SPEC._replace(entities=None))
+
+
+@pytest.fixture(params=["setting", "without_entities"])
+def any_setting(request: pytest.FixtureRequest) -> Setting:
+    found: Setting = request.getfixturevalue(request.param)
+    return found
+
+
+def test_at_zero_disagreement_u_only_is_the_baseline_bit_for_bit(any_setting: Setting) -> None:
+    setting = any_setting
     state = setting.agreeing()
     baseline, u_only = (setting.decided(state, changes) for changes in ({}, U_ONLY))
     assert float(baseline.metrics["shadow/uncertainty"].max()) == 0.0
     assert float(u_only.metrics["shadow/alarm"].max()) == 0.0
     np.testing.assert_array_equal(baseline.action, u_only.action)
     np.testing.assert_array_equal(baseline.memory.mean, u_only.memory.mean)
+
+
+def test_a_margin_close_to_zero_is_close_to_none(any_setting: Setting) -> None:
+    setting = any_setting
+    plain, least = (setting.decided(setting.state, {"planner": {"margin": value}}) for value in (0.0, 1e-6))
+    np.testing.assert_allclose(plain.metrics["plan/cost"], least.metrics["plan/cost"], atol=0.05)
+
+
+def test_without_entities_a_margin_makes_the_safe_set_smaller_by_so_much() -> None:
+    margins = jnp.array([-0.1, 0.0, 0.01, 0.03, 0.05, 0.06, 0.3])
+    learned = jnp.array([[4.0, 0.5, 0.0, 0.0, 0.0, 0.0, 1.0]])
+    np.testing.assert_array_equal(widened_costs(learned, margins, 0.0, 5.0), learned)
+    np.testing.assert_allclose(
+        widened_costs(learned, margins, 0.05, 5.0)[0], [4.0, 5.0, 5.0, 5.0, 0.0, 0.0, 1.0], atol=1e-5
+    )
+    metres = jnp.linspace(0.0, 0.1, 1001)[:, None]
+    swept = jax.vmap(lambda metre: widened_costs(learned, margins, metre, 5.0)[0])(metres)
+    steps = np.diff(swept, axis=0)
+    # 0.1 mm changes no cost by more than 0.5 % of its maximum, and none downwards.
+    assert steps.min() >= 0
+    assert steps.max() < 0.026
+
+
+def test_without_entities_a_margin_charges_the_constraint_that_costs() -> None:
+    margins = jnp.array([0.01, 0.01])
+    learned = jnp.array([[1.0, 0.0], [1.0, 0.0], [0.0, 0.0]])
+    total, hazards, vases = np.asarray(widened_costs(learned, margins, 0.05, 5.0))
+    np.testing.assert_allclose(total, 5.0)
+    np.testing.assert_allclose(hazards, [5.0, 2.5], atol=0.1)
+    np.testing.assert_allclose(vases, [0.0, 2.5], atol=0.1)
 
 
 def test_disagreement_changes_what_u_only_expects_to_cost(setting: Setting) -> None:

@@ -28,6 +28,11 @@ ENTITY_REACH = 2.0
 ENTITY_ERROR_SCALE = 1e-4
 """Squared error of an entity's position per unit of surprise: about a centimetre nearby."""
 
+MARGIN_RAMP = 0.02
+"""How far inside the violated set (in the margin's unit) a step has its maximum cost, for tasks without entities."""
+SHARED_COST = 1e-3
+"""Part of a step's maximum cost: where no constraint has a larger learned cost, they share equally."""
+
 
 class Latent(NamedTuple):
     """Recurrent state h (..., D), stochastic state z (..., Z) and entities e (..., J, W)."""
@@ -202,11 +207,13 @@ class DreamerWorldModel(eqx.Module):
         return jnp.concatenate(parts, axis=-1).astype(self.gates.dtype)
 
     def step_costs(self, state: Latent, feature: Array, metres: Array | float = 0.0) -> Array:
-        """Expected costs (C, ...) of the step that led to a state, with every hazard larger by `metres` (...)."""
+        """Expected costs (C, ...) of the step that led to a state, with every hazard larger by `metres` (...).
+
+        At 0 metres these are the learned costs, bit for bit; they are continuous in `metres`.
+        """
         if self.entities is None:
             costs = jnp.maximum(0.0, self.two_hot.decode(self._cost_bins(feature)))
-            inside = (metres > 0) & (self.step_margin(state, feature) < metres)
-            return jnp.where(inside, self.spec.max_step_cost, costs)
+            return widened_costs(costs, self.step_margin(state, feature), metres, self.spec.max_step_cost)
         logits = self.entities.cost_logits(state.h, nearer(state.e, metres, self.spec.entity_types))
         return self.spec.max_step_cost * jax.nn.sigmoid(jnp.moveaxis(logits, -1, 0))
 
@@ -295,6 +302,22 @@ class DreamerWorldModel(eqx.Module):
             return kl
         error = entity_error(self.moved(now.h, before.e), now.e, self.spec.entity_types)
         return kl + jnp.log1p(error.mean(-1) / ENTITY_ERROR_SCALE)
+
+
+def widened_costs(costs: Array, margin: Array, metres: Array | float, max_step_cost: float) -> Array:
+    """Costs (C, ...) of a step with this predicted margin (...), if the safe set is smaller by `metres`.
+
+    The depth inside the violated set counts, up to `MARGIN_RAMP`; what the smaller set adds to the total is divided
+    between the constraints, if there are several, in proportion to their learned costs: one margin names none of them.
+    """
+
+    def violated(margin: Array) -> Array:
+        return jnp.clip(-margin / MARGIN_RAMP, 0.0, 1.0)
+
+    added = max_step_cost * (violated(margin - metres) - violated(margin))
+    each = costs[1:] + SHARED_COST * max_step_cost
+    shares = jnp.concatenate([jnp.ones_like(costs[:1]), each / each.sum(0)])
+    return jnp.maximum(costs, jnp.minimum(costs + shares * added, max_step_cost))
 
 
 def entity_error(expected: Array, seen: Array, types: int = 0) -> Array:
