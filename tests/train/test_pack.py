@@ -253,9 +253,12 @@ def test_a_frozen_replica_is_not_calibrated(started: Any, alone: Pack) -> None:
     assert float(alone.validate(frozen, 10)[1].offset[0]) == 0.0
 
 
+DELAYS = {"filter": {"hypotheses": 3}}
+
+
 def randomised(spreads: list[dict[str, float]]) -> Pack:
     """A pack on the point robot whose replicas differ in how widely their episodes differ."""
-    cells = [tiny_cell(train={"randomise": spread}) for spread in spreads]
+    cells = [tiny_cell(DELAYS, {"randomise": spread}) for spread in spreads]
     pack = make_pack(registry.make("SafetyPointGoal1"), cells, list(range(len(cells))), AGENT_STEPS)
     values = [traced_values(cell.train)["randomise"] for cell in cells]
     stacked = {name: jnp.asarray([value[name] for value in values]) for name in values[0]}
@@ -264,8 +267,16 @@ def randomised(spreads: list[dict[str, float]]) -> Pack:
 
 
 def test_randomised_cells_train_beside_plain_ones_in_one_compile() -> None:
-    plain, wide = tiny_cell(), tiny_cell(train={"randomise": {"mass_spread": 2.0, "max_delay": 2}})
+    plain, wide = tiny_cell(DELAYS), tiny_cell(DELAYS, {"randomise": {"mass_spread": 2.0, "max_delay": 2}})
     assert static_key(plain) == static_key(wide)
+
+
+def test_random_delays_without_a_filter_for_each_are_refused() -> None:
+    for belief in ({"hypotheses": 2}, {"hypotheses": 3, "max_delay": 1}):
+        with pytest.raises(
+            ValueError, match=r"max_delay 2 needs a filter for every delay: set .*hypotheses to at least 3"
+        ):
+            tiny_cell({"filter": belief}, {"randomise": {"max_delay": 2}})
 
 
 def test_every_randomised_episode_has_a_body_of_its_own() -> None:
@@ -279,6 +290,23 @@ def test_every_randomised_episode_has_a_body_of_its_own() -> None:
     assert not np.array_equal(first.physics.mass, second.physics.mass)
     np.testing.assert_array_equal(np.asarray(first.physics.force_gain), np.asarray(default.physics.force_gain))
     assert set(np.asarray(first.actuators.delay).reshape(2, -1)[0].tolist()) == {0}
+
+
+def test_the_replay_holds_the_actions_that_took_effect() -> None:
+    pack, steps = randomised([{}, {"max_delay": 2}]), 6
+    drawn = [pack._keys(pack.inputs, "prefill", jnp.asarray(step)) for step in range(steps)]
+    shape = (pack.envs, pack.env.spec.action_size)
+    issued = np.stack(
+        [jax.vmap(lambda key: jax.random.uniform(key, shape, minval=-1.0))(keys) for keys in drawn], axis=2
+    )
+    delays = np.asarray(pack._params(pack.inputs, jnp.zeros((), jnp.int32)).actuators.delay).reshape(2, -1)
+    assert set(delays[1].tolist()) > {0}
+    state, _ = pack.prefill(pack.init(), steps)
+    stored = np.asarray(state.replay.rows)[..., 1 : 1 + steps, :][..., pack.env.spec.observation_size :]
+    for replica, env in np.ndindex(delays.shape):
+        late = delays[replica, env]
+        np.testing.assert_array_equal(stored[replica, env, late:, :2], issued[replica, env, : steps - late])
+        np.testing.assert_array_equal(stored[replica, env, :late, :2], 0.0)
 
 
 def test_factors_lie_evenly_around_one_and_delays_are_whole() -> None:

@@ -72,6 +72,14 @@ class Env(ABC):
         del params, drawn
         raise BadInput(f"the task '{self.spec.name}' has no physics to vary", "remove train.randomise")
 
+    def executed(self, state: State) -> Array:
+        """The actions (N, A) that took effect in the last step, after their delay and noise."""
+        del state
+        raise BadInput(
+            f"the task '{self.spec.name}' does not say which actions took effect",
+            "implement `executed`, or remove train.randomise",
+        )
+
     def render_state(self, state: State, params: Params) -> dict[str, Array]:
         """Arrays (N, ...) for rendering; empty if the task cannot be rendered."""
         del state, params

@@ -63,6 +63,10 @@ class SignMargin(EnvWrapper):
         """By the inner environment."""
         return self.env.vary(params, drawn)
 
+    def executed(self, state: State) -> Array:
+        """By the inner environment."""
+        return self.env.executed(state)
+
     def reset(self, keys: Array, params: Params) -> tuple[State, TimeStep]:
         """Starts N episodes."""
         state, shown = self.env.reset(keys, params)

@@ -1,5 +1,6 @@
 """All settings of one cell: of the task, the agent and the training loop."""
 
+import math
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -55,6 +56,16 @@ class DreamerCell(CellSettings):
 
     agent: DreamerSettings = DreamerSettings()
     train: StepTrain = StepTrain()
+
+    @model_validator(mode="after")
+    def _delays_are_filtered(self) -> Self:
+        belief, delay = self.agent.filter, self.train.randomise.max_delay
+        if delay > min(belief.hypotheses - 1, belief.max_delay):
+            raise ValueError(
+                f"train.randomise.max_delay {delay:g} needs a filter for every delay: set agent.filter.hypotheses to "
+                f"at least {math.ceil(delay) + 1} and agent.filter.max_delay to at least {delay:g}"
+            )
+        return self
 
     @property
     def settled_fraction(self) -> float:

@@ -43,7 +43,8 @@ class OnlineSettings(LoopSettings):
 class Randomise(Settings):
     """Domain randomisation of training episodes; each episode of each env draws its own physics. Off by default.
 
-    Validation and evaluation are not randomised. A factor is log-uniform between 1 / spread and spread.
+    Validation and evaluation are not randomised. A factor is log-uniform between 1 / spread and spread. The agent
+    learns from the actions that took effect, and finds their delay with `agent.filter`.
     """
 
     old_names: ClassVar[dict[str, str]] = {"most_delay": "max_delay"}

@@ -207,7 +207,9 @@ class Pack:
             seen = seen._replace(truncated=seen.truncated | cut)
             env, seen, action = self._restart(inputs, state, (env, seen, action))
         shaped = self.split(seen)
-        replay = add(state.replay, shaped, action)
+        # The model learns what actions do when they take effect; the filters of the belief find how late that is.
+        learned = self.split(self.env.executed(env)) if "randomise" in inputs.scalars else action
+        replay = add(state.replay, shaped, learned)
         gained = {"return": shaped.reward, "cost": shaped.cost, "goals": shaped.goals}
         sums = {name: state.sums[name] + gained[name] for name in gained}
         state = state._replace(env=env, seen=seen, replay=replay, action=action, env_steps=state.env_steps + 1)

@@ -160,6 +160,10 @@ class PointGoal(Env):
             actuators=params.actuators._replace(delay=drawn["delay"]),
         )
 
+    def executed(self, state: PointState) -> Array:
+        """The actions (N, 2) that reached the motors in the last step."""
+        return state.last_action
+
     def reset(self, keys: Array, params: PointParams) -> tuple[PointState, TimeStep]:
         """Lays out N episodes."""
         state = self._per_env(self.start)(keys, params)
