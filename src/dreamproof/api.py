@@ -160,6 +160,7 @@ class StudyResults:
         Of an agent with policies of several tasks each is written, as ARM-TASK-seedN-stepK.npz. Arrays are rounded to
         float16: they are made to record data with.
         """
+        from dreamproof.evaluate.calibration import as_evaluated
         from dreamproof.evaluate.loading import load_at
         from dreamproof.evaluate.policy_file import write_policy
         from dreamproof.jaxcore.checkpoints import AGENT_FILE
@@ -172,7 +173,7 @@ class StudyResults:
             if self._evidence.folder.is_export:  # holds the weights of proven checkpoints at most
                 kept = [each for each in kept if (each.root / AGENT_FILE).exists()]
             for checkpoint in kept:
-                loaded, steps = load_at(run, checkpoint.agent_steps), checkpoint.agent_steps
+                loaded, steps = as_evaluated(load_at(run, checkpoint.agent_steps), run), checkpoint.agent_steps
                 policies = {f"-{task}": loaded.of_task(task) for task in loaded.tasks} or {"": loaded}
                 for task, policy in policies.items():
                     written.append(place / f"{cell.arm}{task}-seed{cell.seed}-step{steps}.npz")

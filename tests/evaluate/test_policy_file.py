@@ -1,5 +1,6 @@
 """A policy as one file: small, checked, and acting as the run that it comes from."""
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,13 +12,16 @@ from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import __main__ as evaluate_command
 from dreamproof.evaluate import official
+from dreamproof.evaluate.calibration import as_evaluated
 from dreamproof.evaluate.episodes import Evaluator, run_episodes
-from dreamproof.evaluate.loading import load
+from dreamproof.evaluate.loading import load, load_at
 from dreamproof.evaluate.policy import load_agent, load_policy
 from dreamproof.evaluate.policy_file import acting_arrays, read_policy, write_policy
 from dreamproof.jaxcore.checkpoints import named_arrays
 from dreamproof.record.policies import find_policies
 from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.records import EvaluatedCheckpoint
+from dreamproof.runs.writer import RunWriter
 
 pytestmark = pytest.mark.xdist_group("trained")
 Trained = dict[str, RunFolder]
@@ -67,6 +71,62 @@ def test_it_reproduces_the_evaluation(trained: Trained, file: Path, capsys: pyte
     assert f"baseline.npz id: return {mean:.2f}" in capsys.readouterr().out
 
 
+EPISODES = 10  # of which a conformal offset at 90 % can be made
+
+
+@pytest.fixture(scope="module")
+def certified(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> tuple[RunFolder, EvaluatedCheckpoint]:
+    """A run whose planner acts on its certificate, and what its evaluation found."""
+    run = RunFolder(tmp_path_factory.mktemp("certified") / "run")
+    shutil.copytree(trained["full"].root, run.root)
+    whole = load(run, "final")
+    assert whole is not None
+    (found,) = Evaluator([{"final": whole}], {}, EPISODES).evaluate("id")
+    RunWriter(run).write_evaluation(found)
+    return run, found.checkpoints["final"]
+
+
+def test_a_certified_policy_acts_with_the_offset_of_its_evaluation(
+    certified: tuple[RunFolder, EvaluatedCheckpoint], tmp_path: Path
+) -> None:
+    run, expected = certified
+    trained_only, offset = load(run, "final"), expected.scalars["certificate/offset"]
+    assert trained_only is not None
+    assert float(trained_only.state.offset) != offset
+    write_policy(load_agent(run), tmp_path / "full.npz")
+    write_policy(load_agent(run), tmp_path / "half.npz", half=True)
+    opened = read_policy(tmp_path / "full.npz")
+    assert [float(each.state.offset) for each in (load_agent(run), opened, read_policy(tmp_path / "half.npz"))] == [
+        offset
+    ] * 3
+    # What `evaluate FILE --official`, `act` and records of episodes do: nothing is calibrated before.
+    (played,) = run_episodes([opened], find_condition(opened.env, "id"), "test", EPISODES)
+    assert played.returns.tolist() == expected.episodes["return"]
+    (again,) = Evaluator([{"final": opened}], {}, EPISODES).evaluate("id")
+    assert again.checkpoints["final"].episodes == expected.episodes
+    assert again.checkpoints["final"].scalars["certificate/offset"] == offset
+
+
+def test_a_file_without_the_offset_of_an_evaluation_is_calibrated_by_its_own(
+    certified: tuple[RunFolder, EvaluatedCheckpoint], tmp_path: Path
+) -> None:
+    run, expected = certified
+    whole = load(run, "final")
+    assert whole is not None
+    write_policy(whole, tmp_path / "old.npz")
+    old = read_policy(tmp_path / "old.npz")
+    assert not old.is_calibrated and float(old.state.offset) == float(whole.state.offset)
+    (found,) = Evaluator([{"final": old}], {}, EPISODES).evaluate("id")
+    assert found.checkpoints["final"].episodes == expected.episodes
+
+
+def test_an_offset_of_another_checkpoint_is_not_used(certified: tuple[RunFolder, EvaluatedCheckpoint]) -> None:
+    run, _ = certified
+    earlier = load_at(run, run.checkpoint_folders()[0].agent_steps)
+    assert not as_evaluated(earlier, run).is_calibrated
+    assert as_evaluated(load_at(run, run.checkpoint_folders()[-1].agent_steps), run).is_calibrated
+
+
 def test_it_can_be_played_on_the_official_task(
     file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,7 +137,9 @@ def test_it_can_be_played_on_the_official_task(
     monkeypatch.setattr(evaluate_command, "use_compilation_cache", lambda: None)
     monkeypatch.setattr(sys, "argv", ["evaluate", str(file), "--official", "--episodes", "2"])
     assert evaluate_command.main() == 0
-    assert f"return: official {float(np.mean(expected.returns)):.2f}, standard error" in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert f"return: official {float(np.mean(expected.returns)):.2f}, standard error" in printed.out
+    assert "note: baseline.npz: no offset of an evaluation" in printed.err
 
 
 def test_episodes_can_be_recorded_with_it(file: Path) -> None:

@@ -158,3 +158,6 @@ class Calibrated(Agent, Protocol):
 
     def certificate_offset(self, state: Any) -> Array:
         """What is subtracted from a certificate value before it is compared with 0."""
+
+    def with_offset(self, state: Any, offset: Array) -> Any:
+        """The state with another offset."""

@@ -10,11 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from rich.progress import Progress, track
 
+from dreamproof.agents.api import Calibrated
 from dreamproof.base.errors import BadInput, DreamproofError
 from dreamproof.base.files import write_json
 from dreamproof.evaluate.episodes import PARTS, WHICH, Checkpoints, Evaluator
 from dreamproof.evaluate.loading import Loaded, load
 from dreamproof.evaluate.official import COMPARED, differences, evaluate_officially
+from dreamproof.evaluate.policy import load_agent
 from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import use_compilation_cache
@@ -119,7 +121,10 @@ def means_text(made: EvaluationRecord) -> str:
 
 
 def play_officially(loaded: Loaded, name: str, episodes: int) -> EvaluationRecord:
-    """Episodes on the official task, with a progress bar."""
+    """Episodes on the official task, with a progress bar; nothing is calibrated there."""
+    if isinstance(loaded.agent, Calibrated) and not loaded.is_calibrated:
+        note = "no offset of an evaluation: arms with a certificate act with that of their last validation in training"
+        print(f"note: {name}: {note}", file=sys.stderr)
     with Progress() as bar:
         task = bar.add_task(f"{name} on the official task, {episodes} episodes", total=PARTS)
         return evaluate_officially(loaded, episodes, lambda: bar.advance(task))
@@ -135,8 +140,7 @@ def evaluate_file_officially(path: Path, episodes: int) -> None:
 
 def compare_with_official(run: RunFolder, episodes: int) -> None:
     """Evaluates the final checkpoint on the official task and compares it with the run's own evaluation."""
-    final = load(run, "final")
-    assert final is not None
+    final = load_agent(run)
     twin = read_evaluation(run, "id")
     if twin is None:
         raise BadInput(f"{run.evaluation('id')}: no evaluation to compare with", "dreamproof run STUDY")

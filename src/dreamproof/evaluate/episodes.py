@@ -285,8 +285,12 @@ class Evaluator:
         return [_of_task(*each, means, name) for each in zip(runs, found, strict=False)]
 
     def _calibrate(self, first: Loaded) -> None:
-        """Calibrates on nominal episodes; again with the new offset, since it changes what an agent does."""
-        for _ in range(CALIBRATION_ROUNDS if isinstance(first.agent, Calibrated) else 1):
+        """Calibrates on nominal episodes; again with the new offset, since it changes what an agent does.
+
+        Policy files that bring the offset of an evaluation keep it.
+        """
+        is_done = all(loaded.is_calibrated for checkpoints in self.runs for loaded in checkpoints.values())
+        for _ in range(CALIBRATION_ROUNDS if isinstance(first.agent, Calibrated) and not is_done else 1):
             self._nominal = self._nominal_episodes(first)
             self.runs = [_calibrated(*each) for each in zip(self.runs, self._nominal, strict=True)]
 
@@ -345,6 +349,9 @@ def _calibrated(checkpoints: Checkpoints, nominal: dict[str, Episodes]) -> Check
 
 
 def certificate_facts(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> dict[str, float]:
+        if loaded.is_calibrated:
+            found[which] = loaded
+            continue
     """Coverage of the certificate on these episodes, and how well each signal detects them against nominal ones.
 
     Without enough nominal episodes for calibration there is no coverage.

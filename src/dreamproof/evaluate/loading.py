@@ -34,7 +34,10 @@ from dreamproof.settings.traced import static_key, traced_values
 
 @dataclass(frozen=True)
 class Loaded:
-    """One agent ready to act; one with several policies has no env, and `of_task` gives the policy of one of them."""
+    """One agent ready to act; one with several policies has no env, and `of_task` gives the policy of one of them.
+
+    is_calibrated: the offset of its certificate is that of an evaluation; otherwise that of a validation in training.
+    """
 
     run: RunSettings
     record: CheckpointRecord
@@ -42,6 +45,7 @@ class Loaded:
     task_env: Env | None
     state: Any
     scalars: Any
+    is_calibrated: bool = False
 
     @property
     def env(self) -> Env:

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Env
+from dreamproof.evaluate.calibration import as_evaluated
 from dreamproof.evaluate.loading import Loaded, load
 from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.types import Spec, TimeStep
@@ -18,7 +19,10 @@ from dreamproof.runs.layout import RunFolder
 
 
 class Policy:
-    """Acts as in evaluation, without exploration noise. It remembers an episode, so `reset` begins every new one."""
+    """Acts as in evaluation: without exploration noise, with the certificate's offset that the evaluation calibrated.
+
+    It remembers an episode, so `reset` begins every new one.
+    """
 
     def __init__(self, loaded: Loaded, seed: int = 0) -> None:
         self._loaded, self._spec = loaded, loaded.env.spec
@@ -104,4 +108,4 @@ def load_agent(run: RunFolder, checkpoint: str = "final", task: str | None = Non
         raise BadInput(f"there is no checkpoint '{checkpoint}'", "use 'final' or 'selected'")
     loaded = load(run, checkpoint) or load(run, "final")
     assert loaded is not None
-    return loaded if task is None else loaded.of_task(task)
+    return as_evaluated(loaded, run) if task is None else loaded.of_task(task)

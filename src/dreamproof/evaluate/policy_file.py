@@ -12,7 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import partial_eval
 
+from dreamproof.agents.api import Calibrated
 from dreamproof.base.errors import BadInput, BrokenEvidence
+from dreamproof.evaluate.calibration import with_offset
 from dreamproof.evaluate.loading import Loaded, assemble
 from dreamproof.jaxcore.checkpoints import named_arrays, parameter_hash
 from dreamproof.jaxcore.types import TimeStep
@@ -25,12 +27,15 @@ FORMAT = 1
 def write_policy(loaded: Loaded, path: Path, half: bool = False) -> int:
     """Writes the policy file and returns its size in bytes; `half` rounds its arrays to float16."""
     arrays = {name: halved(array) if half else array for name, array in acting_arrays(loaded).items()}
-    header = {
+    header: dict[str, Any] = {
         "format": FORMAT,
         "run": loaded.run.model_dump(mode="json"),
         "record": loaded.record.model_dump(mode="json"),
         "arrays_hash": parameter_hash(arrays),
     }
+    if loaded.is_calibrated:
+        assert isinstance(loaded.agent, Calibrated)
+        header["certificate_offset"] = float(loaded.agent.certificate_offset(loaded.state))
     text = np.frombuffer(json.dumps(header, sort_keys=True).encode(), np.uint8)
     members: dict[str, Any] = {name.replace("/", "|"): array for name, array in arrays.items()}
     with path.open("wb") as file:
@@ -39,7 +44,11 @@ def write_policy(loaded: Loaded, path: Path, half: bool = False) -> int:
 
 
 def read_policy(path: Path) -> Loaded:
-    """The agent of a policy file; everything that only learning needs is zero."""
+    """The agent of a policy file; everything that only learning needs is zero.
+
+    A file without the offset of an evaluation (of version 0.1, or of a cell that was not evaluated) has the offset of
+    the last validation in training, and an evaluation of it calibrates it.
+    """
     header, arrays = _content(path)
     if header.get("format") != FORMAT:
         raise BadInput(
@@ -49,7 +58,8 @@ def read_policy(path: Path) -> Loaded:
         raise BrokenEvidence(f"{path}: its arrays do not match their hash", "write it again: dreamproof export")
     run, record = RunSettings.model_validate(header["run"]), CheckpointRecord.model_validate(header["record"])
     wide = {name: array.astype(np.float32) if array.dtype == np.float16 else array for name, array in arrays.items()}
-    return assemble(run, record, wide, str(path), partial=True)
+    loaded, offset = assemble(run, record, wide, str(path), partial=True), header.get("certificate_offset")
+    return loaded if offset is None else with_offset(loaded, offset)
 
 
 def halved(array: np.ndarray) -> np.ndarray:

@@ -13,7 +13,8 @@ from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Env
 from dreamproof.envs.registry import make as make_env
 from dreamproof.envs.wrappers import Padded
-from dreamproof.evaluate.loading import Loaded, load
+from dreamproof.evaluate.loading import Loaded
+from dreamproof.evaluate.policy import load_agent
 from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.types import Spec, TimeStep
 from dreamproof.runs.layout import RunFolder
@@ -62,9 +63,7 @@ def find_policies(tasks: list[str], policies: list[str]) -> list[RecordingPolicy
 def _loaded(folder: Path) -> Loaded:
     if folder.is_file():
         return read_policy(folder)
-    found = load(RunFolder(folder), "final")
-    assert found is not None
-    return found
+    return load_agent(RunFolder(folder))
 
 
 def _random(task: str) -> RecordingPolicy:

@@ -257,6 +257,10 @@ class DreamerAgent:
         """The offset of the last calibration."""
         return state.offset
 
+    def with_offset(self, state: DreamerState, offset: Array) -> DreamerState:
+        """The state with another offset."""
+        return state._replace(offset=offset)
+
     def coefs(self, state: DreamerState, scalars: dict[str, Any]) -> dict[str, Any]:
         """The scalars after the risk ramp and the feedback controllers."""
         risk, planner, share = scalars["risk"], scalars["planner"], state.risk_share
