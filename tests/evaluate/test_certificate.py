@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 from dreamproof.agents.certificate import conformal_offset
+from dreamproof.envs.episodes import Episodes
 from dreamproof.evaluate.certificate import auroc, certified_rates, coverage
+from dreamproof.evaluate.episodes import executed_facts
 
 
 def offset(scores: np.ndarray, miscoverage: float) -> float:
@@ -50,6 +52,21 @@ def test_a_negative_offset_certifies_more() -> None:
         "certified_and_violated": 0.0,
     }
     assert certified_rates(values, least, offset=-0.06)["certified"] == 1.0
+
+
+def test_executed_plans_are_certified_and_violated_within_their_steps() -> None:
+    zero = jnp.zeros(2)
+    margins = np.full((8, 2), 0.3)
+    margins[5, 0] = -0.1
+    # Of decisions 1 to 5, numbers 4 and 5 of episode 0 have step 5 within two steps.
+    is_certified = np.zeros((8, 2))
+    is_certified[2:5, 0] = is_certified[1, 1] = 1.0
+    episodes = Episodes(zero, zero, zero, zero, {}, jnp.asarray(margins), {"certified": is_certified})
+    found = executed_facts(episodes, steps=2)
+    assert found["certificate/executed_certified"] == pytest.approx(4 / 10)
+    assert found["certificate/executed_certified_and_violated"] == pytest.approx(1 / 10)
+    assert found["certificate/executed_violated_given_certified"] == pytest.approx(1 / 4)
+    assert executed_facts(episodes._replace(trace={}), steps=2) == {}
 
 
 def test_the_area_under_the_curve_by_hand() -> None:

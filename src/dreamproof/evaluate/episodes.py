@@ -49,6 +49,10 @@ MAX_AGENTS = 20
 CALIBRATION_ROUNDS = 2
 PARTS = 10
 WHICH = ("final", "selected")
+CERTIFIED = "plan/certified"
+"""Whether the executed plan of a decision was certified, for agents that plan."""
+KEPT = ("shadow/", "risk_penalty", "forward/", "plan/margin", CERTIFIED)
+"""Beginnings of the names of metrics that a record keeps."""
 SIGNALS = ("shadow/uncertainty", "shadow/violation", "shadow/innovation")
 
 Checkpoints = dict[str, Loaded]
@@ -144,6 +148,9 @@ def run_episodes(
         parts.append(jax.device_get(rows))
         progress()
     rows = jax.tree.map(lambda *pieces: np.concatenate(pieces), *parts)
+    if CERTIFIED in rows.metrics:
+        certified = rows.metrics[CERTIFIED]
+        rows = rows._replace(trace=rows.trace | {"certified": certified.reshape(len(certified), *shape)})
     found = jax.device_get(split_policies(finish_rollout(first.env, rollout, rows), shape))
     return [_of_one(found, index) for index in range(len(agents))]
 
@@ -178,7 +185,7 @@ def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> Ev
     } | {
         name: value
         for name, value in episodes.metrics.items()
-        if name.startswith(("shadow/", "risk_penalty", "forward/")) or name in cost_names(loaded.env.spec)
+        if name.startswith(KEPT) or name in cost_names(loaded.env.spec)
     }
     return EvaluatedCheckpoint(
         agent_steps=loaded.record.agent_steps,
@@ -342,6 +349,9 @@ def _calibrated(checkpoints: Checkpoints, nominal: dict[str, Episodes]) -> Check
     found = {}
     for which, loaded in checkpoints.items():
         assert isinstance(loaded.agent, Calibrated)
+        if loaded.is_calibrated:
+            found[which] = loaded
+            continue
         played = nominal[which]
         state = _recalibrated(loaded.agent, loaded.state, jnp.asarray(played.trace["barrier"]), played.margins)
         found[which] = replace(loaded, state=state)
@@ -349,9 +359,6 @@ def _calibrated(checkpoints: Checkpoints, nominal: dict[str, Episodes]) -> Check
 
 
 def certificate_facts(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> dict[str, float]:
-        if loaded.is_calibrated:
-            found[which] = loaded
-            continue
     """Coverage of the certificate on these episodes, and how well each signal detects them against nominal ones.
 
     Without enough nominal episodes for calibration there is no coverage.
@@ -369,11 +376,25 @@ def certificate_facts(loaded: Loaded, episodes: Episodes, nominal: Episodes) -> 
             f"certificate/{name}": value
             for name, value in (facts | certificate.certified_rates(values, minimum, offset)).items()
         }
+        facts |= executed_facts(episodes, agent.certificate_steps)
     for signal in SIGNALS:
         if signal in episodes.metrics:
             area = certificate.auroc(*(np.asarray(each.metrics[signal]) for each in (nominal, episodes)))
             facts[f"auroc/{signal.removeprefix('shadow/')}"] = area
     return facts
+
+
+def executed_facts(episodes: Episodes, steps: int) -> dict[str, float]:
+    """How often the executed plan was certified, and how often the margin then fell below 0 within so many steps.
+
+    Empty for agents that do not plan.
+    """
+    if "certified" not in episodes.trace:
+        return {}
+    margins = jnp.asarray(episodes.margins)
+    is_certified, minimum = map(np.asarray, certificate_pairs(jnp.asarray(episodes.trace["certified"]), margins, steps))
+    rates = certificate.certified_rates(is_certified, minimum, offset=1.0)
+    return {f"certificate/executed_{name}": value for name, value in rates.items() if name != "violated"}
 
 
 def _of_task(loaded: Loaded, found: Episodes, scripted: dict[str, dict[str, float]], task: str) -> EvaluationRecord:

@@ -120,6 +120,14 @@ def test_a_fixed_margin_is_a_setting_of_every_arm(setting: Setting) -> None:
     assert not np.array_equal(plain.metrics["plan/cost"], wide.metrics["plan/cost"])
 
 
+def test_the_margin_that_acts_is_logged(setting: Setting) -> None:
+    fixed, u_only = (setting.decided(setting.state, changes) for changes in ({"planner": {"margin": 0.2}}, U_ONLY))
+    np.testing.assert_allclose(fixed.metrics["plan/margin"], 0.2, rtol=1e-6)
+    assert float(u_only.metrics["plan/margin"].min()) > 0
+    agreeing = setting.decided(setting.agreeing(), U_ONLY)
+    np.testing.assert_array_equal(agreeing.metrics["plan/margin"], 0.0)
+
+
 def test_new_latent_samples_change_which_candidate_is_best_but_not_the_mean(setting: Setting) -> None:
     checked = Setting({"planner": {"evaluation_check_draws": 3}})
     rows = ({"planner": {"execute_best": value}} for value in (0.0, 1.0))

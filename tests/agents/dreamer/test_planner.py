@@ -14,6 +14,7 @@ from dreamproof.agents.dreamer.planner import (
     Scores,
     choose,
     episode_cost,
+    executed_metrics,
     is_safe,
     rank,
 )
@@ -86,6 +87,16 @@ def test_the_worst_draw_counts_for_every_cost() -> None:
     drawn = drawn._replace(excesses=(jnp.array([[[-1.0]], [[0.5]]]),))
     assert float(drawn.over_draws(jnp.asarray(0.0)).excesses[0][0, 0]) == -0.25
     assert float(drawn.over_draws(jnp.asarray(1.0)).excesses[0][0, 0]) == 0.5
+
+
+def test_the_executed_plan_is_certified_at_a_least_barrier_of_zero() -> None:
+    for barrier, certified in ((0.1, 1.0), (0.0, 1.0), (-0.1, 0.0)):
+        found = executed_metrics(scores(min_barrier=[barrier], metres=[0.04], cost=[2.0]), COEFS)
+        assert {name: round(float(value[0]), 3) for name, value in found.items()} == {
+            "plan/executed_safe": 0.0,
+            "plan/certified": certified,
+            "plan/margin": 0.04,
+        }
 
 
 def test_the_limit_is_a_traced_price() -> None:

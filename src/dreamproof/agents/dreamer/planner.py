@@ -36,13 +36,17 @@ class Networks(NamedTuple):
 
 
 class Scores(NamedTuple):
-    """Scores of each candidate (K, N); excesses: cost of each constraint beyond its own limit, if it has one."""
+    """Scores of each candidate (K, N); excesses: cost of each constraint beyond its own limit, if it has one.
+
+    metres: mean of what its hazards count as larger by.
+    """
 
     reward: Array
     cost: Array
     uncertainty: Array
     violation: Array
     min_barrier: Array
+    metres: Array
     excesses: tuple[Array, ...] = ()
 
     def join(self, *others: "Scores") -> "Scores":
@@ -147,6 +151,7 @@ def score(
         (powers * disagreement.epistemic).sum(0),
         (powers * violation).sum(0),
         barrier[1:].min(0),
+        jnp.broadcast_to(metres, disagreement.margin_std.shape).mean(0),
         tuple(whole(which) - limit for which, limit in constants.limits),
     )
 
@@ -266,8 +271,16 @@ def plan(
     executed = choose(choices, networks, coefs, settings)
     sequence = executed.actions[:, 0]
     metrics = plan_metrics(elites.scores, safe, coefs["risk"])
-    metrics["plan/executed_safe"] = is_safe(executed.scores, coefs)[0].astype(jnp.float32)
-    return PlannedAction(sequence[0], sequence, spread, metrics)
+    return PlannedAction(sequence[0], sequence, spread, metrics | executed_metrics(executed.scores, coefs))
+
+
+def executed_metrics(scores: Scores, coefs: dict) -> dict[str, Array]:
+    """Metrics (N,) of the one candidate (1, N) that is executed: whether it is safe and certified, and its margin."""
+    return {
+        "plan/executed_safe": is_safe(scores, coefs)[0].astype(jnp.float32),
+        "plan/certified": (scores.min_barrier[0] >= 0).astype(jnp.float32),
+        "plan/margin": scores.metres[0],
+    }
 
 
 def choose(candidates: Candidates, networks: Networks, coefs: dict, settings: PlannerSettings) -> Candidates:
