@@ -20,8 +20,9 @@ DELAY_PENALTY = 2.0
 """Nats by which a longer delay must explain better: if all are equal, no delay is assumed."""
 ALARM_RATE = 0.1
 ALARM_FROM, ALARM_FULL = 1.0, 5.0
-"""Standard deviations of innovation, averaged over about 10 steps. Without a shift an episode's mean stays below 0.1,
-with half the damping or twice the mass it is above 10 (benchmarks/RESULTS.md)."""
+"""Standard deviations of innovation, averaged over about 10 steps. Over the 1,250 test episodes per condition of
+gallery/safedreamer_v2 an episode's mean is −0.2 without a shift (below 0.1 in 99 % of episodes), 8.5 with half the
+damping and 10.1 with twice the mass."""
 MAX_INNOVATION = 10.0
 
 
