@@ -157,7 +157,7 @@ class FilterSettings(Settings):
     hypotheses: Literal[1, 2, 3] = Field(1, description="parallel filters, the k-th for actions delayed by k - 1 steps")
     max_delay: Traced = Field(2.0, ge=0, le=2, description="agent steps; longer delays are never selected")
     patience: Traced = Field(
-        0.0, ge=0, description="steps for which an entity that jumps or vanishes keeps its predicted position"
+        0.0, ge=0, description="steps for which an entity that jumps away or vanishes keeps its predicted position"
     )
     gate: Traced = Field(0.2, gt=0, description="relative distance from the predicted position that counts as a jump")
     gain: Traced = Field(

@@ -120,7 +120,7 @@ def watched(sights: list[float], scalars: dict[str, Array]) -> list[float]:
     trust, place, places = jnp.zeros((1, 1)), jnp.array([[[sights[0], 0.0]]]), []
     for sight in sights:
         seen = jnp.array([[[sight, 0.0]]])
-        place, trust = believing.remember(place, seen, trust, scalars)
+        place, trust = believing.remember((place, place, seen), trust, scalars)
         places.append(round(float(place[0, 0, 0]), 3))
     return places
 
@@ -155,3 +155,21 @@ def test_the_alarm_is_silent_on_ordinary_steps_and_on_a_single_jump() -> None:
     for _ in range(30):
         belief = believing.with_innovation(belief, jnp.full(1, 12.0))
     assert float(believing.alarm(belief)[0]) == 1.0
+
+
+def test_a_nearer_hazard_in_the_slot_is_believed_at_once() -> None:
+    # More hazards than slots: the slot changes to another hazard, which is nearer.
+    assert watched([1.0] * 6 + [0.5, 0.5], ON) == [1.0] * 6 + [0.5] * 2
+
+
+def test_a_hazard_in_an_empty_slot_needs_evidence() -> None:
+    assert watched([3.0] * 6 + [0.5] * 5, ON) == [3.0] * 9 + [0.5] * 2
+
+
+def test_an_empty_slot_stays_empty_while_the_robot_turns_and_drives() -> None:
+    parked, trust = jnp.array([[[3.0, 0.0]]]), jnp.full((1, 1), 4.0)
+    for turn in (0.5, 1.0, 1.5):
+        predicted = jnp.array([[[3.0 * np.cos(turn) - 1.0, 3.0 * np.sin(turn)]]])
+        place, trust = believing.remember((parked, predicted, parked), trust, ON | {"gain": jnp.asarray(0.5)})
+        np.testing.assert_array_equal(place, parked)
+        assert float(trust[0, 0]) == 4.0

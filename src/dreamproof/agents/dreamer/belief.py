@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
-from dreamproof.agents.dreamer.world_model import DreamerWorldModel, Latent, entity_error
+from dreamproof.agents.dreamer.world_model import ENTITY_REACH, DreamerWorldModel, Latent, entity_error, split_types
 
 SURPRISE_DECAY = 0.98
 """A delay is fixed within an episode; evidence has a time constant of about 50 steps."""
@@ -75,7 +75,8 @@ def observe(
         now, posterior = model.observe(latent, action * keep[:, None], shown, first, noise)
         surprise = model.surprise(latent, now, posterior) * keep
         expected = model.moved(now.h, latent.e)
-        entities, trust = remember(expected, now.e, trust * keep[:, None], scalars, model.spec.entity_types)
+        places = (latent.e, expected, now.e)
+        entities, trust = remember(places, trust * keep[:, None], scalars, model.spec.entity_types)
         return now._replace(e=entities), surprise, trust
 
     latent, surprise, trust = jax.vmap(one)(before.latent, before.actions, before.trust)
@@ -92,20 +93,31 @@ def of_selected(tree: Any, delay: Array) -> Any:
 
 
 def remember(
-    expected: Array, seen: Array, trust: Array, scalars: dict[str, Any], types: int = 0
+    places: tuple[Array, Array, Array], trust: Array, scalars: dict[str, Any], types: int = 0
 ) -> tuple[Array, Array]:
     """Filtered positions of entities (N, J, W), and the evidence for them (N, J).
 
-    Evidence grows by 1 per step up to `patience` while an entity is observed where it was predicted, and falls by 1
-    otherwise; until it is used up the predicted position is kept. With a patience of 0 every observation is used.
+    places: their positions before the step, as predicted after it, and as observed. Evidence grows by 1 per step up to
+    `patience` while an entity is observed where it was predicted, and falls by 1 otherwise; until it is used up the
+    predicted position is kept. With a patience of 0 every observation is used.
+
+    Two changes are no faults of perception. An empty slot shows the same distant place wherever the robot turns. And if
+    there are more entities than slots, a slot changes to one that is nearer; to ignore that one would be dangerous.
     """
+    before, expected, seen = places
     if not seen.shape[-1]:
         return seen, trust
-    consistent = entity_error(expected, seen, types) < scalars["gate"] ** 2
+    distance_expected, distance_seen = (
+        jnp.sqrt((split_types(entities, types)[0] ** 2).sum(-1)) for entities in (expected, seen)
+    )
+    is_empty = (distance_seen > ENTITY_REACH) & (before == seen).all(-1)
+    consistent = (entity_error(expected, seen, types) < scalars["gate"] ** 2) | is_empty
+    is_nearer = (distance_seen < distance_expected) & (distance_expected < ENTITY_REACH)
     raised, lowered = jnp.minimum(trust + 1.0, scalars["patience"]), trust - 1.0
-    keeps_prediction = ~consistent & (lowered > 0)
+    keeps_prediction = ~consistent & (lowered > 0) & ~is_nearer
     # The observation itself at a gain of 1: a sum with the prediction would round.
-    smoothed = jnp.where(scalars["gain"] < 1, expected + scalars["gain"] * (seen - expected), seen)
+    follows = (scalars["gain"] < 1) & ~is_empty
+    smoothed = jnp.where(follows[..., None], expected + scalars["gain"] * (seen - expected), seen)
     place = jnp.where(keeps_prediction[..., None], expected, jnp.where(consistent[..., None], smoothed, seen))
     fresh = jnp.minimum(1.0, scalars["patience"])
     return place, jnp.where(consistent, raised, jnp.where(keeps_prediction, lowered, fresh))
