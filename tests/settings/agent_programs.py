@@ -73,7 +73,8 @@ def _update_behavior(agent: Any, state: Any, scalars: dict[str, Any], key: jax.A
     if not isinstance(agent, SeparateUpdates):
         return ()
     observation = seen().observation
-    steps = RecordedSteps(observation, jnp.zeros((len(observation), agent.spec.action_size)))
+    windows = jax.tree.map(lambda part: part[0], epoch().windows)
+    steps = RecordedSteps(observation, jnp.zeros((len(observation), agent.spec.action_size)), windows=windows)
     return agent.update_behavior(state, steps, key, scalars, jnp.ones(()))
 
 

@@ -23,7 +23,7 @@ SMALL = {
     "pwm": tiny_pwm_settings({"world_model": {"units": [16]}, "behavior": {"critic_passes": 1}})["agent"],
 }
 # Read by NumPy or math while a program is made, so a tracer cannot stand for them.
-CONCRETE = {"world_model.bin_reach", "risk.miscoverage", "dynamics.source_noise"}
+CONCRETE = {"world_model.bin_reach", "risk.miscoverage", "dynamics.source_noise", "behavior.critic_warm_up"}
 # The programs in which a static setting is looked for, by the beginning of its name: tracing them all takes too long.
 WHERE: dict[str, dict[str, tuple[str, ...]]] = {
     "dreamer": {
@@ -87,11 +87,13 @@ CONTEXTS: dict[str, dict[str, dict[str, Any]]] = {
         "behavior.flow_": {"behavior": {"policy": "flow"}},
         # Only a behaviour that learns offline reads it.
         "behavior.cloning_scale": {"behavior": {"objective": "imagined_return"}},
+        "behavior.recorded_value_scale": {"behavior": {"objective": "imagined_return"}},
     },
 }
 # Another value, where the general rule of `other` gives none that is valid.
 OTHERS: dict[str, Any] = {
     "dynamics.source_noise": 0.1,
+    "behavior.critic_warm_up": 0.1,
     "world_model.group": 4,
     "world_model.latent": 8,
     "world_model.bins": 23,
@@ -119,7 +121,9 @@ def agent_fields(agent: str) -> dict[str, FieldInfo]:
     return dict(fields_of(CELLS[agent].model_fields["agent"].annotation))  # type: ignore[arg-type]
 
 
-SETTINGS = [(agent, path) for agent in CELLS for path in agent_fields(agent)]
+# They change what is drawn for an update, which is an argument of its program: tests/train/test_streaming.py.
+DRAWN = {"behavior.cloned_states", "behavior.starts"}
+SETTINGS = [(agent, path) for agent in CELLS for path in agent_fields(agent) if path not in DRAWN]
 
 
 def nested(path: str, value: Any) -> dict[str, Any]:

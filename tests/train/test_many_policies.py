@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.train.offline_cells import TASKS, UPDATES, TwoHands, offline_settings, record_both, write_cell
 
-from dreamproof.agents.api import RecordedSteps, SeveralPolicies
+from dreamproof.agents.api import RecordedSteps, SeveralPolicies, Windows
 from dreamproof.agents.pwm.agent import PwmAgent, PwmState
 from dreamproof.agents.pwm.many import ManyPolicies, policy_parts
 from dreamproof.base.errors import BadInput
@@ -73,12 +73,20 @@ def test_the_spec_names_every_policy_with_its_own_actions(file: Path) -> None:
     assert not isinstance(PwmAgent(make_for(TASKS[0], cell).spec, cell.agent), SeveralPolicies)
 
 
-def test_one_update_of_all_policies_equals_the_update_of_each_alone(file: Path) -> None:
-    settings = many_settings(file)
+@pytest.mark.parametrize("behavior", [{}, {"recorded_value_scale": 2.0, "critic_warm_up": 0.5, "cloning_scale": 1.0}])
+def test_one_update_of_all_policies_equals_the_update_of_each_alone(file: Path, behavior: dict) -> None:
+    settings = many_settings(file, agent={"behavior": behavior})
     agent, scalars = agent_of(settings)
     state = agent.init_state(jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), 2)
     steps = RecordedSteps(jax.random.normal(keys[0], (2, 8, 2)), jax.random.uniform(keys[1], (2, 8, 2)))
+    if behavior:
+        shape, again = (2, 5, 8), jax.random.split(keys[0], 3)
+        observation, action = (jax.random.uniform(key, (*shape, 2), minval=-1.0) for key in again[:2])
+        zero = jnp.zeros(shape)
+        rewards = jax.random.uniform(again[2], shape)
+        windows = Windows(observation, action, rewards, zero, zero.at[:, 2, :3].set(1.0), jnp.ones(2))
+        steps = steps._replace(windows=windows)
     together, metrics = eqx.filter_jit(agent.update_behavior)(state, steps, jax.random.key(2), scalars, jnp.zeros(()))
     assert metrics["actor/loss"].shape == ()
     for index, (task, key) in enumerate(zip(TASKS, jax.random.split(jax.random.key(2), 2), strict=True)):

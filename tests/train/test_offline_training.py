@@ -37,7 +37,9 @@ from dreamproof.record.episodes import record
 from dreamproof.record.policies import find_policies
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_checkpoint, read_evaluation
-from dreamproof.settings.cell import PwmCell, PwmOfflineCell
+from dreamproof.settings.added import without_added
+from dreamproof.settings.cell import OFFLINE_BEHAVIOR, BehaviorDraws, PwmCell, PwmOfflineCell
+from dreamproof.settings.pwm import PwmBehaviorSettings
 from dreamproof.testing.small_agent import merged
 from dreamproof.train import loop
 from dreamproof.train.collapse import validation_curve
@@ -321,6 +323,35 @@ def test_several_tasks_are_for_recorded_episodes_alone() -> None:
 def test_recorded_actions_are_cloned_offline_alone(behavior: dict) -> None:
     with pytest.raises(ValueError, match="recorded actions are cloned offline: set trainer: pwm_offline"):
         PwmCell.model_validate({"agent": {"behavior": behavior}})
+
+
+@pytest.mark.parametrize(
+    "behavior",
+    [{"cloned_states": 8}, {"starts": "copied"}, {"critic_warm_up": 0.1}, {"recorded_value_scale": 1.0}],
+)
+def test_settings_of_recorded_steps_are_for_offline_cells_alone(behavior: dict) -> None:
+    (name,) = behavior
+    with pytest.raises(ValueError, match=f"behavior.{name} has an effect offline alone"):
+        PwmCell.model_validate({"agent": {"behavior": behavior}})
+
+
+def test_recorded_values_and_an_entropy_bonus_are_refused_together() -> None:
+    with pytest.raises(ValueError, match="recorded_value_scale needs entropy_coef: 0"):
+        PwmBehaviorSettings(recorded_value_scale=1.0, entropy_coef=0.1)
+
+
+def test_settings_of_recorded_steps_do_not_change_the_hashes_of_older_studies(file: Path) -> None:
+    cell = PwmOfflineCell.model_validate(offline_settings(file))
+    kept = without_added(PwmOfflineCell, cell.model_dump(mode="json"))
+    assert not set(OFFLINE_BEHAVIOR) & set(kept["agent"]["behavior"])
+
+
+def test_what_an_update_draws_follows_the_settings(file: Path) -> None:
+    plain = PwmOfflineCell.model_validate(offline_settings(file))
+    assert plain.draws == BehaviorDraws(32, copied_starts=False, cloned=None, windows=0)
+    changes = {"cloned_states": 64, "starts": "copied", "recorded_value_scale": 0.5}
+    changed = PwmOfflineCell.model_validate(offline_settings(file, {"agent": {"behavior": changes}}))
+    assert changed.draws == BehaviorDraws(32, copied_starts=True, cloned=64, windows=32)
 
 
 def test_the_number_of_a_task_reaches_the_agent(file: Path) -> None:

@@ -13,11 +13,11 @@ from dreamproof.data.chunk_writer import write_chunk
 from dreamproof.data.library import EpisodeLibrary, RecordedEpisodes
 from dreamproof.data.recordings import Recording, write_recording
 from dreamproof.envs import registry
-from dreamproof.settings.cell import PwmOfflineCell
+from dreamproof.settings.cell import BehaviorDraws, PwmOfflineCell
 from dreamproof.settings.recorded import RecordedData
 from dreamproof.train.offline import sample_steps, sample_windows
-from dreamproof.train.offline_pack import OfflinePack, make_offline_pack
-from dreamproof.train.streaming import SHARDS, EpisodeRing, StreamedData, episodes_needed
+from dreamproof.train.offline_pack import OfflinePack, draw_steps, make_offline_pack
+from dreamproof.train.streaming import SHARDS, EpisodeRing, StreamedData, episodes_needed, on_device
 
 EPISODES, LENGTH, SHARE = 90, 6, 32
 TASKS = ("ProbeTarget", "ProbeRecall")
@@ -245,6 +245,52 @@ def test_actions_are_copied_from_the_best_episodes_alone(data: RecordedData, sha
     copied = sample_steps(recorded.episodes, recorded.copied, jax.random.key(0), 200)
     assert float(copied.observation[..., 0].min()) > 20 > float(steps.observation[..., 0].min())
     np.testing.assert_allclose(np.floor(EPISODES * copied.action[..., 0]) % 3, 0, atol=3)
+
+
+def test_an_update_draws_what_is_declared_from_the_declared_episodes(data: RecordedData) -> None:
+    pack = pack_of(data.model_copy(update={"device_episodes": 1000, "cloning_share": 0.5}))
+    recorded, key = pack.inputs.recorded, jax.random.key(0)
+    plain = draw_steps(recorded, BehaviorDraws(50, copied_starts=False, cloned=None, windows=0), key, 3)
+    own = sample_steps(recorded.episodes, recorded.own_tasks, key, 50)
+    copied = sample_steps(recorded.episodes, recorded.copied, jax.random.fold_in(key, 1), 50)
+    for one, other in zip(jax.tree.leaves(plain), jax.tree.leaves(own._replace(copied=copied)), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert float(plain.observation[..., 0].min()) < 20
+    drawn = draw_steps(recorded, BehaviorDraws(50, copied_starts=True, cloned=70, windows=60), key, 3)
+    assert drawn.copied is not None and drawn.windows is not None
+    assert (drawn.observation.shape[1], drawn.copied.action.shape[1]) == (50, 70)
+    assert drawn.windows.reward.shape == (len(drawn.observation), 3, 60)
+    for seen in (drawn.observation, drawn.copied.observation, drawn.windows.observation):
+        assert float(seen[..., 0].min()) > 20
+    # The action of a row led to it, so that of a window's second row was taken in the first.
+    again = sample_steps(recorded.episodes, recorded.copied, jax.random.fold_in(key, 2), 60)
+    np.testing.assert_array_equal(drawn.windows.observation[:, 0], again.observation)
+    np.testing.assert_array_equal(drawn.windows.action[:, 1], again.action)
+
+
+def test_a_number_of_cloned_states_holds_without_a_share_too(data: RecordedData) -> None:
+    recorded = pack_of(data.model_copy(update={"device_episodes": 1000})).inputs.recorded
+    drawn = draw_steps(recorded, BehaviorDraws(5, copied_starts=True, cloned=9, windows=0), jax.random.key(0), 3)
+    assert drawn.copied is not None and drawn.copied.action.shape[1] == 9 and drawn.windows is None
+
+
+@pytest.mark.parametrize("storage", ["float16", "bfloat16"])
+def test_the_host_holds_values_in_the_type_of_the_device(
+    data: RecordedData, storage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = EpisodeLibrary(data.model_copy(update={"storage": storage}))
+    whole, kinds, load = library.load(np.arange(len(library))), [], library.load
+
+    def watched(*asked: Any) -> RecordedEpisodes:
+        found = load(*asked)
+        kinds.extend(str(part.dtype) for part in found[:3])
+        return found
+
+    monkeypatch.setattr(library, "load", watched)
+    held = on_device(library, np.arange(len(library)))
+    assert kinds == [storage] * 3
+    for part, expected in zip(held[:3], whole[:3], strict=True):
+        np.testing.assert_array_equal(part, jnp.asarray(expected).astype(storage))
 
 
 def test_without_a_share_all_actions_may_be_copied(data: RecordedData) -> None:

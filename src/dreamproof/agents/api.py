@@ -57,12 +57,14 @@ class Windows(NamedTuple):
 class RecordedSteps(NamedTuple):
     """Recorded observations (S, O), and the actions (S, A) that were taken in them.
 
-    copied: other steps whose actions may be cloned; None: these.
+    copied: other steps whose actions may be cloned; None: these. windows: recorded windows (T+1, S, ...) with unscaled
+    rewards, from which values are learned too.
     """
 
     observation: Array
     action: Array
     copied: "RecordedSteps | None" = None
+    windows: Windows | None = None
 
 
 class EpochBatch(NamedTuple):

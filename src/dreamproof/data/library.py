@@ -92,13 +92,13 @@ class EpisodeLibrary:
         for start in range(0, len(self), step):
             self.load(np.arange(start, min(start + step, len(self))))
 
-    def load(self, chosen: np.ndarray) -> RecordedEpisodes:
-        """Some episodes by their numbers; one that is faulty is refused."""
+    def load(self, chosen: np.ndarray, kind: Any = np.float32) -> RecordedEpisodes:
+        """Some episodes by their numbers, with values of this type; one that is faulty is refused."""
         shape = (len(chosen), self.length)
         loaded = RecordedEpisodes(
-            np.zeros((*shape, self.data.observation_size), np.float32),
-            np.zeros((*shape, self.data.action_size), np.float32),
-            np.zeros(shape, np.float32),
+            np.zeros((*shape, self.data.observation_size), kind),
+            np.zeros((*shape, self.data.action_size), kind),
+            np.zeros(shape, kind),
             self.tasks[chosen].astype(np.int32),
             self.rows[chosen],
             np.zeros(len(chosen), np.float32),
@@ -107,16 +107,18 @@ class EpisodeLibrary:
         for file, first in zip(self.files, self.first, strict=False):
             places = np.flatnonzero((numbers >= first) & (numbers < first + len(file.reward)))
             for piece in _pieces(file, places):
-                _copy(read_good_part(file, numbers[piece] - first), piece, loaded)
+                episodes = read_good_part(file, numbers[piece] - first)
+                self._check_range(episodes)
+                _copy(episodes, piece, loaded)
                 file.release()
-        self._check_range(loaded)
         return loaded
 
-    def _check_range(self, loaded: RecordedEpisodes) -> None:
+    def _check_range(self, episodes: Recording) -> None:
         """Refuses values that become infinite on the device."""
         if self.data.storage != "float16":
             return
-        largest = max(float(np.abs(part).max(initial=0.0)) for part in loaded[:3])
+        values = (episodes.observation, episodes.action, episodes.reward)
+        largest = max(float(np.abs(part).max(initial=0.0)) for part in values)
         if largest > FLOAT16_MAX:
             raise BadInput(
                 f"data.storage float16: a recorded value of {largest:g} is above its largest, {FLOAT16_MAX:,}",

@@ -1,7 +1,7 @@
 """All settings of one cell: of the task, the agent and the training loop."""
 
 import math
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -14,6 +14,9 @@ from dreamproof.settings.recorded import OnlineData, RecordedData
 from dreamproof.settings.renames import current_names
 from dreamproof.settings.strict import Settings
 from dreamproof.settings.train import EpochTrain, LoopSettings, OfflineTrain, StepTrain
+
+OFFLINE_BEHAVIOR = ("cloned_states", "starts", "critic_warm_up", "recorded_value_scale")
+"""Settings of a behaviour that have no effect on one that learns from its own experience."""
 
 
 class CellSettings(Settings):
@@ -145,12 +148,28 @@ class PwmCell(AnyPwmCell):
         behavior, windows = self.agent.behavior, self.train.batch * self.train.batches
         if behavior.objective == "cloning" or behavior.cloning_scale > 0:
             raise ValueError("recorded actions are cloned offline: set trainer: pwm_offline, or cloning_scale: 0")
+        for name in OFFLINE_BEHAVIOR:
+            if getattr(behavior, name) != type(behavior).model_fields[name].default:
+                raise ValueError(f"behavior.{name} has an effect offline alone: set trainer: pwm_offline, or remove it")
         if behavior.rounds * behavior.replayed_starts > windows:
             raise ValueError(
                 f"rounds × replayed_starts, {behavior.rounds} × {behavior.replayed_starts}, is more than the "
                 f"{windows} windows of an epoch"
             )
         return self
+
+
+class BehaviorDraws(NamedTuple):
+    """What one update of the behaviour draws from the recorded episodes of a task.
+
+    starts: of imagined rollouts; copied_starts: from the episodes alone whose actions may be cloned. cloned: steps to
+    clone; None: as many as starts. windows: from which values are learned.
+    """
+
+    starts: int
+    copied_starts: bool
+    cloned: int | None
+    windows: int
 
 
 class OfflineCell(CellSettings):
@@ -180,8 +199,8 @@ class OfflineCell(CellSettings):
         return {"agent.behavior.warm_up_epochs": self.model_updates}
 
     @property
-    def starts(self) -> int:
-        """Imagined rollouts per update of the behaviour."""
+    def draws(self) -> BehaviorDraws:
+        """What an update of the behaviour learns from."""
         raise NotImplementedError
 
 
@@ -202,9 +221,11 @@ class PwmOfflineCell(AnyPwmCell, OfflineCell):
         return self.agent.behavior.warm_up_epochs
 
     @property
-    def starts(self) -> int:
-        """All of them start from recorded observations."""
-        return self.agent.behavior.replayed_starts
+    def draws(self) -> BehaviorDraws:
+        """All rollouts start from recorded observations."""
+        behavior = self.agent.behavior
+        windows = behavior.replayed_starts if behavior.recorded_value_scale else 0
+        return BehaviorDraws(behavior.replayed_starts, behavior.starts == "copied", behavior.cloned_states, windows)
 
     @model_validator(mode="after")
     def _parts_fit(self) -> Self:

@@ -161,6 +161,10 @@ class PwmBehaviorSettings(Settings):
         "cloning_scale": 0.0,
         "shuffled": True,
         "final_value_power": "horizon",
+        "cloned_states": None,
+        "starts": "recorded",
+        "critic_warm_up": 0.0,
+        "recorded_value_scale": 0.0,
     }
     old_names: ClassVar[dict[str, str]] = {
         "mixing": "gae_lambda",
@@ -181,6 +185,29 @@ class PwmBehaviorSettings(Settings):
         ge=0,
         description="offline: weight of the squared distance to the recorded actions in the actor's loss; keeps the "
         "policy where the world model has seen data",
+    )
+    cloned_states: int | None = Field(
+        None,
+        ge=1,
+        description="offline: recorded states per task and update whose actions are cloned; as many as replayed_starts "
+        "if left out",
+    )
+    starts: Literal["recorded", "copied"] = Field(
+        "recorded",
+        description="offline: imagination starts in all recorded states, or in those of the episodes whose actions may "
+        "be cloned (`data.cloning_share`)",
+    )
+    critic_warm_up: float = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="offline: first fraction of the behaviour's updates; in it critics learn and the actor only clones",
+    )
+    recorded_value_scale: float = Field(
+        0.0,
+        ge=0,
+        description="offline: weight of the critics' errors on recorded windows, as many as replayed_starts, of the "
+        "episodes whose actions may be cloned; their targets are λ-returns of the recorded rewards",
     )
     horizon: int = Field(4, ge=1, description="imagined steps")
     replayed_starts: int = Field(
@@ -229,6 +256,12 @@ class PwmBehaviorSettings(Settings):
     warm_up_epochs: int = Field(
         100, ge=0, description="epochs before the actor learns; offline: updates of the model alone, on all tasks"
     )
+
+    @model_validator(mode="after")
+    def _recorded_rewards_have_no_bonus(self) -> Self:
+        if self.recorded_value_scale and self.entropy_coef:
+            raise ValueError("recorded_value_scale needs entropy_coef: 0: recorded rewards hold no entropy bonus")
+        return self
 
 
 class PwmSettings(Settings):

@@ -77,11 +77,16 @@ def draw(
 def sample_windows(episodes: RecordedEpisodes, index: WindowIndex, key: Array, shape: tuple[int, int]) -> Windows:
     """Windows (T+1, B, ...) with unscaled rewards; rows after the end of an episode are masked."""
     rows, batch = shape
-    episode, start = draw(index, key, batch)
+    return windows_at(episodes, draw(index, key, batch), rows)
+
+
+def windows_at(episodes: RecordedEpisodes, at: tuple[Array, Array], rows: int) -> Windows:
+    """The windows of so many rows that start at these episodes and rows (B,)."""
+    episode, start = at
     rows_at = start[None] + jnp.arange(rows)[:, None]
     is_padding = rows_at >= episodes.rows[episode]
-    at = (episode[None], jnp.minimum(rows_at, episodes.reward.shape[1] - 1))
-    observation, action, reward = (part[at].astype(jnp.float32) for part in episodes[:3])
+    places = (episode[None], jnp.minimum(rows_at, episodes.reward.shape[1] - 1))
+    observation, action, reward = (part[places].astype(jnp.float32) for part in episodes[:3])
     ends = (rows_at == episodes.rows[episode] - 1) * episodes.terminated[episode]
     first = is_padding.astype(jnp.float32)
     return Windows(observation, action, reward, first, ends, jnp.ones(()), episodes.task[episode])
@@ -94,5 +99,15 @@ def sample_steps(episodes: RecordedEpisodes, tasks: TaskWindows, key: Array, cou
         episode, row = draw(tasks.windows, key, count, first, last)
         taken = (episodes.observation[episode, row], episodes.action[episode, row + 1])
         return RecordedSteps(*(part.astype(jnp.float32) for part in taken))
+
+    return jax.vmap(of_task)(jax.random.split(key, len(tasks.first)), tasks.first, tasks.last)
+
+
+def sample_task_windows(episodes: RecordedEpisodes, tasks: TaskWindows, key: Array, shape: tuple[int, int]) -> Windows:
+    """Windows (K, T+1, B, ...) of every task with unscaled rewards."""
+    rows, batch = shape
+
+    def of_task(key: Array, first: Array, last: Array) -> Windows:
+        return windows_at(episodes, draw(tasks.windows, key, batch, first, last), rows)
 
     return jax.vmap(of_task)(jax.random.split(key, len(tasks.first)), tasks.first, tasks.last)

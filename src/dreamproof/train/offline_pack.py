@@ -13,17 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
-from dreamproof.agents.api import Agent, SeparateUpdates, SeveralPolicies
+from dreamproof.agents.api import Agent, RecordedSteps, SeparateUpdates, SeveralPolicies
 from dreamproof.base.errors import BadInput
 from dreamproof.data.library import EpisodeLibrary
 from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
 from dreamproof.jaxcore.types import TimeStep
-from dreamproof.settings.cell import CellSettings, OfflineCell
+from dreamproof.settings.cell import BehaviorDraws, CellSettings, OfflineCell
 from dreamproof.train.offline import (
     WindowIndex,
     index_windows,
     sample_steps,
+    sample_task_windows,
     sample_windows,
 )
 from dreamproof.train.pack import Pack, PackState, ReplicaInputs, freeze_if_nonfinite
@@ -44,7 +45,7 @@ class OfflinePack(Pack):
         if env is not None:
             self.env = env
         self.replicas, self.envs, self.total_env_steps = inputs.seeds.shape[0], 1, steps
-        self.loop, self.data, self.starts = cell.train, cell.data, cell.starts
+        self.loop, self.data, self.draws = cell.train, cell.data, cell.draws
         self.model_updates = min(cell.model_updates, steps)
         self.later_stages = (self.model_updates,) if 0 < self.model_updates < steps else ()
         self.sources: dict[str, str] = {}
@@ -162,10 +163,7 @@ class OfflinePack(Pack):
 
         def update(agent: Any, key: Array, scalars: dict) -> tuple[Any, dict[str, Array]]:
             draw_key, learn_key, model_key = jax.random.split(key, 3)
-            steps = sample_steps(recorded.episodes, recorded.own_tasks, draw_key, self.starts)
-            if recorded.copied is not None:
-                copy_key = jax.random.fold_in(draw_key, 1)
-                steps = steps._replace(copied=sample_steps(recorded.episodes, recorded.copied, copy_key, self.starts))
+            steps = draw_steps(recorded, self.draws, draw_key, self.loop.window)
             if not isinstance(self.agent, SeveralPolicies):
                 steps = jax.tree.map(lambda part: part[0], steps)
             agent, metrics = self.learner.update_behavior(agent, steps, learn_key, scalars, progress)
@@ -199,6 +197,20 @@ class OfflinePack(Pack):
         keys = self._keys(inputs, "learn", state.env_steps)
         agent, metrics = eqx.filter_vmap(one)(state.agent, keys, inputs.scalars)
         return state._replace(agent=agent, env_steps=state.env_steps + 1), metrics
+
+
+def draw_steps(recorded: OfflineData, draws: BehaviorDraws, key: Array, window: int) -> RecordedSteps:
+    """What one update of the behaviours of K tasks learns from, (K, ...)."""
+    episodes, own = recorded.episodes, recorded.own_tasks
+    copied = own if recorded.copied is None else recorded.copied
+    steps = sample_steps(episodes, copied if draws.copied_starts else own, key, draws.starts)
+    if recorded.copied is not None or draws.cloned is not None:
+        count = draws.starts if draws.cloned is None else draws.cloned
+        steps = steps._replace(copied=sample_steps(episodes, copied, jax.random.fold_in(key, 1), count))
+    if draws.windows:
+        shape = (window, draws.windows)
+        steps = steps._replace(windows=sample_task_windows(episodes, copied, jax.random.fold_in(key, 2), shape))
+    return steps
 
 
 def make_offline_pack(

@@ -111,8 +111,8 @@ def episodes_needed(kinds: np.ndarray) -> int:
 
 
 def on_device(library: EpisodeLibrary, chosen: np.ndarray) -> RecordedEpisodes:
-    """Some episodes by their numbers, on the device."""
-    return RecordedEpisodes(*map(jnp.asarray, stored(library, library.load(chosen))))
+    """Some episodes by their numbers, on the device; the host holds them once, in the type of the device."""
+    return RecordedEpisodes(*map(jnp.asarray, library.load(chosen, jnp.dtype(library.data.storage))))
 
 
 def shard_on_device(library: EpisodeLibrary, chosen: np.ndarray) -> RecordedEpisodes:

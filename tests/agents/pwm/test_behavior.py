@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import Array
 from jax.flatten_util import ravel_pytree
 from tests.agents.pwm import toy
 
@@ -14,11 +15,13 @@ from dreamproof.agents.api import RecordedSteps
 from dreamproof.agents.normalisation import init_moments, update_moments
 from dreamproof.agents.pwm.behavior import (
     DifferentiableRollout,
+    LatentWindows,
     RolloutStart,
     cloning_loss,
     critic_targets,
     imagine_rollout,
     imagined_return,
+    recorded_targets,
 )
 from dreamproof.agents.pwm.rewards import reward_loss_factor, reward_scale
 from dreamproof.jaxcore.types import TimeStep
@@ -246,6 +249,78 @@ def test_a_cloning_scale_keeps_the_policy_at_the_recorded_actions() -> None:
             state, _, _ = learn(state, start, jax.random.key(seed), (jnp.asarray(1e-2), scales, False))
         reached[scale] = float(cloning_loss(state.actor, start.z, recorded, None))
     assert reached[100.0] < 0.01 < 0.1 < reached[0.0]
+
+
+def test_recorded_targets_end_with_the_episode_and_continue_with_the_value_where_it_is_cut_off() -> None:
+    """Three windows of three transitions: whole, terminated after two, and cut off without termination after two."""
+    reward, values = jnp.full((3, 3), 2.0).at[2, 1:].set(9.0), jnp.full((4, 3), 10.0).at[3].set(50.0)
+    continues = jnp.ones((3, 3)).at[1, 1].set(0.0)
+    valid = jnp.ones((3, 3)).at[2, 1:].set(0.0)
+    settings = PwmBehaviorSettings(discount=0.5, gae_lambda=1.0)
+    found = recorded_targets(LatentWindows(jnp.zeros((4, 3, 1)), reward, continues, valid), values, settings)
+    np.testing.assert_allclose(found[:, 0], [2 + 1 + 0.5 + 0.125 * 50, 2 + 1 + 0.25 * 50, 2 + 0.5 * 50])
+    np.testing.assert_allclose(found[:2, 1], [2 + 0.5 * 2, 2])
+    np.testing.assert_allclose(found[:2, 2], [2 + 0.5 * 2 + 0.25 * 10, 2 + 0.5 * 10])
+    one_step = recorded_targets(
+        LatentWindows(jnp.zeros((4, 3, 1)), reward, continues, valid),
+        values,
+        PwmBehaviorSettings(discount=0.5, gae_lambda=0.0),
+    )
+    np.testing.assert_allclose(one_step[:2, 2], [2 + 0.5 * 10, 2 + 0.5 * 10])
+
+
+def recorded_windows(z: Array, reward: float, valid: float = 1.0) -> LatentWindows:
+    """One transition from every latent (S, L), each the last of its episode."""
+    count = len(z)
+    ones = jnp.ones((1, count))
+    return LatentWindows(jnp.stack([z, z]), reward * ones, 0.0 * ones, valid * ones)
+
+
+def test_critics_learn_recorded_returns_beside_imagined_ones() -> None:
+    """Recorded steps end with a reward of 3; imagined ones have none."""
+    agent = toy.make_agent(behavior={"recorded_value_scale": 10.0, "critic_batches": 2})
+    first = toy.fresh(agent)
+    z = jax.nn.softmax(jax.random.normal(jax.random.key(0), (8, 2, 8))).reshape(8, 16)
+    rollout = DifferentiableRollout(jnp.broadcast_to(z, (5, 8, 16)), *some_rewards((4, 8)))
+    learn, values = eqx.filter_jit(agent._learn_critics), {}
+    cases = {"none": None, "recorded": recorded_windows(z, 3.0), "padding": recorded_windows(z, 3.0, valid=0.0)}
+    for name, windows in cases.items():
+        state, start = first, RolloutStart(z, jnp.ones(8), windows=windows)
+        for seed in range(60):
+            state, metrics = learn(state, rollout, start, jax.random.key(seed), jnp.asarray(1e-2))
+        values[name] = float(state.critics(z).mean())
+        assert ("recorded/reward" in metrics) == (windows is not None)
+    assert abs(values["none"]) < 0.3 and abs(values["padding"]) < 0.3
+    assert values["recorded"] == pytest.approx(3.0 * 10 / 11, abs=0.4)
+
+
+def some_rewards(shape: tuple[int, int]) -> tuple[Array, ...]:
+    """Actions, rewards of 0, continuations of 0 and entropies of imagined steps (H, S)."""
+    zero = jnp.zeros(shape)
+    return zero[..., None], zero, zero, zero
+
+
+def test_without_a_weight_of_the_return_the_actor_clones_alone() -> None:
+    """Other critics then lead to the same actor; with a weight of 1 to another."""
+    agent = toy.make_agent()
+    lively = toy.lively(agent)
+    first = toy.fresh(agent)._replace(model=lively.model, actor=lively.actor, critics=lively.critics)
+    others = first._replace(critics=jax.tree.map(lambda part: -3 * part, first.critics))
+    z = jax.nn.softmax(jax.random.normal(jax.random.key(0), (8, 2, 8))).reshape(8, 16)
+    recorded = (z, jnp.full((8, 1), -0.5))
+    scales = {"entropy_coef": jnp.asarray(0.0), "cloning_scale": jnp.asarray(2.0)}
+    learn, same = eqx.filter_jit(agent._learn_actor), {}
+    for weight in (0.0, 1.0):
+        start = RolloutStart(z, jnp.ones(8), recorded=recorded, return_scale=jnp.asarray(weight))
+        found = [
+            learn(state, start, jax.random.key(1), (jnp.asarray(1e-2), scales, False)) for state in (first, others)
+        ]
+        leaves = [jax.tree.leaves(eqx.filter(state.actor, eqx.is_array)) for state, _, _ in found]
+        same[weight] = all(bool((one == other).all()) for one, other in zip(*leaves, strict=True))
+        metrics = found[0][2]
+        if not weight:
+            assert float(metrics["actor/loss"]) == pytest.approx(2.0 * float(metrics["actor/cloning_distance"]))
+    assert same == {0.0: True, 1.0: False}
 
 
 def test_the_distance_to_recorded_actions_leaves_out_those_that_a_task_does_not_have() -> None:

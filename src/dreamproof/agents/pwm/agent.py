@@ -12,6 +12,7 @@ from dreamproof.agents.api import Decision, EpochBatch, RecordedSteps, Windows
 from dreamproof.agents.normalisation import Moments, add_moments, init_moments, update_moments
 from dreamproof.agents.pwm.behavior import (
     DifferentiableRollout,
+    LatentWindows,
     PwmActor,
     PwmCritics,
     RolloutStart,
@@ -22,9 +23,10 @@ from dreamproof.agents.pwm.behavior import (
     imagined_return,
     make_actor,
     minibatches,
+    recorded_targets,
 )
 from dreamproof.agents.pwm.memory import PwmMemory, init_pwm_memory, open_loop_latents, with_imagined
-from dreamproof.agents.pwm.rewards import reward_scale, scaled, standardised
+from dreamproof.agents.pwm.rewards import clipped, reward_scale, scaled, standardised
 from dreamproof.agents.pwm.world_model import PwmWorldModel, joined, model_gradients, observed_scales
 from dreamproof.base.errors import BadInput
 from dreamproof.jaxcore.types import Spec, TimeStep
@@ -163,13 +165,17 @@ class PwmAgent:
         self, state: PwmState, steps: RecordedSteps, key: Array, scalars: dict[str, Any], progress: Array
     ) -> tuple[PwmState, dict[str, Array]]:
         """The rounds of actor and critics, from recorded steps (S, ...) of the agent's own task."""
-        rates = self._rates(scalars, progress)
-        if self.settings.behavior.objective == "cloning":
+        rates, settings = self._rates(scalars, progress), self.settings.behavior
+        if settings.objective == "cloning":
             return self._clone(state, steps.copied or steps, rates["actor"])
         start = self._start(state, steps.observation, jnp.ones(steps.observation.shape[0]))
-        z, counts = (jnp.broadcast_to(part, (self.settings.behavior.rounds, *part.shape)) for part in start[:2])
-        latents = start.z if steps.copied is None else self._latents(state, steps.copied)
+        z, counts = (jnp.broadcast_to(part, (settings.rounds, *part.shape)) for part in start[:2])
+        latents = start.z if steps.copied is None else self._latents(state, steps.copied.observation)
         start = start._replace(z=z, counts=counts, recorded=(latents, (steps.copied or steps).action))
+        if settings.critic_warm_up:
+            start = start._replace(return_scale=jnp.asarray(progress >= settings.critic_warm_up, jnp.float32))
+        if steps.windows is not None:
+            start = start._replace(windows=self._latent_windows(state, steps.windows, scalars["world_model"]))
         return self._learn_behavior(state, start, key, rates, scalars)
 
     def update_model(
@@ -264,15 +270,25 @@ class PwmAgent:
 
     def _clone(self, state: PwmState, steps: RecordedSteps, rate: Array) -> tuple[PwmState, dict[str, Array]]:
         """One step of the actor towards the recorded actions."""
-        z, mask = self._latents(state, steps), self.task.action_mask
+        z, mask = self._latents(state, steps.observation), self.task.action_mask
         value, gradients = eqx.filter_value_and_grad(cloning_loss)(state.actor, z, steps.action, mask)
         clip = self.settings.behavior.actor_clip
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rate, clip, BEHAVIOR_ADAM)
         metrics = {"actor/loss": value, "actor/gradient_norm": step.gradient_norm}
         return stepped(state, "actor", step)._replace(gradient_steps=state.gradient_steps + 1), metrics
 
-    def _latents(self, state: PwmState, steps: RecordedSteps) -> Array:
-        return jax.lax.stop_gradient(self.encode(state.model, steps.observation))
+    def _latents(self, state: PwmState, observation: Array) -> Array:
+        return jax.lax.stop_gradient(self.encode(state.model, observation))
+
+    def _latent_windows(self, state: PwmState, windows: Windows, scales: dict[str, Array]) -> LatentWindows:
+        """Windows of the agent's own task in latents, with rewards in the unit in which the model predicts them."""
+        config = self.settings.world_model
+        if config.reward_normalisation == "standardise":
+            reward = clipped(windows.reward, state.rewards, config.reward_clip)
+        else:
+            reward = windows.reward / reward_scale(state.rewards, scales)
+        z = self._latents(state, windows.observation)
+        return LatentWindows(z, reward[1:], 1.0 - windows.terminated[1:], windows.valid)
 
     def _learn_actor(
         self, state: PwmState, start: RolloutStart, key: Array, parameters: tuple[Array, dict[str, Array], bool | Array]
@@ -281,7 +297,7 @@ class PwmAgent:
         settings, (rate, scales, terminates) = self.settings.behavior, parameters
         last_factor = settings.discount if settings.final_value_power == "horizon_plus_one" else 1.0
 
-        def loss(actor: PwmActor) -> tuple[Array, tuple[DifferentiableRollout, Array]]:
+        def loss(actor: PwmActor) -> tuple[Array, tuple[DifferentiableRollout, Array, dict[str, Array]]]:
             rollout = imagine_rollout(state.model, actor, start, settings, key, terminates)
             returns = imagined_return(
                 rollout.with_entropy_bonus(scales["entropy_coef"]),
@@ -291,12 +307,14 @@ class PwmAgent:
             )
             unit = self.moved(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
             value = -(start.counts * returns).mean() / unit
-            if start.recorded is not None:
-                distance = cloning_loss(actor, *start.recorded, start.action_mask)
-                value = value + scales["cloning_scale"] * distance
-            return value, (rollout, returns)
+            value = value if start.return_scale is None else start.return_scale * value
+            if start.recorded is None:
+                return value, (rollout, returns, {})
+            distance = cloning_loss(actor, *start.recorded, start.action_mask)
+            value = value + scales["cloning_scale"] * distance
+            return value, (rollout, returns, {"actor/cloning_distance": distance})
 
-        (value, (rollout, returns)), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.actor)
+        (value, (rollout, returns, distance)), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(state.actor)
         rollout, returns = jax.lax.stop_gradient((rollout, returns))
         step = adam_step(state.actor, gradients, state.optimisers["actor"], rate, settings.actor_clip, BEHAVIOR_ADAM)
         state = stepped(state, "actor", step)
@@ -311,7 +329,7 @@ class PwmAgent:
             # Far below the mean of all steps, the model predicts rewards that the environment does not give.
             "imagined/first_reward": rollout.reward[0].mean(),
             "imagined/continue_prob": rollout.continue_prob.mean(),
-        }
+        } | distance
         return state._replace(returns=self.moved(state.returns, returns, start.counts)), rollout, metrics
 
     def _learn_critics(
@@ -325,19 +343,40 @@ class PwmAgent:
         chosen = minibatches(key, targets.size, settings)
         # Gathered for all minibatches at once: a gather in each of them would start three more kernels.
         batches = [part.reshape(-1, *part.shape[2:])[chosen] for part in (rollout.z[:-1], targets, weights)]
+        recorded, recorded_metrics = self._recorded_batches(state.critics, start.windows, jax.random.fold_in(key, 1))
         flat, whole = flat_parameters(state.critics)
 
-        def one(carry: tuple[Array, AdamState, Array], batch: list[Array]) -> tuple[Any, Array]:
+        def loss(critics: PwmCritics, imagined: list[Array], recorded: list[Array] | None) -> Array:
+            value = critic_loss(critics, *imagined)
+            if recorded is None:
+                return value
+            return value + settings.recorded_value_scale * critic_loss(critics, *recorded)
+
+        def one(carry: tuple[Array, AdamState, Array], batch: tuple[list[Array], list[Array] | None]) -> Any:
             flat, adam, finite = carry
-            value, gradients = eqx.filter_value_and_grad(critic_loss)(whole(flat), *batch)
+            value, gradients = eqx.filter_value_and_grad(loss)(whole(flat), *batch)
             step = flat_adam_step(flat, gradients, adam, rate, settings.critic_clip, BEHAVIOR_ADAM)
             return (step.model, step.state, finite & step.finite), value
 
         carry = (flat, state.optimisers["critics"], state.finite)
-        (flat, adam, finite), losses = jax.lax.scan(one, carry, batches)
+        (flat, adam, finite), losses = jax.lax.scan(one, carry, (batches, recorded))
         optimisers = state.optimisers | {"critics": adam}
         metrics = {"critics/loss": losses.mean(), "critics/value": values.mean(), "critics/target": targets.mean()}
-        return state._replace(critics=whole(flat), optimisers=optimisers, finite=finite), metrics
+        return state._replace(critics=whole(flat), optimisers=optimisers, finite=finite), metrics | recorded_metrics
+
+    def _recorded_batches(
+        self, critics: PwmCritics, windows: LatentWindows | None, key: Array
+    ) -> tuple[list[Array] | None, dict[str, Array]]:
+        """Latents, targets and weights of recorded states in as many minibatches as those of the imagined ones."""
+        if windows is None:
+            return None, {}
+        values, valid, settings = critics(windows.z), windows.valid, self.settings.behavior
+        targets = recorded_targets(windows, values, settings)
+        chosen = minibatches(key, targets.size, settings)
+        batches = [part.reshape(-1, *part.shape[2:])[chosen] for part in (windows.z[:-1], targets, valid)]
+        means = {"recorded/reward": windows.reward, "critics/recorded_value": values[:-1]}
+        means |= {"critics/recorded_target": targets}
+        return batches, {name: (valid * part).sum() / valid.sum() for name, part in means.items()}
 
     def _learn_model(
         self, state: PwmState, windows: Windows, key: Array, parameters: tuple[Array, dict[str, Array]]

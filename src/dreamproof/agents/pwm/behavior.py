@@ -129,11 +129,24 @@ class DifferentiableRollout(NamedTuple):
         return self._replace(reward=self.reward + entropy_coef * self.entropy)
 
 
+class LatentWindows(NamedTuple):
+    """Recorded windows: latents (T+1, S, L); scaled rewards, continuations and validity (T, S) of their transitions.
+
+    continues: 0 where the episode terminated, else 1. valid: 0 behind the last row of the episode, else 1.
+    """
+
+    z: Array
+    reward: Array
+    continues: Array
+    valid: Array
+
+
 class RolloutStart(NamedTuple):
     """Starts of imagined rollouts: latents (S, L), weights (S,), task vectors and action masks.
 
     Task vectors and masks are (S, ...), or without S if all starts are of one task. `recorded` are latents (S, L) and
-    the actions (S, A) that were taken there, for the distance to them.
+    the actions (S, A) that were taken there, for the distance to them. `windows`: recorded ones, for the critics.
+    `return_scale` weights the imagined return in the actor's loss; None: 1.
     """
 
     z: Array
@@ -141,6 +154,8 @@ class RolloutStart(NamedTuple):
     task: Array | None = None
     action_mask: Array | None = None
     recorded: tuple[Array, Array] | None = None
+    windows: LatentWindows | None = None
+    return_scale: Array | None = None
 
 
 def imagine_rollout(
@@ -203,6 +218,17 @@ def critic_targets(rollout: DifferentiableRollout, values: Array, settings: PwmB
     """λ-returns (H, S) from values (H+1, S), and the weight of each imagined state."""
     targets = lambda_returns(rollout.reward, values, settings.discount * rollout.continue_prob, settings.gae_lambda)
     return targets, discount_weights(rollout.continue_prob)
+
+
+def recorded_targets(windows: LatentWindows, values: Array, settings: PwmBehaviorSettings) -> Array:
+    """λ-returns (T, S) of recorded rewards from values (T+1, S).
+
+    A transition that is not valid stands for the value of its first state: an episode that ends without termination
+    inside the window is worth its last value there.
+    """
+    reward = jnp.where(windows.valid > 0, windows.reward, values[:-1])
+    discounts = settings.discount * windows.continues * windows.valid
+    return lambda_returns(reward, values, discounts, settings.gae_lambda)
 
 
 def critic_loss(critics: PwmCritics, z: Array, targets: Array, weights: Array) -> Array:

@@ -37,5 +37,10 @@ def scaled(
 
 def standardised(windows: Windows, rewards: Moments, clip: float) -> Windows:
     """Windows whose rewards have lost their running mean, in standard deviations, within ±clip (PWM, 2024)."""
-    reward = jnp.clip((windows.reward - rewards.mean) / rewards.deviation, -clip, clip)
+    reward = clipped(windows.reward, rewards, clip)
     return windows._replace(reward=reward, scale=jnp.ones(reward.shape[:1]))
+
+
+def clipped(reward: Array, rewards: Moments, clip: float) -> Array:
+    """Rewards less their running mean, in standard deviations, within ±clip."""
+    return jnp.clip((reward - rewards.mean) / rewards.deviation, -clip, clip)
