@@ -1,12 +1,15 @@
 """The list of built-in tasks agrees with the environments."""
 
+from pathlib import Path
+
 import pytest
 
 from dreamproof.envs import registry
 from dreamproof.envs.episodes import cost_names
 from dreamproof.envs.probes import PROBES
-from dreamproof.settings.task_list import TaskFacts, built_in_tasks
+from dreamproof.settings.task_list import RANDOM_RETURNS, TaskFacts, built_in_tasks
 
+CARD = Path(__file__).parents[2] / "gallery" / "mt30_data" / "mt30.md"
 LISTED = {task.name: task for task in built_in_tasks()}
 
 
@@ -31,3 +34,9 @@ def test_listed_sizes_are_those_of_the_environments() -> None:
 @pytest.mark.parametrize("task", [task for task in LISTED.values() if task.name in PROBES], ids=lambda task: task.name)
 def test_the_floor_of_a_probe_is_the_known_return_of_random_actions(task: TaskFacts) -> None:
     assert task.random_return == pytest.approx(PROBES[task.name]().known().random_return, abs=0.05)
+
+
+def test_random_returns_of_mt30_are_those_of_the_data_card() -> None:
+    rows = (line.split("|") for line in CARD.read_text("utf-8").splitlines() if line.startswith("| "))
+    recorded = {cells[1].strip(): float(cells[2]) for cells in rows if cells[2].strip().isdigit()}
+    assert recorded == RANDOM_RETURNS
