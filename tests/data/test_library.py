@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from dreamproof.base.errors import BadInput
+from dreamproof.data.chunk_writer import write_chunk
 from dreamproof.data.library import EpisodeLibrary
 from dreamproof.data.recordings import Recording, write_recording
 from dreamproof.settings.recorded import RecordedData
@@ -67,3 +68,22 @@ def test_leaving_out_everything_or_an_unknown_task_is_refused(tmp_path: Path) ->
         library_of(tmp_path, max_episodes={"others": 0})
     with pytest.raises(BadInput, match="did you mean 'ProbeRecall'"):
         library_of(tmp_path, max_episodes={"ProbeRecal": 1})
+
+
+def test_a_chunk_of_mt80_with_its_101_rows_is_read_with_all_its_tasks(tmp_path: Path) -> None:
+    chance, count = np.random.default_rng(0), 160
+    observation = chance.normal(size=(count, 101, 39)).astype(np.float32)
+    action = chance.uniform(-1, 1, (count, 101, 6)).astype(np.float32)
+    reward = chance.uniform(0, 2, (count, 101)).astype(np.float32)
+    task, rows = np.arange(count) % 80, np.full(count, 101)
+    path = tmp_path / "chunk_0.pt"
+    write_chunk(path, Recording(observation, action, reward, task, rows, np.zeros(count, bool)))
+    library = EpisodeLibrary(RecordedData.model_validate({"files": (str(path),), "tasks": "mt80"}))
+    assert (len(library), library.length, library.data.observation_size, library.data.action_size) == (160, 101, 39, 6)
+    assert library.data.tasks[79] == "mw-hand-insert" and len(library.returns()) == 80
+    np.testing.assert_allclose(library.episode_returns, reward[:, 1:].sum(1), rtol=1e-5)
+    loaded = library.load(np.array([79, 80]))
+    assert list(loaded.task) == [79, 0]
+    np.testing.assert_array_equal(loaded.observation[0], observation[79])
+    np.testing.assert_array_equal(loaded.action[0, 1:, :4], action[79, 1:, :4])
+    assert not loaded.action[0, :, 4:].any() and not loaded.observation[1, :, 24:].any()
