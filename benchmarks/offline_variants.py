@@ -70,43 +70,43 @@ def train_variant(study: Study, asked: argparse.Namespace, name: str, changes: d
     return found
 
 
-def play(runs: list[RunFolder], tasks: list[str], asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """For every task the mean score of every run, the reward per step, and the score of random actions."""
-    loaded = [load(run, "final") for run in runs]
-    evaluator = Evaluator(
-        [{"final": each} for each in loaded if each is not None], {}, asked.episodes, split="validation"
-    )
+def play(runs: list[RunFolder], tasks: list[str], episodes: int) -> dict[str, dict[str, Any]]:
+    """For every task the mean score of every run of a variant, the reward per step, and the score of random actions."""
+    loaded = [{"final": each} for each in (load(run, "final") for run in runs) if each is not None]
+    evaluator = Evaluator(loaded, {}, episodes, split="validation")
     found: dict[str, dict[str, Any]] = {}
     for task, records in zip(tasks, evaluator.evaluate_all(tasks), strict=True):
-        episodes = [each.checkpoints["final"].episodes for each in records]
+        made = [each.checkpoints["final"].episodes for each in records]
         found[task] = {
-            "score": [float(np.mean(each["score"])) for each in episodes],
-            "reward": [float(np.sum(each["return"]) / np.sum(each["length"])) for each in episodes],
+            "score": [float(np.mean(each["score"])) for each in made],
+            "reward": [float(np.sum(each["return"]) / np.sum(each["length"])) for each in made],
             "random": records[0].floors["random"]["score"],
         }
-        print(f"{task}: {np.round(found[task]['score'], 3)}, random {found[task]['random']:.3f}", flush=True)
     return found
 
 
 def last_row(run: RunFolder) -> dict[str, float]:
-    """The last logged metrics, with rewards in the unit of the environment."""
+    """The last logged metrics, with rewards in the model's unit."""
     return [row for row in read_rows(run.metrics) if "gradient_steps" in row][-1]
 
 
-def summarise(names: list[str], rows: list[dict[str, float]], played: dict[str, Any], scale: float) -> dict[str, Any]:
-    """Mean score, and imagined against true reward per step, of every variant; `names` and `rows` are those of runs."""
+def summarise(rows: list[dict[str, float]], played: dict[str, dict[str, Any]], scale: float) -> dict[str, Any]:
+    """Mean score, and imagined against true reward per step, of a variant; `rows` are the last ones of its runs."""
     scores, rewards = (np.mean([each[key] for each in played.values()], axis=0) for key in ("score", "reward"))
+    logged = {key: float(np.mean([row[key] for row in rows])) for key in SHOWN if key in rows[0]}
+    in_env_unit = {key: value * (1.0 if key.startswith("actor") else scale) for key, value in logged.items()}
+    means = {"score": float(scores.mean()), "seeds": scores.tolist(), "true reward": float(rewards.mean())}
+    return means | in_env_unit
+
+
+def play_all(runs: dict[str, list[RunFolder]], tasks: list[str], episodes: int, scale: float) -> dict[str, Any]:
+    """What is found of every variant; each is printed as soon as it is known."""
     found = {}
-    for name in dict.fromkeys(names):
-        own = [index for index, other in enumerate(names) if other == name]
-        logged = {key: float(np.mean([rows[i][key] for i in own])) for key in SHOWN if key in rows[own[0]]}
-        logged = {key: value * (1.0 if key.startswith("actor") else scale) for key, value in logged.items()}
-        found[name] = {
-            "score": float(scores[own].mean()),
-            "seeds": scores[own].tolist(),
-            "true reward": float(rewards[own].mean()),
-            **logged,
-        }
+    for name, own in runs.items():
+        played = play(own, tasks, episodes)
+        found[name] = summarise([last_row(run) for run in own], played, scale) | {"tasks": played}
+        values = {key: np.round(value, 3) for key, value in found[name].items() if key != "tasks"}
+        print(f"{name}: " + ", ".join(f"{key} {value}" for key, value in values.items()), flush=True)
     return found
 
 
@@ -132,14 +132,11 @@ def main() -> None:
     for name, changes in variants.items():
         runs[name] = train_variant(study, asked, name, changes)
         print(f"{name} trained after {time.monotonic() - began:.0f} s", flush=True)
-    flat = [run for each in runs.values() for run in each]
-    names = [name for name, each in runs.items() for _ in each]
-    played = play(flat, asked.tasks or list(study.tasks), asked)
-    found = summarise(names, [last_row(run) for run in flat], played, last_row(model)["model/reward_scale"])
-    result = {"arm": asked.arm, "variants": found, "tasks": played, "code": code_name()}
-    write_json(asked.output / "result.json", result | {"seconds": time.monotonic() - began})
-    for name, values in found.items():
-        print(f"{name}: " + ", ".join(f"{key} {np.round(value, 3)}" for key, value in values.items()))
+    found = play_all(
+        runs, asked.tasks or list(study.tasks or []), asked.episodes, last_row(model)["model/reward_scale"]
+    )
+    result = {"arm": asked.arm, "variants": found, "code": code_name(), "seconds": time.monotonic() - began}
+    write_json(asked.output / "result.json", result)
 
 
 if __name__ == "__main__":
