@@ -2,7 +2,8 @@
 
 from dreamproof.cli.printing import JsonOption, print_json, print_text, table
 
-HEADER = ["task", "mt30", "observation", "action", "agent steps", "back end", "random return", "cost", "its parts"]
+HEADER = ["task", "mt30", "obs", "act", "steps", "back end", "return", "cost", "named costs"]
+NOTE = "obs, act: sizes; steps: agent steps of an episode; return, cost: means of random actions"
 
 
 def tasks(json: JsonOption = False) -> None:
@@ -17,3 +18,4 @@ def tasks(json: JsonOption = False) -> None:
         ["–" if part is None else str(part) for part in (*task[:-1], ", ".join(task.costs) or None)] for task in found
     ]
     print_text(table(HEADER, rows))
+    print_text(NOTE)
