@@ -31,6 +31,8 @@ WIDTHS: dict[Size, Widths] = {
 class DynamicsSettings(Settings):
     """How the next latent is predicted."""
 
+    added: ClassVar[dict[str, Any]] = {"skip": False}
+
     kind: Literal["mlp", "flow"] = "mlp"
     integrator: Literal["euler", "heun"] = Field(
         "heun", description="flow: Heun evaluates the network twice per substep"
@@ -48,11 +50,18 @@ class DynamicsSettings(Settings):
     source_noise: float = Field(
         0.0, ge=0, description="flow: standard deviation of tangent noise on the source of a flow"
     )
+    skip: bool = Field(
+        False,
+        description="flow, predicts: end: the prediction is SimNorm((1 - time) · network + time · log x); so the "
+        "identity at time 1 is not learned",
+    )
 
     @model_validator(mode="after")
     def _ends_are_latents(self) -> Self:
         if self.predicts == "end" and self.space != "simplex":
             raise ValueError("predicts: end needs space: simplex; or write predicts: velocity")
+        if self.skip and (self.kind, self.predicts) != ("flow", "end"):
+            raise ValueError("skip has no effect without kind: flow and predicts: end; write both, or leave skip out")
         return self
 
     @property
@@ -296,7 +305,7 @@ class PwmSettings(Settings):
         meaning["running_scales"] = self.running_scales
         if dynamics.kind == "flow":
             # The error of the end point is sent through the integrator: a network is trained for its substeps.
-            names = ("integrator", "substeps", "predicts", "space")
+            names = ("integrator", "substeps", "predicts", "space", "skip")
             meaning |= {f"dynamics.{name}": getattr(dynamics, name) for name in names}
         used = "min_reward_scale" if model.reward_normalisation == "scale" else "reward_clip"
         meaning[f"world_model.{used}"] = getattr(model, used)

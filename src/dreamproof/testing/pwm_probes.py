@@ -4,7 +4,8 @@
 
 A small PWM agent trains for a fixed number of epochs on each of four probes with known answers, all seeds of all probes
 in one pack. A probe counts as solved where at the end 80 % of the way from random actions to the best are reached, in
-32 complete episodes with the policy's mean. Nothing stops early.
+32 complete episodes with the policy's mean. Nothing stops early. The agent of `--hard` has no entropy bonus,
+windows of 17 steps and a replay that forgets.
 """
 
 import argparse
@@ -63,9 +64,15 @@ TRAIN: dict[str, Any] = {
     "prefill_agent_steps": 320,
     "replay_agent_steps": None,
 }
+HARD_AGENT: dict[str, Any] = merged(
+    AGENT,
+    {"world_model": {"termination_units": 8}, "behavior": {"entropy_coef": 0.0}},
+)
+HARD_TRAIN: dict[str, Any] = merged(TRAIN, {"window": 17, "replay_agent_steps": 8000})
 EPISODES, SOLVED = 32, 0.8
 FLOW: dict[str, Any] = {"dynamics": {"kind": "flow", "integrator": "euler", "substeps": 2}}
 END: dict[str, Any] = merged(FLOW, {"dynamics": {"predicts": "end"}})
+SKIP: dict[str, Any] = merged(END, {"dynamics": {"skip": True}})
 FLOW_POLICY: dict[str, Any] = {"behavior": {"policy": "flow", "flow_substeps": 1}}
 FORK: dict[str, Any] = {"world_model": {"source_pull": 1.0, "endpoint_scale": 0.0}}
 ROWS: dict[str, dict[str, Any]] = {
@@ -73,6 +80,8 @@ ROWS: dict[str, dict[str, Any]] = {
     "MLP, flow policy": FLOW_POLICY,
     "flow, Gaussian": END,
     "flow, flow policy": merged(END, FLOW_POLICY),
+    "flow with skip, Gaussian": SKIP,
+    "flow with skip, flow policy": merged(SKIP, FLOW_POLICY),
     "flow of velocities, Gaussian": FLOW,
     "flow of velocities, flow policy": merged(FLOW, FLOW_POLICY),
     "flow of velocities, end point alone": merged(FLOW, {"world_model": {"dynamics_scale": 0.0}}),
@@ -139,7 +148,8 @@ def record(name: str, asked: argparse.Namespace, result: ProbeResult) -> dict[st
     names = [type(probe).__name__ for probe in PROBES]
     rows = zip(names, result.returns.round(2).tolist(), result.solved.sum(1).tolist(), strict=True)
     probes = {probe: {"returns": returns, "solved": solved} for probe, returns, solved in rows}
-    return {"row": name, "agent": asked.agent, "train": asked.train, "epochs": result.epochs, "probes": probes}
+    settings = {"hard": asked.hard, "agent": asked.agent, "train": asked.train}
+    return {"row": name, **settings, "epochs": result.epochs, "probes": probes}
 
 
 def line_of(name: str, results: list[ProbeResult]) -> str:
@@ -159,6 +169,7 @@ def asked_for(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=250, help="length of a run; learning rates fall over it")
     parser.add_argument("--looks", type=int, default=5, help="evaluations of a run, at equal distances")
     parser.add_argument("--rows", nargs="*", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--hard", action="store_true", help="the harder agent, for all rows")
     parser.add_argument("--agent", type=json.loads, default={}, help="agent settings for all rows, as JSON")
     parser.add_argument("--train", type=json.loads, default={}, help="training settings for all rows, as JSON")
     parser.add_argument("--output", type=Path, help="file to which every look is appended as JSON")
@@ -173,13 +184,14 @@ def main() -> None:
     asked, console = asked_for(), Console(soft_wrap=True, highlight=False)
     use_compilation_cache()
     seeds = range(asked.first_seed, asked.first_seed + asked.seeds)
-    plan = ProbePlan(seeds, asked.epochs, asked.looks, merged(TRAIN, asked.train))
+    base, train = (HARD_AGENT, HARD_TRAIN) if asked.hard else (AGENT, TRAIN)
+    plan = ProbePlan(seeds, asked.epochs, asked.looks, merged(train, asked.train))
     names = " | ".join(type(probe).__name__.removesuffix("Probe") for probe in PROBES)
     middle = plan.epochs // plan.looks * ((plan.looks - 1) // 2 + 1)
     console.print(f"| dynamics, policy | {names} | all, {plan.epochs} epochs | all, {middle} epochs |")
     console.print("|---" * (len(PROBES) + 3) + "|")
     for name in asked.rows:
-        agent = merged(merged(AGENT, ROWS[name]), asked.agent)
+        agent = merged(merged(base, ROWS[name]), asked.agent)
         found = []
         for result in results(agent, plan):
             found.append(result)

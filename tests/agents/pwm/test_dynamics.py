@@ -12,7 +12,8 @@ from tests.agents.pwm import toy
 from dreamproof.agents.pwm.dynamics import MIN_PROBABILITY, FlowDynamics, make_dynamics
 from dreamproof.agents.pwm.world_model import world_model_loss
 from dreamproof.nn.normed import NormedMLP
-from dreamproof.nn.simplex import grouped, simnorm
+from dreamproof.nn.simplex import centred_logits, grouped, simnorm
+from dreamproof.settings.added import without_added
 from dreamproof.settings.pwm import DynamicsSettings
 from dreamproof.settings.traced import traced_values
 
@@ -24,6 +25,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "v3": {"kind": "flow", "integrator": "euler", "substeps": 8},
     "ends": {"kind": "flow", "integrator": "heun", "substeps": 2, "predicts": "end"},
     "euler ends": {"kind": "flow", "integrator": "euler", "substeps": 3, "predicts": "end"},
+    "skip": {"kind": "flow", "integrator": "heun", "substeps": 2, "predicts": "end", "skip": True},
     "logits": {"kind": "flow", "integrator": "euler", "substeps": 2, "space": "logits"},
     "noisy": {"kind": "flow", "integrator": "euler", "substeps": 2, "source_noise": 0.1},
 }
@@ -189,6 +191,50 @@ def test_one_euler_step_to_a_predicted_end_is_a_plain_network() -> None:
     assert isinstance(flow, FlowDynamics)
     z, given = some_step()
     np.testing.assert_allclose(flow.next(z, given), flow.predicted(z, given, jnp.zeros((5, 1))), atol=1e-6)
+
+
+@pytest.mark.parametrize(("integrator", "substeps"), [("euler", 1), ("euler", 8), ("heun", 2), ("heun", 4)])
+def test_a_flow_with_a_skip_arrives_where_its_network_can_point(
+    integrator: str, substeps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some output of the network means any end at any time before 1, and substeps then change nothing."""
+    settings = DynamicsSettings.model_validate(VARIANTS["skip"] | {"integrator": integrator, "substeps": substeps})
+    flow = make_dynamics(jax.random.key(0), (LATENT, GIVEN), (24, 24), GROUP, settings, jnp.float32)
+    z, target = (simnorm(jax.random.normal(jax.random.key(key), (5, LATENT)), GROUP) for key in (1, 2))
+
+    def logits(x: jax.Array) -> jax.Array:
+        return centred_logits(x, GROUP, MIN_PROBABILITY)
+
+    def pointing(self: NormedMLP, inputs: jax.Array, tape: Any = None) -> jax.Array:
+        del self, tape
+        x, time = inputs[..., :LATENT], inputs[..., LATENT : LATENT + 1]
+        return (logits(target) - time * logits(x)) / jnp.maximum(1 - time, 1e-3)
+
+    monkeypatch.setattr(NormedMLP, "__call__", pointing)
+    np.testing.assert_allclose(flow.next(z, jnp.zeros((5, GIVEN))), target, atol=1e-5)
+
+
+def test_a_skip_is_the_network_alone_at_first_and_the_identity_at_the_end() -> None:
+    skip, plain = far("skip"), far("ends")
+    given = some_step()[1]
+    x = simnorm(jax.random.normal(jax.random.key(4), (5, LATENT)), GROUP)
+    first, last = jnp.zeros((5, 1)), jnp.ones((5, 1))
+    np.testing.assert_allclose(skip.predicted(x, given, first), plain.predicted(x, given, first), atol=1e-6)
+    np.testing.assert_allclose(skip.predicted(x, given, last), x, atol=1e-6)
+    assert float(jnp.abs(plain.predicted(x, given, last) - x).max()) > 0.05
+
+
+def test_a_skip_adds_no_parameters_and_leaves_hashes_of_other_settings() -> None:
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(made(variant))] for variant in ("skip", "ends")]
+    assert shapes[0] == shapes[1]
+    assert "skip" not in without_added(DynamicsSettings, DynamicsSettings().model_dump())
+    assert without_added(DynamicsSettings, VARIANTS["skip"])["skip"] is True
+
+
+@pytest.mark.parametrize("settings", [{}, {"kind": "flow"}, {"predicts": "end"}])
+def test_a_skip_needs_a_flow_of_ends(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="skip has no effect without kind: flow and predicts: end"):
+        DynamicsSettings.model_validate(settings | {"skip": True})
 
 
 @pytest.mark.parametrize("space", ["logits", "broken"])

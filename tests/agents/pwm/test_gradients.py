@@ -21,6 +21,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "mlp": {"kind": "mlp"},
     "flow": {"kind": "flow", "integrator": "heun", "substeps": 2},
     "ends": {"kind": "flow", "integrator": "heun", "substeps": 2, "predicts": "end"},
+    "skip": {"kind": "flow", "integrator": "heun", "substeps": 2, "predicts": "end", "skip": True},
     "logits": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "logits", "source_noise": 0.1},
     "broken": {"kind": "flow", "integrator": "euler", "substeps": 1, "space": "broken"},
 }
@@ -62,7 +63,7 @@ def test_all_ways_to_the_gradient_lead_to_the_same(kind: str, way: dict[str, Any
         np.testing.assert_allclose(found[name], value, atol=3e-5 * np.abs(value).max(), rtol=1e-3, err_msg=name)
 
 
-@pytest.mark.parametrize("kind", ["mlp", "flow"])
+@pytest.mark.parametrize("kind", ["mlp", "flow", "skip"])
 def test_kernels_of_a_gpu_lead_to_the_same(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Interpreted here."""
     expected = plain_gradient(kind)
@@ -73,7 +74,7 @@ def test_kernels_of_a_gpu_lead_to_the_same(kind: str, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("ends", 3), ("logits", 1), ("broken", 1)]
+    ("kind", "steps"), [("mlp", 1), ("mlp", 3), ("flow", 3), ("ends", 3), ("skip", 3), ("logits", 1), ("broken", 1)]
 )
 def test_deferred_gradients_reach_weights_start_and_what_is_given(
     kind: str, steps: int, monkeypatch: pytest.MonkeyPatch

@@ -135,7 +135,11 @@ class FlowDynamics(eqx.Module):
 
     def predicted(self, x: Array, given: Array, time: Array, tape: Tape | None = None) -> Array:
         """One evaluation at times (..., 1): the velocity v(x, a, τ), or the end of the straight path through x."""
-        return self._velocity_or_end(self.network(padded([x, time, given], self.network), tape))
+        raw = self.network(padded([x, time, given], self.network), tape)
+        if self.settings.skip:
+            # At τ = 1, where the end is x, nothing is left to learn; at τ = 0 this is the network alone.
+            raw = (1 - time) * raw + time * centred_logits(x, self.group, MIN_PROBABILITY)
+        return self._velocity_or_end(raw)
 
     def next(self, z: Array, given: Array, key: Array | None = None, tape: Tape | None = None) -> Array:
         """Integrates from the latent, in equal substeps."""
