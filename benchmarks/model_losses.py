@@ -262,14 +262,16 @@ def in_one_step(model: PwmWorldModel) -> PwmWorldModel:
 
 
 def graded(agent: PwmAgent, model: PwmWorldModel, starts: Starts, true: np.ndarray) -> dict[str, list[float]]:
-    """Mean cosine with the true gradients and median ratio of lengths, at the horizons GRADED."""
+    """Mean cosine with the true gradients and median ratio of lengths at the horizons GRADED, where these are not 0."""
     state = agent.init_state(jax.random.key(0))._replace(model=model)
     own = np.asarray(model_gradients(agent, state, starts, GRADED), np.float64)
     lengths, true_lengths = (np.linalg.norm(part, axis=-1) for part in (own, true))
+    counted = true_lengths > 1e-6  # where the reward is clipped, the true gradient is 0
     cosine = (own * true).sum(-1) / np.maximum(lengths * true_lengths, 1e-12)
+    rows = list(zip(cosine, lengths, true_lengths, counted, strict=True))
     return {
-        "cosine": cosine.mean(-1).tolist(),
-        "gain": np.median(lengths / np.maximum(true_lengths, 1e-12), -1).tolist(),
+        "cosine": [float(each[kept].mean()) for each, _, _, kept in rows],
+        "gain": [float(np.median(one[kept] / other[kept])) for _, one, other, kept in rows],
     }
 
 
