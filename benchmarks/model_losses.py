@@ -24,7 +24,6 @@ from jax import Array
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks.dynamics import HORIZONS, STEPS, Starts, model_gradients, true_gradients
 from dreamproof.agents.api import Windows
 from dreamproof.agents.pwm.agent import MODEL_ADAM, PwmAgent
 from dreamproof.agents.pwm.dynamics import FlowDynamics, make_dynamics
@@ -37,6 +36,7 @@ from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.nn.optimiser import AdamState, adam_step, init_adam
 from dreamproof.settings.pwm import PwmSettings
 from dreamproof.settings.traced import traced_values
+from dreamproof.testing.model_measures import HORIZONS, STEPS, Starts, model_gradients, true_gradients
 
 JUDGED, PROBED = 512, 1024
 EVERY = 25
