@@ -75,6 +75,7 @@ CONTEXTS: dict[str, dict[str, dict[str, Any]]] = {
     },
     "pwm": {
         "dynamics.kind": {},
+        "dynamics.skip": {**FLOW, "dynamics": {**FLOW["dynamics"], "predicts": "end"}},
         "dynamics": FLOW,
         "world_model.bin": {"world_model": {"reward": "two_hot"}},
         "world_model.reward_clip": {"world_model": {"reward_normalisation": "standardise"}},
