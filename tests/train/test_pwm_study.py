@@ -53,7 +53,7 @@ def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path:
         ("flow_ant", 5),
         ("flow_pwm", 5),
         ("flow_pwm_h16", 5),
-        ("flow_pwm_repair", 3),
+        ("flow_pwm_repair", 4),
         ("flow_pwm_48m", 4),
         ("flow_factorial", 4),
         ("pwm_recipes", 3),
