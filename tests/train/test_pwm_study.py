@@ -55,6 +55,7 @@ def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path:
         ("flow_pwm_h16", 5),
         ("flow_pwm_repair", 4),
         ("flow_pwm_48m", 4),
+        ("flow_small", 4),
         ("flow_factorial", 4),
         ("pwm_recipes", 3),
         ("pwm_samples_100k", 2),
