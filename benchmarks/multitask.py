@@ -44,14 +44,14 @@ BLOCKS = 7
 
 
 class Row(NamedTuple):
-    """One measured configuration; the aim is the largest ratio to the row that it is compared with."""
+    """One measured configuration; the target is the largest ratio to the row that it is compared with."""
 
     name: str
     data: dict[str, Any]
     policies: int = 0
     starts: int = 128
     compared: str | None = None
-    aim: float | None = None
+    target: float | None = None
 
     @property
     def is_behavior(self) -> bool:
@@ -162,7 +162,7 @@ def line(result: dict[str, Any], row: Row, known: dict[str, float]) -> str:
     """One row as people read it."""
     ratio = ""
     if row.compared in known:
-        ratio = f", {result['milliseconds'] / known[row.compared]:.2f} times '{row.compared}' (aim {row.aim:g})"
+        ratio = f", {result['milliseconds'] / known[row.compared]:.2f} times '{row.compared}' (target {row.target:g})"
     return (
         f"{result['name']:<32} {result['milliseconds']:7.2f} ms per update, {result['fastest']:.2f} to "
         f"{result['slowest']:.2f}{ratio}; data {result['load_seconds']:.0f} s, first block with compiling "

@@ -27,8 +27,8 @@ def test_listed_sizes_are_those_of_the_environments() -> None:
             sizes = (spec.observation_size, spec.action_size, spec.episode_agent_steps)
             assert sizes == task[2:5], task.name
             assert task.costs == cost_names(spec) and (task.random_cost is not None) == spec.has_cost, task.name
-    for official, twin in registry.OFFICIAL_TASKS.items():
-        assert LISTED[official][2:5] == LISTED[twin][2:5] and LISTED[official].costs == LISTED[twin].costs
+    for official, ours in registry.OFFICIAL_TASKS.items():
+        assert LISTED[official][2:5] == LISTED[ours][2:5] and LISTED[official].costs == LISTED[ours].costs
 
 
 @pytest.mark.parametrize("task", [task for task in LISTED.values() if task.name in PROBES], ids=lambda task: task.name)

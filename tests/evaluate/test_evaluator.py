@@ -182,24 +182,24 @@ def test_the_command_says_why_it_refuses(
     assert "non-finite" in capsys.readouterr().err
 
 
-def test_the_command_holds_the_real_task_against_the_twin(
+def test_the_command_compares_with_the_official_task(
     trained: Trained,
     evaluated: RunFolder,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With the twin in the place of the real task, on the same layouts, nothing differs."""
+    """With our task in the place of the official one, on the same layouts, nothing differs."""
     root = tmp_path / "run"
     shutil.copytree(evaluated.root, root)
-    twin = loaded(trained, "baseline").env
-    monkeypatch.setattr(official, "make_env", lambda task, settings: twin)
+    ours = loaded(trained, "baseline").env
+    monkeypatch.setattr(official, "make_env", lambda task, settings: ours)
     monkeypatch.setattr(command, "use_compilation_cache", lambda: None)
     monkeypatch.setattr(sys, "argv", ["evaluate", str(root), "--official", "--episodes", str(EPISODES)])
     assert command.main() == 0
     printed = capsys.readouterr().out
     assert "100%" in printed
-    assert re.search(r"return: official (\S+), twin \1, difference \+0\.00", printed)
+    assert re.search(r"return: official (\S+), ours \1, difference \+0\.00", printed)
     assert json.loads(RunFolder(root).official.read_text())["task"] == f"Official{loaded(trained, 'baseline').run.task}"
 
 

@@ -1,4 +1,4 @@
-"""Official against twin: the interval by hand, and that equal episodes differ by nothing."""
+"""Official against our episodes: the interval by hand, and that equal episodes differ by nothing."""
 
 import numpy as np
 import pytest

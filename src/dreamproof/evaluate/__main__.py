@@ -141,14 +141,14 @@ def evaluate_file_officially(path: Path, episodes: int) -> None:
 def compare_with_official(run: RunFolder, episodes: int) -> None:
     """Evaluates the final checkpoint on the official task and compares it with the run's own evaluation."""
     final = load_agent(run)
-    twin = read_evaluation(run, "id")
-    if twin is None:
+    ours = read_evaluation(run, "id")
+    if ours is None:
         raise BadInput(f"{run.evaluation('id')}: no evaluation to compare with", "dreamproof run STUDY")
     official = play_officially(final, run.root.name, episodes)
     write_json(run.official, official.model_dump(mode="json"))
-    for name, (gap, low, high) in differences(official, twin).items():
-        there, here = (each.checkpoints["final"].episodes[name] for each in (official, twin))
-        means = f"official {sum(there) / len(there):.2f}, twin {sum(here) / len(here):.2f}"
+    for name, (gap, low, high) in differences(official, ours).items():
+        there, here = (each.checkpoints["final"].episodes[name] for each in (official, ours))
+        means = f"official {sum(there) / len(there):.2f}, ours {sum(here) / len(here):.2f}"
         print(f"{name}: {means}, difference {gap:+.2f} [{low:+.2f}, {high:+.2f}]")
     print(f"written: {run.official}")
 

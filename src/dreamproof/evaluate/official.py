@@ -34,11 +34,11 @@ def evaluate_officially(loaded: Loaded, episodes: int, progress: Progress) -> Ev
     )
 
 
-def differences(official: EvaluationRecord, twin: EvaluationRecord) -> dict[str, tuple[float, float, float]]:
-    """Official minus twin with its 95 % Welch interval: mean, low, high. Layouts differ, so episodes are not paired."""
+def differences(official: EvaluationRecord, ours: EvaluationRecord) -> dict[str, tuple[float, float, float]]:
+    """Mean, low and high of official minus ours (95 % Welch interval). Layouts differ, so episodes are not paired."""
     found = {}
     for name in COMPARED:
-        there, here = (np.asarray(each.checkpoints["final"].episodes[name]) for each in (official, twin))
+        there, here = (np.asarray(each.checkpoints["final"].episodes[name]) for each in (official, ours))
         gap = float(there.mean() - here.mean())
         if there.std() + here.std() == 0:
             found[name] = (gap, gap, gap)

@@ -332,7 +332,7 @@ def _check_recorded(study: Study, task: str, cell: OfflineCell, base_folder: Pat
         random = RANDOM_RETURNS.get(name)
         if random is not None and returns[name][1] <= random:
             raise BadInput(
-                f"study {study.name}: {RELATIVE_SCORE} does not exist for '{name}': the best recorded return, "
+                f"study {study.name}: {RELATIVE_SCORE} is undefined for '{name}': the best recorded return, "
                 f"{returns[name][1]:.4g}, is not above {random:.4g}, that of random actions",
                 "record better episodes, or decide by metric: {name: score}",
             )
