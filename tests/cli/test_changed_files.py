@@ -14,7 +14,7 @@ from dreamproof.base.errors import ExitCode
 from dreamproof.base.files import FaultKind
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import changed_file, changed_record, prove_evaluation
-from dreamproof.study.ledger.chain import Ledger, sealed_line
+from dreamproof.study.ledger.chain import Ledger, LedgerFailure, sealed_line
 from dreamproof.study.ledger.events import SupervisorLost
 from dreamproof.study.session import ReportOutcome
 from dreamproof.testing.small_study import QUICK, run_small
@@ -367,6 +367,18 @@ def test_a_ledger_that_was_removed_meanwhile_is_restored(tmp_path: Path) -> None
     second = ledger.append(SupervisorLost())
     ledger.close()
     assert [json.loads(line)["hash"] for line in path.read_text().splitlines()] == [first["hash"], second["hash"]]
+
+
+def test_a_ledger_is_not_restored_in_a_folder_that_was_made_again_after_a_move(tmp_path: Path) -> None:
+    before, after = tmp_path / "before", tmp_path / "after"
+    ledger = Ledger(before / "ledger.jsonl")
+    ledger.append(SupervisorLost())
+    before.rename(after)
+    before.mkdir()
+    with pytest.raises(LedgerFailure):
+        ledger.append(SupervisorLost())
+    assert not (before / "ledger.jsonl").exists()
+    assert len((after / "ledger.jsonl").read_text().splitlines()) == 1
 
 
 def test_a_plan_names_quarantined_cells(finished: Path, dreamproof: Callable[..., Any]) -> None:

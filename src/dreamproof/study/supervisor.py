@@ -185,12 +185,16 @@ class Supervisor:
 
     @contextmanager
     def waiting_for_disk(self) -> Iterator[None]:
-        """A full disk ends nothing: what could not be written is done in a later tick, when there is room."""
+        """A full disk ends nothing: what could not be written is done in a later tick, when there is room.
+
+        Any other failure ends the run; if the folder was moved meanwhile, that is its cause.
+        """
         try:
             yield
             self.notice = None
         except OSError as error:
             if not is_full(error):
+                self._require_place()
                 raise
             self.notice = f"the disk is full: {error.filename or self.opened.folder.root}"
             self._starved = False

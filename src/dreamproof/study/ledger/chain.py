@@ -5,6 +5,7 @@ Its head file records how far it was written, so that a cut end shows.
 
 from __future__ import annotations
 
+import errno
 import gc
 import hashlib
 import json
@@ -51,6 +52,12 @@ TAIL_BYTES = 1024
 
 class LedgerFailure(OSError):
     """The ledger could not be written; nothing of what was to be written counts."""
+
+
+def _identity(folder: Path) -> tuple[int, int]:
+    """Device and inode of a folder: the same after a move, and another one where it is made again."""
+    there = os.stat(folder)
+    return there.st_dev, there.st_ino
 
 
 def line_hash(content: bytes) -> str:
@@ -254,6 +261,7 @@ class Ledger:
         newest = {row["boot"]: row for row in self.rows if "boot" in row}
         self._last_moments = {boot: moment_of(row) for boot, row in newest.items()}
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._place = _identity(path.parent)
         self._descriptor = open_own_file(path, os.O_RDWR | os.O_APPEND)
         self._size_bytes = os.fstat(self._descriptor).st_size
         self._unsettled = False
@@ -366,7 +374,8 @@ class Ledger:
 
     def _restore(self) -> None:
         """Writes a removed ledger again: its content is still in the open file."""
-        os.stat(self.path.parent)  # a study folder that was moved away is not made anew
+        if _identity(self.path.parent) != self._place:  # the study was moved, and somebody made the folder again
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path))
         write_bytes(self.path, os.pread(self._descriptor, self._size_bytes, 0))
         os.close(self._descriptor)
         self._descriptor = open_own_file(self.path, os.O_RDWR | os.O_APPEND)
