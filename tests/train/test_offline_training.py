@@ -296,6 +296,19 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "narrow observations": ({"data": {"observation_size": 1}}, "observation size 2 and action size 2 exceed"),
     "no file": ({"data": {"files": ["nowhere.npz"]}}, "no such file of recorded episodes"),
     "no starts": ({"agent": {"behavior": {"replayed_starts": 0}}}, "replayed_starts is 0"),
+    "starts in cloned episodes that are all": (
+        {"agent": {"behavior": {"starts": "copied"}}},
+        "behavior.starts: copied has no effect: it needs data.cloning_share below 1",
+    ),
+    "cloned states without cloning": ({"agent": {"behavior": {"cloned_states": 8}}}, "cloned_states has no effect"),
+    "a warm-up in which nothing is learned": (
+        {"agent": {"behavior": {"critic_warm_up": 0.2}}},
+        "critic_warm_up has no effect: it needs objective: imagined_return and a cloning_scale above 0",
+    ),
+    "recorded values for clones": (
+        {"agent": {"behavior": {"objective": "cloning", "recorded_value_scale": 1.0}}},
+        "recorded_value_scale has no effect: it needs objective: imagined_return",
+    ),
     "a key of other trainers": ({"train": {"envs": 4}}, "unknown key 'train.envs'"),
 }
 
@@ -349,8 +362,9 @@ def test_settings_of_recorded_steps_do_not_change_the_hashes_of_older_studies(fi
 def test_what_an_update_draws_follows_the_settings(file: Path) -> None:
     plain = PwmOfflineCell.model_validate(offline_settings(file))
     assert plain.draws == BehaviorDraws(32, copied_starts=False, cloned=None, windows=0)
-    changes = {"cloned_states": 64, "starts": "copied", "recorded_value_scale": 0.5}
-    changed = PwmOfflineCell.model_validate(offline_settings(file, {"agent": {"behavior": changes}}))
+    behavior = {"cloning_scale": 1.0, "cloned_states": 64, "starts": "copied", "recorded_value_scale": 0.5}
+    changes = {"agent": {"behavior": behavior}, "data": {"cloning_share": 0.5}}
+    changed = PwmOfflineCell.model_validate(offline_settings(file, changes))
     assert changed.draws == BehaviorDraws(32, copied_starts=True, cloned=64, windows=32)
 
 

@@ -238,6 +238,31 @@ class PwmOfflineCell(AnyPwmCell, OfflineCell):
             raise ValueError("replayed_starts is 0, but an offline cell has no other starts of imagination")
         return self
 
+    @model_validator(mode="after")
+    def _behavior_has_effect(self) -> Self:
+        behavior = self.agent.behavior
+        imagines, clones = behavior.objective == "imagined_return", behavior.cloning_scale > 0
+        clones_too = imagines and clones
+        has_no_effect = {
+            "starts: copied": (
+                behavior.starts == "copied" and self.data.cloning_share == 1,
+                "data.cloning_share below 1",
+            ),
+            "cloned_states": (
+                behavior.cloned_states is not None and imagines and not clones,
+                "objective: cloning, or a cloning_scale above 0",
+            ),
+            "critic_warm_up": (
+                behavior.critic_warm_up > 0 and not clones_too,
+                "objective: imagined_return and a cloning_scale above 0",
+            ),
+            "recorded_value_scale": (behavior.recorded_value_scale > 0 and not imagines, "objective: imagined_return"),
+        }
+        for name, (is_idle, needed) in has_no_effect.items():
+            if is_idle:
+                raise ValueError(f"behavior.{name} has no effect: it needs {needed}")
+        return self
+
 
 CELL_SETTINGS: dict[str, type[CellSettings]] = {
     "dreamer": DreamerCell,

@@ -34,7 +34,7 @@ def init_feedback() -> Feedback:
 
 
 def after_episodes(feedback: Feedback, cost: Array, episodes: Array | int, scalars: dict[str, Any]) -> Feedback:
-    """Feedback after a round of so many training episodes with this mean cost; averages start at the first round's.
+    """Feedback after a round of so many training episodes with this mean cost; averages of costs start at the first.
 
     The planner's cost coefficient follows a PID controller (OSRP-Lag; SafeDreamer, 2024), the risk coefficient an
     integral controller (CAP; Ma et al., 2022). With gains of 0 both keep their set values.
