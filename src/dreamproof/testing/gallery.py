@@ -1,4 +1,4 @@
-"""The gallery: studies that were run on a GPU, each kept as its ledger and one compressed file of records.
+"""The gallery: studies that were run, each kept as its ledger and one compressed file of records.
 
 `python -m dreamproof.testing.gallery` writes the documents of every study again; `--add FOLDER` takes a new study in.
 """
