@@ -87,7 +87,7 @@ class Recorded(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Windows of an update: their steps and their number."""
+    """Windows of one update: their steps and their number."""
 
     window: int
     batch: int
@@ -388,7 +388,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--envs", type=int, default=64)
     parser.add_argument("--steps", type=int, default=400, help="of every env; one that falls is not set up again")
     parser.add_argument("--window", type=int, default=16, help="steps of a window that is learned from")
-    parser.add_argument("--batch", type=int, default=64, help="windows of an update")
+    parser.add_argument("--batch", type=int, default=64, help="windows per update")
     parser.add_argument("--updates", type=int, default=1600)
     parser.add_argument("--learning-rate", type=float, default=3e-4)
     parser.add_argument("--width", type=int, default=256, help="hidden units; latents and encoder have half as many")
