@@ -84,7 +84,7 @@ class DreamerBehaviorSettings(Settings):
 class PlannerSettings(Settings):
     """Constrained cross-entropy planning at every decision."""
 
-    added: ClassVar[dict[str, Any]] = {"cost_limits": {}}
+    added: ClassVar[dict[str, Any]] = {"cost_limits": {}, "evaluation_margin": 0.0}
     old_names: ClassVar[dict[str, str]] = {
         "first_sigma": "init_std",
         "least_sigma": "min_std",
@@ -129,6 +129,9 @@ class PlannerSettings(Settings):
         "and cost_limit is not used; empty: the total cost alone",
     )
     margin: Traced = Field(0.0, ge=0, lt=1, description="metres added to the radius of every hazard")
+    evaluation_margin: Traced = Field(
+        0.0, ge=0, lt=1, description="metres added to `margin` when acting without exploration"
+    )
     terminal_cost: Traced = Field(
         0.0, ge=0, le=1, description="weight of the cost critic in the predicted cost beyond the horizon"
     )

@@ -37,6 +37,7 @@ class Setting:
         outputs: DreamerState = eqx.filter_jit(self.agent.init_state)(jax.random.key(0))
         self.state = outputs._replace(risk_share=jnp.ones(()))
         self.act = eqx.filter_jit(lambda *given: self.agent.act(*given, explore=False))
+        self.explore = eqx.filter_jit(lambda *given: self.agent.act(*given, explore=True))
 
     def agreeing(self) -> DreamerState:
         """The same state with members that are all the first one."""
@@ -45,12 +46,13 @@ class Setting:
         )
         return self.state._replace(risk=eqx.tree_at(lambda risk: risk.members, self.state.risk, members))
 
-    def decided(self, state: DreamerState, changes: dict[str, Any]) -> Any:
+    def decided(self, state: DreamerState, changes: dict[str, Any], explore: bool = False) -> Any:
         scalars = jax.tree.map(jnp.asarray, traced_values(tiny_cell(changes).agent))
         zero, no = jnp.zeros(ENVS), jnp.zeros(ENVS, bool)
         observation = 0.3 * jax.random.normal(jax.random.key(1), (ENVS, SPEC.observation_size))
         seen = TimeStep(observation, zero, zero, zero, zero, zero, no, no)
-        return self.act(state, self.agent.init_memory(ENVS), seen, jax.random.key(2), scalars)
+        act = self.explore if explore else self.act
+        return act(state, self.agent.init_memory(ENVS), seen, jax.random.key(2), scalars)
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +130,13 @@ def test_the_margin_that_acts_is_logged(setting: Setting) -> None:
     np.testing.assert_array_equal(agreeing.metrics["plan/margin"], 0.0)
 
 
+def test_a_margin_of_evaluation_is_added_where_nothing_is_explored(setting: Setting) -> None:
+    both = {"planner": {"margin": 0.05, "evaluation_margin": 0.15}}
+    acting, exploring = (setting.decided(setting.state, both, explore) for explore in (False, True))
+    np.testing.assert_allclose(acting.metrics["plan/margin"], 0.2, rtol=1e-6)
+    np.testing.assert_allclose(exploring.metrics["plan/margin"], 0.05, rtol=1e-6)
+
+
 def test_new_latent_samples_change_which_candidate_is_best_but_not_the_mean(setting: Setting) -> None:
     checked = Setting({"planner": {"evaluation_check_draws": 3}})
     rows = ({"planner": {"execute_best": value}} for value in (0.0, 1.0))
@@ -157,6 +166,7 @@ def test_a_state_within_the_margin_costs_what_a_state_that_much_nearer_costs(set
     "change",
     [
         {"planner": {"margin": 0.03}},
+        {"planner": {"evaluation_margin": 0.03}},
         {"risk": {"tube": 1.0}},
         {"risk": {"innovation_margin": 0.05}},
         {"risk": {"certified_only": 1.0}},

@@ -57,10 +57,17 @@ def ramped(progress: Array, begin: Array | float, end: Array | float) -> Array:
     return jnp.clip((progress - begin) / jnp.maximum(end - begin, 1e-6), 0.0, 1.0)
 
 
+def with_evaluation_margin(coefs: dict[str, Any]) -> dict[str, Any]:
+    """The coefficients of acting without exploration: with the margin that is not used in training."""
+    planner = coefs["planner"]
+    return coefs | {"planner": planner | {"margin": planner["margin"] + planner["evaluation_margin"]}}
+
+
 def refuse_without_margin(spec: Spec, settings: DreamerSettings) -> None:
     """Refuses margins in metres for a task that has no margin."""
     margins = {
         "planner.margin": settings.planner.margin,
+        "planner.evaluation_margin": settings.planner.evaluation_margin,
         "risk.tube": settings.risk.tube,
         "risk.innovation_margin": settings.risk.innovation_margin,
         "risk.certified_only": settings.risk.certified_only,
@@ -193,6 +200,7 @@ class DreamerAgent:
         else:
             settings = self.settings.planner if explore else self.settings.planner.at_evaluation()
             networks, coefs = self.networks(state, believing.alarm(belief)), self.coefs(state, scalars)
+            coefs = coefs if explore else with_evaluation_margin(coefs)
             found = plan(networks, latent, mean, plan_key, coefs, (settings, self.planner_constants))
             mean, metrics = found.mean, metrics | found.metrics
             metrics["plan/cost_coef"] = jnp.broadcast_to(coefs["planner"]["cost_coef"], seen.first.shape)
