@@ -8,9 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import psutil
 import pytest
-from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, merged, tiny_cell, with_inputs
+from tests.tiny import AGENT_STEPS, CELLS, TASK, make_pack, make_pwm_pack, merged, tiny_cell, tiny_pwm_cell, with_inputs
 
 from dreamproof.envs import registry
+from dreamproof.envs.episodes import episode_keys
 from dreamproof.envs.probes import PROBES, CreditProbe, SurviveProbe
 from dreamproof.envs.wrappers import AutoReset
 from dreamproof.settings.traced import static_key, traced_values
@@ -77,6 +78,30 @@ def test_a_replica_does_not_depend_on_who_is_in_its_pack(pack_of_three: Pack) ->
 def test_training_twice_gives_the_same_bits(started: Any) -> None:
     for one, other in zip(replica(started().agent, 0), replica(started().agent, 0), strict=True):
         np.testing.assert_array_equal(one, other)
+
+
+def types_of(tree: Any) -> dict[str, Any]:
+    """What decides whether a compiled program fits: shape, dtype, and whether the dtype is weak."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    shaped = {path: leaf for path, leaf in leaves if isinstance(leaf, jax.ShapeDtypeStruct)}
+    assert shaped
+    return {jax.tree_util.keystr(path): (leaf.shape, leaf.dtype, leaf.weak_type) for path, leaf in shaped.items()}
+
+
+@pytest.mark.parametrize("agent", ["dreamer", "pwm"])
+def test_the_program_of_the_first_chunk_serves_all_others(alone: Pack, agent: str) -> None:
+    pack = alone if agent == "dreamer" else make_pwm_pack(registry.make(TASK), [tiny_pwm_cell()], [0], AGENT_STEPS)
+    fresh = eqx.filter_eval_shape(pack._init, pack.inputs)
+    prefilled = eqx.filter_eval_shape(lambda state: pack._prefill(pack.inputs, state, PREFILL)[0], fresh)
+    train = pack._epoch if pack.epoch_env_steps else lambda inputs, state: pack._chunk(inputs, state, CHUNK)
+    trained = eqx.filter_eval_shape(lambda state: train(pack.inputs, state)[0], prefilled)
+    assert types_of(prefilled) == types_of(fresh)
+    assert types_of(trained) == types_of(prefilled)
+    if agent == "dreamer":
+        played = eqx.filter_eval_shape(
+            pack._evaluate, pack.inputs, trained.agent, pack.env.default_params(), episode_keys(0, "calibration", 4)
+        )
+        assert types_of(eqx.filter_eval_shape(pack._calibrate, trained.agent, played)) == types_of(trained.agent)
 
 
 def test_one_long_chunk_of_randomness_depends_on_the_step_not_on_the_call(alone: Pack) -> None:

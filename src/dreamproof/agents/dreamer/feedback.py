@@ -29,8 +29,8 @@ class Feedback(NamedTuple):
 
 def init_feedback() -> Feedback:
     """Initial feedback: no episode yet, unit variance of the surprise, coefficients as set."""
-    zero = jnp.zeros(())
-    return Feedback(jnp.asarray(NO_EPISODE), jnp.full(LOOK_BACK + 1, NO_EPISODE), zero, zero, zero, zero, jnp.ones(()))
+    zero, none = jnp.zeros(()), jnp.full(LOOK_BACK + 1, NO_EPISODE, jnp.float32)
+    return Feedback(none[0], none, zero, zero, zero, zero, jnp.ones(()))
 
 
 def after_episodes(feedback: Feedback, cost: Array, episodes: Array | int, scalars: dict[str, Any]) -> Feedback:
