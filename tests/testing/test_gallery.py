@@ -24,7 +24,6 @@ RECONSTRUCTED = {
     "flow_pwm_48m",
     "flow_pwm_fork",
     "pwm_ant",
-    "pwm_cheetah_flow",
     "pwm_cheetah_run",
     "pwm_walker_walk",
 }
