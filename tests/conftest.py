@@ -148,9 +148,16 @@ def pack_of_three(tmp_path_factory: pytest.TempPathFactory) -> "Pack":
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory: pytest.TempPathFactory, pack_of_three: "Pack") -> dict[str, RunFolder]:
-    """Three cells trained together by the loop: two arms, and one whose steps make it diverge."""
+    """Three cells trained together by the loop: two arms, and one whose steps make it diverge.
+
+    As on a machine of many cores: training and validation are compiled at the same time.
+    """
     from tests.tiny import train_here, write_cells
 
+    from dreamproof.jaxcore import ahead
+
     folders = write_cells(tmp_path_factory.mktemp("trained"))
-    assert train_here(folders, pack_of_three)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ahead, "usable_cores", lambda: 8)
+        assert train_here(folders, pack_of_three)
     return folders

@@ -65,7 +65,7 @@ WHERE: dict[str, dict[str, tuple[str, ...]]] = {
     },
 }
 # The programs that together read all inputs, without any such context.
-ALL_INPUTS = {"dreamer": ("outcome", "act", "update"), "pwm": ("update",)}
+ALL_INPUTS = {"dreamer": ("outcome", "act", "evaluate", "update"), "pwm": ("update",)}
 # Other settings with which a setting has an effect; the first entry whose name begins the setting's name is used.
 FLOW = {"dynamics": {"kind": "flow", "integrator": "euler", "substeps": 1}, "world_model": {"deferred": False}}
 CONTEXTS: dict[str, dict[str, dict[str, Any]]] = {

@@ -1,5 +1,6 @@
 """THE loop, from run folders to checkpoints: cadences, records, the frozen replica, and what is kept."""
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -11,6 +12,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, write_json
 from dreamproof.base.lines import read_rows
 from dreamproof.data.arrays import read_arrays
+from dreamproof.jaxcore import ahead
 from dreamproof.jaxcore.checkpoints import all_finite
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import (
@@ -22,7 +24,8 @@ from dreamproof.runs.reader import (
     read_settings,
 )
 from dreamproof.runs.writer import RunWriter
-from dreamproof.train.loop import _is_due, _select, even_chunk, read_job
+from dreamproof.train.loop import _is_due, _select, compile_ahead, even_chunk, read_job
+from dreamproof.train.pack import Pack
 
 pytestmark = [pytest.mark.xdist_group("trained"), pytest.mark.long(300)]
 
@@ -78,6 +81,20 @@ def test_the_others_of_its_pack_continue(trained: Trained, name: str) -> None:
     arrays = read_arrays(trained[name].checkpoint_folders()[-1].root / "agent.npz")
     assert all_finite(arrays)
     assert bool(arrays["finite"])
+
+
+def test_training_and_validation_run_programs_that_were_compiled_side_by_side(
+    trained: Trained, pack_of_three: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = read_job(list(trained.values()))
+    monkeypatch.setattr(ahead, "usable_cores", lambda: 8)
+    monkeypatch.setattr(job, "pack", pack_of_three)
+    traced: list[Any] = []
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", lambda *args: traced.append(args))
+    compile_ahead(job, pack_of_three.init(), 0)
+    assert not traced, "other programs than those that training ran"
+    compile_ahead(job, pack_of_three.init(), job.agent_steps)
+    assert not traced, "a finished run compiles nothing"
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -234,14 +234,24 @@ def start(job: TrainingJob) -> PackState:
     """The state from disk, or a fresh one prepared for the first update."""
     folders = shared_checkpoints(job.writers)
     if folders is None:
-        state = job.pack.prepare(job.pack.init())
+        state = job.pack.init()
+        compile_ahead(job, state, 0)
+        state = job.pack.prepare(state)
         check_same_sources(job)
         return state
     for record in map(read_checkpoint, folders):
         assert record is not None
         job.pack.check_sources(record.sources)
     check_same_sources(job)
-    return restore(job.pack, folders)
+    state = restore(job.pack, folders)
+    compile_ahead(job, state, int(state.env_steps) * job.pack.envs)
+    return state
+
+
+def compile_ahead(job: TrainingJob, state: PackState, done: int) -> None:
+    """Begins to compile the programs of training and validation; `done` agent steps are trained."""
+    if done < job.agent_steps:
+        job.pack.compile_ahead(state, chunk_env_steps(job, done), job.cell.train.validation_episodes)
 
 
 def check_same_sources(job: TrainingJob) -> None:

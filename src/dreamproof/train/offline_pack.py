@@ -18,6 +18,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.data.library import EpisodeLibrary
 from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
+from dreamproof.jaxcore.ahead import Program, compiling
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.cell import BehaviorDraws, CellSettings, OfflineCell
 from dreamproof.train.offline import (
@@ -52,9 +53,9 @@ class OfflinePack(Pack):
         self.data_returns: dict[str, tuple[float, float]] = {}
         self.stream: StreamedData | None = None
         self._compiled_init = eqx.filter_jit(self._init)
-        self._compiled_model = eqx.filter_jit(self._make_loop(self._model_update), donate="all-except-first")
-        self._compiled_behavior = eqx.filter_jit(self._make_loop(self._behavior_update), donate="all-except-first")
-        self._compiled_evaluate = eqx.filter_jit(self._evaluate)
+        self._compiled_model = Program(self._make_loop(self._model_update), donate="all-except-first")
+        self._compiled_behavior = Program(self._make_loop(self._behavior_update), donate="all-except-first")
+        self._compiled_evaluate = Program(self._evaluate)
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -64,6 +65,21 @@ class OfflinePack(Pack):
     def validate(self, agent: Any, episodes: int) -> tuple[Episodes | None, Any]:
         """Episodes in the true environment of the cell's task, if it has one task."""
         return super().validate(agent, episodes) if self.has_env else (None, agent)
+
+    def compile_ahead(self, state: PackState, env_steps: int, episodes: int) -> None:
+        """Begins to compile the updates that are left, of model and behavior, and the validation."""
+        del env_steps  # a chunk of any length is the same program
+        with compiling() as pool:
+            if pool is None:
+                return
+            first, count = int(state.env_steps), jnp.asarray(1, jnp.int32)
+            given = self._inputs_at(first, self.total_env_steps)[0], state, count
+            if first < self.model_updates:
+                self._compiled_model.compile_ahead(pool, *given)
+            if self.model_updates < self.total_env_steps:
+                self._compiled_behavior.compile_ahead(pool, *given)
+            if self.has_env:
+                self._validate_ahead(pool, state, episodes)
 
     def prepare(self, state: PackState) -> PackState:
         """Takes over the world model of another run, if one is set."""

@@ -3,6 +3,7 @@
 Agents are vmapped, envs see one flat batch of R·N.
 """
 
+from concurrent.futures import Executor
 from typing import Any, NamedTuple, Protocol
 
 import equinox as eqx
@@ -13,6 +14,7 @@ from jax import Array
 from dreamproof.agents.api import Agent, Calibrated, EpochBatch, Reflective
 from dreamproof.envs.api import Env, Params
 from dreamproof.envs.episodes import Episodes, episode_keys, shared_episodes
+from dreamproof.jaxcore.ahead import Program, compiling
 from dreamproof.jaxcore.keys import Split, layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.settings.train import EpochTrain, OnlineSettings, StepTrain
@@ -60,6 +62,9 @@ class TrainingPack(Protocol):
     def init(self) -> PackState:
         """Fresh agents."""
 
+    def compile_ahead(self, state: PackState, env_steps: int, episodes: int) -> None:
+        """Begins to compile chunks of `env_steps` and the validation of `episodes`, if the machine has the cores."""
+
     def prepare(self, state: PackState) -> PackState:
         """The state in which training starts; donates `state`."""
 
@@ -93,9 +98,9 @@ class Pack:
         # Inputs are arguments, not constants: packs that differ only in them share compiled programs.
         self._compiled_init = eqx.filter_jit(self._init)
         self._compiled_prefill = eqx.filter_jit(self._prefill, donate="all-except-first")
-        self._compiled_chunk = eqx.filter_jit(self._chunk, donate="all-except-first")
-        self._compiled_epoch = eqx.filter_jit(self._epoch, donate="all-except-first")
-        self._compiled_evaluate = eqx.filter_jit(self._evaluate)
+        self._compiled_chunk = Program(self._chunk, donate="all-except-first")
+        self._compiled_epoch = Program(self._epoch, donate="all-except-first")
+        self._compiled_evaluate = Program(self._evaluate)
         self._compiled_calibrate = eqx.filter_jit(self._calibrate)
 
     @property
@@ -106,6 +111,21 @@ class Pack:
     def init(self) -> PackState:
         """Fresh agents, envs at the start of their first episode, one row in the replay."""
         return self._compiled_init(self.inputs)
+
+    def compile_ahead(self, state: PackState, env_steps: int, episodes: int) -> None:
+        """Begins to compile what training calls after the prefill: on a GPU each program takes a minute or more."""
+        with compiling() as pool:
+            if pool is None:
+                return
+            if self.epoch_env_steps is None:
+                self._compiled_chunk.compile_ahead(pool, self.inputs, state, env_steps)
+            else:
+                self._compiled_epoch.compile_ahead(pool, self.inputs, state)
+            self._validate_ahead(pool, state, episodes)
+
+    def _validate_ahead(self, pool: Executor, state: PackState, episodes: int) -> None:
+        keys = episode_keys(0, "validation", episodes)
+        self._compiled_evaluate.compile_ahead(pool, self.inputs, state.agent, self.env.default_params(), keys)
 
     def prepare(self, state: PackState) -> PackState:
         """Fills the replay; donates `state`."""

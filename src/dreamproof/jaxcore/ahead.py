@@ -1,0 +1,56 @@
+"""Programs that are compiled in the background before they are called, several at the same time."""
+
+from collections.abc import Callable, Hashable, Iterator
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import equinox as eqx
+import jax
+
+from dreamproof.jaxcore import usable_cores
+from dreamproof.jaxcore.devices import COMPILE_THREADS
+
+CORES_PER_COMPILE = 2
+
+
+class Program:
+    """A jitted function. For arguments of known shapes it can be compiled ahead of its first call."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        """`options` are those of `eqx.filter_jit`."""
+        self._function = eqx.filter_jit(function, **options)
+        self._ahead: dict[Hashable, Future[Any]] = {}
+
+    def compile_ahead(self, pool: Executor, *args: Any) -> None:
+        """Traces the function now and compiles it in `pool`; an error of the compiler is raised by the call."""
+        if not self.has_begun(*args):
+            self._ahead[_types(args)] = pool.submit(self._function.lower(*args).compile)
+
+    def has_begun(self, *args: Any) -> bool:
+        """Whether a compile for such arguments has begun in the background, or is over."""
+        return _types(args) in self._ahead
+
+    def __call__(self, *args: Any) -> Any:
+        """Calls it; waits for a compile that has begun."""
+        found = self._ahead.get(_types(args)) if self._ahead else None
+        return self._function(*args) if found is None else found.result()(*args)
+
+
+@contextmanager
+def compiling() -> Iterator[Executor | None]:
+    """A pool for compiles, which goes on with them afterwards; None where there are too few cores for two at a time."""
+    if usable_cores() < 2 * CORES_PER_COMPILE:
+        yield None
+        return
+    pool = ThreadPoolExecutor(COMPILE_THREADS, "compile")
+    try:
+        yield pool
+    finally:
+        pool.shutdown(wait=False)
+
+
+def _types(args: Any) -> Hashable:
+    """What decides whether a compiled program fits: structure, types and shapes of arrays, values of the rest."""
+    leaves, structure = jax.tree.flatten(args)
+    return structure, tuple(jax.typeof(leaf) if eqx.is_array(leaf) else leaf for leaf in leaves)

@@ -1,0 +1,92 @@
+"""Programs that are compiled before they are called."""
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import Array
+
+from dreamproof.jaxcore import ahead
+from dreamproof.jaxcore.ahead import Program, compiling
+from dreamproof.jaxcore.compile_events import announce_compiles
+
+
+class Scaling:
+    """A function that notes what it is traced for: only tracing runs its Python code."""
+
+    def __init__(self) -> None:
+        self.traced: list[tuple[tuple[int, ...], int]] = []
+
+    def scaled(self, values: dict[str, Array], times: int) -> Array:
+        """A static argument beside an array."""
+        self.traced.append((values["x"].shape, times))
+        return values["x"] * times
+
+
+def vector(length: int) -> dict[str, Array]:
+    return {"x": jnp.arange(float(length))}
+
+
+def compiled_ahead(program: Program, *args: Any) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        program.compile_ahead(pool, *args)
+
+
+def test_a_program_compiled_ahead_is_neither_traced_nor_compiled_by_its_call() -> None:
+    scaling, compiles = Scaling(), []
+    program = Program(scaling.scaled)
+    compiled_ahead(program, vector(3), 2)
+    assert scaling.traced == [((3,), 2)] and program.has_begun(vector(3), 2)
+    compiled_ahead(program, vector(3), 2)
+    other = {"x": jnp.asarray([1.0, 5.0, 7.0])}
+    with announce_compiles(lambda begun: None, lambda: compiles.append(1)):
+        found = program(other, 2)
+    np.testing.assert_array_equal(found, [2.0, 10.0, 14.0])
+    assert scaling.traced == [((3,), 2)] and not compiles
+
+
+@pytest.mark.parametrize(
+    "args", [(vector(4), 2), (vector(3), 5), ({"x": jnp.arange(3)}, 2)], ids=["shape", "static value", "type"]
+)
+def test_other_arguments_are_compiled_when_they_come(args: tuple[dict[str, Array], int]) -> None:
+    scaling = Scaling()
+    program = Program(scaling.scaled)
+    compiled_ahead(program, vector(3), 2)
+    assert not program.has_begun(*args)
+    values, times = args
+    np.testing.assert_array_equal(program(*args), np.asarray(values["x"]) * times)
+    assert len(scaling.traced) == 2
+
+
+def test_arguments_may_be_donated() -> None:
+    program = Program(lambda kept, given: kept + given, donate="all-except-first")
+    compiled_ahead(program, jnp.ones(3), jnp.ones(3))
+    given = jnp.full(3, 4.0)
+    np.testing.assert_array_equal(program(jnp.ones(3), given), np.full(3, 5.0))
+    assert given.is_deleted()
+
+
+def test_the_call_waits_for_a_compile_that_has_begun_and_raises_its_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = Program(lambda x: x)
+
+    def fail() -> None:
+        raise MemoryError("out of memory while compiling")
+
+    monkeypatch.setattr(program, "_function", SimpleNamespace(lower=lambda *args: SimpleNamespace(compile=fail)))
+    compiled_ahead(program, jnp.ones(2))
+    with pytest.raises(MemoryError, match="while compiling"):
+        program(jnp.ones(2))
+
+
+@pytest.mark.parametrize(("cores", "several"), [(1, False), (3, False), (4, True), (16, True)])
+def test_a_machine_of_few_cores_compiles_one_program_after_the_other(
+    cores: int, several: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "usable_cores", lambda: cores)
+    with compiling() as pool:
+        assert isinstance(pool, Executor) == several
+        if pool is not None:
+            assert pool.submit(lambda: 7).result() == 7
