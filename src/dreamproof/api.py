@@ -107,7 +107,7 @@ class StudyResults:
 
     @property
     def verdicts(self) -> "pd.DataFrame":
-        """One row per arm other than the reference: the verdict on the declared metric, with its evidence."""
+        """One row per arm that is compared with the reference: the verdict on the declared metric, and its evidence."""
         analysis = self._analysis
         return _frame([self._verdict(analysis, arm) for arm in analysis.verdicts], VERDICT_COLUMNS)
 

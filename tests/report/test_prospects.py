@@ -166,4 +166,15 @@ def test_arms_on_different_tasks_are_not_compared(tmp_path: Path) -> None:
     study = Path(__file__).parents[2] / "studies" / "mt30_data.yaml"
     (tmp_path / "data.yaml").write_text(study.read_text())
     found = find_prospects(open_study(tmp_path / "data.yaml"), NOTHING_KNOWN, 0.0, {})
-    assert "different_tasks" in codes(found) and found.smallest is None
+    assert {one.code: one.level for one in found.obstacles}["different_tasks"] == LIMITS
+    assert found.smallest is None and not any(one.level == FORBIDS for one in found.obstacles)
+
+
+def test_arms_on_other_tasks_do_not_count_as_comparisons(tmp_path: Path) -> None:
+    few = {"seeds": 4, "conditions": [{"name": "id", "kind": "in_distribution"}]}
+    arms = {"a": {}, "b": {"risk": 1}} | {f"c{count}": {"task": "point_button", "risk": count} for count in range(9)}
+    (tmp_path / "mixed.yaml").write_text(yaml.safe_dump(OWN_TRAINER | few | {"arms": arms}))
+    found = find_prospects(open_study(tmp_path / "mixed.yaml"), NOTHING_KNOWN, 0.0, {})
+    assert codes(found) == ["different_tasks"]
+    assert found.obstacles[0].text.startswith("not compared with a, on other tasks: c0, c1")
+    assert found.smallest is not None and found.smallest.arms == ["a", "b"]

@@ -136,6 +136,7 @@ def _supervise(
 
 NO_MORE_SEEDS = {
     "decided": "all comparisons are decided",
+    "not_compared": "no arms are compared",
     "gap": "declared cells are missing",
     "blocked": "a lint blocks all verdicts; see the decision report",
     "maximum": "maximum_seeds is reached",

@@ -67,7 +67,13 @@ class Analysis:
 
     @property
     def treatments(self) -> list[str]:
-        return [arm for arm in self.evidence.arms if arm != self.evidence.study.reference]
+        """Arms that are compared with the reference."""
+        return self.evidence.study.treatments
+
+    @property
+    def arms_on_other_tasks(self) -> list[str]:
+        """Arms that nothing is compared with, because they were trained on another task than the reference."""
+        return self.evidence.study.arms_on_other_tasks
 
     def primary(self, arm: str) -> Group:
         """The group that decides for an arm."""
@@ -130,6 +136,8 @@ def analyse(evidence: StudyEvidence) -> Analysis:
     """All statements that the evidence allows."""
     analysis = Analysis(evidence, lints=find_lints(evidence), look_plan=_look_plan(evidence))
     analysis.lints += _hopeless_plan(analysis)
+    if not analysis.treatments and not evidence.study.limits:  # nothing is judged, so there is no verdict to forbid
+        analysis.lints = [replace(lint, level=WARN) if lint.level == BLOCK else lint for lint in analysis.lints]
     analysis.lints.sort(key=lambda lint: LEVELS.index(lint.level))
     for group, values in evidence.values.items():
         summary = summarise(np.array([values[seed] for seed in sorted(values)]))
@@ -187,9 +195,9 @@ def _tails(evidence: StudyEvidence) -> dict[Group, CostTail]:
 
 def _compare_all(analysis: Analysis) -> None:
     evidence = analysis.evidence
-    study = evidence.study
+    study, treatments = evidence.study, analysis.treatments
     for group in sorted(analysis.summaries):
-        if group.arm == study.reference or group.arm not in study.arms:
+        if group.arm not in treatments:
             continue
         reference = replace(group, arm=study.reference)
         if reference not in evidence.values:
@@ -310,6 +318,8 @@ def group_mean(analysis: Analysis, group: Group) -> float | None:
 
 def _next_batch(analysis: Analysis) -> NextBatch:
     evidence = analysis.evidence
+    if not analysis.treatments:
+        return NextBatch(False, len(evidence.study.seeds), "not_compared")
     undecided = tuple(arm for arm in analysis.treatments if analysis.undecided(arm))
     deciding = ("identical_arms", "identical_checkpoints", "never_updated", "conflicting_rows", "not_finite")
     blocking = tuple(lint.code for lint in analysis.lints if lint.level == BLOCK and lint.code in deciding)

@@ -5,6 +5,7 @@ from dreamproof.report.prose import (
     declared_decision,
     main_reason,
     reference_breaks_limit,
+    uncompared,
     undecided_breaking,
 )
 from dreamproof.stats.verdict import Kind
@@ -17,7 +18,7 @@ def headline(context: ReportContext) -> str:
     texts, analysis = context.texts, context.analysis
     study = analysis.evidence.study
     if not analysis.treatments:
-        return texts("answer.one_arm", arm=study.reference)
+        return texts("list.sentences").join(uncompared(context))
     where = {"metric": study.metric.name, "condition": context.condition(analysis.evidence.primary_condition)}
     if all(analysis.undecided(arm) for arm in analysis.treatments):
         first = texts("answer.cannot_decide", reason=main_reason(context), reference=study.reference, **where)
@@ -25,7 +26,7 @@ def headline(context: ReportContext) -> str:
         first += texts("list.space") + texts("headline.breaking", arms=context.both(broken)) if broken else ""
     else:
         first = texts("headline.sentence", parts=texts("list.semicolon").join(_parts(context)), **where)
-    return texts("list.sentences").join([first, *declared_decision(context)])
+    return texts("list.sentences").join([first, *uncompared(context), *declared_decision(context)])
 
 
 def _parts(context: ReportContext) -> list[str]:

@@ -97,6 +97,12 @@ def _primary(evidence: StudyEvidence, arm: str) -> dict[int, float]:
     return evidence.values.get(Group(arm, evidence.primary_condition, evidence.study.metric.name), {})
 
 
+def _compared(evidence: StudyEvidence) -> list[str]:
+    """The reference and the arms that are compared with it, in declared order."""
+    apart = evidence.study.arms_on_other_tasks
+    return [arm for arm in evidence.arms if arm not in apart]
+
+
 def _runs_absent(evidence: StudyEvidence) -> Iterable[Lint]:
     if evidence.runs_absent:
         yield Lint("runs_absent", BLOCK, {"folder": "runs"})
@@ -169,10 +175,11 @@ def _one_seed(evidence: StudyEvidence) -> Iterable[Lint]:
 
 
 def _never_significant(evidence: StudyEvidence) -> Iterable[Lint]:
-    counts = [len(finite_values(list(_primary(evidence, arm).values()))) for arm in evidence.arms]
+    compared = _compared(evidence)
+    counts = [len(finite_values(list(_primary(evidence, arm).values()))) for arm in compared]
     fewest = min((count for count in counts if count > 0), default=0)
     smallest = smallest_paired_p(fewest) if evidence.study.paired_seeds else smallest_p(fewest, fewest)
-    if len(evidence.arms) > 1 and fewest >= 2 and smallest > ALPHA:
+    if len(compared) > 1 and fewest >= 2 and smallest > ALPHA:
         facts = {"seeds": fewest, "smallest_p": f"{smallest:.3f}"}
         yield Lint("never_significant", BLOCK, facts)
 
@@ -181,11 +188,12 @@ def _identical_values(evidence: StudyEvidence) -> Iterable[Lint]:
     """Arms that agree to the last digit: an inert flag, or the same checkpoint loaded twice."""
     metric = evidence.study.metric.name
     for condition in evidence.conditions:
-        shared: dict[tuple[int, str], list[str]] = {}
+        shared: dict[tuple[str, int, str], list[str]] = {}  # by task: a bound may be equal on two tasks
         for arm in evidence.arms:
             for seed, value in evidence.values.get(Group(arm, condition, metric), {}).items():
                 if np.isfinite(value):
-                    shared.setdefault((seed, f"{value:.{IDENTICAL_DIGITS}g}"), []).append(arm)
+                    task = evidence.study.task_of(arm)
+                    shared.setdefault((task, seed, f"{value:.{IDENTICAL_DIGITS}g}"), []).append(arm)
         same = {key: arms for key, arms in shared.items() if len(arms) > 1}
         if not same:
             continue
@@ -200,9 +208,9 @@ def _identical_values(evidence: StudyEvidence) -> Iterable[Lint]:
         facts: dict[str, object] = {
             "condition": condition,
             "arms": names(whole or dict.fromkeys(arm for arms in same.values() for arm in arms)),
-            "cells": names(f"{'='.join(arms)} seed {seed}: {value}" for (seed, value), arms in same.items()),
+            "cells": names(f"{'='.join(arms)} seed {seed}: {value}" for (_, seed, value), arms in same.items()),
         }
-        cells = tuple(f"{arm}/{seed}@{condition}" for (seed, _), arms in same.items() for arm in arms)
+        cells = tuple(f"{arm}/{seed}@{condition}" for (_, seed, _), arms in same.items() for arm in arms)
         if whole:
             yield Lint("identical_arms", BLOCK, facts, _judged(evidence, tuple(whole)), cells)
         partly = [arm for arms in same.values() for arm in arms if arm not in whole]
@@ -218,6 +226,8 @@ def _wholly_identical(evidence: StudyEvidence, condition: str) -> list[str]:
     for place, first in enumerate(evidence.arms):
         for second in evidence.arms[place + 1 :]:
             both = tables[first].keys() & tables[second].keys()
+            if evidence.study.task_of(first) != evidence.study.task_of(second):
+                continue
             if len(both) > 1 and all(tables[first][seed] == tables[second][seed] for seed in both):
                 found += [first, second]
     return [arm for arm in evidence.arms if arm in found]
@@ -305,11 +315,10 @@ def _different_steps(evidence: StudyEvidence) -> Iterable[Lint]:
 
 
 def _different_tasks(evidence: StudyEvidence) -> Iterable[Lint]:
-    """Arms on different tasks have returns that cannot be compared."""
+    """Arms on different tasks have returns that cannot be compared; each is reported by itself."""
     study = evidence.study
-    others = tuple(arm for arm in study.arms if study.task_of(arm) != study.task_of(study.reference))
-    if others:
-        yield Lint("different_tasks", BLOCK, {"arms": names(others)}, others)
+    if study.arms_on_other_tasks:
+        yield Lint("different_tasks", NOTE, {"arms": names(study.arms_on_other_tasks), "reference": study.reference})
 
 
 def _different_settings(evidence: StudyEvidence) -> Iterable[Lint]:
@@ -342,7 +351,7 @@ def _different_code(evidence: StudyEvidence) -> Iterable[Lint]:
 
 
 def _different_counts(evidence: StudyEvidence) -> Iterable[Lint]:
-    counts = {arm: len(_primary(evidence, arm)) for arm in evidence.arms}
+    counts = {arm: len(_primary(evidence, arm)) for arm in _compared(evidence)}
     if len(set(counts.values())) > 1:
         yield Lint("different_counts", WARN, {"arms": names(f"{arm}: {count}" for arm, count in counts.items())})
 
@@ -451,9 +460,8 @@ def _unequal_spread(evidence: StudyEvidence) -> Iterable[Lint]:
     reference = finite_values(list(_primary(evidence, evidence.study.reference).values()))
     arms = [
         arm
-        for arm in evidence.arms
-        if arm != evidence.study.reference
-        and spreads_differ(finite_values(list(_primary(evidence, arm).values())), reference)
+        for arm in evidence.study.treatments
+        if spreads_differ(finite_values(list(_primary(evidence, arm).values())), reference)
     ]
     if arms:
         yield Lint("unequal_spread", WARN, {"arms": names(arms), "reference": evidence.study.reference})

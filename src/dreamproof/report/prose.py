@@ -19,6 +19,9 @@ from dreamproof.stats.verdict import Kind, Verdict, Why
 MAX_REASONS = 4
 
 
+SHOWN_RESULTS = 6
+"""Results of arms that are not compared are written out up to this number of arms; the key table has all."""
+
 LISTED_CONDITIONS = 3
 """Conditions that decide together are named one by one up to this number, and counted beyond it."""
 
@@ -110,7 +113,7 @@ def answer_points(context: ReportContext) -> list[str]:
     texts, analysis = context.texts, context.analysis
     study = analysis.evidence.study
     if not analysis.treatments:
-        return [texts("answer.one_arm", arm=study.reference)]
+        return uncompared(context)
     decided = [arm for arm in analysis.treatments if not analysis.undecided(arm)]
     where = {
         "metric": study.metric.name,
@@ -118,14 +121,78 @@ def answer_points(context: ReportContext) -> list[str]:
         "reference": study.reference,
     }
     declared = declared_decision(context)
-    breaking = [limit_sentence(context, arm, analysis.constrained[arm]) for arm in undecided_breaking(analysis)]
+    breaking = _breaking(context)
+    apart = uncompared(context)
     if not decided:
-        return [texts("answer.cannot_decide", reason=main_reason(context), **where), *breaking, *declared]
+        return [texts("answer.cannot_decide", reason=main_reason(context), **where), *apart, *breaking, *declared]
     parts = [verdict_sentence(context, arm) for arm in decided]
     rest = [arm for arm in analysis.treatments if arm not in decided]
     if rest:
         parts.append(texts("answer.rest", arms=context.listing(rest)))
-    return [*parts, *breaking, *declared]
+    return [*parts, *apart, *breaking, *declared]
+
+
+def uncompared(context: ReportContext) -> list[str]:
+    """The results of arms that are compared with nothing, and why they are not; nothing if all are compared."""
+    texts, analysis = context.texts, context.analysis
+    apart, reference = analysis.arms_on_other_tasks, context.reference
+    if not apart:
+        return [] if analysis.treatments else [texts("answer.one_arm", arm=reference)]
+    if analysis.treatments:
+        if len(apart) > SHOWN_RESULTS:
+            return [texts("answer.many_other_tasks", count=len(apart), reference=reference)]
+        return [texts("answer.other_tasks", parts=_results(context, apart), reference=reference)]
+    arms, study = analysis.evidence.arms, analysis.evidence.study
+    facts = {"metric": study.metric.name, "condition": context.condition(analysis.evidence.primary_condition)}
+    if len(arms) <= SHOWN_RESULTS:
+        form = "answer.results" if len(study.seeds) > 1 else "answer.results_one_seed"
+        return [texts(form, parts=_results(context, arms), **facts), texts("answer.not_compared"), *_breaking(context)]
+    empty = sum(not _seeds_known(context, arm) for arm in arms)
+    some = [texts("answer.without_values", count=empty)] if empty else []
+    return [texts("answer.many_results", count=len(arms), **facts), *some, texts("answer.not_compared")]
+
+
+def _results(context: ReportContext, arms: list[str]) -> str:
+    """What each of these arms reached where it decides, with the number of its seeds."""
+    analysis, texts, declared = context.analysis, context.texts, len(context.analysis.evidence.study.seeds)
+    parts = []
+    for arm in arms:
+        seeds = _seeds_known(context, arm)
+        form = "missing" if not seeds else "bare" if declared == 1 else "whole" if seeds == declared else "part"
+        value = mean_sd(context, analysis.primary(arm))
+        parts.append(texts(f"result.{form}", arm=arm, value=value, seeds=seeds, declared=declared))
+    return texts("list.semicolon").join(parts)
+
+
+def _seeds_known(context: ReportContext, arm: str) -> int:
+    """How many seeds of an arm have a value where it decides."""
+    number = context.numbers.by_key.get(f"main.{group_key(context.analysis, context.analysis.primary(arm))}.seeds")
+    return 0 if number is None else round(number.value or 0)
+
+
+def mean_sd(context: ReportContext, group: Group) -> str:
+    """mean ± sd, mean only if the sd is unknown, or a dash."""
+    key = f"main.{group_key(context.analysis, group)}"
+    mean, sd = context.numbers.token(f"{key}.mean"), context.numbers.token(f"{key}.sd")
+    return mean if sd == DASH else f"{mean} ± {sd}"
+
+
+def arms_sentence(context: ReportContext) -> str:
+    """The reference, what is compared with it, and what is not."""
+    texts, analysis = context.texts, context.analysis
+    apart = context.listing(analysis.arms_on_other_tasks)
+    if apart and not analysis.treatments:
+        return texts("question.arms_on_tasks", arms=context.listing(analysis.evidence.arms))
+    compared = context.listing(analysis.treatments) or DASH
+    sentence = texts("question.arms", reference=context.reference, arms=compared)
+    others = [texts("question.other_tasks", arms=apart)] if apart else []
+    return texts("list.sentences").join([sentence, *others])
+
+
+def _breaking(context: ReportContext) -> list[str]:
+    """One sentence about every arm that breaks a limit and has no verdict that says so."""
+    analysis = context.analysis
+    return [limit_sentence(context, arm, analysis.constrained[arm]) for arm in undecided_breaking(analysis)]
 
 
 def undecided_breaking(analysis: Analysis) -> list[str]:
@@ -164,7 +231,6 @@ def main_reason(context: ReportContext) -> str:
         "incomplete_training",
         "incomplete_evaluation",
         "checkpoint_unknown",
-        "different_tasks",
         "different_steps",
         "different_settings",
         "different_sources",
@@ -355,13 +421,21 @@ def as_of(context: ReportContext) -> str:
 
 def header(context: ReportContext) -> list[str]:
     """The lines under every title: study, state, ledger, coverage."""
-    evidence, texts = context.analysis.evidence, context.texts
     return [
-        texts("header.study", name=evidence.study.name, task=evidence.study.task),
+        study_line(context),
         as_of(context),
         coverage_sentence(context),
         *not_saved_sentence(context),
     ]
+
+
+def study_line(context: ReportContext) -> str:
+    """The study and its task, or how many tasks it has."""
+    study, texts = context.analysis.evidence.study, context.texts
+    tasks = study.tasks or list(dict.fromkeys(study.task_of(arm) for arm in study.arms))
+    if study.task in tasks or len(tasks) < 2:
+        return texts("header.study", name=study.name, task=study.task)
+    return texts("header.study_tasks", name=study.name, count=len(tasks))
 
 
 def not_saved_sentence(context: ReportContext) -> list[str]:

@@ -86,16 +86,18 @@ def find_prospects(opened: OpenStudy, forecast: Forecast, spent: float, rates: d
         *_budget(study, forecast, spent),
         *_documents(opened),
     ]
-    smallest = None if _has_different_tasks(study) else _smallest(opened, rates)
-    return Prospects(sorted(found, key=lambda one: one.level != FORBIDS), smallest)
+    return Prospects(sorted(found, key=lambda one: one.level != FORBIDS), _smallest(opened, rates))
 
 
 def _declaration(study: Study) -> list[Obstacle]:
     found = []
     if len(study.arms) < 2:
         found.append(Obstacle(FORBIDS, "one_arm", "one arm: there is nothing to compare it with"))
-    if _has_different_tasks(study):
-        found.append(Obstacle(FORBIDS, "different_tasks", "arms on different tasks: their values cannot be compared"))
+    if study.arms_on_other_tasks:
+        text = "the arms are trained on different tasks: each is reported by itself, and none is compared"
+        if study.treatments:
+            text = f"not compared with {study.reference}, on other tasks: {', '.join(study.arms_on_other_tasks)}"
+        found.append(Obstacle(LIMITS, "different_tasks", text))
     if not study.conditions:
         how = "add 'conditions: [id]'"
         if isinstance(study.trainer, CommandTrainer) and study.trainer.evaluate is None:
@@ -108,10 +110,6 @@ def _declaration(study: Study) -> list[Obstacle]:
     return found
 
 
-def _has_different_tasks(study: Study) -> bool:
-    return len({study.task_of(arm) for arm in study.arms}) > 1
-
-
 def _level(study: Study, comparisons: int) -> float:
     """The p that the last look must reach, shared among so many comparisons."""
     plan = make_look_plan(len(study.seeds), study.maximum_seeds)
@@ -119,9 +117,14 @@ def _level(study: Study, comparisons: int) -> float:
 
 
 def _seeds(study: Study) -> list[Obstacle]:
-    comparisons, most = max(1, len(study.arms) - 1), max(len(study.seeds), study.maximum_seeds or 0)
+    most = max(len(study.seeds), study.maximum_seeds or 0)
+    is_compared = bool(study.treatments) or not study.arms_on_other_tasks
     if most == 1:
-        return [Obstacle(FORBIDS, "one_seed", "one seed per arm: nothing shows how much seeds differ")]
+        text = "one seed per arm: nothing shows how much seeds differ"
+        return [Obstacle(FORBIDS if is_compared else LIMITS, "one_seed", text)]
+    if not is_compared:
+        return []
+    comparisons = max(1, len(study.treatments))
     reachable = smallest_paired_p(most) if study.paired_seeds else smallest_p(most, most)
     level = _level(study, comparisons)
     if reachable <= level:
@@ -213,7 +216,7 @@ def _documents(opened: OpenStudy) -> list[Obstacle]:
 def _smallest(opened: OpenStudy, rates: dict[str, float]) -> SmallestStudy | None:
     """The reference and the arm of the question, or the last one, with as many seeds as a verdict needs at least."""
     study, state = opened.study, opened.state
-    others = [arm for arm in study.arms if arm != study.reference]
+    others = study.treatments
     if not others:
         return None
     named = [arm for arm in others if arm in study.question]

@@ -18,7 +18,7 @@ from dreamproof.report.documents.validation import validation_table
 from dreamproof.report.headline import headline
 from dreamproof.report.lints import BLOCK, NOTE
 from dreamproof.report.numbers import plain
-from dreamproof.report.prose import ReportContext, arm_reason, as_of, coverage_sentence, lint_stamp
+from dreamproof.report.prose import ReportContext, arm_reason, arms_sentence, as_of, coverage_sentence, lint_stamp
 from dreamproof.stats.verdict import Kind
 
 WIDTH, HEIGHT, MARGIN = 13.333, 7.5, 0.6
@@ -318,7 +318,7 @@ def _question(deck: _Deck) -> None:
             condition=context.condition(evidence.primary_condition),
             margin=f"{study.metric.smallest_difference:g}",
         ),
-        texts("question.arms", reference=study.reference, arms=context.listing(context.analysis.treatments) or "–"),
+        arms_sentence(context),
     ]
     for limit in study.limits:
         items.append(texts("question.constraint", metric=limit.name, limit=f"{limit.at_most:g}"))

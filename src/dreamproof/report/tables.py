@@ -200,6 +200,7 @@ def verdict_records(analysis: Analysis) -> dict[str, object]:
         "conditions": analysis.evidence.deciding_conditions,
         "smallest_difference": study.metric.smallest_difference,
         "verdicts": [_verdict_record(analysis, arm) for arm in analysis.treatments],
+        "not_compared": analysis.arms_on_other_tasks,
         "limits": [_limit_record(arm, found) for arm in analysis.evidence.arms for found in _limits(analysis, arm)],
     }
 

@@ -349,6 +349,17 @@ class Study(Settings):
         """The arm that the others are compared with."""
         return self.reference_arm or next(iter(self.arms))
 
+    @property
+    def treatments(self) -> list[str]:
+        """Arms that are compared with the reference: those that are trained on its task."""
+        apart = self.arms_on_other_tasks
+        return [arm for arm in self.arms if arm != self.reference and arm not in apart]
+
+    @property
+    def arms_on_other_tasks(self) -> list[str]:
+        """Arms that are trained on another task than the reference, so that no value of them is compared with its."""
+        return [arm for arm in self.arms if self.task_of(arm) != self.task_of(self.reference)]
+
     def merged_settings(self, arm: str) -> dict[str, Any]:
         """The trainer's settings of one arm: of its recipe, shared ones, then its own, nested keys merged."""
         own = self.arms[arm]

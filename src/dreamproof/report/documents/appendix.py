@@ -22,11 +22,13 @@ from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import (
     ReportContext,
     answer_stamp,
+    arms_sentence,
     complete,
     coverage_sentence,
     header,
     limit_sentences,
     lint_stamp,
+    uncompared,
     verdict_sentence,
 )
 from dreamproof.runs.layout import Cell
@@ -74,7 +76,7 @@ def _question(document: Document, context: ReportContext) -> None:
             condition=context.deciding,
             margin=f"{study.metric.smallest_difference:g}",
         ),
-        texts("question.arms", reference=study.reference, arms=context.listing(context.analysis.treatments) or "–"),
+        arms_sentence(context),
         texts(
             "question.seeds", seeds=len(study.seeds), steps=f"{study.agent_steps:,}", episodes=study.evaluation_episodes
         ),
@@ -151,12 +153,13 @@ def _verdicts(document: Document, context: ReportContext) -> None:
     texts, analysis = context.texts, context.analysis
     document.add(Heading(texts("decision.verdicts")))
     if not analysis.treatments:
-        document.add(Paragraph(texts("answer.one_arm", arm=context.reference)))
+        form = "answer.not_compared" if analysis.arms_on_other_tasks else "answer.one_arm"
+        document.add(Paragraph(texts(form, arm=context.reference)))
         return
     document.add(
         Paragraph(texts("decision.verdict_note", arms=len(analysis.treatments))), tables.verdict_table(context)
     )
-    document.add(Bullets([verdict_sentence(context, arm) for arm in analysis.treatments]))
+    document.add(Bullets([verdict_sentence(context, arm) for arm in analysis.treatments] + uncompared(context)))
     is_multitask = analysis.evidence.study.tasks is not None
     seen = [] if is_multitask else hints(context)
     if seen:

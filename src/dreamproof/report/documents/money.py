@@ -36,15 +36,19 @@ def in_short(context: ReportContext) -> str:
     """Money and hours by use and what they bought, in two sentences."""
     texts, spending = context.texts, context.analysis.spending
     token = context.numbers.token
-    decided = sum(not context.analysis.undecided(arm) for arm in context.analysis.treatments)
+    treatments = context.analysis.treatments
+    bought = texts(
+        "money.bought" if treatments else "money.bought_uncompared",
+        trained=token("coverage.train.proven"),
+        evaluated=token("coverage.eval.proven"),
+        decided=sum(not context.analysis.undecided(arm) for arm in treatments),
+        comparisons=len(treatments),
+    )
     return texts(
         "money.in_short" if spending.price_per_hour else "money.in_short_unpriced",
         spent=context.money(spending.spent),
         hours=context.hours(spending.recorded_seconds),
-        trained=token("coverage.train.proven"),
-        evaluated=token("coverage.eval.proven"),
-        decided=decided,
-        comparisons=len(context.analysis.treatments),
+        bought=bought,
         useful=context.money(spending.money(spending.useful_seconds)),
         wasted=context.money(spending.money(spending.wasted_seconds)),
         idle=context.money(spending.money(spending.idle_seconds)),

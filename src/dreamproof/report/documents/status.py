@@ -58,8 +58,9 @@ def _chart(context: ReportContext) -> list[str]:
         _node("A", texts("status.chart_declared", cells=len(cells), evals=len(evals))),
         _node("B", texts("status.chart_trained", done=len(cells) - len(missing), total=len(cells)), "A --> "),
         _node("C", texts("status.chart_evaluated", done=len(evals) - not_evaluated, total=len(evals)), "B --> "),
-        _node("D", texts("status.chart_decided", done=decided, total=len(analysis.treatments)), "C --> "),
     ]
+    if analysis.treatments:
+        lines.append(_node("D", texts("status.chart_decided", done=decided, total=len(analysis.treatments)), "C --> "))
     if missing:
         lines.append(_node("M", texts("status.chart_missing", what=cells_text(tuple(missing), 8)), "B -.-> "))
     if not_evaluated:
@@ -121,7 +122,7 @@ def _eta(context: ReportContext) -> str:
 
 
 def _ranking(context: ReportContext) -> list[Block]:
-    """Final values first, peaks beside them; the order is not a claim."""
+    """Final values first, peaks beside them; the order is not a claim, and that of the declaration if tasks differ."""
     texts, evidence = context.texts, context.analysis.evidence
     metric = evidence.study.metric
     decimals = metric_decimals(context.analysis).get(metric.name, 3)
@@ -138,12 +139,14 @@ def _ranking(context: ReportContext) -> list[Block]:
             (mean, [arm, number_text(mean, decimals), str(len(finals)), number_text(peak, decimals), f"{share:.0%}"])
         )
     sign = -1.0 if metric.direction == "higher" else 1.0
-    rows.sort(key=lambda row: (row[0] is None or row[0] != row[0], sign * (row[0] or 0.0)))
+    apart = bool(context.analysis.arms_on_other_tasks)
+    if not apart:
+        rows.sort(key=lambda row: (row[0] is None or row[0] != row[0], sign * (row[0] or 0.0)))
     names = ("arm", "final", "seeds", "peak", "trained_share")
     table = Table([texts(f"table.{name}") for name in names], [row for _, row in rows])
     undecided = [arm for arm in context.analysis.treatments if context.analysis.undecided(arm)]
     kind = "warn" if undecided or not context.analysis.treatments else "note"
-    note = texts("status.no_ranking" if undecided else "status.ranking_note")
+    note = texts("status.declared_order" if apart else "status.no_ranking" if undecided else "status.ranking_note")
     return [table, Stamp(kind, texts("status.reading"), note), Paragraph(answer(context))]
 
 

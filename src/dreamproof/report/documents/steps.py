@@ -40,7 +40,9 @@ def next_steps(context: ReportContext) -> list[str]:
         named = context.listing([f"`{arm}`" for arm in arms])
         steps.append(texts(f"step.{action}", arms=named, conditions=conditions, reference=context.reference))
         steps += [step for arm in arms if action.endswith("_unshown") for step in _limit_seeds(context, arm)]
-    return steps or [texts("step.nothing" if analysis.treatments else "step.one_arm")]
+    if analysis.treatments:
+        return steps or [texts("step.nothing")]
+    return steps or [texts("step.different_tasks" if analysis.arms_on_other_tasks else "step.one_arm")]
 
 
 def _seeds_could_decide(context: ReportContext, arm: str) -> bool:

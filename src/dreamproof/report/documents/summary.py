@@ -5,11 +5,11 @@ from collections import Counter
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
-from dreamproof.report.documents.tables import column_title, floor_decimals, floor_name, mean_sd, range_text
+from dreamproof.report.documents.tables import column_title, floor_decimals, floor_name, range_text
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
-from dreamproof.report.prose import ReportContext, arm_reason
+from dreamproof.report.prose import ReportContext, arm_reason, mean_sd
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.limits import LimitKind
 from dreamproof.stats.verdict import Kind

@@ -7,7 +7,7 @@ from dreamproof.report.document import Table
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
-from dreamproof.report.prose import ReportContext
+from dreamproof.report.prose import ReportContext, mean_sd
 from dreamproof.report.rounding import uncertain_decimals
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import DATA_FLOORS
@@ -194,13 +194,6 @@ def floor_decimals(study: Study, metric: str, least: int) -> int:
     """Decimals of a floor: those of the smallest difference that matters, so that a score of 0.225 is not 0.2."""
     known = study.metric.smallest_difference if metric == study.metric.name else None
     return max(least, uncertain_decimals(known)) if known else least
-
-
-def mean_sd(context: ReportContext, group: Group) -> str:
-    """mean ± sd, mean only if the sd is unknown, or a dash."""
-    key = f"main.{group_key(context.analysis, group)}"
-    mean, sd = context.numbers.token(f"{key}.mean"), context.numbers.token(f"{key}.sd")
-    return mean if sd == DASH else f"{mean} ± {sd}"
 
 
 def spread_table(context: ReportContext, condition: str) -> Table:

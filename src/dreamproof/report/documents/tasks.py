@@ -2,9 +2,9 @@
 
 from dreamproof.report.data import Group
 from dreamproof.report.document import Block, Bullets, Heading, Paragraph, Table
-from dreamproof.report.documents.tables import mean_sd, range_text
+from dreamproof.report.documents.tables import range_text
 from dreamproof.report.numbers import number_text
-from dreamproof.report.prose import ReportContext
+from dreamproof.report.prose import ReportContext, mean_sd
 from dreamproof.report.tasks import over_tasks, task_statements, task_tables
 
 DECIMALS = 3
