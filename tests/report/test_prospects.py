@@ -5,15 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from dreamproof.cli.main import app
-from dreamproof.report.prospects import Prospects, find_prospects
+from dreamproof.report.prospects import FORBIDS, LIMITS, Prospects, find_prospects
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.money.spending import Forecast
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.testing.made_study import Plan, make_study
+from dreamproof.testing.made_study import Plan, declaration, make_study
 from dreamproof.testing.small_study import declare
 
 NOTHING_KNOWN = Forecast(None, None, None, 0, 0)
@@ -171,10 +172,10 @@ def test_arms_on_different_tasks_are_not_compared(tmp_path: Path) -> None:
 
 
 def test_arms_on_other_tasks_do_not_count_as_comparisons(tmp_path: Path) -> None:
-    few = {"seeds": 4, "conditions": [{"name": "id", "kind": "in_distribution"}]}
     arms = {"a": {}, "b": {"risk": 1}} | {f"c{count}": {"task": "point_button", "risk": count} for count in range(9)}
-    (tmp_path / "mixed.yaml").write_text(yaml.safe_dump(OWN_TRAINER | few | {"arms": arms}))
+    plan = Plan(seeds=4, conditions=(("id", "in_distribution"),), constraint=None, more={"arms": arms})
+    (tmp_path / "mixed.yaml").write_text(yaml.safe_dump(declaration(plan).model_dump(mode="json")))
     found = find_prospects(open_study(tmp_path / "mixed.yaml"), NOTHING_KNOWN, 0.0, {})
-    assert codes(found) == ["different_tasks"]
+    assert [one.code for one in found.obstacles] == ["different_tasks"]
     assert found.obstacles[0].text.startswith("not compared with a, on other tasks: c0, c1")
     assert found.smallest is not None and found.smallest.arms == ["a", "b"]

@@ -1,5 +1,8 @@
 """A study over several tasks: its verdict is that over all of them, and each is shown."""
 
+import csv
+from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -8,10 +11,12 @@ from tests.report.task_study import TASKS, make_task_study, score
 
 from dreamproof.report import write_all
 from dreamproof.report.analysis import Analysis, analyse
-from dreamproof.report.data import Group, load
+from dreamproof.report.data import Group, OtherScore, load
+from dreamproof.report.numbers import register
 from dreamproof.report.tasks import over_tasks, task_statements, task_tables
 from dreamproof.settings.study_file import read_study
 from dreamproof.stats.describe import interquartile_mean
+from dreamproof.testing.gallery import unpack
 
 
 @pytest.fixture
@@ -72,3 +77,107 @@ def test_the_report_shows_every_task(folder: Path, language: str) -> None:
         assert f"| {task} |" in appendix
     for name in ("task_scores", "task_profile"):
         assert (folder / "figures" / own / f"{name}.png").is_file()
+
+
+def add_relative(
+    folder: Path, value: Callable[[str, int, str], object], arms: tuple[str, ...] = ("mlp", "flow")
+) -> None:
+    """Adds a row of relative_score to every evaluation for which `value` gives one."""
+    with (folder / "imported" / "results.csv").open("a", newline="") as file:
+        rows = csv.writer(file)
+        for arm, seed, task in product(arms, range(5), TASKS):
+            found = value(arm, seed, task)
+            if found is not None:
+                rows.writerow([arm, seed, task, "final", "relative_score", found])
+
+
+def relative(arm: str, seed: int, task: str) -> float:
+    return 2 * score(arm, seed, task) - 0.3
+
+
+def loaded(folder: Path) -> Analysis:
+    return analyse(load(folder, read_study(folder / "study.yaml")))
+
+
+def test_the_other_normalisation_has_mean_iqm_and_interval_as_the_deciding_one(folder: Path) -> None:
+    add_relative(folder, relative)
+    analysis = loaded(folder)
+    assert analysis.evidence.other_score == OtherScore("relative_score", list(TASKS), [])
+    deciding = over_tasks(task_tables(analysis)["flow"])
+    other = over_tasks(task_tables(analysis, "relative_score")["flow"])
+    assert deciding.interval is not None and other.interval is not None
+    for name in ("mean", "iqm"):
+        assert getattr(other, name) == pytest.approx(2 * getattr(deciding, name) - 0.3)
+    assert other.interval.low == pytest.approx(2 * deciding.interval.low - 0.3)
+    numbers = register(analysis)
+    assert numbers.by_key["over_tasks.flow.relative_score.iqm"].value == other.iqm
+    assert numbers.by_key["over_tasks.flow.relative_score_high"].value == other.interval.high
+    assert numbers.by_key["over_tasks.flow.score.iqm"].cells == tuple(f"flow/{seed}@several" for seed in range(5))
+    by_seed = analysis.evidence.values[Group("flow", "several", "relative_score")]
+    assert by_seed[3] == pytest.approx(interquartile_mean(np.array([relative("flow", 3, task) for task in TASKS])))
+
+
+@pytest.mark.parametrize("undefined", [float("nan"), None], ids=["not a number", "missing"])
+def test_a_task_without_it_is_left_out_for_all_arms(folder: Path, undefined: float | None) -> None:
+    """One seed of one arm is enough; both arms are then averaged over the same four tasks."""
+    add_relative(folder, lambda arm, seed, task: undefined if (arm, seed, task) == ("flow", 2, "spin") else 0.5)
+    analysis = loaded(folder)
+    assert analysis.evidence.other_score == OtherScore(
+        "relative_score", ["reach", "swing", "balance", "walk"], ["spin"]
+    )
+    assert {arm: table.shape for arm, table in task_tables(analysis, "relative_score").items()} == {
+        "mlp": (5, 4),
+        "flow": (5, 4),
+    }
+    assert task_tables(analysis)["flow"].shape == (5, 5)
+    write_all(folder, figures=False, declared=read_study(folder / "study.yaml"))
+    decision, appendix = ((folder / "reports" / f"{name}.md").read_text() for name in ("decision", "appendix"))
+    for text in (decision, appendix):
+        assert "Left out of `relative_score` for all arms, because it is undefined there: spin." in text
+    assert "relative_score · the IQM over 4 tasks" in decision and "score · the IQM over 5 tasks" in decision
+
+
+def test_an_arm_without_it_leaves_no_task_out(folder: Path) -> None:
+    add_relative(folder, relative, arms=("flow",))
+    analysis = loaded(folder)
+    assert analysis.evidence.other_score == OtherScore("relative_score", list(TASKS), [])
+    assert list(task_tables(analysis, "relative_score")) == ["flow"]
+
+
+def test_score_is_shown_beside_a_deciding_relative_score(folder: Path) -> None:
+    study = folder / "study.yaml"
+    study.write_text(study.read_text().replace("name: score", "name: relative_score"))
+    add_relative(folder, relative)
+    assert loaded(folder).evidence.other_score == OtherScore("score", list(TASKS), [])
+
+
+@pytest.mark.parametrize("language", ["en", "zh-Hans", "zh-Hant"])
+def test_the_report_shows_the_other_normalisation_or_nothing(folder: Path, language: str) -> None:
+    own = "" if language == "en" else language
+    for is_there in (False, True):
+        if is_there:
+            add_relative(folder, relative)
+        write_all(folder, language, figures=False, declared=read_study(folder / "study.yaml"))
+        documents = [(folder / "reports" / own / f"{name}.md").read_text() for name in ("decision", "appendix")]
+        tables = [folder / "tables" / "over_tasks.csv", folder / "tables" / own / "over_tasks.md"]
+        shown = [*documents, *(path.read_text() for path in tables)]
+        assert [("relative_score" in text) for text in shown] == [is_there] * 4
+    decision, appendix = documents
+    (row,) = [line for line in decision.splitlines() if line.startswith("| flow | ") and line.count("±") == 2]
+    assert "1.144 ± 0.035" in row  # 2 × 0.722 − 0.3
+    assert appendix.count("| walk | ") == 2 and "−0.244 ±" in appendix
+    rows = list(csv.DictReader(tables[0].open()))
+    assert [(one["arm"], one["metric"], one["tasks"]) for one in rows][-1] == ("flow", "relative_score", "5")
+    found = over_tasks(task_tables(loaded(folder), "relative_score")["flow"])
+    assert float(rows[-1]["iqm"]) == pytest.approx(found.iqm) and float(rows[-1]["mean"]) == pytest.approx(found.mean)
+
+
+def test_mt30_of_the_gallery_has_the_numbers_of_its_page(tmp_path: Path) -> None:
+    gallery = Path(__file__).parents[2] / "gallery" / "mt30"
+    numbers = register(analyse(load(unpack(gallery, tmp_path / "mt30"))))
+    page = (gallery / "README.md").read_text()
+    for arm, mean in (("mlp", "0.369"), ("flow_v1", "0.312"), ("behaviour_cloning", "0.521")):
+        assert numbers.by_key[f"main.{arm}.mt30.relative_score.mean"].text == mean
+        key = f"over_tasks.{arm}.relative_score"
+        iqm, low, high = (numbers.by_key[f"{key}{end}"].text for end in (".iqm", "_low", "_high"))
+        assert f" {iqm} [{low}, {high}] " in page

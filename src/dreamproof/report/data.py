@@ -20,7 +20,14 @@ from dreamproof.runs.reader import (
     read_summary,
     selected_agent_steps,
 )
-from dreamproof.runs.records import CollapseRecord, EvaluatedCheckpoint, EvaluationRecord, SummaryRecord
+from dreamproof.runs.records import (
+    RELATIVE_SCORE,
+    SCORE,
+    CollapseRecord,
+    EvaluatedCheckpoint,
+    EvaluationRecord,
+    SummaryRecord,
+)
 from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.settings.study_file import read_study
 from dreamproof.stats.describe import interquartile_mean
@@ -124,6 +131,15 @@ class MeanOnly:
 
 
 @dataclass(frozen=True)
+class OtherScore:
+    """A normalisation of returns that does not decide, the tasks that it is taken over, and those without it."""
+
+    metric: str
+    tasks: list[str]
+    undefined: list[str]
+
+
+@dataclass(frozen=True)
 class AttemptFacts:
     """One attempt for timeline and money."""
 
@@ -205,6 +221,24 @@ class StudyEvidence:
         over_iqm = decides is not None and decides.over == "iqm"
         return interquartile_mean(np.array(values)) if over_iqm else float(np.mean(values))
 
+    @cached_property
+    def other_score(self) -> OtherScore | None:
+        """The normalisation of returns beside the deciding metric, in a study over many tasks that stores one.
+
+        It is taken over the same tasks for all arms: those where every evaluation has a number.
+        """
+        tasks, deciding = self.study.tasks or [], self.study.metric.name
+        metric = SCORE if deciding == RELATIVE_SCORE else RELATIVE_SCORE
+        holding = [arm for arm in self.arms if any(self.values.get(Group(arm, task, metric)) for task in tasks)]
+        undefined = []
+        for task in tasks:
+            own = {arm: self.values.get(Group(arm, task, metric), {}) for arm in holding}
+            evaluated = {arm: self.values.get(Group(arm, task, deciding), {}) for arm in holding}
+            if not all(np.isfinite(own[arm].get(seed, np.nan)) for arm in holding for seed in evaluated[arm]):
+                undefined.append(task)
+        counted = [task for task in tasks if task not in undefined]
+        return OtherScore(metric, counted, undefined) if holding and counted else None
+
     @property
     def needed_conditions(self) -> list[str]:
         """Conditions without which nothing can be decided."""
@@ -285,9 +319,14 @@ def _without_end(rows: list[Row]) -> list[Row]:
 
 def _join_conditions(evidence: StudyEvidence) -> None:
     """Adds the mean, or the IQM, over the deciding conditions as a value of every seed that has all of them."""
-    names, metric = evidence.deciding_conditions, evidence.study.metric.name
-    if len(names) < 2:
-        return
+    names, other = evidence.deciding_conditions, evidence.other_score
+    if len(names) > 1:
+        _join_metric(evidence, evidence.study.metric.name, names)
+    if other is not None:
+        _join_metric(evidence, other.metric, other.tasks)
+
+
+def _join_metric(evidence: StudyEvidence, metric: str, names: list[str]) -> None:
     for arm, checkpoint in product(evidence.arms, (FINAL, SELECTED)):
         tables = [evidence.values.get(Group(arm, name, metric, checkpoint), {}) for name in names]
         shared = [seed for seed in evidence.study.seeds if all(seed in table for table in tables)]

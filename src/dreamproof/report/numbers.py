@@ -10,6 +10,7 @@ from dreamproof.report.data import FINAL, Group, TrainFacts
 from dreamproof.report.limits import Constrained
 from dreamproof.report.rounding import round_by, uncertain_decimals
 from dreamproof.report.shifts import shifted_conditions
+from dreamproof.report.tasks import over_tasks, task_metrics, task_tables
 from dreamproof.report.validation import PARTS, fallen_cells, validation_part
 from dreamproof.stats.describe import Interval
 
@@ -170,6 +171,7 @@ def register(analysis: Analysis) -> Numbers:
     _register_stopped(numbers, analysis, decimals)
     _register_limits(numbers, analysis, decimals)
     _register_shifted(numbers, analysis, decimals)
+    _register_over_tasks(numbers, analysis, decimals)
     _register_validation(numbers, analysis)
     _register_coverage(numbers, analysis)
     return numbers
@@ -309,6 +311,18 @@ def _register_shifted(numbers: Numbers, analysis: Analysis, decimals: dict[str, 
             if value is not None:
                 error = _error(summary.sd, summary.seeds)
                 numbers.put(f"other.{arm}.{name}", value, number_text(value, decimals[metric]), cells, error)
+
+
+def _register_over_tasks(numbers: Numbers, analysis: Analysis, decimals: dict[str, int]) -> None:
+    """Mean and IQM of an arm over all its seeds and tasks, by metric; the cells are those of the joined value."""
+    for metric in task_metrics(analysis.evidence) if analysis.evidence.study.tasks is not None else ():
+        for arm, table in task_tables(analysis, metric).items():
+            found, key = over_tasks(table), f"over_tasks.{arm}.{metric}"
+            cells = analysis.cells_of(Group(arm, analysis.evidence.primary_condition, metric))
+            for name, value in (("mean", found.mean), ("iqm", found.iqm)):
+                text = number_text(value, decimals[metric])
+                numbers.put(f"{key}.{name}", value, text, cells, _half(found.interval))
+            _put_interval(numbers, key, found.interval, decimals[metric], cells)
 
 
 def _register_validation(numbers: Numbers, analysis: Analysis) -> None:

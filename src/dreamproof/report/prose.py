@@ -38,14 +38,19 @@ class ReportContext:
     def reference(self) -> str:
         return self.analysis.evidence.study.reference
 
-    def condition(self, name: str) -> str:
-        """A condition's name; the training log and the mean over several conditions have a text of their own."""
+    def condition(self, name: str, metric: str | None = None) -> str:
+        """A condition's name; the training log and the mean over several conditions have a text of their own.
+
+        A metric that is taken over fewer tasks than the deciding one has to be named.
+        """
         evidence = self.analysis.evidence
+        other = evidence.other_score
         joined, decides = evidence.deciding_conditions, evidence.study.decides
         if len(joined) > 1 and name == evidence.primary_condition:
             over = decides.over if decides is not None else "mean"
             if evidence.study.tasks is not None:
-                return self.texts(f"condition.tasks_{over}", count=len(joined))
+                count = len(other.tasks) if other is not None and metric == other.metric else len(joined)
+                return self.texts(f"condition.tasks_{over}", count=count)
             if len(joined) > LISTED_CONDITIONS:
                 return self.texts(f"condition.many_{over}", count=len(joined))
             return self.texts(f"condition.joint_{over}", conditions=self.listing(joined))

@@ -24,9 +24,9 @@ def other_conditions(evidence: StudyEvidence) -> tuple[str, list[str]]:
     return "unknown", []
 
 
-def seed_table(evidence: StudyEvidence, arm: str, conditions: list[str]) -> Floats:
-    """(seeds, conditions) of the deciding metric, for seeds that have all of them."""
-    values = [evidence.values.get(Group(arm, name, evidence.study.metric.name), {}) for name in conditions]
+def seed_table(evidence: StudyEvidence, arm: str, conditions: list[str], metric: str | None = None) -> Floats:
+    """(seeds, conditions) of a metric, the deciding one unless named, for seeds that have all of them."""
+    values = [evidence.values.get(Group(arm, name, metric or evidence.study.metric.name), {}) for name in conditions]
     seeds = [seed for seed in evidence.study.seeds if all(np.isfinite(table.get(seed, np.nan)) for table in values)]
     return np.array([[column[seed] for column in values] for seed in seeds]).reshape(len(seeds), len(conditions))
 

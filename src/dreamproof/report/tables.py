@@ -15,11 +15,13 @@ from dreamproof.report.data import Group
 from dreamproof.report.document import Table
 from dreamproof.report.documents.summary import summary_table
 from dreamproof.report.documents.tables import key_table, limit_of
+from dreamproof.report.documents.tasks import over_tasks_table
 from dreamproof.report.latex import latex
 from dreamproof.report.limits import Constrained
 from dreamproof.report.markdown import cells_text, escape
 from dreamproof.report.numbers import Numbers, plain
 from dreamproof.report.prose import ReportContext
+from dreamproof.report.tasks import over_tasks, task_metrics, task_tables
 from dreamproof.stats.describe import Interval
 from dreamproof.stats.verdict import Kind
 
@@ -43,6 +45,12 @@ VALIDATION_COLUMNS = (
 )
 
 
+OVER_TASKS_COLUMNS = (
+    *("arm", "metric", "tasks", "left_out", "seeds", "mean", "seed_value", "seed_value_sd", "iqm", "iqm_low"),
+    *("iqm_high", "cells"),
+)
+
+
 def write_tables(context: ReportContext, folder: Path) -> list[Path]:
     """Writes every table and returns the files; those with text have a folder per language, but for English."""
     analysis, numbers = context.analysis, context.numbers
@@ -59,6 +67,9 @@ def write_tables(context: ReportContext, folder: Path) -> list[Path]:
         "provenance.csv": _csv(PROVENANCE_COLUMNS, _provenance_rows(analysis)),
         "episodes.csv": _episodes(analysis),
     }
+    if (over := over_tasks_table(context)) is not None:
+        files["over_tasks.csv"] = _csv(OVER_TASKS_COLUMNS, _over_tasks_rows(analysis))
+        files[str(own / "over_tasks.md")] = _markdown(over, numbers)
     written = []
     for name, text in files.items():
         write_text(folder / name, text, durable=False)
@@ -254,6 +265,19 @@ def _ends(interval: Interval | None) -> list[float | None] | None:
 def _finite(value: float | None) -> float | None:
     """A number that JSON can hold, or None."""
     return value if value is not None and math.isfinite(value) else None
+
+
+def _over_tasks_rows(analysis: Analysis) -> Iterable[list[object]]:
+    """One row per arm and normalisation: mean over tasks, joined value of a seed, IQM over seeds and tasks."""
+    evidence = analysis.evidence
+    for metric, tasks in task_metrics(evidence).items():
+        left_out = " ".join(task for task in evidence.study.tasks or [] if task not in tasks)
+        for arm, table in task_tables(analysis, metric).items():
+            found, group = over_tasks(table), Group(arm, evidence.primary_condition, metric)
+            seeds, ends = analysis.summaries[group], _ends(found.interval) or [None, None]
+            cells = cells_text(analysis.cells_of(group), limit=10_000)
+            start: list[object] = [arm, metric, len(tasks), left_out, len(table), found.mean]
+            yield [*start, seeds.mean, seeds.sd, found.iqm, *ends, cells]
 
 
 def _number_rows(numbers: Numbers) -> Iterable[list[object]]:

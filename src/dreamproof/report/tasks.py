@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dreamproof.report.analysis import Analysis
-from dreamproof.report.data import Floats, Group
+from dreamproof.report.data import Floats, Group, StudyEvidence
 from dreamproof.report.shifts import seed_table
 from dreamproof.stats.compare import holm
 from dreamproof.stats.describe import Interval, interquartile_mean, joint_interval
@@ -32,10 +32,18 @@ class TaskStatements:
     worse: list[str]
 
 
-def task_tables(analysis: Analysis) -> dict[str, Floats]:
-    """(seeds, tasks) of the deciding metric by arm; none if the study has one task."""
+def task_metrics(evidence: StudyEvidence) -> dict[str, list[str]]:
+    """By metric the tasks that it is taken over: the deciding one, then the other normalisation if there is one."""
+    other = evidence.other_score
+    metrics = {evidence.study.metric.name: evidence.study.tasks or []}
+    return metrics if other is None else metrics | {other.metric: other.tasks}
+
+
+def task_tables(analysis: Analysis, metric: str | None = None) -> dict[str, Floats]:
+    """(seeds, tasks) of a metric, the deciding one unless named, by arm; none if the study has one task."""
     evidence = analysis.evidence
-    tables = {arm: seed_table(evidence, arm, evidence.study.tasks or []) for arm in evidence.arms}
+    name = metric or evidence.study.metric.name
+    tables = {arm: seed_table(evidence, arm, task_metrics(evidence)[name], name) for arm in evidence.arms}
     return {arm: table for arm, table in tables.items() if table.size}
 
 

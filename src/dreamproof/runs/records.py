@@ -136,6 +136,8 @@ class Trail(Record):
     cost: list[float]
 
 
+SCORE = "score"
+"""Return / largest possible return of the task."""
 RELATIVE_SCORE = "relative_score"
 """0 for random actions, 1 for the best recorded return of the task."""
 DATA_FLOORS = ("data mean", "data best")

@@ -4,6 +4,7 @@ from dreamproof.report.document import Bullets, Document, Heading, Links, Paragr
 from dreamproof.report.documents.checkpoints import checkpoint_blocks
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.summary import shows_tail, summary_table, verdicts_table
+from dreamproof.report.documents.tasks import other_score_note
 from dreamproof.report.headline import headline
 from dreamproof.report.lints import BLOCK, WARN, Lint
 from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, not_saved_sentence
@@ -77,6 +78,7 @@ def page_note(context: ReportContext) -> str:
         parts.append(texts("summary.limit_note", level=f"{100 * (1 - analysis.look_plan.alpha):g}"))
     if shows_tail(context):
         parts.append(texts("summary.tail_note"))
+    parts += other_score_note(context)
     return texts("list.sentences").join(parts)
 
 

@@ -59,6 +59,11 @@ def _scores(context: ReportContext) -> list[Column]:
         title = column_title(context, (metric, condition, checkpoint))
         floors = _floor_means(context, metric, evidence.deciding_conditions)
         columns.append(_column(context, title, cells, floors if checkpoint == FINAL else None))
+    other = evidence.other_score
+    if other is not None:
+        place = (other.metric, evidence.primary_condition, FINAL)
+        cells = [mean_sd(context, Group(arm, place[1], other.metric)) for arm in evidence.arms]
+        columns.append(_column(context, column_title(context, place), cells))
     kind, others = analysis.other_conditions
     means = [(token(f"other.{arm}.mean"), token(f"other.{arm}.sd")) for arm in evidence.arms]
     cells = [mean if sd == DASH else f"{mean} ± {sd}" for mean, sd in means]

@@ -9,6 +9,7 @@ from dreamproof.report.lints import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import ReportContext, mean_sd
 from dreamproof.report.rounding import uncertain_decimals
+from dreamproof.report.tasks import task_metrics
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.records import DATA_FLOORS
 from dreamproof.settings.study import Study
@@ -62,7 +63,8 @@ def key_columns(context: ReportContext) -> list[tuple[str, str, str]]:
     metric = evidence.study.metric.name
     places = dict.fromkeys([evidence.primary_condition, *evidence.conditions, TRAIN])
     joint = [evidence.primary_condition] if len(evidence.deciding_conditions) > 1 else []
-    columns = [(metric, condition, FINAL) for condition in [*joint, *evidence.conditions]]
+    columns = [(name, condition, FINAL) for condition in joint for name in task_metrics(evidence)]
+    columns += [(metric, condition, FINAL) for condition in evidence.conditions]
     for name in evidence.checkpoints(metric):
         held = [(metric, condition, name) for condition in places if (metric, condition, name) in known]
         columns += [place for place in held[:1] if place not in columns]
@@ -71,7 +73,8 @@ def key_columns(context: ReportContext) -> list[tuple[str, str, str]]:
             continue
         held = [(other, condition, name) for name in evidence.checkpoints(other) for condition in places]
         primary = [place for place in held if place[1] == evidence.primary_condition and place in known]
-        columns += primary[:1] or [place for place in held if place in known][:1]
+        found = primary[:1] or [place for place in held if place in known][:1]
+        columns += [place for place in found if place not in columns]
     return [column for column in columns if column in known][:WIDEST_KEY_TABLE]
 
 
@@ -96,7 +99,7 @@ def column_title(context: ReportContext, column: tuple[str, str, str]) -> str:
     explained = metric == deciding.name and deciding.checkpoint_rule is not None
     is_peak = says_peak(checkpoint) or (says_peak(metric) and not explained)
     peak = context.texts("mark.peak") if is_peak else ""
-    return f"{metric}{mark} · {context.condition(condition)}{proxy}{peak}"
+    return f"{metric}{mark} · {context.condition(condition, metric)}{proxy}{peak}"
 
 
 def key_table(context: ReportContext) -> Table:

@@ -5,7 +5,7 @@ from dreamproof.report.document import Block, Bullets, Heading, Paragraph, Table
 from dreamproof.report.documents.tables import range_text
 from dreamproof.report.numbers import number_text
 from dreamproof.report.prose import ReportContext, mean_sd
-from dreamproof.report.tasks import over_tasks, task_statements, task_tables
+from dreamproof.report.tasks import task_metrics, task_statements, task_tables
 
 DECIMALS = 3
 
@@ -13,39 +13,61 @@ DECIMALS = 3
 def task_blocks(context: ReportContext) -> list[Block]:
     """Means and IQM over tasks, a table of all tasks, and what tests say task by task; nothing for a single task."""
     analysis, texts = context.analysis, context.texts
-    tasks = analysis.evidence.study.tasks
-    if tasks is None or not task_tables(analysis):
+    over, other = over_tasks_table(context), analysis.evidence.other_score
+    if over is None:
         return []
-    return [
+    blocks: list[Block] = [
         Heading(texts("tasks.title"), 3),
-        _over_tasks(context),
-        Paragraph(texts("tasks.interval_note")),
-        _table(context, tasks),
-        *([Bullets([_statement(context, arm) for arm in analysis.treatments])] if analysis.treatments else []),
+        over,
+        Paragraph(texts("list.sentences").join([texts("tasks.interval_note"), *other_score_note(context)])),
+        _table(context, analysis.evidence.study.metric.name),
     ]
+    if analysis.treatments:
+        blocks.append(Bullets([_statement(context, arm) for arm in analysis.treatments]))
+    if other is not None:
+        blocks += [Heading(texts("tasks.other_title", metric=other.metric), 3), _table(context, other.metric)]
+    return blocks
 
 
-def _over_tasks(context: ReportContext) -> Table:
-    texts, rows = context.texts, []
-    for arm, table in task_tables(context.analysis).items():
-        found = over_tasks(table)
-        ends = (found.interval.low, found.interval.high) if found.interval is not None else (None, None)
-        interval = range_text(*(number_text(end, DECIMALS) for end in ends))
-        rows.append([arm, number_text(found.mean, DECIMALS), number_text(found.iqm, DECIMALS), interval])
-    return Table([texts("table.arm"), texts("tasks.mean"), texts("tasks.iqm"), texts("tasks.interval")], rows)
+def other_score_note(context: ReportContext) -> list[str]:
+    """What the other normalisation means, that it does not decide, and which tasks it leaves out; none without it."""
+    texts, other = context.texts, context.analysis.evidence.other_score
+    if other is None:
+        return []
+    left_out = [texts("tasks.left_out", metric=other.metric, tasks=context.listing(other.undefined))]
+    return [texts(f"tasks.{other.metric}"), *(left_out if other.undefined else [])]
 
 
-def _table(context: ReportContext, tasks: list[str]) -> Table:
+def over_tasks_table(context: ReportContext) -> Table | None:
+    """Mean and IQM over tasks of every arm, of the deciding score and the other one; None for a single task."""
+    analysis, texts, token = context.analysis, context.texts, context.numbers.token
+    evidence = analysis.evidence
+    if evidence.study.tasks is None or not task_tables(analysis):
+        return None
+    rows = []
+    for metric, tasks in task_metrics(evidence).items():
+        for arm in task_tables(analysis, metric):
+            key = f"over_tasks.{arm}.{metric}"
+            interval = range_text(token(f"{key}_low"), token(f"{key}_high"))
+            by_seed = mean_sd(context, Group(arm, evidence.primary_condition, metric))
+            found = [token(f"{key}.mean"), by_seed, token(f"{key}.iqm"), interval]
+            rows.append([arm, metric, str(len(tasks)), *found])
+    names = ("table.arm", "table.metric", "tasks.count", "tasks.mean", "tasks.by_seed", "tasks.iqm", "tasks.interval")
+    return Table([texts(name) for name in names], rows, left=(0, 1))
+
+
+def _table(context: ReportContext, metric: str) -> Table:
     """One row per task: every arm's mean ± sd, then what scripted policies and the recorded data reach."""
     evidence = context.analysis.evidence
-    metric = evidence.study.metric.name
+    tasks = evidence.study.tasks or []
     floors = list(dict.fromkeys(name for task in tasks for name in evidence.floors.get(task, {})))
+    below = {name: [evidence.floors.get(task, {}).get(name, {}).get(metric) for task in tasks] for name in floors}
+    known = [name for name in floors if any(value is not None for value in below[name])]
     rows = []
-    for task in tasks:
-        below = [evidence.floors.get(task, {}).get(name, {}).get(metric) for name in floors]
+    for place, task in enumerate(tasks):
         cells = [mean_sd(context, Group(arm, task, metric)) for arm in evidence.arms]
-        rows.append([task, *cells, *(number_text(value, DECIMALS) for value in below)])
-    return Table([context.texts("tasks.task"), *evidence.arms, *floors], rows)
+        rows.append([task, *cells, *(number_text(below[name][place], DECIMALS) for name in known)])
+    return Table([context.texts("tasks.task"), *evidence.arms, *known], rows)
 
 
 def _statement(context: ReportContext, arm: str) -> str:
