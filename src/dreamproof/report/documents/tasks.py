@@ -5,7 +5,7 @@ from dreamproof.report.document import Block, Bullets, Heading, Paragraph, Table
 from dreamproof.report.documents.tables import range_text
 from dreamproof.report.numbers import number_text
 from dreamproof.report.prose import ReportContext, mean_sd
-from dreamproof.report.tasks import task_metrics, task_statements, task_tables
+from dreamproof.report.tasks import TaskStatements, task_metrics, task_statements, task_tables
 
 DECIMALS = 3
 
@@ -22,8 +22,9 @@ def task_blocks(context: ReportContext) -> list[Block]:
         Paragraph(texts("list.sentences").join([texts("tasks.interval_note"), *other_score_note(context)])),
         _table(context, analysis.evidence.study.metric.name),
     ]
-    if analysis.treatments:
-        blocks.append(Bullets([_statement(context, arm) for arm in analysis.treatments]))
+    statements = {arm: task_statements(analysis, arm) for arm in analysis.treatments}
+    compared = [_statement(context, arm, found) for arm, found in statements.items() if found.compared]
+    blocks += [Bullets(compared)] if compared else []
     if other is not None:
         blocks += [Heading(texts("tasks.other_title", metric=other.metric), 3), _table(context, other.metric)]
     return blocks
@@ -52,8 +53,9 @@ def over_tasks_table(context: ReportContext) -> Table | None:
             by_seed = mean_sd(context, Group(arm, evidence.primary_condition, metric))
             found = [token(f"{key}.mean"), by_seed, token(f"{key}.iqm"), interval]
             rows.append([arm, metric, str(len(tasks)), *found])
-    names = ("table.arm", "table.metric", "tasks.count", "tasks.mean", "tasks.by_seed", "tasks.iqm", "tasks.interval")
-    return Table([texts(name) for name in names], rows, left=(0, 1))
+    over = "iqm" if evidence.study.decides is not None and evidence.study.decides.over == "iqm" else "mean"
+    names = ("table.arm", "table.metric", "tasks.count", "tasks.mean", f"tasks.by_seed_{over}", "tasks.iqm")
+    return Table([texts(name) for name in (*names, "tasks.interval")], rows, left=(0, 1))
 
 
 def _table(context: ReportContext, metric: str) -> Table:
@@ -70,8 +72,7 @@ def _table(context: ReportContext, metric: str) -> Table:
     return Table([context.texts("tasks.task"), *evidence.arms, *known], rows)
 
 
-def _statement(context: ReportContext, arm: str) -> str:
-    found = task_statements(context.analysis, arm)
+def _statement(context: ReportContext, arm: str, found: TaskStatements) -> str:
     facts = {"arm": arm, "reference": context.reference, "higher": found.higher, "count": found.compared}
     nothing = context.texts("tasks.none")
     lists = {name: context.listing(getattr(found, name)) or nothing for name in ("better", "worse")}
