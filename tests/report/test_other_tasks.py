@@ -111,6 +111,14 @@ def test_arms_of_the_references_task_are_compared_as_before(tmp_path: Path) -> N
     assert "| u_only | **" not in found["decision"] and "compared with it: full. On other tasks" in found["appendix"]
 
 
+def test_what_is_missing_of_an_uncompared_arm_forbids_no_verdict(tmp_path: Path) -> None:
+    levels = {}
+    for arm in ("full", "u_only"):
+        lints = made(tmp_path / arm, MIXED, missing=(f"{arm}/0",)).analysis.lints
+        levels[arm] = {lint.code: lint.level for lint in lints}["incomplete_training"]
+    assert levels == {"full": "block", "u_only": "warn"}
+
+
 def test_equal_values_on_two_tasks_are_no_sign_of_an_inert_setting(tmp_path: Path) -> None:
     full = {"return": np.ones(10), "cost": np.zeros(10)}
     context = made(tmp_path, MIXED, draw=lambda generator, arm, seed, condition: full)

@@ -136,8 +136,7 @@ def analyse(evidence: StudyEvidence) -> Analysis:
     """All statements that the evidence allows."""
     analysis = Analysis(evidence, lints=find_lints(evidence), look_plan=_look_plan(evidence))
     analysis.lints += _hopeless_plan(analysis)
-    if not analysis.treatments and not evidence.study.limits:  # nothing is judged, so there is no verdict to forbid
-        analysis.lints = [replace(lint, level=WARN) if lint.level == BLOCK else lint for lint in analysis.lints]
+    analysis.lints = [_without_verdict(analysis, lint) for lint in analysis.lints]
     analysis.lints.sort(key=lambda lint: LEVELS.index(lint.level))
     for group, values in evidence.values.items():
         summary = summarise(np.array([values[seed] for seed in sorted(values)]))
@@ -156,6 +155,14 @@ def analyse(evidence: StudyEvidence) -> Analysis:
     analysis.spending = count_spending(evidence)
     analysis.next = _next_batch(analysis)
     return analysis
+
+
+def _without_verdict(analysis: Analysis, lint: Lint) -> Lint:
+    """A warning instead of a lint that forbids verdicts, where none of its arms is judged."""
+    evidence = analysis.evidence
+    judged = evidence.arms if evidence.study.limits else analysis.treatments
+    forbids = any(arm in judged for arm in lint.arms or evidence.arms)
+    return replace(lint, level=WARN) if lint.level == BLOCK and not forbids else lint
 
 
 def _look_plan(evidence: StudyEvidence) -> LookPlan:
