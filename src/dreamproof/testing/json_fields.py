@@ -71,7 +71,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "obstacles[].level": "`forbids` or `limits`",
         "obstacles[].code": "a constant name of it, e.g. `too_few_seeds`",
         "obstacles[].text": "the same for people",
-        "smallest_study": "the fewest cells that could decide, with time and money; null for one arm",
+        "smallest_study": "the fewest cells that could decide, with time and money; null where no arms are compared",
         "smallest_study.arms": "the reference and the arm of the question",
         "smallest_study.arms[]": "name of an arm",
         "smallest_study.seeds_per_arm": "seeds that each of them needs",
