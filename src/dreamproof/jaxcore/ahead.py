@@ -39,7 +39,7 @@ class Program:
 
 @contextmanager
 def compiling() -> Iterator[Executor | None]:
-    """A pool for compiles, which goes on with them afterwards; None where there are too few cores for two at a time."""
+    """A pool for compiles, which it finishes afterwards; None where there are too few cores for two at a time."""
     if usable_cores() < 2 * CORES_PER_COMPILE:
         yield None
         return
