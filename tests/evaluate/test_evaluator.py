@@ -6,6 +6,7 @@ import shutil
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,12 +14,15 @@ from tests.tiny import AGENT_STEPS
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import write_json
+from dreamproof.envs.scripted import floors
 from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import __main__ as command
 from dreamproof.evaluate import episodes as playing
 from dreamproof.evaluate import official
-from dreamproof.evaluate.episodes import PARTS, Evaluator, run_episodes
+from dreamproof.evaluate.episodes import PARTS, Evaluator, floor_means, run_episodes
 from dreamproof.evaluate.loading import Loaded, load
+from dreamproof.jaxcore import ahead
+from dreamproof.jaxcore.ahead import Program
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import prove_evaluation, prove_training, read_evaluation, read_heartbeat
 from dreamproof.runs.records import EvaluationRecord
@@ -38,13 +42,14 @@ def loaded(trained: Trained, name: str) -> Loaded:
 
 @pytest.fixture(scope="module")
 def evaluated(trained: Trained, tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """The baseline after `python -m dreamproof.evaluate`, with an older checkpoint selected."""
+    """The baseline after `python -m dreamproof.evaluate` on a machine of many cores, an older checkpoint selected."""
     root = tmp_path_factory.mktemp("evaluated") / "run"
     shutil.copytree(trained["baseline"].root, root)
     run = RunFolder(root)
     write_json(run.selected, {"agent_steps": run.checkpoint_folders()[0].agent_steps})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(command, "use_compilation_cache", lambda: None)
+        patch.setattr(ahead, "usable_cores", lambda: 8)
         patch.setattr(sys, "argv", ["evaluate", str(root), "--conditions", "id"])
         assert command.main() == 0
     return run
@@ -56,6 +61,26 @@ def record(evaluated: RunFolder) -> EvaluationRecord:
     found = read_evaluation(evaluated, "id")
     assert found is not None
     return found
+
+
+def test_all_programs_of_an_evaluation_are_compiled_side_by_side(
+    trained: Trained, evaluated: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that was not compiled ahead would be compiled by its call."""
+    called: list[str] = []
+    known = Program.has_begun
+
+    def noted(program: Program, *args: Any) -> bool:
+        assert known(program, *args), program.function
+        called.append(program.function.__name__)
+        return False
+
+    monkeypatch.setattr(Program, "__call__", lambda program, *args: noted(program, *args) or program._jitted(*args))
+    agents = [loaded(trained, "baseline")]
+    run_episodes(agents, find_condition(agents[0].env, "id"), "test", EPISODES)
+    floor_means(agents[0].env, find_condition(agents[0].env, "id"), EPISODES)
+    assert called.count("_begin_rollout") == 1 and called.count("_continue_rollout") == PARTS
+    assert len(called) == 1 + PARTS + len(floors(agents[0].env.spec))
 
 
 def test_final_and_selected_are_both_evaluated(evaluated: RunFolder, record: EvaluationRecord) -> None:

@@ -4,13 +4,15 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import Array
 
 from dreamproof.jaxcore import ahead
-from dreamproof.jaxcore.ahead import Program, compiling
+from dreamproof.jaxcore.ahead import Program, compiling, zeros_like
 from dreamproof.jaxcore.compile_events import announce_compiles
 
 
@@ -75,10 +77,16 @@ def test_the_call_waits_for_a_compile_that_has_begun_and_raises_its_error(monkey
     def fail() -> None:
         raise MemoryError("out of memory while compiling")
 
-    monkeypatch.setattr(program, "_function", SimpleNamespace(lower=lambda *args: SimpleNamespace(compile=fail)))
+    monkeypatch.setattr(program, "_jitted", SimpleNamespace(lower=lambda *args: SimpleNamespace(compile=fail)))
     compiled_ahead(program, jnp.ones(2))
     with pytest.raises(MemoryError, match="while compiling"):
         program(jnp.ones(2))
+
+
+@pytest.mark.parametrize("value", [jnp.ones(3), jnp.ones((2, 1), jnp.int32), jnp.full(2, 1.5), jnp.full((), 4)])
+def test_zeros_stand_for_an_array_that_is_not_computed_yet(value: Array) -> None:
+    zeros = zeros_like(eqx.filter_eval_shape(lambda: value))
+    assert jax.typeof(zeros) == jax.typeof(value) and not zeros.any()
 
 
 @pytest.mark.parametrize(("cores", "several"), [(1, False), (3, False), (4, True), (16, True)])

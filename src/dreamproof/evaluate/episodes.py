@@ -3,7 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -38,6 +38,7 @@ from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import certificate
 from dreamproof.evaluate.drawing import as_trail, places_of_first
 from dreamproof.evaluate.loading import Loaded
+from dreamproof.jaxcore.ahead import Program, compiling, zeros_like
 from dreamproof.jaxcore.devices import COMPILE_THREADS
 from dreamproof.jaxcore.keys import Split, step_key
 from dreamproof.jaxcore.types import TimeStep
@@ -59,14 +60,14 @@ Checkpoints = dict[str, Loaded]
 Progress = Callable[[], None]
 
 
-@eqx.filter_jit
+@Program
 def _begin_rollout(fixed: tuple[Any, Env], shape: tuple[int, int], layout: Array, params: Any) -> RolloutState:
     agent, env = fixed
     memory = eqx.filter_vmap(lambda _: agent.init_memory(shape[1]))(jnp.zeros(shape[0]))
     return begin_rollout(env, memory, repeat_keys(layout, shape[0]), params)
 
 
-@eqx.filter_jit
+@Program
 def _continue_rollout(
     fixed: tuple[Any, Env],
     agents: tuple[Any, Any],
@@ -133,15 +134,17 @@ def run_episodes(
     assert all(each.agent is first.agent and each.env is first.env for each in agents), (
         "agents that cannot share a compile"
     )
-    params = condition.change(first.env.default_params())
     if condition.latent_swaps and "latent_swaps" not in first.scalars:
         raise BadInput(
             f"condition '{condition.name}' swaps latent groups, which the agent '{first.run.trainer}' does not support",
             "set latent_swaps: 0 in the settings of the condition",
         )
-    stacked = _stacked(agents, condition)
+    params, stacked = condition.change(first.env.default_params()), _stacked(agents, condition)
     fixed, (layout, noise) = (first.agent, first.env), episode_keys(LAYOUT_SEED, split, episodes)
     shape = (len(agents), episodes)
+    with compiling() as pool:
+        if pool is not None:
+            _compile_ahead(pool, fixed, stacked, (layout, noise), params)
     rollout, parts = _begin_rollout(fixed, shape, layout, params), []
     for steps in parts_of(first.env.spec.episode_agent_steps):
         rollout, rows = _continue_rollout(fixed, stacked, rollout, (noise, steps), params)
@@ -153,6 +156,20 @@ def run_episodes(
         rows = rows._replace(trace=rows.trace | {"certified": certified.reshape(len(certified), *shape)})
     found = jax.device_get(split_policies(finish_rollout(first.env, rollout, rows), shape))
     return [_of_one(found, index) for index in range(len(agents))]
+
+
+def _compile_ahead(
+    pool: Executor, fixed: tuple[Any, Env], agents: tuple[Any, Any], keys: tuple[Array, Array], params: Any
+) -> None:
+    """Begins to compile the programs of `run_episodes`: on a GPU the longer one takes a minute."""
+    (layout, noise), env = keys, fixed[1]
+    given = fixed, (jax.tree.leaves(agents)[0].shape[0], len(layout)), layout, params
+    if _begin_rollout.has_begun(*given):
+        return
+    _begin_rollout.compile_ahead(pool, *given)
+    rollout = jax.tree.map(zeros_like, eqx.filter_eval_shape(_begin_rollout.function, *given))
+    steps = parts_of(env.spec.episode_agent_steps)[0]
+    _continue_rollout.compile_ahead(pool, fixed, agents, rollout, (noise, steps), params)
 
 
 def _stacked(agents: list[Loaded], condition: Condition) -> tuple[Any, Any]:
@@ -197,14 +214,22 @@ def evaluated(loaded: Loaded, episodes: Episodes, facts: dict[str, float]) -> Ev
 
 
 @functools.cache
-def _floor(env: Env, name: str) -> Callable[..., Episodes]:
+def _floor(env: Env, name: str) -> Program:
     """Complete episodes of one scripted policy, compiled once for all conditions."""
     scripted = floors(env.spec)[name]
 
     def policy(memory: Any, seen: TimeStep, index: Array) -> tuple[Array, Any, dict[str, Array]]:
         return scripted(step_key(LAYOUT_SEED, "floor", index), seen.observation), memory, {}
 
-    return jax.jit(lambda keys, params: complete_episodes(env, policy, None, keys, params))
+    return Program(lambda keys, params: complete_episodes(env, policy, None, keys, params))
+
+
+def _compile_floors_ahead(env: Env, condition: Condition, episodes: int) -> None:
+    with compiling() as pool:
+        if pool is not None:
+            for name in floors(env.spec):
+                given = episode_keys(LAYOUT_SEED, "test", episodes), condition.change(env.default_params())
+                _floor(env, name).compile_ahead(pool, *given)
 
 
 def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict[str, float]]:
@@ -261,6 +286,10 @@ class Evaluator:
         if isinstance(first.agent, SeveralPolicies):
             return self._evaluate_task(name)
         condition = self._condition(name)
+        if not self._nominal:
+            _compile_floors_ahead(first.env, condition, self.episodes)
+            self._calibrate(first)
+        found = self._all_episodes(condition, self.split)
         facts = {
             "condition": name,
             "kind": self.declared.get(name, {}).get("kind") or condition.kind,
@@ -269,9 +298,6 @@ class Evaluator:
             "code_version": __version__,
             "code_commit": code_name(),
         }
-        if not self._nominal:
-            self._calibrate(first)
-        found = self._all_episodes(condition, self.split)
         return [self._record(*each, facts) for each in zip(self.runs, found, self._nominal, strict=True)]
 
     def _evaluate_task(self, name: str) -> list[EvaluationRecord]:

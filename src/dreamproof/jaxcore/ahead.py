@@ -7,6 +7,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
+from jax import Array
 
 from dreamproof.jaxcore import usable_cores
 from dreamproof.jaxcore.devices import COMPILE_THREADS
@@ -19,13 +21,14 @@ class Program:
 
     def __init__(self, function: Callable[..., Any], **options: Any) -> None:
         """`options` are those of `eqx.filter_jit`."""
-        self._function = eqx.filter_jit(function, **options)
+        self.function = function
+        self._jitted: Any = eqx.filter_jit(function, **options)
         self._ahead: dict[Hashable, Future[Any]] = {}
 
     def compile_ahead(self, pool: Executor, *args: Any) -> None:
         """Traces the function now and compiles it in `pool`; an error of the compiler is raised by the call."""
         if not self.has_begun(*args):
-            self._ahead[_types(args)] = pool.submit(self._function.lower(*args).compile)
+            self._ahead[_types(args)] = pool.submit(self._jitted.lower(*args).compile)
 
     def has_begun(self, *args: Any) -> bool:
         """Whether a compile for such arguments has begun in the background, or is over."""
@@ -34,7 +37,7 @@ class Program:
     def __call__(self, *args: Any) -> Any:
         """Calls it; waits for a compile that has begun."""
         found = self._ahead.get(_types(args)) if self._ahead else None
-        return self._function(*args) if found is None else found.result()(*args)
+        return self._jitted(*args) if found is None else found.result()(*args)
 
 
 @contextmanager
@@ -48,6 +51,13 @@ def compiling() -> Iterator[Executor | None]:
         yield pool
     finally:
         pool.shutdown(wait=False)
+
+
+def zeros_like(part: jax.ShapeDtypeStruct) -> Array:
+    """Zeros of a shape and type, in the place of an array that is not computed yet; a weak type stays weak."""
+    if part.weak_type:
+        return jnp.full(part.shape, part.dtype.type(0).item())
+    return jnp.zeros(part.shape, part.dtype)
 
 
 def _types(args: Any) -> Hashable:
