@@ -19,7 +19,7 @@ from dreamproof.jaxcore.devices import library_versions
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.pulse import Pulse
 from dreamproof.runs.writer import RunWriter
-from dreamproof.train.loop import chunk_env_steps, read_job
+from dreamproof.train.loop import chunk_env_steps, compile_ahead, read_job
 from dreamproof.train.pack import TrainingPack
 from dreamproof.train.saving import checkpoint_facts, restore, save_cell
 
@@ -47,6 +47,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
     with phase("build"):
         job = read_job([folder], micro_batches)
         state = job.pack.init()
+        compile_ahead(job, state, 0)
     settings = job.cell.train
     with phase("prefill"):
         state = job.pack.prepare(state)
