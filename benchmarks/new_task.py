@@ -11,7 +11,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dreamproof.report.data import Group, StudyEvidence, load
+from dreamproof.report.data import Group, StudyEvidence
+from dreamproof.report.loading import load
 from dreamproof.report.palette import COLOURS
 from dreamproof.stats.compare import Comparison, compare, holm
 

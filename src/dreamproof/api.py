@@ -12,7 +12,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.text import quoted
 from dreamproof.report.analysis import Analysis, analyse
 from dreamproof.report.data import Group, StudyEvidence
-from dreamproof.report.data import load as load_evidence
+from dreamproof.report.loading import load as load_evidence
 from dreamproof.runs.layout import Cell, RunFolder
 from dreamproof.study.adapters import find_adapter, study_format
 from dreamproof.study.plan.open_study import open_study

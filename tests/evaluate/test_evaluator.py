@@ -70,12 +70,12 @@ def test_all_programs_of_an_evaluation_are_compiled_side_by_side(
     called: list[str] = []
     known = Program.has_begun
 
-    def noted(program: Program, *args: Any) -> bool:
+    def checked(program: Program, *args: Any) -> bool:
         assert known(program, *args), program.function
         called.append(program.function.__name__)
         return False
 
-    monkeypatch.setattr(Program, "__call__", lambda program, *args: noted(program, *args) or program._jitted(*args))
+    monkeypatch.setattr(Program, "__call__", lambda program, *args: checked(program, *args) or program._jitted(*args))
     agents = [loaded(trained, "baseline")]
     run_episodes(agents, find_condition(agents[0].env, "id"), "test", EPISODES)
     floor_means(agents[0].env, find_condition(agents[0].env, "id"), EPISODES)

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from fontTools.ttLib import TTFont
 
-from dreamproof.report import lints, write_all
+from dreamproof import report
+from dreamproof.report import write_all
 from dreamproof.report.figures.theme import BUNDLED, FONTS
 from dreamproof.report.fonts.subset import characters_of
 from dreamproof.report.language import LANGUAGES, read_texts
@@ -15,7 +16,7 @@ from dreamproof.report.quotes import local_duration, translated
 from dreamproof.stats.verdict import Kind, Why
 from dreamproof.study.diagnosis.diagnose import Cause
 
-SOURCE = Path(lints.__file__).parent
+SOURCE = Path(report.__file__).parent
 
 
 def fields(text: str) -> set[str]:
@@ -43,7 +44,8 @@ def test_every_key_in_the_program_is_in_the_catalogue() -> None:
 
 def test_every_lint_verdict_reason_and_cause_has_a_text() -> None:
     texts = read_texts("en").entries
-    found = re.findall(r"Lint\(\s*\"([a-z_]+)\"", (SOURCE / "lints.py").read_text())
+    lints = "".join(path.read_text() for path in (SOURCE / "lints").glob("*.py"))
+    found = re.findall(r"Lint\(\s*\"([a-z_]+)\"", lints)
     assert len(found) > 25
     for code in [*found, "no_cjk_font", "no_slides"]:
         assert f"lint.{code}" in texts and f"lint_title.{code}" in texts
@@ -89,7 +91,7 @@ def test_what_the_program_recorded_is_read_in_chinese(language: str) -> None:
 
 def test_every_form_of_a_recorded_text_is_written_by_the_program() -> None:
     program = "\n".join(path.read_text() for path in (SOURCE.parent / "study").rglob("*.py"))
-    program += (SOURCE / "data.py").read_text()
+    program += (SOURCE / "loading.py").read_text()
     for key, text in read_texts("en").entries.items():
         if key.startswith("quote.") and key != "quote.proven_before":  # of version 0.1.0
             longest = max(re.split(r"\{\w+\}", text), key=len).strip(" ,:")

@@ -8,7 +8,8 @@ import pytest
 
 from dreamproof.report import make_context
 from dreamproof.report.data import StudyEvidence
-from dreamproof.report.lints import BLOCK, Lint, find_lints
+from dreamproof.report.lints import find_lints
+from dreamproof.report.lints.lint import BLOCK, Lint
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, make_study

@@ -10,7 +10,7 @@ from dreamproof.report import make_context, next_seeds, plain_answer, write_all
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.headline import headline
 from dreamproof.report.language import LANGUAGES
-from dreamproof.report.lints import NOTE
+from dreamproof.report.lints.lint import NOTE
 from dreamproof.report.numbers import plain
 from dreamproof.report.prose import ReportContext
 from dreamproof.report.tables import verdict_records

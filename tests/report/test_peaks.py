@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from dreamproof.report import make_context, write_all
-from dreamproof.report.lints import BLOCK, says_peak
+from dreamproof.report.lints.lint import BLOCK
+from dreamproof.report.lints.values import says_peak
 from dreamproof.stats.verdict import Kind
 
 VALUES = {"a": [1.0, 1.2, 0.9, 1.1, 1.05], "b": [5.0, 5.2, 4.9, 5.1, 5.05], "c": [1.1, 1.0, 1.05, 0.95, 1.15]}

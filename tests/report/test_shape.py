@@ -5,7 +5,7 @@ from pathlib import Path
 
 from dreamproof.report import make_context
 from dreamproof.report.data import Group
-from dreamproof.report.lints import BLOCK
+from dreamproof.report.lints.lint import BLOCK
 from dreamproof.report.prose import verdict_sentence
 from dreamproof.stats.verdict import Kind, Why
 

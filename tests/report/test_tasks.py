@@ -11,7 +11,8 @@ from tests.report.task_study import TASKS, make_task_study, score
 
 from dreamproof.report import write_all
 from dreamproof.report.analysis import Analysis, analyse
-from dreamproof.report.data import Group, OtherScore, load
+from dreamproof.report.data import Group, OtherScore
+from dreamproof.report.loading import load
 from dreamproof.report.numbers import register
 from dreamproof.report.tasks import over_tasks, task_statements, task_tables
 from dreamproof.settings.study_file import read_study

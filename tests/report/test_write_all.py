@@ -13,7 +13,8 @@ import pytest
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import read_json, write_json
 from dreamproof.report import make_context, next_seeds, write_all
-from dreamproof.report.data import Group, load
+from dreamproof.report.data import Group
+from dreamproof.report.loading import load
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, make_study

@@ -14,7 +14,7 @@ from tests.study.test_supervisor import TASK, Stage, succeed_at_once
 from dreamproof.base.errors import BrokenEvidence
 from dreamproof.base.files import read_json, write_json
 from dreamproof.cli.why import cell_text
-from dreamproof.report.data import load
+from dreamproof.report.loading import load
 from dreamproof.runs.layout import AttemptFolder, Cell
 from dreamproof.runs.records import ExitRecord
 from dreamproof.study import session

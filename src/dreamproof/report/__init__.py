@@ -6,7 +6,6 @@ from pathlib import Path
 from dreamproof.base.files import write_text
 from dreamproof.base.lines import json_line
 from dreamproof.report.analysis import Analysis, analyse
-from dreamproof.report.data import load
 from dreamproof.report.documents.appendix import appendix
 from dreamproof.report.documents.decision import decision, page_figures
 from dreamproof.report.documents.defense import defense
@@ -14,7 +13,8 @@ from dreamproof.report.documents.money import money
 from dreamproof.report.documents.record import record
 from dreamproof.report.documents.status import status
 from dreamproof.report.language import read_texts
-from dreamproof.report.lints import NOTE, WARN, Lint
+from dreamproof.report.lints.lint import NOTE, WARN, Lint
+from dreamproof.report.loading import load
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import plain, register
 from dreamproof.report.page import render_page

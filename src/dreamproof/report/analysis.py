@@ -7,7 +7,8 @@ import numpy as np
 
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.limits import Constrained, arm_limits, limits_elsewhere, worst
-from dreamproof.report.lints import BLOCK, LEVELS, WARN, Lint, find_lints
+from dreamproof.report.lints import find_lints
+from dreamproof.report.lints.lint import BLOCK, LEVELS, WARN, Lint
 from dreamproof.report.shifts import mean_scores, other_conditions, over_shifted_conditions
 from dreamproof.report.spending import Spending, count_spending
 from dreamproof.report.validation import ArmValidation, validation_by_arm

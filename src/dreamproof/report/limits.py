@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dreamproof.report.data import FINAL, Group, StudyEvidence
-from dreamproof.report.lints import BLOCK, Lint
+from dreamproof.report.lints.lint import BLOCK, Lint
 from dreamproof.stats.limits import LimitKind, LimitVerdict, LimitWhy, judge_limit
 from dreamproof.stats.sequential import LookPlan
 

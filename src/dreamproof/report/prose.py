@@ -10,7 +10,7 @@ from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp
 from dreamproof.report.language import Texts
 from dreamproof.report.limits import Constrained, unmeasured
-from dreamproof.report.lints import BLOCK, Lint
+from dreamproof.report.lints.lint import BLOCK, Lint
 from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
 from dreamproof.report.quotes import translated
 from dreamproof.stats.limits import fewest_seeds_to_keep

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from dreamproof.base.text import count_text, duration_text, money_text
-from dreamproof.report.data import Group, load
-from dreamproof.report.lints import SAME_LENGTH, says_peak
+from dreamproof.report.data import Group
+from dreamproof.report.lints.comparable import SAME_LENGTH
+from dreamproof.report.lints.values import says_peak
+from dreamproof.report.loading import load
 from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
 from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_paired_p

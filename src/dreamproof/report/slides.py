@@ -16,7 +16,7 @@ from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.summary import summary_table, verdicts_table
 from dreamproof.report.documents.validation import validation_table
 from dreamproof.report.headline import headline
-from dreamproof.report.lints import BLOCK, NOTE
+from dreamproof.report.lints.lint import BLOCK, NOTE
 from dreamproof.report.numbers import plain
 from dreamproof.report.prose import ReportContext, arm_reason, arms_sentence, as_of, coverage_sentence, lint_stamp
 from dreamproof.stats.verdict import Kind

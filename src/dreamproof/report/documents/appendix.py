@@ -17,7 +17,7 @@ from dreamproof.report.documents.checkpoints import checkpoint_blocks
 from dreamproof.report.documents.tasks import task_blocks
 from dreamproof.report.documents.validation import validation_blocks
 from dreamproof.report.hints import hints
-from dreamproof.report.lints import eval_names
+from dreamproof.report.lints.lint import eval_names
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import (
     ReportContext,

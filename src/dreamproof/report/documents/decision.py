@@ -6,7 +6,7 @@ from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.summary import shows_tail, summary_table, verdicts_table
 from dreamproof.report.documents.tasks import other_score_note
 from dreamproof.report.headline import headline
-from dreamproof.report.lints import BLOCK, WARN, Lint
+from dreamproof.report.lints.lint import BLOCK, WARN, Lint
 from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, not_saved_sentence
 from dreamproof.stats.verdict import Kind
 

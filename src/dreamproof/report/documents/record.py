@@ -2,7 +2,7 @@
 
 from dreamproof.report.document import Block, Bullets, CodeBlock, Document, Heading, Paragraph, Table
 from dreamproof.report.documents.steps import next_steps
-from dreamproof.report.lints import eval_names
+from dreamproof.report.lints.lint import eval_names
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import ReportContext, answer_stamp, header, moment_text
 from dreamproof.report.quotes import translated

@@ -7,7 +7,7 @@ from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
 from dreamproof.report.documents.tables import column_title, floor_decimals, floor_name, range_text
 from dreamproof.report.limits import Constrained
-from dreamproof.report.lints import says_peak
+from dreamproof.report.lints.values import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import ReportContext, arm_reason, mean_sd
 from dreamproof.settings.study import Constraint

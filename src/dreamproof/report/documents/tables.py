@@ -5,7 +5,7 @@ from itertools import product
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
 from dreamproof.report.limits import Constrained
-from dreamproof.report.lints import says_peak
+from dreamproof.report.lints.values import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
 from dreamproof.report.prose import ReportContext, mean_sd
 from dreamproof.report.rounding import uncertain_decimals
