@@ -1,6 +1,7 @@
 """Programs that are compiled before they are called."""
 
-from concurrent.futures import Executor, ThreadPoolExecutor
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from jax import Array
 
 from dreamproof.jaxcore import ahead
-from dreamproof.jaxcore.ahead import Program, compiling, zeros_like
+from dreamproof.jaxcore.ahead import Program, can_compile_ahead, compiling, stand_in
 from dreamproof.jaxcore.compile_events import announce_compiles
 
 
@@ -83,10 +84,16 @@ def test_the_call_waits_for_a_compile_that_has_begun_and_raises_its_error(monkey
         program(jnp.ones(2))
 
 
-@pytest.mark.parametrize("value", [jnp.ones(3), jnp.ones((2, 1), jnp.int32), jnp.full(2, 1.5), jnp.full((), 4)])
+@pytest.mark.parametrize(
+    "value", [jnp.ones(3), jnp.ones((2, 1), jnp.int32), jnp.full(2, 1.5), jnp.full((), 4), jnp.ones(2, jnp.bfloat16)]
+)
 def test_zeros_stand_for_an_array_that_is_not_computed_yet(value: Array) -> None:
-    zeros = zeros_like(eqx.filter_eval_shape(lambda: value))
+    zeros = stand_in(eqx.filter_eval_shape(lambda: value))
     assert jax.typeof(zeros) == jax.typeof(value) and not zeros.any()
+    program = Program(lambda x: x + 1)
+    compiled_ahead(program, zeros)
+    assert program.has_begun(value)
+    np.testing.assert_array_equal(program(value), value + 1)
 
 
 @pytest.mark.parametrize(("cores", "several"), [(1, False), (3, False), (4, True), (16, True)])
@@ -94,7 +101,13 @@ def test_a_machine_of_few_cores_compiles_one_program_after_the_other(
     cores: int, several: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ahead, "usable_cores", lambda: cores)
+    assert can_compile_ahead() == several
+
+
+def test_what_was_begun_is_finished() -> None:
+    go = threading.Event()
     with compiling() as pool:
-        assert isinstance(pool, Executor) == several
-        if pool is not None:
-            assert pool.submit(lambda: 7).result() == 7
+        waiting = pool.submit(go.wait, 60)
+    assert not waiting.done()
+    go.set()
+    assert waiting.result()

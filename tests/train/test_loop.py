@@ -91,9 +91,9 @@ def test_training_and_validation_run_programs_that_were_compiled_side_by_side(
     monkeypatch.setattr(job, "pack", pack_of_three)
     traced: list[Any] = []
     monkeypatch.setattr(ThreadPoolExecutor, "submit", lambda *args: traced.append(args))
-    compile_ahead(job, pack_of_three.init(), 0)
+    compile_ahead(job, 0)
     assert not traced, "other programs than those that training ran"
-    compile_ahead(job, pack_of_three.init(), job.agent_steps)
+    compile_ahead(job, job.agent_steps)
     assert not traced, "a finished run compiles nothing"
 
 

@@ -3,7 +3,7 @@
 import functools
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -38,7 +38,7 @@ from dreamproof.envs.shift import find_condition
 from dreamproof.evaluate import certificate
 from dreamproof.evaluate.drawing import as_trail, places_of_first
 from dreamproof.evaluate.loading import Loaded
-from dreamproof.jaxcore.ahead import Program, compiling, zeros_like
+from dreamproof.jaxcore.ahead import Program, can_compile_ahead, compiling, stand_in
 from dreamproof.jaxcore.devices import COMPILE_THREADS
 from dreamproof.jaxcore.keys import Split, step_key
 from dreamproof.jaxcore.types import TimeStep
@@ -142,9 +142,8 @@ def run_episodes(
     params, stacked = condition.change(first.env.default_params()), _stacked(agents, condition)
     fixed, (layout, noise) = (first.agent, first.env), episode_keys(LAYOUT_SEED, split, episodes)
     shape = (len(agents), episodes)
-    with compiling() as pool:
-        if pool is not None:
-            _compile_ahead(pool, fixed, stacked, (layout, noise), params)
+    if can_compile_ahead():
+        _compile_ahead(fixed, stacked, (layout, noise), params)
     rollout, parts = _begin_rollout(fixed, shape, layout, params), []
     for steps in parts_of(first.env.spec.episode_agent_steps):
         rollout, rows = _continue_rollout(fixed, stacked, rollout, (noise, steps), params)
@@ -158,18 +157,17 @@ def run_episodes(
     return [_of_one(found, index) for index in range(len(agents))]
 
 
-def _compile_ahead(
-    pool: Executor, fixed: tuple[Any, Env], agents: tuple[Any, Any], keys: tuple[Array, Array], params: Any
-) -> None:
+def _compile_ahead(fixed: tuple[Any, Env], agents: tuple[Any, Any], keys: tuple[Array, Array], params: Any) -> None:
     """Begins to compile the programs of `run_episodes`: on a GPU the longer one takes a minute."""
     (layout, noise), env = keys, fixed[1]
     given = fixed, (jax.tree.leaves(agents)[0].shape[0], len(layout)), layout, params
     if _begin_rollout.has_begun(*given):
         return
-    _begin_rollout.compile_ahead(pool, *given)
-    rollout = jax.tree.map(zeros_like, eqx.filter_eval_shape(_begin_rollout.function, *given))
-    steps = parts_of(env.spec.episode_agent_steps)[0]
-    _continue_rollout.compile_ahead(pool, fixed, agents, rollout, (noise, steps), params)
+    with compiling() as pool:
+        _begin_rollout.compile_ahead(pool, *given)
+        rollout = jax.tree.map(stand_in, eqx.filter_eval_shape(_begin_rollout.function, *given))
+        steps = parts_of(env.spec.episode_agent_steps)[0]
+        _continue_rollout.compile_ahead(pool, fixed, agents, rollout, (noise, steps), params)
 
 
 def _stacked(agents: list[Loaded], condition: Condition) -> tuple[Any, Any]:
@@ -225,11 +223,10 @@ def _floor(env: Env, name: str) -> Program:
 
 
 def _compile_floors_ahead(env: Env, condition: Condition, episodes: int) -> None:
+    given = episode_keys(LAYOUT_SEED, "test", episodes), condition.change(env.default_params())
     with compiling() as pool:
-        if pool is not None:
-            for name in floors(env.spec):
-                given = episode_keys(LAYOUT_SEED, "test", episodes), condition.change(env.default_params())
-                _floor(env, name).compile_ahead(pool, *given)
+        for name in floors(env.spec):
+            _floor(env, name).compile_ahead(pool, *given)
 
 
 def floor_means(env: Env, condition: Condition, episodes: int) -> dict[str, dict[str, float]]:
@@ -287,7 +284,8 @@ class Evaluator:
             return self._evaluate_task(name)
         condition = self._condition(name)
         if not self._nominal:
-            _compile_floors_ahead(first.env, condition, self.episodes)
+            if can_compile_ahead():
+                _compile_floors_ahead(first.env, condition, self.episodes)
             self._calibrate(first)
         found = self._all_episodes(condition, self.split)
         facts = {

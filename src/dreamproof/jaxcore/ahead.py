@@ -8,6 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from dreamproof.jaxcore import usable_cores
@@ -40,12 +41,14 @@ class Program:
         return self._jitted(*args) if found is None else found.result()(*args)
 
 
+def can_compile_ahead() -> bool:
+    """Whether this machine has the cores to compile two programs at the same time."""
+    return usable_cores() >= 2 * CORES_PER_COMPILE
+
+
 @contextmanager
-def compiling() -> Iterator[Executor | None]:
-    """A pool for compiles, which it finishes afterwards; None where there are too few cores for two at a time."""
-    if usable_cores() < 2 * CORES_PER_COMPILE:
-        yield None
-        return
+def compiling() -> Iterator[Executor]:
+    """A pool for compiles, which it finishes afterwards."""
     pool = ThreadPoolExecutor(COMPILE_THREADS, "compile")
     try:
         yield pool
@@ -53,11 +56,11 @@ def compiling() -> Iterator[Executor | None]:
         pool.shutdown(wait=False)
 
 
-def zeros_like(part: jax.ShapeDtypeStruct) -> Array:
-    """Zeros of a shape and type, in the place of an array that is not computed yet; a weak type stays weak."""
+def stand_in(part: jax.ShapeDtypeStruct) -> Array | np.ndarray:
+    """Zeros that share one element, in the place of an array that is not computed yet; a weak type stays weak."""
     if part.weak_type:
         return jnp.full(part.shape, part.dtype.type(0).item())
-    return jnp.zeros(part.shape, part.dtype)
+    return np.broadcast_to(np.zeros((), part.dtype), part.shape)
 
 
 def _types(args: Any) -> Hashable:

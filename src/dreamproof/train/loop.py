@@ -16,6 +16,7 @@ from dreamproof.base.files import read_json, write_json
 from dreamproof.envs.api import Env
 from dreamproof.envs.episodes import Episodes
 from dreamproof.envs.registry import make_for, spec_for
+from dreamproof.jaxcore.ahead import can_compile_ahead
 from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import give_back_memory, memory_in_use
 from dreamproof.runs.layout import Cell, RunFolder
@@ -44,6 +45,7 @@ from dreamproof.train.saving import (
     running_code,
     save_cell,
     shared_checkpoints,
+    template,
     with_agent_from,
 )
 from dreamproof.train.world_models import WantedModel
@@ -234,24 +236,23 @@ def start(job: TrainingJob) -> PackState:
     """The state from disk, or a fresh one prepared for the first update."""
     folders = shared_checkpoints(job.writers)
     if folders is None:
-        state = job.pack.init()
-        compile_ahead(job, state, 0)
-        state = job.pack.prepare(state)
+        compile_ahead(job, 0)
+        state = job.pack.prepare(job.pack.init())
         check_same_sources(job)
         return state
     for record in map(read_checkpoint, folders):
         assert record is not None
         job.pack.check_sources(record.sources)
     check_same_sources(job)
-    state = restore(job.pack, folders)
-    compile_ahead(job, state, int(state.env_steps) * job.pack.envs)
-    return state
+    compile_ahead(job, folders[0].agent_steps)
+    return restore(job.pack, folders)
 
 
-def compile_ahead(job: TrainingJob, state: PackState, done: int) -> None:
+def compile_ahead(job: TrainingJob, done: int) -> None:
     """Begins to compile the programs of training and validation; `done` agent steps are trained."""
-    if done < job.agent_steps:
-        job.pack.compile_ahead(state, chunk_env_steps(job, done), job.cell.train.validation_episodes)
+    if done < job.agent_steps and can_compile_ahead():
+        chunk, first = chunk_env_steps(job, done), done // job.pack.envs
+        job.pack.compile_ahead(template(job.pack), (first, chunk), job.cell.train.validation_episodes)
 
 
 def check_same_sources(job: TrainingJob) -> None:

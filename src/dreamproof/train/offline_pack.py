@@ -66,13 +66,10 @@ class OfflinePack(Pack):
         """Episodes in the true environment of the cell's task, if it has one task."""
         return super().validate(agent, episodes) if self.has_env else (None, agent)
 
-    def compile_ahead(self, state: PackState, env_steps: int, episodes: int) -> None:
+    def compile_ahead(self, state: PackState, steps: tuple[int, int], episodes: int) -> None:
         """Begins to compile the updates that are left, of model and behavior, and the validation."""
-        del env_steps  # a chunk of any length is the same program
         with compiling() as pool:
-            if pool is None:
-                return
-            first, count = int(state.env_steps), jnp.asarray(1, jnp.int32)
+            first, count = steps[0], jnp.asarray(1, jnp.int32)
             given = self._inputs_at(first, self.total_env_steps)[0], state, count
             if first < self.model_updates:
                 self._compiled_model.compile_ahead(pool, *given)

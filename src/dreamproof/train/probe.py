@@ -46,8 +46,8 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
 
     with phase("build"):
         job = read_job([folder], micro_batches)
+        compile_ahead(job, 0)
         state = job.pack.init()
-        compile_ahead(job, state, 0)
     settings = job.cell.train
     with phase("prefill"):
         state = job.pack.prepare(state)

@@ -13,6 +13,7 @@ from dreamproof.base.code import own_code
 from dreamproof.base.commit import code_name
 from dreamproof.base.files import canonical_json, text_hash
 from dreamproof.data.arrays import read_arrays, write_arrays
+from dreamproof.jaxcore.ahead import stand_in
 from dreamproof.jaxcore.checkpoints import (
     AGENT_FILE,
     all_finite,
@@ -107,17 +108,17 @@ def shared_checkpoints(writers: list[RunWriter]) -> list[CheckpointFolder] | Non
 
 def restore(pack: TrainingPack, folders: list[CheckpointFolder]) -> PackState:
     """The pack state of these checkpoints."""
-    template = _template(pack)
+    fresh = template(pack)
     cells = []
     for index, folder in enumerate(folders):
-        agent, rest = cell_arrays(own_part(template, index))
+        agent, rest = cell_arrays(own_part(fresh, index))
         found = read_arrays(folder.root / RESUME_FILE)
         rows = found.pop("rows")
         rest.pop("rows")
         shaped = fill(rest, found, str(folder.root))
         shaped["rows"] = rows
         cells.append((fill(agent, read_arrays(folder.root / AGENT_FILE), str(folder.root)), shaped))
-    return _join(template, cells)
+    return _join(fresh, cells)
 
 
 def with_agent_from(state: PackState, index: int, folder: CheckpointFolder) -> PackState:
@@ -138,11 +139,11 @@ def _zeros(dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
     return np.broadcast_to(np.zeros((), dtype), shape)
 
 
-def _template(pack: TrainingPack) -> PackState:
-    """Shapes and dtypes of a pack as zeros that share one element: nothing is compiled or put on the device."""
+def template(pack: TrainingPack) -> PackState:
+    """Shapes and types of a fresh state: nothing is compiled or put on the device."""
 
     def zeros(leaf: Any) -> Any:
-        return _zeros(leaf.dtype, leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+        return stand_in(leaf) if isinstance(leaf, jax.ShapeDtypeStruct) else leaf
 
     shaped: PackState = jax.tree.map(zeros, eqx.filter_eval_shape(pack.init))
     return shaped
