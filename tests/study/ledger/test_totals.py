@@ -1,33 +1,42 @@
 """Running totals equal what a walk over everything would give."""
 
-import random
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dreamproof.study.ledger.totals import Totals
-from dreamproof.study.money.spending import union_seconds
+
+BOOT = ("boot", 1)
+SPANS = st.lists(
+    st.tuples(st.sampled_from("ab"), st.integers(1, 4), st.integers(0, 30), st.integers(0, 30)), max_size=12
+)
 
 
 def test_spans_that_overlap_or_touch_become_one() -> None:
     tally = Totals()
     for span in [(5, 6), (1, 2), (2, 3), (10, 12), (2.5, 5.5), (11, 11.5)]:
-        tally.add_span("boot", *span)
-    assert tally.spans == {"boot": [(1, 6), (10, 12)]}
+        tally.add_span(BOOT, *span)
+    assert tally.spans == {"boot": {1: [(1, 6), (10, 12)]}}
 
 
 def test_spans_that_end_before_they_start_cover_nothing() -> None:
     tally = Totals()
-    tally.add_span("boot", 5, 4)
-    assert tally.spans == {}
+    tally.add_span(BOOT, 5, 4)
+    assert tally.slot_ms() == 0
 
 
-def test_any_order_of_spans_covers_what_a_walk_over_all_of_them_does() -> None:
-    chance = random.Random(3)
-    for _ in range(200):
-        spans = [(start := chance.uniform(0, 50), start + chance.uniform(-1, 6)) for _ in range(chance.randrange(20))]
-        tally = Totals()
-        for span in spans[:10]:
-            tally.add_span("boot", *span)
-        more = [("boot", *span) for span in spans[10:]]
-        assert abs(tally.covered_ms(more) - 1000 * union_seconds(spans)) <= 0.5
+@given(SPANS, st.integers(0, 12))
+def test_every_second_counts_once_with_the_most_slots_that_were_rented_then(
+    spans: list[tuple[str, int, int, int]], kept: int
+) -> None:
+    seconds: dict[tuple[str, int], int] = {}
+    for boot, slots, start, end in spans:
+        for second in range(start, end):
+            seconds[boot, second] = max(slots, seconds.get((boot, second), 0))
+    tally = Totals()
+    placed = [((boot, slots), float(start), float(end)) for boot, slots, start, end in spans]
+    for span in placed[:kept]:
+        tally.add_span(*span)
+    assert tally.slot_ms(placed[kept:]) == 1000 * sum(seconds.values())
 
 
 def test_steps_and_seconds_add_up_by_arm_where_something_was_gained() -> None:

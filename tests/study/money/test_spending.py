@@ -11,7 +11,7 @@ from dreamproof.settings.study import Study
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
-from dreamproof.study.money.spending import StudyMoney, count_money, money_lines, share, union_seconds
+from dreamproof.study.money.spending import StudyMoney, count_money, money_lines, share, spent_and_forecast
 
 
 def study(**more: Any) -> Study:
@@ -330,10 +330,35 @@ def test_shares_add_up_exactly(milliseconds: int, count_of: int) -> None:
     assert sum(parts) == milliseconds and max(parts) - min(parts) <= 1
 
 
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=12))
-def test_a_union_covers_every_second_once(spans: list[tuple[int, int]]) -> None:
-    covered = {second for start, end in spans for second in range(start, end)}
-    assert union_seconds(spans) == len(covered)
+def with_slots(slots: int, **more: Any) -> Study:
+    return study(backend={"slots": slots}, **more)
+
+
+def test_other_slots_do_not_change_what_was_spent_before() -> None:
+    story = Story(with_slots(2))
+    story.supervise(0, 100)
+    before = story.count(now=1000.0)
+    assert before.total_ms == 2 * 100_000
+    edited = StudyState.replay(story.rows)
+    edited.redeclare(with_slots(8))
+    assert count_money(edited, Moment(1000.0, "")).total_ms == before.total_ms
+    assert spent_and_forecast(edited, Moment(1000.0, ""))[0] == pytest.approx(before.total_money)
+    declaration = with_slots(8).model_dump(mode="json")
+    story.add(1000, "declaration_changed", old_hash="h", new_hash="i", changes=[], declaration=declaration)
+    story.supervise(1000, 1010)
+    assert story.count(now=2000.0).total_ms == 2 * 100_000 + 8 * 10_000
+
+
+def test_an_attempt_that_outlives_its_supervisor_keeps_its_slots() -> None:
+    story = Story(with_slots(2))
+    story.supervise(0)
+    story.start("a1", 5)
+    story.add(10, "supervisor_ended", reason="done")
+    declaration = with_slots(4).model_dump(mode="json")
+    story.add(20, "declaration_changed", old_hash="h", new_hash="i", changes=[], declaration=declaration)
+    story.supervise(30, 40)
+    story.end("a1", 50, 45.0, 1000, 1000, cause="completed")
+    assert story.count(now=100.0).total_ms == 1000 * (2 * 30 + 4 * 10 + 2 * 10)
 
 
 def test_an_evaluation_that_was_stopped_still_shows_what_one_takes() -> None:

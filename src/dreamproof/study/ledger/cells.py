@@ -128,6 +128,8 @@ class AttemptState:
     code: str | None = None
     restarted: dict[str, int] = field(default_factory=dict)
     """By cell: where the trainer began again instead of continuing from its checkpoint."""
+    slots: int = 1
+    """Those of the supervisor that started it."""
 
     def first_agent_steps(self, cell: str) -> int:
         """The step at which the attempt began to train a cell."""
@@ -164,6 +166,8 @@ class SupervisorSpan:
     began: Moment = NOT_KNOWN
     """`started` by all clocks, as `last_seen` is for `last_event` and `ended`."""
     last_seen: Moment = NOT_KNOWN
+    slots: int = 1
+    """Those of the study when it started: the places that the machine was rented for."""
 
     @property
     def boot(self) -> str:

@@ -21,7 +21,7 @@ from dreamproof.version import __version__
 
 Timed = TypeVar("Timed", AttemptState, SupervisorSpan)
 
-FORMAT = f"8 of {__version__}"
+FORMAT = f"9 of {__version__}"
 WORTH_EVENTS = 20_000
 INDEX_BYTES = 1 << 30
 PLAIN = (
@@ -152,7 +152,10 @@ def _restore(value: dict[str, Any]) -> StudyState:
     state.open_attempts = {row[0]: _with_moments(AttemptState(*row)) for row in value["open_attempts"]}
     state.attempts = dict(state.open_attempts)
     state.totals = Totals(*value["totals"])
-    state.totals.spans = {boot: [(start, end) for start, end in spans] for boot, spans in state.totals.spans.items()}
+    state.totals.spans = {
+        boot: {int(slots): [(start, end) for start, end in spans] for slots, spans in by_slots.items()}
+        for boot, by_slots in state.totals.spans.items()
+    }
     if value["study"] is not None:
         state.redeclare(Study.model_validate(value["study"]))
     return state

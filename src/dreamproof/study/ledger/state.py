@@ -115,10 +115,14 @@ class StudyState(StudyFacts):
         self._on_supervisor_lost(row)
         identity = {key: row.get(key) for key in ("boot_id", "process_id", "start_ticks", "host", "version", "commit")}
         now = self.last_moment or moment_of(row)
-        self.supervisors.append(SupervisorSpan(row["t"], identity, row["t"], began=now, last_seen=now))
+        span = SupervisorSpan(row["t"], identity, row["t"], began=now, last_seen=now, slots=self._declared_slots())
+        self.supervisors.append(span)
         self._record_restart(now.boot)
         self.quick_failures = 0
         self.breaker = self.budget_reached = self.stop_requested = None
+
+    def _declared_slots(self) -> int:
+        return 1 if self.study is None else self.study.backend.slots
 
     def _on_supervisor_ended(self, row: Row) -> None:
         if self.supervisors:
@@ -155,6 +159,7 @@ class StudyState(StudyFacts):
             code=row.get("code"),
         )
         attempt.began = self.last_moment or moment_of(row)
+        attempt.slots = self.supervisors[-1].slots if self.supervisors else self._declared_slots()
         self.shutdown_boot, self.shutdown_done, self.shutdown_failed = None, False, False
         self.attempts[name] = self.open_attempts[name] = attempt
         for text in attempt.cells:
@@ -208,7 +213,7 @@ class StudyState(StudyFacts):
     def _add_to_totals(self, attempt: AttemptState, seconds: float) -> None:
         totals = self.totals
         totals.busy_ms += max(0, round(seconds * 1000)) if attempt.cells else 0
-        totals.add_span(attempt.began.boot, *self.attempt_span(attempt, attempt.began))
+        totals.add_span((attempt.began.boot, attempt.slots), *self.attempt_span(attempt, attempt.began))
         if attempt.work == "train":
             for text in attempt.cells if seconds else ():
                 gained = attempt.reached_agent_steps.get(text, 0) - attempt.first_agent_steps(text)

@@ -13,6 +13,7 @@ from dreamproof.study.ledger.cells import AttemptState, CellState, ClockJump, Su
 from dreamproof.study.ledger.clock import SUSPENDED, Moment, machine_seconds
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.ledger.status import SAVE_REMEDY, NotSavedCells, not_saved_cells
+from dreamproof.study.ledger.totals import Totals
 from dreamproof.study.plan.gap import find_gap
 
 LOST_CHECKPOINT = "checkpoint_lost"
@@ -240,7 +241,7 @@ def count_money(
             counter.give_up(cell)
     counter.add_up()
     if state.study.backend.runs_here:
-        spending.idle_ms = max(0, state.study.backend.slots * _machine_ms(state, now, supervisor_alive) - busy)
+        spending.idle_ms = max(0, _slot_ms(state, now, supervisor_alive) - busy)
     spending.proven_cells = sum(state.trained(cell) for cell in state.cells.values())
     spending.proven_eval_cells = sum(state.evaluated(one) for one in state.eval_cells.values())
     spending.not_saved = not_saved_cells(state)
@@ -257,9 +258,7 @@ def spent_and_forecast(
     opened = state.open_attempts.values()
     total_ms = state.totals.busy_ms + sum(_ms(open_seconds(state, attempt, now)) for attempt in opened)
     if state.study.backend.runs_here:
-        running = [(attempt.began.boot, *state.attempt_span(attempt, now)) for attempt in opened]
-        covered_ms = state.totals.covered_ms([*running, *_supervised(state, now, supervisor_alive)])
-        total_ms = max(total_ms, state.study.backend.slots * covered_ms)
+        total_ms = max(total_ms, state.totals.slot_ms(_spans(state, opened, now, supervisor_alive)))
     return spending.money(total_ms), _forecast(state, state.study, spending, probed_rates or {})
 
 
@@ -287,26 +286,24 @@ def _waste_imported(spending: StudyMoney, part: CellMoney, seconds: float, cause
     by_cause[cause] = by_cause.get(cause, 0) + _ms(seconds)
 
 
-Span = tuple[str, float, float]
-"""Boot, and start and end on its timeline."""
+Span = tuple[tuple[str, int], float, float]
+"""Boot and slots, and start and end on the boot's timeline."""
 
 
-def _machine_ms(state: StudyState, now: Moment, supervisor_alive: bool) -> int:
-    """Time in which a supervisor or an attempt was there: the time that a rented machine is paid for."""
-    by_boot: dict[str, list[tuple[float, float]]] = {}
-    attempts = [(one.began.boot, *state.attempt_span(one, now)) for one in state.attempts.values()]
-    for boot, start, end in [*attempts, *_supervised(state, now, supervisor_alive)]:
-        by_boot.setdefault(boot, []).append((start, end))
-    return sum(_ms(union_seconds(spans)) for spans in by_boot.values())
+def _slot_ms(state: StudyState, now: Moment, supervisor_alive: bool) -> int:
+    """Slots times the time in which a supervisor or an attempt was there: what a rented machine is paid for."""
+    return Totals().slot_ms(_spans(state, state.attempts.values(), now, supervisor_alive))
 
 
-def _supervised(state: StudyState, now: Moment, supervisor_alive: bool) -> Iterable[Span]:
-    """Spans in which a supervisor was there."""
+def _spans(state: StudyState, attempts: Iterable[AttemptState], now: Moment, supervisor_alive: bool) -> Iterable[Span]:
+    """Spans of these attempts and of all supervisors, each with the slots that were declared when it began."""
+    for attempt in attempts:
+        yield (attempt.began.boot, attempt.slots), *state.attempt_span(attempt, now)
     for supervisor in state.supervisors:
         end = state.timeline.seconds(supervisor.last_seen)
         if supervisor.ended is None and supervisor_alive and supervisor is state.supervisors[-1]:
             end = _alive_until(state, supervisor, now)
-        yield supervisor.boot, state.timeline.seconds(supervisor.began), end
+        yield (supervisor.boot, supervisor.slots), state.timeline.seconds(supervisor.began), end
 
 
 def _alive_until(state: StudyState, supervisor: SupervisorSpan, now: Moment) -> float:
@@ -314,16 +311,6 @@ def _alive_until(state: StudyState, supervisor: SupervisorSpan, now: Moment) -> 
     if supervisor.boot == now.boot:
         return state.timeline.seconds(now)
     return state.timeline.seconds(supervisor.last_seen) + machine_seconds(supervisor.last_seen, now)
-
-
-def union_seconds(spans: Iterable[tuple[float, float]]) -> float:
-    """Length of what the spans cover together; spans that end before they start cover nothing."""
-    covered, reach = 0.0, float("-inf")
-    for start, end in sorted(spans):
-        if end > max(start, reach):
-            covered += end - max(start, reach)
-            reach = end
-    return covered
 
 
 def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Mapping[str, float]) -> Forecast:
