@@ -93,7 +93,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "slots": study.backend.slots,
         "pack_cells": study.pack_cells,
         "wall_seconds": forecast.wall_seconds,
-        "gpu_hours": _gpu_hours(forecast.busy_seconds, study.money.gpus_per_attempt),
+        "gpu_hours": _gpu_hours(forecast.billed_seconds, study.money.gpus_per_attempt),
         "money": forecast.money,
         "spent": spent,
         "budget": study.money.budget,
@@ -106,8 +106,8 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     }
 
 
-def _gpu_hours(busy_seconds: float | None, gpus: float) -> float | None:
-    return None if busy_seconds is None else busy_seconds * gpus / 3600
+def _gpu_hours(slot_seconds: float | None, gpus: float) -> float | None:
+    return None if slot_seconds is None else slot_seconds * gpus / 3600
 
 
 def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:

@@ -68,9 +68,9 @@ class ReportContext:
     def money(self, amount: float | None) -> str:
         return money_text(amount, self.analysis.spending.currency)
 
-    def hours(self, seconds: float | None) -> str:
-        """GPU-hours with two decimals."""
-        return number_text(None if seconds is None else seconds / 3600, 2)
+    def gpu_hours(self, seconds: float | None) -> str:
+        """Seconds of slots as GPU hours with two decimals."""
+        return number_text(self._gpu_hours(seconds), 2)
 
     def listing(self, items: list[str]) -> str:
         """Items joined by the language's comma."""
@@ -91,8 +91,12 @@ class ReportContext:
         return estimate_text(amount, self.analysis.spending.currency)
 
     def planned_hours(self, seconds: float | None) -> str:
-        """GPU-hours that are still to be used, with two digits."""
-        return two_digits(None if seconds is None else seconds / 3600)
+        """GPU hours that are still to be used, with two digits."""
+        return two_digits(self._gpu_hours(seconds))
+
+    def _gpu_hours(self, seconds: float | None) -> float | None:
+        gpus = self.analysis.evidence.study.money.gpus_per_attempt
+        return None if seconds is None else seconds * gpus / 3600
 
 
 def moment_text(unix_seconds: float | None) -> str:
@@ -450,7 +454,7 @@ def not_saved_sentence(context: ReportContext) -> list[str]:
         return []
     facts = {
         "count": spending.not_saved_cells,
-        "hours": context.hours(spending.not_saved_seconds),
+        "hours": context.gpu_hours(spending.not_saved_seconds),
         "price": context.money(spending.money(spending.not_saved_seconds)),
     }
     return [context.texts("coverage.not_saved", **facts)]

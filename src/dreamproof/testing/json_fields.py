@@ -128,6 +128,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "wasted_by_cause.NAME": "lost milliseconds of one cause",
         "forecast": "what the rest would take",
         "forecast.busy_seconds": "seconds of work",
+        "forecast.billed_seconds": "seconds of slots that are paid for, those that stand idle too",
         "forecast.wall_seconds": "seconds until the end",
         "forecast.money": "price",
         "forecast.cells": "cells still to train",

@@ -330,6 +330,13 @@ def test_shares_add_up_exactly(milliseconds: int, count_of: int) -> None:
     assert sum(parts) == milliseconds and max(parts) - min(parts) <= 1
 
 
+def test_slots_that_stand_idle_are_forecast_too() -> None:
+    story = Story(with_slots(4, seeds=1, conditions=[]))
+    forecast = story.count(probed_rates={"a": 10.0, "b": 10.0}).forecast
+    assert (forecast.busy_seconds, forecast.wall_seconds, forecast.billed_seconds) == (200, 100, 400)
+    assert forecast.money == pytest.approx(0.4)
+
+
 def with_slots(slots: int, **more: Any) -> Study:
     return study(backend={"slots": slots}, **more)
 

@@ -2,6 +2,7 @@
 
 from dreamproof.report.document import Block, Bullets, Document, Heading, Paragraph, Picture, Stamp, Table
 from dreamproof.report.documents.steps import next_steps
+from dreamproof.report.numbers import number_text
 from dreamproof.report.prose import ReportContext, answer, header
 from dreamproof.report.spending import Use
 
@@ -12,6 +13,7 @@ def money(context: ReportContext, pictures: list[str]) -> Document:
     """The recap of hours and money."""
     texts, spending = context.texts, context.analysis.spending
     evidence = context.analysis.evidence
+    price = context.money(evidence.study.money.price_per_gpu_hour)
     document = Document(texts("money.title", name=evidence.study.name), texts.language)
     document.add(Bullets(header(context)))
     document.add(Stamp("answer", texts("money.short"), in_short(context)))
@@ -19,7 +21,7 @@ def money(context: ReportContext, pictures: list[str]) -> Document:
     if spending.paid is not None:
         lines = [texts("money.bill_line", what=line.what, amount=context.money(line.amount)) for line in evidence.bill]
         document.add(Paragraph(texts("money.bill_note")), Bullets(lines))
-    document.add(Paragraph(texts("money.price_note", price=context.money(spending.price_per_hour))))
+    document.add(Paragraph(texts("money.price_note", price=price)))
     if spending.suspended_seconds or spending.clock_changes:
         document.add(Paragraph(_clock_note(context)))
     if "money" in pictures:
@@ -47,7 +49,7 @@ def in_short(context: ReportContext) -> str:
     return texts(
         "money.in_short" if spending.price_per_hour else "money.in_short_unpriced",
         spent=context.money(spending.spent),
-        hours=context.hours(spending.recorded_seconds),
+        hours=context.gpu_hours(spending.recorded_seconds),
         bought=bought,
         useful=context.money(spending.money(spending.useful_seconds)),
         wasted=context.money(spending.money(spending.wasted_seconds)),
@@ -60,11 +62,15 @@ def _clock_note(context: ReportContext) -> str:
     spending = context.analysis.spending
     return context.texts(
         "money.clock_note",
-        suspended=context.hours(spending.suspended_seconds),
+        suspended=_hours(spending.suspended_seconds),
         count=len(spending.clock_changes),
-        forward=context.hours(sum(seconds for seconds in spending.clock_changes if seconds > 0)),
-        back=context.hours(-sum(seconds for seconds in spending.clock_changes if seconds < 0)),
+        forward=_hours(sum(seconds for seconds in spending.clock_changes if seconds > 0)),
+        back=_hours(-sum(seconds for seconds in spending.clock_changes if seconds < 0)),
     )
+
+
+def _hours(seconds: float) -> str:
+    return number_text(seconds / 3600, 2)
 
 
 def _uses(context: ReportContext) -> Table:
@@ -75,7 +81,7 @@ def _uses(context: ReportContext) -> Table:
         seconds = getattr(spending, f"{name}_seconds")
         amount = spending.money(seconds)
         share = f"{amount / total:.0%}" if total > 0 else "–"
-        rows.append([texts(f"use.{name}"), context.hours(seconds), context.money(amount), share])
+        rows.append([texts(f"use.{name}"), context.gpu_hours(seconds), context.money(amount), share])
     if spending.unaccounted is not None:
         share = f"{spending.unaccounted / total:.0%}" if total > 0 else "–"
         rows.append([texts("use.unaccounted"), "–", context.money(spending.unaccounted), share])
@@ -89,7 +95,7 @@ def _causes(context: ReportContext) -> list[Block]:
     if not spending.by_cause:
         return [Paragraph(texts("money.no_causes"))]
     rows = [
-        [texts.or_itself("cause", cause), context.hours(seconds), context.money(spending.money(seconds))]
+        [texts.or_itself("cause", cause), context.gpu_hours(seconds), context.money(spending.money(seconds))]
         for cause, seconds in sorted(spending.by_cause.items(), key=lambda pair: (-pair[1], pair[0]))
     ]
     return [Table([texts(f"table.{name}") for name in ("cause", "gpu_hours", "money")], rows)]
@@ -111,8 +117,8 @@ def _cells(context: ReportContext) -> list[Block]:
     rows = [
         [
             name,
-            context.hours(use.useful_seconds),
-            context.hours(use.wasted_seconds),
+            context.gpu_hours(use.useful_seconds),
+            context.gpu_hours(use.wasted_seconds),
             context.money(spending.money(use.useful_seconds + use.wasted_seconds)),
         ]
         for name, use in sorted(by_cell.items())

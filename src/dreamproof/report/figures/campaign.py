@@ -191,9 +191,9 @@ def money(context: ReportContext) -> Figure | None:
         parts.append((f"{texts('use.wasted')}: {texts.or_itself('cause', cause)}", seconds, BAD, hatch))
     if spending.idle_seconds > 0:
         parts.append((texts("use.idle"), spending.idle_seconds, IDLE, "..."))
-    priced = spending.price_per_hour > 0
+    priced, gpus = spending.price_per_hour > 0, context.analysis.evidence.study.money.gpus_per_attempt
     bars: list[Part] = [
-        (name, spending.money(seconds) if priced else seconds / 3600, colour, hatch)
+        (name, spending.money(seconds) if priced else seconds * gpus / 3600, colour, hatch)
         for name, seconds, colour, hatch in parts
     ]
     if priced and spending.unaccounted:
@@ -211,6 +211,6 @@ def money(context: ReportContext) -> Figure | None:
     axes.margins(x=0.18)
     axes.set_xlim(left=0)
     axes.set_xlabel((spending.currency or "") if priced else texts("axis.gpu_hours"))
-    hours = context.hours(spending.recorded_seconds)
+    hours = context.gpu_hours(spending.recorded_seconds)
     add_note(figure, texts("figure_note.money", hours=hours, count=spending.attempts))
     return figure

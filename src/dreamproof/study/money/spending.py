@@ -41,6 +41,8 @@ class Forecast:
     """The remaining time and money; None if no speed is known."""
 
     busy_seconds: float | None
+    billed_seconds: float | None
+    """Of all slots: on this machine those that stand idle are paid for too."""
     wall_seconds: float | None
     money: float | None
     cells: int
@@ -65,7 +67,7 @@ class StudyMoney:
     """Suspensions and set clocks on record; not part of the total."""
     cells: dict[str, CellMoney] = field(default_factory=dict)
     wasted_by_cause: dict[str, int] = field(default_factory=dict)
-    forecast: Forecast = field(default_factory=lambda: Forecast(None, None, None, 0, 0))
+    forecast: Forecast = field(default_factory=lambda: Forecast(None, None, None, None, 0, 0))
     proven_cells: int = 0
     proven_eval_cells: int = 0
     not_saved: NotSavedCells = field(default_factory=NotSavedCells)
@@ -319,20 +321,20 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
     rates = known_rates(state)
     each_evaluation = state.totals.seconds_per_evaluation()
     if not any(counts):
-        return Forecast(0.0, 0.0, 0.0, 0, 0)
+        return Forecast(0.0, 0.0, 0.0, 0.0, 0, 0)
     busy = 0.0
     for cell in gap.train:
         rate = rates.get(cell.cell.arm) or probed.get(cell.cell.arm) or rates.get("")
         if rate is None:
-            return Forecast(None, None, None, *counts)
+            return Forecast(None, None, None, None, *counts)
         busy += max(0, study.agent_steps - cell.kept_agent_steps) / rate
     if gap.evaluate and each_evaluation is None and gap.train == []:
-        return Forecast(None, None, None, *counts)
+        return Forecast(None, None, None, None, *counts)
     busy += len(gap.evaluate) * (each_evaluation or 0.0)
     max_parallel = max(1, min(study.backend.max_parallel, max(counts)))
     wall = busy / max_parallel
     billed = wall * study.backend.slots if study.backend.runs_here else busy
-    return Forecast(busy, wall, spending.money(billed * 1000), *counts)
+    return Forecast(busy, billed, wall, spending.money(billed * 1000), *counts)
 
 
 def cell_seconds(state: StudyState, arm: str, probed: Mapping[str, float]) -> float | None:
