@@ -7,6 +7,7 @@ from pathlib import Path
 from dreamproof.base.errors import DreamproofError
 from dreamproof.jaxcore.devices import unused_gpu, use_compilation_cache
 from dreamproof.runs.layout import RunFolder
+from dreamproof.train.guard import STOPPED
 from dreamproof.train.loop import train
 from dreamproof.train.probe import probe
 
@@ -28,7 +29,7 @@ def main() -> int:
             print("probe: " + ", ".join(f"{name} {seconds:.1f} s" for name, seconds in found["phases"].items()))
         else:
             finished = train(folders, arguments.micro_batches)
-            print("finished" if finished else "stopped early; run it again to resume")
+            print("finished" if finished else STOPPED)
     except DreamproofError as error:
         print(f"error: {error}", file=sys.stderr)
         return int(error.exit_code)

@@ -1,7 +1,9 @@
 """Stop requests, and replicas with non-finite values."""
 
 import faulthandler
+import os
 import signal
+import threading
 from types import FrameType
 
 import numpy as np
@@ -9,15 +11,32 @@ import numpy as np
 from dreamproof.runs.records import FrozenRecord
 from dreamproof.runs.writer import RunWriter
 
+STOPPED = "stopped early; run it again to resume"
+
 
 class StopFlag:
-    """Set by SIGTERM or SIGINT; the loop saves and exits at the next chunk. SIGUSR1 prints all stacks."""
+    """Set by SIGTERM or SIGINT; the loop saves and exits at the next chunk. SIGUSR1 prints all stacks.
+
+    While there is nothing to save the process ends at once. A compile keeps the main thread for minutes, in which no
+    handler runs, so another thread does it.
+    """
 
     def __init__(self) -> None:
         self.requested = False
+        self.has_progress = False
         signal.signal(signal.SIGTERM, self._request)
         signal.signal(signal.SIGINT, self._request)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
+        heard, told = os.pipe()
+        os.set_blocking(told, False)
+        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, args=(heard,), name="stop", daemon=True).start()
+
+    def _listen(self, heard: int) -> None:
+        while number := os.read(heard, 1):
+            if number[0] in (signal.SIGTERM, signal.SIGINT) and not self.has_progress:
+                print(STOPPED, flush=True)
+                os._exit(0)
 
     def _request(self, number: int, _frame: FrameType | None) -> None:
         if self.requested and number == signal.SIGINT:
