@@ -199,6 +199,15 @@ def test_a_log_tail_gives_the_cause_in_its_name(
         assert any(line.startswith(last) for line in judged.quotes), judged.quotes
 
 
+@pytest.mark.parametrize(
+    ("free", "cause"), [(4096, Cause.DISK_FULL), (1 << 40, Cause.NOT_SAVED), (None, Cause.NOT_SAVED)]
+)
+def test_what_a_full_disk_did_not_save_is_not_the_trainers_fault(free: int | None, cause: Cause) -> None:
+    judged = judge("done", {"exit_code": 0}, not_saved=True, unproven_reason="a/0: m.pt is empty", disk_free_bytes=free)
+    assert judged.cause is cause
+    assert "trained to its end and not saved: a/0: m.pt is empty" in judged.quotes
+
+
 def test_every_cause_has_a_log_tail_and_every_log_tail_is_judged() -> None:
     files = {path.stem for path in TAILS.glob("*.txt")}
     assert {name.split("-")[0] for name in files} == set(Cause)

@@ -371,7 +371,10 @@ def _find_after_exit_zero(evidence: AttemptEvidence, log: Log) -> Finding:
     if stopped:
         return Finding(Cause.KILLED, [text, quote(stopped[-1]), "sender unknown"])
     if evidence.not_saved:
-        return Finding(Cause.NOT_SAVED, [text, f"trained to its end and not saved: {evidence.unproven_reason}"])
+        lost, free = f"trained to its end and not saved: {evidence.unproven_reason}", evidence.disk_free_bytes
+        if free is not None and free < LITTLE_DISK_BYTES:
+            return Finding(Cause.DISK_FULL, [text, lost, f"{bytes_text(free)} free on the disk"])
+        return Finding(Cause.NOT_SAVED, [text, lost])
     missing = f"but the proof is missing: {evidence.unproven_reason or 'the last step was not reached'}"
     raised = read_exception(log) if ends_with_exception(log) else None
     if raised is not None:
