@@ -85,6 +85,7 @@ class StudyResults:
         rows = [
             (group.arm, seed, group.condition, group.checkpoint, group.metric, value)
             for group, values in self._evidence.values.items()
+            if not self._evidence.is_joined(group)
             for seed, value in values.items()
         ]
         return _wide(rows, SCORE_COLUMNS)

@@ -192,6 +192,10 @@ class StudyEvidence:
         """
         return "+".join(self.deciding_conditions) if self.study.tasks is None else self.study.task
 
+    def is_joined(self, group: Group) -> bool:
+        """Whether these values are means, or IQMs, over several conditions."""
+        return len(self.deciding_conditions) > 1 and group.condition == self.primary_condition
+
     def joined(self, values: list[float]) -> float:
         """One value of several conditions: their mean, or their IQM if that was declared."""
         decides = self.study.decides

@@ -187,7 +187,7 @@ def _scores(analysis: Analysis) -> str:
     metrics = sorted({group.metric for group in evidence.values})
     rows: dict[tuple[str, int, str, str], dict[str, float]] = {}
     for group, values in evidence.values.items():
-        for seed, value in values.items():
+        for seed, value in ({} if evidence.is_joined(group) else values).items():
             rows.setdefault((group.arm, seed, group.condition, group.checkpoint), {})[group.metric] = value
     header = ["arm", "seed", "condition", "kind", "checkpoint", *map(_field, metrics)]
     return _csv(
