@@ -15,6 +15,7 @@ from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.study.ledger import events
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.ledger.clock import Moment
+from dreamproof.testing.gallery import unpack
 from dreamproof.testing.made_study import START, Plan, declaration, make_study
 from dreamproof.testing.served import Dashboard, dashboard
 from dreamproof.testing.waiting import wait_for
@@ -86,6 +87,23 @@ def test_the_decision_is_the_report_in_every_language(served: Dashboard, languag
         span for block in found["blocks"] if block["kind"] == "table" for row in block["rows"] for span in row[1]
     ]
     assert any(isinstance(span, dict) and span["cells"] for span in numbers)
+
+
+def shown_pictures(served: Dashboard, study: str) -> list[str]:
+    """Names of the pictures on a study's decision page, all of which can be drawn."""
+    blocks = served.data(f"/studies/{study}/decision")["blocks"]
+    names = [block["name"] for block in blocks if block["kind"] == "picture"]
+    for name in names:
+        assert served.get(f"/api/v1/studies/{study}/figures/{name}.png").status == 200, name
+    return names
+
+
+def test_the_decision_page_has_the_pictures_of_the_report(tmp_path: Path) -> None:
+    make_study(tmp_path / "one")
+    unpack(Path(__file__).parents[2] / "gallery" / "mt30", tmp_path / "mt30")
+    with dashboard(tmp_path / "one", tmp_path / "mt30") as served:
+        assert shown_pictures(served, "one") == ["conditions", "conditions_cost"]
+        assert shown_pictures(served, "mt30") == ["task_scores", "task_profile"]
 
 
 def test_every_figure_of_the_reports_has_a_name_here() -> None:

@@ -1,6 +1,5 @@
 """What the pages show of results, as JSON values: curves, conditions, the decision and its figures."""
 
-import os
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from dreamproof.report.documents.tables import limit_of
 from dreamproof.report.language import read_texts
 from dreamproof.report.numbers import TOKEN, Numbers, plain, register
 from dreamproof.report.prose import ReportContext
+from dreamproof.report.tasks import mean_by_task, task_tables
 from dreamproof.runs.layout import Cell
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views.values import Values
@@ -205,7 +205,7 @@ def _group(context: ReportContext, group: Group) -> Values | None:
 def decision_values(results: ResultsOfStudy, language: str) -> Values:
     """The decision report as blocks; every number keeps its key and the cells behind it."""
     context = results.context(language)
-    document = decision(context, _likely_figures(context))
+    document = decision(context, _drawable_figures(results, context))
     numbers = document.numbers(context.numbers)
     return {
         "title": plain(document.title, numbers),
@@ -215,16 +215,30 @@ def decision_values(results: ResultsOfStudy, language: str) -> Values:
     }
 
 
-def _likely_figures(context: ReportContext) -> list[str]:
-    """Figures of the page that this study has values for."""
-    evidence = context.analysis.evidence
-    metrics = {group.metric for group in evidence.values}
-    limits = evidence.study.limits
-    names = ["conditions"] if evidence.study.metric.name in metrics else []
-    if limits and limits[0].name in metrics:
+def _drawable_figures(results: ResultsOfStudy, context: ReportContext) -> list[str]:
+    """Figures of the page that this study has values for, found without drawing them."""
+    from dreamproof.report.figures.conditions import drawable_values, shown_conditions  # matplotlib is slow to import
+
+    analysis, study = context.analysis, context.analysis.evidence.study
+    names = []
+    if study.tasks is None:
+        names += ["conditions"] if shown_conditions(analysis.evidence, study.metric.name) else []
+    else:
+        names += [] if np.isnan(mean_by_task(analysis)[2]).all() else ["task_scores"]
+        names += ["task_profile"] if task_tables(analysis) else []
+    if study.limits and shown_conditions(analysis.evidence, study.limits[0].name):
         names.append("conditions_cost")
-    logged = any(os.path.isdir(evidence.kept_run(cell).root) for cell in evidence.cells)
-    return [*names, "curves_primary"] if logged else names
+    if any(_has_curve(results, cell, study.metric.name) for cell in analysis.evidence.cells):
+        names.append("curves_primary")
+    if any(len(drawable_values(analysis.evidence, analysis.primary(arm))) > 1 for arm in study.arms):
+        names.append("profile")
+    return names
+
+
+def _has_curve(results: ResultsOfStudy, cell: Cell, metric: str) -> bool:
+    """Whether a cell logged a metric at two steps at least."""
+    found = _curve(results, cell, metric, 1)
+    return found is not None and len(found[0]) > 1
 
 
 def _is_shown(block: Block) -> bool:

@@ -55,7 +55,7 @@ def shown_interval(context: ReportContext, group: Group) -> Interval | None:
 
 def _panels(context: ReportContext, metric: str, limit: float | None) -> Figure | None:
     evidence = context.analysis.evidence
-    arms, conditions = evidence.arms, _shown_conditions(evidence, metric)
+    arms, conditions = evidence.arms, shown_conditions(evidence, metric)
     if not conditions:
         return None
     columns = min(PANELS_PER_ROW, len(conditions))
@@ -91,7 +91,7 @@ def _panels(context: ReportContext, metric: str, limit: float | None) -> Figure 
     return figure
 
 
-def _shown_conditions(evidence: StudyEvidence, metric: str) -> list[str]:
+def shown_conditions(evidence: StudyEvidence, metric: str) -> list[str]:
     """Conditions with a value, the deciding one first, as many as there are panels."""
     known = [
         name
