@@ -12,6 +12,7 @@ from tests.report.task_study import TASKS, make_task_study, score
 from dreamproof.report import write_all
 from dreamproof.report.analysis import Analysis, analyse
 from dreamproof.report.data import Group, OtherScore
+from dreamproof.report.language import read_texts
 from dreamproof.report.loading import load
 from dreamproof.report.numbers import register
 from dreamproof.report.tasks import over_tasks, task_statements, task_tables
@@ -182,3 +183,28 @@ def test_mt30_of_the_gallery_has_the_numbers_of_its_page(tmp_path: Path) -> None
         key = f"over_tasks.{arm}.relative_score"
         iqm, low, high = (numbers.by_key[f"{key}{end}"].text for end in (".iqm", "_low", "_high"))
         assert f" {iqm} [{low}, {high}] " in page
+
+
+@pytest.mark.parametrize(
+    ("language", "forbidden", "unknown"),
+    [
+        ("en", "forbids a verdict of flow_v2, flow_v3", "unknown for `flow_v2` and `flow_v3`"),
+        ("zh-Hans", "对 flow_v2、flow_v3 禁止下结论", "`flow_v2` 和 `flow_v3` 的 seed 之间的波动未知"),
+        ("zh-Hant", "對 flow_v2、flow_v3 禁止下結論", "`flow_v2` 和 `flow_v3` 的 seed 之間的波動未知"),
+    ],
+)
+def test_what_two_arms_lack_forbids_only_their_verdicts(
+    tmp_path: Path, language: str, forbidden: str, unknown: str
+) -> None:
+    """mt30 with two arms that were never trained: the other two are decided."""
+    folder = unpack(Path(__file__).parents[2] / "gallery" / "mt30", tmp_path / "mt30")
+    write_all(folder, language, figures=False)
+    reports = folder / "reports" / ("" if language == "en" else language)
+    documents = {path.stem: path.read_text(encoding="utf-8") for path in reports.glob("*.md")}
+    texts = read_texts(language)
+    assert forbidden in documents["decision"] and forbidden in documents["appendix"]
+    for text in documents.values():
+        assert text.count(texts("lint_level.block")) == text.count(forbidden)
+        assert f"- {texts('step.spread_unknown')}" not in text
+    for name in ("decision", "money", "record", "defense"):
+        assert unknown in documents[name], name

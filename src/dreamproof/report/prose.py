@@ -10,7 +10,7 @@ from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Stamp
 from dreamproof.report.language import Texts
 from dreamproof.report.limits import Constrained, unmeasured
-from dreamproof.report.lints.lint import BLOCK, Lint
+from dreamproof.report.lints.lint import BLOCK, Lint, names
 from dreamproof.report.numbers import DASH, Numbers, group_key, number_text
 from dreamproof.report.quotes import translated
 from dreamproof.stats.limits import fewest_seeds_to_keep
@@ -394,11 +394,22 @@ def _facts(context: ReportContext, lint: Lint) -> dict[str, object]:
     return facts
 
 
+def level_text(context: ReportContext, lint: Lint) -> str:
+    """What a lint does; one that forbids the verdict of some arms only names them."""
+    analysis = context.analysis
+    compared = analysis.treatments or analysis.evidence.arms
+    if lint.level != BLOCK or not lint.arms or set(compared) <= set(lint.arms):
+        return context.texts(f"lint_level.{lint.level}")
+    judged = analysis.evidence.arms if analysis.evidence.study.limits else compared
+    arms = names(arm for arm in judged if arm in lint.arms).replace(", ", context.texts("list.comma"))
+    return context.texts("lint_level.block_of", arms=arms)
+
+
 def lint_stamp(context: ReportContext, lint: Lint) -> Stamp:
     """A lint as a stamp."""
     title = context.texts(f"lint_title.{lint.code}")
-    level = context.texts(f"lint_level.{lint.level}")
-    return Stamp(lint.level, f"{level} · {title}", context.texts(f"lint.{lint.code}", **_facts(context, lint)))
+    text = context.texts(f"lint.{lint.code}", **_facts(context, lint))
+    return Stamp(lint.level, f"{level_text(context, lint)} · {title}", text)
 
 
 def coverage_sentence(context: ReportContext) -> str:

@@ -6,8 +6,8 @@ from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.summary import shows_tail, summary_table, verdicts_table
 from dreamproof.report.documents.tasks import other_score_note
 from dreamproof.report.headline import headline
-from dreamproof.report.lints.lint import BLOCK, WARN, Lint
-from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, not_saved_sentence
+from dreamproof.report.lints.lint import LEVELS, NOTE, Lint
+from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, level_text, not_saved_sentence
 from dreamproof.stats.verdict import Kind
 
 FIGURES = ("task_scores", "task_profile", "conditions", "conditions_cost", "curves_primary", "score_cost", "profile")
@@ -100,16 +100,14 @@ def verdict_note(context: ReportContext) -> str:
 def _care(context: ReportContext) -> list[Paragraph | Bullets]:
     """Blocking lints and warnings by their titles, with the arms and conditions they concern."""
     texts = context.texts
+    by_level: dict[str, dict[str, list[Lint]]] = {}
+    for lint in sorted(context.analysis.lints, key=lambda lint: LEVELS.index(lint.level)):
+        if lint.level != NOTE:
+            by_level.setdefault(level_text(context, lint), {}).setdefault(lint.code, []).append(lint)
     items = []
-    for level in (BLOCK, WARN):
-        by_code: dict[str, list[Lint]] = {}
-        for lint in context.analysis.lints:
-            if lint.level == level:
-                by_code.setdefault(lint.code, []).append(lint)
+    for level, by_code in by_level.items():
         named = [texts(f"lint_title.{code}") + _places(context, lints) for code, lints in by_code.items()]
-        if named:
-            lints_text = texts("list.semicolon").join(named)
-            items.append(texts("decision.care_line", level=texts(f"lint_level.{level}"), lints=lints_text))
+        items.append(texts("decision.care_line", level=level, lints=texts("list.semicolon").join(named)))
     return [Bullets(items)] if items else [Paragraph(texts("decision.no_lints"))]
 
 

@@ -5,7 +5,9 @@ import numpy as np
 from dreamproof.report.analysis import Analysis
 from dreamproof.report.data import Group
 from dreamproof.report.limits import Constrained
+from dreamproof.report.lints.lint import primary
 from dreamproof.report.prose import ReportContext, reference_breaks_limit, safer_elsewhere, seeds_price
+from dreamproof.stats.describe import finite_values
 from dreamproof.stats.limits import seeds_to_show
 from dreamproof.stats.shape import ENOUGH_SEEDS
 from dreamproof.stats.verdict import Kind, Why
@@ -163,13 +165,26 @@ def _seeds_by_shape(context: ReportContext, arms: list[str]) -> list[str]:
     return [context.texts("step.shape", arms=named, seeds=ENOUGH_SEEDS, cells=cells, price=price)]
 
 
+def _unplanned(context: ReportContext) -> str:
+    """Why no number of seeds can be planned: arms without a known spread, or else the open arms without a plan."""
+    analysis = context.analysis
+    plans = {arm: analysis.plans.get(arm) for arm in analysis.open_arms}
+    open_arms = [arm for arm, plan in plans.items() if plan is None or plan.seeds_per_arm is None]
+    compared = [context.reference, *open_arms]
+    few = [arm for arm in compared if len(finite_values(list(primary(analysis.evidence, arm).values()))) < 2]
+    if few and set(few) == {context.reference, *analysis.treatments}:
+        return context.texts("step.spread_unknown")
+    key = "step.spread_unknown_of" if few else "step.no_plan"
+    return context.texts(key, arms=context.both([f"`{arm}`" for arm in few or open_arms]))
+
+
 def _seeds_by_power(context: ReportContext) -> list[str]:
     """Seeds that the declared difference needs, against money and the declared maximum."""
     texts, analysis = context.texts, context.analysis
     used_up = _plan_is_too_small(analysis)
     found = seeds_price(context, fresh=used_up)
     if found is None:
-        return [texts("step.spread_unknown")]
+        return [_unplanned(context)]
     facts = {**found, "margin": f"{analysis.evidence.study.metric.smallest_difference:g}"}
     if found["count"] == 0:
         return [texts("step.enough_seeds", **facts)]
