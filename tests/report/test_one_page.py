@@ -89,6 +89,7 @@ def test_the_key_table_has_score_ood_score_cost_with_verdict_and_risk(flagship: 
     assert "(id, mass_x2, damping_x0.5, hazards_16, action_delay_2, yaw_gain_x0.6, action_noise_0.1)" in decision(
         flagship
     )
+    assert "the worst 10 % of the episodes of a seed (CVaR90), then the mean over seeds" in decision(flagship)
     rows = [[plain(cell, context.numbers.rounded) for cell in row] for row in table.rows]
     assert rows[0][:5] == ["margin", "22.3 ± 1.0", "22.3 ± 1.0", "1.5 ± 1.2 (cannot tell)", "9.1"]
     assert rows[3][3] == "0.28 ± 0.35 (keeps)"
