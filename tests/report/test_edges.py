@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from dreamproof.report import make_context
+from dreamproof.report.documents.appendix import appendix
 from dreamproof.report.documents.decision import decision
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.headline import headline
+from dreamproof.report.lints.lint import NOTE, Lint
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import decimals_for, number_text, plain
 from dreamproof.report.prose import ReportContext, answer
@@ -101,6 +103,24 @@ def test_the_page_explains_no_column_that_it_does_not_have(tmp_path: Path) -> No
     plan = Plan(seeds=2, constraint=None, curves=False)
     text = page(make_context(make_study(tmp_path / "study", plan), "en"))
     assert "Worst tenth" not in text and "worst seed" in text
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_the_page_counts_notes_where_it_has_no_warning(tmp_path: Path, count: int) -> None:
+    context = make_context(make_study(tmp_path / "study", Plan(curves=False)), "en")
+    context.analysis.lints[:] = [Lint("few_seeds", NOTE, {"seeds": 5})] * count
+    text = page(context)
+    expected = "No warning; notes in the appendix: 2." if count else "No warning."
+    assert expected in text and "No lint" not in text
+    behind = render_markdown(appendix(context, []), context.numbers)
+    assert ("No lint." in behind) == (count == 0)
+
+
+def test_one_comparison_is_not_several(tmp_path: Path) -> None:
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), curves=False))
+    context = make_context(root, "en")
+    text = page(context) + render_markdown(appendix(context, []), context.numbers)
+    assert "1 comparisons" not in text and "Holm (comparisons: 1)" in text
 
 
 def test_one_seed_has_no_p_and_warnings_name_their_place(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pptx import Presentation
 from tests.report.task_study import TASKS, make_task_study, score
 
 from dreamproof.report import write_all
@@ -208,3 +209,7 @@ def test_what_two_arms_lack_forbids_only_their_verdicts(
         assert f"- {texts('step.spread_unknown')}" not in text
     for name in ("decision", "money", "record", "defense"):
         assert unknown in documents[name], name
+    slides = Presentation(str(reports / "slides.pptx")).slides
+    shown = [shape.text_frame.text for slide in slides for shape in slide.shapes if shape.has_text_frame]
+    arms = texts("list.comma").join(["flow_v2", "flow_v3"])
+    assert any(text.startswith(f"{arms}{texts('list.colon')}{texts('why.no_values')}") for text in shown)

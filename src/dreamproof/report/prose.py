@@ -49,8 +49,8 @@ class ReportContext:
         if len(joined) > 1 and name == evidence.primary_condition:
             over = decides.over if decides is not None else "mean"
             if evidence.study.tasks is not None:
-                count = len(other.tasks) if other is not None and metric == other.metric else len(joined)
-                return self.texts(f"condition.tasks_{over}", count=count)
+                tasks = other.tasks if other is not None and metric == other.metric else joined
+                return tasks[0] if len(tasks) == 1 else self.texts(f"condition.tasks_{over}", count=len(tasks))
             if len(joined) > LISTED_CONDITIONS:
                 return self.texts(f"condition.many_{over}", count=len(joined))
             return self.texts(f"condition.joint_{over}", conditions=self.listing(joined))

@@ -354,8 +354,12 @@ def _verdicts(deck: _Deck) -> None:
     if not context.analysis.treatments:
         return
     table = _columns(verdicts_table(context), [0, 1, 2, 3])
-    why = {arm_reason(context, v): None for v in context.analysis.verdicts.values() if v.kind is Kind.CANNOT_DECIDE}
-    deck.table(context.texts("slides.verdicts"), table, *why, verdict_note(context))
+    why: dict[str, list[str]] = {}
+    for arm, verdict in context.analysis.verdicts.items():
+        if verdict.kind is Kind.CANNOT_DECIDE:
+            why.setdefault(arm_reason(context, verdict), []).append(arm)
+    reasons = [context.texts("list.colon").join([context.listing(arms), reason]) for reason, arms in why.items()]
+    deck.table(context.texts("slides.verdicts"), table, *reasons, verdict_note(context))
 
 
 def _cautions(deck: _Deck) -> None:

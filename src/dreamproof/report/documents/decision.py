@@ -108,7 +108,10 @@ def _care(context: ReportContext) -> list[Paragraph | Bullets]:
     for level, by_code in by_level.items():
         named = [texts(f"lint_title.{code}") + _places(context, lints) for code, lints in by_code.items()]
         items.append(texts("decision.care_line", level=level, lints=texts("list.semicolon").join(named)))
-    return [Bullets(items)] if items else [Paragraph(texts("decision.no_lints"))]
+    if items:
+        return [Bullets(items)]
+    notes = len(context.analysis.lints)
+    return [Paragraph(texts("decision.no_warnings_notes" if notes else "decision.no_warnings", count=notes))]
 
 
 def _places(context: ReportContext, lints: list[Lint]) -> str:
