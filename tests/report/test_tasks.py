@@ -105,7 +105,7 @@ def loaded(folder: Path) -> Analysis:
 def test_the_other_normalisation_has_mean_iqm_and_interval_as_the_deciding_one(folder: Path) -> None:
     add_relative(folder, relative)
     analysis = loaded(folder)
-    assert analysis.evidence.other_score == OtherScore("relative_score", list(TASKS), [])
+    assert analysis.evidence.other_score == OtherScore("relative_score", list(TASKS), [], [])
     deciding = over_tasks(task_tables(analysis)["flow"])
     other = over_tasks(task_tables(analysis, "relative_score")["flow"])
     assert deciding.interval is not None and other.interval is not None
@@ -126,7 +126,7 @@ def test_a_task_without_it_is_left_out_for_all_arms(folder: Path, undefined: flo
     add_relative(folder, lambda arm, seed, task: undefined if (arm, seed, task) == ("flow", 2, "spin") else 0.5)
     analysis = loaded(folder)
     assert analysis.evidence.other_score == OtherScore(
-        "relative_score", ["reach", "swing", "balance", "walk"], ["spin"]
+        "relative_score", ["reach", "swing", "balance", "walk"], ["spin"], []
     )
     assert {arm: table.shape for arm, table in task_tables(analysis, "relative_score").items()} == {
         "mlp": (5, 4),
@@ -136,22 +136,54 @@ def test_a_task_without_it_is_left_out_for_all_arms(folder: Path, undefined: flo
     write_all(folder, figures=False, declared=read_study(folder / "study.yaml"))
     decision, appendix = ((folder / "reports" / f"{name}.md").read_text() for name in ("decision", "appendix"))
     for text in (decision, appendix):
-        assert "Left out of `relative_score` for all arms, because it is undefined there: spin." in text
+        assert "Left out of `relative_score` for all arms, because not every run has it: spin." in text
     assert "relative_score · the IQM over 4 tasks" in decision and "score · the IQM over 5 tasks" in decision
 
 
 def test_an_arm_without_it_leaves_no_task_out(folder: Path) -> None:
     add_relative(folder, relative, arms=("flow",))
     analysis = loaded(folder)
-    assert analysis.evidence.other_score == OtherScore("relative_score", list(TASKS), [])
+    assert analysis.evidence.other_score == OtherScore("relative_score", list(TASKS), [], ["mlp"])
     assert list(task_tables(analysis, "relative_score")) == ["flow"]
+    write_all(folder, figures=False, declared=read_study(folder / "study.yaml"))
+    for name in ("decision", "appendix"):
+        assert "No run of `mlp` has `relative_score`." in (folder / "reports" / f"{name}.md").read_text()
+
+
+@pytest.mark.parametrize("language", ["en", "zh-Hans", "zh-Hant"])
+@pytest.mark.parametrize("gaps", [2, 3, 5])
+def test_less_than_half_of_the_tasks_do_not_stand_for_all(folder: Path, gaps: int, language: str) -> None:
+    """One run lacks it on so many of five tasks."""
+    lacking = [("flow", 2, task) for task in TASKS[:gaps]]
+    add_relative(folder, lambda arm, seed, task: None if (arm, seed, task) in lacking else 0.5)
+    evidence = loaded(folder).evidence
+    assert (evidence.other_score is None, evidence.hidden_score is None) == (gaps > 2, gaps < 3)
+    write_all(folder, language, figures=False, declared=read_study(folder / "study.yaml"))
+    reports = folder / "reports" / ("" if language == "en" else language)
+    sentence = read_texts(language)("tasks.not_shown", metric="relative_score", missing=gaps, count=5)
+    for name in ("decision", "appendix"):
+        text = (reports / f"{name}.md").read_text()
+        assert (sentence in text) == (gaps > 2) and (f"{5 - gaps} tasks" not in text or gaps < 3)
+    assert "relative_score" not in (folder / "tables" / "over_tasks.csv").read_text() or gaps < 3
+
+
+def test_one_task_that_is_left_is_named(folder: Path) -> None:
+    study = folder / "study.yaml"
+    study.write_text(study.read_text().replace("[reach, swing, balance, spin, walk]", "[reach, swing]"))
+    path = folder / "imported" / "results.csv"
+    kept = [line for line in path.read_text().splitlines() if not any(f",{task}," in line for task in TASKS[2:])]
+    path.write_text("\n".join(kept) + "\n")
+    add_relative(folder, lambda arm, seed, task: 0.5 if task == "swing" else None)
+    write_all(folder, figures=False, declared=read_study(study))
+    decision = (folder / "reports" / "decision.md").read_text()
+    assert "relative_score · swing" in decision and "1 tasks" not in decision
 
 
 def test_score_is_shown_beside_a_deciding_relative_score(folder: Path) -> None:
     study = folder / "study.yaml"
     study.write_text(study.read_text().replace("name: score", "name: relative_score"))
     add_relative(folder, relative)
-    assert loaded(folder).evidence.other_score == OtherScore("score", list(TASKS), [])
+    assert loaded(folder).evidence.other_score == OtherScore("score", list(TASKS), [], [])
 
 
 @pytest.mark.parametrize("language", ["en", "zh-Hans", "zh-Hant"])

@@ -109,11 +109,20 @@ class MeanOnly:
 
 @dataclass(frozen=True)
 class OtherScore:
-    """A normalisation of returns that does not decide, the tasks that it is taken over, and those without it."""
+    """A normalisation of returns that does not decide, and the tasks that it is taken over.
+
+    `left_out` are the tasks of which some run lacks it, `arms_without` the evaluated arms that store none at all.
+    """
 
     metric: str
     tasks: list[str]
-    undefined: list[str]
+    left_out: list[str]
+    arms_without: list[str]
+
+    @property
+    def speaks_for_all(self) -> bool:
+        """Whether at least half of the tasks are left."""
+        return len(self.tasks) >= max(1, len(self.left_out))
 
 
 @dataclass(frozen=True)
@@ -202,23 +211,37 @@ class StudyEvidence:
         over_iqm = decides is not None and decides.over == "iqm"
         return interquartile_mean(np.array(values)) if over_iqm else float(np.mean(values))
 
-    @cached_property
+    @property
     def other_score(self) -> OtherScore | None:
         """The normalisation of returns beside the deciding metric, in a study over many tasks that stores one.
 
-        It is taken over the same tasks for all arms: those where every evaluation has a number.
+        It is taken over the same tasks for all arms: those where every evaluation has a number. None where these are
+        less than half of all tasks; then `hidden_score` has it.
         """
+        found = self._stored_score
+        return found if found is not None and found.speaks_for_all else None
+
+    @property
+    def hidden_score(self) -> OtherScore | None:
+        """A normalisation of returns that is not shown, because too many tasks would be left out."""
+        found = self._stored_score
+        return found if found is not None and not found.speaks_for_all else None
+
+    @cached_property
+    def _stored_score(self) -> OtherScore | None:
         tasks, deciding = self.study.tasks or [], self.study.metric.name
         metric = SCORE if deciding == RELATIVE_SCORE else RELATIVE_SCORE
         holding = [arm for arm in self.arms if any(self.values.get(Group(arm, task, metric)) for task in tasks)]
-        undefined = []
+        left_out = []
         for task in tasks:
             own = {arm: self.values.get(Group(arm, task, metric), {}) for arm in holding}
             evaluated = {arm: self.values.get(Group(arm, task, deciding), {}) for arm in holding}
             if not all(np.isfinite(own[arm].get(seed, np.nan)) for arm in holding for seed in evaluated[arm]):
-                undefined.append(task)
-        counted = [task for task in tasks if task not in undefined]
-        return OtherScore(metric, counted, undefined) if holding and counted else None
+                left_out.append(task)
+        judged = [arm for arm in self.arms if any(self.values.get(Group(arm, task, deciding)) for task in tasks)]
+        without = [arm for arm in judged if arm not in holding]
+        counted = [task for task in tasks if task not in left_out]
+        return OtherScore(metric, counted, left_out, without) if holding else None
 
     @property
     def needed_conditions(self) -> list[str]:

@@ -31,12 +31,24 @@ def task_blocks(context: ReportContext) -> list[Block]:
 
 
 def other_score_note(context: ReportContext) -> list[str]:
-    """What the other normalisation means, that it does not decide, and which tasks it leaves out; none without it."""
-    texts, other = context.texts, context.analysis.evidence.other_score
+    """What the other normalisation means, that it does not decide, and what it leaves out; none without it.
+
+    Why it is not shown, where too many tasks would be left out.
+    """
+    texts, evidence = context.texts, context.analysis.evidence
+    other, hidden = evidence.other_score, evidence.hidden_score
+    if hidden is not None:
+        counts = {"missing": len(hidden.left_out), "count": len(evidence.study.tasks or [])}
+        return [texts("tasks.not_shown", metric=hidden.metric, **counts)]
     if other is None:
         return []
-    left_out = [texts("tasks.left_out", metric=other.metric, tasks=context.listing(other.undefined))]
-    return [texts(f"tasks.{other.metric}"), *(left_out if other.undefined else [])]
+    notes = [texts(f"tasks.{other.metric}")]
+    if other.left_out:
+        notes.append(texts("tasks.left_out", metric=other.metric, tasks=context.listing(other.left_out)))
+    if other.arms_without:
+        arms = context.both([f"`{arm}`" for arm in other.arms_without])
+        notes.append(texts("tasks.arms_without", metric=other.metric, arms=arms))
+    return notes
 
 
 def over_tasks_table(context: ReportContext) -> Table | None:
