@@ -1,13 +1,16 @@
 """Seeds without spread, limits that nothing can show, values of unusual size: no sentence claims more than they do."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from dreamproof.base.files import write_json
 from dreamproof.report import make_context
 from dreamproof.report.documents.appendix import appendix
 from dreamproof.report.documents.decision import decision
+from dreamproof.report.documents.defense import defense
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.headline import headline
 from dreamproof.report.lints.lint import NOTE, Lint
@@ -103,6 +106,21 @@ def test_the_page_explains_no_column_that_it_does_not_have(tmp_path: Path) -> No
     plan = Plan(seeds=2, constraint=None, curves=False)
     text = page(make_context(make_study(tmp_path / "study", plan), "en"))
     assert "Worst tenth" not in text and "worst seed" in text
+
+
+def test_an_arm_whose_task_has_no_cost_keeps_no_limit(tmp_path: Path) -> None:
+    """Its evaluations hold zeros, and say that the task has no cost."""
+    root = make_study(tmp_path / "study", Plan(arms=("baseline", "full"), curves=False))
+    for path in (root / "runs").glob("full-seed*/evaluations/*.json"):
+        record = json.loads(path.read_text())
+        for made in record["checkpoints"].values():
+            made["episodes"]["cost"] = [0.0] * len(made["episodes"]["cost"])
+        write_json(path, record | {"has_cost": False})
+    context = make_context(root, "en")
+    text = page(context) + render_markdown(defense(context), context.numbers)
+    assert text.count("`full` keeps the limit") == text.count("Cannot tell whether `full` keeps the limit")
+    assert "Cannot tell whether `full` keeps the limit: cost was not measured under id." in text
+    assert "full" not in context.analysis.limits and "baseline" in context.analysis.limits
 
 
 @pytest.mark.parametrize("count", [0, 2])

@@ -293,6 +293,7 @@ class Evaluator:
             "kind": self.declared.get(name, {}).get("kind") or condition.kind,
             "task": first.run.task,
             "floors": floor_means(first.env, condition, self.episodes),
+            "has_cost": first.env.spec.has_cost,
             "code_version": __version__,
             "code_commit": code_name(),
         }
@@ -433,6 +434,7 @@ def _of_task(loaded: Loaded, found: Episodes, scripted: dict[str, dict[str, floa
         kind="in_distribution",
         task=task,
         floors=known,
+        has_cost=loaded.env.spec.has_cost,
         code_version=__version__,
         code_commit=code_name(),
         checkpoints={"final": made},

@@ -28,6 +28,7 @@ def evaluate_officially(loaded: Loaded, episodes: int, progress: Progress) -> Ev
         condition="id",
         kind="in_distribution",
         task=task,
+        has_cost=there.env.spec.has_cost,
         checkpoints={"final": evaluated(there, found, {})},
         code_version=__version__,
         code_commit=code_name(),

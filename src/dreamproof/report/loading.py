@@ -1,8 +1,9 @@
 """Reads the results of a study from its ledger, run folders and imported tables; no other module of the report does."""
 
+from collections.abc import Mapping
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -32,6 +33,8 @@ from dreamproof.study.ledger.status import NOT_SAVED, train_outcome
 from dreamproof.study.plan.on_disk import disk_faults, fault_text, other_checkpoint
 from dreamproof.study.plan.open_study import OpenStudy
 
+T = TypeVar("T")
+COST = "cost"
 CLOSING_EVENTS = ("report_written", "supervisor_ended")
 DECLARATIONS = ("study_declared", "declaration_changed")
 CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_lost", "cell_stopped", "replica_frozen")
@@ -205,13 +208,13 @@ def _eval_facts(evidence: StudyEvidence, state: StudyState, facts: EvalFacts, kn
     evidence.kinds.setdefault(facts.condition, record.kind)
     several = len({evidence.study.task_of(arm) for arm in evidence.study.arms}) > 1
     for name, floor in record.floors.items() if not several else ():  # one task's floor is none of another's
-        evidence.floors.setdefault(facts.condition, {}).setdefault(name, dict(floor))
+        evidence.floors.setdefault(facts.condition, {}).setdefault(name, _measured(record, floor))
     if not facts.evaluated:
         return
     for checkpoint, found in _checkpoints(record, evidence.cells[facts.cell].selected_agent_steps).items():
         if checkpoint == FINAL:
             facts.gradient_steps = found.gradient_steps
-        for metric, values in found.episodes.items():
+        for metric, values in _measured(record, found.episodes).items():
             group = Group(facts.cell.arm, facts.condition, metric, checkpoint)
             array = np.asarray(values, dtype=np.float64)
             evidence.episodes.setdefault(group, {})[facts.cell.seed] = array
@@ -219,6 +222,11 @@ def _eval_facts(evidence: StudyEvidence, state: StudyState, facts: EvalFacts, kn
         for metric, value in found.scalars.items():
             group = Group(facts.cell.arm, facts.condition, metric, checkpoint)
             evidence.values.setdefault(group, {}).setdefault(facts.cell.seed, value)
+
+
+def _measured(record: EvaluationRecord, values: Mapping[str, T]) -> dict[str, T]:
+    """Values without the cost of a task that has none: its zeros would keep every limit."""
+    return {name: value for name, value in values.items() if name != COST or record.has_cost is not False}
 
 
 def _checkpoints(record: EvaluationRecord, selected: int | None) -> dict[str, EvaluatedCheckpoint]:

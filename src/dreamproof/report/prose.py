@@ -311,10 +311,7 @@ def limit_clause(context: ReportContext, arm: str, kind: Kind) -> str:
         return ""
     space, found = context.texts("list.space"), context.analysis.constrained.get(arm)
     if found is None:
-        return "".join(
-            space + context.texts("constraint.no_values", arm=arm, metric=metric, conditions=_listed(context, missing))
-            for metric, missing in unmeasured(context.analysis.evidence, arm).items()
-        )
+        return "".join(space + text for text in _unmeasured(context, arm))
     clause = space + limit_sentence(context, arm, found, "_better" if kind is Kind.BETTER and found.breaks else "")
     safer = safer_elsewhere(context, arm)
     if not found.keeps or not safer:
@@ -328,6 +325,15 @@ def limit_clause(context: ReportContext, arm: str, kind: Kind) -> str:
     return (
         clause + space + context.texts("constraint.safer", conditions=conditions, reference=context.reference, **means)
     )
+
+
+def _unmeasured(context: ReportContext, arm: str) -> list[str]:
+    """A sentence about every limited metric of which an arm has no value."""
+    missing = unmeasured(context.analysis.evidence, arm).items()
+    return [
+        context.texts("constraint.no_values", arm=arm, metric=metric, conditions=_listed(context, conditions))
+        for metric, conditions in missing
+    ]
 
 
 def _listed(context: ReportContext, conditions: Iterable[str]) -> str:
@@ -351,7 +357,9 @@ def limit_sentences(context: ReportContext) -> list[str]:
     analysis = context.analysis
     deciding = [(arm, each) for arm, found in analysis.limits.items() for each in found]
     broken = [(arm, each) for arm, found in analysis.elsewhere.items() for each in found.values() if each.breaks]
-    return [limit_sentence(context, arm, each) for arm, each in [*deciding, *broken]]
+    found = [limit_sentence(context, arm, each) for arm, each in [*deciding, *broken]]
+    evaluated = [arm for arm in analysis.evidence.arms if analysis.primary(arm) in analysis.evidence.values]
+    return found + [text for arm in evaluated if arm not in analysis.limits for text in _unmeasured(context, arm)]
 
 
 def limit_sentence(context: ReportContext, arm: str, found: Constrained, form: str = "") -> str:

@@ -157,6 +157,7 @@ class EvaluationRecord(Record):
     checkpoints: dict[MetricName, EvaluatedCheckpoint]
     floors: dict[str, dict[str, float]] = Field(default_factory=dict)
     trail: Trail | None = None
+    has_cost: bool | None = Field(None, description="false: the task has no cost, its zeros measure nothing")
     code_version: str = ""
     code_commit: str | None = None
 

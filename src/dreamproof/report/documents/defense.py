@@ -46,8 +46,9 @@ def defense(context: ReportContext) -> Document:
     before = "defense.a_difference" if evidence.declared_before_runs else "defense.a_difference_later"
     ask("q_difference", texts(before, margin=f"{evidence.study.metric.smallest_difference:g}"))
     ask("q_ood", *_kinds(context))
-    if analysis.limits:
-        ask("q_safe", *limit_sentences(context))
+    safe = limit_sentences(context)
+    if safe:
+        ask("q_safe", *safe)
     ask("q_peak", texts("defense.a_peak"))
     ask("q_trained", _trained(context))
     strange = [lint_stamp(context, lint) for lint in analysis.lints if lint.code in SUSPICIOUS]
