@@ -105,6 +105,10 @@ def test_floors_stand_beside_the_results(record: EvaluationRecord) -> None:
     assert set(record.floors["random"]) == {"return", "cost", "goals"}
 
 
+def test_the_record_says_whether_the_task_has_a_cost(record: EvaluationRecord, trained: Trained) -> None:
+    assert record.has_cost is loaded(trained, "baseline").env.spec.has_cost
+
+
 def test_coverage_and_its_claim_are_facts_of_a_checkpoint(trained: Trained) -> None:
     (made,) = Evaluator([{"final": loaded(trained, "baseline")}], {}, 10).evaluate("id")
     facts = made.checkpoints["final"].scalars
