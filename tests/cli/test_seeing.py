@@ -174,6 +174,34 @@ def test_the_time_left_of_the_study_uses_the_speed_of_what_runs(tmp_path: Path) 
     assert study_seconds_left(opened, [one, slow], {}) == 500.0
 
 
+PACKED: dict[str, Any] = {
+    "conditions": [], "agent_steps": 1000, "trainer": "dreamer", "task": "ReactProbe", "pack_cells": 4, "settings": {},
+    "arms": {"low": {}, "high": {"agent": {"planner": {"cost_limit": 1.0}}}},
+}  # fmt: skip
+
+
+def test_cells_of_a_pack_end_together(tmp_path: Path) -> None:
+    opened = open_study(declare(tmp_path, **PACKED, seeds=2, backend={"slots": 2}))
+    speed = {"agent_steps": 500, "agent_steps_per_second": 5.0, "seconds_left": 100.0}
+    pack = [running(cell=f"{arm}/{seed}", **speed) for arm in ("low", "high") for seed in (0, 1)]
+    assert study_seconds_left(opened, pack, {}) == pytest.approx(100.0)
+    behind = [*pack[:3], running(cell="high/1", **speed | {"agent_steps": 0, "seconds_left": 200.0})]
+    assert study_seconds_left(opened, behind, {}) == pytest.approx(200.0)
+
+
+@pytest.mark.parametrize("slots", [1, 2])
+def test_cells_that_wait_are_packed_as_run_packs_them(slots: int, tmp_path: Path) -> None:
+    """One pack of four works for 100 s more; the other four, which wait, are one pack of 200 s."""
+    opened = open_study(declare(tmp_path, **PACKED, seeds=4, backend={"slots": slots}))
+    speed = {"agent_steps": 500, "agent_steps_per_second": 5.0, "seconds_left": 100.0}
+    pack = [running(cell=f"{arm}/{seed}", **speed) for arm in ("low", "high") for seed in (0, 1)]
+    assert study_seconds_left(opened, pack, {}) == pytest.approx(300.0 / slots)
+    waiting = {"low": 20.0, "high": 20.0}
+    assert study_seconds_left(opened, [], waiting) == pytest.approx(8 * 1000 / 20 / slots)
+    three = open_study(declare(tmp_path / "three", **PACKED, seeds=3, backend={"slots": 4}))
+    assert study_seconds_left(three, [], waiting) == pytest.approx(6 * 1000 / 20 / 2)
+
+
 FORMS = {
     "native": ("metrics.jsonl", '{"agent_steps": 5, "score": 1.5}\n'),
     "jsonl": ("metrics.jsonl", '{"step": 4, "score": 9}\n{"step": 5, "score": 1.5}\n'),

@@ -2,13 +2,16 @@
 
 import os
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, unless_full, write_json
 from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.adapters.api import Adapter, Reading
 from dreamproof.study.adapters.folders import change_times
 from dreamproof.study.adapters.metrics import metric_value
@@ -17,8 +20,9 @@ from dreamproof.study.backends.local import is_gone
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.money.spending import known_rates, open_seconds
-from dreamproof.study.plan.gap import find_gap
+from dreamproof.study.plan.gap import Gap, PlanQueries, find_gap, jobs
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.process.gpus import VISIBLE, GpuUse, read_gpu_use
 from dreamproof.study.process.processes import ProcessIdentity, family, is_alive
 from dreamproof.study.views import slurm_jobs
@@ -246,19 +250,52 @@ def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: 
 
 
 def study_seconds_left(opened: OpenStudy, running: list[RunningCell], probed: Mapping[str, float]) -> float | None:
-    """How long the study still takes at the speeds of its running cells, else those seen or probed before."""
+    """How long the study still takes at the speeds of its running cells, else those seen or probed before.
+
+    Cells of one attempt end together. Like `known_rates`, the speed of an arm is that of the attempt's machine time:
+    a pack makes so many steps as all its cells together.
+    """
     study, gap = opened.study, find_gap(opened.state)
     now = {Cell.parse(one.cell): one for one in running if one.work == "train"}
+    sizes = Counter(_attempt_of(one) for one in now.values())
     known = known_rates(opened.state)
-    current = {cell.arm: one.agent_steps_per_second for cell, one in now.items() if one.agent_steps_per_second}
+    current = {
+        cell.arm: one.agent_steps_per_second * sizes[_attempt_of(one)]
+        for cell, one in now.items()
+        if one.agent_steps_per_second
+    }
     any_rate = next(iter(current.values()), known.get(""))
     busy = len(gap.evaluate) * (opened.state.totals.seconds_per_evaluation() or 0.0)
+    longest: dict[str, float] = {}
     for missing in gap.train:
-        arm = missing.cell.arm
+        arm, one = missing.cell.arm, now.get(missing.cell)
         rate = current.get(arm) or known.get(arm) or probed.get(arm) or any_rate
         if rate is None:
             return None
-        done = now[missing.cell].agent_steps if missing.cell in now else missing.kept_agent_steps
-        busy += max(0, study.agent_steps - done) / rate
-    parallel = max(1, min(study.backend.max_parallel, len(gap.train) or len(gap.evaluate)))
+        if one is None:
+            busy += max(0, study.agent_steps - missing.kept_agent_steps) / rate
+            continue
+        attempt = _attempt_of(one)
+        own = one.agent_steps_per_second or rate / sizes[attempt]
+        longest[attempt] = max(longest.get(attempt, 0.0), max(0, study.agent_steps - one.agent_steps) / own)
+    busy += sum(longest.values())
+    waiting = Gap([one for one in gap.train if one.cell not in now], gap.evaluate if not gap.train else [])
+    parallel = max(1, min(study.backend.max_parallel, len(longest) + _count_jobs(opened, waiting)))
     return max([busy / parallel, *(one.seconds_left for one in now.values() if one.seconds_left is not None)])
+
+
+def _attempt_of(one: RunningCell) -> str:
+    """The attempt that trains a cell; every run of somebody else is its own."""
+    return one.cell if one.is_foreign else one.attempt
+
+
+def _count_jobs(opened: OpenStudy, waiting: Gap) -> int:
+    """How many attempts the waiting cells become, packed as `run` packs them; no more are counted than fit at once."""
+    study, cells = opened.study, len(waiting.train) or len(waiting.evaluate)
+    if isinstance(study.trainer, CommandTrainer) or cells >= study.pack_cells * study.backend.max_parallel:
+        return cells
+    try:
+        queries = PlanQueries(lambda cell: True, lambda cell: cell.kept_agent_steps, pack_groups(study))
+    except BadInput:  # `run` refuses these settings; here they only concern an estimate
+        return cells
+    return sum(1 for _ in jobs(opened.state, waiting, queries))
