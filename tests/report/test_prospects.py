@@ -9,13 +9,13 @@ import yaml
 from typer.testing import CliRunner
 
 from dreamproof.cli.main import app
-from dreamproof.report.prospects import FORBIDS, LIMITS, Prospects, find_prospects
+from dreamproof.report.prospects import FORBIDS, LIMITS, Prospects, find_prospects, late_seeds
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.money.spending import Forecast
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.testing.made_study import Plan, declaration, make_study
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import QUICK, declare, run_small
 
 NOTHING_KNOWN = Forecast(None, None, None, 0, 0)
 FOUR_ARMS: dict[str, Any] = {f"arm{number}": {"level": number} for number in range(4)}
@@ -179,3 +179,55 @@ def test_arms_on_other_tasks_do_not_count_as_comparisons(tmp_path: Path) -> None
     assert [one.code for one in found.obstacles] == ["different_tasks"]
     assert found.obstacles[0].text.startswith("not compared with a, on other tasks: c0, c1")
     assert found.smallest is not None and found.smallest.arms == ["a", "b"]
+
+
+def with_results(place: Path, seeds: int, **changes: Any) -> Path:
+    """A study file with more seeds than the results beside it were made with."""
+    plan = Plan(seeds=seeds, curves=False, **changes)
+    value = declaration(plan).model_dump(mode="json", exclude_none=True)
+    file = place / "study.yaml"
+    file.write_text(yaml.safe_dump({**value, "seeds": 5, "folder": str(make_study(place / "study", plan))}))
+    return file
+
+
+def test_seeds_declared_after_results_are_said_not_to_count(tmp_path: Path) -> None:
+    opened = open_study(with_results(tmp_path, 3, conditions=(("id", "in_distribution"),), constraint=None))
+    found = find_prospects(opened, NOTHING_KNOWN, 0.0, {})
+    assert codes(found) == ["too_few_seeds"] and codes(found, LIMITS) == ["late_seeds"]
+    few, late = (one.text for one in found.obstacles)
+    assert few.startswith("3 seeds per arm and") and few.endswith("in a new study, 5 seeds per arm could decide")
+    assert late == (
+        "seeds 3-4: declared after results were known, so trained but not counted in the verdict; it rests on the "
+        "3 seeds per arm declared before. For more seeds declare a new study with a folder of its own, or "
+        "maximum_seeds before the first result"
+    )
+    assert late_seeds(opened) == [late]
+    assert found.smallest is not None and found.smallest.is_new
+    assert found.smallest.missing_cells == found.smallest.cells
+    assert found.smallest.text(None).startswith("in a new study: ")
+
+
+def test_seeds_of_a_plan_declared_before_results_count(tmp_path: Path) -> None:
+    more = {"maximum_seeds": 8}
+    plan: dict[str, Any] = {"conditions": (("id", "in_distribution"),), "constraint": None, "more": more}
+    opened = open_study(with_results(tmp_path, 3, **plan))
+    found = find_prospects(opened, NOTHING_KNOWN, 0.0, {})
+    assert found.obstacles == [] and late_seeds(opened) == []
+
+
+def test_a_maximum_declared_after_results_does_not_count(tmp_path: Path) -> None:
+    file = with_results(tmp_path, 5, conditions=(("id", "in_distribution"),), constraint=None)
+    file.write_text(file.read_text() + "maximum_seeds: 20\n")
+    found = find_prospects(open_study(file), NOTHING_KNOWN, 0.0, {})
+    assert [one.code for one in found.obstacles] == ["late_seeds"]
+    assert found.obstacles[0].text.startswith("maximum_seeds 20: declared after results were known")
+
+
+def test_run_warns_before_it_trains_seeds_that_do_not_count(tmp_path: Path) -> None:
+    file = run_small(tmp_path)
+    declare(tmp_path, seeds=3)
+    shown = CliRunner().invoke(app, ["plan", str(file)]).output
+    assert "limits      seed 2: declared after results were known" in shown
+    ran = CliRunner().invoke(app, ["run", str(file), *QUICK])
+    assert ran.exit_code == 0 and "warning: seed 2: declared after results were known" in ran.stderr
+    assert "warning" not in CliRunner().invoke(app, ["run", str(file), *QUICK]).stderr

@@ -68,6 +68,7 @@ def run(
     refuse_export(opened)
     print_deprecations(opened.folder.declaration if study.is_dir() else study)
     selection = Selection.parse(opened.study, arms, seeds)
+    _warn_of_late_seeds(opened)
     if detach:
         _detach(opened, rebuild_argv(context, study=real_path(study), detach=False, plain=True), study)
         return
@@ -92,6 +93,16 @@ def run(
         options = SupervisorOptions(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
         ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, until_decided, shutdown_again))
     _print_end(opened, ending, study, reports=not no_report)
+
+
+def _warn_of_late_seeds(opened: "OpenStudy") -> None:
+    """Says before anything is trained that seeds declared after results were known do not count."""
+    if not opened.state.attempts and not any(cell.outside for cell in opened.state.cells.values()):
+        return
+    from dreamproof.report.prospects import late_seeds
+
+    for text in late_seeds(opened):
+        typer.echo(f"warning: {text}", err=True)
 
 
 def _import_first(opened: "OpenStudy", ledger: "Ledger", source: Path, view: "View") -> None:

@@ -1,6 +1,6 @@
 """Reads the results of a study from its ledger, run folders and imported tables; no other module of the report does."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,6 +37,7 @@ T = TypeVar("T")
 COST = "cost"
 CLOSING_EVENTS = ("report_written", "supervisor_ended")
 DECLARATIONS = ("study_declared", "declaration_changed")
+RESULTS = ("eval_proven", "imported")
 CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_lost", "cell_stopped", "replica_frozen")
 
 
@@ -108,9 +109,7 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
     evidence.last_event, evidence.ledger_hash = rows[-1]["t"], rows[-1]["hash"]
     first = next((row for row in rows if row["event"] == "study_declared"), None)
     evidence.first_declared = Study.model_validate(first["declaration"]) if first else None
-    seen = next((row["n"] for row in rows if row["event"] in ("eval_proven", "imported")), rows[-1]["n"] + 1)
-    declared = [row for row in rows if row["event"] in DECLARATIONS and row["n"] < seen]
-    evidence.declared_before_results = Study.model_validate(declared[-1]["declaration"]) if declared else None
+    evidence.declared_before_results = declared_before_results(rows)[0]
     _look_at_disk(evidence, state)
     for cell, known in state.cells.items():
         _train_facts(evidence, state, cell, known)
@@ -120,6 +119,19 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
         for key, eval_known in state.eval_cells.items():
             _eval_facts(evidence, state, evidence.evals[key], eval_known)
     evidence.attempts = [_attempt(state, name) for name in state.attempts]
+
+
+def declared_before_results(rows: Iterable[Row]) -> tuple[Study | None, bool]:
+    """The last declaration before the first result, and whether there is a result; reads no further than that."""
+    declared: Row | None = None
+    known = False
+    for row in rows:
+        known = row["event"] in RESULTS
+        if known:
+            break
+        if row["event"] in DECLARATIONS:
+            declared = row
+    return Study.model_validate(declared["declaration"]) if declared is not None else None, known
 
 
 def _look_at_disk(evidence: StudyEvidence, state: StudyState) -> None:

@@ -11,15 +11,18 @@ from dreamproof.base.text import count_text, duration_text, money_text
 from dreamproof.report.data import Group
 from dreamproof.report.lints.comparable import SAME_LENGTH
 from dreamproof.report.lints.values import says_peak
-from dreamproof.report.loading import load
+from dreamproof.report.loading import declared_before_results, load
 from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
 from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_paired_p
 from dreamproof.stats.power import ALPHA, sd_upper_bound, seeds_needed
 from dreamproof.stats.sequential import make_look_plan
+from dreamproof.study.ledger.chain import checked_rows
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.money.spending import Forecast, cell_seconds, money_per_ms
+from dreamproof.study.plan.gap import find_gap
 from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.views.overview import seeds_text
 
 FORBIDS, LIMITS = "forbids", "limits"
 NAMED_SHIFT = re.compile(r"(?<![a-z])(ood|out_of_distribution|shift|genuine|real)(?![a-z])", re.IGNORECASE)
@@ -45,6 +48,8 @@ class SmallestStudy:
     wall_seconds: float | None
     money: float | None
     spread_is_known: bool
+    is_new: bool = False
+    """Whether it must be another study: results are known, and it needs more seeds than were declared before."""
 
     def text(self, currency: str | None) -> str:
         """The proposal in one line."""
@@ -53,7 +58,8 @@ class SmallestStudy:
         if self.wall_seconds is not None:
             price = f"{duration_text(self.wall_seconds)} of work, {money_text(self.money, currency)}"
         spread = "" if self.spread_is_known else "; more if the spread over seeds turns out large"
-        return f"{arms}: {count_text(self.cells, 'cell')}, {self.missing_cells} of them missing; {price}{spread}"
+        cells = f"{count_text(self.cells, 'cell')}, {self.missing_cells} of them missing"
+        return f"{'in a new study: ' if self.is_new else ''}{arms}: {cells}; {price}{spread}"
 
 
 @dataclass(frozen=True)
@@ -79,16 +85,59 @@ class Prospects:
 def find_prospects(opened: OpenStudy, forecast: Forecast, spent: float, rates: dict[str, float]) -> Prospects:
     """Everything that would later forbid a verdict, as far as the declaration and the ledger show it."""
     study, state = opened.study, opened.state
+    planned = _planned(opened)
+    counted = planned or study
     found = [
         *_declaration(study),
-        *_seeds(study),
-        *_limits(study),
+        *_late_seeds(study, planned),
+        *_seeds(counted, planned is not None),
+        *_limits(counted),
         *_lengths(study, state),
         *(one for condition in study.conditions for one in _condition(study, condition)),
         *_budget(study, forecast, spent),
         *_documents(opened),
     ]
-    return Prospects(sorted(found, key=lambda one: one.level != FORBIDS), _smallest(opened, rates))
+    return Prospects(sorted(found, key=lambda one: one.level != FORBIDS), _smallest(opened, planned, rates))
+
+
+def _planned(opened: OpenStudy) -> Study | None:
+    """The study with the seeds that count: those declared before results were known; None if there are no results."""
+    declared, results_are_known = declared_before_results(checked_rows(opened.folder.ledger))
+    if declared is None or not results_are_known:
+        return None
+    most = max(len(declared.seeds), declared.maximum_seeds or 0)
+    plan = {"seeds": opened.study.seeds[:most], "maximum_seeds": declared.maximum_seeds}
+    return opened.study.model_copy(update=plan)
+
+
+def late_seeds(opened: OpenStudy) -> list[str]:
+    """What `run` says before it trains seeds that will not count; nothing where it trains none."""
+    planned = _planned(opened)
+    if planned is None:
+        return []
+    late = set(opened.study.seeds) - set(planned.seeds)
+    if not any(one.cell.seed in late for one in find_gap(opened.state).train):
+        return []
+    return [one.text for one in _late_seeds(opened.study, planned)]
+
+
+def _late_seeds(study: Study, planned: Study | None) -> list[Obstacle]:
+    """Seeds that were declared after results were known."""
+    if planned is None:
+        return []
+    most, late = max(len(planned.seeds), planned.maximum_seeds or 0), study.seeds[len(planned.seeds) :]
+    if late:
+        named = f"{'seed' if len(late) == 1 else 'seeds'} {seeds_text(late)}"
+        found = f"{named}: declared after results were known, so trained but not counted in the verdict"
+    elif (study.maximum_seeds or 0) > most:
+        found = f"maximum_seeds {study.maximum_seeds}: declared after results were known, so more seeds do not count"
+    else:
+        return []
+    text = (
+        f"{found}; it rests on the {count_text(most, 'seed')} per arm declared before. For more seeds declare a new "
+        "study with a folder of its own, or maximum_seeds before the first result"
+    )
+    return [Obstacle(LIMITS, "late_seeds", text)]
 
 
 def _declaration(study: Study) -> list[Obstacle]:
@@ -118,7 +167,7 @@ def _level(study: Study, comparisons: int) -> float:
     return min(plan.level(len(plan.looks) - 1, comparisons), ALPHA)
 
 
-def _seeds(study: Study) -> list[Obstacle]:
+def _seeds(study: Study, results_are_known: bool) -> list[Obstacle]:
     most = max(len(study.seeds), study.maximum_seeds or 0)
     is_compared = bool(study.treatments) or not study.arms_on_other_tasks
     if most == 1:
@@ -132,9 +181,10 @@ def _seeds(study: Study) -> list[Obstacle]:
     if reachable <= level:
         return []
     needed = fewest_seeds(level, study.paired_seeds)
+    where = "in a new study, " if results_are_known else ""
     text = (
         f"{count_text(most, 'seed')} per arm and {count_text(comparisons, 'comparison')}: the smallest possible p is "
-        f"{reachable:.3f}, needed is {level:.3f} or less; {needed} seeds per arm could decide"
+        f"{reachable:.3f}, needed is {level:.3f} or less; {where}{needed} seeds per arm could decide"
     )
     return [Obstacle(FORBIDS, "too_few_seeds", text)]
 
@@ -215,7 +265,7 @@ def _documents(opened: OpenStudy) -> list[Obstacle]:
     ]
 
 
-def _smallest(opened: OpenStudy, rates: dict[str, float]) -> SmallestStudy | None:
+def _smallest(opened: OpenStudy, planned: Study | None, rates: dict[str, float]) -> SmallestStudy | None:
     """The reference and the arm of the question, or the last one, with as many seeds as a verdict needs at least."""
     study, state = opened.study, opened.state
     others = study.treatments
@@ -223,17 +273,18 @@ def _smallest(opened: OpenStudy, rates: dict[str, float]) -> SmallestStudy | Non
         return None
     named = [arm for arm in others if arm in study.question]
     arms = [study.reference, (named or others)[-1]]
-    level = _level(study, 1)
+    level = _level(planned or study, 1)
     count, spread = fewest_seeds(level, study.paired_seeds), _spread(opened, arms)
     needed = seeds_needed(study.metric.smallest_difference, spread, level) if spread is not None else None
     count = max(count, needed or 0)
     trained = [cell.cell for cell in state.cells.values() if cell.cell.arm in arms and state.trained(cell)]
-    missing = len(arms) * count - min(len(trained), len(arms) * count)
+    is_new = planned is not None and count > max(len(planned.seeds), planned.maximum_seeds or 0)
+    missing = len(arms) * count - (0 if is_new else min(len(trained), len(arms) * count))
     seconds = [cell_seconds(state, arm, rates) for arm in arms]
     each = None if None in seconds else sum(filter(None, seconds)) / len(arms)
     work = None if each is None else each * missing
     price = None if work is None else work * 1000 * money_per_ms(study.money)
-    return SmallestStudy(arms, count, len(arms) * count, missing, work, price, spread is not None)
+    return SmallestStudy(arms, count, len(arms) * count, missing, work, price, spread is not None, is_new)
 
 
 def _spread(opened: OpenStudy, arms: list[str]) -> float | None:

@@ -80,6 +80,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "smallest_study.wall_seconds": "time of the missing cells, one after the other; null if no speed is known",
         "smallest_study.money": "price of the missing cells; null if no speed is known",
         "smallest_study.spread_is_known": "whether proven evaluations show the spread over seeds",
+        "smallest_study.is_new": "whether it must be a new study: seeds added after results are known do not count",
         "prospects": "both as lines of text",
         "prospects[]": "one line",
     },
