@@ -66,6 +66,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     from dreamproof.study.ledger.lease import living_holder
     from dreamproof.study.ledger.status import NOT_SAVED, train_status
     from dreamproof.study.money.spending import spent_and_forecast
+    from dreamproof.study.plan.provenance import find_refusal
     from dreamproof.study.preflight.measured import read_measured
     from dreamproof.study.views.overview import seeds_by_arm
 
@@ -74,6 +75,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     measured = read_measured(opened.folder.preflight)
     needs = measured.needs
     spent, forecast = spent_and_forecast(state, read_moment(), alive, measured.rates)
+    refusal = None if alive else find_refusal(opened)
     prospects = find_prospects(opened, forecast, spent, measured.rates)
     cells = [*(one.cell for one in gap.train), *(one.cell for one in gap.evaluate)]
     return {
@@ -103,6 +105,8 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "disk_bytes": needs.get("disk_bytes"),
         **prospects.as_json(),
         "prospects": prospects.lines(study.money.currency),
+        "refusal": refusal.seen if refusal is not None else None,
+        "refusal_hint": refusal.hint if refusal is not None else None,
     }
 
 
@@ -148,10 +152,12 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
             "note        the duration is unknown before a speed is measured (dreamproof check, or a first cell)"
         )
     lines += facts["prospects"]
+    if facts["refusal"] is not None:
+        return "\n".join([*lines, f"refused     {facts['refusal']}", f"next        {facts['refusal_hint']}"])
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
     verb = "report" if nothing else "verify" if opened.folder.is_export else "run"
     if verb == "run" and not facts["runnable_cells"] and facts["quarantined_cells"]:
         lines.append(f"next        dreamproof why {quoted(study)} {facts['quarantined_cells'][0]}")
     else:
-        lines.append(f"next        dreamproof {verb} {study}")
+        lines.append(f"next        dreamproof {verb} {quoted(study)}")
     return "\n".join(lines)

@@ -21,20 +21,29 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
     from dreamproof.cli.running import terminal_width
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.plan.on_disk import open_with_disk
+    from dreamproof.study.plan.provenance import find_refusal
     from dreamproof.study.views.overview import make_overview
 
     opened = open_with_disk(study, numbers_only=True)
     overview = make_overview(opened, read_moment())
+    refusal = find_refusal(opened) if overview.supervisor is None else None
+    if refusal is not None:
+        overview.notices.append(f"the next run refuses: {refusal.seen}")
     if json:
         from dreamproof.study.views.values import status_values
 
         print_json(status_values(opened, overview))
     else:
-        print_text(overview_text(opened, overview, str(study), terminal_width()))
+        print_text(overview_text(opened, overview, str(study), terminal_width(), refusal is not None))
 
 
-def overview_text(opened: "OpenStudy", overview: "Overview", study: str, width: int | None = None) -> str:
-    """The status as a person reads it, in lines of at most `width` columns; the next command is never cut."""
+def overview_text(
+    opened: "OpenStudy", overview: "Overview", study: str, width: int | None = None, is_refused: bool = False
+) -> str:
+    """The status as a person reads it, in lines of at most `width` columns; the next command is never cut.
+
+    is_refused: `run` would refuse, and `plan` shows why.
+    """
     from dreamproof.base.text import duration_text
     from dreamproof.cli.running import fit, running_table
 
@@ -54,7 +63,8 @@ def overview_text(opened: "OpenStudy", overview: "Overview", study: str, width: 
         parts += ["", table, *_stalled_lines(overview)]
     parts += _missing_lines(overview) + _stopped_lines(overview)
     parts += [f"note        {notice}" for notice in overview.notices]
-    return "\n".join([fit("\n".join(parts), width), f"next        {_next_command(opened, overview, study)}"])
+    command = f"dreamproof plan {quoted(study)}" if is_refused else _next_command(opened, overview, study)
+    return "\n".join([fit("\n".join(parts), width), f"next        {command}"])
 
 
 def _supervisor_line(overview: "Overview") -> str:

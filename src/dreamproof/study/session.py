@@ -41,7 +41,7 @@ from dreamproof.study.ledger.running_studies import other_studies, registered
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
 from dreamproof.study.plan.commands import check_commands, check_training
-from dreamproof.study.plan.gap import changes_of_meaning, declaration_changes
+from dreamproof.study.plan.gap import declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
 from dreamproof.study.plan.on_disk import cell_fault, disk_faults, lacks_evaluation, proof_gone
@@ -125,7 +125,7 @@ def declare(opened: OpenStudy, ledger: Ledger, accept_changes: bool = False) -> 
         return []
     changes = declaration_changes(state.study, study)
     if state.understood_hash != study.hash():
-        _refuse_new_meaning(opened, accept_changes)
+        provenance.refuse_new_meaning(opened, accept_changes)
         old = state.declaration_hash
         record(opened, ledger, DeclarationChanged(old, study.hash(), changes, declaration, study_file))
         _copy_study_file(opened)
@@ -147,21 +147,6 @@ def _copy_study_file(opened: OpenStudy) -> None:
     """Keeps the study file's own text, comments included, in the study folder."""
     if opened.file != opened.folder.declaration and opened.file.exists():
         write_bytes(opened.folder.declaration, opened.file.read_bytes())
-
-
-def _refuse_new_meaning(opened: OpenStudy, accept_changes: bool) -> None:
-    old = opened.state.study
-    worked_on = bool(opened.state.attempts) or any(cell.proof is not None for cell in opened.state.cells.values())
-    if old is None or accept_changes or not worked_on:
-        return
-    changes = changes_of_meaning(old, opened.study)
-    if changes:
-        listed = "\n    ".join(changes)
-        raise BadInput(
-            f"{opened.declared_in or opened.file}: the declaration changed after cells were trained, so old and new "
-            f"cells are not comparable:\n    {listed}",
-            f"undo the change, rename the study, or dreamproof run {quoted(opened.file)} --accept-changes",
-        )
 
 
 def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, Unreadable]]:

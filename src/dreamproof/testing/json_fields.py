@@ -83,6 +83,8 @@ MEANINGS: dict[str, dict[str, str]] = {
         "smallest_study.is_new": "whether it must be a new study: seeds added after results are known do not count",
         "prospects": "both as lines of text",
         "prospects[]": "one line",
+        "refusal": "why `run` without options refuses changed settings or code; null if it does not",
+        "refusal_hint": "what to do about it; null if `run` does not refuse",
     },
     "status": {
         **STATUS,

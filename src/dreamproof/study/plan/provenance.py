@@ -4,7 +4,7 @@ Cells made with other settings or by other code are not comparable: continuing i
 recorded.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,8 @@ from dreamproof.settings.study import CommandTrainer, Study
 from dreamproof.study.ledger.cells import CellState
 from dreamproof.study.ledger.events import ChangesAccepted, CodeRecorded, Event, SettingsResolved
 from dreamproof.study.plan.commands import working_folder
-from dreamproof.study.plan.gap import find_gap
-from dreamproof.study.plan.open_study import OpenStudy
+from dreamproof.study.plan.gap import changes_of_meaning, find_gap
+from dreamproof.study.plan.open_study import OpenStudy, check_place, read_state
 from dreamproof.study.plan.trainer_identity import TrainerIdentity
 
 ACCEPT_SETTINGS = "--accept-changes"
@@ -88,6 +88,39 @@ def find_script(trainer: CommandTrainer, folder: Path) -> Path | None:
     return None
 
 
+def refuse_new_meaning(opened: OpenStudy, accepted: bool) -> None:
+    """Refuses a study file whose new cells could not be compared with the old ones; the state is the ledger's own."""
+    old = opened.state.study
+    worked_on = bool(opened.state.attempts) or any(cell.proof is not None for cell in opened.state.cells.values())
+    if old is None or accepted or not worked_on:
+        return
+    changes = changes_of_meaning(old, opened.study)
+    if changes:
+        listed = "\n    ".join(changes)
+        raise BadInput(
+            f"{opened.declared_in or opened.file}: the declaration changed after cells were trained, so old and new "
+            f"cells are not comparable:\n    {listed}",
+            f"undo the change, rename the study, or dreamproof run {quoted(opened.file)} {ACCEPT_SETTINGS}",
+        )
+
+
+def find_refusal(opened: OpenStudy) -> BadInput | None:
+    """What `run` without options refuses of changed settings and code; None if nothing. Nothing is written."""
+    if opened.folder.is_export or opened.state.understood_hash is None:
+        return None
+    try:
+        if opened.state.understood_hash != opened.study.hash():
+            refuse_new_meaning(replace(opened, state=read_state(opened.folder)), accepted=False)
+        if _all_kept(opened) and find_gap(opened.state):
+            check_place(opened)
+            now = identify(opened)
+            _settle_settings(opened, now, accepted=False)
+            _require_same_code(opened, now.code)
+    except BadInput as refusal:
+        return refusal
+    return None
+
+
 def settle(opened: OpenStudy, accepted: Accepted) -> tuple[list[Event], list[str]]:
     """Events that record what works on the study from here on, and messages about it; refuses what is not accepted.
 
@@ -129,17 +162,38 @@ def settle_code(opened: OpenStudy, code: SourceCode, accepted: bool) -> tuple[li
     known = opened.state.code
     if known == code.hash:
         return [], []
+    if not accepted:
+        _require_same_code(opened, code)
     found = _difference(opened, known, code) if known is not None else None
     equal = found is not None and not found.matters
-    worked_on = [cell for cell in _all_kept(opened) if cell.code_hash is not None]
-    lines = found.lines(MAX_SHOWN) if found is not None else ["the changed files are unknown: there is no manifest"]
-    changed = known is not None and bool(worked_on) and not equal
-    if changed and not accepted:
-        raise BadInput(_code_refusal(opened, code, len(worked_on), lines), _code_hint(opened))
+    lines, changed = _lines(found), _cells_of_other_code(opened, code, found) > 0
     write_json(opened.folder.code_manifest(code.hash), code.manifest())
     recorded = CodeRecorded(code.hash, code.facts(), known if equal else None)
     messages = [f"code: only comments or layout changed in {_names(found)}"] if equal and found and found.layout else []
     return [recorded, *([ChangesAccepted("code", lines, ACCEPT_CODE)] if changed else [])], messages
+
+
+def _require_same_code(opened: OpenStudy, code: SourceCode) -> None:
+    """Refuses code that is not comparable with that of trained cells."""
+    known = opened.state.code
+    if known is None or known == code.hash:
+        return
+    found = _difference(opened, known, code)
+    cells = _cells_of_other_code(opened, code, found)
+    if cells:
+        raise BadInput(_code_refusal(opened, code, cells, _lines(found)), _code_hint(opened))
+
+
+def _cells_of_other_code(opened: OpenStudy, code: SourceCode, found: Difference | None) -> int:
+    """How many cells keep something that code trained from which this code differs."""
+    known = opened.state.code
+    if known in (None, code.hash) or (found is not None and not found.matters):
+        return 0
+    return sum(cell.code_hash is not None for cell in _all_kept(opened))
+
+
+def _lines(found: Difference | None) -> list[str]:
+    return found.lines(MAX_SHOWN) if found is not None else ["the changed files are unknown: there is no manifest"]
 
 
 def _names(found: Difference) -> str:

@@ -149,7 +149,10 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
     cut = lost_end(opened.folder.ledger, state.event_count)
     notices = [f"the ledger is not whole: {cut}; `run` takes in what the run folders prove"] if cut is not None else []
     if state.understood_hash is not None and state.understood_hash != opened.study.hash():
-        notices.append("the study file changed since the ledger was last written; the next run records the change")
+        notices.append(
+            "the study file changed since the ledger was last written; "
+            "`dreamproof plan` shows what the next run does with it"
+        )
     if any(cell.proof for cell in state.cells.values()) and not opened.folder.runs.is_dir():
         notices.append(
             "the folder runs is not here: logs and evaluations cannot be shown; put it back, or unzip runs.zip"
