@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import typer
+from tests.cli.conftest import Verb
 
-import dreamproof
+import dreamproof as package
 from dreamproof.base.text import quoted
 from dreamproof.cli.main import app
+from dreamproof.testing.small_study import declare
 
-SOURCE = Path(dreamproof.__file__).parent
+SOURCE = Path(package.__file__).parent
 SHOWN = ("cli", "study", "settings", "runs", "base", "report")
 COMMAND = re.compile(r"dreamproof ([a-z]+(?: (?:(?!dreamproof)[^;`\n])+)?)")
 # What stands for a value that is only known when the hint is printed.
@@ -105,3 +107,35 @@ def _unquoted_values() -> Iterator[str]:
 def test_a_path_in_a_hint_is_quoted_for_the_shell() -> None:
     assert set(_unquoted_values()) == {"cli/examples.py: name"}  # a name from our own list
     assert quoted(Path("my studies/研究.yaml")) == "'my studies/研究.yaml'" and quoted("mine.yaml") == "mine.yaml"
+
+
+def unquoted_paths() -> Iterator[str]:
+    """Every hint of an error that names a path to a command as the shell would not take it."""
+    command = re.compile(r"(?:^|; |, or |, then )(?:ls(?: -ld)?|file|head|df -h|rm|sed -n [^;]*p|dreamproof [a-z]+) $")
+    for path in sorted(SOURCE.rglob("*.py")):
+        for call in ast.walk(ast.parse(path.read_text("utf-8"))):
+            is_error = isinstance(call, ast.Call) and len(call.args) > 1 and ast.unparse(call.func) != "Unreadable"
+            hint = call.args[1] if isinstance(call, ast.Call) and is_error else None
+            parts = hint.values if isinstance(hint, ast.JoinedStr) else []
+            text = ""
+            for part in parts:
+                if isinstance(part, ast.Constant):
+                    text += str(part.value)
+                    continue
+                shown = ast.unparse(part.value) if isinstance(part, ast.FormattedValue) else ""
+                if command.search(text) and not shown.startswith(("quoted(", "name")):
+                    yield f"{path.relative_to(SOURCE)}:{call.lineno}: {text}{shown}"
+                text += VALUE
+
+
+def test_every_path_in_a_hint_is_quoted() -> None:
+    assert list(unquoted_paths()) == []
+
+
+def test_a_path_with_spaces_is_quoted_where_it_is_printed(dreamproof: Verb, tmp_path: Path) -> None:
+    file = declare(tmp_path / "my studies")
+    assert dreamproof("plan", file).output.endswith(f"next        dreamproof run {quoted(file)}\n")
+    file.write_text("name: [\n")
+    assert f"p '{file}'" in dreamproof("plan", file).errors
+    file.write_bytes(b"\xff")
+    assert f"hint: file '{file}'" in dreamproof("plan", file).errors

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from dreamproof.base.text import quoted
 from dreamproof.cli.printing import CellArgument, JsonOption, StudyArgument, print_json, print_text
 
 
@@ -36,4 +37,4 @@ def attach(
         print_json({"proven": result.proven, "unproven": result.unproven, "not_ours": result.living})
     else:
         print_text("\n".join(result.lines))
-        typer.echo(f"next        dreamproof {'run' if result.living else 'status'} {study}")
+        typer.echo(f"next        dreamproof {'run' if result.living else 'status'} {quoted(study)}")

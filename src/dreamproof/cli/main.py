@@ -10,6 +10,7 @@ import typer
 from dreamproof.base.errors import DreamproofError, ExitCode
 from dreamproof.base.files import is_full
 from dreamproof.base.safe_text import printable
+from dreamproof.base.text import quoted
 from dreamproof.cli import (
     attach,
     check,
@@ -140,7 +141,7 @@ def _exit_with_os_error(error: OSError) -> NoReturn:
     if is_full(error):
         _exit_with(f"the disk of {place} is full", f"df -h; free some space, {again}")
     if errno.errorcode.get(error.errno or 0) in SEEN_BY_LISTING:
-        _exit_with(f"{place}: {error.strerror}", f"ls -ld {place}; {again}")
+        _exit_with(f"{place}: {error.strerror}", f"ls -ld {quoted(place)}; {again}")
     reason = f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, 'no error number')})"
     _exit_with(f"{place}: {reason}", f"dmesg | tail; {again}", ExitCode.UNEXPECTED)
 

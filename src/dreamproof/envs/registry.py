@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.text import nearest_word, split_task
+from dreamproof.base.text import nearest_word, quoted, split_task
 from dreamproof.envs.api import Env
 from dreamproof.envs.host import HostBatch, HostEnv, HostRules
 from dreamproof.envs.point.env import PointGoal
@@ -158,7 +158,7 @@ def _load(source: str) -> None:
     if str(path) in _LOADED:
         return
     if not path.is_file():
-        raise BadInput(f"{path}: no such file, so its task cannot be loaded", f"ls {path.parent}")
+        raise BadInput(f"{path}: no such file, so its task cannot be loaded", f"ls {quoted(path.parent)}")
     name = f"dreamproof_task_{path.stem}"
     found = importlib.util.spec_from_file_location(name, path)
     assert found is not None and found.loader is not None

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, read_file
+from dreamproof.base.text import quoted
 from dreamproof.runs.imported import VALUE_COLUMNS, ImportedValue
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Study
@@ -78,18 +79,18 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, dict[str, str]
     if isinstance(content, Unreadable):
         if content.fault is FaultKind.ABSENT:
             return []
-        raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
+        raise BadInput(f"{path}: {content.reason}", f"ls -ld {quoted(path)}")
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not UTF-8 text (byte {error.start})", f"file {path}") from None
+        raise BadInput(f"{path}: is not UTF-8 text (byte {error.start})", f"file {quoted(path)}") from None
     lines = [(number, line) for number, line in enumerate(text.splitlines(), start=1) if _counts(line)]
     if not lines:
         return []
     try:
         table = list(csv.reader(line for _, line in lines))
     except csv.Error as error:
-        raise BadInput(f"{path}: is not a table: {error}", f"head {path}") from None
+        raise BadInput(f"{path}: is not a table: {error}", f"head {quoted(path)}") from None
     if len(table) != len(lines):
         raise BadInput(f"{path}: a quotation mark is opened and not closed on its line", f"grep -n '\"' {path}")
     header = [name.strip() for name in table[0]]
@@ -103,7 +104,8 @@ def _rows(path: Path, needed: tuple[str, ...]) -> list[tuple[int, dict[str, str]
     for (number, _), parts in zip(lines[1:], table[1:], strict=True):
         if len(parts) != len(header):
             raise BadInput(
-                f"{path}:{number}: {len(parts)} fields, the header has {len(header)}", f"sed -n {number}p {path}"
+                f"{path}:{number}: {len(parts)} fields, the header has {len(header)}",
+                f"sed -n {number}p {quoted(path)}",
             )
         rows.append((number, dict(zip(header, (part.strip() for part in parts), strict=True))))
     return rows
@@ -117,7 +119,7 @@ def _number(text: str, path: Path, line: int) -> float:
     try:
         return float(text)
     except ValueError:
-        raise BadInput(f"{path}:{line}: '{text[:80]}' is not a number", f"sed -n {line}p {path}") from None
+        raise BadInput(f"{path}:{line}: '{text[:80]}' is not a number", f"sed -n {line}p {quoted(path)}") from None
 
 
 def _mean_and_sd(text: str, seeds: tuple[int, ...], path: Path, line: int) -> tuple[float, float | None]:
@@ -133,14 +135,14 @@ def _mean_and_sd(text: str, seeds: tuple[int, ...], path: Path, line: int) -> tu
 def _whole(text: str, path: Path, line: int) -> int:
     number = _number(text, path, line)
     if not abs(number) < MAX_INT or number != int(number):
-        raise BadInput(f"{path}:{line}: '{text[:80]}' is not a whole number", f"sed -n {line}p {path}")
+        raise BadInput(f"{path}:{line}: '{text[:80]}' is not a whole number", f"sed -n {line}p {quoted(path)}")
     return int(number)
 
 
 def _known_arm(arm: str, study: Study, path: Path, line: int) -> str:
     if arm not in study.arms:
         raise BadInput(
-            f"{path}:{line}: '{arm}' is not one of the arms {', '.join(study.arms)}", f"sed -n {line}p {path}"
+            f"{path}:{line}: '{arm}' is not one of the arms {', '.join(study.arms)}", f"sed -n {line}p {quoted(path)}"
         )
     return arm
 
@@ -172,7 +174,8 @@ def _read_runs(path: Path, study: Study, found: ImportedRuns) -> None:
         cell = Cell(_known_arm(row["arm"], study, path, line), _whole(row["seed"], path, line))
         if row["state"] not in STATES:
             raise BadInput(
-                f"{path}:{line}: state '{row['state']}' is not one of {', '.join(STATES)}", f"sed -n {line}p {path}"
+                f"{path}:{line}: state '{row['state']}' is not one of {', '.join(STATES)}",
+                f"sed -n {line}p {quoted(path)}",
             )
         hours = row.get("wall_hours", "")
         updates, length = row.get("gradient_steps", ""), row.get("of_agent_steps", "")

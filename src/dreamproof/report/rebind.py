@@ -17,7 +17,7 @@ from pydantic import Field
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, read_file, write_bytes
-from dreamproof.base.text import nearest_word
+from dreamproof.base.text import nearest_word, quoted
 from dreamproof.report.numbers import Number, Numbers
 from dreamproof.settings.strict import YAML_BYTES, Settings
 from dreamproof.settings.yaml_guard import check_yaml
@@ -86,7 +86,7 @@ def rebind(path: Path, numbers: Numbers, mapping: Path | None = None, proposed: 
     try:
         content = path.read_bytes()
     except FileNotFoundError:
-        raise BadInput(f"{path}: there is no such file", f"ls {path.parent}") from None
+        raise BadInput(f"{path}: there is no such file", f"ls {quoted(path.parent)}") from None
     if b"\0" in content:
         raise BadInput(
             f"{path}: is UTF-16 or no text; numbers are only bound in UTF-8", f"iconv -f UTF-16 -t UTF-8 {path}"
@@ -120,7 +120,9 @@ def _anchored(text: str, path: Path) -> list[tuple[int, int, str]]:
     for anchor in ANCHOR.finditer(text):
         if anchor["number"] is None:
             line = text.count("\n", 0, anchor.start()) + 1
-            raise BadInput(f"{path}:{line}: no number follows the anchor '{anchor['key']}'", f"sed -n {line}p {path}")
+            raise BadInput(
+                f"{path}:{line}: no number follows the anchor '{anchor['key']}'", f"sed -n {line}p {quoted(path)}"
+            )
         found.append((anchor.start("number"), anchor.end("number"), anchor["key"]))
     return found
 
@@ -187,7 +189,7 @@ def _unit(old: str, behind: str, value: float) -> float | None:
 def _read_mapping(path: Path) -> list[Binding]:
     content = read_file(path, YAML_BYTES)
     if isinstance(content, Unreadable):
-        raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
+        raise BadInput(f"{path}: {content.reason}", f"ls -ld {quoted(path)}")
     try:
         text = content.decode("utf-8-sig")
         check_yaml(text, path)

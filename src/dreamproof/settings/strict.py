@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, Unreadable, encodable, read_file
-from dreamproof.base.text import nearest_word
+from dreamproof.base.text import nearest_word, quoted
 from dreamproof.settings.renames import current_names
 from dreamproof.settings.yaml_guard import Loader, check_yaml
 
@@ -61,7 +61,9 @@ def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
         twice = _duplicate_key(node)
         if twice is not None:
             line = twice.start_mark.line + 1
-            raise BadInput(f"{path}:{line}: the key '{twice.value}' is given twice", f"keep one of them in {path}")
+            raise BadInput(
+                f"{path}:{line}: the key '{twice.value}' is given twice", f"keep one of them in {quoted(path)}"
+            )
         for _, value in node.value:
             _refuse_duplicates(value, path)
     elif isinstance(node, yaml.SequenceNode):
@@ -75,11 +77,13 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     if isinstance(content, Unreadable):
         if content.fault is FaultKind.ABSENT:
             raise BadInput(f"{path}: no such file", "ls studies/")
-        raise BadInput(f"{path}: {content.reason}", f"ls -ld {path}")
+        raise BadInput(f"{path}: {content.reason}", f"ls -ld {quoted(path)}")
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise BadInput(f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {path}") from None
+        raise BadInput(
+            f"{path}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {quoted(path)}"
+        ) from None
     try:
         check_yaml(text, path)
         node = yaml.compose(text, Loader=Loader)
@@ -87,13 +91,13 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         value = yaml.load(text, Loader=Loader)  # a SafeLoader
     except (RecursionError, ValueError) as error:  # ValueError: a date or a number that there is not
         reason = "it is nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise BadInput(f"{path}: not valid YAML: {reason}", f"head {path}") from None
+        raise BadInput(f"{path}: not valid YAML: {reason}", f"head {quoted(path)}") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         problem = getattr(error, "problem", None) or str(error)
         raise BadInput(
-            f"{path}:{line}: not valid YAML: {problem}", f"sed -n {max(1, line - 2)},{line + 2}p {path}"
+            f"{path}:{line}: not valid YAML: {problem}", f"sed -n {max(1, line - 2)},{line + 2}p {quoted(path)}"
         ) from None
     if not isinstance(value, dict):
         kind = "empty" if value is None else f"a {type(value).__name__}"
@@ -101,7 +105,7 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     if "\\" in text and encodable(value) != value:
         raise BadInput(
             f"{path}: holds a control character or half of a surrogate pair (\\u202e, \\ud800 or the like)",
-            f"head {path}",
+            f"head {quoted(path)}",
         )
     found: dict[Place, int] = {}
     _lines(node, (), found)

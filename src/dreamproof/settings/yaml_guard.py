@@ -5,6 +5,7 @@ from pathlib import Path
 import yaml
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.text import quoted
 
 MAX_DEPTH = 50
 MAX_NODES = 200_000
@@ -60,4 +61,4 @@ def check_yaml(text: str, path: Path) -> None:
 
 
 def _look(path: Path, line: int) -> str:
-    return f"sed -n {max(1, line - 2)},{line + 2}p {path}"
+    return f"sed -n {max(1, line - 2)},{line + 2}p {quoted(path)}"

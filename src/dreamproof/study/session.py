@@ -264,7 +264,7 @@ def _check_writable(opened: OpenStudy) -> None:
             probe.unlink()
         except OSError as error:
             raise BadInput(
-                f"{folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
+                f"{folder}: cannot be written: {error.strerror}", f"ls -ld {quoted(folder)}; df -h {quoted(folder)}"
             ) from None
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash
-from dreamproof.base.text import split_task
+from dreamproof.base.text import quoted, split_task
 from dreamproof.data.arrays import read_arrays
 from dreamproof.data.released_model import read_released_model, settings_of
 from dreamproof.jaxcore.checkpoints import AGENT_FILE, fill, known_names, named_arrays
@@ -132,11 +132,11 @@ def _trained_checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder, Check
     fault = checkpoint_fault(folder)
     record = read_checkpoint(folder)
     if fault is not None or record is None:
-        raise BrokenEvidence(f"{folder.root}: {fault}", f"ls {run.checkpoints}; then name another checkpoint")
+        raise BrokenEvidence(f"{folder.root}: {fault}", f"ls {quoted(run.checkpoints)}; then name another checkpoint")
     if record.gradient_steps <= 0 or not record.finite:
         raise BadInput(
             f"{folder.root}: was never trained, or holds non-finite values",
-            f"ls {run.checkpoints}; then name another checkpoint, or train it first: dreamproof run STUDY",
+            f"ls {quoted(run.checkpoints)}; then name another checkpoint, or train it first: dreamproof run STUDY",
         )
     return folder, run, record
 
@@ -149,7 +149,7 @@ def _checkpoint(place: Path) -> tuple[CheckpointFolder, RunFolder]:
     if not saved:
         raise BadInput(
             f"{place}: no complete checkpoint with a world model (relative to {Path.cwd()})",
-            f"ls {place}; or train it first: dreamproof run STUDY",
+            f"ls {quoted(place)}; or train it first: dreamproof run STUDY",
         )
     return saved[-1], RunFolder(place)
 
@@ -158,7 +158,7 @@ def _check_fit(place: Path, run: RunFolder, wanted: WantedModel) -> None:
     """Refuses the run of another agent, of other tasks, or of settings that give its parameters another meaning."""
     trained = read_settings(run)
     if trained is None:
-        raise BadInput(f"{run.settings}: missing or not readable, so its tasks are unknown", f"ls {run.root}")
+        raise BadInput(f"{run.settings}: missing or not readable, so its tasks are unknown", f"ls {quoted(run.root)}")
     cell = _cell_of(run, trained)
     names = cell.data.tasks if isinstance(cell, OfflineCell) else (trained.task,)
     if len(names) != len(wanted.tasks) or not all(map(_same_task, names, wanted.tasks)):

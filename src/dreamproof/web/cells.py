@@ -10,6 +10,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_tail, real_path
 from dreamproof.base.lines import read_rows
 from dreamproof.base.safe_text import printable
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.study.adapters.folders import size_of
@@ -50,7 +51,7 @@ def _chosen_attempt(opened: OpenStudy, cell: Cell, name: str | None, kind: str) 
     if name is None:
         return _newest(opened, known, kind)
     if name not in known:
-        raise BadInput(f"{cell} has no attempt {name[:40]!r}", f"dreamproof why {opened.file} {cell}")
+        raise BadInput(f"{cell} has no attempt {name[:40]!r}", f"dreamproof why {quoted(opened.file)} {cell}")
     return name
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from dreamproof.base.errors import DreamproofError
 from dreamproof.base.files import Unreadable, open_regular, parse_json
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.study.backends.local import is_gone
 from dreamproof.study.ledger.chain import BEGINNING, collector_paused, read_after
@@ -96,7 +97,9 @@ class FollowedStudy:
             except DreamproofError as error:
                 self._failed(error)
             except OSError as error:
-                self._failed(DreamproofError(f"{self.place}: {error.strerror or error}", f"ls -ld {self.place}"))
+                self._failed(
+                    DreamproofError(f"{self.place}: {error.strerror or error}", f"ls -ld {quoted(self.place)}")
+                )
             return self.version != before
 
     def _failed(self, error: DreamproofError) -> None:

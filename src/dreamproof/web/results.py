@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from dreamproof.base.errors import BadInput
+from dreamproof.base.text import quoted
 from dreamproof.report import load_analysis
 from dreamproof.report.curves import band_at, logged_name
 from dreamproof.report.data import Group
@@ -81,7 +82,7 @@ def curves(results: ResultsOfStudy, metric: str, window: int, arms: list[str]) -
     opened = results.study.opened
     unknown = [arm for arm in arms if arm not in opened.study.arms]
     if unknown:
-        raise BadInput(f"the study has no arm {unknown[0][:40]!r}", f"dreamproof status {opened.file}")
+        raise BadInput(f"the study has no arm {unknown[0][:40]!r}", f"dreamproof status {quoted(opened.file)}")
     window = max(1, min(window, MAX_WINDOW))
     cells, left_out = _shown_cells(opened, arms or list(opened.study.arms))
     found = {cell: _curve(results, cell, metric, window) for cell in cells}

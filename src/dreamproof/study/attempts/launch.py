@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, Unreadable, free_name, list_folder, read_json
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
 from dreamproof.runs.resolved import write_resolved
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
@@ -148,7 +149,8 @@ def prepare(
         write_order(folder, order)
     except (PermissionError, NotADirectoryError) as error:
         raise BadInput(
-            f"{error.filename or folder.root}: cannot be written: {error.strerror}", f"ls -ld {opened.folder.root}"
+            f"{error.filename or folder.root}: cannot be written: {error.strerror}",
+            f"ls -ld {quoted(opened.folder.root)}",
         ) from None
     return folder, event
 

@@ -64,12 +64,13 @@ class Lease:
         except OSError as error:
             folder = self.path.parent
             raise BadInput(
-                f"{error.filename or folder}: cannot be written: {error.strerror}", f"ls -ld {folder}; df -h {folder}"
+                f"{error.filename or folder}: cannot be written: {error.strerror}",
+                f"ls -ld {quoted(folder)}; df -h {quoted(folder)}",
             ) from None
         try:
             fault = file_fault(self.path)
             if fault is not None:  # it may name the holder
-                raise BadInput(f"{self.path.parent}: {fault}", f"ls -ld {self.path}")
+                raise BadInput(f"{self.path.parent}: {fault}", f"ls -ld {quoted(self.path)}")
             self._lock(descriptor)
             holder = living_holder(self.path)
             if holder is not None and not self._own(holder) and not from_lost_host:

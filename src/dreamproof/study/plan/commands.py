@@ -12,7 +12,7 @@ from typing import Any
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, real_path, write_json
-from dreamproof.base.text import nearest_word
+from dreamproof.base.text import nearest_word, quoted
 from dreamproof.data.library import EpisodeLibrary
 from dreamproof.runs.layout import Cell, CheckpointFolder, RunFolder, StudyFolder
 from dreamproof.runs.records import RELATIVE_SCORE, RunSettings
@@ -242,7 +242,7 @@ def check_commands(study: Study, base_folder: Path) -> None:
         require_reader()
     folder = working_folder(study, base_folder)
     if not folder.is_dir():
-        raise BadInput(f"study {study.name}: working folder {folder} does not exist", f"ls {folder.parent}")
+        raise BadInput(f"study {study.name}: working folder {folder} does not exist", f"ls {quoted(folder.parent)}")
     for arm in study.arms:
         target = Target(Cell(arm, study.seeds[0]), RunFolder(Path("run")), study.agent_steps)
         commands = train_commands(study, [target])
@@ -312,7 +312,7 @@ def _check_start(place: str, name: str, base_folder: Path) -> None:
         )
     if found.is_dir() and not (RunFolder(found).settings.is_file() or CheckpointFolder(found).record.is_file()):
         runs = sorted(StudyFolder(found).runs.glob("*/settings.json"))
-        inside = f"name one of its runs, e.g. {runs[0].parent}" if runs else f"ls {found}"
+        inside = f"name one of its runs, e.g. {runs[0].parent}" if runs else f"ls {quoted(found)}"
         raise BadInput(
             f"{place}{name} is a folder, but neither of a run nor of a checkpoint (relative to {base_folder})", inside
         )

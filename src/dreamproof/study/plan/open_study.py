@@ -196,7 +196,8 @@ def check_links(opened: OpenStudy) -> None:
     for place in (probes, *(probes / arm for arm in opened.study.arms)):
         if place.is_symlink():
             raise BadInput(
-                f"{place}: is a symbolic link to {os.readlink(place)}, whose content would be deleted", f"rm {place}"
+                f"{place}: is a symbolic link to {os.readlink(place)}, whose content would be deleted",
+                f"rm {quoted(place)}",
             )
 
 

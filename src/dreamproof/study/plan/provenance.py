@@ -72,7 +72,7 @@ def trainer_code(opened: OpenStudy) -> SourceCode:
     if empty:
         raise BadInput(
             f"{opened.file}: trainer.code names '{empty[0]}', which matches no file (relative to {folder})",
-            f"ls {folder}; then correct trainer.code",
+            f"ls {quoted(folder)}; then correct trainer.code",
         )
     return code
 

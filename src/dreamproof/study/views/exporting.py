@@ -28,6 +28,7 @@ from dreamproof.base.files import (
     write_text,
 )
 from dreamproof.base.safe_text import spreadsheet_text
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.runs.reader import load_evaluation
 from dreamproof.study.adapters.api import Adapter
@@ -77,7 +78,7 @@ def export_study(
     folders of `outside`. A file that cannot be read is left out and named.
     """
     if target.exists():
-        raise BadInput(f"{target}: already exists, and export does not overwrite", f"ls {target}")
+        raise BadInput(f"{target}: already exists, and export does not overwrite", f"ls {quoted(target)}")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _scratch_folder(target.parent) as scratch:
@@ -95,7 +96,7 @@ def export_study(
             _pack(inside, target)
     except OSError as error:
         place = error.filename or target
-        raise BadInput(f"{place}: cannot be written: {error.strerror}", f"df -h {target.parent}") from None
+        raise BadInput(f"{place}: cannot be written: {error.strerror}", f"df -h {quoted(target.parent)}") from None
     return Export(names, left_out)
 
 

@@ -134,4 +134,4 @@ def _require_one_run(opened: OpenStudy, cell: Cell, root: Path) -> None:
 
 def _require_folder(root: Path) -> None:
     if not os.path.isdir(root):
-        raise BadInput(f"--folder {root}: no such folder", f"ls {root.parent}")
+        raise BadInput(f"--folder {root}: no such folder", f"ls {quoted(root.parent)}")

@@ -8,6 +8,7 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, list_folder
 from dreamproof.base.safe_text import printable
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import RunFolder
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters import guess_adapter
@@ -64,7 +65,7 @@ def _is_container(folder: Path) -> bool:
 def _listed(source: Path) -> list[os.DirEntry[str]]:
     found = list_folder(source)
     if isinstance(found, Unreadable):
-        raise BadInput(f"{source}: {found.reason}", f"ls -ld {source}")
+        raise BadInput(f"{source}: {found.reason}", f"ls -ld {quoted(source)}")
     return found
 
 

@@ -21,7 +21,7 @@ def import_runs(opened: OpenStudy, source: Path, options: ImportOptions | None =
     """Looks at run folders, logs or tables of runs that were made outside a study; returns what to record."""
     options = options or ImportOptions()
     if not os.path.lexists(source):
-        raise BadInput(f"{source}: no such folder or table", f"ls {source.parent}")
+        raise BadInput(f"{source}: no such folder or table", f"ls {quoted(source.parent)}")
     result = ImportResult()
     if not os.path.isdir(source) and not is_log(source) and is_result_table(opened.study, source):
         record_results(opened, source, options, result)

@@ -10,7 +10,7 @@ from pathlib import Path
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_tail
 from dreamproof.base.safe_text import printable
-from dreamproof.base.text import count_text
+from dreamproof.base.text import count_text, quoted
 from dreamproof.runs.layout import SEED, Cell
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters import study_adapter, study_format
@@ -78,7 +78,7 @@ def _read_jobs(study: Study, table: Path | None) -> dict[str, dict[str, str]]:
         if row.get("arm") and declared_name(row["arm"], study.arms) is None:
             raise BadInput(
                 f"{table}: job {row['job'][:40]}: '{row['arm'][:80]}' is not one of the arms {', '.join(study.arms)}",
-                f"head {table}",
+                f"head {quoted(table)}",
             )
     return {row["job"].strip(): row for row in rows}
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, read_file
+from dreamproof.base.text import quoted
 from dreamproof.runs.layout import SEED, Cell
 from dreamproof.settings.study import Study
 from dreamproof.study.plan.importing.found import Found, ImportResult
@@ -74,7 +75,7 @@ def read_rows(source: Path) -> tuple[list[str], list[dict[str, str]]]:
     try:
         table = [[field.strip() for field in row] for row in csv.reader(lines, delimiter=delimiter)]
     except csv.Error as error:
-        raise BadInput(f"{source}: is not a table: {error}", f"head {source}") from None
+        raise BadInput(f"{source}: is not a table: {error}", f"head {quoted(source)}") from None
     if delimiter == ";":
         table = [[DECIMAL_COMMA.sub(".", field) for field in row] for row in table]
     header = table[0] if table else []
@@ -84,12 +85,12 @@ def read_rows(source: Path) -> tuple[list[str], list[dict[str, str]]]:
 def _read_text(source: Path) -> str:
     content = read_file(source, TABLE_BYTES)
     if isinstance(content, Unreadable):
-        raise BadInput(f"{source}: {content.reason}", f"ls -ld {source}")
+        raise BadInput(f"{source}: {content.reason}", f"ls -ld {quoted(source)}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise BadInput(
-            f"{source}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {source}"
+            f"{source}: is not UTF-8 text ({error.reason} at byte {error.start})", f"file {quoted(source)}"
         ) from None
 
 
