@@ -39,6 +39,27 @@ def _job_text(attempt: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
+def first_steps(attempt: dict[str, Any], cell: str) -> int:
+    """Where an attempt began to train a cell."""
+    first: int = attempt["restarted_at"].get(cell, attempt["from_agent_steps"].get(cell, 0))
+    return first
+
+
+def kept_text(attempt: dict[str, Any], later: list[dict[str, Any]], cell: str) -> str:
+    """The agent steps that an attempt kept, and whether the next ones continued from them."""
+    kept, first = attempt["kept_agent_steps"].get(cell), first_steps(attempt, cell)
+    if kept is None or attempt["work"] != "train":
+        return ""
+    behind = [one for one in later if one["work"] == "train" and first_steps(one, cell) < kept]
+    if not behind:
+        return f", {first:,} → {kept:,} agent steps kept"
+    lowest = min(behind, key=lambda one: first_steps(one, cell))
+    start = first_steps(lowest, cell)
+    if start <= first:
+        return f", {first:,} → {kept:,} agent steps, not kept: {lowest['attempt']} began at {start:,}"
+    return f", {first:,} → {start:,} agent steps kept; {lowest['attempt']} did not continue from {kept:,}"
+
+
 def cell_text(facts: dict[str, Any], study: str, is_export: bool = False) -> str:
     """The story of a cell as a person reads it; nothing is started in an exported copy."""
     import time
@@ -69,13 +90,12 @@ def cell_text(facts: dict[str, Any], study: str, is_export: bool = False) -> str
     for run in facts["outside"]:
         lines += [f"outside     {run['source']}", f"    {outside_text(run)}"]
         lines += [f"    | {quote}" for quote in run["evidence"] or []]
-    for attempt in facts["attempts"]:
+    for number, attempt in enumerate(facts["attempts"]):
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(attempt["started"]))
         planned = attempt["from_agent_steps"].get(cell, 0)
-        first = attempt["restarted_at"].get(cell, planned)
-        kept = attempt["kept_agent_steps"].get(cell)
+        first = first_steps(attempt, cell)
         cause = attempt["cell_causes"].get(cell, attempt["cause"]) or f"open ({attempt['liveness'] or 'running'})"
-        steps = f", {first:,} → {kept:,} agent steps kept" if kept is not None and attempt["work"] == "train" else ""
+        steps = kept_text(attempt, facts["attempts"][number + 1 :], cell)
         lines.append(f"\n{attempt['attempt']}  {when}  {attempt['work']}: {cause}")
         lines.append(f"    {duration_text(attempt['wall_seconds'])}{steps}")
         if cell in attempt["restarted_at"]:
