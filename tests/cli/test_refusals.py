@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tests.cli.conftest import Verb
 
+from dreamproof.base.errors import ExitCode
 from dreamproof.testing.small_study import QUICK, TRAINER, declare, small_study
 
 
@@ -40,3 +41,13 @@ def test_plan_and_status_say_what_run_refuses_of_changed_code(dreamproof: Verb, 
     assert "the next run refuses: " in status.output
     assert f"next        dreamproof plan {file}" in status.output
     assert sorted((tmp_path / "results" / "small" / "manifests").rglob("*")) == manifests
+
+
+def test_a_report_of_an_unpacked_folder_names_the_folder(dreamproof: Verb, finished: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "elsewhere" / "small copy"
+    folder.parent.mkdir()
+    (finished.parent / "results" / "small").rename(folder)
+    next(folder.glob("runs/*/evaluations/*.json")).write_text("{}")
+    refused = dreamproof("report", folder)
+    assert refused.code == ExitCode.BROKEN_EVIDENCE
+    assert f"hint: dreamproof verify '{folder}'" in refused.errors

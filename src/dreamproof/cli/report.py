@@ -68,7 +68,7 @@ def _require_runs(opened: "OpenStudy") -> None:
     if is_needed and not runs.is_dir() and not opened.folder.archive.is_file():
         raise BrokenEvidence(
             f"{runs}: is not there, so there are no values to report",
-            f"put it back, then dreamproof report {quoted(opened.file)}",
+            f"put it back, then dreamproof report {quoted(opened.named)}",
         )
 
 
@@ -79,7 +79,7 @@ def write_reports(opened: "OpenStudy", language: str = "en") -> list[Path]:
     if not opened.folder.ledger.exists() and not opened.folder.imported.is_dir():
         raise BadInput(
             f"{opened.folder.root}: nothing has run, so there is nothing to report",
-            f"dreamproof run {quoted(opened.file)}",
+            f"dreamproof run {quoted(opened.named)}",
         )
     return write_all(opened.folder.root, language, declared=opened.study)
 
@@ -118,7 +118,7 @@ def _update_declared(opened: "OpenStudy", document: "UpdatedDocument") -> list[P
     mapping = opened.base_folder / str(document.mapping) if is_file else document.mapping
     found = update_markdown(opened.folder.root, place, mapping, opened.study)
     if found.bound == 0:
-        suggest = f"dreamproof report {quoted(opened.file)} --update {quoted(place)} --suggest > mapping.yaml"
+        suggest = f"dreamproof report {quoted(opened.named)} --update {quoted(place)} --suggest > mapping.yaml"
         raise BadInput(
             f"{place}: no number is bound, so nothing was updated", f"{suggest}, then name it as its 'mapping'"
         )
@@ -135,7 +135,7 @@ def _update(opened: "OpenStudy", document: Path, mapping: Path | None, dry_run: 
     if found.bound == 0:
         typer.echo(
             f"{document}: no number is bound, so nothing is kept up to date\n"
-            f"hint: dreamproof report {quoted(opened.file)} --update {quoted(document)} --suggest > mapping.yaml"
+            f"hint: dreamproof report {quoted(opened.named)} --update {quoted(document)} --suggest > mapping.yaml"
         )
         return
     typer.echo(found.diff or f"{document}: {found.bound} bound numbers, all up to date", nl=not found.diff)

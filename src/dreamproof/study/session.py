@@ -183,8 +183,8 @@ def require_proofs(opened: OpenStudy) -> None:
     lost = missing_proofs(opened)
     if lost:
         cell, fault = lost[0]
-        retrain = f"restore the files, or dreamproof run {quoted(opened.file)} --retrain-lost"
-        repair = f"repair or remove it, then dreamproof run {quoted(opened.file)}"
+        retrain = f"restore the files, or dreamproof run {quoted(opened.named)} --retrain-lost"
+        repair = f"repair or remove it, then dreamproof run {quoted(opened.named)}"
         raise BrokenEvidence(
             f"the proof of {len(lost)} trained cell(s) is gone from disk, first {cell}: {fault.path} {fault.reason}",
             repair if fault.fault is FaultKind.BLOCKED else retrain,

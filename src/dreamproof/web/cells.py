@@ -51,7 +51,7 @@ def _chosen_attempt(opened: OpenStudy, cell: Cell, name: str | None, kind: str) 
     if name is None:
         return _newest(opened, known, kind)
     if name not in known:
-        raise BadInput(f"{cell} has no attempt {name[:40]!r}", f"dreamproof why {quoted(opened.file)} {cell}")
+        raise BadInput(f"{cell} has no attempt {name[:40]!r}", f"dreamproof why {quoted(opened.named)} {cell}")
     return name
 
 

@@ -82,7 +82,7 @@ def curves(results: ResultsOfStudy, metric: str, window: int, arms: list[str]) -
     opened = results.study.opened
     unknown = [arm for arm in arms if arm not in opened.study.arms]
     if unknown:
-        raise BadInput(f"the study has no arm {unknown[0][:40]!r}", f"dreamproof status {quoted(opened.file)}")
+        raise BadInput(f"the study has no arm {unknown[0][:40]!r}", f"dreamproof status {quoted(opened.named)}")
     window = max(1, min(window, MAX_WINDOW))
     cells, left_out = _shown_cells(opened, arms or list(opened.study.arms))
     found = {cell: _curve(results, cell, metric, window) for cell in cells}

@@ -17,7 +17,7 @@ from dreamproof.study.process.stacks import dump_stacks
 
 def unseen(opened: OpenStudy, attempt: AttemptState, reason: str) -> list[LivenessChanged]:
     """Says once that an attempt runs where it cannot be seen; its lock keeps everybody else off its cells."""
-    text = f"{reason}; if it is gone: dreamproof run {quoted(opened.file)} --from-lost-host"
+    text = f"{reason}; if it is gone: dreamproof run {quoted(opened.named)} --from-lost-host"
     if attempt.liveness_reason == text:
         return []
     return [LivenessChanged(attempt.name, State.RUNNING.value, text)]

@@ -169,7 +169,7 @@ def require_values(opened: OpenStudy) -> None:
         first, fault = next(iter(lost.items()))
         raise BrokenEvidence(
             f"the reports lack {len(lost)} proven value(s), first {first}: {fault_text(opened, fault)}",
-            f"dreamproof verify {quoted(opened.file)}",
+            f"dreamproof verify {quoted(opened.named)}",
         )
 
 
@@ -179,7 +179,8 @@ def require_ledger(opened: OpenStudy) -> None:
     if cut is not None:
         raise BrokenEvidence(
             f"{opened.folder.ledger}: {cut}",
-            f"restore it from a copy, or dreamproof run {quoted(opened.file)} (it takes in what the run folders prove)",
+            f"restore it from a copy, or dreamproof run {quoted(opened.named)} "
+            "(it takes in what the run folders prove)",
         )
 
 

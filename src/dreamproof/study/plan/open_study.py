@@ -36,10 +36,17 @@ class OpenStudy:
     """Where the declaration was read, if not in the study file: the copy in the study folder."""
     identity: TrainerIdentity | None = None
     """Settings after defaults and code that attempts are started with; known once a run was prepared."""
+    by_folder: bool = False
+    """Whether a person named the study folder, not the study file."""
 
     @property
     def base_folder(self) -> Path:
         return self.file.parent
+
+    @property
+    def named(self) -> Path:
+        """What a printed command names: what was given, for beside a copied folder is no study file, or another one."""
+        return self.folder.root if self.by_folder else self.file
 
     def run(self, cell: Cell) -> RunFolder:
         """The run folder of a cell: its own, or the one outside the study that proved it or is being written."""
@@ -61,11 +68,11 @@ def declared_cell(opened: OpenStudy, text: str) -> Cell:
     try:
         wanted = Cell.parse(text)
     except ValueError as error:
-        raise BadInput(str(error), f"dreamproof status {quoted(opened.file)}") from None
+        raise BadInput(str(error), f"dreamproof status {quoted(opened.named)}") from None
     if wanted not in opened.state.cells:
         near = nearest_word(text, map(str, opened.state.cells))
         meant = f"; did you mean {near}?" if near else ""
-        raise BadInput(f"the study declares no cell {text}{meant}", f"dreamproof status {quoted(opened.file)}")
+        raise BadInput(f"the study declares no cell {text}{meant}", f"dreamproof status {quoted(opened.named)}")
     return wanted
 
 
@@ -151,7 +158,7 @@ def _open_folder(folder: StudyFolder, read: ReadState) -> OpenStudy:
     # The study file of an exported copy is its own: what the ledger names is beside the original.
     study_file = None if folder.is_export else state.study_file
     file = Path(os.path.abspath(folder.root / (study_file or folder.declaration.name)))
-    return OpenStudy(folder, study, file, state, folder.declaration if declared else None)
+    return OpenStudy(folder, study, file, state, folder.declaration if declared else None, by_folder=True)
 
 
 def with_added_seeds(study: Study, state: StudyState) -> Study:

@@ -100,7 +100,7 @@ def refuse_new_meaning(opened: OpenStudy, accepted: bool) -> None:
         raise BadInput(
             f"{opened.declared_in or opened.file}: the declaration changed after cells were trained, so old and new "
             f"cells are not comparable:\n    {listed}",
-            f"undo the change, rename the study, or dreamproof run {quoted(opened.file)} {ACCEPT_SETTINGS}",
+            f"undo the change, rename the study, or dreamproof run {quoted(opened.named)} {ACCEPT_SETTINGS}",
         )
 
 
@@ -149,7 +149,7 @@ def _settle_settings(opened: OpenStudy, now: TrainerIdentity, accepted: bool) ->
         raise BadInput(
             f"{opened.file}: settings differ from those of trained cells although the study file did not "
             f"change: a default changed:\n    {_listed(changes)}",
-            f"write the old values into the study file, or dreamproof run {quoted(opened.file)} {ACCEPT_SETTINGS}",
+            f"write the old values into the study file, or dreamproof run {quoted(opened.named)} {ACCEPT_SETTINGS}",
         )
     if changes:
         events.append(ChangesAccepted("settings", changes, ACCEPT_SETTINGS))
@@ -224,7 +224,7 @@ def _name(facts: dict[str, Any]) -> str:
 
 
 def _code_hint(opened: OpenStudy) -> str:
-    again = f"dreamproof run {quoted(opened.file)} {ACCEPT_CODE}"
+    again = f"dreamproof run {quoted(opened.named)} {ACCEPT_CODE}"
     if isinstance(opened.study.trainer, str):
         return f"install the version that trained them, or {again}"
     return f"undo the change, list the files that the trainer uses under trainer.code, or {again}"

@@ -45,7 +45,7 @@ def attach(opened: OpenStudy, cell: Cell, options: AttachOptions) -> ImportResul
         living = find_living(opened, root)
     else:
         raise BadInput(
-            "neither --pid nor --folder is given", f"dreamproof attach {quoted(opened.file)} {cell} --pid 12345"
+            "neither --pid nor --folder is given", f"dreamproof attach {quoted(opened.named)} {cell} --pid 12345"
         )
     _require_folder(root)
     _require_one_run(opened, cell, root)
@@ -64,7 +64,7 @@ def end_foreign(opened: OpenStudy, cell: Cell, reason: str) -> ImportResult:
     """The end of the foreign run of a cell, and what it left."""
     known = opened.state.known_cell(str(cell))
     if known.foreign is None:
-        raise BadInput(f"{cell}: no run of somebody else is on record", f"dreamproof status {quoted(opened.file)}")
+        raise BadInput(f"{cell}: no run of somebody else is on record", f"dreamproof status {quoted(opened.named)}")
     root, started, output = opened.run(cell).root, known.foreign["started"], known.foreign["output"]
     last = max(change_times(root), default=time.time())
     seconds = max(0.0, last - started) if started is not None else folder_seconds(root)
@@ -78,10 +78,10 @@ def end_foreign(opened: OpenStudy, cell: Cell, reason: str) -> ImportResult:
 def _require_free(opened: OpenStudy, cell: Cell) -> None:
     known = opened.state.known_cell(str(cell))
     if opened.state.trained(known):
-        raise BadInput(f"{cell}: is already proven", f"dreamproof why {quoted(opened.file)} {cell}")
+        raise BadInput(f"{cell}: is already proven", f"dreamproof why {quoted(opened.named)} {cell}")
     if known.running is not None:
         raise BadInput(
-            f"{cell}: attempt {known.running} of this study works on it", f"dreamproof stop {quoted(opened.file)}"
+            f"{cell}: attempt {known.running} of this study works on it", f"dreamproof stop {quoted(opened.named)}"
         )
 
 
@@ -111,7 +111,7 @@ def _folder_of(opened: OpenStudy, cell: Cell, options: AttachOptions, living: Li
     raise BadInput(
         f"--pid {process_id}: no run folder found in its arguments and open files"
         + (f" (looked in {', '.join(map(str, folders[:5]))})" if folders else ""),
-        f"dreamproof attach {quoted(opened.file)} {cell} --pid {process_id} --folder DIR",
+        f"dreamproof attach {quoted(opened.named)} {cell} --pid {process_id} --folder DIR",
     )
 
 
@@ -125,11 +125,11 @@ def _require_one_run(opened: OpenStudy, cell: Cell, root: Path) -> None:
     """Refuses a folder of several runs, and one that is on record as the run of another cell."""
     inner = runs_below(root)
     if len(inner) > 1:
-        one = f"dreamproof attach {quoted(opened.file)} {cell} --folder {quoted(inner[0])}"
+        one = f"dreamproof attach {quoted(opened.named)} {cell} --folder {quoted(inner[0])}"
         raise BadInput(f"{root}: holds {len(inner)} runs or more, e.g. {inner[0].relative_to(root)}; name one", one)
     for other, known in opened.state.cells.items():
         if other != cell and known.reads_source and os.path.realpath(opened.run(other).root) == os.path.realpath(root):
-            raise BadInput(f"{root}: is the run of {other}", f"dreamproof why {quoted(opened.file)} {other}")
+            raise BadInput(f"{root}: is the run of {other}", f"dreamproof why {quoted(opened.named)} {other}")
 
 
 def _require_folder(root: Path) -> None:

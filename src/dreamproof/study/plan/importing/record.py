@@ -29,7 +29,7 @@ def record_training(opened: OpenStudy, found: list[Found], options: ImportOption
     for cell, candidates in sorted(by_cell.items()):
         if opened.state.trained(opened.state.known_cell(str(cell))):
             lost = proof_gone(opened, cell)
-            again = f"to train it again: dreamproof run {quoted(opened.file)} --retrain-lost"
+            again = f"to train it again: dreamproof run {quoted(opened.named)} --retrain-lost"
             state = "already proven, unchanged" if lost is None else f"proven, but {fault_text(opened, lost)}; {again}"
             result.lines.append(f"{cell}: {state}")
             continue

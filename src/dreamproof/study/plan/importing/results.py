@@ -99,7 +99,7 @@ def _seeds(opened: OpenStudy, source: Path, text: str | None, options: ImportOpt
         raise BadInput(
             f"{source}: has no column for the seed, so its values are means over seeds that it does not name "
             f"(accepted: {FORM})",
-            f"dreamproof import {quoted(opened.file)} {quoted(source)} --seeds {declared}",
+            f"dreamproof import {quoted(opened.named)} {quoted(source)} --seeds {declared}",
         )
     return options.seeds
 

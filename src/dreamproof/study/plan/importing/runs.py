@@ -59,7 +59,7 @@ def _nothing_found(opened: OpenStudy, source: Path, options: ImportOptions, resu
     way = f"with the pattern '{options.pattern}'" if options.pattern else "by name"
     return BadInput(
         f"{source}: no run matches a declared cell {way} (arms {arms}){seen}",
-        f"dreamproof import {quoted(opened.file)} {quoted(source)} --pattern '*_{{arm}}_*_{{seed}}'",
+        f"dreamproof import {quoted(opened.named)} {quoted(source)} --pattern '*_{{arm}}_*_{{seed}}'",
     )
 
 
