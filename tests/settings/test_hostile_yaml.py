@@ -27,6 +27,10 @@ def bomb() -> str:
         ("a: " + "9" * 5000 + "\n", "study.yaml: not valid YAML"),
         ("a: 2026-13-45\n", "study.yaml: not valid YAML"),
         ("? [a, b]\n: c\n", "study.yaml:1: not valid YAML"),
+        ("name: x\n\tarms: {}\n", "study.yaml:2: not valid YAML: a tab stands where YAML takes only spaces"),
+        ("a:\n\tb: y\n", "study.yaml:2: not valid YAML: a tab stands where YAML takes only spaces"),
+        ("a:\n  b: 1\n\tc: 2\n", "study.yaml:3: not valid YAML: a tab stands where YAML takes only spaces"),
+        ("a:\n  - b: 1\n  -\t\tc: 2\n", "study.yaml:3: not valid YAML: a tab stands where YAML takes only spaces"),
         ("a: !!python/object/apply:os.system [id]\n", "study.yaml:1: not valid YAML"),
     ],
 )

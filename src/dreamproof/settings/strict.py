@@ -71,6 +71,16 @@ def _refuse_duplicates(node: yaml.Node | None, path: Path) -> None:
             _refuse_duplicates(value, path)
 
 
+def _is_tab(text: str, mark: yaml.Mark | None) -> bool:
+    """Whether a tab is what the parser of YAML does not understand, at the mark or in the line's indentation."""
+    lines = text.split("\n")
+    if mark is None or mark.line >= len(lines):
+        return False
+    line = lines[mark.line]
+    indentation = line[: len(line) - len(line.lstrip())]
+    return "\t" in indentation or line[mark.column : mark.column + 1] == "\t"
+
+
 def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     """The mapping in a YAML file, and the line of every key."""
     content = read_file(path, YAML_BYTES)
@@ -96,6 +106,8 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
         mark = getattr(error, "problem_mark", None)
         line = mark.line + 1 if mark is not None else 1
         problem = getattr(error, "problem", None) or str(error)
+        if _is_tab(text, mark):
+            problem = "a tab stands where YAML takes only spaces; replace every tab by spaces"
         raise BadInput(
             f"{path}:{line}: not valid YAML: {problem}", f"sed -n {max(1, line - 2)},{line + 2}p {quoted(path)}"
         ) from None
