@@ -26,14 +26,14 @@ def status(study: StudyArgument, json: JsonOption = False) -> None:
 
     opened = open_with_disk(study, numbers_only=True)
     overview = make_overview(opened, read_moment())
-    refusal = find_refusal(opened) if overview.supervisor is None else None
-    if refusal is not None:
-        overview.notices.append(f"the next run refuses: {refusal.seen}")
     if json:
         from dreamproof.study.views.values import status_values
 
         print_json(status_values(opened, overview))
     else:
+        refusal = find_refusal(opened) if overview.supervisor is None else None
+        if refusal is not None:
+            overview.notices.append(f"the next run refuses: {refusal.seen}")
         print_text(overview_text(opened, overview, str(study), terminal_width(), refusal is not None))
 
 
