@@ -17,7 +17,7 @@ from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.testing.made_study import Plan, declaration, make_study
 from dreamproof.testing.small_study import QUICK, declare, run_small
 
-NOTHING_KNOWN = Forecast(None, None, None, 0, 0)
+NOTHING_KNOWN = Forecast(None, None, None, None, 0, 0)
 FOUR_ARMS: dict[str, Any] = {f"arm{number}": {"level": number} for number in range(4)}
 
 
@@ -86,7 +86,7 @@ def test_a_proxy_that_is_named_ood_is_called_a_proxy(tmp_path: Path) -> None:
 
 def test_a_budget_that_ends_before_the_gap_is_named(tmp_path: Path) -> None:
     money = {"price_per_gpu_hour": 3.5, "currency": "CNY", "budget": 10.0}
-    found = prospects(tmp_path, Forecast(36000.0, 36000.0, 35.0, 4, 4), seeds=5, money=money)
+    found = prospects(tmp_path, Forecast(36000.0, 36000.0, 36000.0, 35.0, 4, 4), seeds=5, money=money)
     assert [one.text for one in found.obstacles] == [
         "the missing cells take about ¥35.00, and ¥10.00 of the budget are left"
     ]
