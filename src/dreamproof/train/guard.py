@@ -27,13 +27,13 @@ class StopFlag:
         signal.signal(signal.SIGTERM, self._request)
         signal.signal(signal.SIGINT, self._request)
         faulthandler.register(signal.SIGUSR1, all_threads=True)
-        heard, told = os.pipe()
-        os.set_blocking(told, False)
-        signal.set_wakeup_fd(told, warn_on_full_buffer=False)
-        threading.Thread(target=self._listen, args=(heard,), name="stop", daemon=True).start()
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        threading.Thread(target=self._listen, args=(read_end,), name="stop", daemon=True).start()
 
-    def _listen(self, heard: int) -> None:
-        while number := os.read(heard, 1):
+    def _listen(self, read_end: int) -> None:
+        while number := os.read(read_end, 1):
             if number[0] in (signal.SIGTERM, signal.SIGINT) and not self.has_progress:
                 print(STOPPED, flush=True)
                 os._exit(0)
