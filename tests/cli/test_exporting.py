@@ -221,7 +221,7 @@ def test_no_verb_proposes_to_run_an_export(place: Path, dreamproof: Callable[...
         shown = dreamproof(arguments[0], place / "out", *arguments[1:])
         assert f"next        dreamproof verify {place / 'out'}" in shown.output and "dreamproof run" not in shown.output
     unknown = dreamproof("why", place / "out", "none/0")
-    assert f"dreamproof status {place / 'out' / 'study.yaml'}" in unknown.errors
+    assert f"dreamproof status {place / 'out'}\n" in unknown.errors
     seen = json.loads(dreamproof("status", place / "out" / "study.yaml", "--json").output)
     assert seen["folder"] == str(place / "out")
 

@@ -195,7 +195,7 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
         envs = job.pack.envs
         done = int(state.env_steps) * envs
         _record_frozen(job, state, done)
-        chunk, first = chunk_env_steps(job, done), done
+        chunk = chunk_env_steps(job, done)
         while done < job.agent_steps and not stop.requested and not job.frozen.all:
             began = time.monotonic()
             steps = min(chunk, -(-(job.agent_steps - done) // envs), _until_due(job, done) // envs)
@@ -209,9 +209,8 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
             pulse.set("train", done, int(state.agent.gradient_steps.max()), rate)
             bar.update(task, completed=done, facts=f"{rate * len(job.runs):,.0f} steps/s")
             state = _at_cadence(job, state, (before, done), pulse)
-        if done > first or done >= job.agent_steps:
-            # After a stop request no checkpoint is selected: the selection would depend on the time of the request.
-            _save(job, state, done, pulse, is_candidate=done >= job.agent_steps)
+        # After a stop request no checkpoint is selected: the selection would depend on the time of the request.
+        _save(job, state, done, pulse, is_candidate=done >= job.agent_steps)
         pulse.set("done" if done >= job.agent_steps else "save", done, int(state.agent.gradient_steps.max()))
     return done >= job.agent_steps
 
