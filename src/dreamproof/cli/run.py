@@ -61,14 +61,10 @@ def run(
     import gc
 
     from dreamproof.study.plan.gap import Selection
-    from dreamproof.study.plan.open_study import open_study, refuse_export
 
     gc.enable()
-    opened = open_study(study)
-    refuse_export(opened)
-    print_deprecations(opened.folder.declaration if study.is_dir() else study)
+    opened = _open(study)
     selection = Selection.parse(opened.study, arms, seeds)
-    _warn_of_late_seeds(opened)
     if detach:
         _detach(opened, rebuild_argv(context, study=real_path(study), detach=False, plain=True), study)
         return
@@ -93,6 +89,17 @@ def run(
         options = SupervisorOptions(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
         ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, until_decided, shutdown_again))
     _print_end(opened, ending, study, reports=not no_report)
+
+
+def _open(study: Path) -> "OpenStudy":
+    """The study, which is no export, after everything that is worth a warning."""
+    from dreamproof.study.plan.open_study import open_study, refuse_export
+
+    opened = open_study(study)
+    refuse_export(opened)
+    print_deprecations(opened.folder.declaration if study.is_dir() else study)
+    _warn_of_late_seeds(opened)
+    return opened
 
 
 def _warn_of_late_seeds(opened: "OpenStudy") -> None:

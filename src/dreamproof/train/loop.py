@@ -252,8 +252,8 @@ def start(job: TrainingJob) -> PackState:
 def compile_ahead(job: TrainingJob, done: int) -> None:
     """Begins to compile the programs of training and validation; `done` agent steps are trained."""
     if done < job.agent_steps and can_compile_ahead():
-        chunk, first = chunk_env_steps(job, done), done // job.pack.envs
-        job.pack.compile_ahead(template(job.pack), (first, chunk), job.cell.train.validation_episodes)
+        first, chunk = done // job.pack.envs, chunk_env_steps(job, done)
+        job.pack.compile_ahead(template(job.pack), first, chunk, job.cell.train.validation_episodes)
 
 
 def check_same_sources(job: TrainingJob) -> None:

@@ -66,11 +66,10 @@ class OfflinePack(Pack):
         """Episodes in the true environment of the cell's task, if it has one task."""
         return super().validate(agent, episodes) if self.has_env else (None, agent)
 
-    def compile_ahead(self, state: PackState, steps: tuple[int, int], episodes: int) -> None:
+    def compile_ahead(self, state: PackState, first: int, env_steps: int, episodes: int) -> None:
         """Begins to compile the updates that are left, of model and behavior, and the validation."""
         with compiling() as pool:
-            first, count = steps[0], jnp.asarray(1, jnp.int32)
-            given = self._inputs_at(first, self.total_env_steps)[0], state, count
+            given = self._inputs_at(first, self.total_env_steps)[0], state, jnp.asarray(1, jnp.int32)
             if first < self.model_updates:
                 self._compiled_model.compile_ahead(pool, *given)
             if self.model_updates < self.total_env_steps:

@@ -62,10 +62,10 @@ class TrainingPack(Protocol):
     def init(self) -> PackState:
         """Fresh agents."""
 
-    def compile_ahead(self, state: PackState, steps: tuple[int, int], episodes: int) -> None:
-        """Begins to compile chunks and the validation of `episodes`.
+    def compile_ahead(self, state: PackState, first: int, env_steps: int, episodes: int) -> None:
+        """Begins to compile chunks of `env_steps`, from env step `first` on, and the validation of `episodes`.
 
-        `state` needs the shapes and types only; `steps`: env steps that are trained, and those of a chunk.
+        Of `state` only shapes and types are used.
         """
 
     def prepare(self, state: PackState) -> PackState:
@@ -115,11 +115,11 @@ class Pack:
         """Fresh agents, envs at the start of their first episode, one row in the replay."""
         return self._compiled_init(self.inputs)
 
-    def compile_ahead(self, state: PackState, steps: tuple[int, int], episodes: int) -> None:
+    def compile_ahead(self, state: PackState, first: int, env_steps: int, episodes: int) -> None:
         """Begins to compile what training calls after the prefill: on a GPU each program takes a minute or more."""
         with compiling() as pool:
             if self.epoch_env_steps is None:
-                self._compiled_chunk.compile_ahead(pool, self.inputs, state, steps[1])
+                self._compiled_chunk.compile_ahead(pool, self.inputs, state, env_steps)
             else:
                 self._compiled_epoch.compile_ahead(pool, self.inputs, state)
             self._validate_ahead(pool, state, episodes)

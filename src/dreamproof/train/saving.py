@@ -124,19 +124,14 @@ def restore(pack: TrainingPack, folders: list[CheckpointFolder]) -> PackState:
 def with_agent_from(state: PackState, index: int, folder: CheckpointFolder) -> PackState:
     """The pack with the agent of one replica from a checkpoint; counters, envs and replay do not change."""
     arrays = eqx.filter(state.agent, eqx.is_array)
-    template = jax.tree.map(lambda x: _zeros(x.dtype, x.shape[1:]), arrays)
-    before = fill(template, read_arrays(folder.root / AGENT_FILE), str(folder.root))
+    shapes = jax.tree.map(lambda x: stand_in(jax.ShapeDtypeStruct(x.shape[1:], x.dtype)), arrays)
+    before = fill(shapes, read_arrays(folder.root / AGENT_FILE), str(folder.root))
     counters = {name: np.asarray(getattr(arrays, name))[index] for name in ("gradient_steps", "finite")}
     place = np.asarray(index, np.int32)
     return state._replace(agent=_compiled_with_agent(state.agent, place, before._replace(**counters)))
 
 
 Arrays = dict[str, np.ndarray]
-
-
-def _zeros(dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Zeros of any shape that share one element."""
-    return np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def template(pack: TrainingPack) -> PackState:
