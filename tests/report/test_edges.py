@@ -8,6 +8,7 @@ import pytest
 
 from dreamproof.base.files import write_json
 from dreamproof.report import make_context
+from dreamproof.report.context import ReportContext
 from dreamproof.report.documents.appendix import appendix
 from dreamproof.report.documents.decision import decision
 from dreamproof.report.documents.defense import defense
@@ -16,7 +17,7 @@ from dreamproof.report.headline import headline
 from dreamproof.report.lints.lint import NOTE, Lint
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import decimals_for, number_text, plain
-from dreamproof.report.prose import ReportContext, answer
+from dreamproof.report.prose import answer
 from dreamproof.report.tables import verdict_records
 from dreamproof.settings.study_file import read_study
 from dreamproof.testing.made_study import Plan, make_study

@@ -12,6 +12,7 @@ from matplotlib.patches import Rectangle
 from tests.report.task_study import make_task_study
 
 from dreamproof.report import make_context
+from dreamproof.report.context import ReportContext
 from dreamproof.report.curves import Curve, arm_band, logged_name, read_curves
 from dreamproof.report.figures import NAMES
 from dreamproof.report.figures.campaign import _cause_look
@@ -20,7 +21,6 @@ from dreamproof.report.figures.results import share_band
 from dreamproof.report.figures.theme import arm_styles, look, new_figure, save
 from dreamproof.report.language import LANGUAGES
 from dreamproof.report.palette import BAD, COLOURS, GOOD, HARMLESS
-from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study_file import read_study
 from dreamproof.testing.made_study import Plan, make_study

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from dreamproof.report import make_context, next_seeds, plain_answer, write_all
+from dreamproof.report.context import ReportContext
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.headline import headline
 from dreamproof.report.language import LANGUAGES
 from dreamproof.report.lints.lint import NOTE
 from dreamproof.report.numbers import plain
-from dreamproof.report.prose import ReportContext
 from dreamproof.report.tables import verdict_records
 from dreamproof.runs.layout import StudyFolder
 from dreamproof.testing.made_study import Plan, make_study

@@ -9,9 +9,10 @@ import pytest
 from pptx import Presentation
 
 from dreamproof.report import make_context, write_all
+from dreamproof.report.context import ReportContext
 from dreamproof.report.documents.summary import summary_table
 from dreamproof.report.headline import headline
-from dreamproof.report.prose import ReportContext, answer_points, limit_sentences
+from dreamproof.report.prose import answer_points, limit_sentences
 from dreamproof.settings.study import Study
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, declaration, make_study

@@ -9,6 +9,7 @@ import pytest
 
 from dreamproof.report import make_context, write_all
 from dreamproof.report.analysis import analyse
+from dreamproof.report.context import ReportContext
 from dreamproof.report.documents.decision import verdict_note
 from dreamproof.report.documents.defense import _trained
 from dreamproof.report.documents.money import in_short
@@ -16,7 +17,7 @@ from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.documents.summary import summary_table, verdicts_table
 from dreamproof.report.headline import headline
 from dreamproof.report.numbers import plain, register
-from dreamproof.report.prose import ReportContext, limit_sentences, verdict_sentence
+from dreamproof.report.prose import limit_sentences, verdict_sentence
 from dreamproof.report.tables import verdict_records
 from dreamproof.stats.verdict import Kind, Why
 

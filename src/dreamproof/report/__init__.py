@@ -6,6 +6,7 @@ from pathlib import Path
 from dreamproof.base.files import write_text
 from dreamproof.base.lines import json_line
 from dreamproof.report.analysis import Analysis, analyse
+from dreamproof.report.context import ReportContext
 from dreamproof.report.documents.appendix import appendix
 from dreamproof.report.documents.decision import decision, page_figures
 from dreamproof.report.documents.defense import defense
@@ -18,7 +19,7 @@ from dreamproof.report.loading import load
 from dreamproof.report.markdown import render_markdown
 from dreamproof.report.numbers import plain, register
 from dreamproof.report.page import render_page
-from dreamproof.report.prose import ReportContext, answer
+from dreamproof.report.prose import answer
 from dreamproof.report.rebind import Rebound, rebind
 from dreamproof.report.slides import slides_available, write_slides
 from dreamproof.report.suggest import suggest

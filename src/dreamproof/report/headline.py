@@ -1,7 +1,7 @@
 """The answer to the declared question in one sentence."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.prose import (
-    ReportContext,
     declared_decision,
     main_reason,
     reference_breaks_limit,

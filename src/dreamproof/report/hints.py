@@ -1,8 +1,8 @@
 """Differences that can be seen and are not verdicts."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import FINAL, Group
 from dreamproof.report.numbers import group_key
-from dreamproof.report.prose import ReportContext
 
 LOOKS_LEVEL = 0.05
 MAX_HINTS = 20

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.files import write_bytes
+from dreamproof.report.context import ReportContext
 from dreamproof.report.document import Table
 from dreamproof.report.documents import tables
 from dreamproof.report.documents.decision import page_note, verdict_note
@@ -18,7 +19,7 @@ from dreamproof.report.documents.validation import validation_table
 from dreamproof.report.headline import headline
 from dreamproof.report.lints.lint import BLOCK, NOTE
 from dreamproof.report.numbers import plain
-from dreamproof.report.prose import ReportContext, arm_reason, arms_sentence, as_of, coverage_sentence, lint_stamp
+from dreamproof.report.prose import arm_reason, arms_sentence, as_of, coverage_sentence, lint_stamp
 from dreamproof.stats.verdict import Kind
 
 WIDTH, HEIGHT, MARGIN = 13.333, 7.5, 0.6

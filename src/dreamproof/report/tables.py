@@ -11,6 +11,7 @@ from pathlib import Path
 from dreamproof.base.files import write_text
 from dreamproof.base.safe_text import spreadsheet_text
 from dreamproof.report.analysis import Analysis
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import Group
 from dreamproof.report.document import Table
 from dreamproof.report.documents.summary import summary_table
@@ -20,7 +21,6 @@ from dreamproof.report.latex import latex
 from dreamproof.report.limits import Constrained
 from dreamproof.report.markdown import cells_text, escape
 from dreamproof.report.numbers import Numbers, plain
-from dreamproof.report.prose import ReportContext
 from dreamproof.report.tasks import over_tasks, task_metrics, task_tables
 from dreamproof.stats.describe import Interval
 from dreamproof.stats.verdict import Kind

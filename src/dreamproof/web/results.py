@@ -10,6 +10,7 @@ import numpy as np
 from dreamproof.base.errors import BadInput
 from dreamproof.base.text import quoted
 from dreamproof.report import load_analysis
+from dreamproof.report.context import ReportContext
 from dreamproof.report.curves import band_at, logged_name
 from dreamproof.report.data import Group
 from dreamproof.report.document import Block, Bullets, Heading, Paragraph, Picture, Stamp, Table
@@ -17,7 +18,6 @@ from dreamproof.report.documents.decision import decision
 from dreamproof.report.documents.tables import limit_of
 from dreamproof.report.language import read_texts
 from dreamproof.report.numbers import TOKEN, Numbers, plain, register
-from dreamproof.report.prose import ReportContext
 from dreamproof.report.tasks import mean_by_task, task_tables
 from dreamproof.runs.layout import Cell
 from dreamproof.study.plan.open_study import OpenStudy

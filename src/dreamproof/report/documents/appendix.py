@@ -1,5 +1,6 @@
 """Everything behind the one-page decision: all tables and figures, lints, and the cells behind every number."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import TRAIN
 from dreamproof.report.document import (
     Bullets,
@@ -20,7 +21,6 @@ from dreamproof.report.hints import hints
 from dreamproof.report.lints.lint import eval_names
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.prose import (
-    ReportContext,
     answer_stamp,
     arms_sentence,
     complete,

@@ -1,10 +1,11 @@
 """What every arm reached at its final and at its selected checkpoint, side by side."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import FINAL, SELECTED, Group
 from dreamproof.report.document import Block, Heading, Paragraph, Table
 from dreamproof.report.documents.tables import column_title
 from dreamproof.report.numbers import DASH
-from dreamproof.report.prose import ReportContext, mean_sd
+from dreamproof.report.prose import mean_sd
 
 
 def checkpoint_blocks(context: ReportContext, level: int = 2) -> list[Block]:

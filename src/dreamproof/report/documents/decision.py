@@ -1,5 +1,6 @@
 """The decision on one page: the answer, the key table, verdicts, two figures, and what to do next at which price."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.document import Bullets, Document, Heading, Links, Paragraph, Picture, Stamp
 from dreamproof.report.documents.checkpoints import checkpoint_blocks
 from dreamproof.report.documents.steps import next_steps
@@ -7,7 +8,7 @@ from dreamproof.report.documents.summary import shows_tail, summary_table, verdi
 from dreamproof.report.documents.tasks import other_score_note
 from dreamproof.report.headline import headline
 from dreamproof.report.lints.lint import LEVELS, NOTE, Lint
-from dreamproof.report.prose import ReportContext, as_of, complete, coverage_sentence, level_text, not_saved_sentence
+from dreamproof.report.prose import as_of, complete, coverage_sentence, level_text, not_saved_sentence
 from dreamproof.stats.verdict import Kind
 
 FIGURES = ("task_scores", "task_profile", "conditions", "conditions_cost", "curves_primary", "score_cost", "profile")

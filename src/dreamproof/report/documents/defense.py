@@ -1,19 +1,12 @@
 """Likely questions of a defence, answered from the evidence."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import TRAIN
 from dreamproof.report.document import Bullets, Document, Heading, Paragraph
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.hints import hints
 from dreamproof.report.markdown import cells_text
-from dreamproof.report.prose import (
-    ReportContext,
-    answer,
-    coverage_sentence,
-    header,
-    limit_sentences,
-    lint_stamp,
-    verdict_sentence,
-)
+from dreamproof.report.prose import answer, coverage_sentence, header, limit_sentences, lint_stamp, verdict_sentence
 
 SUSPICIOUS = (
     "identical_arms",

@@ -1,9 +1,10 @@
 """What the money bought: useful, wasted, idle, unexplained; per cause and cell; and the shortest path to a decision."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.document import Block, Bullets, Document, Heading, Paragraph, Picture, Stamp, Table
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.numbers import number_text
-from dreamproof.report.prose import ReportContext, answer, header
+from dreamproof.report.prose import answer, header
 from dreamproof.report.spending import Use
 
 MANY_CELLS = 60

@@ -1,10 +1,11 @@
 """What a colleague needs to take over: scope, environment, events with their evidence, and how to continue."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.document import Block, Bullets, CodeBlock, Document, Heading, Paragraph, Table
 from dreamproof.report.documents.steps import next_steps
 from dreamproof.report.lints.lint import eval_names
 from dreamproof.report.markdown import cells_text
-from dreamproof.report.prose import ReportContext, answer_stamp, header, moment_text
+from dreamproof.report.prose import answer_stamp, header, moment_text
 from dreamproof.report.quotes import translated
 from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.ledger.events import Row

@@ -1,11 +1,12 @@
 """Status of the study: done, running, failed with causes, remaining time, and values (final first)."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.curves import read_curves
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.document import Block, Bullets, CodeBlock, Document, Heading, Paragraph, Picture, Stamp, Table
 from dreamproof.report.markdown import cells_text
 from dreamproof.report.numbers import metric_decimals, number_text
-from dreamproof.report.prose import ReportContext, answer, header
+from dreamproof.report.prose import answer, header
 from dreamproof.report.quotes import local_duration, translated
 from dreamproof.study.ledger.status import NOT_SAVED
 

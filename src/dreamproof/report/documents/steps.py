@@ -3,10 +3,11 @@
 import numpy as np
 
 from dreamproof.report.analysis import Analysis
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import Group
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints.lint import primary
-from dreamproof.report.prose import ReportContext, reference_breaks_limit, safer_elsewhere, seeds_price
+from dreamproof.report.prose import reference_breaks_limit, safer_elsewhere, seeds_price
 from dreamproof.stats.describe import finite_values
 from dreamproof.stats.limits import seeds_to_show
 from dreamproof.stats.shape import ENOUGH_SEEDS

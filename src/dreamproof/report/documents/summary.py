@@ -3,13 +3,14 @@
 from collections import Counter
 
 from dreamproof.report.analysis import Analysis
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
 from dreamproof.report.documents.tables import column_title, floor_decimals, floor_name, range_text
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints.values import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
-from dreamproof.report.prose import ReportContext, arm_reason, mean_sd
+from dreamproof.report.prose import arm_reason, mean_sd
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.limits import LimitKind
 from dreamproof.stats.verdict import Kind

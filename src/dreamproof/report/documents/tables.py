@@ -2,12 +2,13 @@
 
 from itertools import product
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import FINAL, TRAIN, Group
 from dreamproof.report.document import Table
 from dreamproof.report.limits import Constrained
 from dreamproof.report.lints.values import says_peak
 from dreamproof.report.numbers import DASH, group_key, number_text
-from dreamproof.report.prose import ReportContext, mean_sd
+from dreamproof.report.prose import mean_sd
 from dreamproof.report.rounding import uncertain_decimals
 from dreamproof.report.tasks import task_metrics
 from dreamproof.runs.layout import Cell

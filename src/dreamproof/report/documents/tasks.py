@@ -1,10 +1,11 @@
 """The part of the appendix about single tasks, in a study over several."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import Group
 from dreamproof.report.document import Block, Bullets, Heading, Paragraph, Table
 from dreamproof.report.documents.tables import range_text
 from dreamproof.report.numbers import number_text
-from dreamproof.report.prose import ReportContext, mean_sd
+from dreamproof.report.prose import mean_sd
 from dreamproof.report.tasks import TaskStatements, task_metrics, task_statements, task_tables
 
 DECIMALS = 3

@@ -1,9 +1,9 @@
 """Validation returns over training: final, area and peak of every arm, and each collapse by its cell."""
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import TrainFacts
 from dreamproof.report.document import Block, Bullets, Heading, Paragraph, Table
 from dreamproof.report.numbers import DASH
-from dreamproof.report.prose import ReportContext
 from dreamproof.report.validation import PARTS, fallen_cells
 
 MAX_LINES = 20

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch, Rectangle
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.figures.theme import GRID, INK, SOFT, add_note, new_figure, place_legend
 from dreamproof.report.palette import BAD, GOOD, IDLE, STATE_COLOURS, cause_colour
-from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 
 STATE_HATCHES = {

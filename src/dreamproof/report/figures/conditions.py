@@ -4,10 +4,10 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import Group, StudyEvidence
 from dreamproof.report.documents.tables import limit_of
 from dreamproof.report.figures.theme import INK, LIMIT, SOFT, ArmStyle, add_note, arm_styles, new_figure
-from dreamproof.report.prose import ReportContext
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import Interval, finite_values
 from dreamproof.stats.limits import LimitKind

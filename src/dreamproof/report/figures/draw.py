@@ -7,9 +7,9 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.figures import NAMES, campaign, conditions, learning, limited_name, results, tasks, trails
 from dreamproof.report.figures.theme import DOTS_PER_INCH, label_texts, look, save
-from dreamproof.report.prose import ReportContext
 from dreamproof.settings.study import Constraint
 
 Drawing = Callable[[ReportContext], Figure | None]

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.curves import Curve, arm_band, read_curves
 from dreamproof.report.figures.theme import INK, LIMIT, ArmStyle, add_note, arm_styles, legend_below, new_figure
-from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import Cell
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import finite_values

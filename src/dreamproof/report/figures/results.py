@@ -10,11 +10,11 @@ from scipy import stats
 
 from dreamproof.base.text import two_digits
 from dreamproof.report.analysis import group_mean
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import FINAL, Group
 from dreamproof.report.figures.conditions import DRAWABLE, INTERVAL_SEEDS, drawable_values, shown_interval
 from dreamproof.report.figures.theme import INK, LIMIT, SOFT, add_note, arm_styles, legend_below, new_figure
 from dreamproof.report.palette import COLOURS
-from dreamproof.report.prose import ReportContext
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.describe import Floats, Interval
 from dreamproof.stats.permutation import fewest_seeds

@@ -3,9 +3,9 @@
 import numpy as np
 from matplotlib.figure import Figure
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.figures.theme import INK, SOFT, add_note, arm_styles, legend_below, new_figure
 from dreamproof.report.numbers import DASH
-from dreamproof.report.prose import ReportContext
 from dreamproof.report.tasks import mean_by_task, task_tables
 from dreamproof.stats.describe import Floats, resample_counts
 

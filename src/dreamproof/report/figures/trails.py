@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Circle, Rectangle
 
+from dreamproof.report.context import ReportContext
 from dreamproof.report.data import StudyEvidence
 from dreamproof.report.figures.theme import INK, SOFT, add_note, arm_styles, new_figure, place_legend
-from dreamproof.report.prose import ReportContext
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.runs.records import Place, Trail
