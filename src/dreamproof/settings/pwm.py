@@ -174,6 +174,7 @@ class PwmBehaviorSettings(Settings):
         "starts": "recorded",
         "critic_warm_up": 0.0,
         "recorded_value_scale": 0.0,
+        "min_return_std": 0.0,
     }
     old_names: ClassVar[dict[str, str]] = {
         "mixing": "gae_lambda",
@@ -242,6 +243,12 @@ class PwmBehaviorSettings(Settings):
     critic_learning_rate: Traced = Field(5e-4, gt=0)
     final_learning_rate: Traced = Field(1e-5, ge=0, description="linear schedule: learning rate at the end of training")
     actor_clip: float = Field(1.0, gt=0)
+    min_return_std: Traced = Field(
+        0.0,
+        ge=0,
+        description="the actor's imagined return is divided by its standard deviation, but at least by this; where all "
+        "starts are worth the same, a small one makes `cloning_scale` and the entropy bonus count for nothing",
+    )
     critic_clip: float = Field(100.0, gt=0)
     rounds: int = Field(
         16,

@@ -224,7 +224,7 @@ def test_where_nothing_else_is_paid_entropy_opens_the_policy() -> None:
     # A fresh reward head says 0 already.
     narrow = eqx.tree_at(lambda made: made.log_std, toy.lively(agent, 1.0).actor, jnp.full(1, -1.2))
     state = first._replace(actor=narrow, critics=jax.tree.map(lambda part: 0 * part, first.critics))
-    start, scales = RolloutStart(jnp.full((8, 16), 0.125), jnp.ones(8)), {"entropy_coef": jnp.asarray(1.0)}
+    start, scales = RolloutStart(jnp.full((8, 16), 0.125), jnp.ones(8)), toy.behavior_scales(entropy_coef=1.0)
     inputs = (jnp.asarray(1e-2), scales, False)
     before, learn, entropies = float(state.actor.std.mean()), eqx.filter_jit(agent._learn_actor), []
     for seed in range(12):
@@ -244,11 +244,28 @@ def test_a_cloning_scale_keeps_the_policy_at_the_recorded_actions() -> None:
     learn, reached = eqx.filter_jit(agent._learn_actor), {}
     for scale in (0.0, 100.0):
         state = first
-        scales = {"entropy_coef": jnp.asarray(0.0), "cloning_scale": jnp.asarray(scale)}
+        scales = toy.behavior_scales(cloning_scale=scale)
         for seed in range(60):
             state, _, _ = learn(state, start, jax.random.key(seed), (jnp.asarray(1e-2), scales, False))
         reached[scale] = float(cloning_loss(state.actor, start.z, recorded, None))
     assert reached[100.0] < 0.01 < 0.1 < reached[0.0]
+
+
+def test_imagined_returns_are_divided_by_no_less_than_the_floor_of_their_deviation() -> None:
+    """Otherwise cloning counts for nothing where all starts are worth the same."""
+    agent = toy.make_agent()
+    lively = toy.lively(agent)
+    first = toy.fresh(agent)._replace(model=lively.model, actor=lively.actor)
+    start = RolloutStart(jnp.full((8, 16), 0.125), jnp.ones(8))
+    learn, losses = eqx.filter_jit(agent._learn_actor), {}
+    for floor in (0.0, 1e-3, 50.0):
+        inputs = (jnp.asarray(1e-2), toy.behavior_scales(min_return_std=floor), False)
+        state, _, metrics = learn(first, start, jax.random.key(0), inputs)
+        losses[floor] = float(metrics["actor/loss"])
+    deviation = float(state.returns.deviation)
+    assert 1e-3 < deviation < 50.0
+    assert losses[0.0] == losses[1e-3]
+    assert losses[0.0] / losses[50.0] == pytest.approx(50.0 / deviation, rel=1e-4)
 
 
 def test_recorded_targets_end_with_the_episode_and_continue_with_the_value_where_it_is_cut_off() -> None:
@@ -308,7 +325,7 @@ def test_without_a_weight_of_the_return_the_actor_clones_alone() -> None:
     others = first._replace(critics=jax.tree.map(lambda part: -3 * part, first.critics))
     z = jax.nn.softmax(jax.random.normal(jax.random.key(0), (8, 2, 8))).reshape(8, 16)
     recorded = (z, jnp.full((8, 1), -0.5))
-    scales = {"entropy_coef": jnp.asarray(0.0), "cloning_scale": jnp.asarray(2.0)}
+    scales = toy.behavior_scales(cloning_scale=2.0)
     learn, same = eqx.filter_jit(agent._learn_actor), {}
     for weight in (0.0, 1.0):
         start = RolloutStart(z, jnp.ones(8), recorded=recorded, return_scale=jnp.asarray(weight))

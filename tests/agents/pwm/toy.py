@@ -39,6 +39,12 @@ def make_agent(spec: Spec = SPEC, **settings: Any) -> PwmAgent:
     return PwmAgent(spec._replace(task=0) if settings.world_model.tasks else spec, settings)
 
 
+def behavior_scales(**values: float) -> dict[str, Array]:
+    """Numbers of the actor's loss as a traced program gets them; those left out have no effect."""
+    none = {"entropy_coef": 0.0, "cloning_scale": 0.0, "min_return_std": 0.0}
+    return {name: jnp.asarray(value) for name, value in (none | values).items()}
+
+
 @functools.cache
 def _fresh(spec: Spec, settings: PwmSettings) -> PwmState:
     return eqx.filter_jit(PwmAgent(spec, settings).init_state)(jax.random.key(0))

@@ -305,8 +305,8 @@ class PwmAgent:
                 settings.discount,
                 last_factor,
             )
-            unit = self.moved(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
-            value = -(start.counts * returns).mean() / unit
+            spread = self.moved(state.returns, jax.lax.stop_gradient(returns), start.counts).deviation
+            value = -(start.counts * returns).mean() / jnp.maximum(spread, scales["min_return_std"])
             value = value if start.return_scale is None else start.return_scale * value
             if start.recorded is None:
                 return value, (rollout, returns, {})
