@@ -132,6 +132,27 @@ def test_no_more_attempts_than_slots_run_at_a_time(tmp_path: Path) -> None:
     assert len(stage.backend.started) == 3
 
 
+def slow_cells(stage: Stage, rates: dict[str, float]) -> set[str]:
+    """Cells that are judged slow after five minutes of training at so many steps per second."""
+    writers = {cell: RunWriter(stage.opened.folder.run(Cell.parse(cell))) for cell in rates}
+    for second in range(0, 300, 10):
+        stage.backend.now = 1000.0 + second
+        for cell, rate in rates.items():
+            writers[cell].beat(int(rate * second), 0, "train")
+        stage.supervisor.scan()
+        stage.supervisor.judge()
+    return {stage.cells_of(row["attempt"])[0] for row in stage.events("liveness_changed") if row["state"] == "slow"}
+
+
+@pytest.mark.parametrize(("last", "slow"), [(10.0, set()), (4.0, {"high/1"})])
+def test_a_cell_is_slow_beside_others_of_its_own_arm_alone(tmp_path: Path, last: float, slow: set[str]) -> None:
+    """Arms may differ in what a step costs."""
+    stage = Stage(tmp_path, agent_steps=100_000)
+    stage.supervisor.recover()
+    stage.supervisor.start()
+    assert slow_cells(stage, {"low/0": 100.0, "low/1": 100.0, "high/0": 10.0, "high/1": last}) == slow
+
+
 def test_an_attempt_gets_the_gpu_that_the_fewest_others_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
     stage = Stage(tmp_path, backend={"slots": 3})

@@ -417,8 +417,9 @@ class Supervisor:
         if watched.sighting.unseen is not None:
             self.record(*stalls.unseen(self.opened, watched.attempt, watched.sighting.unseen))
             return
-        others = [one.judgement for one in self.watched.values() if one is not watched and one.judgement is not None]
-        other_rates = [rate for one in others if (rate := one.agent_steps_per_second)]
+        alike = [one for one in self.watched.values() if one is not watched and one.arms == watched.arms]
+        judged = [one.judgement for one in alike if one.judgement is not None]
+        other_rates = [rate for one in judged if (rate := one.agent_steps_per_second)]
         judgement = watched.observer.observe(self.monotonic(), watched.sighting, other_rates)
         for cell, progress in watched.cells.items():
             fault = progress.reading.fault

@@ -259,7 +259,7 @@ def test_a_run_at_less_than_half_the_speed_of_others_is_slow_and_never_killed_fo
     watch, _ = watched(steady(200))
     judged = watch.observe(look(200, 4000), other_rates=[50.0, 45.0, 60.0])
     assert judged.state is State.SLOW and judged.kill is None
-    assert judged.reason == "20.0 agent steps/s, other runs average 50.0 steps/s"
+    assert judged.reason == "20.0 agent steps/s, other runs of its arm average 50.0 steps/s"
     assert watch.observe(look(201, 4020), other_rates=[30.0]).state is State.RUNNING
 
 

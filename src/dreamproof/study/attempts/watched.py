@@ -37,6 +37,11 @@ class Watched:
         return cls(attempt, folder, Observer(AttemptProgress(cells), watch, lambda: backend.activity(folder)))
 
     @property
+    def arms(self) -> set[str]:
+        """The arms of its cells; only attempts of the same arms have comparable speeds."""
+        return {cell.arm for cell in self.cells}
+
+    @property
     def cells(self) -> dict[Cell, CellProgress]:
         """The progress of its cells."""
         return self.observer.progress.cells

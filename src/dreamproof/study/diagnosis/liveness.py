@@ -337,7 +337,7 @@ class Watch:
             return None
         others = statistics.median(other_rates) if other_rates else None
         if others is not None and newest < SLOW_BELOW * others:
-            return f"{newest:,.1f} agent steps/s, other runs average {others:,.1f} steps/s"
+            return f"{newest:,.1f} agent steps/s, other runs of its arm average {others:,.1f} steps/s"
         usual = self._rate.usual
         if usual is not None and newest < SLOW_BELOW * usual:
             return f"{newest:,.1f} agent steps/s, {usual:,.1f} before"
