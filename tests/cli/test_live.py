@@ -68,6 +68,27 @@ def test_lines_carry_the_time(capsys: pytest.CaptureFixture[str]) -> None:
     assert argv == "low/0 reopened"
 
 
+def evaluated(cell: str, condition: str) -> dict[str, Any]:
+    return {"event": "eval_proven", "cell": cell, "condition": condition, "episodes": 20}
+
+
+def test_evaluations_of_a_cell_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    with View(plain=True) as view:
+        for task in range(30):
+            view.event(evaluated("low/0", f"task{task}"))
+        for condition in ("id", "windy"):
+            view.event(evaluated("low/1", condition))
+        view.event({"event": "cell_reopened", "cell": "high/0"})
+        view.event(evaluated("high/0", "id"))
+    shown = [line.split(" ", 1)[1] for line in capsys.readouterr().out.splitlines()]
+    assert shown == [
+        "low/0 evaluated under 30 conditions: 20 episodes each",
+        "low/1 evaluated under id, windy: 20 episodes each",
+        "high/0 reopened",
+        "high/0 evaluated under id: 20 episodes",
+    ]
+
+
 def test_the_picture_shows_every_running_cell_and_text_with_brackets_as_it_is(tmp_path: Path) -> None:
     opened = open_study(declare(tmp_path, conditions=[]))
     ledger = Ledger(opened.folder.ledger)

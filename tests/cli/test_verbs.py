@@ -115,6 +115,13 @@ def test_the_status_before_anything_ran_names_all_that_is_missing(
     assert dreamproof("status", file).output == STATUS_OF_NOTHING.format(folder=folder_of(file).root, file=file)
 
 
+def test_the_status_counts_conditions_where_many_are_missing(dreamproof: Callable[..., Any], tmp_path: Path) -> None:
+    conditions = ["id", *(f"level_{number}" for number in range(1, 5))]
+    shown = dreamproof("status", declare(tmp_path, conditions=conditions)).output
+    for arm in ("low", "high"):
+        assert f"missing     evaluate 5 conditions {arm}: seeds 0-1\n" in shown
+
+
 PLAN = """small: Does the level help?
 arms        low, high
 seeds       0-1

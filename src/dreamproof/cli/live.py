@@ -5,6 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dreamproof.base.safe_text import one_line
+from dreamproof.cli.printing import NAMED_CONDITIONS
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -26,8 +27,6 @@ def event_line(row: "Row") -> str | None:
         return f"{row['attempt']} ended: {row['cause']}{reason}"
     if name == "train_proven":
         return f"{row['cell']} trained: {row['agent_steps']:,} agent steps, checkpoint {row['parameter_hash'][:12]}"
-    if name == "eval_proven":
-        return f"{row['cell']} evaluated under {row['condition']}: {row['episodes']} episodes"
     if name == "notified":
         outcome = "sent" if row["sent"] else f"not sent: {row.get('reason')}"
         return f"notification of {row['on']} by {row['way']}: {outcome}"
@@ -55,11 +54,20 @@ def event_line(row: "Row") -> str | None:
     return texts[name].format(**row) if name in texts else None
 
 
+def evaluated_line(rows: "list[Row]") -> str:
+    """Evaluations of one cell, with as many episodes each, as one line."""
+    named = ", ".join(row["condition"] for row in rows)
+    conditions = named if len(rows) <= NAMED_CONDITIONS else f"{len(rows)} conditions"
+    each = " each" if len(rows) > 1 else ""
+    return f"{rows[0]['cell']} evaluated under {conditions}: {rows[0]['episodes']} episodes{each}"
+
+
 class View:
     """Shows progress; a terminal that went away silences it and ends nothing."""
 
     def __init__(self, plain: bool) -> None:
         self._lines: list[str] = []
+        self._evaluated: list[Row] = []
         self._live: Live | None = None
         self._silent = False
         self._notice: str | None = None
@@ -74,30 +82,43 @@ class View:
         return self
 
     def __exit__(self, *error: object) -> None:
+        self._show_evaluated()
         if self._live is not None:
             self._guarded(self._live.stop)
 
     def show(self, text: str) -> None:
         """Shows one line."""
+        self._show_evaluated()
         line = f"{time.strftime('%H:%M:%S')} {one_line(text)}"
         self._lines = [*self._lines, line][-KEPT_LINES:]
         if self._live is None:
             self._guarded(lambda: print(line, flush=True))
 
     def event(self, row: "Row") -> None:
-        """Shows an event."""
+        """Shows an event; evaluations of one cell that follow each other wait to become one line."""
+        if row["event"] == "eval_proven":
+            if any((row["cell"], row["episodes"]) != (one["cell"], one["episodes"]) for one in self._evaluated):
+                self._show_evaluated()
+            self._evaluated.append(row)
+            return
         line = event_line(row)
         if line is not None:
             self.show(line)
 
     def tick(self, supervisor: "Supervisor") -> None:
         """Redraws the table; without one, says what a person should know once."""
+        self._show_evaluated()
         if self._live is None and supervisor.notice not in (None, self._notice):
             self.show(f"waiting: {supervisor.notice}")
         self._notice = supervisor.notice
         if self._live is not None and not self._silent:
             live = self._live
             self._guarded(lambda: live.update(self._picture(supervisor)))
+
+    def _show_evaluated(self) -> None:
+        rows, self._evaluated = self._evaluated, []
+        if rows:
+            self.show(evaluated_line(rows))
 
     def _guarded(self, show: Any) -> None:
         if self._silent:

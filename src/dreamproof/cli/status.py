@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dreamproof.base.text import quoted
-from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import NAMED_CONDITIONS, JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -121,8 +121,13 @@ def _missing_lines(overview: "Overview") -> list[str]:
     from dreamproof.study.views.overview import seeds_text
 
     lines = [f"missing     train {arm}: seeds {seeds_text(seeds)}" for arm, seeds in overview.missing_train.items()]
+    alike: dict[tuple[str, str], list[str]] = {}
     for condition, arms in overview.missing_evaluate.items():
-        lines += [f"missing     evaluate {condition} {arm}: seeds {seeds_text(seeds)}" for arm, seeds in arms.items()]
+        for arm, seeds in arms.items():
+            alike.setdefault((arm, seeds_text(seeds)), []).append(condition)
+    for (arm, shown_seeds), conditions in alike.items():
+        named = conditions if len(conditions) <= NAMED_CONDITIONS else [f"{len(conditions)} conditions"]
+        lines += [f"missing     evaluate {condition} {arm}: seeds {shown_seeds}" for condition in named]
     return ([""] if lines else []) + _shortened(lines)
 
 

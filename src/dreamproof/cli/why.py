@@ -39,25 +39,16 @@ def _job_text(attempt: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def first_steps(attempt: dict[str, Any], cell: str) -> int:
-    """Where an attempt began to train a cell."""
-    first: int = attempt["restarted_at"].get(cell, attempt["from_agent_steps"].get(cell, 0))
-    return first
-
-
-def kept_text(attempt: dict[str, Any], later: list[dict[str, Any]], cell: str) -> str:
-    """The agent steps that an attempt kept, and whether the next ones continued from them."""
-    kept, first = attempt["kept_agent_steps"].get(cell), first_steps(attempt, cell)
-    if kept is None or attempt["work"] != "train":
+def kept_text(steps: dict[str, Any] | None) -> str:
+    """The agent steps that an attempt trained, and whether the next ones continued from them."""
+    if steps is None:
         return ""
-    behind = [one for one in later if one["work"] == "train" and first_steps(one, cell) < kept]
-    if not behind:
-        return f", {first:,} → {kept:,} agent steps kept"
-    lowest = min(behind, key=lambda one: first_steps(one, cell))
-    start = first_steps(lowest, cell)
-    if start <= first:
-        return f", {first:,} → {kept:,} agent steps, not kept: {lowest['attempt']} began at {start:,}"
-    return f", {first:,} → {start:,} agent steps kept; {lowest['attempt']} did not continue from {kept:,}"
+    first, last, kept, other = (steps[key] for key in ("first", "last", "kept", "not_continued_by"))
+    if other is None:
+        return f", {first:,} → {last:,} agent steps kept"
+    if kept <= first:
+        return f", {first:,} → {last:,} agent steps, not kept: {other} began at {kept:,}"
+    return f", {first:,} → {kept:,} agent steps kept; {other} did not continue from {last:,}"
 
 
 def cell_text(facts: dict[str, Any], study: str, is_export: bool = False) -> str:
@@ -90,15 +81,14 @@ def cell_text(facts: dict[str, Any], study: str, is_export: bool = False) -> str
     for run in facts["outside"]:
         lines += [f"outside     {run['source']}", f"    {outside_text(run)}"]
         lines += [f"    | {quote}" for quote in run["evidence"] or []]
-    for number, attempt in enumerate(facts["attempts"]):
+    for attempt in facts["attempts"]:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(attempt["started"]))
         planned = attempt["from_agent_steps"].get(cell, 0)
-        first = first_steps(attempt, cell)
         cause = attempt["cell_causes"].get(cell, attempt["cause"]) or f"open ({attempt['liveness'] or 'running'})"
-        steps = kept_text(attempt, facts["attempts"][number + 1 :], cell)
         lines.append(f"\n{attempt['attempt']}  {when}  {attempt['work']}: {cause}")
-        lines.append(f"    {duration_text(attempt['wall_seconds'])}{steps}")
+        lines.append(f"    {duration_text(attempt['wall_seconds'])}{kept_text(attempt['steps'])}")
         if cell in attempt["restarted_at"]:
+            first = attempt["restarted_at"][cell]
             lines.append(f"    restarted at {first:,}: the trainer did not continue from its checkpoint of {planned:,}")
         if attempt["liveness_reason"]:
             lines.append(f"    {attempt['liveness']}: {attempt['liveness_reason']}")

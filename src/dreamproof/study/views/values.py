@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dreamproof.runs.layout import Cell
+from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import Moment, read_moment
 from dreamproof.study.ledger.lease import living_holder
 from dreamproof.study.ledger.status import as_seen, eval_status, train_status
@@ -65,11 +66,37 @@ def cell_values(opened: OpenStudy, cell: Cell) -> Values:
         "frozen": known.frozen,
         "evaluations": {one.condition: eval_status(state, one) for one in evals},
         "outside": known.outside,
-        "attempts": [attempt_values(opened, name) for name in sorted(names)],
+        "attempts": [
+            attempt_values(opened, name) | {"steps": steps}
+            for name, steps in kept_steps([state.attempts[name] for name in sorted(names)], str(cell)).items()
+        ],
         "remedies": [
             {key: row[key] for key in ("t", "action", "reason")} for row in state.remedies if str(cell) in row["cells"]
         ],
     }
+
+
+def kept_steps(attempts: list[AttemptState], cell: str) -> dict[str, Values | None]:
+    """By attempt: the agent steps that it trained of a cell, and how far the later ones continued from them.
+
+    None for evaluations and for attempts that left no checkpoint.
+    """
+    first = {one.name: one.restarted.get(cell, one.from_agent_steps.get(cell, 0)) for one in attempts}
+    found: dict[str, Values | None] = {}
+    for number, one in enumerate(attempts):
+        last = one.kept_agent_steps.get(cell) if one.work == "train" else None
+        if last is None:
+            found[one.name] = None
+            continue
+        behind = [each for each in attempts[number + 1 :] if each.work == "train" and first[each.name] < last]
+        lowest = min(behind, key=lambda each: first[each.name], default=None)
+        found[one.name] = {
+            "first": first[one.name],
+            "last": last,
+            "kept": last if lowest is None else first[lowest.name],
+            "not_continued_by": None if lowest is None else lowest.name,
+        }
+    return found
 
 
 def _used_seconds(opened: OpenStudy, cell: Cell) -> float:

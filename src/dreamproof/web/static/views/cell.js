@@ -76,6 +76,13 @@ function facts(data) {
 
 const secondsSince = (moment) => Math.max(0, Date.now() / 1000 - moment);
 
+function stepsText({ first, last, kept, not_continued_by: other }) {
+  const from = count(first);
+  if (other === null) return t("kept", { from, to: count(last) });
+  if (kept <= first) return t("not_kept", { from, to: count(last), other, began: count(kept) });
+  return t("kept_in_part", { from, to: count(kept), other, last: count(last) });
+}
+
 function attempts(data, cell, chosen, choose) {
   if (!data.attempts.length) return h("p", {}, t("no_attempts"));
   return h(
@@ -83,8 +90,6 @@ function attempts(data, cell, chosen, choose) {
     { class: "attempts" },
     [...data.attempts].reverse().map((one) => {
       const cause = one.cell_causes[cell] ?? one.cause;
-      const kept = one.kept_agent_steps[cell],
-        first = one.restarted_at[cell] ?? one.from_agent_steps[cell] ?? 0;
       const tone = cause === null ? "open" : cause === "completed" ? "good" : "bad";
       return h(
         "li",
@@ -110,7 +115,7 @@ function attempts(data, cell, chosen, choose) {
           "p",
           { class: "hint" },
           `${moment(one.started)} · ${duration(cause === null ? secondsSince(one.started) : one.wall_seconds)}`,
-          kept !== undefined && one.work === "train" ? ` · ${t("kept", { from: count(first), to: count(kept) })}` : "",
+          one.steps ? ` · ${stepsText(one.steps)}` : "",
           one.job ? ` · ${t("job", { job: one.job })}` : "",
           one.memory_trend ? ` · ${one.memory_trend}` : "",
         ),
