@@ -337,6 +337,16 @@ def test_slots_that_stand_idle_are_forecast_too() -> None:
     assert forecast.money == pytest.approx(0.4)
 
 
+@pytest.mark.parametrize(("pack_cells", "wall"), [(1, 100), (2, 100), (4, 200)])
+def test_packs_are_forecast_to_run_side_by_side_and_not_their_cells(pack_cells: int, wall: float) -> None:
+    """Two seeds of two arms that share a compile: four cells of 50 seconds in 4, 2 or 1 pack, on two slots."""
+    arms = {"a": {}, "b": {"agent": {"behavior": {"entropy_coef": 0.1}}}}
+    packed = {"trainer": "pwm", "task": "cheetah-run", "arms": arms, "pack_cells": pack_cells}
+    story = Story(with_slots(2, seeds=2, conditions=[], **packed))
+    forecast = story.count(probed_rates={"a": 20.0, "b": 20.0}).forecast
+    assert (forecast.busy_seconds, forecast.wall_seconds, forecast.billed_seconds) == (200, wall, 2 * wall)
+
+
 def with_slots(slots: int, **more: Any) -> Study:
     return study(backend={"slots": slots}, **more)
 

@@ -15,6 +15,7 @@ from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.ledger.status import SAVE_REMEDY, NotSavedCells, not_saved_cells
 from dreamproof.study.ledger.totals import Totals
 from dreamproof.study.plan.gap import find_gap
+from dreamproof.study.plan.packs import count_jobs
 
 LOST_CHECKPOINT = "checkpoint_lost"
 RESTARTED = "restarted"
@@ -331,8 +332,9 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
     if gap.evaluate and each_evaluation is None and gap.train == []:
         return Forecast(None, None, None, None, *counts)
     busy += len(gap.evaluate) * (each_evaluation or 0.0)
-    max_parallel = max(1, min(study.backend.max_parallel, max(counts)))
-    wall = busy / max_parallel
+    names = [cell.running for cell in gap.train] + [state.cells[one.cell].eval_running for one in gap.evaluate]
+    attempts = len({name for name in names if name is not None}) + count_jobs(state, gap)
+    wall = busy / max(1, min(study.backend.max_parallel, attempts))
     billed = wall * study.backend.slots if study.backend.runs_here else busy
     return Forecast(busy, billed, wall, spending.money(billed * 1000), *counts)
 

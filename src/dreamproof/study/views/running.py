@@ -8,10 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.errors import BadInput
 from dreamproof.base.files import read_json, unless_full, write_json
 from dreamproof.runs.layout import Cell, StudyFolder
-from dreamproof.settings.study import CommandTrainer
 from dreamproof.study.adapters.api import Adapter, Reading
 from dreamproof.study.adapters.folders import change_times
 from dreamproof.study.adapters.metrics import metric_value
@@ -20,9 +18,9 @@ from dreamproof.study.backends.local import is_gone
 from dreamproof.study.ledger.cells import AttemptState
 from dreamproof.study.ledger.clock import Moment
 from dreamproof.study.money.spending import known_rates, open_seconds
-from dreamproof.study.plan.gap import Gap, PlanQueries, find_gap, jobs
+from dreamproof.study.plan.gap import Gap, find_gap
 from dreamproof.study.plan.open_study import OpenStudy
-from dreamproof.study.plan.packs import pack_groups
+from dreamproof.study.plan.packs import count_jobs
 from dreamproof.study.process.gpus import VISIBLE, GpuUse, read_gpu_use
 from dreamproof.study.process.processes import ProcessIdentity, family, is_alive
 from dreamproof.study.views import slurm_jobs
@@ -280,22 +278,10 @@ def study_seconds_left(opened: OpenStudy, running: list[RunningCell], probed: Ma
         longest[attempt] = max(longest.get(attempt, 0.0), max(0, study.agent_steps - one.agent_steps) / own)
     busy += sum(longest.values())
     waiting = Gap([one for one in gap.train if one.cell not in now], gap.evaluate if not gap.train else [])
-    parallel = max(1, min(study.backend.max_parallel, len(longest) + _count_jobs(opened, waiting)))
+    parallel = max(1, min(study.backend.max_parallel, len(longest) + count_jobs(opened.state, waiting)))
     return max([busy / parallel, *(one.seconds_left for one in now.values() if one.seconds_left is not None)])
 
 
 def _attempt_of(one: RunningCell) -> str:
     """The attempt that trains a cell; every run of somebody else is its own."""
     return one.cell if one.is_foreign else one.attempt
-
-
-def _count_jobs(opened: OpenStudy, waiting: Gap) -> int:
-    """How many attempts the waiting cells become, packed as `run` packs them; no more are counted than fit at once."""
-    study, cells = opened.study, len(waiting.train) or len(waiting.evaluate)
-    if isinstance(study.trainer, CommandTrainer) or cells >= study.pack_cells * study.backend.max_parallel:
-        return cells
-    try:
-        queries = PlanQueries(lambda cell: True, lambda cell: cell.kept_agent_steps, pack_groups(study))
-    except BadInput:  # `run` refuses these settings; here they only concern an estimate
-        return cells
-    return sum(1 for _ in jobs(opened.state, waiting, queries))
