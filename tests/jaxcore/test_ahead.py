@@ -1,5 +1,7 @@
 """Programs that are compiled before they are called."""
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -111,3 +113,25 @@ def test_what_was_begun_is_finished() -> None:
     assert not waiting.done()
     go.set()
     assert waiting.result()
+
+
+FAILING = """
+import sys, threading, time
+from concurrent.futures import ThreadPoolExecutor
+from dreamproof.jaxcore.ahead import run_main
+ThreadPoolExecutor(1).submit(time.sleep, 3600)
+def main():
+    if sys.argv[1] == "raises":
+        raise ValueError("no such file")
+    return int(sys.argv[1])
+run_main(main)
+"""
+
+
+@pytest.mark.parametrize(("ending", "code"), [("3", 3), ("raises", 1)])
+def test_a_process_that_failed_waits_for_no_compile(ending: str, code: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FAILING, ending], capture_output=True, text=True, check=False, timeout=600
+    )
+    assert done.returncode == code
+    assert ("ValueError: no such file" in done.stderr) == (ending == "raises")

@@ -60,8 +60,9 @@ def test_an_unknown_set_of_policies_is_refused_and_never_taken_for_none() -> Non
 
 
 def test_what_the_study_says_itself_stays() -> None:
-    decides = {"conditions": ["walker-walk", "cup-catch"], "over": "mean"}
-    found = study(decides=decides, metric={"name": "return", "smallest_difference": 5, "condition": "cup-catch"})
+    found = study(
+        decides={"over": "mean"}, metric={"name": "return", "smallest_difference": 5, "condition": "cup-catch"}
+    )
     assert found.decides is not None and found.decides.over == "mean"
     assert found.metric.condition == "cup-catch"
 
@@ -88,6 +89,7 @@ def test_the_hash_of_a_study_over_one_task_is_as_before() -> None:
         ({"conditions": ["id"]}, "remove `conditions`"),
         ({"trainer": "pwm", "settings": {}}, "tasks become the arms; remove `arms`"),
         ({"tasks": 5}, "tasks"),
+        ({"decides": {"conditions": ["walker-walk", "cup-catch"]}}, "decides over all of them"),
     ],
 )
 def test_what_does_not_fit_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -1,6 +1,7 @@
 """A stop request ends a process at once while it has nothing to save, also in the middle of a compile."""
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -40,3 +41,16 @@ def test_a_process_without_progress_ends_at_once(tmp_path: Path, number: int) ->
 
 def test_a_process_with_progress_lives_to_save_it(tmp_path: Path) -> None:
     assert answer(tmp_path, "trained", SHORT, signal.SIGTERM) == (0, "saves")
+
+
+def test_a_terminal_gets_its_cursor_back(tmp_path: Path) -> None:
+    """A progress bar hides it."""
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-c", PROGRAM, "fresh", str(LONG)]
+    with subprocess.Popen(command, stdout=theirs, cwd=tmp_path, env=dict(os.environ)) as process:
+        shown = b""
+        while b"ready" not in shown:
+            shown += os.read(ours, 1000)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(120) == 0
+    assert b"\x1b[?25h" in os.read(ours, 1000)

@@ -91,7 +91,8 @@ def test_training_and_validation_run_programs_that_were_compiled_side_by_side(
     monkeypatch.setattr(job, "pack", pack_of_three)
     traced: list[Any] = []
     monkeypatch.setattr(ThreadPoolExecutor, "submit", lambda *args: traced.append(args))
-    compile_ahead(job, 0)
+    assert job.pack.prefilled_agent_steps == TRAIN["prefill_agent_steps"]
+    compile_ahead(job, job.pack.prefilled_agent_steps)
     assert not traced, "other programs than those that training ran"
     compile_ahead(job, job.agent_steps)
     assert not traced, "a finished run compiles nothing"

@@ -31,6 +31,7 @@ from dreamproof.data.recordings import write_recording
 from dreamproof.envs import registry
 from dreamproof.envs.probes import PROBES
 from dreamproof.evaluate import __main__ as evaluate_command
+from dreamproof.jaxcore import ahead
 from dreamproof.jaxcore.checkpoints import fill
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record.episodes import record
@@ -372,3 +373,26 @@ def test_the_number_of_a_task_reaches_the_agent(file: Path) -> None:
     cell = PwmOfflineCell.model_validate(offline_settings(file))
     spec = registry.make_for(OWN_TASK, cell).spec
     assert (spec.task, spec.usable_actions, spec.action_size, spec.observation_size) == (1, 1, 2, 2)
+
+
+@pytest.mark.parametrize("changes", [{"policies": list(TASKS)}, {"cloning_share": 0.5}], ids=["policies", "cloned"])
+def test_what_a_stream_holds_later_is_not_compiled_ahead(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any]
+) -> None:
+    """The behaviour learns from other shards than the model, which are on the device in its own stage alone."""
+    data = {"device_episodes": 320, "refresh_updates": 40, **changes}
+    task = "both" if "policies" in changes else OWN_TASK
+    job = loop.read_job([write_cell(tmp_path / "run", offline_settings(file, {"data": data}), task)])
+    begun: list[str] = []
+
+    def begin(program: Any, pool: Any, *args: Any) -> None:
+        begun.append(program.function.__closure__[0].cell_contents.__name__)
+        eqx.filter_eval_shape(program.function, *args)
+
+    monkeypatch.setattr(ahead, "usable_cores", lambda: 8)
+    monkeypatch.setattr(ahead.Program, "compile_ahead", begin)
+    monkeypatch.setattr(job.pack, "has_env", False)
+    loop.compile_ahead(job, 0)
+    assert begun == ["_model_update"]
+    loop.compile_ahead(job, MODEL_UPDATES)
+    assert begun == ["_model_update", "_behavior_update"]

@@ -18,6 +18,7 @@ from dreamproof.evaluate.loading import Loaded, load
 from dreamproof.evaluate.official import COMPARED, differences, evaluate_officially
 from dreamproof.evaluate.policy import load_agent
 from dreamproof.evaluate.policy_file import read_policy
+from dreamproof.jaxcore.ahead import run_main
 from dreamproof.jaxcore.compile_events import announce_compiles
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.runs.layout import RunFolder
@@ -186,4 +187,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

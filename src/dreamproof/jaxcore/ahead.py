@@ -1,5 +1,8 @@
 """Programs that are compiled in the background before they are called, several at the same time."""
 
+import os
+import sys
+import traceback
 from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -54,6 +57,19 @@ def compiling() -> Iterator[Executor]:
         yield pool
     finally:
         pool.shutdown(wait=False)
+
+
+def run_main(main: Callable[[], int]) -> None:
+    """Runs a program; after a failure its process ends at once, without waiting for compiles in the background."""
+    try:
+        code = main()
+    except Exception:  # noqa: BLE001, an error of any kind must not keep the machine
+        traceback.print_exc()
+        code = 1
+    if code:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def stand_in(part: jax.ShapeDtypeStruct) -> Array | np.ndarray:

@@ -302,6 +302,11 @@ class Study(Settings):
             raise ValueError(
                 f"metric.condition '{self.metric.condition}' is not one of the conditions {', '.join(names)}"
             )
+        if self.tasks is not None and self.decides is not None and set(self.decides.conditions) != set(self.tasks):
+            raise ValueError(
+                "decides.conditions: a study over several tasks decides over all of them; remove `conditions`, and "
+                "name the tasks that are to decide in `tasks`"
+            )
         unknown = [name for name in self.named_by_decides if name not in names]
         if unknown:
             raise ValueError(f"decides: '{unknown[0]}' is not one of the conditions {', '.join(names) or '(none)'}")

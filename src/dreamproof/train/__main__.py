@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from dreamproof.base.errors import DreamproofError
+from dreamproof.jaxcore.ahead import run_main
 from dreamproof.jaxcore.devices import unused_gpu, use_compilation_cache
 from dreamproof.runs.layout import RunFolder
 from dreamproof.train.guard import STOPPED
@@ -37,4 +38,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

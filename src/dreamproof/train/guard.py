@@ -3,6 +3,7 @@
 import faulthandler
 import os
 import signal
+import sys
 import threading
 from types import FrameType
 
@@ -12,6 +13,7 @@ from dreamproof.runs.records import FrozenRecord
 from dreamproof.runs.writer import RunWriter
 
 STOPPED = "stopped early; run it again to resume"
+SHOW_CURSOR = "\x1b[?25h"
 
 
 class StopFlag:
@@ -35,7 +37,8 @@ class StopFlag:
     def _listen(self, read_end: int) -> None:
         while number := os.read(read_end, 1):
             if number[0] in (signal.SIGTERM, signal.SIGINT) and not self.has_progress:
-                print(STOPPED, flush=True)
+                cursor = SHOW_CURSOR if sys.stdout.isatty() else ""  # a progress bar hides it
+                print(f"{cursor}{STOPPED}", flush=True)
                 os._exit(0)
 
     def _request(self, number: int, _frame: FrameType | None) -> None:

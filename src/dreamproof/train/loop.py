@@ -215,7 +215,7 @@ def train(folders: list[RunFolder], micro_batches: int = 1) -> bool:
     return done >= job.agent_steps
 
 
-def chunk_env_steps(job: TrainingJob, done: int = 0) -> int:
+def chunk_env_steps(job: TrainingJob, done: int) -> int:
     """Env steps of one call of the compiled program, in a run that continues at `done` agent steps."""
     settings, envs = job.cell.train, job.pack.envs
     marks = (done, job.agent_steps, settings.evaluate_every_agent_steps)
@@ -237,7 +237,7 @@ def start(job: TrainingJob) -> PackState:
     """The state from disk, or a fresh one prepared for the first update."""
     folders = shared_checkpoints(job.writers)
     if folders is None:
-        compile_ahead(job, 0)
+        compile_ahead(job, job.pack.prefilled_agent_steps)
         state = job.pack.prepare(job.pack.init())
         check_same_sources(job)
         return state

@@ -58,6 +58,11 @@ class OfflinePack(Pack):
         self._compiled_evaluate = Program(self._evaluate)
 
     @property
+    def prefilled_agent_steps(self) -> int:
+        """None: an offline cell takes no steps."""
+        return 0
+
+    @property
     def facts(self) -> dict[str, Any]:
         """Hashes of the files it learned from, and the returns in them."""
         return {"sources": self.sources, "data_returns": self.data_returns}
@@ -72,7 +77,8 @@ class OfflinePack(Pack):
             given = self._inputs_at(first, self.total_env_steps)[0], state, jnp.asarray(1, jnp.int32)
             if first < self.model_updates:
                 self._compiled_model.compile_ahead(pool, *given)
-            if self.model_updates < self.total_env_steps:
+            # A stream has no episodes of the behaviour before its first update.
+            if self.model_updates < self.total_env_steps and (self.stream is None or first >= self.model_updates):
                 self._compiled_behavior.compile_ahead(pool, *given)
             if self.has_env:
                 self._validate_ahead(pool, state, episodes)

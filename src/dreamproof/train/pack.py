@@ -56,6 +56,10 @@ class TrainingPack(Protocol):
     later_stages: tuple[int, ...]
 
     @property
+    def prefilled_agent_steps(self) -> int:
+        """Agent steps of a fresh run before its first chunk."""
+
+    @property
     def facts(self) -> dict[str, Any]:
         """What the record of every checkpoint says about the data it learned from."""
 
@@ -107,6 +111,11 @@ class Pack:
         self._compiled_calibrate = eqx.filter_jit(self._calibrate)
 
     @property
+    def prefilled_agent_steps(self) -> int:
+        """Whole steps of all envs."""
+        return -(-self.settings.prefill_agent_steps // self.envs) * self.envs
+
+    @property
     def facts(self) -> dict[str, Any]:
         """Hashes of the files it learned from."""
         return {"sources": self.sources}
@@ -130,7 +139,7 @@ class Pack:
 
     def prepare(self, state: PackState) -> PackState:
         """Fills the replay; donates `state`."""
-        return self.prefill(state, -(-self.settings.prefill_agent_steps // self.envs))[0]
+        return self.prefill(state, self.prefilled_agent_steps // self.envs)[0]
 
     def check_sources(self, sources: dict[str, str]) -> None:
         """Accepts any checkpoint: experience from envs has no source files."""

@@ -46,7 +46,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
 
     with phase("build"):
         job = read_job([folder], micro_batches)
-        compile_ahead(job, 0)
+        compile_ahead(job, job.pack.prefilled_agent_steps)
         state = job.pack.init()
     settings = job.cell.train
     with phase("prefill"):
@@ -57,7 +57,7 @@ def _probe(folder: RunFolder, micro_batches: int, pulse: Pulse) -> dict[str, Any
             state = state._replace(env_steps=jnp.asarray(stage, jnp.int32))
         with phase("compile and train"):
             # The same length as in training, so that training finds the compiled program in the cache.
-            steps = chunk_env_steps(job)
+            steps = chunk_env_steps(job, job.pack.prefilled_agent_steps)
             state, _ = job.pack.chunk(state, steps)
             before = int(state.env_steps)
         began = time.monotonic()

@@ -337,6 +337,26 @@ def test_slots_that_stand_idle_are_forecast_too() -> None:
     assert forecast.money == pytest.approx(0.4)
 
 
+def test_cells_that_run_are_forecast_once() -> None:
+    story = Story(with_slots(4, seeds=1, conditions=[]))
+    story.start("a1", 0, cells=("a/0",))
+    story.start("a2", 0, cells=("b/0",))
+    forecast = story.count(now=0.0, probed_rates={"a": 10.0, "b": 10.0}).forecast
+    assert (forecast.busy_seconds, forecast.wall_seconds, forecast.billed_seconds) == (200, 100, 400)
+
+
+def test_missing_conditions_of_one_cell_are_forecast_as_one_evaluation_after_the_other() -> None:
+    story = Story(with_slots(4, seeds=1, arms={"a": {}}, conditions=["id", "near", "far"]))
+    story.start("a1", 0)
+    story.end("a1", 100, 100.0, 1000, 1000, cause="completed")
+    story.prove(100)
+    story.start("a2", 100, work="evaluate", conditions=["id"])
+    story.add(110, "eval_proven", cell="a/0", condition="id", episodes=3, parameter_hash="h", attempt="a2")
+    story.end("a2", 110, 10.0, 0, 0, cause="completed")
+    forecast = story.count(now=200.0).forecast
+    assert (forecast.eval_cells, forecast.wall_seconds, forecast.billed_seconds) == (3, 30, 120)
+
+
 @pytest.mark.parametrize(("pack_cells", "wall"), [(1, 100), (2, 100), (4, 200)])
 def test_packs_are_forecast_to_run_side_by_side_and_not_their_cells(pack_cells: int, wall: float) -> None:
     """Two seeds of two arms that share a compile: four cells of 50 seconds in 4, 2 or 1 pack, on two slots."""

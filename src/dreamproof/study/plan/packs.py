@@ -3,7 +3,7 @@
 from dreamproof.base.errors import BadInput
 from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.strict import validate
-from dreamproof.settings.study import CommandTrainer, Study
+from dreamproof.settings.study import Study
 from dreamproof.settings.traced import static_key
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.gap import Gap, PlanQueries, jobs
@@ -22,13 +22,12 @@ def pack_groups(study: Study) -> dict[str, str]:
 
 
 def count_jobs(state: StudyState, waiting: Gap) -> int:
-    """How many attempts the waiting cells become, packed as `run` packs them; no more are counted than fit at once."""
-    study, cells = state.study, len(waiting.train) or len(waiting.evaluate)
+    """How many attempts the cells that nothing works on become, packed as `run` packs them."""
+    study = state.study
     assert study is not None
-    if isinstance(study.trainer, CommandTrainer) or cells >= study.pack_cells * study.backend.max_parallel:
-        return cells
     try:
-        queries = PlanQueries(lambda cell: True, lambda cell: cell.kept_agent_steps, pack_groups(study))
+        groups = pack_groups(study)
     except BadInput:  # `run` refuses these settings; here they only concern an estimate
-        return cells
+        groups = {arm: arm for arm in study.arms}
+    queries = PlanQueries(lambda cell: True, lambda cell: cell.kept_agent_steps, groups)
     return sum(1 for _ in jobs(state, waiting, queries))

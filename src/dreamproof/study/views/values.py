@@ -81,7 +81,7 @@ def kept_steps(attempts: list[AttemptState], cell: str) -> dict[str, Values | No
 
     None for evaluations and for attempts that left no checkpoint.
     """
-    first = {one.name: one.restarted.get(cell, one.from_agent_steps.get(cell, 0)) for one in attempts}
+    first = {one.name: one.first_agent_steps(cell) for one in attempts}
     found: dict[str, Values | None] = {}
     for number, one in enumerate(attempts):
         last = one.kept_agent_steps.get(cell) if one.work == "train" else None
