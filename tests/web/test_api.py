@@ -138,7 +138,12 @@ def test_tables_are_also_csv(served: Dashboard, endpoint: object) -> None:
 
 def test_the_index_lists_every_address(served: Dashboard) -> None:
     listed = served.data("")["addresses"]
-    assert [one["address"] for one in listed] == [f"/api/v1/studies/STUDY{one.path}" for one in ENDPOINTS]
+    assert [one["address"].removeprefix("/api/v1") for one in listed] == [
+        "/studies",
+        "/events",
+        "/studies/STUDY/figures/NAME.png",
+        *(f"/studies/STUDY{one.path}" for one in ENDPOINTS),
+    ]
     assert all(one["meaning"] for one in listed)
 
 

@@ -8,8 +8,12 @@ import pytest
 
 from dreamproof.base.errors import BadInput
 from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.study import session
+from dreamproof.study.ledger.chain import Ledger
+from dreamproof.study.plan.open_study import open_study
 from dreamproof.testing.made_study import Plan, make_study
 from dreamproof.testing.served import Dashboard, dashboard
+from dreamproof.testing.small_study import declare
 from dreamproof.web import followed
 from dreamproof.web.followed import FollowedStudy
 from dreamproof.web.found import Studies
@@ -92,6 +96,14 @@ def test_a_faulty_study_file_is_not_read_at_every_look(tmp_path: Path, monkeypat
     file.write_text("name: still broken\n")
     study.refresh()
     assert len(read) == 2
+
+
+def test_a_study_that_is_named_by_its_file_and_by_its_folder_is_served_once(tmp_path: Path) -> None:
+    file = declare(tmp_path)
+    opened = open_study(file)
+    session.declare(opened, Ledger(opened.folder.ledger))
+    for places in ([file, opened.folder.root], [opened.folder.root, file], [file, opened.folder.root.parent]):
+        assert list(Studies(places).by_name) == ["small"], places
 
 
 def test_a_file_that_is_no_study_is_refused(tmp_path: Path) -> None:

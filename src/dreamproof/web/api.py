@@ -63,7 +63,7 @@ def whole_of(query: Query, name: str, usual: int | None = None) -> int | None:
     if text is None or text == "":
         return usual
     if not text.isascii() or not text.isdigit() or len(text) > 12:
-        raise BadQuery(f"{name}={text[:20]!r}: is not a whole number", f"{name}=10")
+        raise BadQuery(f"{name}={text[:20]!r}: is not a whole number from 0 on", f"{name}=10")
     return int(text)
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
@@ -141,15 +141,19 @@ class ServedSite:
     async def index(self, request: Request) -> Response:
         """The addresses of the API with their meaning."""
         listed = [
-            {
-                "address": f"{ROOT}/studies/STUDY{one.path}",
-                "meaning": one.meaning,
-                "parameters": list(one.parameters),
-                "csv": one.rows is not None,
-            }
-            for one in ENDPOINTS
+            _address("/studies", "every study", csv=True),
+            _address("/events", "server-sent events: which studies changed"),
+            _address("/studies/STUDY/figures/NAME.png", "a figure of the reports", ["language"]),
+            *(
+                _address(f"/studies/STUDY{one.path}", one.meaning, one.parameters, one.rows is not None)
+                for one in ENDPOINTS
+            ),
         ]
         return Response(json_body(versioned({"addresses": listed})), media_type=JSON)
+
+
+def _address(path: str, meaning: str, parameters: Iterable[str] = (), csv: bool = False) -> dict[str, Any]:
+    return {"address": f"{ROOT}{path}", "meaning": meaning, "parameters": list(parameters), "csv": csv}
 
 
 def _summary_row(one: dict[str, Any]) -> dict[str, Any]:
