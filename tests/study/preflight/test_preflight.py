@@ -54,7 +54,7 @@ def test_the_example_passes_and_what_it_showed_is_kept(tmp_path: Path) -> None:
     shown: list[str] = []
     result = local.check_arms(opened, show=shown.append)
     assert result.passed and [check.arm for check in result.arms] == ["a", "b"]
-    assert all(line.endswith("(build, train, save, restore, evaluate)") for line in shown)
+    assert all(line.endswith("(build, train, save, restore, evaluate)") for line in shown[1:])
     kept = json.loads(opened.folder.preflight.read_text())
     assert kept["passed"] and kept["needs"]["host_bytes"] > 1 << 20
     assert kept["machine"]["versions"]["numpy"]
@@ -206,7 +206,7 @@ def test_checkpoints_by_a_clock_that_does_not_fit_the_run_are_a_warning(
     result = local.check_arms(opened, ["a"], shown.append)
     assert result.passed
     [warning] = [line for line in result.warnings if "save_every" in line]
-    assert shown[1] == f"warning: {warning}"
+    assert shown[2] == f"warning: {warning}"
     assert "checkpoints are written every 2 h 46 min (save_every counts seconds), a run takes" in warning
     assert "only the first one would be saved; save at the end, or every " in warning
     assert 0 < result.rates["a"] < 1100

@@ -150,6 +150,8 @@ def check_arms(
     refused: list[str] = []
     if opened.study.backend.slurm is not None:
         checks, refused = _probe_on_cluster(opened, opened.study.backend.slurm, chosen, show or _silent)
+    else:
+        (show or _silent)(f"preflight: {count_text(len(chosen), 'arm')}, each is started for a moment")
     for arm in chosen if opened.study.backend.slurm is None else ():
         check = _probe(opened, arm, stop_asked_by or _nobody)
         checks.append(check)
