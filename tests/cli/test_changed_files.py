@@ -412,3 +412,46 @@ def test_a_run_folder_behind_a_dead_link_is_quarantined_and_comes_back(
     run.unlink()
     (tmp_path / "away").rename(run)
     assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+
+
+def cut_ledger(folder: Path) -> None:
+    """Takes the last two events away."""
+    ledger = folder / "ledger.jsonl"
+    ledger.write_bytes(b"".join(ledger.read_bytes().splitlines(keepends=True)[:-2]))
+
+
+def edit_declaration(folder: Path) -> None:
+    (folder / "study.yaml").write_text((folder / "study.yaml").read_text().replace("seeds: 2", "seeds: 1"))
+
+
+@pytest.mark.parametrize(
+    "damage", [cut_ledger, edit_declaration, lambda folder: change_a_digit(folder / RUN / "evaluations" / "id.json")]
+)
+def test_what_a_plain_run_repairs_is_not_to_be_removed(
+    finished: Path, dreamproof: Callable[..., Any], damage: Callable[[Path], None]
+) -> None:
+    damage(results(finished))
+    broken = dreamproof("verify", finished)
+    assert broken.code == ExitCode.BROKEN_EVIDENCE and f"dreamproof run {finished} (" in broken.errors
+    assert "--retrain-lost" not in broken.errors and "remove" not in broken.errors.split("hint: ")[1]
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK
+    assert dreamproof("verify", finished).code == ExitCode.OK
+
+
+def test_an_edited_ledger_is_only_restored(finished: Path, dreamproof: Callable[..., Any]) -> None:
+    ledger = results(finished) / "ledger.jsonl"
+    ledger.write_text(ledger.read_text().replace('"seeds"', '"seedz"', 1))
+    broken = dreamproof("verify", finished)
+    assert "restore the file from a copy; dreamproof verify" in broken.errors and "dreamproof run" not in broken.errors
+
+
+def test_a_file_that_cannot_be_read_is_repaired_and_nothing_is_trained_again(
+    finished: Path, dreamproof: Callable[..., Any]
+) -> None:
+    heartbeat = results(finished) / RUN / "heartbeat.json"
+    heartbeat.unlink(missing_ok=True)
+    heartbeat.mkdir()
+    broken = dreamproof("verify", finished)
+    assert f"repair it, then dreamproof run {finished};" in broken.errors and "--retrain-lost" not in broken.errors
+    heartbeat.rmdir()
+    assert dreamproof("run", finished, *QUICK).code == ExitCode.OK

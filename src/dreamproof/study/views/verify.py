@@ -1,6 +1,7 @@
 """Checks chain, files, hashes and proofs of a study, and names what is broken, first things first."""
 
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from dreamproof.base.errors import BrokenEvidence, DreamproofError
 from dreamproof.base.files import FaultKind, Unreadable, list_folder
@@ -12,12 +13,29 @@ from dreamproof.runs.sources import different_sources, read_sources
 from dreamproof.settings.study_file import read_study
 from dreamproof.study.attempts.launch import orphaned_events
 from dreamproof.study.ledger.cells import CellState, EvalState
-from dreamproof.study.ledger.chain import Head, checked_rows, head_fault, read_head
+from dreamproof.study.ledger.chain import ENDS_EARLY, Head, checked_rows, head_fault, read_head
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.on_disk import fault_text, lost_proof
 from dreamproof.study.plan.open_study import OpenStudy, with_added_seeds
 from dreamproof.study.views.exported import check_list
+
+
+class FaultOf(StrEnum):
+    """What a fault concerns, which decides what repairs it."""
+
+    CHAIN = "chain"
+    """The ledger was edited, or is another one: nothing is started on it."""
+    LEDGER = "ledger"
+    """The end of the ledger is lost: `run` takes in what the run folders prove."""
+    EXPORT = "export"
+    DECLARATION = "declaration"
+    CHECKPOINT = "checkpoint"
+    FILE = "file"
+    """Another file of a run folder cannot be read."""
+    RECORD = "record"
+    """Settings, code or sources of a cell are not those on record."""
+    EVALUATION = "evaluation"
 
 
 @dataclass(frozen=True)
@@ -28,6 +46,8 @@ class Inspection:
     train_proofs: int = 0
     eval_proofs: int = 0
     faults: list[str] = field(default_factory=list)
+    kinds: list[FaultOf] = field(default_factory=list)
+    """By fault: what it concerns."""
     notes: list[str] = field(default_factory=list)
     """What a person should know and what breaks nothing."""
 
@@ -46,31 +66,57 @@ def check_chain(opened: OpenStudy) -> tuple[int, str | None]:
 def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     """Checks everything that the ledger claims against the disk."""
     events, broken = check_chain(opened)
-    faults = [broken] if broken is not None else []
     head = read_head(opened.folder.ledger_head)
-    cut = head_fault(opened.folder.ledger, head) if isinstance(head, Head) and broken is None else None
-    faults += [f"{opened.folder.ledger}: {cut}"] if cut is not None else []
-    faults += [
+    changed, export_notes = check_list(opened.folder, check_content)
+    trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
+    evaluated = [known for known in opened.state.eval_cells.values() if known.proof is not None]
+    pairs = [(FaultOf.CHAIN, broken)] if broken is not None else _head_faults(opened, head)
+    pairs += [(FaultOf.LEDGER, text) for text in _forgotten(opened)]
+    pairs += [(FaultOf.EXPORT, text) for text in changed]
+    pairs += [(FaultOf.DECLARATION, fault)] if (fault := declaration_fault(opened)) is not None else []
+    pairs += _train_faults(opened, trained, check_content)
+    started = {cell.cell: read_sources(opened.run(cell.cell)) for cell in trained}
+    pairs += [(FaultOf.RECORD, str(other)) for other in different_sources(started)]
+    pairs += [
+        (FaultOf.EVALUATION, f"{known.cell} under {known.condition}: {fault}")
+        for known in evaluated
+        if (fault := eval_fault(opened, known)) is not None
+    ]
+    faults, kinds = [text for _, text in pairs], [kind for kind, _ in pairs]
+    notes = [*export_notes, *_notes(opened, head), *identity_notes(opened.state)]
+    return Inspection(events, len(trained), len(evaluated), faults, kinds, notes)
+
+
+def _head_faults(opened: OpenStudy, head: Head | Unreadable) -> list[tuple[FaultOf, str]]:
+    """What a whole chain lacks of what its head recorded; another ledger is nothing that `run` repairs."""
+    cut = head_fault(opened.folder.ledger, head) if isinstance(head, Head) else None
+    if cut is None:
+        return []
+    kind = FaultOf.LEDGER if cut.startswith(ENDS_EARLY) else FaultOf.CHAIN
+    return [(kind, f"{opened.folder.ledger}: {cut}")]
+
+
+def _forgotten(opened: OpenStudy) -> list[str]:
+    """Attempts that ran and are not in the ledger."""
+    return [
         f"attempt {event.attempt} is on disk but not in the ledger: lines at its end were lost or removed"
         for event in orphaned_events(opened.state, opened.folder)
     ]
-    declared = declaration_fault(opened)
-    changed, export_notes = check_list(opened.folder, check_content)
-    faults += [*changed, *([declared] if declared is not None else [])]
-    trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
-    for cell in trained:
-        fault = train_fault(opened, cell, check_content) or identity_fault(opened, cell) or _file_fault(opened, cell)
-        if fault is not None:
-            faults.append(f"{cell.cell}: {fault}")
-    started = {cell.cell: read_sources(opened.run(cell.cell)) for cell in trained}
-    faults += [str(other) for other in different_sources(started)]
-    evaluated = [known for known in opened.state.eval_cells.values() if known.proof is not None]
-    for known in evaluated:
-        fault = eval_fault(opened, known)
-        if fault is not None:
-            faults.append(f"{known.cell} under {known.condition}: {fault}")
-    notes = [*export_notes, *_notes(opened, head), *identity_notes(opened.state)]
-    return Inspection(events, len(trained), len(evaluated), faults, notes)
+
+
+def _train_faults(opened: OpenStudy, trained: list[CellState], check_content: bool) -> list[tuple[FaultOf, str]]:
+    """The first fault of every proven cell, evaluations aside."""
+    found = [(cell.cell, _train_fault(opened, cell, check_content)) for cell in trained]
+    return [(fault[0], f"{cell}: {fault[1]}") for cell, fault in found if fault is not None]
+
+
+def _train_fault(opened: OpenStudy, cell: CellState, check_content: bool) -> tuple[FaultOf, str] | None:
+    if (fault := train_fault(opened, cell, check_content)) is not None:
+        return FaultOf.CHECKPOINT, fault
+    if (fault := identity_fault(opened, cell)) is not None:
+        return FaultOf.RECORD, fault
+    fault = _file_fault(opened, cell)
+    return (FaultOf.FILE, fault) if fault is not None else None
 
 
 def declaration_fault(opened: OpenStudy) -> str | None:
