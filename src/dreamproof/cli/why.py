@@ -12,6 +12,7 @@ def why(
     json: JsonOption = False,
 ) -> None:
     """Show what happened to a cell: every attempt, why it ended, and the evidence."""
+    from dreamproof.study.ledger.lease import living_holder
     from dreamproof.study.plan.on_disk import open_with_disk
     from dreamproof.study.plan.open_study import declared_cell
     from dreamproof.study.views.values import cell_values
@@ -21,7 +22,8 @@ def why(
     if json:
         print_json(facts)
     else:
-        print_text(cell_text(facts, str(study), opened.folder.is_export))
+        supervised = living_holder(opened.folder.lease) is not None
+        print_text(cell_text(facts, str(study), opened.folder.is_export, supervised))
 
 
 def _job_text(attempt: dict[str, Any]) -> str:
@@ -51,8 +53,8 @@ def kept_text(steps: dict[str, Any] | None) -> str:
     return f", {first:,} → {kept:,} agent steps kept; {other} did not continue from {last:,}"
 
 
-def cell_text(facts: dict[str, Any], study: str, is_export: bool = False) -> str:
-    """The story of a cell as a person reads it; nothing is started in an exported copy."""
+def cell_text(facts: dict[str, Any], study: str, is_export: bool = False, supervised: bool = False) -> str:
+    """The story of a cell as a person reads it; nothing is started in an exported copy or beside a supervisor."""
     import time
 
     from dreamproof.base.text import duration_text, money_text
@@ -105,14 +107,17 @@ def cell_text(facts: dict[str, Any], study: str, is_export: bool = False) -> str
         spent = f"{duration_text(facts['wall_seconds'])}, money {money_text(facts['money'], facts['currency'])}"
         lines.append(f"not saved   {facts['reached_agent_steps']:,} agent steps were trained: {spent}")
         lines.append(f"remedy      {SAVE_REMEDY}")
-    hint = f"dreamproof verify {quoted(study)}" if is_export else _hint(facts, study)
+    hint = f"dreamproof verify {quoted(study)}" if is_export else _hint(facts, study, supervised)
     return "\n".join([*lines, f"next        {hint}"])
 
 
-def _hint(facts: dict[str, Any], study: str) -> str:
-    """What a person does about a cell of a study."""
+def _hint(facts: dict[str, Any], study: str, supervised: bool) -> str:
+    """What a person does about a cell of a study; a supervisor that works takes care of what needs no person."""
     from dreamproof.study.ledger.status import NOT_OURS
 
+    if supervised:
+        later = f"; when it has ended: {_hint(facts, study, False)}" if facts["stopped"] or facts["unreadable"] else ""
+        return f"dreamproof watch {quoted(study)}{later}"
     again = " --retry-stopped" if facts["stopped"] else ""
     if facts["unreadable"]:
         gone = facts["proof"] and facts["unreadable"].endswith((": is gone", "is missing", "were proven"))
