@@ -234,7 +234,7 @@ def _print_end(opened: "OpenStudy", ending: "Ending", study: Path, reports: bool
     from dreamproof.study.views.overview import make_overview
 
     typer.echo(f"\n{ending.value}\n")
-    overview = make_overview(show_disk(opened), read_moment())
+    overview = make_overview(show_disk(opened), read_moment(), is_released=True)
     print_text(overview_text(opened, overview, str(study)))
     if not reports:
         typer.echo("\nreport      not written (--no-report)")

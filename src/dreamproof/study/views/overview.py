@@ -52,10 +52,13 @@ class Overview:
         return asdict(self)
 
 
-def make_overview(opened: OpenStudy, now: Moment) -> Overview:
-    """The status of the study at this time."""
+def make_overview(opened: OpenStudy, now: Moment, is_released: bool = False) -> Overview:
+    """The status of the study at this time.
+
+    is_released: this process was the supervisor and is no more; while attempts run on, the lease still names it.
+    """
     state, study = opened.state, opened.study
-    holder = living_holder(opened.folder.lease)
+    holder = None if is_released else living_holder(opened.folder.lease)
     running = running_cells(opened, now, holder is not None)
     dead = dead_cells(running)
     train = Counter(

@@ -1,0 +1,42 @@
+"""What `run` and `why` say of attempts that run on, and which command they propose next."""
+
+from pathlib import Path
+
+import pytest
+import typer
+from tests.cli.conftest import Verb
+
+from dreamproof.cli.run import _print_end
+from dreamproof.study import session
+from dreamproof.study.ledger.events import AttemptStarted, CellStopped
+from dreamproof.study.ledger.lease import Lease
+from dreamproof.study.plan.open_study import open_study
+from dreamproof.study.supervisor import Ending
+from dreamproof.testing.small_study import declare
+
+STARTED = AttemptStarted("a000001", "train", ["low/0"], [], ["train"], {"low/0": 0})
+
+
+def test_why_proposes_no_second_supervisor(dreamproof: Verb, tmp_path: Path) -> None:
+    file = declare(tmp_path)
+    with session.open_ledger(opened := open_study(file)) as ledger:
+        session.declare(opened, ledger)
+        session.record(opened, ledger, CellStopped("high/0", "it cannot start", "bad_settings"))
+        assert dreamproof("why", file, "low/0").output.endswith(f"next        dreamproof watch {file}\n")
+        later = f"dreamproof watch {file}; when it has ended: dreamproof run {file} --retry-stopped\n"
+        assert dreamproof("why", file, "high/0").output.endswith(later)
+    assert dreamproof("why", file, "low/0").output.endswith(f"next        dreamproof run {file}\n")
+
+
+def test_a_run_that_leaves_does_not_call_itself_the_supervisor(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = declare(tmp_path)
+    with session.open_ledger(opened := open_study(file)) as ledger:
+        session.declare(opened, ledger)
+        session.record(opened, ledger, STARTED)
+    assert Lease(opened.folder.lease).path.read_text(), "the lease names the machine on which the attempt runs"
+    with pytest.raises(typer.Exit):
+        _print_end(opened, Ending.LEFT, file, reports=True)
+    shown = capsys.readouterr().out
+    assert "supervisor  none\n" in shown and shown.endswith(f"next        dreamproof run {file}\n")
