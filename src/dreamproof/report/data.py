@@ -157,6 +157,7 @@ class StudyEvidence:
     attempts: list[AttemptFacts] = field(default_factory=list)
     remedies: list[Row] = field(default_factory=list)
     changes: list[Row] = field(default_factory=list)
+    """Changes of the declaration since anything was trained."""
     accepted: list[Row] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     without_checkpoint: list[str] = field(default_factory=list)

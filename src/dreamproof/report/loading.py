@@ -1,7 +1,7 @@
 """Reads the results of a study from its ledger, run folders and imported tables; no other module of the report does."""
 
 from collections.abc import Iterable, Mapping
-from itertools import product
+from itertools import dropwhile, product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,6 +38,7 @@ COST = "cost"
 CLOSING_EVENTS = ("report_written", "supervisor_ended")
 DECLARATIONS = ("study_declared", "declaration_changed")
 RESULTS = ("eval_proven", "imported")
+WORK = ("attempt_started", "foreign_run_found", *RESULTS)
 CELL_EVENTS = ("train_proven", "eval_proven", "imported", "unproven", "proof_lost", "cell_stopped", "replica_frozen")
 
 
@@ -104,7 +105,7 @@ def _matrix(evidence: StudyEvidence) -> None:
 
 
 def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> None:
-    evidence.remedies, evidence.changes = state.remedies, state.changes
+    evidence.remedies, evidence.changes = state.remedies, changes_after_start(rows)
     evidence.accepted = state.accepted
     evidence.last_event, evidence.ledger_hash = rows[-1]["t"], rows[-1]["hash"]
     first = next((row for row in rows if row["event"] == "study_declared"), None)
@@ -132,6 +133,12 @@ def declared_before_results(rows: Iterable[Row]) -> tuple[Study | None, bool]:
         if row["event"] in DECLARATIONS:
             declared = row
     return Study.model_validate(declared["declaration"]) if declared is not None else None, known
+
+
+def changes_after_start(rows: Iterable[Row]) -> list[Row]:
+    """The changes of the declaration since anything was trained: before that, it is still being written."""
+    since_work = dropwhile(lambda row: row["event"] not in WORK, rows)
+    return [row for row in since_work if row["event"] == "declaration_changed"]
 
 
 def _look_at_disk(evidence: StudyEvidence, state: StudyState) -> None:
