@@ -3,9 +3,11 @@
 import difflib
 import math
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 CURRENCY_SIGNS = {"CNY": "¥", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "JP¥"}
+NAMED_CONDITIONS = 3
+"""Conditions that a line names; more of them are counted."""
 
 
 def duration_text(seconds: float | None) -> str:
@@ -78,3 +80,8 @@ def nearest_word(word: str, options: Iterable[str]) -> str | None:
     """The option nearest to `word`, if any is close."""
     found = difflib.get_close_matches(word, list(options), n=1, cutoff=0.5)
     return found[0] if found else None
+
+
+def conditions_text(names: Sequence[str], comma: str = ", ") -> str:
+    """Conditions by name, or how many they are."""
+    return comma.join(names) if len(names) <= NAMED_CONDITIONS else f"{len(names)} conditions"

@@ -15,9 +15,6 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 ArmsOption = Annotated[str | None, typer.Option("--arms", metavar="A,B", help="Only these arms, in this call.")]
 SeedsOption = Annotated[str | None, typer.Option("--seeds", metavar="0-2,4", help="Only these seeds, in this call.")]
 
-NAMED_CONDITIONS = 3
-"""Conditions that a line names; more of them are counted."""
-
 
 def print_text(text: str) -> None:
     """Prints a text that may hold parts of logs and received files: nothing in it moves the cursor or sets a colour."""

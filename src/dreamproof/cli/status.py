@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from dreamproof.base.text import quoted
-from dreamproof.cli.printing import NAMED_CONDITIONS, JsonOption, StudyArgument, print_json, print_text
+from dreamproof.base.text import NAMED_CONDITIONS, conditions_text, quoted
+from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -126,7 +126,7 @@ def _missing_lines(overview: "Overview") -> list[str]:
         for arm, seeds in arms.items():
             alike.setdefault((arm, seeds_text(seeds)), []).append(condition)
     for (arm, shown_seeds), conditions in alike.items():
-        named = conditions if len(conditions) <= NAMED_CONDITIONS else [f"{len(conditions)} conditions"]
+        named = conditions if len(conditions) <= NAMED_CONDITIONS else [conditions_text(conditions)]
         lines += [f"missing     evaluate {condition} {arm}: seeds {shown_seeds}" for condition in named]
     return ([""] if lines else []) + _shortened(lines)
 

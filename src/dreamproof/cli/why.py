@@ -53,6 +53,21 @@ def kept_text(steps: dict[str, Any] | None) -> str:
     return f", {first:,} → {kept:,} agent steps kept; {other} did not continue from {last:,}"
 
 
+def _evaluation_lines(evaluations: dict[str, str]) -> list[str]:
+    """The status of every condition, or of how many where many have the same."""
+    from dreamproof.base.text import NAMED_CONDITIONS, conditions_text
+    from dreamproof.study.ledger.status import status_text
+
+    alike: dict[str, list[str]] = {}
+    for condition, status in evaluations.items():
+        alike.setdefault(status_text(status), []).append(condition)
+    shown = {
+        status: conditions if len(conditions) <= NAMED_CONDITIONS else [conditions_text(conditions)]
+        for status, conditions in alike.items()
+    }
+    return [f"evaluation  {condition}: {status}" for status, named in shown.items() for condition in named]
+
+
 def cell_text(facts: dict[str, Any], study: str, is_export: bool = False, supervised: bool = False) -> str:
     """The story of a cell as a person reads it; nothing is started in an exported copy or beside a supervisor."""
     import time
@@ -78,8 +93,7 @@ def cell_text(facts: dict[str, Any], study: str, is_export: bool = False, superv
             lines.append(f"{key.replace('_', ' '):<12}{facts[key]}")
     if facts["running"] is not None:
         lines.append(f"now         {running_text(RunningCell(**facts['running']), facts['metric'])}")
-    for condition, status in facts["evaluations"].items():
-        lines.append(f"evaluation  {condition}: {status}")
+    lines += _evaluation_lines(facts["evaluations"])
     for run in facts["outside"]:
         lines += [f"outside     {run['source']}", f"    {outside_text(run)}"]
         lines += [f"    | {quote}" for quote in run["evidence"] or []]

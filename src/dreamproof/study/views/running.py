@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.files import read_json, unless_full, write_json
+from dreamproof.base.text import conditions_text
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.study.adapters.api import Adapter, Reading
 from dreamproof.study.adapters.folders import change_times
@@ -236,7 +237,7 @@ def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: 
         attempt.work,
         reading.agent_steps,
         study.agent_steps,
-        reading.phase if attempt.work == "train" else f"evaluate {','.join(attempt.conditions)}",
+        reading.phase if attempt.work == "train" else f"evaluate {conditions_text(attempt.conditions, ',')}",
         rate,
         max(0.0, left) if left is not None else None,
         wall,
