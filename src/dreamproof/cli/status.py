@@ -90,9 +90,9 @@ def _grid(opened: "OpenStudy", overview: "Overview", terminal: int | None) -> st
     """One mark per cell, arms down, seeds across; without spaces or left out if it would not fit."""
     from dreamproof.runs.layout import Cell
     from dreamproof.study.ledger.status import as_seen, train_status
-    from dreamproof.study.views.overview import dead_cells
+    from dreamproof.study.views.overview import seen_cells
 
-    state, study, dead = opened.state, opened.study, dead_cells(overview.running)
+    state, study, seen = opened.state, opened.study, seen_cells(overview.running)
     if len(study.seeds) > MAX_COLUMNS or len(study.arms) > MAX_ROWS:
         return ""
     width = max(2, max(len(str(seed)) for seed in study.seeds))
@@ -103,7 +103,7 @@ def _grid(opened: "OpenStudy", overview: "Overview", terminal: int | None) -> st
     lines = ["seed".ljust(name_width) + "  " + heads]
     for arm in study.arms:
         cells = [state.cells[Cell(arm, seed)] for seed in study.seeds]
-        statuses = [as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in cells]
+        statuses = [as_seen(train_status(state, cell), seen.get(("train", str(cell.cell)))) for cell in cells]
         marks = [MARKS[status].rjust(width) for status in statuses]
         lines.append(arm.ljust(name_width) + "  " + between.join(marks))
     return "\n".join(lines)

@@ -32,6 +32,7 @@ def watch(
     from dreamproof.study.ledger.clock import read_moment
     from dreamproof.study.plan.on_disk import open_with_disk
     from dreamproof.study.views.overview import make_overview
+    from dreamproof.study.views.running import OVER
 
     seconds = parse_interval(every)
     gc.enable()
@@ -44,7 +45,7 @@ def watch(
             print_json(overview.as_json())
         else:
             _draw(opened, overview, str(study), once)
-        alive = overview.supervisor is not None or any(one.liveness != "dead" for one in overview.running)
+        alive = overview.supervisor is not None or any(one.liveness not in OVER for one in overview.running)
         if once or not alive or is_gone():
             return
         time.sleep(seconds)

@@ -11,7 +11,8 @@ from dreamproof.study.ledger.status import STATUSES, as_seen, eval_status, train
 from dreamproof.study.money.spending import open_seconds, spent_and_forecast
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.preflight.measured import read_measured
-from dreamproof.study.views.overview import Overview, dead_cells, make_overview
+from dreamproof.study.views.overview import Overview, make_overview, seen_cells
+from dreamproof.study.views.running import OVER
 from dreamproof.study.views.values import Values
 from dreamproof.web.followed import ALIVE, COPIED, GONE, FollowedStudy
 
@@ -46,7 +47,7 @@ def study_state(study: FollowedStudy, overview: Overview) -> str:
         return "killed"
     if study.presence == COPIED:
         return "copied"
-    if any(one.liveness not in ("dead", "ended") for one in overview.running):
+    if any(one.liveness not in OVER for one in overview.running):
         return "unsupervised"
     if overview.stopped or overview.quarantined:
         return "stopped"
@@ -100,15 +101,15 @@ def overview_of(study: FollowedStudy) -> Overview:
 def matrix(study: FollowedStudy, overview: Overview) -> Values:
     """Every cell as one letter, with causes of death and steps of running cells beside them."""
     opened = study.opened
-    state, declared, dead = opened.state, opened.study, dead_cells(overview.running)
+    state, declared, seen = opened.state, opened.study, seen_cells(overview.running)
 
     def train_code(arm: str, seed: int) -> str:
         known = state.cells[Cell(arm, seed)]
-        return CODES[as_seen(train_status(state, known), ("train", str(known.cell)) in dead)]
+        return CODES[as_seen(train_status(state, known), seen.get(("train", str(known.cell))))]
 
     def eval_code(arm: str, seed: int, condition: str) -> str:
         known = state.eval_cells[Cell(arm, seed), condition]
-        return CODES[as_seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead)]
+        return CODES[as_seen(eval_status(state, known), seen.get(("evaluate", str(known.cell))))]
 
     causes = {str(cell): known.last_cause or known.stopped_cause for cell, known in state.cells.items()}
     return {

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from dreamproof.base.files import write_json
 from dreamproof.cli.status import overview_text
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.clock import Moment
@@ -13,7 +14,7 @@ from dreamproof.study.ledger.outside_events import Unproven
 from dreamproof.study.plan.open_study import OpenStudy, open_study
 from dreamproof.study.views import manifests, running
 from dreamproof.study.views.manifests import ManifestWriter, eval_rows, train_rows
-from dreamproof.study.views.overview import make_overview, seeds_text
+from dreamproof.study.views.overview import ENDED_ALONE, make_overview, seeds_text
 from dreamproof.testing.small_study import declare
 
 HASH = "c" * 64
@@ -131,6 +132,27 @@ def test_what_nobody_watches_and_is_gone_counts_as_dead_and_not_as_running(
     assert [(cell.agent_steps_per_second, cell.seconds_left) for cell in dead.running] == [(None, None)]
     rows = {line.split()[0]: line.split()[1:] for line in overview_text(opened, dead, "s.yaml").splitlines() if line}
     assert rows["low"][1] == "x"
+
+
+@pytest.mark.parametrize(
+    ("record", "liveness", "status"),
+    [
+        ({"exit_code": 0}, "finished", "waiting"),
+        ({"exit_code": 0, "asked_to_stop": "stop"}, "dead", "dead"),
+        ({"exit_code": 1}, "dead", "dead"),
+        ({"signal": 9}, "dead", "dead"),
+    ],
+)
+def test_what_finished_while_nobody_supervised_is_not_dead(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: dict[str, Any], liveness: str, status: str
+) -> None:
+    opened = opened_with(tmp_path, *EVENTS)
+    monkeypatch.setattr(running, "is_gone", lambda attempt: True)
+    write_json(opened.folder.attempt("a000001").exit, {"wall_seconds": 3.0, **record})
+    found = make_overview(opened, now=Moment(110.0))
+    assert [one.liveness for one in found.running] == [liveness]
+    assert (found.train[status], found.train["running"]) == (1, 0)
+    assert ENDED_ALONE in found.notices
 
 
 @pytest.mark.parametrize(("seeds", "text"), [([0, 1, 2, 5], "0-2,5"), ([7], "7"), ([3, 1, 2], "1-3"), ([0, 2], "0,2")])

@@ -14,6 +14,7 @@ STATUSES = (
     "proven", "running", NOT_OURS, "dead", "waiting", "reported", NOT_SAVED, "stopped", "quarantined", "unproven",
     "missing",
 )  # fmt: skip
+SEEN: dict[str | None, str] = {"dead": "dead", "finished": "waiting"}
 PROOF_MISSING = "but the proof is missing: "
 NOT_SAVED_TEXT = "trained to its end and not saved"
 SAVE_REMEDY = (
@@ -95,9 +96,12 @@ def eval_status(state: StudyState, eval_cell: EvalState) -> str:
     return "unproven" if eval_cell.unproven is not None else "missing"
 
 
-def as_seen(status: str, is_dead: bool) -> str:
-    """A status with the knowledge that the process of a running attempt is gone, which the ledger does not hold yet."""
-    return "dead" if is_dead and status == "running" else status
+def as_seen(status: str, liveness: str | None) -> str:
+    """A status with the knowledge that the process of a running attempt is gone, which the ledger does not hold yet.
+
+    What finished waits for the next run, which takes it in.
+    """
+    return SEEN.get(liveness, status) if status == "running" else status
 
 
 def train_outcome(state: StudyState, cell: CellState) -> str:

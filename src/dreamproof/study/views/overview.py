@@ -16,8 +16,10 @@ from dreamproof.study.plan.on_disk import cell_fault
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.preflight.measured import read_measured
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
-from dreamproof.study.views.running import RunningCell, running_cells, study_seconds_left
+from dreamproof.study.views.running import OVER, RunningCell, running_cells, study_seconds_left
 from dreamproof.study.views.verify import identity_notes
+
+ENDED_ALONE = "attempts ended without a supervisor; `run` takes in what they left"
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,13 @@ def make_overview(opened: OpenStudy, now: Moment, is_released: bool = False) -> 
     state, study = opened.state, opened.study
     holder = None if is_released else living_holder(opened.folder.lease)
     running = running_cells(opened, now, holder is not None)
-    dead = dead_cells(running)
+    seen = seen_cells(running)
     train = Counter(
-        as_seen(train_status(state, cell), ("train", str(cell.cell)) in dead) for cell in state.cells.values()
+        as_seen(train_status(state, cell), seen.get(("train", str(cell.cell)))) for cell in state.cells.values()
     )
     evaluate = Counter(
-        as_seen(eval_status(state, known), ("evaluate", str(known.cell)) in dead) for known in state.eval_cells.values()
+        as_seen(eval_status(state, known), seen.get(("evaluate", str(known.cell))))
+        for known in state.eval_cells.values()
     )
     missing = [cell.cell for cell in state.cells.values() if not state.trained(cell) and cell.foreign is None]
     not_saved = not_saved_cells(state)
@@ -91,15 +94,15 @@ def make_overview(opened: OpenStudy, now: Moment, is_released: bool = False) -> 
         not_saved.wall_seconds,
         not_saved.wall_seconds * 1000 * money_per_ms(study.money),
         study.money.currency,
-        notices=_notices(opened, holder is not None),
+        notices=_notices(opened, running, holder is not None),
         complete=all(map(state.trained, state.cells.values())) and not missing_evaluate,
         seconds_left=study_seconds_left(opened, running, read_measured(opened.folder.preflight).rates),
     )
 
 
-def dead_cells(running: Iterable[RunningCell]) -> set[tuple[str, str]]:
-    """(work, cell) of what the ledger has as running while its process is gone."""
-    return {(cell.work, cell.cell) for cell in running if cell.liveness == "dead"}
+def seen_cells(running: Iterable[RunningCell]) -> dict[tuple[str, str], str]:
+    """Liveness by (work, cell) of what the ledger has as running."""
+    return {(cell.work, cell.cell): cell.liveness for cell in running}
 
 
 def seeds_by_arm(cells: Iterable[Cell]) -> dict[str, list[int]]:
@@ -147,7 +150,7 @@ def _quarantined(opened: OpenStudy, running: list[RunningCell]) -> dict[str, str
     return {one.cell: one.fault for one in running if one.fault} | found
 
 
-def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
+def _notices(opened: OpenStudy, running: list[RunningCell], supervised: bool) -> list[str]:
     state = opened.state
     cut = lost_end(opened.folder.ledger, state.event_count)
     notices = [f"the ledger is not whole: {cut}; `run` takes in what the run folders prove"] if cut is not None else []
@@ -162,7 +165,8 @@ def _notices(opened: OpenStudy, supervised: bool) -> list[str]:
         )
     if state.open_attempts and not supervised:
         copied = opened.folder.is_export or is_copy(opened.folder.lease)
-        here = "attempts run without a supervisor; `run` adopts them"
+        over = all(one.liveness in OVER for one in running if not one.is_foreign)
+        here = ENDED_ALONE if over else "attempts run without a supervisor; `run` adopts them"
         notices.append("this is a copy: its open attempts belong to the original study" if copied else here)
     free_bytes = disk_free_bytes(opened.folder.root)
     if free_bytes is not None and free_bytes < MIN_FREE_BYTES:

@@ -11,6 +11,7 @@ from typing import Any
 from dreamproof.base.files import read_json, unless_full, write_json
 from dreamproof.base.text import conditions_text
 from dreamproof.runs.layout import Cell, StudyFolder
+from dreamproof.runs.reader import read_exit
 from dreamproof.study.adapters.api import Adapter, Reading
 from dreamproof.study.adapters.folders import change_times
 from dreamproof.study.adapters.metrics import metric_value
@@ -26,6 +27,8 @@ from dreamproof.study.process.gpus import VISIBLE, GpuUse, read_gpu_use
 from dreamproof.study.process.processes import ProcessIdentity, family, is_alive
 from dreamproof.study.views import slurm_jobs
 
+OVER = ("dead", "ended", "finished")
+"""Liveness of what no process works on any more."""
 NOT_OURS_TEXT = "not ours"
 LONGEST_SECONDS = 1e9
 SIGHTINGS_SECONDS = 2.0
@@ -75,7 +78,7 @@ def running_cells(opened: OpenStudy, now: Moment, supervised: bool) -> list[Runn
         dead = not supervised and is_gone(opened.folder.attempt(attempt.name))
         for text in attempt.cells:
             running = _read_own(opened, attempt, Cell.parse(text), now)
-            found.append(_gone(running) if dead else running)
+            found.append(_over(opened, running) if dead else running)
     return with_use(opened, found, supervised)
 
 
@@ -87,7 +90,7 @@ def with_use(opened: OpenStudy, running: list[RunningCell], supervised: bool) ->
 
 
 def _with_use(opened: OpenStudy, one: RunningCell, devices: list[GpuUse], seen: Mapping[str, float]) -> RunningCell:
-    if one.liveness == "dead":
+    if one.liveness in OVER:
         return one
     process_id, visible = _process(opened, one)
     percent, used = gpu_use_of(process_id, visible, devices)
@@ -162,6 +165,15 @@ def _gone(running: RunningCell) -> RunningCell:
     """The same of a process that is no more: it has neither rate nor time left."""
     reason = "its process is gone; the next run records how it ended"
     return replace(running, liveness="dead", reason=reason, agent_steps_per_second=None, seconds_left=None)
+
+
+def _over(opened: OpenStudy, running: RunningCell) -> RunningCell:
+    """The same of a process that is no more: finished if its exit record shows no failure."""
+    end = read_exit(opened.folder.attempt(running.attempt).exit)
+    if end is None or end.exit_code != 0 or end.asked_to_stop is not None:
+        return _gone(running)
+    reason = "it finished while nobody supervised; the next run takes in what it left"
+    return replace(_gone(running), liveness="finished", reason=reason)
 
 
 def _running_on_cluster(opened: OpenStudy, now: Moment, supervised: bool) -> list[RunningCell]:

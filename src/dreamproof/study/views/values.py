@@ -47,7 +47,7 @@ def cell_values(opened: OpenStudy, cell: Cell) -> Values:
     names = dict.fromkeys([*known.attempts, *(name for one in evals for name in one.attempts)])
     return {
         "cell": str(cell),
-        "status": as_seen(train_status(state, known), running is not None and running.liveness == "dead"),
+        "status": as_seen(train_status(state, known), running.liveness if running is not None else None),
         "metric": opened.study.metric.name,
         "run_folder": str(opened.folder.root / known.source if known.source else opened.run(cell).root),
         "agent_steps": known.kept_agent_steps,
