@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -205,6 +206,8 @@ def test_a_living_run_takes_a_slot_and_is_adopted_when_it_ends(tmp_path: Path) -
     assert stage.opened.run(CELL).root == tmp_path / "runs" / "low_0"
     assert stage.events("foreign_run_ended")[0]["reason"] == "its process is gone"
     assert stage.events("imported")[0]["wall_seconds"] > 0
+    shutil.rmtree(stage.opened.folder.runs, ignore_errors=True)
+    assert "the folder runs is not here" not in call("status", str(stage.opened.file)), "nothing was ever in it"
 
 
 def test_a_run_of_others_that_dies_leaves_its_cell_to_the_study(tmp_path: Path) -> None:

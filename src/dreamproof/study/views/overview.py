@@ -159,7 +159,7 @@ def _notices(opened: OpenStudy, running: list[RunningCell], supervised: bool) ->
             "the study file changed since the ledger was last written; "
             "`dreamproof plan` shows what the next run does with it"
         )
-    if any(cell.proof for cell in state.cells.values()) and not opened.folder.runs.is_dir():
+    if any(cell.proof and cell.source is None for cell in state.cells.values()) and not opened.folder.runs.is_dir():
         notices.append(
             "the folder runs is not here: logs and evaluations cannot be shown; put it back, or unzip runs.zip"
         )
