@@ -1,4 +1,4 @@
-"""What `run` and `why` say of attempts that run on, and which command they propose next."""
+"""What `run` and `why` say of attempts without a recorded end, and which command they propose next."""
 
 from pathlib import Path
 
@@ -6,7 +6,10 @@ import pytest
 import typer
 from tests.cli.conftest import Verb
 
+from dreamproof.base.files import write_json
 from dreamproof.cli.run import _print_end
+from dreamproof.runs.layout import Cell
+from dreamproof.runs.writer import RunWriter
 from dreamproof.study import session
 from dreamproof.study.ledger.events import AttemptStarted, CellStopped
 from dreamproof.study.ledger.lease import Lease
@@ -40,3 +43,15 @@ def test_a_run_that_leaves_does_not_call_itself_the_supervisor(
         _print_end(opened, Ending.LEFT, file, reports=True)
     shown = capsys.readouterr().out
     assert "supervisor  none\n" in shown and shown.endswith(f"next        dreamproof run {file}\n")
+
+
+def test_why_counts_what_a_killed_run_reached(dreamproof: Verb, tmp_path: Path) -> None:
+    file = declare(tmp_path, agent_steps=60_000)
+    with session.open_ledger(opened := open_study(file)) as ledger:
+        session.declare(opened, ledger)
+        session.record(opened, ledger, STARTED)
+    opened.folder.lease.unlink()
+    write_json(opened.folder.attempt("a000001").shim, {"shim": None, "child": None})
+    RunWriter(opened.folder.run(Cell("low", 0))).beat(38_000, 9, "train")
+    shown = dreamproof("why", file, "low/0").output
+    assert shown.startswith("low/0: dead, 38,000 of 60,000 agent steps\n")

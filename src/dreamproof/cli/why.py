@@ -53,6 +53,13 @@ def kept_text(steps: dict[str, Any] | None) -> str:
     return f", {first:,} → {kept:,} agent steps kept; {other} did not continue from {last:,}"
 
 
+def _reached(facts: dict[str, Any]) -> int:
+    """The agent steps of a cell: of an open attempt what its run folder shows, for the ledger holds its start."""
+    now = facts["running"]
+    reached: int = now["agent_steps"] if now is not None and now["work"] == "train" else 0
+    return max(int(facts["agent_steps"]), reached)
+
+
 def _evaluation_lines(evaluations: dict[str, str]) -> list[str]:
     """The status of every condition, or of how many where many have the same."""
     from dreamproof.base.text import NAMED_CONDITIONS, conditions_text
@@ -79,7 +86,7 @@ def cell_text(facts: dict[str, Any], study: str, is_export: bool = False, superv
 
     cell = facts["cell"]
     status = status_text(facts["status"])
-    lines = [f"{cell}: {status}, {facts['agent_steps']:,} of {facts['declared_agent_steps']:,} agent steps"]
+    lines = [f"{cell}: {status}, {_reached(facts):,} of {facts['declared_agent_steps']:,} agent steps"]
     lines.append(f"run folder  {facts['run_folder']}")
     if facts["proof"]:
         proof = facts["proof"]
