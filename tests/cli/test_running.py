@@ -84,7 +84,7 @@ def test_17_of_20_cells_then_seed_2_is_named_missing_and_a_plain_run_trains_exac
     status = dreamproof("status", file).output
     assert "17/20 proven" in status
     for arm in ("u_only", "cert_only", "full"):
-        assert f"missing     train {arm}: seeds 2\n" in status
+        assert f"not proven  train {arm}: seeds 2\n" in status
     assert "train baseline" not in status
     before = len(rows_of(file, "attempt_started"))
     assert dreamproof("run", file, *QUICK).code == 0

@@ -100,10 +100,10 @@ low          .  .
 high         .  .
             + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven
 
-missing     train low: seeds 0-1
-missing     train high: seeds 0-1
-missing     evaluate id low: seeds 0-1
-missing     evaluate id high: seeds 0-1
+not proven  train low: seeds 0-1
+not proven  train high: seeds 0-1
+not proven  evaluate id low: seeds 0-1
+not proven  evaluate id high: seeds 0-1
 next        dreamproof run {file}
 """
 
@@ -119,7 +119,7 @@ def test_the_status_counts_conditions_where_many_are_missing(dreamproof: Callabl
     conditions = ["id", *(f"level_{number}" for number in range(1, 5))]
     shown = dreamproof("status", declare(tmp_path, conditions=conditions)).output
     for arm in ("low", "high"):
-        assert f"missing     evaluate 5 conditions {arm}: seeds 0-1\n" in shown
+        assert f"not proven  evaluate 5 conditions {arm}: seeds 0-1\n" in shown
 
 
 PLAN = """small: Does the level help?
@@ -402,7 +402,7 @@ def test_ten_thousand_cells_are_planned_and_shown(dreamproof: Callable[..., Any]
     file = declare(tmp_path, arms=arms, seeds=1000, trainer={"command": ["true"], "evaluate": ["true"]})
     assert "10,000 train cells" in dreamproof("plan", file).output
     shown = dreamproof("status", file)
-    assert "missing     train arm9: seeds 0-999" in shown.output
+    assert "not proven  train arm9: seeds 0-999" in shown.output
 
 
 def test_runs_made_elsewhere_are_imported_and_only_the_missing_cell_is_trained(
@@ -416,7 +416,7 @@ def test_runs_made_elsewhere_are_imported_and_only_the_missing_cell_is_trained(
     assert dreamproof("import", file, runs, "--pattern", "{arm}-seed{seed}").code == 0
     status = dreamproof("status", file).output
     assert "4/6 proven" in status
-    assert "missing     train low: seeds 2\n" in status
+    assert "not proven  train low: seeds 2\n" in status
     before = {path: path.stat().st_mtime_ns for path in runs.rglob("*") if path.is_file()}
     assert dreamproof("run", file, *QUICK).code == 0
     rows = [json.loads(line) for line in folder_of(file).ledger.read_text().splitlines()]

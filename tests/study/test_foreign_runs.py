@@ -226,7 +226,7 @@ def test_seventeen_runs_that_saved_at_their_start_are_one_truth_in_every_verb_an
     assert "1 d 4 h, ¥99.66; let the trainer save when it ends" in imported
     status = call("status", file)
     assert "0/20 proven, 17 not saved, 3 missing" in status and "17 cells in all: 1 d 4 h, money ¥99.66" in status
-    assert "missing     train v2_full: seeds 2" in status
+    assert "not proven  train v2_full: seeds 2" in status
     assert "¥99.66" in call("money", file)
     assert "not saved   17 cells of it: trained once and not saved" in call("plan", file)
     assert json.loads(call("status", file, "--json"))["not_saved"].keys() >= {"v2_full/4"}

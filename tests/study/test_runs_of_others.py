@@ -155,7 +155,7 @@ def test_a_living_run_is_imported_as_running_and_not_started_a_second_time(tmp_p
         status = call("status", file)
         assert "0/2 proven, 1 running (not ours), 1 missing" in status
         assert "low/0  not ours" in status and "400/1,000" in status and "o running (not ours)" in status
-        assert "missing     train low: seeds 1" in status
+        assert "not proven  train low: seeds 1" in status
         assert f"not ours    low/0: process {worker.popen.pid} (" in status
         assert "low/0: running (not ours)" in call("why", file, "low/0")
         assert "low\t0\trunning_not_ours" in _manifest(stage)

@@ -118,16 +118,17 @@ def _stalled_lines(overview: "Overview") -> list[str]:
 
 
 def _missing_lines(overview: "Overview") -> list[str]:
+    """What is not proven, whether it runs, waits or is missing; the head counts each of these."""
     from dreamproof.study.views.overview import seeds_text
 
-    lines = [f"missing     train {arm}: seeds {seeds_text(seeds)}" for arm, seeds in overview.missing_train.items()]
+    lines = [f"not proven  train {arm}: seeds {seeds_text(seeds)}" for arm, seeds in overview.missing_train.items()]
     alike: dict[tuple[str, str], list[str]] = {}
     for condition, arms in overview.missing_evaluate.items():
         for arm, seeds in arms.items():
             alike.setdefault((arm, seeds_text(seeds)), []).append(condition)
     for (arm, shown_seeds), conditions in alike.items():
         named = conditions if len(conditions) <= NAMED_CONDITIONS else [conditions_text(conditions)]
-        lines += [f"missing     evaluate {condition} {arm}: seeds {shown_seeds}" for condition in named]
+        lines += [f"not proven  evaluate {condition} {arm}: seeds {shown_seeds}" for condition in named]
     return ([""] if lines else []) + _shortened(lines)
 
 

@@ -158,3 +158,10 @@ def test_what_finished_while_nobody_supervised_is_not_dead(
 @pytest.mark.parametrize(("seeds", "text"), [([0, 1, 2, 5], "0-2,5"), ([7], "7"), ([3, 1, 2], "1-3"), ([0, 2], "0,2")])
 def test_seeds_are_written_as_ranges(seeds: list[int], text: str) -> None:
     assert seeds_text(seeds) == text
+
+
+def test_the_list_of_the_status_does_not_call_running_cells_missing(tmp_path: Path) -> None:
+    opened = opened_with(tmp_path, *EVENTS)
+    text = overview_text(opened, make_overview(opened, now=Moment(110.0)), "s.yaml")
+    assert "1/6 proven, 1 running, 1 stopped, 1 unproven, 2 missing" in text
+    assert "not proven  train low: seeds 1-2\n" in text and "\nmissing " not in text
