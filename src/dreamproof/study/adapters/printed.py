@@ -10,7 +10,7 @@ from dreamproof.base.files import read_tail
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
-from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, not_finite
+from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, first_step, not_finite
 from dreamproof.study.adapters.checkpoints import RunSpan, Steps, Updates, kept_steps, prove_by_checkpoint
 from dreamproof.study.adapters.folders import attempt_began, modified, newest_file, oldest_time
 
@@ -115,6 +115,11 @@ class PrintedAdapter(FolderAdapter):
         if path is None:
             return kept_steps(run.root)
         return kept_steps(run.root, self.read(run, output).agent_steps, _span(run, path))
+
+    def began_agent_steps(self, run: RunFolder, output: Path) -> int | None:
+        """One distance between two lines before the first line."""
+        lines = self.lines(read_tail(output, WHOLE_BYTES))
+        return first_step(output, [self.format.agent_steps(line.done) for line in lines], output)
 
     def prove_training(
         self, run: RunFolder, agent_steps: int, output: Path | None = None, task: str | None = None

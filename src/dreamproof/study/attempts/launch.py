@@ -15,6 +15,7 @@ from dreamproof.base.files import FaultKind, Unreadable, free_name, list_folder,
 from dreamproof.base.text import quoted
 from dreamproof.runs.layout import AttemptFolder, Cell, StudyFolder
 from dreamproof.runs.resolved import write_resolved
+from dreamproof.study.attempts.outputs import kept_agent_steps
 from dreamproof.study.attempts.quarantine import CellUnreadable, require_readable
 from dreamproof.study.attempts.settle import prove_evaluations, prove_training
 from dreamproof.study.backends.api import Order, write_order
@@ -54,10 +55,9 @@ def ready_cell(opened: OpenStudy, cell: Cell) -> Readiness:
     proof = prove_training(opened, cell, None, None)
     if not isinstance(proof, str):
         return Readiness(proof.agent_steps, [proof])
-    adapter = opened.adapter(cell)
     events: list[Event] = _fall_back(opened, cell)
     _clear_frozen(opened, cell)
-    return Readiness(adapter.kept_agent_steps(opened.run(cell)), events)
+    return Readiness(kept_agent_steps(opened, cell), events)
 
 
 def _fall_back(opened: OpenStudy, cell: Cell) -> list[Event]:

@@ -20,6 +20,7 @@ from dreamproof.runs.reader import (
 from dreamproof.runs.records import FrozenRecord
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters.folders import modified
+from dreamproof.study.attempts.outputs import kept_agent_steps
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, Diagnosis, diagnose
 from dreamproof.study.diagnosis.memory_trend import read_trend
@@ -199,8 +200,7 @@ def _frozen(opened: OpenStudy, attempt: AttemptState, unproven: dict[str, str]) 
 def _kept(opened: OpenStudy, attempt: AttemptState, text: str) -> int:
     if attempt.work != "train":
         return attempt.from_agent_steps.get(text, 0)
-    cell = Cell.parse(text)
-    return opened.adapter(cell).kept_agent_steps(opened.run(cell), opened.folder.attempt(attempt.name).output)
+    return kept_agent_steps(opened, Cell.parse(text))
 
 
 def _kept_seconds(
