@@ -644,6 +644,39 @@ def test_the_length_of_a_run_is_that_of_its_lines(tmp_path: Path) -> None:
     assert proof_of(find_adapter("bracket_lines").prove_training(run, 14_000)).agent_steps == 15_000
 
 
+@pytest.mark.parametrize(
+    ("values", "fault"),
+    [
+        ("loss nan", "its last line holds nan: 'step 10 loss nan'"),
+        ("(loss=-inf)", "its last line holds -inf: 'step 10 (loss=-inf)'"),
+        ("info: nano/inf/x inf_norm 2", None),
+    ],
+)
+def test_a_value_that_the_expression_does_not_name_must_be_finite_too(
+    values: str, fault: str | None, tmp_path: Path
+) -> None:
+    put(tmp_path / "train.log", f"step 9 loss nan\nstep 10 {values}\n", BEGAN + HOUR)
+    put(tmp_path / "w.pt", b"w", BEGAN + HOUR)
+    put(tmp_path / "args", b"", BEGAN)
+    found = find_adapter("line_pattern", TrainerFormat(line_pattern="step (?P<step>[0-9]+)")).prove_training(
+        RunFolder(tmp_path), 10
+    )
+    assert found == fault if fault is not None else isinstance(found, TrainProof)
+
+
+def test_a_value_before_the_brackets_must_be_finite_too(tmp_path: Path) -> None:
+    put(tmp_path / "train.log", "loss nan [9/10]\nloss nan [10/10]\n", BEGAN + HOUR)
+    found = find_adapter("bracket_lines").prove_training(RunFolder(tmp_path), 10)
+    assert found == "its last line holds nan: 'loss nan [10/10]'"
+
+
+def test_it_is_said_which_values_an_expression_lets_one_check() -> None:
+    named = find_adapter("line_pattern", TrainerFormat(line_pattern=PATTERN)).proves
+    assert named.endswith("; finite values: score")
+    unnamed = find_adapter("line_pattern", TrainerFormat(line_pattern="step (?P<step>[0-9]+)")).proves
+    assert unnamed.endswith("; finite values: not checked, the pattern names none")
+
+
 # auto
 
 

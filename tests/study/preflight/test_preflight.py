@@ -1,6 +1,8 @@
 """Every arm is started before anything is spent; one that cannot work stops the launch and says why."""
 
 import json
+import math
+import re
 import subprocess
 import sys
 import types
@@ -9,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from dreamproof.base.errors import ExitCode
+from dreamproof.study.adapters.printed import read_pattern
 from dreamproof.study.plan.open_study import OpenStudy, open_study
-from dreamproof.study.preflight import local
+from dreamproof.study.preflight import local, reading
 from dreamproof.study.preflight.measured import read_measured
 from dreamproof.study.process import machine
 
@@ -118,11 +121,16 @@ def test_a_trainer_that_ends_well_and_shows_nothing_fails_with_the_adapter_that_
     assert f"read by adapter {name}" in shown and f"adapter {name} proves steps by" in shown
 
 
+LOSS = "\\bloss\\W+?(?P<loss>[-+.,\\w]+)"
+
+
 @pytest.mark.parametrize(
     ("printed", "advice"),
     [
-        ("step 12 loss 0.5", "can be read with line_pattern: 'step\\W+(?P<step>[0-9,]+)'"),
-        ("Update 10 | frames 1,000 | loss 0.5", "line_pattern: 'frames\\W+(?P<step>[0-9,]+)'"),
+        ("step 12 loss 0.5", f"can be read with line_pattern: 'step\\W+(?P<step>[0-9,]+)(?:.*?{LOSS})?'"),
+        ("step 12 loss nan", "(finite values: loss)"),
+        ("step 12", "line_pattern: 'step\\W+(?P<step>[0-9,]+)' and adapter: auto under trainer (finite values: not"),
+        ("Update 10 | frames 1,000 | loss 0.5", f"frames\\W+(?P<step>[0-9,]+)(?:.*?{LOSS})?'"),
         ("|    total_timesteps | 1024 |", "line_pattern: 'total_timesteps\\W+(?P<step>[0-9,]+)'"),
         ("100%|### | 500/500 [00:01<00:00]", "line_pattern: '(?P<step>[0-9]+)/(?P<total>[0-9]+)'"),
         ("step 12 loss 0.5", "; nothing was written into its run folder: name the folder"),
@@ -134,6 +142,26 @@ def test_a_trainer_that_no_adapter_knows_gets_advice_what_would_do(printed: str,
     result = local.check_arms(opened, ["a"])
     assert not result.passed
     assert advice in result.faults[0] and "found: no file; 1 line of output" in result.arms[0].evidence
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("step 12 loss 0.5", {"loss": 0.5}),
+        ("step 12 loss: nan, return -3", {"loss": None, "return": -3.0}),
+        ("loss = 1e-3, train/return = -inf | step: 1,000", {"loss": 0.001, "train_return": None}),
+        ("step 12 critic_loss 2 loss 0.5 at 12:30", {"critic_loss": 2.0, "loss": 0.5}),
+        ("step 12", {}),
+    ],
+)
+def test_the_proposed_expression_names_the_values_of_the_line(line: str, values: dict[str, float | None]) -> None:
+    advice = reading._line_advice([line], 0)
+    assert advice is not None
+    pattern = re.compile(advice.split("line_pattern: '")[1].split("'")[0])
+    [found] = read_pattern(line, pattern)
+    finite = {name: value if math.isfinite(value) else None for name, value in found.values.items()}
+    assert (found.done, finite) == (1000 if "1,000" in line else 12, values)
+    assert [one.done for one in read_pattern("step 7 begins", pattern)] == [7]
 
 
 @pytest.mark.parametrize(

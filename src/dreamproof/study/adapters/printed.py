@@ -15,6 +15,8 @@ from dreamproof.study.adapters.checkpoints import RunSpan, Steps, Updates, kept_
 from dreamproof.study.adapters.folders import attempt_began, modified, newest_file, oldest_time
 
 BRACKETS = re.compile(r"\[\s*(?P<step>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*\](?P<rest>[^\[\n\r]{0,400})")
+NOT_FINITE = re.compile(r"(?<![\w./])[-+]?(?:nan|inf|infinity)(?![\w/])", re.IGNORECASE)
+LINE_END = re.compile(r"[\n\r]+")
 VALUE = re.compile(r"\b([A-Za-z][\w/]{0,40})\s*[:=]\s*(-?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf))\b", re.IGNORECASE)
 TAIL_BYTES = 8192
 WHOLE_BYTES = 64 << 20
@@ -29,12 +31,22 @@ class Line:
     done: int
     total: int | None
     values: dict[str, float]
+    text: str
 
 
 def read_lines(text: str) -> list[Line]:
     """Every progress line in brackets, in order; a `total` of 0 is no progress line."""
-    found = [(int(line["step"]), int(line["total"]), line["rest"]) for line in BRACKETS.finditer(text)]
-    return [Line(done, total, _named_values(rest)) for done, total, rest in found if 0 < total >= done]
+    found = [(int(line["step"]), int(line["total"]), line) for line in BRACKETS.finditer(text)]
+    return [
+        Line(done, total, _named_values(line["rest"]), _text_before(line) + line[0])
+        for done, total, line in found
+        if 0 < total >= done
+    ]
+
+
+def _text_before(found: re.Match[str]) -> str:
+    """The beginning of the line in which something was found."""
+    return LINE_END.split(found.string[max(0, found.start() - LINE_CHARACTERS) : found.start()])[-1]
 
 
 def _named_values(text: str) -> dict[str, float]:
@@ -43,17 +55,17 @@ def _named_values(text: str) -> dict[str, float]:
 
 def read_pattern(text: str, pattern: re.Pattern[str]) -> list[Line]:
     """Every line that a declared expression finds; its groups are `step`, perhaps `total`, and values."""
-    found = (pattern.search(line[:LINE_CHARACTERS]) for line in re.split(r"[\n\r]+", text))
-    lines = (_line_of(match.groupdict()) for match in found if match is not None)
+    found = (pattern.search(line[:LINE_CHARACTERS]) for line in LINE_END.split(text))
+    lines = (_line_of(match.groupdict(), match.string) for match in found if match is not None)
     return [line for line in lines if line is not None]
 
 
-def _line_of(groups: dict[str, str | None]) -> Line | None:
+def _line_of(groups: dict[str, str | None], text: str) -> Line | None:
     numbers = {name: value for name, text in groups.items() if (value := _number(text)) is not None}
     done, total = numbers.pop("step", None), numbers.pop("total", None)
     if done is None or not 0 <= done < 1e15:
         return None
-    return Line(int(done), int(total) if total and 0 < total < 1e15 else None, numbers)
+    return Line(int(done), int(total) if total and 0 < total < 1e15 else None, numbers, text)
 
 
 def _number(text: str | None) -> float | None:
@@ -61,6 +73,12 @@ def _number(text: str | None) -> float | None:
         return float(text.replace(",", "").replace("_", "")) if text else None
     except ValueError:
         return None
+
+
+def checked_values(pattern: str) -> str:
+    """Which finite values a line that an expression finds shows, for people."""
+    names = [name for name in re.compile(pattern).groupindex if name not in ("step", "total")]
+    return f"finite values: {', '.join(names)}" if names else "finite values: not checked, the pattern names none"
 
 
 def reached_end(lines: list[Line]) -> bool:
@@ -75,6 +93,13 @@ def reached_end(lines: list[Line]) -> bool:
     return last.done + stride > last.total or (from_zero and last.done + stride >= last.total)
 
 
+def _not_finite(line: Line) -> str | None:
+    """The first value that is not a number, named or not; None if there is none."""
+    found = NOT_FINITE.search(line.text)
+    unnamed = f"its last line holds {found[0]}: '{printable(line.text.strip()[:80])}'" if found is not None else None
+    return not_finite(line.values) or unnamed
+
+
 def output_of(run: RunFolder, output: Path | None) -> Path | None:
     """What the process printed: `output`, or the newest *.out or *.log in the run folder."""
     if output is not None and os.path.exists(output):
@@ -87,7 +112,7 @@ class PrintedAdapter(FolderAdapter):
 
     looks_for: str
     proves = (
-        "steps by the last line, finite values in it, and the final checkpoint by the step in its name, else by when "
+        "steps by the last line, no nan or inf in it, and the final checkpoint by the step in its name, else by when "
         "it was written; updates are taken from the count, as lines show none"
     )
 
@@ -140,7 +165,7 @@ class PrintedAdapter(FolderAdapter):
                 f"its output ends at [{last.done}{of_total}], which is {reached:,} of {agent_steps:,} agent steps "
                 "(declare trainer.steps_per_count if one count is several agent steps)"
             )
-        fault = not_finite(last.values)
+        fault = _not_finite(last)
         if fault is not None:
             return fault
         return prove_by_checkpoint(
@@ -183,6 +208,7 @@ class LinePatternAdapter(PrintedAdapter):
         super().__init__(trainer_format)
         pattern = printable(self.format.line_pattern or "(none declared)")
         self.looks_for = f"line that trainer.line_pattern {pattern} finds"
+        self.proves = f"{self.proves}; {checked_values(self.format.line_pattern or '')}"
 
     def lines(self, text: str) -> list[Line]:
         """Lines that the expression finds; none without one."""

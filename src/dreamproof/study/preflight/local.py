@@ -17,7 +17,8 @@ from dreamproof.runs.reader import read_exit
 from dreamproof.runs.records import ExitRecord
 from dreamproof.settings.backend import Slurm
 from dreamproof.settings.study import CommandTrainer, Study
-from dreamproof.study.adapters import ADAPTERS, DEFAULT, make_adapters, study_adapter, study_format
+from dreamproof.study.adapters import DEFAULT, find_adapter, make_adapters, study_adapter, study_format
+from dreamproof.study.adapters.api import TrainerFormat
 from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.attempts.launch import new_token
 from dreamproof.study.attempts.observer import Observer
@@ -165,7 +166,7 @@ def check_arms(
     failed = [f"arm {check.arm}: {check.cause}: {check.reason}{check.hint}" for check in checks if not check.passed]
     result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
     write_json(opened.folder.preflight, result.as_json())
-    write_text(opened.folder.preflight_text, "\n".join(preflight_lines(result)) + "\n")
+    write_text(opened.folder.preflight_text, "\n".join(preflight_lines(result, study_format(opened.study))) + "\n")
     return result
 
 
@@ -409,7 +410,7 @@ def _arm_line(check: ArmCheck) -> str:
     return f"arm {check.arm}: passed in {took} ({phases})"
 
 
-def preflight_lines(result: Preflight) -> list[str]:
+def preflight_lines(result: Preflight, trainer_format: TrainerFormat | None = None) -> list[str]:
     """The result as manifests/preflight.txt holds it."""
     facts, needs = result.machine, result.needs
     gpu = facts["gpu"]
@@ -429,6 +430,6 @@ def preflight_lines(result: Preflight) -> list[str]:
         f"disk: needs {bytes_text(needs['disk_bytes'])} of {bytes_text(needs['disk_free_bytes'])} free",
     ]
     for name in dict.fromkeys(check.adapter for check in result.arms if check.adapter):
-        lines.append(f"adapter {name} proves {ADAPTERS[name].proves}")
+        lines.append(f"adapter {name} proves {find_adapter(name, trainer_format).proves}")
     lines += [f"stops the launch: {fault}" for fault in result.faults]
     return lines + [f"warning: {warning}" for warning in result.warnings]

@@ -14,6 +14,7 @@ from dreamproof.study.adapters.api import Adapter, step_count
 from dreamproof.study.adapters.automatic import AutoAdapter
 from dreamproof.study.adapters.checkpoints import newest_save
 from dreamproof.study.adapters.folders import attempt_began, files_below, modified
+from dreamproof.study.adapters.printed import checked_values
 from dreamproof.study.adapters.rows import CSV_ENDINGS, TAIL_BYTES, latest_values, table_rows
 
 UNREADABLE = "unreadable_progress"
@@ -25,10 +26,16 @@ CLIENT_LINES = (
 )
 STEP_LINE = re.compile(r"\b(step|steps|epoch|iter|iteration|update|timesteps?)\b\W{1,4}\d", re.IGNORECASE)
 COUNTED = re.compile(r"\b([A-Za-z][A-Za-z0-9_]*)\b\W{1,40}?(\d{1,3}(?:,\d{3})+|\d{1,15})(?![\d.])")
+NAMED = re.compile(
+    r"\b([A-Za-z][\w/]{0,40})\b[^\w,;]{1,40}?(-?(?:\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))(?![\w:/])",
+    re.IGNORECASE | re.ASCII,
+)
+STEP_GROUPS = {"step", "total"}
 STEP_WORD = re.compile(r"step|frame|interact|sample", re.IGNORECASE)
 RATIO = re.compile(r"(?<![\d./])(\d{1,12})/(\d{1,12})(?![\d/])")
 OURS = ("settings.json", "resolved.json", "probe.json")
 MAX_NAMED = 8
+MAX_VALUES = 6
 # A last checkpoint that is written by a clock of seconds lies before the end by up to one interval.
 END_FRACTION = 0.02
 MEASURED_SECONDS = 1.0
@@ -128,9 +135,27 @@ def _line_text(line: str, word: str) -> str:
     return _pattern_text(line, f"{word}\\W+(?P<step>[0-9,]+)")
 
 
-def _pattern_text(line: str, pattern: str) -> str:
-    shown = printable(line.strip()[:80])
-    return f"its line '{shown}' can be read with line_pattern: '{pattern}' and adapter: auto under trainer"
+def _pattern_text(line: str, step: str) -> str:
+    shown, pattern = printable(line.strip()[:80]), _with_values(line, step)
+    read = f"its line '{shown}' can be read with line_pattern: '{pattern}' and adapter: auto under trainer"
+    return f"{read} ({checked_values(pattern)})"
+
+
+def _with_values(line: str, step: str) -> str:
+    """An expression for the step, with a group for every number that has a name; a line without one is found too."""
+    counted = re.search(step, line)
+    if counted is None:
+        return step
+    named = {_group(found[1]): found for found in NAMED.finditer(line) if not STEP_GROUPS & {_group(found[1])}}
+    groups = {name: f"\\b{found[1]}\\W+?(?P<{name}>[-+.,\\w]+)" for name, found in named.items()}
+    before = [groups[name] for name, found in named.items() if found.end() <= counted.start()][-MAX_VALUES:]
+    after = [groups[name] for name, found in named.items() if found.start() >= counted.end()]
+    left = max(0, MAX_VALUES - len(before))
+    return "".join([*(f"(?:{one}.*?)?" for one in before), step, *(f"(?:.*?{one})?" for one in after[:left])])
+
+
+def _group(name: str) -> str:
+    return re.sub(r"\W", "_", name)
 
 
 def _place_advice(run: RunFolder, output: Path, found: list[Path]) -> str | None:
