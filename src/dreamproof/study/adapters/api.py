@@ -93,6 +93,13 @@ class Adapter(Protocol):
         """The proof that `agent_steps` were trained, or the reason why there is none; `task` where records name it."""
         ...
 
+    def prove_resumed(self, run: RunFolder, agent_steps: int, output: Path) -> TrainProof | str | None:
+        """The same of a run that was resumed at its end and exited with 0 without showing progress.
+
+        `output` is that of the last attempt that showed some; None if nothing is proven in this way.
+        """
+        ...
+
     def prove_evaluation(self, run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
         """The proof that a condition was evaluated on the proven checkpoint, or the reason why there is none."""
         ...
@@ -222,6 +229,10 @@ class FolderAdapter:
         counters |= {"beat": beat.beat, "compiles": beat.compiles}
         phase = "compile" if beat.phase == "compile" else "evaluate"
         return Reading(beat.agent_steps, beat.gradient_steps, phase, counters)
+
+    def prove_resumed(self, run: RunFolder, agent_steps: int, output: Path) -> TrainProof | str | None:
+        """None: files show progress whoever wrote them."""
+        return None
 
     def prove_evaluation(self, run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
         """The proof that a condition was evaluated on the proven checkpoint, or the reason why there is none."""

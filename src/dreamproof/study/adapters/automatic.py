@@ -66,6 +66,10 @@ class AutoAdapter(FolderAdapter):
             return f"no adapter knows its files ({_held(run.root)}); looked for {looked_for}"
         return self.chosen(run, output).prove_training(run, agent_steps, output, task)
 
+    def prove_resumed(self, run: RunFolder, agent_steps: int, output: Path) -> TrainProof | str | None:
+        """By the chosen adapter."""
+        return self.chosen(run, output).prove_resumed(run, agent_steps, output)
+
     def prove_evaluation(self, run: RunFolder, condition: str, episodes: int, parameter_hash: str) -> EvalProof | str:
         """By the chosen adapter."""
         return self.chosen(run).prove_evaluation(run, condition, episodes, parameter_hash)

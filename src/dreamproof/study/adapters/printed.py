@@ -11,7 +11,15 @@ from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import RunFolder
 from dreamproof.runs.reader import TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, first_step, not_finite
-from dreamproof.study.adapters.checkpoints import RunSpan, Steps, Updates, kept_steps, prove_by_checkpoint
+from dreamproof.study.adapters.checkpoints import (
+    Checkpoint,
+    RunSpan,
+    Steps,
+    Updates,
+    find_checkpoints,
+    kept_steps,
+    prove_by_checkpoint,
+)
 from dreamproof.study.adapters.folders import attempt_began, modified, newest_file, oldest_time
 
 BRACKETS = re.compile(r"\[\s*(?P<step>\d{1,12})\s*/\s*(?P<total>\d{1,12})\s*\](?P<rest>[^\[\n\r]{0,400})")
@@ -86,11 +94,14 @@ def reached_end(lines: list[Line]) -> bool:
     last = lines[-1]
     if last.total is None:
         return True
-    before = [line.done for line in lines[-20:] if line.total == last.total]
-    strides = [after - first for first, after in itertools.pairwise(before) if after > first]
-    stride = min(strides, default=1)
-    from_zero = lines[0].done == 0
+    stride, from_zero = _stride(lines), lines[0].done == 0
     return last.done + stride > last.total or (from_zero and last.done + stride >= last.total)
+
+
+def _stride(lines: list[Line]) -> int:
+    """The smallest distance between the last lines."""
+    before = [line.done for line in lines[-20:] if line.total == lines[-1].total]
+    return min((after - first for first, after in itertools.pairwise(before) if after > first), default=1)
 
 
 def _not_finite(line: Line) -> str | None:
@@ -171,6 +182,27 @@ class PrintedAdapter(FolderAdapter):
         return prove_by_checkpoint(
             run.root, run.root, Steps(agent_steps, reached), Updates(last.done, False), _span(run, path)
         )
+
+    def prove_resumed(self, run: RunFolder, agent_steps: int, output: Path) -> TrainProof | str | None:
+        """By the step in the name or content of the last checkpoint: its line was never printed."""
+        lines, saved = self.lines(read_tail(output, WHOLE_BYTES)), find_checkpoints(run.root)
+        if not lines or not saved:
+            return None
+        reached = max(one.agent_steps or self._next_step(lines, one) for one in saved)
+        if reached < agent_steps:
+            return (
+                f"its last attempt printed no step, those before it {lines[-1].done:,}, and "
+                f"{printable(saved[-1].path.name)} does not name step {agent_steps:,}: let the trainer save and print "
+                "its step also when it resumes at the end"
+            )
+        return _not_finite(lines[-1]) or prove_by_checkpoint(
+            run.root, run.root, Steps(agent_steps, reached), Updates(lines[-1].done, False), _span(run, output)
+        )
+
+    def _next_step(self, lines: list[Line], checkpoint: Checkpoint) -> int:
+        """A plain number in a checkpoint's name if it is the step of the line due next; else 0."""
+        number, last = checkpoint.number or 0, lines[-1].done
+        return number if self.format.steps_per_count == 1 and last < number <= last + _stride(lines) else 0
 
     def latest(self, run: RunFolder, output: Path | None = None) -> dict[str, float]:
         """From the last line."""

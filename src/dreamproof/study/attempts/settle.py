@@ -20,7 +20,7 @@ from dreamproof.runs.reader import (
 from dreamproof.runs.records import FrozenRecord
 from dreamproof.settings.study import Study
 from dreamproof.study.adapters.folders import modified
-from dreamproof.study.attempts.outputs import kept_agent_steps
+from dreamproof.study.attempts.outputs import kept_agent_steps, prove_by_earlier_lines
 from dreamproof.study.backends.api import Sighting
 from dreamproof.study.diagnosis.diagnose import AttemptEvidence, Cause, Diagnosis, diagnose
 from dreamproof.study.diagnosis.memory_trend import read_trend
@@ -160,9 +160,12 @@ def prove_cells(opened: OpenStudy, attempt: AttemptState) -> tuple[list[Event], 
 
 def prove_training(opened: OpenStudy, cell: Cell, output: Path | None, attempt: str | None) -> TrainProven | str:
     """The event that a cell is trained, or why it is not."""
-    proof: TrainProof | str = opened.adapter(cell).prove_training(
-        opened.run(cell), opened.study.needed_agent_steps, output, opened.study.task_of(cell.arm)
+    adapter, run = opened.adapter(cell), opened.run(cell)
+    proof: TrainProof | str = adapter.prove_training(
+        run, opened.study.needed_agent_steps, output, opened.study.task_of(cell.arm)
     )
+    if isinstance(proof, str) and not adapter.matches(run, output):
+        proof = prove_by_earlier_lines(opened, cell) or proof
     if isinstance(proof, str):
         return proof
     return TrainProven.of(str(cell), proof, attempt)
