@@ -5,8 +5,8 @@ from typing import NamedTuple
 from dreamproof.settings.task_sets import MT30
 
 RANDOM_RETURNS = {
-    "walker-stand": 136.0,
-    "walker-walk": 41.0,
+    "walker-stand": 137.0,
+    "walker-walk": 40.0,
     "walker-run": 25.0,
     "cheetah-run": 7.0,
     "reacher-easy": 53.0,
@@ -25,7 +25,7 @@ RANDOM_RETURNS = {
     "hopper-stand": 1.0,
     "hopper-hop": 0.0,
     "walker-walk-backwards": 43.0,
-    "walker-run-backwards": 24.0,
+    "walker-run-backwards": 25.0,
     "cheetah-run-backwards": 30.0,
     "cheetah-run-front": 7.0,
     "cheetah-run-back": 7.0,
