@@ -32,17 +32,17 @@ def verify(
         is_export = opened.folder.is_export
         found = inspect(opened, check_content=not quick)
     except BrokenEvidence as error:
-        found = Inspection(faults=[error.seen], kinds=[FaultOf.CHAIN])
+        found = Inspection(faults=[error.seen], kind=FaultOf.CHAIN)
     if json:
         from dataclasses import asdict
 
-        print_json({key: value for key, value in asdict(found).items() if key != "kinds"})
+        print_json({key: value for key, value in asdict(found).items() if key != "kind"})
         raise typer.Exit(ExitCode.BROKEN_EVIDENCE if found.faults else ExitCode.OK)
     if found.faults:
         others = f"\n  and {len(found.faults) - 1} more" if len(found.faults) > 1 else ""
         raise BrokenEvidence(
             f"first broken: {found.faults[0]}{others}",
-            f"{_remedy(found.kinds[0], study, is_export)}; dreamproof verify {quoted(study)} --json lists all",
+            f"{_remedy(found.kind, study, is_export)}; dreamproof verify {quoted(study)} --json lists all",
         )
     typer.echo(
         f"verified: {found.events:,} events, {found.train_proofs} trained cells, {found.eval_proofs} evaluations"
@@ -51,7 +51,7 @@ def verify(
         typer.echo(f"note: {note}")
 
 
-def _remedy(kind: "FaultOf", study: Path, is_export: bool) -> str:
+def _remedy(kind: "FaultOf | None", study: Path, is_export: bool) -> str:
     """What repairs a fault without losing more than it names."""
     from dreamproof.study.views.verify import FaultOf
 

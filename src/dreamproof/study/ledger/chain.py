@@ -48,7 +48,6 @@ SLOT_BYTES = 128
 FIRST_DIGITS = 16
 HEAD_SUFFIX = ".head"
 TAIL_BYTES = 1024
-ENDS_EARLY = "it ends after event"
 
 
 class LedgerFailure(OSError):
@@ -209,7 +208,7 @@ def head_fault(path: Path, head: Head) -> str | None:
         if number == head.number:
             break
     if number < head.number:
-        return f"{ENDS_EARLY} {number}, although {head.number} were recorded: its end was lost or cut off"
+        return f"it ends after event {number}, although {head.number} were recorded: its end was lost or cut off"
     return None if digest == head.hash else f"event {number} is not the one that was recorded"
 
 

@@ -13,7 +13,7 @@ from dreamproof.runs.sources import different_sources, read_sources
 from dreamproof.settings.study_file import read_study
 from dreamproof.study.attempts.launch import orphaned_events
 from dreamproof.study.ledger.cells import CellState, EvalState
-from dreamproof.study.ledger.chain import ENDS_EARLY, Head, checked_rows, head_fault, read_head
+from dreamproof.study.ledger.chain import Head, checked_rows, head_fault, read_head
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan.on_disk import fault_text, lost_proof
@@ -46,8 +46,8 @@ class Inspection:
     train_proofs: int = 0
     eval_proofs: int = 0
     faults: list[str] = field(default_factory=list)
-    kinds: list[FaultOf] = field(default_factory=list)
-    """By fault: what it concerns."""
+    kind: FaultOf | None = None
+    """What the first fault concerns."""
     notes: list[str] = field(default_factory=list)
     """What a person should know and what breaks nothing."""
 
@@ -70,7 +70,7 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
     changed, export_notes = check_list(opened.folder, check_content)
     trained = [cell for cell in opened.state.cells.values() if cell.proof is not None]
     evaluated = [known for known in opened.state.eval_cells.values() if known.proof is not None]
-    pairs = [(FaultOf.CHAIN, broken)] if broken is not None else _head_faults(opened, head)
+    pairs = [(FaultOf.CHAIN, broken)] if broken is not None else _head_faults(opened, head, events)
     pairs += [(FaultOf.LEDGER, text) for text in _forgotten(opened)]
     pairs += [(FaultOf.EXPORT, text) for text in changed]
     pairs += [(FaultOf.DECLARATION, fault)] if (fault := declaration_fault(opened)) is not None else []
@@ -82,17 +82,17 @@ def verify(opened: OpenStudy, check_content: bool = True) -> Inspection:
         for known in evaluated
         if (fault := eval_fault(opened, known)) is not None
     ]
-    faults, kinds = [text for _, text in pairs], [kind for kind, _ in pairs]
     notes = [*export_notes, *_notes(opened, head), *identity_notes(opened.state)]
-    return Inspection(events, len(trained), len(evaluated), faults, kinds, notes)
+    kind = pairs[0][0] if pairs else None
+    return Inspection(events, len(trained), len(evaluated), [text for _, text in pairs], kind, notes)
 
 
-def _head_faults(opened: OpenStudy, head: Head | Unreadable) -> list[tuple[FaultOf, str]]:
+def _head_faults(opened: OpenStudy, head: Head | Unreadable, events: int) -> list[tuple[FaultOf, str]]:
     """What a whole chain lacks of what its head recorded; another ledger is nothing that `run` repairs."""
     cut = head_fault(opened.folder.ledger, head) if isinstance(head, Head) else None
     if cut is None:
         return []
-    kind = FaultOf.LEDGER if cut.startswith(ENDS_EARLY) else FaultOf.CHAIN
+    kind = FaultOf.LEDGER if isinstance(head, Head) and events < head.number else FaultOf.CHAIN
     return [(kind, f"{opened.folder.ledger}: {cut}")]
 
 
