@@ -10,9 +10,8 @@ import pytest
 from dreamproof.report import make_context
 from dreamproof.report.data import StudyEvidence
 from dreamproof.report.lints import find_lints
-from dreamproof.report.lints.lint import BLOCK, WARN, Lint, names
+from dreamproof.report.lints.lint import BLOCK, Lint
 from dreamproof.report.loading import changes_after_start
-from dreamproof.report.prose import lint_stamp
 from dreamproof.settings.study import Constraint
 from dreamproof.stats.verdict import Kind
 from dreamproof.testing.made_study import Plan, make_study
@@ -210,21 +209,6 @@ def test_only_changes_since_the_first_work_count(work: str) -> None:
     rows = change_rows("study_declared", "declaration_changed", "preflight_passed", work, "declaration_changed")
     assert [row["n"] for row in changes_after_start(rows)] == [5]
     assert changes_after_start(rows[:3]) == []
-
-
-@pytest.mark.parametrize(("language", "not_set"), [("en", "not set"), ("zh-Hans", "未设定"), ("zh-Hant", "未設定")])
-def test_a_change_of_a_key_without_a_value_is_readable(made: Path, language: str, not_set: str) -> None:
-    changes = [
-        "a.line_pattern: None → step (.*)",
-        "b: 1 → None",
-        "c: removed (was None)",
-        "d: added None",
-        "e: x → {1: None}",
-    ]
-    text = lint_stamp(
-        make_context(made, language), Lint("declaration_changed", WARN, {"times": 1, "changes": names(changes)})
-    )
-    assert text.text.count(not_set) == 4 and text.text.count("None") == 1
 
 
 def test_seeds_added_by_plan_are_no_change_of_mind(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Sentences generated from numbers only."""
 
-import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
@@ -16,8 +15,6 @@ from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.verdict import Kind, Verdict, Why
 
 MAX_REASONS = 4
-NO_VALUE = re.compile(r"(?<=: )None(?= → )|(?<= → )None(?=, |$| …)|(?<=: added )None(?=, |$| …)|(?<=\(was )None(?=\))")
-"""What `declaration_changes` writes for a key without a value."""
 
 
 SHOWN_RESULTS = 6
@@ -324,8 +321,6 @@ def _facts(context: ReportContext, lint: Lint) -> dict[str, object]:
         facts["what"] = texts(f"what.{facts['what']}")
     if "arms" in facts:
         facts["arms"] = str(facts["arms"]).replace(", ", texts("list.comma"))
-    if "changes" in facts:
-        facts["changes"] = NO_VALUE.sub(texts("value.not_set"), str(facts["changes"]))
     return facts
 
 

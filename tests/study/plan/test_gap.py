@@ -141,6 +141,7 @@ def test_packs_are_evaluated_together() -> None:
 def test_changes_are_named_by_key() -> None:
     changes = declaration_changes(study(), study(agent_steps=40, seeds=3))
     assert changes == ["seeds: [0, 1] → [0, 1, 2]", "agent_steps: 20 → 40"]
+    assert declaration_changes(study(), study(maximum_seeds=4)) == ["maximum_seeds: not set → 4"]
 
 
 def test_more_arms_and_seeds_do_not_change_the_meaning_but_other_settings_do() -> None:

@@ -41,7 +41,6 @@ class StudyFacts:
     notify_failures: list[str] = field(default_factory=list)
     """Messages that could not be sent, newest last."""
     remedies: list[Row] = field(default_factory=list)
-    changes: list[Row] = field(default_factory=list)
     resolved: dict[str, Row] = field(default_factory=dict)
     """By arm: its newest settings after defaults, as recorded."""
     codes: dict[str, Row] = field(default_factory=dict)

@@ -86,7 +86,6 @@ class StudyState(StudyFacts):
 
     def _on_declaration_changed(self, row: Row) -> None:
         self.declaration_hash = row["new_hash"]
-        self.changes.append(row)
         self._take_declaration(row)
 
     def _take_declaration(self, row: Row) -> None:

@@ -183,7 +183,7 @@ def _differences(old: object, new: object, place: str, changes: list[str]) -> No
 
 
 def _short(value: object) -> str:
-    text = str(value)
+    text = "not set" if value is None else str(value)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
