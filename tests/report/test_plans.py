@@ -43,6 +43,21 @@ def test_an_undecided_fixed_plan_asks_for_a_new_study(tmp_path: Path) -> None:
     assert any("A new study of the 2 arms with" in step and "fresh seeds each" in step for step in next_steps(context))
 
 
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", "unknown for `cert_only` and `full`"),
+        ("zh-Hans", "`cert_only` 和 `full` 的 seed 之间的波动未知"),
+        ("zh-Hant", "`cert_only` 和 `full` 的 seed 之間的波動未知"),
+    ],
+)
+def test_arms_without_values_are_named_where_their_spread_is_needed(tmp_path: Path, language: str, text: str) -> None:
+    missing = tuple(f"{arm}/{seed}" for arm in ("cert_only", "full") for seed in range(5))
+    arms = ("baseline", "cert_only", "full")
+    context = make_context(make_study(tmp_path / "study", Plan(arms=arms, missing=missing, curves=False)), language)
+    assert any(text in step for step in next_steps(context))
+
+
 def test_a_verdict_at_an_early_look_is_marked_and_corrected(tmp_path: Path) -> None:
     plan = Plan(arms=("baseline", "full"), curves=False, more={"maximum_seeds": 20})
     context = make_context(make_study(tmp_path / "study", plan), "en")
