@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Verb
 
-from dreamproof.base.text import conditions_text
+from dreamproof.base.text import shown_conditions
 from dreamproof.study import session
 from dreamproof.study.ledger.chain import Ledger
 from dreamproof.study.ledger.clock import read_moment
@@ -32,7 +32,7 @@ def evaluating(place: Path, conditions: list[str], now: list[str]) -> Path:
     ("names", "text"), [([], ""), (["a"], "a"), (MANY[:3], "id, task1, task2"), (MANY[:4], "4 conditions")]
 )
 def test_up_to_three_conditions_are_named(names: list[str], text: str) -> None:
-    assert conditions_text(names) == text
+    assert ", ".join(shown_conditions(names)) == text
 
 
 @pytest.mark.parametrize(("count", "phase"), [(2, "evaluate id,task1"), (30, "evaluate 30 conditions")])

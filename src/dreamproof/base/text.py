@@ -82,6 +82,6 @@ def nearest_word(word: str, options: Iterable[str]) -> str | None:
     return found[0] if found else None
 
 
-def conditions_text(names: Sequence[str], comma: str = ", ") -> str:
-    """Conditions by name, or how many they are."""
-    return comma.join(names) if len(names) <= NAMED_CONDITIONS else f"{len(names)} conditions"
+def shown_conditions(names: Sequence[str]) -> Sequence[str]:
+    """The names of a few conditions, or how many they are."""
+    return names if len(names) <= NAMED_CONDITIONS else [f"{len(names)} conditions"]

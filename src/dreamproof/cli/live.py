@@ -5,7 +5,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from dreamproof.base.safe_text import one_line
-from dreamproof.base.text import conditions_text
+from dreamproof.base.text import shown_conditions
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -56,7 +56,7 @@ def event_line(row: "Row") -> str | None:
 
 def evaluated_line(rows: "list[Row]") -> str:
     """Evaluations of one cell, with as many episodes each, as one line."""
-    conditions = conditions_text([row["condition"] for row in rows])
+    conditions = ", ".join(shown_conditions([row["condition"] for row in rows]))
     each = " each" if len(rows) > 1 else ""
     return f"{rows[0]['cell']} evaluated under {conditions}: {rows[0]['episodes']} episodes{each}"
 

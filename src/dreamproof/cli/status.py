@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from dreamproof.base.text import NAMED_CONDITIONS, conditions_text, quoted
+from dreamproof.base.text import quoted, shown_conditions
 from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _missing_lines(overview: "Overview") -> list[str]:
         for arm, seeds in arms.items():
             alike.setdefault((arm, seeds_text(seeds)), []).append(condition)
     for (arm, shown_seeds), conditions in alike.items():
-        named = conditions if len(conditions) <= NAMED_CONDITIONS else [conditions_text(conditions)]
+        named = shown_conditions(conditions)
         lines += [f"not proven  evaluate {condition} {arm}: seeds {shown_seeds}" for condition in named]
     return ([""] if lines else []) + _shortened(lines)
 

@@ -62,16 +62,13 @@ def _reached(facts: dict[str, Any]) -> int:
 
 def _evaluation_lines(evaluations: dict[str, str]) -> list[str]:
     """The status of every condition, or of how many where many have the same."""
-    from dreamproof.base.text import NAMED_CONDITIONS, conditions_text
+    from dreamproof.base.text import shown_conditions
     from dreamproof.study.ledger.status import status_text
 
     alike: dict[str, list[str]] = {}
     for condition, status in evaluations.items():
         alike.setdefault(status_text(status), []).append(condition)
-    shown = {
-        status: conditions if len(conditions) <= NAMED_CONDITIONS else [conditions_text(conditions)]
-        for status, conditions in alike.items()
-    }
+    shown = {status: shown_conditions(conditions) for status, conditions in alike.items()}
     return [f"evaluation  {condition}: {status}" for status, named in shown.items() for condition in named]
 
 

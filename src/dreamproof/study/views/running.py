@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dreamproof.base.files import read_json, unless_full, write_json
-from dreamproof.base.text import conditions_text
+from dreamproof.base.text import shown_conditions
 from dreamproof.runs.layout import Cell, StudyFolder
 from dreamproof.runs.reader import read_exit
 from dreamproof.study.adapters.api import Adapter, Reading
@@ -172,7 +172,7 @@ def _over(opened: OpenStudy, running: RunningCell) -> RunningCell:
     end = read_exit(opened.folder.attempt(running.attempt).exit)
     if end is None or end.exit_code != 0 or end.asked_to_stop is not None:
         return _gone(running)
-    reason = "it finished while nobody supervised; the next run takes in what it left"
+    reason = "it finished without a supervisor; the next run takes in what it left"
     return replace(_gone(running), liveness="finished", reason=reason)
 
 
@@ -249,7 +249,7 @@ def running_cell(opened: OpenStudy, attempt: AttemptState, cell: Cell, reading: 
         attempt.work,
         reading.agent_steps,
         study.agent_steps,
-        reading.phase if attempt.work == "train" else f"evaluate {conditions_text(attempt.conditions, ',')}",
+        reading.phase if attempt.work == "train" else f"evaluate {','.join(shown_conditions(attempt.conditions))}",
         rate,
         max(0.0, left) if left is not None else None,
         wall,
