@@ -127,7 +127,7 @@ def test_a_run_gets_values_and_no_name() -> None:
 
 
 def test_an_unknown_recipe_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(BadInput, match="recipe: input should be 'published', 'fork' or 'dreamproof'"):
+    with pytest.raises(BadInput, match="recipe: must be 'published', 'fork' or 'dreamproof'"):
         pack_groups(study({"recipe": "publishd"}, {"one": {}}))
 
 

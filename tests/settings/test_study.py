@@ -109,3 +109,62 @@ def test_numbers_that_nothing_can_hold_are_refused(tmp_path: Path, old: str, new
 def test_variables_that_no_process_can_have_are_refused(tmp_path: Path, variable: str) -> None:
     text = GOOD.replace("trainer:\n", f"trainer:\n  environment: {{{variable}}}\n")
     assert "environment" in complaint(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        (
+            "  command: [python, train.py",
+            "  command: [python, 3, train.py",
+            "must be text, not 3; put it in quotation marks",
+        ),
+        ("agent_steps: 100", "agent_steps: ten", "study.yaml:12: agent_steps: must be a whole number, not 'ten'"),
+        ("agent_steps: 100", "agent_steps: -5", "agent_steps: must be greater than or equal to 1, not -5"),
+        ("smallest_difference: 1.0", "smallest_difference: no", "must be a number, not 'no'"),
+        ("smallest_difference: 1.0", "smallest_difference: [1]", "must be a number, not a list"),
+        ("smallest_difference: 1.0", "smallest_difference: null", "must be a number, not empty"),
+        ("name: return", "direction: up", "study.yaml:3: metric.direction: must be 'higher' or 'lower', not 'up'"),
+    ],
+)
+def test_a_wrong_value_is_named_beside_what_was_expected(tmp_path: Path, old: str, new: str, expected: str) -> None:
+    assert expected in complaint(tmp_path, GOOD.replace(old, new))
+
+
+def test_only_the_form_of_trainer_that_the_file_chose_complains(tmp_path: Path) -> None:
+    assert complaint(tmp_path, GOOD.replace("  command:", "  comand:")).splitlines()[:-1] == [
+        f"{tmp_path}/study.yaml:5: the key 'trainer.command' is missing",
+        f"{tmp_path}/study.yaml:6: unknown key 'trainer.comand'; did you mean 'command'?",
+    ]
+    lines = [line for line in GOOD.splitlines() if not line.startswith("  ") or "{}" in line or "rate" in line]
+    text = "\n".join("trainer: pmw" if line == "trainer:" else line for line in lines)
+    assert complaint(tmp_path, text).splitlines()[:-1] == [
+        f"{tmp_path}/study.yaml:5: trainer: must be 'dreamer', 'pwm' or 'pwm_offline', not 'pmw'"
+    ]
+
+
+def test_keys_in_capital_letters_are_shown(tmp_path: Path) -> None:
+    text = GOOD.replace("trainer:\n", "trainer:\n  environment: {MUJOCO_GL: [egl]}\n")
+    assert "trainer.environment.MUJOCO_GL: must be text, not a list" in complaint(tmp_path, text)
+
+
+def test_a_command_in_one_line_is_the_same_as_its_arguments(tmp_path: Path) -> None:
+    listed = read_study(study_file(tmp_path, GOOD))
+    text = GOOD.replace('[python, train.py, "{run_dir}"]', "python train.py {run_dir}")
+    assert read_study(study_file(tmp_path, text)).hash() == listed.hash()
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        ("cd x && python train.py", "no shell reads '&&'; write [bash, -c, '…']"),
+        ("python train.py > log", "no shell reads '>'"),
+        ("python train.py 2>&1", "no shell reads '2>&1'"),
+        ("python train.py $HOME", "no shell reads '$HOME'"),
+        ("MUJOCO_GL=egl python train.py", "'MUJOCO_GL=egl' is no program; set variables under trainer.environment"),
+        ("python 'train.py", "cannot be split into arguments: no closing quotation"),
+    ],
+)
+def test_what_only_a_shell_understands_is_refused(tmp_path: Path, command: str, expected: str) -> None:
+    text = GOOD.replace('[python, train.py, "{run_dir}"]', f'"{command}"')
+    assert expected in complaint(tmp_path, text)

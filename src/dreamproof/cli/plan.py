@@ -30,7 +30,7 @@ def plan(
     ] = False,
 ) -> None:
     """Show the matrix, the gap, and the hours, memory, disk and money that closing it takes."""
-    from dreamproof.study.plan.commands import check_training
+    from dreamproof.study.plan.commands import check_training, example_commands
     from dreamproof.study.plan.gap import Selection, find_gap
     from dreamproof.study.plan.on_disk import open_with_disk
 
@@ -39,6 +39,7 @@ def plan(
     gap = find_gap(opened.state, Selection.parse(opened.study, arms, seeds))
     if gap.train and not opened.folder.is_export:
         check_training(opened.study, opened.base_folder)
+        example_commands(opened.study)
     if show_script:
         typer.echo(_script(opened, gap, str(study)), nl=False)
         return

@@ -1,6 +1,7 @@
 """Types of single values in a study file, checked when they are read: names, lines of text, variables, seeds."""
 
 import re
+import shlex
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field
@@ -63,6 +64,9 @@ EnvironmentValue = Annotated[str, AfterValidator(_without_nul)]
 Whole = Annotated[int, BeforeValidator(_no_truth_value)]
 Seed = Annotated[Whole, Field(le=MAXIMUM_SEED)]
 
+SHELL_WORD = re.compile(r"&&?|\|\|?|;|\d?>>?(&\d)?|<|\$\w+|\$\{\w+\}|.*\$\(.*|.*`.*")
+"""What a shell would act on; a command's arguments are passed as they are."""
+
 
 def seed_list(value: Any) -> Any:
     """5 means 0..4; '0-4,7' means those; a list is itself."""
@@ -89,3 +93,23 @@ def parse_seeds(text: str) -> list[int]:
             raise ValueError(f"'{part.strip()}' is not a range of seeds")
         seeds.extend(range(first, last + 1))
     return seeds
+
+
+def argument_list(value: Any) -> Any:
+    """A command in one line as the list of its arguments; a list is itself."""
+    if not isinstance(value, str):
+        return value
+    try:
+        words = shlex.split(value)
+    except ValueError as error:
+        raise ValueError(f"cannot be split into arguments: {str(error).lower()}") from None
+    for word in words:
+        if SHELL_WORD.fullmatch(word):
+            raise ValueError(f"no shell reads '{word}'; write [bash, -c, '…'] where one is needed")
+    if words and re.fullmatch(r"\w+=.*", words[0]):
+        raise ValueError(f"'{words[0]}' is no program; set variables under trainer.environment")
+    return words
+
+
+SeedList = Annotated[list[Seed], BeforeValidator(seed_list, json_schema_input_type=int | str | list[Seed])]
+Arguments = Annotated[list[str], BeforeValidator(argument_list, json_schema_input_type=str | list[str])]

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from dreamproof.settings.checked import Line, Variable
+from dreamproof.settings.checked import Arguments, Line, Variable
 from dreamproof.settings.strict import Settings
 
 # A long part of letters and digits in an address is what chat services put there instead of a password.
@@ -21,11 +21,11 @@ class Notification(Settings):
         description="death: an attempt ended without being complete; stall: it makes no progress; budget: 80 % is "
         "spent; decision: the reports were written",
     )
-    command: list[str] | None = Field(
+    command: Arguments | None = Field(
         None,
         min_length=1,
-        description="arguments of a command, started without a shell; it gets the message as JSON on standard input "
-        "and as text in DREAMPROOF_MESSAGE",
+        description="a command, in one line or as a list of arguments, started without a shell; it gets the message as "
+        "JSON on standard input and as text in DREAMPROOF_MESSAGE",
     )
     webhook: Line | None = Field(None, description="address that gets the message as JSON by POST; without secrets")
     webhook_from_env: Variable | None = Field(

@@ -2,8 +2,9 @@
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from dreamproof.settings.checked import Arguments
 from dreamproof.settings.strict import Settings
 
 MAX_MONEY = 1e12
@@ -75,7 +76,9 @@ class Liveness(Settings):
     kill_idle_after_seconds: float = Field(
         1200.0, gt=0, description="killed after so long without progress and without CPU, disk or GPU use"
     )
-    kill_silent_after_seconds: Annotated[PhaseLimits, BeforeValidator(_phase_limits)] = Field(
+    kill_silent_after_seconds: Annotated[
+        PhaseLimits, BeforeValidator(_phase_limits, json_schema_input_type=float | PhaseLimits)
+    ] = Field(
         PhaseLimits(), description="killed after so long without progress, busy or not; one number or one per phase"
     )
 
@@ -102,7 +105,9 @@ class ReportSettings(Settings):
     languages: list[Literal["en", "zh-Hans", "zh-Hant"]] = Field(
         default=["en"], min_length=1, description="English goes to reports/, any other language to reports/LANGUAGE/"
     )
-    update: list[Annotated[UpdatedDocument, BeforeValidator(_updated_document)]] = Field(
+    update: list[
+        Annotated[UpdatedDocument, BeforeValidator(_updated_document, json_schema_input_type=str | UpdatedDocument)]
+    ] = Field(
         default_factory=list, description="Markdown files of your own whose bound numbers are updated, e.g. [ppt.md]"
     )
 
@@ -116,11 +121,17 @@ class Requirements(Settings):
     )
 
 
+def _or_one_command(schema: dict[str, Any]) -> None:
+    schema["properties"]["command"] = schema["properties"]["commands"]["items"]
+
+
 class AtEnd(Settings):
     """What happens when nothing is left to do."""
 
+    model_config = ConfigDict(json_schema_extra=_or_one_command)
+
     action: Literal["nothing", "shutdown"] = "nothing"
-    commands: list[Annotated[list[str], Field(min_length=1)]] = Field(
+    commands: list[Annotated[Arguments, Field(min_length=1)]] = Field(
         default=[["shutdown", "-h", "now"], ["systemctl", "poweroff"], ["poweroff"]],
         min_length=1,
         description="tried one after the other until one returns 0; 'command: [...]' is a chain of one",

@@ -8,12 +8,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import FaultKind, Unreadable, encodable, read_file
-from dreamproof.base.text import nearest_word, quoted
+from dreamproof.base.text import quoted
+from dreamproof.settings.complaints import Place, complaints
 from dreamproof.settings.renames import current_names
 from dreamproof.settings.yaml_guard import Loader, check_yaml
 
 Model = TypeVar("Model", bound="Settings")
-Place = tuple[str | int, ...]
 YAML_BYTES = 4 << 20
 
 
@@ -124,51 +124,10 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     return value, found
 
 
-def _fields_at(model: type[BaseModel], place: Place) -> list[str]:
-    """Names valid beside the last key of `place`, following nested models as far as they are plain."""
-    current: Any = model
-    for part in place[:-1]:
-        if not (isinstance(current, type) and issubclass(current, BaseModel)):
-            return []
-        field = current.model_fields.get(str(part))
-        current = field.annotation if field else None
-        options = [option for option in getattr(current, "__args__", ()) if isinstance(option, type)]
-        models = [option for option in options if issubclass(option, BaseModel)]
-        current = models[0] if models else current
-    if isinstance(current, type) and issubclass(current, BaseModel):
-        return list(current.model_fields)
-    return []
-
-
-def _line_of(place: Place, lines: dict[Place, int]) -> int:
-    """The line of the deepest known ancestor of `place`."""
-    for length in range(len(place), 0, -1):
-        if place[:length] in lines:
-            return lines[place[:length]]
-    return 1
-
-
 def validate(model: type[Model], value: dict[str, Any], source: str, lines: dict[Place, int] | None = None) -> Model:
     """Builds `model` from `value`, or raises BadInput that lists every wrong key with its line."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
-        complaints = [_complaint(model, detail, source, lines or {}) for detail in error.errors()]
-    raise BadInput("\n".join(dict.fromkeys(complaints)), "dreamproof schema")
-
-
-def _complaint(model: type[BaseModel], detail: Any, source: str, lines: dict[Place, int]) -> str:
-    place: Place = detail["loc"]
-    # A union adds the name of the tried member to the place; only what the file really holds is shown.
-    shown = tuple(part for part in place if not (isinstance(part, str) and part.startswith(("function-", "tagged-"))))
-    where = f"{source}:{_line_of(shown, lines)}" if lines else source
-    key = ".".join(map(str, shown)) or "the whole file"
-    if detail["type"] == "extra_forbidden":
-        options = _fields_at(model, shown)
-        near = nearest_word(str(shown[-1]), options)
-        hint = f"did you mean '{near}'?" if near else f"valid here: {', '.join(sorted(options))}" if options else ""
-        return f"{where}: unknown key '{key}'{'; ' + hint if hint else ''}"
-    if detail["type"] == "missing":
-        return f"{where}: the key '{key}' is missing"
-    message = detail["msg"].removeprefix("Value error, ")
-    return f"{where}: {key}: {message[0].lower() + message[1:]}"
+        wrong = complaints(model, value, error, source, lines or {})
+    raise BadInput("\n".join(wrong), "dreamproof schema")

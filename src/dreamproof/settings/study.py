@@ -3,7 +3,7 @@
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from dreamproof.base.files import canonical_json, text_hash
 from dreamproof.settings.backend import BackendSettings, gpus_of
@@ -11,14 +11,14 @@ from dreamproof.settings.cell import CELL_SETTINGS
 from dreamproof.settings.checked import (
     MAXIMUM_SEEDS,
     MAXIMUM_STEPS,
+    Arguments,
     EnvironmentValue,
     FreeText,
     Line,
-    Seed,
+    SeedList,
     Variable,
     Whole,
     plain_name,
-    seed_list,
 )
 from dreamproof.settings.env import Shift
 from dreamproof.settings.notify import Notification
@@ -27,6 +27,7 @@ from dreamproof.settings.renames import current_names, first_names
 from dreamproof.settings.running import AtEnd, Liveness, Money, ReportSettings, Requirements, Retries
 from dreamproof.settings.several_tasks import merge, with_tasks
 from dreamproof.settings.strict import Settings
+from dreamproof.settings.task_sets import TASK_SETS
 
 
 def _condition(value: Any) -> Any:
@@ -97,8 +98,8 @@ class CommandTrainer(Settings):
     the settings as --key value, {overrides} as key=value (Hydra); {checkpoint} is what an evaluation is to load.
     """
 
-    command: list[str] = Field(min_length=1, description="arguments of the training command")
-    evaluate: list[str] | None = Field(None, description="arguments of the command that evaluates one condition")
+    command: Arguments = Field(min_length=1, description="the training command, in one line or as a list of arguments")
+    evaluate: Arguments | None = Field(None, description="the command that evaluates one condition, likewise")
     adapter: Literal[
         "native", "embodied", "sb3", "tensorboard", "wandb", "jsonl", "csv", "bracket_lines", "line_pattern", "auto"
     ] = Field(
@@ -154,8 +155,20 @@ class CommandTrainer(Settings):
         return self
 
 
+def _or_a_set(schema: dict[str, Any]) -> None:
+    schema["anyOf"].append({"enum": list(TASK_SETS)})
+
+
+def _as_written(schema: dict[str, Any]) -> None:
+    """`tasks` stands for `task`, and for `arms` where each task is one."""
+    schema["required"] = [key for key in schema["required"] if key not in ("task", "arms")]
+    schema["anyOf"] = [{"required": ["task", "arms"]}, {"required": ["tasks"]}]
+
+
 class Study(Settings):
     """One declared study."""
+
+    model_config = ConfigDict(json_schema_extra=_as_written)
 
     name: str
     question: FreeText = Field(min_length=1)
@@ -172,6 +185,7 @@ class Study(Settings):
         min_length=2,
         description="several tasks, each with a policy of its own; names, or `mt8` or `mt30`. `task`, `conditions` and "
         "`decides` follow from them",
+        json_schema_extra=_or_a_set,
     )
     trainer: Literal["dreamer", "pwm", "pwm_offline"] | CommandTrainer
     settings: dict[str, Any] = Field(default_factory=dict, description="settings of the trainer that all arms share")
@@ -179,7 +193,7 @@ class Study(Settings):
         min_length=1, description="name: the settings in which this arm differs; with our trainers also `task`"
     )
     reference_arm: str | None = Field(None, description="what the others are compared with; the first arm if left out")
-    seeds: Annotated[list[Seed], BeforeValidator(seed_list)] = Field(min_length=1, max_length=MAXIMUM_SEEDS)
+    seeds: SeedList = Field(min_length=1, max_length=MAXIMUM_SEEDS)
     paired_seeds: bool = Field(
         False,
         description="a seed number means the same layouts and initial data in every arm, so verdicts compare arms seed "
@@ -194,7 +208,9 @@ class Study(Settings):
         description="a cell counts as trained with so many agent steps fewer, and lengths that differ by no more count "
         "as equal: for trainers that end with whole rollouts",
     )
-    conditions: list[Annotated[StudyCondition, BeforeValidator(_condition)]] = Field(default_factory=list)
+    conditions: list[
+        Annotated[StudyCondition, BeforeValidator(_condition, json_schema_input_type=str | StudyCondition)]
+    ] = Field(default_factory=list)
     evaluation_episodes: int = Field(50, ge=1)
     backend: BackendSettings = BackendSettings()
     pack_cells: int = Field(1, ge=1, description="cells trained by one process")
@@ -228,7 +244,7 @@ class Study(Settings):
             return value
         return {**value, "money": {"gpus_per_attempt": gpus, **money}}
 
-    @field_validator("arms", mode="before")
+    @field_validator("arms", mode="before", json_schema_input_type=dict[str, dict[str, Any] | None])
     @classmethod
     def _empty_arm(cls, arms: Any) -> Any:
         if isinstance(arms, dict):

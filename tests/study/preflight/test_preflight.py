@@ -121,6 +121,22 @@ def test_a_trainer_that_ends_well_and_shows_nothing_fails_with_the_adapter_that_
     assert f"read by adapter {name}" in shown and f"adapter {name} proves steps by" in shown
 
 
+def test_a_command_without_the_run_folder_is_told_to_name_it(tmp_path: Path) -> None:
+    opened = study(tmp_path, script(tmp_path, "print('done')\n"), adapter="auto")
+    opened.file.write_text(opened.file.read_text().replace('train.py, "{run_dir}"]', "train.py]"))
+    result = local.check_arms(open_study(opened.file), ["a"])
+    assert "nothing was written into its run folder: name the folder in its command" in result.faults[0]
+
+
+def test_arms_that_fail_for_one_reason_are_named_together_and_the_reason_once(tmp_path: Path) -> None:
+    opened = study(tmp_path, script(tmp_path, "import envs\n"))
+    shown: list[str] = []
+    result = local.check_arms(opened, show=shown.append)
+    assert result.faults == ["arms a, b: import_error: ModuleNotFoundError: No module named 'envs'"]
+    assert [line.split(": ", 1)[1].split(" after ")[0] for line in shown[1:]] == ["FAILED", "FAILED"]
+    assert not any("ModuleNotFoundError" in line for line in shown)
+
+
 LOSS = "\\bloss\\W+?(?P<loss>[-+.,\\w]+)"
 
 
@@ -133,8 +149,8 @@ LOSS = "\\bloss\\W+?(?P<loss>[-+.,\\w]+)"
         ("Update 10 | frames 1,000 | loss 0.5", f"frames\\W+(?P<step>[0-9,]+)(?:.*?{LOSS})?'"),
         ("|    total_timesteps | 1024 |", "line_pattern: 'total_timesteps\\W+(?P<step>[0-9,]+)'"),
         ("100%|### | 500/500 [00:01<00:00]", "line_pattern: '(?P<step>[0-9]+)/(?P<total>[0-9]+)'"),
-        ("step 12 loss 0.5", "; nothing was written into its run folder: name the folder"),
-        ("done", "nothing was written into its run folder: name the folder in its command"),
+        ("step 12 loss 0.5", "; nothing was written into its run folder, which its command names: let the script"),
+        ("done", "nothing was written into its run folder, which its command names: let the script write"),
     ],
 )
 def test_a_trainer_that_no_adapter_knows_gets_advice_what_would_do(printed: str, advice: str, tmp_path: Path) -> None:

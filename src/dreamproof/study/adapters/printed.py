@@ -164,16 +164,16 @@ class PrintedAdapter(FolderAdapter):
         path = output_of(run, output)
         lines = self.lines(read_tail(path, WHOLE_BYTES)) if path is not None else []
         if path is None or not lines:
-            return f"its output holds no {self.looks_for}"
+            return f"its output holds no {self.looks_for.removeprefix('a ')}"
         last, whole = lines[-1], reached_end(lines)
-        of_total = f"/{last.total}" if last.total is not None else ""
+        ending = f"[{last.done}/{last.total}]" if last.total is not None else f"{last.done:,}"
         if not whole:
-            return f"its output ends at [{last.done}{of_total}]"
+            return f"its output ends at {ending}"
         count = last.total if last.total is not None else last.done
         reached = self.format.agent_steps(count)
         if reached < agent_steps:
             return (
-                f"its output ends at [{last.done}{of_total}], which is {reached:,} of {agent_steps:,} agent steps "
+                f"its output ends at {ending}, which is {reached:,} of {agent_steps:,} agent steps "
                 "(declare trainer.steps_per_count if one count is several agent steps)"
             )
         fault = _not_finite(last)
@@ -224,7 +224,7 @@ class BracketLinesAdapter(PrintedAdapter):
     """Lines of the form that many scripts print."""
 
     name = "bracket_lines"
-    looks_for = "line of the form [123/15000]"
+    looks_for = "a line of the form [123/15000]"
 
     def lines(self, text: str) -> list[Line]:
         """Lines in brackets."""
@@ -239,7 +239,7 @@ class LinePatternAdapter(PrintedAdapter):
     def __init__(self, trainer_format: TrainerFormat | None = None) -> None:
         super().__init__(trainer_format)
         pattern = printable(self.format.line_pattern or "(none declared)")
-        self.looks_for = f"line that trainer.line_pattern {pattern} finds"
+        self.looks_for = f"a line that trainer.line_pattern {pattern} finds"
         self.proves = f"{self.proves}; {checked_values(self.format.line_pattern or '')}"
 
     def lines(self, text: str) -> list[Line]:

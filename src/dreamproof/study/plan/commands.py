@@ -243,13 +243,19 @@ def check_commands(study: Study, base_folder: Path) -> None:
     folder = working_folder(study, base_folder)
     if not folder.is_dir():
         raise BadInput(f"study {study.name}: working folder {folder} does not exist", f"ls {quoted(folder.parent)}")
+    for arguments in example_commands(study):
+        _check_found(study, arguments[0], folder)
+
+
+def example_commands(study: Study) -> list[list[str]]:
+    """Commands of the first seed of every arm; raises BadInput if one has a placeholder that there is not."""
+    commands = []
     for arm in study.arms:
         target = Target(Cell(arm, study.seeds[0]), RunFolder(Path("run")), study.agent_steps)
-        commands = train_commands(study, [target])
+        commands += train_commands(study, [target])
         if study.conditions:
             commands += evaluate_commands(study, [target], [study.conditions[0].name])
-        for arguments in commands:
-            _check_found(study, arguments[0], folder)
+    return commands
 
 
 def _check_variables(study: Study) -> None:

@@ -163,11 +163,19 @@ def check_arms(
     faults, warnings = refused + gpu + faults, warnings + unclear
     warnings += [f"arm {check.arm}: {warning}" for check in checks for warning in check.warnings]
     faults += unmeasured_limits(opened.study, checks)
-    failed = [f"arm {check.arm}: {check.cause}: {check.reason}{check.hint}" for check in checks if not check.passed]
-    result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failed + faults, warnings)
+    result = Preflight(fingerprint(opened, chosen, facts), checks, facts, needs, failures(checks) + faults, warnings)
     write_json(opened.folder.preflight, result.as_json())
     write_text(opened.folder.preflight_text, "\n".join(preflight_lines(result, study_format(opened.study))) + "\n")
     return result
+
+
+def failures(checks: Sequence[ArmCheck]) -> list[str]:
+    """Why arms failed; those that failed for one reason together."""
+    arms: dict[str, list[str]] = {}
+    for check in checks:
+        if not check.passed:
+            arms.setdefault(f"{check.cause}: {check.reason}{check.hint}", []).append(check.arm)
+    return [f"arm{'s' if len(found) > 1 else ''} {', '.join(found)}: {reason}" for reason, found in arms.items()]
 
 
 def unmeasured_limits(study: Study, checks: Sequence[ArmCheck]) -> list[str]:
@@ -404,7 +412,7 @@ class LocalProbe:
 def _arm_line(check: ArmCheck) -> str:
     took = duration_text(check.wall_seconds)
     if not check.passed:
-        return f"arm {check.arm}: FAILED after {took}: {check.cause}: {check.reason}"
+        return f"arm {check.arm}: FAILED after {took}: {check.cause}"
     read = f", read by adapter {check.adapter}" if check.adapter else ""
     phases = ", ".join(check.probe.get("phases", {})) or f"started and made its first steps{read}"
     return f"arm {check.arm}: passed in {took} ({phases})"

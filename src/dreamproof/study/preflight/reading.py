@@ -4,8 +4,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from dreamproof.base.files import read_json, read_tail, real_path
+from dreamproof.base.files import canonical_json, read_json, read_tail, real_path
 from dreamproof.base.safe_text import printable
 from dreamproof.base.text import count_text, duration_text
 from dreamproof.runs.layout import AttemptFolder, RunFolder
@@ -159,23 +160,31 @@ def _group(name: str) -> str:
 
 
 def _place_advice(run: RunFolder, output: Path, found: list[Path]) -> str | None:
-    """That a trainer which wrote nothing into its run folder does not know it, and where it wrote instead."""
+    """That a trainer wrote nothing into its run folder, where it wrote instead, and how it gets to know the folder."""
     if found:
         return None
     elsewhere = _written_elsewhere(run, output)
     wrote = f" ({elsewhere})" if elsewhere is not None else ""
+    nothing = f"nothing was written into its run folder{wrote}"
+    if str(run.root) in canonical_json(_order(output).get("commands")):
+        return f"{nothing}, which its command names: let the script write its progress there"
     return (
-        f"nothing was written into its run folder{wrote}: name the folder in its command, e.g. --logdir {{run_dir}}, "
-        "or hydra.run.dir={run_dir} for Hydra"
+        f"{nothing}: name the folder in its command, e.g. --logdir {{run_dir}}, or hydra.run.dir={{run_dir}} for Hydra"
     )
+
+
+def _order(output: Path) -> dict[str, Any]:
+    """What the probe was started with; empty if that cannot be read."""
+    order = read_json(AttemptFolder(output.parent).order)
+    return order if isinstance(order, dict) else {}
 
 
 def _written_elsewhere(run: RunFolder, output: Path) -> str | None:
     """What a probe wrote into its working folder; None if it wrote nothing there."""
-    began, order = attempt_began(output), read_json(AttemptFolder(output.parent).order)
-    if began is None or not isinstance(order, dict):
+    began, working_folder = attempt_began(output), _order(output).get("working_folder")
+    if began is None or working_folder is None:
         return None
-    where = Path(order["working_folder"])
+    where = Path(working_folder)
     recent = [path for path in files_below(where) if (modified(path) or 0.0) >= began]
     study = real_path(run.root.parent.parent)
     found = [path for path in recent if not real_path(path).is_relative_to(study)]
