@@ -98,6 +98,7 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "wall_seconds": forecast.wall_seconds,
         "gpu_hours": _gpu_hours(forecast.billed_seconds, study.money.gpus_per_attempt),
         "money": forecast.money,
+        "without_evaluations": forecast.without_evaluations,
         "spent": spent,
         "budget": study.money.budget,
         "currency": study.money.currency,
@@ -118,6 +119,7 @@ def _gpu_hours(slot_seconds: float | None, gpus: float) -> float | None:
 def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
     """The plan as a person reads it."""
     from dreamproof.base.text import bytes_text, count_text, duration_text, money_text
+    from dreamproof.study.money.spending import WITHOUT_EVALUATIONS
     from dreamproof.study.views.overview import seeds_text
 
     currency = facts["currency"]
@@ -152,6 +154,8 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
         lines.append(
             "note        the duration is unknown before a speed is measured (dreamproof check, or a first cell)"
         )
+    elif facts["without_evaluations"]:
+        lines.append(f"note        time and price are {WITHOUT_EVALUATIONS}")
     lines += facts["prospects"]
     if facts["refusal"] is not None:
         return "\n".join([*lines, f"refused     {facts['refusal']}", f"next        {facts['refusal_hint']}"])

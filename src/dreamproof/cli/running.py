@@ -96,7 +96,8 @@ def log_lines(overview: "Overview", metric: str) -> list[str]:
         f"{what} {one.get('proven', 0)}/{one['declared']}"
         for what, one in (("trained", overview.train), ("evaluated", overview.evaluate))
     ]
-    head = f"{now} {overview.name}: {', '.join(counts)}, left {duration_text(overview.seconds_left)}"
+    least = " without evaluations" if overview.without_evaluations else ""
+    head = f"{now} {overview.name}: {', '.join(counts)}, left {duration_text(overview.seconds_left)}{least}"
     return [head, *(f"{now} {one.cell} {one.attempt}: {running_text(one, metric)}" for one in overview.running)]
 
 

@@ -46,12 +46,14 @@ def overview_text(
     """
     from dreamproof.base.text import duration_text
     from dreamproof.cli.running import fit, running_table
+    from dreamproof.study.money.spending import WITHOUT_EVALUATIONS
 
     parts = [f"{overview.name}: {overview.question}", f"folder      {overview.folder}", _supervisor_line(overview)]
     parts.append(f"train       {_counts(overview.train)}")
     parts.append(f"evaluate    {_counts(overview.evaluate)}")
     if overview.running or overview.supervisor is not None:
-        parts.append(f"left        {duration_text(overview.seconds_left)} for the whole study")
+        of_what = WITHOUT_EVALUATIONS if overview.without_evaluations else "for the whole study"
+        parts.append(f"left        {duration_text(overview.seconds_left)} {of_what}")
     grid = _grid(opened, overview, width)
     if grid:
         parts += ["", grid, "            + proven  > running  x dead  ~ waiting  . missing  ! stopped  ? unproven"]

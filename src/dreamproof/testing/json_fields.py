@@ -3,6 +3,8 @@
 NAME stands for an arm, a cell, a condition or a cause; `[]` for each item of a list.
 """
 
+WITHOUT_EVALUATIONS = "true where no evaluation was measured yet: time and price are those of training alone"
+
 CELL = {
     "arm": "arm of the cell",
     "seed": "seed of the cell",
@@ -35,6 +37,7 @@ STATUS = {
     "notices[]": "one notice",
     "complete": "whether every declared cell is trained and evaluated",
     "seconds_left": "time until the whole study is done; null if no speed is known",
+    "without_evaluations": WITHOUT_EVALUATIONS,
 }
 
 MEANINGS: dict[str, dict[str, str]] = {
@@ -60,6 +63,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "wall_seconds": "expected time to the end; null before a preflight or a finished cell",
         "gpu_hours": "expected GPU hours",
         "money": "expected price of what is missing",
+        "without_evaluations": WITHOUT_EVALUATIONS,
         "spent": "paid so far",
         "budget": "declared limit; null if none",
         "currency": "currency of all amounts",
@@ -136,6 +140,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "forecast.money": "price",
         "forecast.cells": "cells still to train",
         "forecast.eval_cells": "eval cells still to evaluate",
+        "forecast.without_evaluations": WITHOUT_EVALUATIONS,
         "proven_cells": "cells with a proof",
         "proven_eval_cells": "eval cells with a proof",
         "total_ms": "useful, wasted, idle and running milliseconds together",

@@ -73,6 +73,7 @@ def summary(study: FollowedStudy, overview: Overview) -> Values:
         "running": len(overview.running),
         "complete": overview.complete,
         "seconds_left": overview.seconds_left,
+        "without_evaluations": overview.without_evaluations,
         "money": {"spent": spent, "forecast": forecast.money, "budget": money.budget, "currency": money.currency},
         "notices": overview.notices,
         "last_event": opened.state.last_event,

@@ -242,7 +242,19 @@ def test_the_rest_is_forecast_from_what_was_seen() -> None:
     forecast = story.count().forecast
     assert (forecast.cells, forecast.eval_cells) == (3, 3)
     assert forecast.busy_seconds == pytest.approx(3 * 100 + 3 * 5)
-    assert forecast.money == pytest.approx(0.315)
+    assert forecast.money == pytest.approx(0.315) and not forecast.without_evaluations
+
+
+def test_a_forecast_without_evaluations_says_so() -> None:
+    story = Story()
+    story.start("a1", 0)
+    story.end("a1", 100, 100.0, 1000, 1000, cause="completed")
+    story.prove(100)
+    costs = story.count()
+    assert costs.forecast.busy_seconds == pytest.approx(3 * 100) and costs.forecast.without_evaluations
+    assert any(line.endswith("without evaluations, none of which was measured yet") for line in money_lines(costs))
+    unevaluated = Story(study(conditions=[])).count(probed_rates={"a": 10.0, "b": 10.0})
+    assert not unevaluated.forecast.without_evaluations
 
 
 def test_before_anything_ran_only_the_preflight_knows_the_speed() -> None:
@@ -275,7 +287,7 @@ def test_the_money_is_shown_as_text() -> None:
         "  idle                     16 min 40 s       ¥1.00   10.0%",
         "¥10.00 bought: 1 of 4 cells trained, 0 of 4 evaluations done",
         "money per trained cell: ¥10.00, including waste and idle time",
-        "3 cells and 4 evaluations left: about 6 h 0 min, ¥21.60",
+        "3 cells and 4 evaluations left: about 6 h 0 min, ¥21.60, without evaluations, none of which was measured yet",
         "budget ¥200.00, ¥190.00 left",
     ]
 

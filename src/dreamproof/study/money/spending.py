@@ -14,13 +14,14 @@ from dreamproof.study.ledger.clock import SUSPENDED, Moment, machine_seconds
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.ledger.status import SAVE_REMEDY, NotSavedCells, not_saved_cells
 from dreamproof.study.ledger.totals import Totals
-from dreamproof.study.plan.gap import find_gap
+from dreamproof.study.plan.gap import Gap, find_gap
 from dreamproof.study.plan.packs import count_jobs
 
 LOST_CHECKPOINT = "checkpoint_lost"
 RESTARTED = "restarted"
 UNFINISHED = "unknown"
 ABORTED = "aborted"
+WITHOUT_EVALUATIONS = "without evaluations, none of which was measured yet"
 
 
 @dataclass(slots=True)
@@ -48,6 +49,8 @@ class Forecast:
     money: float | None
     cells: int
     eval_cells: int
+    without_evaluations: bool = False
+    """No evaluation was measured yet: time and money are those of training alone."""
 
 
 @dataclass
@@ -336,7 +339,12 @@ def _forecast(state: StudyState, study: Study, spending: StudyMoney, probed: Map
     attempts = len({name for name in names if name is not None}) + count_jobs(state, gap)
     wall = busy / max(1, min(study.backend.max_parallel, attempts))
     billed = wall * study.backend.slots if study.backend.runs_here else busy
-    return Forecast(busy, billed, wall, spending.money(billed * 1000), *counts)
+    return Forecast(busy, billed, wall, spending.money(billed * 1000), *counts, without_evaluations(state, gap))
+
+
+def without_evaluations(state: StudyState, gap: Gap) -> bool:
+    """Whether evaluations are missing and none was measured yet."""
+    return bool(gap.evaluate) and state.totals.seconds_per_evaluation() is None
 
 
 def cell_seconds(state: StudyState, arm: str, probed: Mapping[str, float]) -> float | None:
@@ -455,4 +463,5 @@ def _forecast_line(spending: StudyMoney) -> str:
     if forecast.wall_seconds is None:
         return f"{left}: duration unknown until something has run"
     money = money_text(forecast.money, spending.study.money.currency)
-    return f"{left}: about {duration_text(forecast.wall_seconds)}, {money}"
+    alone = f", {WITHOUT_EVALUATIONS}" if forecast.without_evaluations else ""
+    return f"{left}: about {duration_text(forecast.wall_seconds)}, {money}{alone}"

@@ -11,7 +11,8 @@ from dreamproof.study.ledger.chain import lost_end
 from dreamproof.study.ledger.clock import Moment, jump_text
 from dreamproof.study.ledger.lease import is_copy, living_holder
 from dreamproof.study.ledger.status import NOT_SAVED, STATUSES, as_seen, eval_status, not_saved_cells, train_status
-from dreamproof.study.money.spending import money_per_ms
+from dreamproof.study.money.spending import money_per_ms, without_evaluations
+from dreamproof.study.plan.gap import find_gap
 from dreamproof.study.plan.on_disk import cell_fault
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.preflight.measured import read_measured
@@ -48,6 +49,8 @@ class Overview:
     complete: bool = False
     seconds_left: float | None = None
     """Until the whole study is done; None if no speed is known."""
+    without_evaluations: bool = False
+    """No evaluation was measured yet: the time left is that of training alone."""
 
     def as_json(self) -> dict[str, Any]:
         """The overview as a JSON value."""
@@ -97,6 +100,7 @@ def make_overview(opened: OpenStudy, now: Moment, is_released: bool = False) -> 
         notices=_notices(opened, running, holder is not None),
         complete=all(map(state.trained, state.cells.values())) and not missing_evaluate,
         seconds_left=study_seconds_left(opened, running, read_measured(opened.folder.preflight).rates),
+        without_evaluations=without_evaluations(state, find_gap(state)),
     )
 
 

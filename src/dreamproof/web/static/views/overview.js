@@ -39,7 +39,11 @@ export function moneyText(found) {
   return found.budget ? t("money_of_budget", { spent, budget: money(found.budget, found.currency) }) : spent;
 }
 
-const timeLeft = (one) => (one.complete ? t("nothing_left") : duration(one.seconds_left));
+// While no evaluation was measured, the time left is at least that of training.
+export const timeLeft = (one) =>
+  one.complete
+    ? t("nothing_left")
+    : `${one.without_evaluations && one.seconds_left !== null ? "≥ " : ""}${duration(one.seconds_left)}`;
 
 function card(one) {
   if (one.error)

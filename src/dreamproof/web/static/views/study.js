@@ -19,7 +19,7 @@ import {
   stateText,
   t,
 } from "../text.js";
-import { leftLabel, moneyText, progressBar, shareText, studyState } from "./overview.js";
+import { leftLabel, moneyText, progressBar, shareText, studyState, timeLeft } from "./overview.js";
 
 const rows = (object) => Object.entries(object);
 
@@ -51,7 +51,7 @@ function facts(data) {
           ]
         : null,
       h("dt", {}, leftLabel(data.state)),
-      h("dd", {}, overview.complete ? t("nothing_left") : duration(overview.seconds_left)),
+      h("dd", {}, timeLeft(overview)),
       h("dt", {}, t("tab.money")),
       h("dd", {}, moneyText(data.money)),
       h("dt", {}, t("supervisor")),
@@ -381,7 +381,7 @@ export function open(context) {
           data.presence,
           data.overview.train,
           data.overview.evaluate,
-          duration(data.overview.seconds_left),
+          timeLeft(data.overview),
           moneyText(data.money),
           data.overview.notices,
         ],
