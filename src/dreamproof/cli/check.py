@@ -31,7 +31,7 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
     from dreamproof.study import session
     from dreamproof.study.adapters import study_format
     from dreamproof.study.plan.open_study import open_study
-    from dreamproof.study.preflight.local import preflight_lines
+    from dreamproof.study.preflight.local import summary_lines
 
     opened = open_study(study)
     print_deprecations(opened.folder.declaration if study.is_dir() else study)
@@ -52,5 +52,5 @@ def check(study: StudyArgument, json: JsonOption = False) -> None:
     if json:
         print_json(read_json(opened.folder.preflight))
     elif result is not None:
-        print_text("\n".join([*preflight_lines(result, study_format(opened.study)), *_prospects(opened)]))
+        print_text("\n".join([*summary_lines(result, study_format(opened.study)), *_prospects(opened)]))
         typer.echo(f"next        dreamproof run {quoted(study)}")

@@ -420,6 +420,13 @@ def _arm_line(check: ArmCheck) -> str:
 
 def preflight_lines(result: Preflight, trainer_format: TrainerFormat | None = None) -> list[str]:
     """The result as manifests/preflight.txt holds it."""
+    arms = [line for check in result.arms for line in (_arm_line(check), *(f"    | {line}" for line in check.evidence))]
+    first, *rest = summary_lines(result, trainer_format)
+    return [first, *arms, *rest]
+
+
+def summary_lines(result: Preflight, trainer_format: TrainerFormat | None = None) -> list[str]:
+    """The result without its arms: what the machine has, what is needed, what stops the launch."""
     facts, needs = result.machine, result.needs
     gpu = facts["gpu"]
     devices = ", ".join(f"{one['name']} ({bytes_text(one['total_bytes'])})" for one in gpu["devices"])
@@ -427,7 +434,6 @@ def preflight_lines(result: Preflight, trainer_format: TrainerFormat | None = No
     edited = f", edited (diff {code['diff_hash'][:12]})" if code.get("dirty") else ""
     lines = [
         f"preflight {'passed' if result.passed else 'FAILED'}: {count_text(len(result.arms), 'arm')}",
-        *(line for check in result.arms for line in (_arm_line(check), *(f"    | {line}" for line in check.evidence))),
         f"devices: {devices or 'no GPU (' + gpu.get('reason', 'none found') + ')'}",
         f"driver: {gpu.get('driver', '–')}",
         f"versions: {', '.join(f'{name} {version}' for name, version in facts['versions'].items())}",
