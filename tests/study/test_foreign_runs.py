@@ -61,6 +61,24 @@ def test_a_run_that_saved_nothing_is_stopped_at_once_and_not_trained_again(tmp_p
     assert "not_saved" in money and "trained to the end and not saved: 1 cell" in money
 
 
+def test_a_run_that_ends_with_nan_is_stopped_at_once_and_not_trained_again(tmp_path: Path) -> None:
+    stage = foreign_stage(tmp_path)
+
+    def start(folder: AttemptFolder) -> None:
+        run = stage.opened.folder.run(Cell("low", 0))
+        write_rows(run, 10, 20)
+        run.metrics.write_text(run.metrics.read_text().replace("1.0", "NaN"))
+        (run.root / "model.pt").write_bytes(b"weights")
+        stage.backend.end(folder.root.name)
+
+    stage.backend.on_start = start
+    stage.supervisor.run()
+    assert stage.backend.started == ["a000001"] and stage.causes() == ["nan"]
+    [stopped] = stage.events("cell_stopped")
+    assert stopped["reason"] == "trained to its end, and what it learned is not finite: low/0: loss is nan at the end"
+    assert stopped["cause"] == "nan"
+
+
 def test_a_saved_run_is_proven_when_it_is_tried_again(tmp_path: Path) -> None:
     test_a_run_that_saved_nothing_is_stopped_at_once_and_not_trained_again(tmp_path)
     opened = open_study(tmp_path / "small.yaml")

@@ -282,6 +282,10 @@ class TrainProof:
         return None if self.gradient_steps_at_least else self.gradient_steps
 
 
+class NotFinite(str):
+    """A reason why there is no proof: the run was trained to its end, and what it learned is not finite."""
+
+
 class NotSaved(str):
     """A reason why there is no proof: the run was trained to its end, and no checkpoint holds what it learned."""
 

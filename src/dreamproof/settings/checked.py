@@ -100,15 +100,15 @@ def argument_list(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        words = shlex.split(value)
+        arguments = shlex.split(value)
     except ValueError as error:
         raise ValueError(f"cannot be split into arguments: {str(error).lower()}") from None
-    for word in words:
-        if SHELL_WORD.fullmatch(word):
-            raise ValueError(f"no shell reads '{word}'; write [bash, -c, '…'] where one is needed")
-    if words and re.fullmatch(r"\w+=.*", words[0]):
-        raise ValueError(f"'{words[0]}' is no program; set variables under trainer.environment")
-    return words
+    for argument in arguments:
+        if SHELL_WORD.fullmatch(argument):
+            raise ValueError(f"no shell reads '{argument}'; write [bash, -c, '…'] where one is needed")
+    if arguments and re.fullmatch(r"\w+=.*", arguments[0]):
+        raise ValueError(f"'{arguments[0]}' is no program; set variables under trainer.environment")
+    return arguments
 
 
 SeedList = Annotated[list[Seed], BeforeValidator(seed_list, json_schema_input_type=int | str | list[Seed])]

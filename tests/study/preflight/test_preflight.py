@@ -121,7 +121,7 @@ def test_a_trainer_that_ends_well_and_shows_nothing_fails_with_the_adapter_that_
     assert f"read by adapter {name}" in shown and f"adapter {name} proves steps by" in shown
 
 
-def test_a_command_without_the_run_folder_is_told_to_name_it(tmp_path: Path) -> None:
+def test_a_command_without_the_run_folder_is_to_name_the_folder(tmp_path: Path) -> None:
     opened = study(tmp_path, script(tmp_path, "print('done')\n"), adapter="auto")
     opened.file.write_text(opened.file.read_text().replace('train.py, "{run_dir}"]', "train.py]"))
     result = local.check_arms(open_study(opened.file), ["a"])

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from dreamproof.base.files import MAX_INT, FaultKind, Unreadable, file_fault
 from dreamproof.runs.layout import CheckpointFolder, RunFolder
-from dreamproof.runs.reader import EvalProof, TrainProof, changed_file, load_heartbeat, prove_evaluation
+from dreamproof.runs.reader import EvalProof, NotFinite, TrainProof, changed_file, load_heartbeat, prove_evaluation
 from dreamproof.study.adapters.checkpoints import checkpoint_hash, newest_save
 from dreamproof.study.adapters.folders import attempt_began, entries, modified, size_of
 
@@ -264,9 +264,9 @@ def first_step(path: Path, steps: list[int], output: Path) -> int | None:
     return max(0, ordered[0] - min(after - before for before, after in itertools.pairwise(ordered)))
 
 
-def not_finite(values: dict[str, float]) -> str | None:
+def not_finite(values: dict[str, float]) -> NotFinite | None:
     """The first value that is not a number, as text; None if all are."""
     for name, value in values.items():
         if not math.isfinite(value):
-            return f"{name} is {value} at the end"
+            return NotFinite(f"{name} is {value} at the end")
     return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from dreamproof.base.files import read_tail
 from dreamproof.base.safe_text import printable
 from dreamproof.runs.layout import RunFolder
-from dreamproof.runs.reader import TrainProof
+from dreamproof.runs.reader import NotFinite, TrainProof
 from dreamproof.study.adapters.api import FolderAdapter, Reading, Series, TrainerFormat, first_step, not_finite
 from dreamproof.study.adapters.checkpoints import (
     Checkpoint,
@@ -104,11 +104,13 @@ def _stride(lines: list[Line]) -> int:
     return min((after - first for first, after in itertools.pairwise(before) if after > first), default=1)
 
 
-def _not_finite(line: Line) -> str | None:
+def _not_finite(line: Line) -> NotFinite | None:
     """The first value that is not a number, named or not; None if there is none."""
     found = NOT_FINITE.search(line.text)
-    unnamed = f"its last line holds {found[0]}: '{printable(line.text.strip()[:80])}'" if found is not None else None
-    return not_finite(line.values) or unnamed
+    named = not_finite(line.values)
+    if named is not None or found is None:
+        return named
+    return NotFinite(f"its last line holds {found[0]}: '{printable(line.text.strip()[:80])}'")
 
 
 def output_of(run: RunFolder, output: Path | None) -> Path | None:

@@ -4,6 +4,7 @@ from dreamproof.base.text import bytes_text
 from dreamproof.settings.backend import memory_bytes
 from dreamproof.settings.running import Retries
 from dreamproof.settings.study import Study
+from dreamproof.study.diagnosis.diagnose import NOT_FINITE_TEXT
 from dreamproof.study.ledger.cells import AttemptState, CellState
 from dreamproof.study.ledger.events import BreakerTripped, CellStopped, Event, Remedy
 from dreamproof.study.ledger.state import StudyState
@@ -79,6 +80,9 @@ def stop_reason(retries: Retries, cell: CellState, cause: str, attempt: AttemptS
     """Why the cell is not tried again, or None if it is."""
     if cause == NOT_SAVED:  # the same command would spend the same time for the same nothing
         return next((quote for quote in attempt.evidence if NOT_SAVED_TEXT in quote), NOT_SAVED_TEXT)
+    wrong_end = next((quote for quote in attempt.evidence if quote.startswith(NOT_FINITE_TEXT)), None)
+    if cause == "nan" and wrong_end is not None:  # its checkpoint holds the same values, so there is nothing to resume
+        return wrong_end
     deaths = cell.deaths if attempt.work == "train" else cell.eval_deaths
     transient = attempt.transient and str(cell.cell) not in attempt.cell_causes
     if not transient and deaths.get(cause, 0) >= retries.same_deterministic_at_most:

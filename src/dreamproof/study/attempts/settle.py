@@ -11,6 +11,7 @@ from dreamproof.base.lines import read_rows
 from dreamproof.runs.layout import Cell
 from dreamproof.runs.reader import (
     EvalProof,
+    NotFinite,
     NotSaved,
     TrainProof,
     missing_metric,
@@ -117,6 +118,7 @@ def _diagnose(
             proven=not findings.unproven,
             unproven_reason=next((f"{text}: {reason}" for text, reason in findings.unproven.items()), ""),
             not_saved=all(isinstance(reason, NotSaved) for reason in findings.unproven.values()),
+            not_finite=all(isinstance(reason, NotFinite) for reason in findings.unproven.values()),
             asked_to_stop=str(stop.get("reason")) if isinstance(stop, dict) else None,
             machine_restarted=sighting.machine_restarted,
             heartbeat=read_heartbeat(run) if attempt.work == "train" else None,

@@ -64,6 +64,7 @@ STOPPED_BY_SIGNAL = re.compile(
     re.IGNORECASE,
 )
 STOP_LINES = 5
+NOT_FINITE_TEXT = "trained to its end, and what it learned is not finite"
 LITTLE_DISK_BYTES = 16 << 20
 SIGNAL_TO_SHIM = "a signal to the shim"
 # Slurm reports signal 53 for a batch job that its node could not start.
@@ -94,6 +95,8 @@ class AttemptEvidence:
     unproven_reason: str = ""
     not_saved: bool = False
     """Whether it was trained to its end, and only a checkpoint of the end is missing."""
+    not_finite: bool = False
+    """Whether it was trained to its end, and what it learned is not finite."""
     asked_to_stop: str | None = None
     machine_restarted: bool = False
     heartbeat: Heartbeat | None = None
@@ -375,6 +378,8 @@ def _find_after_exit_zero(evidence: AttemptEvidence, log: Log) -> Finding:
         if free is not None and free < LITTLE_DISK_BYTES:
             return Finding(Cause.DISK_FULL, [text, lost, f"{bytes_text(free)} free on the disk"])
         return Finding(Cause.NOT_SAVED, [text, lost])
+    if evidence.not_finite and evidence.unproven_reason:
+        return Finding(Cause.NAN, [text, f"{NOT_FINITE_TEXT}: {evidence.unproven_reason}"])
     missing = f"but the proof is missing: {evidence.unproven_reason or 'the last step was not reached'}"
     raised = read_exception(log) if ends_with_exception(log) else None
     if raised is not None:
