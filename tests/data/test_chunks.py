@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 from dreamproof.base.errors import BadInput
 from dreamproof.cli.main import app
 from dreamproof.data.chunk_writer import ROOT, describe, write_chunk
+from dreamproof.data.library import EpisodeLibrary
 from dreamproof.data.recordings import Recording, filled_arrays, open_episodes, read_good_part
 from dreamproof.data.summary import summarise
+from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.task_sets import MT30, MT80
 
 REAL = Path(__file__).parent / "files" / "tensordict-0.15.pt"
@@ -323,3 +325,54 @@ def test_inspect_shows_every_task_over_all_files(tmp_path: Path) -> None:
     assert first["return"]["mean"] == pytest.approx(returns.mean(), rel=1e-5)
     shown = CliRunner().invoke(app, ["data", "inspect", *files]).stdout
     assert "60 episodes of 501 rows" in shown and "pendulum-spin" in shown
+
+
+def test_numbers_of_another_type_are_written_as_float32(tmp_path: Path) -> None:
+    made = episodes(2, 5)
+    write_chunk(tmp_path / "a.pt", made)
+    write_chunk(tmp_path / "b.pt", made._replace(observation=made.observation.astype(np.float64), reward=made.reward))
+    assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
+    with pytest.raises(BadInput, match="obs has values of the type <U"):
+        write_chunk(tmp_path / "c.pt", made._replace(observation=made.observation.astype(str)))
+
+
+def test_inspect_finds_changed_bytes_and_fails(tmp_path: Path) -> None:
+    path = tmp_path / "chunk_0.pt"
+    write_chunk(path, episodes(2, 5))
+    content = bytearray(path.read_bytes())
+    place = open_episodes(path).reward.offset  # type: ignore[attr-defined]
+    content[place + 8] ^= 1
+    path.write_bytes(content)
+    done = CliRunner().invoke(app, ["data", "inspect", str(path)])
+    assert done.exit_code == 2
+    assert f"fault: {path}: the bytes of its member chunk/data/2 do not match its checksum" in done.stdout
+
+
+def test_a_file_given_twice_is_a_fault_and_refused_in_training(tmp_path: Path) -> None:
+    path = tmp_path / "chunk_0.pt"
+    write_chunk(path, episodes(30))
+    (tmp_path / "same.pt").symlink_to(path)
+    files = [str(path), str(tmp_path / "same.pt")]
+    done = CliRunner().invoke(app, ["data", "inspect", *files, "--json"])
+    assert done.exit_code == 2
+    [problem] = json.loads(done.stdout)["problems"]
+    assert problem == f"{files[1]}: is given twice, so its episodes count twice"
+    with pytest.raises(BadInput, match="is given twice"):
+        EpisodeLibrary(RecordedData.model_validate({"files": files, "tasks": "mt30"}))
+
+
+def test_a_task_without_a_finite_return_has_no_mean(tmp_path: Path) -> None:
+    made = episodes(60)
+    made.reward[[0, 30], 7] = np.nan
+    made.reward[1, 7] = np.nan
+    write_chunk(tmp_path / "chunk_0.pt", made)
+    first, second, *_ = summarise([tmp_path / "chunk_0.pt"])["tasks"]
+    assert (first["episodes"], first["finite_returns"], first["return"]) == (2, 0, None)
+    assert (second["episodes"], second["finite_returns"]) == (2, 1) and sum(second["histogram"]) == 1
+    done = CliRunner().invoke(app, ["data", "inspect", str(tmp_path / "chunk_0.pt")])
+    assert done.exit_code == 2 and "walker-stand" in done.stdout
+
+
+def test_a_folder_in_place_of_a_file_is_called_one(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="is a folder; list the files in it"):
+        open_episodes(tmp_path)

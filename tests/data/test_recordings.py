@@ -7,7 +7,15 @@ import numpy as np
 import pytest
 
 from dreamproof.base.errors import BadInput
-from dreamproof.data.recordings import Recording, TaskInfo, check_output, open_episodes, read_good_part, write_recording
+from dreamproof.data.recordings import (
+    Recording,
+    TaskInfo,
+    check_output,
+    conflicts,
+    open_episodes,
+    read_good_part,
+    write_recording,
+)
 
 NOTES = TaskInfo(("short", "long"), (1, 2), (1, 1))
 
@@ -63,6 +71,10 @@ def test_a_file_without_notes_holds_whole_episodes_that_never_terminate(tmp_path
     assert not found.reward[:, 0].any() and not found.action[:, 0].any()
 
 
+def named(names: list[str], observed: list[int], taken: list[int]) -> dict[str, np.ndarray]:
+    return {name: np.array(value) for name, value in zip(TaskInfo._fields, (names, observed, taken), strict=True)}
+
+
 BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "missing": ({key: value for key, value in plain().items() if key != "reward"}, "'reward' is missing; it holds obs"),
     "short": (plain() | {"reward": plain()["reward"][:, :-1]}, "'reward' has the shape"),
@@ -73,6 +85,8 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "too many rows": (plain() | {"rows": np.array([5, 4])}, "'rows' is not one number from 2 to 4"),
     "ends": (plain() | {"terminated": np.zeros(3, bool)}, "'terminated' is not one flag"),
     "notes": (plain() | {"names": np.array(["one"])}, "names and sizes do not match"),
+    "twice": (plain() | named(["one", "one"], [1, 2], [1, 1]), "it names the task one twice"),
+    "wider": (plain() | named(["short", "long"], [1, 3], [1, 1]), "the sizes of 'long' are 3 and 1, its arrays obs"),
 }
 
 
@@ -97,7 +111,7 @@ def test_a_file_that_is_not_there_or_no_plain_npz_is_refused(tmp_path: Path) -> 
 
 
 def test_a_place_where_nothing_can_be_written_is_refused_before_recording(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"an \.npz file"):
+    with pytest.raises(BadInput, match=r"are written as \.npz"):
         check_output(tmp_path / "episodes.pt")
     with pytest.raises(BadInput, match="no such folder"):
         check_output(tmp_path / "nowhere" / "episodes.npz")
@@ -126,3 +140,11 @@ def test_actions_that_no_policy_can_take_are_refused(tmp_path: Path) -> None:
     write_recording(tmp_path / "wide.npz", Recording(values, action, values[..., 0], np.zeros(2, int), rows, rows < 4))
     with pytest.raises(BadInput, match="1 of 2 episodes have actions beyond -1 to 1"):
         read_good_part(open_episodes(tmp_path / "wide.npz"))
+
+
+def test_a_task_with_other_sizes_in_another_file_is_a_conflict(file: Path) -> None:
+    write_recording(file.with_name("other.npz"), some()._replace(task_info=TaskInfo(("long", "third"), (1, 2), (1, 1))))
+    files = [open_episodes(file), open_episodes(file.with_name("other.npz"))]
+    [conflict] = conflicts(files)
+    assert conflict == f"{files[1].path}: 'long' has the sizes 1 and 1, and 2 and 1 in {file}"
+    assert conflicts(files[:1]) == []

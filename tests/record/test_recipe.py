@@ -1,7 +1,9 @@
 """Data of our own: agents of single tasks trained in one study, their policies as files, a data set by a recipe."""
 
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -13,10 +15,13 @@ from dreamproof.api import load
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash, read_json
 from dreamproof.data.recordings import TaskInfo, open_episodes
+from dreamproof.evaluate.loading import Loaded
+from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.record import __main__ as record_command
 from dreamproof.record import recipe as recipe_module
-from dreamproof.record.recipe import inputs_of, make_data, plan_task
+from dreamproof.record.recipe import inputs_of, make_data, open_levels, plan_task
 from dreamproof.settings.recipe import Recipe
+from dreamproof.settings.several_tasks import merge
 from dreamproof.testing.small_agent import tiny_pwm_settings
 from dreamproof.testing.waiting import HANG_SECONDS
 
@@ -176,7 +181,52 @@ def test_what_does_not_fit_is_refused(folder: Path) -> None:
         (recipe(episodes=[2, 2, 2]), "2 policy files of the task 'ProbeTarget', the recipe has 3 levels"),
         (recipe(chunks=3), "cannot be split into 3 equal chunks"),
         (recipe(random_actions=[0.0, 0.5]), "2 equal parts of random_actions"),
-        (recipe(policies="elsewhere"), "0 policy files"),
+        (recipe(policies="elsewhere"), "there is no such folder of policies"),
+        (
+            recipe(tasks=["ProbeTarget", "ProbeRecal"]),
+            "no policy file of the task 'ProbeRecal'.*did you mean 'ProbeRecall'",
+        ),
     ):
         with pytest.raises(BadInput, match=message):
             make_data(given, folder, folder / "never.pt", lambda line: None)
+
+
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_recorded(folder: Path) -> None:
+    (folder / "taken.npz").mkdir()
+    for name, message in (
+        ("nowhere/x.npz", "nowhere: there is no such folder"),
+        ("x.csv", "are written as .pt or .npz"),
+        ("taken.npz", "is a folder"),
+    ):
+        with pytest.raises(BadInput, match=message):
+            make_data(recipe(policies="elsewhere"), folder, folder / name, lambda line: None)
+
+
+def test_policies_that_are_not_what_their_names_say_are_refused(folder: Path, tmp_path: Path) -> None:
+    given = sorted((folder / "policies").glob("*.npz"))
+    own, other = ([path for path in given if path.name.startswith(task)] for task in TASKS)
+
+    def refused(message: str, *files: tuple[Path, str]) -> None:
+        place = tmp_path / message.replace(" ", "_")
+        place.mkdir()
+        for path, name in files:
+            shutil.copy(path, place / name)
+        with pytest.raises(BadInput, match=message):
+            open_levels(recipe(), TASKS[0], place)
+
+    first, second = own[0].name, own[1].name
+    refused("was trained on 'ProbeRecall', and its name says 'ProbeTarget'", (own[0], first), (other[1], second))
+    refused("are of the seeds 0, 1", (own[0], first), (own[1], second.replace("seed0", "seed1")))
+
+
+def test_levels_of_other_networks_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def reads(path: Path) -> Loaded:
+        loaded = read_policy(path)
+        if path.name.endswith("step320.npz"):
+            settings = merge(loaded.run.settings, {"agent": {"behavior": {"actor_units": 9}}})
+            return replace(loaded, run=loaded.run.model_copy(update={"settings": settings}))
+        return loaded
+
+    monkeypatch.setattr(recipe_module, "read_policy", reads)
+    with pytest.raises(BadInput, match=r"step320.npz: was trained with other settings .*actor_units: .* → 9\)"):
+        open_levels(recipe(), TASKS[0], folder / "policies")

@@ -85,7 +85,9 @@ def test_the_hash_of_a_study_over_one_task_is_as_before() -> None:
     ("changes", "message"),
     [
         ({"tasks": "mt31"}, "there is no set 'mt31'; known: mt8, mt30, mt80"),
-        ({"tasks": ["walker-walk"]}, "at least 2 items"),
+        ({"tasks": ["walker-walk"]}, "lists one task only; write `task: walker-walk` instead"),
+        ({"tasks": ["walker-walk", "walker-walk", "cup-catch"]}, "walker-walk is listed twice"),
+        ({"tasks": []}, "at least 2 items"),
         ({"conditions": ["id"]}, "remove `conditions`"),
         ({"trainer": "pwm", "settings": {}}, "tasks become the arms; remove `arms`"),
         ({"tasks": 5}, "tasks"),

@@ -414,6 +414,15 @@ def test_the_tasks_of_an_offline_model_may_be_named_by_their_set(source: RunFold
         read_world_model(other.root, {}, wanted)
 
 
+def test_an_offline_model_with_an_embedding_of_its_one_task_is_refused(source: RunFolder, tmp_path: Path) -> None:
+    data = {"files": ["a.npz"], "tasks": ["ProbeSurvive"], "observation_size": 1, "action_size": 1}
+    settings = {"data": data, "agent": tiny_pwm_settings({"world_model": {"tasks": 1}})["agent"]}
+    other = copied(source, tmp_path / "other", {"trainer": "pwm_offline", "settings": settings})
+    error = refusal(pretrained(other.root), tmp_path / "run")
+    assert "was trained with agent.world_model.tasks: 1 (task embeddings), not 0" in error.seen
+    assert error.hint.startswith("train the model without agent.world_model.tasks")
+
+
 def test_fine_tuning_without_a_pretrained_model_is_refused() -> None:
     with pytest.raises(ValueError, match="no effect without a pretrained model"):
         PwmCell.model_validate(tiny_pwm_settings(train={"fine_tune": True}))

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from dreamproof.base.errors import ExitCode
 from dreamproof.cli.printing import JsonOption, print_json, print_text, table
 
 BARS = " ▁▂▃▄▅▆▇█"
@@ -27,18 +28,25 @@ FilesArgument = Annotated[list[Path], typer.Argument(metavar="FILE...", help="Ch
 
 @app.command("inspect")
 def inspect(files: FilesArgument, json: JsonOption = False) -> None:
-    """Show tasks, episodes, returns and faults of files of recorded episodes; nothing in them is executed."""
+    """Show tasks, episodes, returns and faults of files of recorded episodes; nothing in them is executed.
+
+    Exit 2 if there is a fault: training refuses such files.
+    """
     from dreamproof.data.summary import summarise
 
     facts = summarise(files)
+    faults = facts["problems"] or any(file["faults"] for file in facts["files"])
     if json:
         print_json(facts)
-        return
+        raise typer.Exit(ExitCode.BAD_INPUT if faults else ExitCode.OK)
     for file in facts["files"]:
         print_text(_file_lines(file))
     edges = facts["histogram_edges"]
     print_text(table(HEADER, [_task_row(task) for task in facts["tasks"]]))
     print_text(f"histograms: returns from {edges[0]:,.4g} to {edges[-1]:,.4g}, each bar scaled to the task's highest")
+    for problem in facts["problems"]:
+        print_text(f"fault: {problem}")
+    raise typer.Exit(ExitCode.BAD_INPUT if faults else ExitCode.OK)
 
 
 def _file_lines(file: dict[str, Any]) -> str:
@@ -55,7 +63,7 @@ def _task_row(task: dict[str, Any]) -> list[str]:
     found = task["return"]
     counts = [f"{task['episodes']:,}", f"{task['transitions']:,}"]
     sizes = [str(task[name]) if task[name] is not None else "–" for name in ("observation_size", "action_size")]
-    shown = [f"{found[name]:,.4g}" for name in ("mean", "median", "max")]
+    shown = [f"{found[name]:,.4g}" if found is not None else "–" for name in ("mean", "median", "max")]
     return [str(task["number"]), task["name"] or "–", *counts, *sizes, *shown, _bars(task["histogram"])]
 
 

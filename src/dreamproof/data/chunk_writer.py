@@ -21,12 +21,16 @@ STORAGE_NAMES = {"float32": "FloatStorage", "int32": "IntStorage"}
 
 
 def write_chunk(path: Path, recording: Recording) -> None:
-    """Replaces a file atomically; torch.load gives a TensorDict of obs, action, reward and task (E, T, ...)."""
+    """Replaces a file atomically; torch.load gives a TensorDict of obs, action, reward and task (E, T, ...).
+
+    Observations, actions and rewards are written as float32, whatever numbers they are.
+    """
     short = int((recording.rows < recording.reward.shape[1]).sum())
     if short:
         raise BadInput(f"{path}: a chunk cannot record that episodes end early ({short:,} do)", "write an .npz")
     filled = filled_arrays(recording)
-    arrays = {name: filled[name] for name in ("obs", "action", "reward", "task")}
+    arrays = {name: _single(path, name, filled[name]) for name in ("obs", "action", "reward")}
+    arrays["task"] = filled["task"]
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with partial.open("wb") as file:
@@ -37,6 +41,12 @@ def write_chunk(path: Path, recording: Recording) -> None:
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def _single(path: Path, name: str, array: np.ndarray) -> np.ndarray:
+    if array.dtype.kind not in "fiu":
+        raise BadInput(f"{path}: {name} has values of the type {array.dtype}, numbers are needed", "give float32")
+    return array.astype(np.float32, copy=False)
 
 
 def write_members(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:

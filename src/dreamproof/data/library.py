@@ -9,7 +9,7 @@ import numpy as np
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash
-from dreamproof.data.recordings import CHUNK_ENDINGS, EpisodeFile, Recording, open_episodes, read_good_part
+from dreamproof.data.recordings import CHUNK_ENDINGS, EpisodeFile, Recording, conflicts, open_episodes, read_good_part
 from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.task_sets import ROWS
 
@@ -34,6 +34,9 @@ class EpisodeLibrary:
     def __init__(self, data: RecordedData) -> None:
         self.data = data
         self.files = [open_episodes(Path(name)) for name in data.files]
+        wrong = conflicts(self.files)
+        if wrong:
+            raise BadInput("; ".join(wrong), "change data.files in the study file")
         self.first = np.cumsum([0, *(len(file.reward) for file in self.files)])
         tasks = np.concatenate([_numbers(file, data) for file in self.files])
         self.kept = _kept(tasks, data)

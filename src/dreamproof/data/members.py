@@ -3,6 +3,7 @@
 import os
 import struct
 import zipfile
+import zlib
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -13,6 +14,7 @@ LOCAL_HEADER = struct.Struct("<4s5H3I2H")
 LOCAL_SIGNATURE = b"PK\x03\x04"
 ENCRYPTED = 0x1
 MAX_MEMBERS = 100_000
+PIECE_BYTES = 1 << 20
 HINT = "check where the file came from; see docs/multitask.md"
 
 
@@ -49,6 +51,20 @@ def stored_members(path: Path) -> dict[str, StoredMember]:
     if len(members) != len(places):
         raise refusal(path, "two members have the same name")
     return members
+
+
+def wrong_checksums(path: Path) -> list[str]:
+    """The members whose bytes do not match the checksum that the file records."""
+    members, wrong = stored_members(path), []
+    with path.open("rb") as file, zipfile.ZipFile(file) as archive:
+        for info in archive.infolist():
+            place, checksum = members[info.filename], 0
+            file.seek(place.start)
+            for start in range(0, place.size, PIECE_BYTES):
+                checksum = zlib.crc32(file.read(min(PIECE_BYTES, place.size - start)), checksum)
+            if checksum != info.CRC:
+                wrong.append(info.filename)
+    return wrong
 
 
 def _member(path: Path, file: BinaryIO, info: zipfile.ZipInfo) -> StoredMember:

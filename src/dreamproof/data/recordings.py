@@ -7,14 +7,15 @@ row t + 1 holds those of the transition from observation t to t + 1. Optional fu
 import mmap
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import sync_folder
+from dreamproof.base.files import real_path, sync_folder
+from dreamproof.base.text import quoted
 from dreamproof.data.arrays import map_arrays, write_arrays
 from dreamproof.data.members import refusal
 from dreamproof.data.torch_file import mappings, read_torch_file
@@ -82,12 +83,19 @@ class Recording(NamedTuple):
     task_info: TaskInfo | None = None
 
 
-def check_output(path: Path) -> None:
+def check_output(path: Path, endings: tuple[str, ...] = (".npz",)) -> None:
     """Refuses a path that cannot be written, before anything is recorded."""
-    if path.suffix != ".npz":
-        raise BadInput(f"{path}: recorded episodes must be an .npz file", f"--output {path.with_suffix('.npz')}")
+    if path.suffix not in endings:
+        raise BadInput(
+            f"{path}: recorded episodes are written as {' or '.join(endings)}",
+            f"--output {path.with_suffix(endings[0])}",
+        )
     if not path.parent.is_dir():
-        raise BadInput(f"{path.parent}: there is no such folder", f"mkdir -p {path.parent}")
+        raise BadInput(f"{path.parent}: there is no such folder", f"mkdir -p {quoted(path.parent)}")
+    if path.is_dir():
+        raise BadInput(f"{path}: is a folder", "give --output another name")
+    if not os.access(path.parent, os.W_OK):
+        raise BadInput(f"{path.parent}: is not writable", f"ls -ld {quoted(path.parent)}")
 
 
 def filled_arrays(recording: Recording) -> dict[str, np.ndarray]:
@@ -128,6 +136,8 @@ def write_recording(path: Path, recording: Recording) -> None:
 
 def open_episodes(path: Path) -> EpisodeFile:
     """A file of episodes; one with another layout is refused."""
+    if path.is_dir():
+        raise BadInput(f"{path}: is a folder; list the files in it, each by its name", f"ls {quoted(path)}")
     if not path.is_file():
         raise BadInput(
             f"{path}: no such file of recorded episodes (relative to {Path.cwd()}); patterns are not expanded here",
@@ -228,4 +238,34 @@ def _task_info(path: Path, arrays: dict[str, np.ndarray]) -> TaskInfo | None:
     if any(part is None or part.shape != names.shape for part in sizes):
         raise BadInput(f"{path}: its task names and sizes do not match its episodes", "check how it was made")
     seen, done = (tuple(int(size) for size in part) for part in sizes if part is not None)
-    return TaskInfo(tuple(str(name) for name in names), seen, done)
+    info = TaskInfo(tuple(str(name) for name in names), seen, done)
+    twice = sorted({name for name in info.names if info.names.count(name) > 1})
+    if twice:
+        raise BadInput(f"{path}: it names the task {', '.join(twice)} twice", "check how it was made")
+    widths = (arrays["obs"].shape[2], arrays["action"].shape[2])
+    for name, *own in zip(*info, strict=True):
+        if not all(1 <= size <= width for size, width in zip(own, widths, strict=True)):
+            raise BadInput(
+                f"{path}: the sizes of '{name}' are {own[0]} and {own[1]}, its arrays obs and action have {widths[0]} "
+                f"and {widths[1]} columns",
+                "check how it was made",
+            )
+    return info
+
+
+def conflicts(files: Sequence[EpisodeFile]) -> list[str]:
+    """Why files do not belong together: one of them is given twice, or a task has other sizes in another file."""
+    found: list[str] = []
+    places: set[Path] = set()
+    sizes: dict[str, tuple[str, Path]] = {}
+    for file in files:
+        place = real_path(file.path)
+        if place in places:
+            found.append(f"{file.path}: is given twice, so its episodes count twice")
+        places.add(place)
+        for name, observation, action in zip(*file.task_info, strict=True) if file.task_info is not None else ():
+            own = f"{observation} and {action}"
+            wanted, first = sizes.setdefault(name, (own, file.path))
+            if own != wanted:
+                found.append(f"{file.path}: '{name}' has the sizes {own}, and {wanted} in {first}")
+    return found

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from dreamproof.data.recordings import EpisodeFile, Recording, TaskInfo, open_episodes, read_part
+from dreamproof.base.files import real_path
+from dreamproof.data.members import wrong_checksums
+from dreamproof.data.recordings import EpisodeFile, Recording, TaskInfo, conflicts, open_episodes, read_part
 
 PART_BYTES = 128 << 20
 BINS = 20
@@ -28,8 +30,7 @@ class TaskSummary:
     def facts(self, edges: np.ndarray) -> dict[str, Any]:
         """Counts, returns and their histogram."""
         returns = np.concatenate(self.returns)
-        finite = returns[np.isfinite(returns)]
-        shown = finite if len(finite) else np.zeros(1)
+        shown = returns[np.isfinite(returns)]
         return {
             "number": self.number,
             "name": self.name,
@@ -37,26 +38,37 @@ class TaskSummary:
             "action_size": self.action_size,
             "episodes": len(returns),
             "transitions": self.transitions,
+            "finite_returns": len(shown),
             "return": {
                 "mean": float(shown.mean()),
                 "min": float(shown.min()),
                 "median": float(np.median(shown)),
                 "max": float(shown.max()),
-            },
+            }
+            if len(shown)
+            else None,
             "histogram": np.histogram(shown, edges)[0].tolist(),
         }
 
 
 def summarise(paths: Iterable[Path]) -> dict[str, Any]:
-    """The facts of all files: each file, each task, the edges of the histograms."""
+    """The facts of all files: each file, each task, the edges of the histograms; `problems` are of whole files."""
     tasks: dict[tuple[str | None, int], TaskSummary] = {}
-    files = [_summarise_file(open_episodes(path), tasks) for path in paths]
+    opened = [open_episodes(path) for path in paths]
+    files = [_summarise_file(file, tasks) for file in opened]
+    checked = {real_path(file.path): file.path for file in opened}.values()
+    changed = [
+        f"{path}: the bytes of its member {name} do not match its checksum; they changed, or it was saved without one"
+        for path in checked
+        for name in wrong_checksums(path)
+    ]
     every = np.concatenate([part for task in tasks.values() for part in task.returns])
     every = every[np.isfinite(every)]
     low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 0.0)
     edges = np.linspace(min(0.0, low), max(high, low + 1e-6, 1e-6), BINS + 1)
     return {
         "files": files,
+        "problems": [*conflicts(opened), *changed],
         "tasks": [tasks[key].facts(edges) for key in sorted(tasks, key=lambda key: (key[1], key[0] or ""))],
         "histogram_edges": edges.tolist(),
     }

@@ -77,7 +77,8 @@ class Loaded:
         if task not in self.tasks:
             near = nearest_word(task, cell.data.policies)
             hint = f"did you mean '{near}'?" if near else f"known: {', '.join(cell.data.policies)}"
-            raise BadInput(f"'{self.run.task}' has no policy for the task '{task}'; {hint}", "name one of its tasks")
+            cell_name = f"{self.run.arm}/{self.run.seed}"
+            raise BadInput(f"{cell_name} has no policy for the task '{task}'; {hint}", "name one of its tasks")
         data = cell.data.model_copy(update={"policies": ()})
         alone = cell.model_copy(update={"data": data})
         settings = merge(self.run.settings, {"data": {"policies": []}})

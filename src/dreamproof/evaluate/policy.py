@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dreamproof.base.errors import BadInput
 from dreamproof.envs.api import Env
+from dreamproof.envs.wrappers import Padded
 from dreamproof.evaluate.calibration import as_evaluated
 from dreamproof.evaluate.loading import Loaded, load
 from dreamproof.evaluate.policy_file import read_policy
@@ -21,11 +22,13 @@ from dreamproof.runs.layout import RunFolder
 class Policy:
     """Acts as in evaluation: without exploration noise, with the certificate's offset that the evaluation calibrated.
 
-    It remembers an episode, so `reset` begins every new one.
+    It remembers an episode, so `reset` begins every new one. A policy of a study over several tasks takes and gives
+    what its own task has, without the padding to the widest one.
     """
 
     def __init__(self, loaded: Loaded, seed: int = 0) -> None:
-        self._loaded, self._spec = loaded, loaded.env.spec
+        self._loaded = loaded
+        self._env = loaded.env.env if isinstance(loaded.env, Padded) else loaded.env
         self._key = jax.random.key(seed)
         self._scalars = loaded.scalars | {"latent_swaps": jnp.zeros(())}
         self._act = eqx.filter_jit(self._decide)
@@ -34,12 +37,12 @@ class Policy:
     @property
     def env(self) -> Env:
         """The environment the agent was trained on."""
-        return self._loaded.env
+        return self._env
 
     @property
     def spec(self) -> Spec:
         """Sizes and names of observations and actions."""
-        return self._spec
+        return self._env.spec
 
     @property
     def agent_steps(self) -> int:
@@ -65,6 +68,8 @@ class Policy:
                 "an observation holds values that are not finite", "check the simulator, then policy.reset()"
             )
         batch = np.atleast_2d(seen)
+        missing = self._loaded.env.spec.observation_size - self.spec.observation_size
+        batch = np.pad(batch, ((0, 0), (0, missing)))
         if self._memory is None:
             self._memory, self._count = self._loaded.agent.init_memory(len(batch)), len(batch)
         if len(batch) != self._count:
@@ -76,7 +81,7 @@ class Policy:
             self._loaded.state, self._memory, jnp.asarray(batch), jnp.asarray(self._steps == 0), key
         )
         self._steps += 1
-        actions = np.asarray(action, np.float32)
+        actions = np.asarray(action, np.float32)[:, : self.spec.action_size]
         return actions[0] if seen.ndim == 1 else actions
 
     def _decide(

@@ -49,7 +49,7 @@ def main() -> int:
 def _make_data(path: Path, output: Path) -> int:
     """Makes the data set of a recipe."""
     value, lines = read_yaml(path)
-    recipe = validate(Recipe, value, str(path), lines)
+    recipe = validate(Recipe, value, str(path), lines, hint="the keys of a recipe: docs/multitask.md")
     written = make_data(recipe, path.parent, output, lambda line: print(line, flush=True))
     print("written: " + ", ".join(map(str, written)))
     return 0

@@ -4,6 +4,7 @@ One program per task plays all its policies and random actions at the same time,
 few episodes as for many; programs of later tasks compile meanwhile.
 """
 
+import glob
 import json
 import math
 from collections.abc import Callable, Iterator
@@ -21,8 +22,9 @@ from jax import Array
 from dreamproof.base.commit import code_name
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash, text_hash, write_json, write_text
+from dreamproof.base.text import nearest_word
 from dreamproof.data.chunk_writer import write_chunk
-from dreamproof.data.recordings import Recording, TaskInfo, set_info, write_recording
+from dreamproof.data.recordings import Recording, TaskInfo, check_output, set_info, write_recording
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.devices import COMPILE_THREADS, library_versions
@@ -30,7 +32,9 @@ from dreamproof.jaxcore.keys import layout_keys, noise_keys, step_key
 from dreamproof.jaxcore.types import TimeStep
 from dreamproof.record.episodes import Rollout, blank, make_rollout, write_into
 from dreamproof.record.policies import RecordingPolicy
+from dreamproof.runs.records import RunSettings
 from dreamproof.settings.recipe import Recipe
+from dreamproof.settings.resolved import Resolved, resolved_changes, under_current_names
 
 RANDOM = "random"
 WRITERS = {".pt": write_chunk, ".npz": write_recording}
@@ -72,8 +76,7 @@ class TaskPlan:
 
 def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str], None]) -> list[Path]:
     """Records all chunks and writes them with their card; `folder` is where the recipe lies."""
-    if output.suffix not in WRITERS:
-        raise BadInput(f"{output}: a data set is .pt (TD-MPC2's form) or .npz", "write --output FILE.pt")
+    check_output(output, tuple(WRITERS))
     plans = [plan_task(recipe, task, folder / recipe.policies) for task in recipe.tasks]
     specs = [plan.policy.own_spec for plan in plans]
     info = TaskInfo(
@@ -100,15 +103,61 @@ def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str]
     return [*paths, *write_card(recipe, plans, found, paths, output)]
 
 
-def plan_task(recipe: Recipe, task: str, folder: Path) -> TaskPlan:
-    """The levels of a task, from its policy files sorted by their steps."""
-    files = sorted(folder.glob(f"{task}-seed*-step*.npz"), key=lambda path: int(path.stem.rpartition("step")[2]))
+def open_levels(recipe: Recipe, task: str, folder: Path) -> list[tuple[Path, Loaded]]:
+    """The policy files of a task by their agent steps, one for each level; those that share no program are refused."""
+    hint = "dreamproof export STUDY FOLDER --policies, with train.keep_checkpoints as many as there are levels"
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder of policies", hint)
+    files = sorted(folder.glob(f"{glob.escape(task)}-seed*-step*.npz"))
+    if not files:
+        known = sorted({path.name.partition("-seed")[0] for path in folder.glob("*-seed*-step*.npz")})
+        near = nearest_word(task, known)
+        others = f"did you mean '{near}'?" if near else f"there are policies of {', '.join(known) or 'no task'}"
+        raise BadInput(f"{folder}: no policy file of the task '{task}' (TASK-seedN-stepK.npz); {others}", hint)
+    seeds = sorted({path.stem.partition("-seed")[2].partition("-")[0] for path in files})
+    if len(seeds) > 1:
+        raise BadInput(
+            f"{folder}: policies of '{task}' are of the seeds {', '.join(seeds)}; a recipe plays those of one seed",
+            "move the files of the other seeds to another folder",
+        )
     if len(files) != len(recipe.episodes):
         raise BadInput(
             f"{folder}: {len(files)} policy files of the task '{task}', the recipe has {len(recipe.episodes)} levels",
-            "dreamproof export STUDY FOLDER --policies, with train.keep_checkpoints as many as there are levels",
+            hint,
         )
-    loaded = [read_policy(path) for path in files]
+    opened = sorted(((path, read_policy(path)) for path in files), key=lambda each: each[1].record.agent_steps)
+    for path, loaded in opened:
+        if loaded.run.task != task:
+            raise BadInput(
+                f"{path}: was trained on '{loaded.run.task}', and its name says '{task}'",
+                "name it by its task: TASK-seedN-stepK.npz",
+            )
+        _check_same_agent(opened[0], (path, loaded))
+    return opened
+
+
+def _check_same_agent(first: tuple[Path, Loaded], other: tuple[Path, Loaded]) -> None:
+    """Refuses a policy that the program of the first one cannot play, or would play as another agent."""
+    wanted, given = (_agent_settings(loaded.run) for _, loaded in (first, other))
+    changes = resolved_changes(wanted, given)
+    if changes:
+        raise BadInput(
+            f"{other[0]}: was trained with other settings than {first[0].name} ({', '.join(changes)}); all levels of a "
+            "task are played by one program",
+            "train them with the same agent settings",
+        )
+
+
+def _agent_settings(run: RunSettings) -> Resolved:
+    """What shapes the program that plays a policy."""
+    settings = under_current_names(run.trainer, run.settings)
+    return {"trainer": run.trainer, "settings": {key: settings.get(key) for key in ("agent", "env")}}
+
+
+def plan_task(recipe: Recipe, task: str, folder: Path) -> TaskPlan:
+    """The levels of a task, from its policy files."""
+    opened = open_levels(recipe, task, folder)
+    files, loaded = [path for path, _ in opened], [each for _, each in opened]
     shares, counts = recipe.random_actions, (recipe.random_episodes, *recipe.episodes)
     if recipe.random_episodes % recipe.chunks or any(
         count % (recipe.chunks * len(shares)) for count in recipe.episodes

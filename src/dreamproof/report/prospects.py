@@ -20,6 +20,7 @@ from dreamproof.stats.sequential import make_look_plan
 from dreamproof.study.ledger.chain import checked_rows
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.money.spending import Forecast, cell_seconds, money_per_ms
+from dreamproof.study.plan.commands import trains_no_policy
 from dreamproof.study.plan.gap import find_gap
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.views.overview import seeds_text
@@ -149,7 +150,10 @@ def _declaration(study: Study) -> list[Obstacle]:
         if study.treatments:
             text = f"not compared with {study.reference}, on other tasks: {', '.join(study.arms_on_other_tasks)}"
         found.append(Obstacle(LIMITS, "different_tasks", text))
-    if not study.conditions:
+    if not study.conditions and trains_no_policy(study, study.reference):
+        text = "it trains world models and no policy, so there is nothing to evaluate or to compare"
+        found.append(Obstacle(FORBIDS, "no_policy", text))
+    elif not study.conditions:
         how = "add 'conditions: [id]'"
         if isinstance(study.trainer, CommandTrainer) and study.trainer.evaluate is None:
             how += " and 'trainer.evaluate'"

@@ -15,8 +15,13 @@ def with_tasks(value: dict[str, Any]) -> dict[str, Any]:
     if isinstance(named, str) and named not in TASK_SETS:
         raise ValueError(f"tasks: there is no set '{named}'; known: {', '.join(TASK_SETS)}; or list names of tasks")
     tasks = [task.name for task in TASK_SETS[named]] if isinstance(named, str) else named
-    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks) or len(tasks) < 2:
+    if not isinstance(tasks, list) or not all(isinstance(task, str) for task in tasks) or not tasks:
         return value
+    if len(tasks) == 1:
+        raise ValueError(f"tasks: lists one task only; write `task: {tasks[0]}` instead")
+    twice = sorted({task for task in tasks if tasks.count(task) > 1})
+    if twice:
+        raise ValueError(f"tasks: {', '.join(twice)} is listed twice")
     if value.get("trainer") in SINGLE_TASK_TRAINERS:
         return _single_tasks(value, named, tasks)
     follows: dict[str, Any] = {

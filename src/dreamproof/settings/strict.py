@@ -124,10 +124,16 @@ def read_yaml(path: Path) -> tuple[dict[str, Any], dict[Place, int]]:
     return value, found
 
 
-def validate(model: type[Model], value: dict[str, Any], source: str, lines: dict[Place, int] | None = None) -> Model:
-    """Builds `model` from `value`, or raises BadInput that lists every wrong key with its line."""
+def validate(
+    model: type[Model],
+    value: dict[str, Any],
+    source: str,
+    lines: dict[Place, int] | None = None,
+    hint: str = "dreamproof schema",
+) -> Model:
+    """Builds `model` from `value`, or raises BadInput with the hint that lists every wrong key with its line."""
     try:
         return model.model_validate(value)
     except ValidationError as error:
         wrong = complaints(model, value, error, source, lines or {})
-    raise BadInput("\n".join(wrong), "dreamproof schema")
+    raise BadInput("\n".join(wrong), hint)

@@ -41,7 +41,7 @@ from dreamproof.study.ledger.running_studies import other_studies, registered
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
 from dreamproof.study.plan.commands import check_commands, check_training
-from dreamproof.study.plan.gap import declaration_changes
+from dreamproof.study.plan.gap import declaration_changes, find_gap
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
 from dreamproof.study.plan.on_disk import cell_fault, disk_faults, lacks_evaluation, proof_gone
@@ -247,7 +247,8 @@ def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_
     check_links(opened)
     check_commands(opened.study, opened.base_folder)
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
-    check_training(opened.study, opened.base_folder)
+    if find_gap(opened.state).train:
+        check_training(opened.study, opened.base_folder)
     _check_writable(opened)
     messages = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
     events, more = provenance.settle(opened, provenance.Accepted(accept_changes, accept_code))

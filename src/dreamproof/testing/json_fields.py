@@ -235,7 +235,9 @@ WRITTEN: dict[str, dict[str, str]] = {
     },
     "data inspect": {
         "files[]": "a file: path, bytes, episodes, rows, sizes, `named` (its tasks are known), `faults` by kind",
-        "tasks[]": "a task over all files: number, name, sizes, episodes, transitions, `return`",
+        "problems[]": "a fault of a whole file, or of files that do not belong together",
+        "tasks[]": "a task over all files: number, name, sizes, episodes, transitions, `return` (null: none finite)",
+        "tasks[].finite_returns": "number of episodes whose return is finite",
         "tasks[].histogram": "number of episodes whose return is between two edges",
         "histogram_edges": "edges of all histograms",
     },

@@ -171,6 +171,14 @@ def _check_fit(place: Path, run: RunFolder, wanted: WantedModel) -> None:
     if wanted.env is not None and not isinstance(cell, OfflineCell):
         theirs |= {f"env.{key}": value for key, value in cell.env.model_dump().items()}
         own |= {f"env.{key}": value for key, value in wanted.env.model_dump().items()}
+    known, count = cell.agent.world_model.tasks, wanted.settings.world_model.tasks
+    if known != count:
+        raise BadInput(
+            f"{place}: was trained with agent.world_model.tasks: {known} (task embeddings), not {count}",
+            f"set agent.world_model.tasks: {known}"
+            if wanted.env is None
+            else "train the model without agent.world_model.tasks, on recorded episodes of this task alone",
+        )
     for key, value in own.items():
         if theirs.get(key) != value:
             raise BadInput(

@@ -169,3 +169,21 @@ def test_a_plan_without_the_episodes_is_refused(tmp_path: Path) -> None:
     write_episodes(tmp_path, read_study(file))
     planned = CliRunner().invoke(app, ["plan", str(file)])
     assert planned.exit_code == 0 and "20 train cells" in planned.output
+
+
+def test_a_study_of_world_models_alone_is_not_advised_to_evaluate_what_it_cannot(tmp_path: Path) -> None:
+    file = tmp_path / "study.yaml"
+    text = STUDY.read_text()
+    study = read_study(STUDY)
+    write_episodes(tmp_path, study)
+    waiting = study.settings["agent"]["behavior"]["warm_up_epochs"]
+    for old, new in (
+        (f"agent_steps: {study.agent_steps}", f"agent_steps: {waiting}"),
+        ("conditions: [id]", "conditions: []"),
+    ):
+        assert old in text
+        text = text.replace(old, new)
+    file.write_text(text)
+    planned = CliRunner().invoke(app, ["plan", str(file)])
+    assert planned.exit_code == 0, planned.output
+    assert "trains world models and no policy" in planned.output and "conditions: [id]" not in planned.output

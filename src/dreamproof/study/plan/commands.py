@@ -296,15 +296,23 @@ def check_training(study: Study, base_folder: Path) -> None:
         if isinstance(cell, OfflineCell) and cell.data not in recorded:
             recorded.append(cell.data)
             _check_recorded(study, study.task_of(arm), cell, base_folder)
-        waiting = cell.agent_steps_before_policy
         model_only = isinstance(cell, OfflineCell) and not study.conditions
-        if sum(waiting.values()) >= study.agent_steps and not model_only:
+        if trains_no_policy(study, arm) and not model_only:
+            waiting = cell.agent_steps_before_policy
             listed = " + ".join(f"{steps:,} ({name})" for name, steps in waiting.items())
             raise BadInput(
                 f"study {place}: the policy would never learn: agent_steps is {study.agent_steps:,}, and its first "
                 f"update comes after {listed}",
                 f"set agent_steps above {sum(waiting.values())}, or lower {next(iter(waiting))}",
             )
+
+
+def trains_no_policy(study: Study, arm: str) -> bool:
+    """Whether a cell of an arm ends before the first update of its policy."""
+    if isinstance(study.trainer, CommandTrainer):
+        return False
+    cell = validate(CELL_SETTINGS[study.trainer], study.merged_settings(arm), f"{study.name}, arm {arm}")
+    return sum(cell.agent_steps_before_policy.values()) >= study.agent_steps
 
 
 def _check_start(place: str, name: str, base_folder: Path) -> None:
