@@ -50,16 +50,16 @@ class Timed(NamedTuple):
     given: tuple[Any, ...]
 
 
-def layer(rows: int, features: int) -> tuple[Array, fused.Affine, Array, Array]:
-    """Products, affine parts, what arrives, and a note of many such, in bfloat16."""
+def layer(rows: int, features: int) -> tuple[Array, Array, Array, Array]:
+    """Products, affine parameters (3, F), what arrives, and a record of many such, in bfloat16."""
     keys = jax.random.split(jax.random.key(0), 6)
     y, cotangent = (jax.random.normal(key, (rows, features)).astype(jnp.bfloat16) for key in keys[:2])
-    bias, scale, shift = (jax.random.normal(key, (features,)) for key in keys[2:5])
+    affine = jax.random.normal(keys[2], (fused.AFFINE, features))
     note = jax.random.normal(keys[5], (EVALUATIONS, rows, features)).astype(jnp.bfloat16)
-    return y, (bias, scale, shift), cotangent, note
+    return y, affine, cotangent, note
 
 
-def call(name: str, y: Array, affine: fused.Affine, cotangent: Array, note: Array) -> Any:
+def call(name: str, y: Array, affine: Array, cotangent: Array, note: Array) -> Any:
     """One kernel; what it notes is written into memory that is made for it."""
     place = BufferIndex(jnp.asarray(3), 1)
     if name == "output":
@@ -67,9 +67,9 @@ def call(name: str, y: Array, affine: fused.Affine, cotangent: Array, note: Arra
     if name == "recorded_output":
         return fused.recorded_output(y, affine, EPSILON, (jnp.zeros_like(note), jnp.ones_like(note)), place)
     if name == "recorded_gradient":
-        sums = (jnp.zeros((fused.partial_sums(y.shape[0]), y.shape[1])) for _ in affine)
+        sums = jnp.zeros((fused.partial_sums(y.shape[0]), *affine.shape))
         return fused.recorded_gradient(
-            note, affine, cotangent, EPSILON, LayerGradients(jnp.zeros_like(note), *sums), place
+            note, affine, cotangent, EPSILON, LayerGradients(jnp.zeros_like(note), sums), place
         )
     return {"gradient": fused.gradient, "gradient_and_sums": fused.gradient_and_sums}[name](
         y, affine, cotangent, EPSILON

@@ -11,8 +11,8 @@ from dreamproof.nn import deferred
 from dreamproof.nn.deferred import buffered_scan, weight_gradient
 
 
-def grown(now: jax.Array, inputs: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
-    following = 0.5 * now + inputs
+def grown(now: jax.Array, inputs: jax.Array, number: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+    following = 0.5 * now + inputs * number
     return following, {"square": following**2, "both": jnp.stack([now, inputs])}
 
 
@@ -22,6 +22,9 @@ def test_a_collecting_scan_collects_what_a_scan_collects(reverse: bool, replicas
     lead = () if replicas is None else (replicas,)
     inputs = jax.random.normal(jax.random.key(0), (*lead, 5, 4))
 
+    def plain(step: Any, first: jax.Array, inputs: jax.Array, reverse: bool) -> Any:
+        return jax.lax.scan(lambda now, x: step(now, *x), first, (inputs, jnp.arange(5)), reverse=reverse)
+
     def alone(scan: Any, inputs: jax.Array) -> Any:
         return scan(grown, jnp.ones(4), inputs, reverse=reverse)
 
@@ -29,7 +32,7 @@ def test_a_collecting_scan_collects_what_a_scan_collects(reverse: bool, replicas
         one = jax.jit(lambda x: alone(scan, x)) if replicas is None else jax.jit(jax.vmap(lambda x: alone(scan, x)))
         return one(inputs)
 
-    for found, expected in zip(jax.tree.leaves(run(buffered_scan)), jax.tree.leaves(run(jax.lax.scan)), strict=True):
+    for found, expected in zip(jax.tree.leaves(run(buffered_scan)), jax.tree.leaves(run(plain)), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

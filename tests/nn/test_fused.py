@@ -16,42 +16,46 @@ from dreamproof.nn.normed import EPSILON, norm_mish, normalised
 Parts = dict[str, jax.Array]
 
 
-def layer(rows: tuple[int, ...], features: int, dtype: Any) -> tuple[jax.Array, fused.Affine, jax.Array]:
-    """Products, affine parts and what arrives at the output."""
+def layer(rows: tuple[int, ...], features: int, dtype: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Products, affine parameters and what arrives at the output."""
     keys = jax.random.split(jax.random.key(features), 5)
     y = (3.0 + jax.random.normal(keys[0], (*rows, features))).astype(dtype)
     bias, scale, shift = (0.3 * jax.random.normal(key, (features,)) for key in keys[1:4])
-    return y, (bias, 1.0 + scale, shift), jax.random.normal(keys[4], y.shape).astype(dtype)
+    return y, jnp.stack([bias, 1.0 + scale, shift]), jax.random.normal(keys[4], y.shape).astype(dtype)
 
 
-def plain(y: jax.Array, affine: fused.Affine, cotangent: jax.Array, order: fused.Order = "norm_then_mish") -> Parts:
+def plain(y: jax.Array, affine: jax.Array, cotangent: jax.Array, order: fused.Order = "norm_then_mish") -> Parts:
     """What the compiler makes of the same."""
 
-    def finished(y: jax.Array, affine: fused.Affine) -> jax.Array:
-        if order == "norm_then_mish":
-            return norm_mish(y, affine, order)
+    def finished(y: jax.Array, affine: jax.Array) -> jax.Array:
+        if order != "mish_then_norm":
+            return norm_mish(y, affine, order).astype(y.dtype)
         bias, scale, shift = affine
         level = mish((y + bias.astype(y.dtype)).astype(jnp.float32))
         return (normalised(level) * scale + shift).astype(y.dtype)
 
     made, pull = jax.vjp(finished, y, affine)
-    at_product, (bias, scale, shift) = pull(cotangent)
-    return {"output": made, "gradient": at_product, "bias": bias, "scale": scale, "shift": shift}
+    at_product, sums = pull(cotangent)
+    return {"output": made, "gradient": at_product, **named(sums)}
 
 
-def kernels(y: jax.Array, affine: fused.Affine, cotangent: jax.Array, order: fused.Order) -> list[Parts]:
+def named(sums: jax.Array) -> Parts:
+    return dict(zip(("bias", "scale", "shift"), sums, strict=True))
+
+
+def kernels(y: jax.Array, affine: jax.Array, cotangent: jax.Array, order: fused.Order) -> list[Parts]:
     """What each of the kernels makes."""
     gradient, sums = fused.gradient_and_sums(y, affine, cotangent, EPSILON, order)
     return [
         {"output": fused.output(y, affine, EPSILON, order)},
         {"gradient": fused.gradient(y, affine, cotangent, EPSILON, order)},
-        {"gradient": gradient, **dict(zip(("bias", "scale", "shift"), sums, strict=True))},
+        {"gradient": gradient, **named(sums)},
     ]
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(jnp.float32, 2e-5), (jnp.bfloat16, 2e-2)])
 @pytest.mark.parametrize(("rows", "features", "tile"), [((3, 5), 24, 2), ((2, fused.PROGRAMS + 3), 16, 1)])
-@pytest.mark.parametrize("order", ["norm_then_mish", "mish_then_norm"])
+@pytest.mark.parametrize("order", ["norm_then_mish", "mish_then_norm", "norm"])
 def test_kernels_make_what_the_compiler_makes(
     rows: tuple[int, ...],
     features: int,
@@ -100,9 +104,9 @@ def test_a_layer_that_does_not_learn_makes_no_sums() -> None:
 def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.MonkeyPatch) -> None:
     y, affine, cotangent = layer((fused.PROGRAMS * 2,), features, jnp.bfloat16)
 
-    def everything(y: jax.Array, affine: fused.Affine, cotangent: jax.Array) -> Any:
+    def everything(y: jax.Array, affine: jax.Array, cotangent: jax.Array) -> Any:
         place, activation_buffers = BufferIndex(jnp.asarray(2), 1), jnp.zeros((5, *y.shape), y.dtype)
-        sums = (jnp.zeros((fused.partial_sums(y.shape[0]), features)) for _ in affine)
+        records = LayerGradients(activation_buffers + 3, jnp.zeros((fused.partial_sums(y.shape[0]), *affine.shape)))
         return (
             fused.output(y, affine, EPSILON),
             fused.gradient(y, affine, cotangent, EPSILON),
@@ -111,9 +115,9 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
             fused.gradient(y, affine, cotangent, EPSILON, "mish_then_norm"),
             fused.gradient_and_sums(y, affine, cotangent, EPSILON, "mish_then_norm"),
             fused.recorded_output(y, affine, EPSILON, (activation_buffers, activation_buffers + 1), place),
-            fused.recorded_gradient(
-                activation_buffers + 2, affine, cotangent, EPSILON, LayerGradients(activation_buffers + 3, *sums), place
-            ),
+            fused.recorded_gradient(activation_buffers + 2, affine, cotangent, EPSILON, records, place),
+            fused.recorded_gradient(activation_buffers + 2, affine, 2.0 * cotangent, EPSILON, records, place, "norm"),
+            fused.gradient(y, affine, cotangent, EPSILON, "norm"),
         )
 
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
@@ -123,10 +127,12 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
     for wanted in (
         "output",
         "gradient",
-        "gradient_bias_scale_shift",
+        "gradient_sums",
         "output_product_output_record",
-        "gradient_product_gradient_bias_scale_shift",
+        "gradient_product_gradient_sums",
     ):
         assert f'"normed_{wanted}"' in lowered
-    for wanted in ("output", "gradient", "gradient_bias_scale_shift"):
+    for wanted in ("norm_gradient_product_gradient_sums", "norm_gradient"):
+        assert f'"{wanted}"' in lowered
+    for wanted in ("output", "gradient", "gradient_sums"):
         assert f'"activated_{wanted}"' in lowered

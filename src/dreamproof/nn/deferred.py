@@ -36,12 +36,10 @@ class ForwardRecord(NamedTuple):
 
 
 class LayerGradients(NamedTuple):
-    """Cotangents of the product of a normed layer (N, B, F), and partial sums (S, F) for its affine parameters."""
+    """Cotangents of the product of a normed layer (N, B, F), and partial sums (S, 3, F) for its affine parameters."""
 
     product: Array
-    bias: Array
-    scale: Array
-    shift: Array
+    sums: Array
 
 
 class BackwardRecord(NamedTuple):
@@ -171,24 +169,26 @@ class ReplayTape:
         return tap_gradient(y, self.taps[self.evaluations - 1])
 
 
-Step = Callable[[Any, Any], tuple[Any, Any]]
-"""(carry, x) → (carry, y), as in jax.lax.scan."""
+Step = Callable[[Any, Any, Array], tuple[Any, Any]]
+"""(carry, x, number of x) → (carry, y), as in jax.lax.scan."""
 
 
 def buffered_scan(step: Step, first: Any, xs: Any, reverse: bool = False) -> tuple[Any, Any]:
     """jax.lax.scan with uninitialised output buffers, where jax.lax.scan fills them with zeros."""
     like = jax.tree.leaves(xs)[0]
-    length = like.shape[0]
-    shapes = jax.eval_shape(lambda: step(first, jax.tree.map(lambda leaf: leaf[0], xs))[1])
+    length, direction = like.shape[0], -1 if reverse else 1
+    shapes = jax.eval_shape(lambda: step(first, jax.tree.map(lambda leaf: leaf[0], xs), jnp.asarray(0))[1])
     allocate = functools.partial(uninitialised, like, length)
 
-    def one(carry: tuple[Any, Any], at: tuple[Array, Any]) -> tuple[tuple[Any, Any], None]:
-        (now, rows), (index, xs) = carry, at
-        now, ys = step(now, xs)
-        return (now, jax.tree.map(lambda row, part: write_row(row, part, index), rows, ys)), None
+    # The number is counted: one among the xs would be copied from an array in every step.
+    def one(carry: tuple[Any, Any, Array], xs: Any) -> tuple[tuple[Any, Any, Array], None]:
+        now, rows, index = carry
+        now, ys = step(now, xs, index)
+        written = jax.tree.map(lambda row, part: write_row(row, part, index), rows, ys)
+        return (now, written, index + direction), None
 
-    carry = (first, jax.tree.map(allocate, shapes))
-    (last, rows), _ = jax.lax.scan(one, carry, (jnp.arange(length), xs), reverse=reverse)
+    carry = (first, jax.tree.map(allocate, shapes), jnp.asarray(length - 1 if reverse else 0))
+    (last, rows, _), _ = jax.lax.scan(one, carry, xs, reverse=reverse)
     return last, rows
 
 

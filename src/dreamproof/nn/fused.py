@@ -1,5 +1,7 @@
 """LayerNorm and Mish after a matrix product, in either order: forward and backward as one GPU kernel each.
 
+A LayerNorm without Mish has the backward kernels alone: its forward pass fuses with what follows it.
+
 Written in Pallas and lowered to Triton. A program of the kernel reads scale and shift once for all of its rows. For
 sums over rows, each program processes many rows and writes a partial sum; partial sums are added afterwards.
 Consecutive calls write their records into one large array in place, and add to the partial sums of earlier calls.
@@ -32,13 +34,13 @@ PROGRAMS = 264
 """Programs for sums of a single call: two per multiprocessor of an H200."""
 WARP_COLUMNS = 256
 """Columns per warp."""
-SUMS = ("bias", "scale", "shift")
 RECORDS = ("product", "output_record", "product_gradient")
 """What can be recorded: product and output, and the gradient of the product."""
 
-Affine = tuple[Array, Array, Array]
-"""Bias of the product, scale and shift of the norm; each (F,)."""
-Order = Literal["norm_then_mish", "mish_then_norm"]
+AFFINE = 3
+"""Rows of the affine parameters (3, F): bias of the product, scale and shift of the norm. One array is one kernel."""
+Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
+KERNEL_NAMES: dict[Order, str] = {"norm_then_mish": "normed", "mish_then_norm": "activated", "norm": "norm"}
 
 
 class Tiling(NamedTuple):
@@ -50,14 +52,14 @@ class Tiling(NamedTuple):
     width: int
 
 
-def output(y: Array, affine: Affine, epsilon: float, order: Order = "norm_then_mish") -> Array:
+def output(y: Array, affine: Array, epsilon: float, order: Order = "norm_then_mish") -> Array:
     """Mish(LayerNorm(y + bias)) of products (..., F), or LayerNorm(Mish(y + bias)), in their type."""
     (output,) = _called(y, affine, None, epsilon, ("output",), order=order)
     return output
 
 
 def recorded_output(
-    y: Array, affine: Affine, epsilon: float, records: tuple[Array, Array], index: BufferIndex
+    y: Array, affine: Array, epsilon: float, records: tuple[Array, Array], index: BufferIndex
 ) -> tuple[Array, tuple[Array, Array]]:
     """The same, and buffers (N, ..., F) into which product and output are written."""
     names = ("output", "product", "output_record")
@@ -65,26 +67,32 @@ def recorded_output(
     return output, (written[0], written[1])
 
 
-def gradient(y: Array, affine: Affine, cotangent: Array, epsilon: float, order: Order = "norm_then_mish") -> Array:
+def gradient(y: Array, affine: Array, cotangent: Array, epsilon: float, order: Order = "norm_then_mish") -> Array:
     """Gradient of the products (..., F) for a cotangent of the output."""
     (found,) = _called(y, affine, cotangent, epsilon, ("gradient",), order=order)
     return found
 
 
 def gradient_and_sums(
-    y: Array, affine: Affine, cotangent: Array, epsilon: float, order: Order = "norm_then_mish"
-) -> tuple[Array, Affine]:
-    """The same, and the gradients of bias, scale and shift, in float32."""
-    found, *sums = _called(y, affine, cotangent, epsilon, ("gradient", "bias", "scale", "shift"), order=order)
-    return found, (sums[0].sum(0), sums[1].sum(0), sums[2].sum(0))
+    y: Array, affine: Array, cotangent: Array, epsilon: float, order: Order = "norm_then_mish"
+) -> tuple[Array, Array]:
+    """The same, and the gradient of the affine parameters (3, F), in float32."""
+    found, sums = _called(y, affine, cotangent, epsilon, ("gradient", "sums"), order=order)
+    return found, sums.sum(0)
 
 
 def recorded_gradient(
-    products: Array, affine: Affine, cotangent: Array, epsilon: float, records: LayerGradients, index: BufferIndex
+    products: Array,
+    affine: Array,
+    cotangent: Array,
+    epsilon: float,
+    records: LayerGradients,
+    index: BufferIndex,
+    order: Order = "norm_then_mish",
 ) -> tuple[Array, LayerGradients]:
     """Gradient of recorded products, and buffers with this gradient and the sums so far."""
-    wanted = ("gradient", "product_gradient", "bias", "scale", "shift")
-    found, *written = _called(products, affine, cotangent, epsilon, wanted, index, records)
+    wanted = ("gradient", "product_gradient", "sums")
+    found, *written = _called(products, affine, cotangent, epsilon, wanted, index, records, order)
     return found, LayerGradients(*written)
 
 
@@ -95,7 +103,7 @@ def partial_sums(rows: int) -> int:
 
 def _called(
     y: Array,
-    affine: Affine,
+    affine: Array,
     cotangent: Array | None,
     epsilon: float,
     wanted: tuple[str, ...],
@@ -109,13 +117,16 @@ def _called(
     """
     shape, features = (y if cotangent is None else cotangent).shape, y.shape[-1]
     rows = math.prod(shape[:-1])
-    tile = RECORDED_ROWS if index is not None and set(wanted) & set(SUMS) else ROWS
+    tile = RECORDED_ROWS if index is not None and "sums" in wanted else ROWS
     tiles = -(-rows // tile)
-    programs = min(tiles, PROGRAMS) if index is None and set(wanted) & set(SUMS) else tiles
+    programs = min(tiles, PROGRAMS) if index is None and "sums" in wanted else tiles
     width = pl.next_power_of_2(features)
-    flat = [part.reshape(-1, features) for part in (y, cotangent, *records) if part is not None]
-    given = [*([] if index is None else [index.first.reshape(1)]), *affine, *flat]
-    fresh = wanted[: len(wanted) - len(records)]
+    flat = [part.reshape(-1, features) for part in (y, cotangent) if part is not None]
+    fresh, recorded = wanted[: len(wanted) - len(records)], wanted[len(wanted) - len(records) :]
+    flat += [
+        part if name == "sums" else part.reshape(-1, features) for name, part in zip(recorded, records, strict=True)
+    ]
+    given = [*([] if index is None else [index.first.reshape(1)]), affine, *flat]
     outputs = pl.pallas_call(
         functools.partial(
             _kernel,
@@ -127,8 +138,8 @@ def _called(
         ),
         out_shape=[
             *(
-                jax.ShapeDtypeStruct((programs, features), jnp.float32)
-                if name in SUMS
+                jax.ShapeDtypeStruct((programs, AFFINE, features), jnp.float32)
+                if name == "sums"
                 else jax.ShapeDtypeStruct((rows, features), y.dtype)
                 for name in fresh
             ),
@@ -138,9 +149,9 @@ def _called(
         input_output_aliases={len(given) - len(records) + at: len(fresh) + at for at in range(len(records))},
         compiler_params=triton.CompilerParams(num_warps=min(max(width // WARP_COLUMNS, 1), 8), num_stages=1),
         interpret=jax.default_backend() == "cpu",
-        name="_".join(["normed" if order == "norm_then_mish" else "activated", *wanted]),
+        name="_".join([KERNEL_NAMES[order], *wanted]),
     )(*given)
-    shapes = [*(None if name in SUMS else shape for name in fresh), *(record.shape for record in records)]
+    shapes = [*(None if name == "sums" else shape for name in fresh), *(record.shape for record in records)]
     return [part if own is None else part.reshape(own) for part, own in zip(outputs, shapes, strict=True)]
 
 
@@ -149,7 +160,7 @@ def _kernel(
 ) -> None:
     """One program: its tiles one after the other.
 
-    `refs` are the row index if anything is recorded; bias, scale, shift, y, the cotangent if there is one, the records;
+    `refs` are the row index if anything is recorded; affine parameters, y, the cotangent if there is one, the records;
     and the wanted outputs, records last.
     """
     rows, tile_rows, span, width = tiling
@@ -157,18 +168,18 @@ def _kernel(
     first = 0
     if offset is not None:
         first, given = (given[0][0] + offset) * rows, given[1:]
-    bias_ref, scale_ref, shift_ref, y_ref, *more = given
+    affine_ref, y_ref, *more = given
     features = y_ref.shape[-1]
     program, columns = pl.program_id(0), jnp.arange(width)
     inside = columns < features
     bias, scale, shift = (
-        triton.load(ref.at[columns], mask=inside, other=0.0)[None] for ref in (bias_ref, scale_ref, shift_ref)
+        triton.load(affine_ref.at[row, columns], mask=inside, other=0.0)[None] for row in range(AFFINE)
     )
 
     def mean(x: Array) -> Array:
         return jnp.sum(x, 1, keepdims=True) / features
 
-    def tile(index: Any, sums: dict[str, Array]) -> dict[str, Array]:
+    def tile(index: Any, sums: tuple[Array, ...]) -> tuple[Array, ...]:
         own = (program * span + index) * tile_rows + jnp.arange(tile_rows)
         there = (own < rows)[:, None] & inside[None]
         at, at_record = ((index[:, None], columns[None]) for index in (own, first + own))
@@ -182,29 +193,32 @@ def _kernel(
         x = normal * scale + shift
         found: dict[str, Array] = {"product": y}
         if "output" in wanted:
-            found["output"] = found["output_record"] = x if order == "mish_then_norm" else mish(x)
+            found["output"] = found["output_record"] = mish(x) if order == "norm_then_mish" else x
         if "gradient" in wanted:
             cotangent = triton.load(more[0].at[at], mask=there, other=0.0).astype(jnp.float32)
-            at_x = cotangent if order == "mish_then_norm" else cotangent * mish_slope(x)
+            at_x = cotangent * mish_slope(x) if order == "norm_then_mish" else cotangent
             at_normal = at_x * scale
             at_level = inverse * (at_normal - mean(at_normal) - normal * mean(at_normal * normal))
             at_product = at_level * mish_slope(biased) if order == "mish_then_norm" else at_level
-            found |= dict.fromkeys(("gradient", "product_gradient", "bias"), at_product)
-            found |= {"scale": at_x * normal, "shift": at_x}
+            found |= dict.fromkeys(("gradient", "product_gradient"), at_product)
         for name in wanted:
-            if name not in SUMS:
+            if name != "sums":
                 ref = output_refs[name]
                 triton.store(ref.at[at_record if name in RECORDS else at], found[name].astype(ref.dtype), mask=there)
-        return {name: total + found[name].sum(0) for name, total in sums.items()}
+        if not sums:
+            return ()
+        parts = (at_product, at_x * normal, at_x)
+        return tuple(total + part.sum(0) for total, part in zip(sums, parts, strict=True))
 
-    # The last inputs are the sums so far, if those are recorded.
-    sums = {
-        name: jnp.zeros(width, jnp.float32)
-        if offset is None
-        else triton.load(more[len(more) - len(SUMS) + at].at[program, columns], mask=inside, other=0.0)
-        for at, name in enumerate(SUMS)
-        if name in wanted
-    }
+    sums: tuple[Array, ...] = ()
+    if "sums" in wanted:
+        # The last input is the sums so far, if those are recorded.
+        sums = tuple(
+            jnp.zeros(width, jnp.float32)
+            if offset is None
+            else triton.load(more[-1].at[program, row, columns], mask=inside, other=0.0)
+            for row in range(AFFINE)
+        )
     sums = tile(0, sums) if span == 1 else jax.lax.fori_loop(0, span, tile, sums)
-    for name, total in sums.items():
-        triton.store(output_refs[name].at[program, columns], total, mask=inside)
+    for row, total in enumerate(sums):
+        triton.store(output_refs["sums"].at[program, row, columns], total, mask=inside)

@@ -3,7 +3,8 @@
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeGuard
+from dataclasses import replace
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -25,7 +26,6 @@ from dreamproof.nn.deferred import (
     weight_gradient,
     write_row,
 )
-from dreamproof.nn.fused import Affine
 from dreamproof.nn.layers import Linear, in_rows
 from dreamproof.nn.mish import mish
 
@@ -33,8 +33,8 @@ EPSILON = 1e-5
 WHOLE = 32
 """Inputs of a network in its compute dtype are padded to a multiple of this, for tensor cores."""
 Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
-Residuals = tuple[Array, Array, Affine]
-"""Products of all evaluations (N, B, F), the first evaluation of a step, and the affine parameters."""
+Residuals = tuple[Array, Array, Array]
+"""Products of all evaluations (N, B, F), the first evaluation of a step, and the affine parameters (3, F)."""
 # initial(key, inputs, outputs) -> weight (inputs, outputs) and bias (outputs,)
 Initial = Callable[[Array, int, int], tuple[Array, Array]]
 
@@ -135,8 +135,11 @@ normalised.defvjp(_normalised_forward, _normalised_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
-def norm_mish(y: Array, affine: Affine, order: Order) -> Array:
-    """LayerNorm and, unless `order` is "norm", Mish of a product; only the product is saved for the backward pass."""
+def norm_mish(y: Array, affine: Array, order: Order) -> Array:
+    """LayerNorm and, unless `order` is "norm", Mish of a product; only the product is saved for the backward pass.
+
+    affine: the bias of the product, scale and shift of the norm, (3, F).
+    """
     if has_kernel(order):
         return fused.output(y, affine, EPSILON, order)
     assert order != "mish_then_norm"
@@ -144,8 +147,8 @@ def norm_mish(y: Array, affine: Affine, order: Order) -> Array:
     return _activated(normalised(y + bias.astype(y.dtype)) * scale + shift, y.dtype, order)
 
 
-def has_kernel(order: Order) -> TypeGuard[fused.Order]:
-    """Whether there is a fused kernel for this order, and a GPU that runs it."""
+def has_kernel(order: Order) -> bool:
+    """Whether the forward pass of this order has a fused kernel, and a GPU that runs it; the backward pass has."""
     return order != "norm" and can_run_kernels()
 
 
@@ -153,18 +156,17 @@ def _activated(normal: Array, dtype: Any, order: Order) -> Array:
     return normal if order == "norm" else mish(normal).astype(dtype)
 
 
-def _norm_mish_forward(y: Any, affine: Any, order: Order) -> tuple[Array, tuple[Array, Affine, tuple[()] | None]]:
+def _norm_mish_forward(y: Any, affine: Any, order: Order) -> tuple[Array, tuple[Array, Array, tuple[()] | None]]:
     # The structure of the residuals encodes whether the affine parameters need gradients.
-    learns = () if any(part.perturbed for part in affine) else None
-    y, affine = y.value, tuple(part.value for part in affine)
-    return norm_mish(y, affine, order), (y, affine, learns)
+    learns = () if affine.perturbed else None
+    return norm_mish(y.value, affine.value, order), (y.value, affine.value, learns)
 
 
 def _norm_mish_backward(
-    order: Order, residuals: tuple[Array, Affine, tuple[()] | None], cotangent: Array
-) -> tuple[Array, Affine | None]:
+    order: Order, residuals: tuple[Array, Array, tuple[()] | None], cotangent: Array
+) -> tuple[Array, Array | None]:
     y, affine, learns = residuals
-    if has_kernel(order):
+    if can_run_kernels():
         if learns is None:
             return fused.gradient(y, affine, cotangent, EPSILON, order), None
         return fused.gradient_and_sums(y, affine, cotangent, EPSILON, order)
@@ -177,7 +179,7 @@ def _norm_mish_backward(
     if learns is None:
         return at_product, None
     at_bias = at_product.sum(range(y.ndim - 1), dtype=jnp.float32)
-    return at_product, (at_bias, *_scale_gradients(y, (scale, shift), cotangent, order))
+    return at_product, jnp.stack([at_bias, *_scale_gradients(y, (scale, shift), cotangent, order)])
 
 
 norm_mish.defvjp(_norm_mish_forward, _norm_mish_backward, symbolic_zeros=True)
@@ -209,12 +211,12 @@ def _replay_backward(
     index = BufferIndex(first, offset)
     # Only networks with the norm first are recorded (`Normed.record`); their kernel has no other order.
     assert order != "mish_then_norm"
-    if has_kernel(order):
-        return *fused.recorded_gradient(products, affine, at_output, EPSILON, gradients, index), None
+    if can_run_kernels():
+        return *fused.recorded_gradient(products, affine, at_output, EPSILON, gradients, index, order), None
     at_product, sums = _norm_mish_backward(order, (read_row(products, index.row), affine, ()), at_output)
     assert sums is not None
-    added = (so_far + part for so_far, part in zip(gradients[1:], sums, strict=True))
-    return at_product, LayerGradients(write_row(gradients.product, at_product, index.row), *added), None
+    written = write_row(gradients.product, at_product, index.row)
+    return at_product, LayerGradients(written, gradients.sums + sums), None
 
 
 replay.defvjp(_replay_forward, _replay_backward)
@@ -237,27 +239,34 @@ def _moments(x: Array) -> tuple[Array, Array]:
 
 
 class Normed(eqx.Module):
-    """Linear, then LayerNorm and Mish in the given order; `norm` leaves Mish out."""
+    """Linear, then LayerNorm and Mish in the given order; `norm` leaves Mish out.
+
+    stacked: its affine parameters (3, F), for a loop that would stack them in every step; None: stacked when needed.
+    """
 
     linear: Linear
     norm: LayerNorm
     order: Order = eqx.field(static=True)
+    stacked: Array | None = None
 
     def __call__(self, x: Array, tape: Tape | None = None) -> Array:
         y = in_rows(self.linear.product(x))
         return in_rows(self.finish(y)) if tape is None else tape.finish(self, y)
 
     @property
-    def affine(self) -> Affine:
-        """What is added to the product, and the LayerNorm's scale and shift."""
+    def affine(self) -> Array:
+        """What is added to the product, and the LayerNorm's scale and shift, (3, F)."""
         assert self.linear.bias is not None
-        return self.linear.bias, self.norm.scale, self.norm.shift
+        if self.stacked is not None:
+            return self.stacked
+        return jnp.stack([self.linear.bias, self.norm.scale, self.norm.shift])
 
     def finish(self, y: Array) -> Array:
         """Output for a product."""
         if self.order != "mish_then_norm" or has_kernel(self.order):
             return norm_mish(y, self.affine, self.order)
-        y = y + self.affine[0].astype(y.dtype)
+        assert self.linear.bias is not None
+        y = y + self.linear.bias.astype(y.dtype)
         return self.norm(mish(y.astype(jnp.float32))).astype(y.dtype)
 
     def record(self, y: Array, activations: LayerActivations, index: BufferIndex) -> tuple[Array, LayerActivations]:
@@ -285,9 +294,9 @@ class Normed(eqx.Module):
 
     def gradient_buffers(self, like: Array, evaluations: int, rows: int) -> LayerGradients:
         """Buffers for their cotangents, and zero sums."""
-        parts = fused.partial_sums(rows) if has_kernel(self.order) else 1
-        sums = (jnp.zeros((parts, self.norm.scale.shape[-1])) for _ in self.affine)
-        return LayerGradients(self.activation_buffers(like, evaluations, rows), *sums)
+        parts = fused.partial_sums(rows) if can_run_kernels() else 1
+        sums = jnp.zeros((parts, fused.AFFINE, self.norm.scale.shape[-1]))
+        return LayerGradients(self.activation_buffers(like, evaluations, rows), sums)
 
 
 class NormedMLP(eqx.Module):
@@ -332,6 +341,15 @@ class NormedMLP(eqx.Module):
         """Input size."""
         return self.hidden[0].linear.weight.shape[0]
 
+    def for_a_loop(self) -> "NormedMLP":
+        """The same network with the affine parameters of each layer in one array."""
+
+        def prepared(part: Any) -> Any:
+            return replace(part, stacked=part.affine) if isinstance(part, Normed) else part
+
+        made: NormedMLP = jax.tree.map(prepared, self, is_leaf=lambda part: isinstance(part, Normed))
+        return made
+
     def in_compute_dtype(self) -> "NormedMLP":
         """The same network with weights already in their compute dtype, for scans without weight gradients.
 
@@ -343,9 +361,10 @@ class NormedMLP(eqx.Module):
             return eqx.tree_at(lambda layer: (layer.weight, layer.bias), linear, parts)
 
         network = eqx.tree_at(_linears, self, [cast(linear) for linear in _linears(self)])
-        return eqx.tree_at(
+        whole = eqx.tree_at(
             _first_weight, network, replace_fn=lambda weight: jnp.pad(weight, ((0, -self.inputs % WHOLE), (0, 0)))
         )
+        return whole.for_a_loop()
 
     @property
     def normed(self) -> list[Normed]:
@@ -375,7 +394,7 @@ class NormedMLP(eqx.Module):
         """Gradients of all parameters, from all evaluations (N, B, ...) of the network in its compute dtype."""
         inputs = [forward.inputs, *(each.output for each in forward.activations if each.output is not None)]
         products = [each.product for each in backward.normed]
-        sums = [[part.sum(0) for part in each[1:]] for each in backward.normed]
+        sums = [list(each.sums.sum(0)) for each in backward.normed]
         if backward.last is not None:
             products.append(backward.last)
             sums.append([backward.last.sum((0, 1), dtype=jnp.float32)])

@@ -80,7 +80,8 @@ def _update(gradients: Any, state: AdamState, rate: Array | float, clip: float, 
     first = jnp.where(finite, rule.first * state.first + (1 - rule.first) * gradient, state.first)
     second = jnp.where(finite, rule.second * state.second + (1 - rule.second) * gradient**2, state.second)
     warm = jnp.minimum(1.0, count / float(max(1, rule.warm_up)))
-    corrected = (first / (1 - rule.first**count)) / (jnp.sqrt(second / (1 - rule.second**count)) + rule.epsilon)
+    unseen = 1 - jnp.array([rule.first, rule.second]) ** count  # as one array it is one kernel
+    corrected = (first / unseen[0]) / (jnp.sqrt(second / unseen[1]) + rule.epsilon)
     return Step(rate * warm * corrected, AdamState(first, second, jnp.where(finite, count, state.steps)), norm, finite)
 
 

@@ -175,6 +175,7 @@ def imagine_rollout(
     noise = jax.random.normal(noise_key, (settings.horizon, start.z.shape[0], actions))
 
     dynamics = model.fixed_dynamics
+    actor = eqx.tree_at(lambda made: made.network, actor, actor.network.for_a_loop())
 
     def step(z: Array, xs: tuple[Array, Array]) -> tuple[Array, tuple[Array, Array, Array]]:
         drawn, flow_key = xs

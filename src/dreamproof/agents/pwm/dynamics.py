@@ -90,7 +90,11 @@ class MLPDynamics(eqx.Module):
         """One evaluation of the network."""
         del key
         known = None if tape is None else tape.known_result
-        return simnorm(self.network(padded([z, given], self.network), tape), self.group, known)
+        return simnorm(self.network(self.inputs(z, given), tape), self.group, known)
+
+    def inputs(self, z: Array, given: Array) -> Array:
+        """Of the network: latent and `given`."""
+        return padded([z, given], self.network)
 
     def ready(self) -> "MLPDynamics":
         """Unchanged."""

@@ -160,18 +160,19 @@ def _recorded_roll_out(rollout_inputs: RolloutInputs, keys: Array, unroll: int) 
     dynamics, z, given = rollout_inputs
     frozen, evaluations = fixed(dynamics), given.shape[0] * dynamics.evaluations
 
-    def body(carry: tuple[Array, list[LayerActivations]], xs: tuple[Any, ...]) -> tuple[Any, Any]:
-        (now, activations), (given, keys, index) = carry, xs
-        tape = RecordingTape(activations, index)
+    def body(carry: tuple[Array, list[LayerActivations]], xs: tuple[Any, ...], number: Array) -> tuple[Any, Any]:
+        (now, activations), (given, keys) = carry, xs
+        tape = RecordingTape(activations, number * given.shape[0] * dynamics.evaluations)
         latents = followed(frozen, now, list(given), keys, tape)
-        return (latents[-1], tape.activations), (jnp.stack(latents), jnp.stack(tape.inputs))
+        inputs = None if isinstance(frozen, MLPDynamics) else jnp.stack(tape.inputs)
+        return (latents[-1], tape.activations), (jnp.stack(latents), inputs)
 
     first = (z, frozen.network.activation_buffers(given, evaluations, z.shape[0]))
-    (_, activations), (later, seen) = buffered_scan(
-        body, first, in_loop_bodies((given, keys), dynamics.evaluations, unroll)
-    )
-    later, seen = (part.reshape(-1, *part.shape[2:]) for part in (later, seen))
-    return jnp.concatenate([z[None], later]), ForwardRecord(seen, activations)
+    (_, activations), (later, inputs) = buffered_scan(body, first, in_loop_bodies((given, keys), unroll))
+    z = jnp.concatenate([z[None], later.reshape(-1, *z.shape)])
+    if isinstance(frozen, MLPDynamics):  # its inputs follow from its latents
+        inputs = frozen.inputs(z[:-1], given).astype(frozen.network.hidden[0].linear.dtype)
+    return z, ForwardRecord(inputs.reshape(evaluations, z.shape[1], -1), activations)
 
 
 def followed(
@@ -191,11 +192,10 @@ def followed(
     return latents
 
 
-def in_loop_bodies(parts: tuple[Array, ...], evaluations: int, unroll: int) -> tuple[Array, ...]:
-    """Arrays (T, ...) as (T/U, U, ...) with U steps per loop body, and the first evaluation index of each body."""
+def in_loop_bodies(parts: tuple[Array, ...], unroll: int) -> tuple[Array, ...]:
+    """Arrays (T, ...) as (T/U, U, ...) with U steps per loop body."""
     steps = math.gcd(parts[0].shape[0], unroll)
-    cut = tuple(part.reshape(-1, steps, *part.shape[1:]) for part in parts)
-    return *cut, jnp.arange(cut[0].shape[0]) * (steps * evaluations)
+    return tuple(part.reshape(-1, steps, *part.shape[1:]) for part in parts)
 
 
 def _forward(
@@ -218,8 +218,9 @@ def _backward(
     (z, recorded), (dynamics, _, given) = residuals, rollout_inputs
     frozen, (evaluations, rows) = fixed(dynamics), recorded.inputs.shape[:2]
 
-    def body(carry: tuple[Array, list[LayerGradients]], xs: tuple[Any, ...]) -> tuple[Any, Any]:
-        (cotangent, gradients), (own, before, known, given, keys, index) = carry, xs
+    def body(carry: tuple[Array, list[LayerGradients]], xs: tuple[Any, ...], number: Array) -> tuple[Any, Any]:
+        (cotangent, gradients), (own, before, known, given, keys) = carry, xs
+        index = number * given.shape[0] * dynamics.evaluations
 
         def replayed(before: Array, given: list[Array], gradients: list[LayerGradients], taps: list[Array]) -> Any:
             tape = ReplayTape(recorded.activations, index, gradients, taps)
@@ -230,7 +231,7 @@ def _backward(
         earlier, at_given, gradients, at_last = pull_back(([*own[:-1], own[-1] + cotangent], gradients))
         return (earlier, gradients), (jnp.stack(at_given), jnp.stack(at_last) if at_last else None)
 
-    xs = in_loop_bodies((gradient[1:], z[:-1], z[1:], given, keys), dynamics.evaluations, unroll)
+    xs = in_loop_bodies((gradient[1:], z[:-1], z[1:], given, keys), unroll)
     buffers = frozen.network.gradient_buffers(given, evaluations, rows)
     (first, gradients), (at_given, at_last) = buffered_scan(body, (jnp.zeros_like(z[0]), buffers), xs, reverse=True)
     last = None if at_last is None else at_last.reshape(evaluations, *at_last.shape[2:])
