@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=10.0)
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
     path = arguments.folder / f"chunk-{os.getpid()}.pt"
     try:
         count = write_large(path, arguments.gigabytes)
