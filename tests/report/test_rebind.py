@@ -177,7 +177,9 @@ def test_a_mapping_binds_table_cells_and_sentences(tmp_path: Path) -> None:
     ("mapping", "complaint"),
     [
         ("- {row: v2_c, column: ID, keys: [main.a.id.mean]}", "stands 0 times"),
-        ("- {after: 1.684, keys: [main.a.id.mean]}", "Input should be a valid string"),
+        ("- {after: 1.684, keys: [main.a.id.mean]}", r"binding 1: after: must be text, not 1\.684"),
+        ("- {behind: a, keys: [main.a.id.mean]}", "binding 1: unknown key 'behind'"),
+        ("{after: a}", "is not a list of bindings like"),
         ("- {after: '1.684', keys: [main.a.id.mean]}", "stands 3 times, not once"),
         ("- {row: v2_a, column: OOD, keys: [main.a.id.mean, main.a.id.sd]}", "1 numbers for 2 keys"),
         ("- {row: v2_a, keys: [main.a.id.mean]}", "needs row and column, or after"),

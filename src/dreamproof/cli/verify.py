@@ -36,7 +36,7 @@ def verify(
     if json:
         from dataclasses import asdict
 
-        print_json({key: value for key, value in asdict(found).items() if key != "kind"})
+        print_json(asdict(found))
         raise typer.Exit(ExitCode.BROKEN_EVIDENCE if found.faults else ExitCode.OK)
     if found.faults:
         others = f"\n  and {len(found.faults) - 1} more" if len(found.faults) > 1 else ""

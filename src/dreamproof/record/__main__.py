@@ -12,6 +12,7 @@ from rich.progress import track
 
 from dreamproof.base.errors import BadInput, DreamproofError
 from dreamproof.data.recordings import Recording, check_output, write_recording
+from dreamproof.jaxcore.ahead import run_main
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import RecordingPolicy, find_policies
@@ -88,4 +89,4 @@ def _summary(policies: list[RecordingPolicy], made: Recording, episodes: int, ou
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run_main(main)

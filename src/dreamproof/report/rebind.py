@@ -19,7 +19,7 @@ from dreamproof.base.errors import BadInput
 from dreamproof.base.files import Unreadable, read_file, write_bytes
 from dreamproof.base.text import nearest_word, quoted
 from dreamproof.report.numbers import Number, Numbers
-from dreamproof.settings.strict import YAML_BYTES, Settings
+from dreamproof.settings.strict import YAML_BYTES, Settings, validate
 from dreamproof.settings.yaml_guard import check_yaml
 
 NUMBER = r"[-+−]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?"
@@ -193,9 +193,13 @@ def _read_mapping(path: Path) -> list[Binding]:
     try:
         text = content.decode("utf-8-sig")
         check_yaml(text, path)
-        return [Binding.model_validate(item) for item in yaml.safe_load(text) or []]
-    except (yaml.YAMLError, ValueError, TypeError, RecursionError) as error:
-        raise BadInput(f"{path}: is not a list of bindings: {error}", f"cat {path}") from None
+        items = yaml.safe_load(text) or []
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise BadInput(f"{path}: is not a list of bindings: {error}", f"cat {quoted(path)}") from None
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        raise BadInput(f"{path}: is not a list of bindings like {{after: TEXT, keys: [KEY]}}", f"cat {quoted(path)}")
+    hint = f"the keys of a binding: {', '.join(Binding.model_fields)}"
+    return [validate(Binding, item, f"{path}, binding {number}", hint=hint) for number, item in enumerate(items, 1)]
 
 
 def _mapped(text: str, bindings: Sequence[Binding], source: Path) -> list[tuple[int, int, str]]:

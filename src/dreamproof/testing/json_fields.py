@@ -154,6 +154,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "eval_proofs": "evaluation proofs that were checked against the files",
         "faults": "what does not match; empty if all is well",
         "faults[]": "one fault",
+        "kind": "of the first fault: chain, ledger, export, declaration, checkpoint, file, record or evaluation",
         "notes": "what is no fault but worth knowing",
         "notes[]": "one note",
     },
