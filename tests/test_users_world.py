@@ -11,7 +11,10 @@ from dreamproof.cli.main import app
 
 TESTS = Path(__file__).parent
 NIGHT, FOREIGN, OTHERS = "study/test_night.py", "study/test_foreign_runs.py", "study/test_runs_of_others.py"
-TRAINERS, LOGS = "study/adapters/test_foreign_trainers.py", "study/plan/test_importing_logs.py"
+LOGS, ADAPTERS = "study/plan/test_importing_logs.py", "study/adapters"
+DREAMER, CHECKPOINTS = f"{ADAPTERS}/test_dreamer_runs.py", f"{ADAPTERS}/test_checkpoints.py"
+BASELINES, EVENTS = f"{ADAPTERS}/test_stable_baselines3.py", f"{ADAPTERS}/test_event_files.py"
+LINES, CHOICE = f"{ADAPTERS}/test_tables_and_lines.py", f"{ADAPTERS}/test_choice_of_adapter.py"
 PREFLIGHT, SEEING = "study/preflight/test_preflight.py", "cli/test_seeing.py"
 
 ROWS: dict[int, tuple[str, dict[str, list[str]]]] = {
@@ -19,11 +22,11 @@ ROWS: dict[int, tuple[str, dict[str, list[str]]]] = {
         "the folder that SafeDreamer names by itself is found, with and without a slash",
         {
             FOREIGN: ["test_a_trainer_like_safedreamer_is_trained_to_its_proof"],
-            TRAINERS: [
+            DREAMER: [
                 "test_a_dreamer_log_is_found_in_the_run_folder_or_in_a_folder_that_the_trainer_named",
                 "test_progress_is_that_of_the_folder_which_this_attempt_created",
-                "test_a_trainer_that_appends_its_own_name_writes_into_the_run_folder",
             ],
+            CHOICE: ["test_a_trainer_that_appends_its_own_name_writes_into_the_run_folder"],
         },
     ),
     2: (
@@ -89,7 +92,7 @@ ROWS: dict[int, tuple[str, dict[str, list[str]]]] = {
     8: (
         "15,000 rounds are never 20,000",
         {
-            TRAINERS: ["test_the_length_of_a_run_is_that_of_its_lines"],
+            LINES: ["test_the_length_of_a_run_is_that_of_its_lines"],
             "report/test_lints.py": ["test_different_training_lengths_block_the_arm"],
             "report/test_prospects.py": ["test_cells_and_imported_runs_of_another_length_are_named"],
         },
@@ -135,16 +138,16 @@ ROWS: dict[int, tuple[str, dict[str, list[str]]]] = {
     12: (
         "a copy without its file times proves nothing by times",
         {
-            TRAINERS: [
+            BASELINES: [
                 "test_a_copy_without_its_times_whose_last_models_were_deleted_proves_nothing",
-                "test_equal_file_times_prove_nothing_for_a_model_without_a_step",
                 "test_the_recorded_model_of_step_500_is_no_proof_of_the_end",
             ],
+            CHECKPOINTS: ["test_equal_file_times_prove_nothing_for_a_model_without_a_step"],
         },
     ),
     13: (
         "the hash of a checkpoint folder covers all its files",
-        {TRAINERS: ["test_the_hash_of_a_dreamer_v3_checkpoint_is_that_of_its_folder_not_of_its_counter"]},
+        {DREAMER: ["test_the_hash_of_a_dreamer_v3_checkpoint_is_that_of_its_folder_not_of_its_counter"]},
     ),
     14: (
         "a preflight that can read nothing fails and names the adapter that would fit",
@@ -201,15 +204,21 @@ ROWS: dict[int, tuple[str, dict[str, list[str]]]] = {
     19: (
         "adapters for TensorBoard, stable-baselines3, W&B and printed lines; {overrides}, step_key, line_pattern",
         {
-            TRAINERS: [
+            BASELINES: [
                 "test_every_log_of_stable_baselines3_shows_progress_and_proves_with_the_model",
+                "test_a_recorded_folder_of_stable_baselines3_is_proven_in_a_copy_without_its_times",
+            ],
+            EVENTS: [
                 "test_event_files_show_progress_and_prove_with_a_checkpoint",
                 "test_an_offline_run_of_wandb_is_proven_by_its_summary",
+            ],
+            LINES: [
                 "test_a_declared_key_counts_whatever_it_is_called",
                 "test_printed_lines_are_read_by_the_expression_of_the_study",
+            ],
+            CHOICE: [
                 "test_auto_chooses_the_adapter_whose_files_are_there",
                 "test_settings_reach_hydra_as_overrides",
-                "test_a_recorded_folder_of_stable_baselines3_is_proven_in_a_copy_without_its_times",
             ],
         },
     ),
