@@ -235,3 +235,14 @@ def test_an_export_of_printed_lines_is_an_export(tmp_path: Path, dreamproof: Cal
     assert dreamproof("run", tmp_path / "out", *QUICK).code == ExitCode.BAD_INPUT
     first(tmp_path / "out", "attempts/*/output.log").unlink()
     assert dreamproof("verify", tmp_path / "out").code == ExitCode.BROKEN_EVIDENCE
+
+
+def test_options_of_a_policy_alone_are_refused(place: Path, dreamproof: Callable[..., Any]) -> None:
+    for options, message in (
+        (["--task", "x"], "--task has no effect without --policy"),
+        (["--checkpoint", "selected", "--policies"], "--checkpoint has no effect without --policy"),
+        (["--policy", "low/0", "--policies"], "--policy writes one policy, --policies all"),
+    ):
+        refused = dreamproof("export", place / "export", place / "never", *options)
+        assert refused.code == ExitCode.BAD_INPUT and message in refused.errors, refused.errors
+        assert not (place / "never").exists()

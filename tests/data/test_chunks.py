@@ -332,7 +332,7 @@ def test_numbers_of_another_type_are_written_as_float32(tmp_path: Path) -> None:
     write_chunk(tmp_path / "a.pt", made)
     write_chunk(tmp_path / "b.pt", made._replace(observation=made.observation.astype(np.float64), reward=made.reward))
     assert (tmp_path / "a.pt").read_bytes() == (tmp_path / "b.pt").read_bytes()
-    with pytest.raises(BadInput, match="obs has values of the type <U"):
+    with pytest.raises(BadInput, match="observation of a recording has values of the type <U"):
         write_chunk(tmp_path / "c.pt", made._replace(observation=made.observation.astype(str)))
 
 
@@ -346,6 +346,24 @@ def test_inspect_finds_changed_bytes_and_fails(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["data", "inspect", str(path)])
     assert done.exit_code == 2
     assert f"fault: {path}: the bytes of its member chunk/data/2 do not match its checksum" in done.stdout
+
+
+def test_changed_bytes_are_refused_in_training(tmp_path: Path) -> None:
+    path = tmp_path / "chunk_0.pt"
+    write_chunk(path, episodes(30))
+    library = EpisodeLibrary(RecordedData.model_validate({"files": [str(path)], "tasks": "mt30"}))
+    assert list(library.hashes()) == [str(path)]
+    content = bytearray(path.read_bytes())
+    content[open_episodes(path).reward.offset + 8] ^= 1  # type: ignore[attr-defined]
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="the bytes of its member chunk/data/2 do not match its checksum"):
+        library.hashes()
+
+
+def test_a_chunk_cannot_record_terminations(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="cannot record that episodes end by termination"):
+        write_chunk(tmp_path / "chunk_0.pt", episodes(4, 5)._replace(terminated=np.array([1, 0, 0, 0])))
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_file_given_twice_is_a_fault_and_refused_in_training(tmp_path: Path) -> None:

@@ -82,9 +82,17 @@ BROKEN: dict[str, tuple[dict[str, Any], str]] = {
     "holes": (plain() | {"obs": np.full((2, 4, 2), np.nan, np.float32)}, "not finite"),
     "mixed": (plain() | {"task": np.tile(np.arange(4), (2, 1))}, "more than one task"),
     "empty": ({name: value[:0] for name, value in plain().items()}, "holds no transition"),
-    "too many rows": (plain() | {"rows": np.array([5, 4])}, "'rows' is not one number from 2 to 4"),
+    "too many rows": (plain() | {"rows": np.array([5, 4])}, "'rows' is not one integer from 2 to 4"),
     "ends": (plain() | {"terminated": np.zeros(3, bool)}, "'terminated' is not one flag"),
     "notes": (plain() | {"names": np.array(["one"])}, "names and sizes do not match"),
+    "half rows": (plain() | {"rows": np.array([2.5, 4.0])}, "'rows' is not one integer from 2 to 4"),
+    "text rows": (plain() | {"rows": np.array(["2", "4"])}, "'rows' is not one integer from 2 to 4"),
+    "no flags": (plain() | {"terminated": np.array([np.nan, 0.0])}, "'terminated' is not one flag"),
+    "text flags": (plain() | {"terminated": np.array(["no", "yes"])}, "'terminated' is not one flag"),
+    "nameless": (plain() | named([], [], []), "'names' is no list of task names"),
+    "one name": (plain() | {"names": np.array("one")}, "'names' is no list of task names"),
+    "half sizes": (plain() | named(["one", "two"], [1.5, 2], [1, 1]), "names and sizes do not match"),
+    "columns": (plain() | {"obs": np.zeros((2, 4, 0), np.float32)}, "have no columns"),
     "twice": (plain() | named(["one", "one"], [1, 2], [1, 1]), "it names the task one twice"),
     "wider": (plain() | named(["short", "long"], [1, 3], [1, 1]), "the sizes of 'long' are 3 and 1, its arrays obs"),
 }
@@ -128,7 +136,7 @@ def test_a_compressed_file_is_refused_with_the_function_that_does_not_compress(t
 def test_a_recording_has_one_task_per_episode(tmp_path: Path) -> None:
     values, rows = np.zeros((2, 4, 1), np.float32), np.full(2, 4)
     wrong = Recording(values, values, values[..., 0], np.zeros((2, 4), int), rows, rows < 4)
-    with pytest.raises(BadInput, match=r"one task per episode \(2,\), not \(2, 4\)"):
+    with pytest.raises(BadInput, match=r"task of a recording has the shape \(2, 4\), not \(E,\)"):
         write_recording(tmp_path / "wrong.npz", wrong)
     assert not list(tmp_path.iterdir())
 
@@ -148,3 +156,33 @@ def test_a_task_with_other_sizes_in_another_file_is_a_conflict(file: Path) -> No
     [conflict] = conflicts(files)
     assert conflict == f"{files[1].path}: 'long' has the sizes 1 and 1, and 2 and 1 in {file}"
     assert conflicts(files[:1]) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"reward": np.zeros((1, 4), np.float32)}, "observation of a recording has the shape"),
+        ({"action": np.zeros((1, 4, 1), np.float32)}, "action of a recording has the shape"),
+        ({"task": np.array([0.0, 1.7])}, "task of a recording has values of the type float64"),
+        ({"task": np.array([0, -1])}, "task of a recording is negative"),
+        ({"terminated": np.array([0, 2])}, "terminated is neither 0 nor 1"),
+        ({"rows": np.array([2, 9])}, "'rows' is not one integer from 2 to 4"),
+        ({"task_info": TaskInfo(("short", "long"), (1, 3), (1, 1))}, "the sizes of 'long' are 3 and 1"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=message):
+        write_recording(tmp_path / "some.npz", some()._replace(**changes))
+    assert not list(tmp_path.iterdir())
+
+
+def test_whole_numbers_are_written_as_floats(tmp_path: Path) -> None:
+    made = some()
+    write_recording(tmp_path / "some.npz", made._replace(observation=made.observation.astype(int)))
+    assert np.array_equal(read_good_part(open_episodes(tmp_path / "some.npz")).observation, made.observation)
+
+
+def test_a_negative_task_without_names_is_a_fault(tmp_path: Path) -> None:
+    np.savez(tmp_path / "some.npz", **plain() | {"task": np.array([[0] * 4, [-1] * 4])})
+    with pytest.raises(BadInput, match="1 of 2 episodes have a task number without a name"):
+        read_good_part(open_episodes(tmp_path / "some.npz"))

@@ -54,6 +54,10 @@ def test_it_plays_its_own_environment(policy: Policy) -> None:
 def test_wrong_shapes_and_unknown_checkpoints_are_refused(policy: Policy, trained: Trained) -> None:
     with pytest.raises(BadInput, match="shape"):
         policy.act(np.zeros(policy.spec.observation_size + 1))
+    with pytest.raises(BadInput, match="shape"):
+        policy.act(np.zeros((0, policy.spec.observation_size)))
+    with pytest.raises(BadInput, match="is no array of numbers"):
+        policy.act([["a"] * policy.spec.observation_size])  # type: ignore[list-item]
     with pytest.raises(BadInput, match="values that are not finite"):
         policy.act(np.full(policy.spec.observation_size, np.nan))
     with pytest.raises(BadInput, match="'final' or 'selected'"):

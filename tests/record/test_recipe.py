@@ -216,7 +216,7 @@ def test_policies_that_are_not_what_their_names_say_are_refused(folder: Path, tm
 
     first, second = own[0].name, own[1].name
     refused("was trained on 'ProbeRecall', and its name says 'ProbeTarget'", (own[0], first), (other[1], second))
-    refused("are of the seeds 0, 1", (own[0], first), (own[1], second.replace("seed0", "seed1")))
+    refused("are both of 160 agent steps, so of one level", (own[0], first), (own[0], second))
 
 
 def test_levels_of_other_networks_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,3 +230,36 @@ def test_levels_of_other_networks_are_refused(folder: Path, monkeypatch: pytest.
     monkeypatch.setattr(recipe_module, "read_policy", reads)
     with pytest.raises(BadInput, match=r"step320.npz: was trained with other settings .*actor_units: .* → 9\)"):
         open_levels(recipe(), TASKS[0], folder / "policies")
+
+
+def test_levels_of_several_seeds_are_refused_whatever_their_names(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reads(path: Path) -> Loaded:
+        loaded = read_policy(path)
+        return replace(loaded, run=loaded.run.model_copy(update={"seed": int(path.name.endswith("step320.npz"))}))
+
+    monkeypatch.setattr(recipe_module, "read_policy", reads)
+    with pytest.raises(BadInput, match="are of the seeds 0, 1, not of one"):
+        open_levels(recipe(), TASKS[0], folder / "policies")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"episodes": [-2, 2]}, "greater than or equal to 0"),
+        ({"random_episodes": 0, "episodes": [0, 0]}, "nothing would be recorded"),
+        ({"tasks": [TASKS[0], TASKS[0]]}, "ProbeTarget is listed twice"),
+    ],
+)
+def test_a_recipe_that_records_nothing_or_something_twice_is_refused(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        recipe(**changes)
+
+
+def test_other_options_beside_a_recipe_are_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["record", "--recipe", "r.yaml", "--output", "x.npz", "--seed", "3"])
+    assert record_command.main() == 2
+    assert "--seed has no effect beside --recipe" in capsys.readouterr().err

@@ -38,6 +38,7 @@ def export(
     from dreamproof.study.plan.on_disk import open_with_disk, require_ledger
     from dreamproof.study.views.exporting import export_study
 
+    _require_policy(policy, policies, {"--checkpoint": checkpoint != "final", "--task": task is not None})
     if policy is not None:
         _export_policy(study, target, policy, (checkpoint, task), json)
         return
@@ -62,6 +63,17 @@ def export(
         raise BrokenEvidence(
             _left_out_text(made.left_out), f"dreamproof verify {quoted(study)}; left_out.csv in the export lists all"
         )
+
+
+def _require_policy(policy: str | None, policies: bool, details: dict[str, bool]) -> None:
+    """Refuses options that would have no effect."""
+    from dreamproof.base.errors import BadInput
+
+    if policy is not None and policies:
+        raise BadInput("--policy writes one policy, --policies all", "leave one of them out")
+    for option, is_given in details.items():
+        if is_given and policy is None:
+            raise BadInput(f"{option} has no effect without --policy", "add --policy ARM/SEED, or leave it out")
 
 
 def _left_out_text(left_out: dict[str, str]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import sync_folder
-from dreamproof.data.recordings import Recording, filled_arrays
+from dreamproof.data.recordings import CHUNK_ENDINGS, Recording, check_arrays, check_output, checked, filled_arrays
 
 ROOT = "chunk"
 ALIGNMENT_BYTES = 64
@@ -25,12 +25,17 @@ def write_chunk(path: Path, recording: Recording) -> None:
 
     Observations, actions and rewards are written as float32, whatever numbers they are.
     """
+    check_output(path, CHUNK_ENDINGS)
+    recording = checked(recording)
     short = int((recording.rows < recording.reward.shape[1]).sum())
     if short:
         raise BadInput(f"{path}: a chunk cannot record that episodes end early ({short:,} do)", "write an .npz")
+    if recording.terminated.any():
+        raise BadInput(f"{path}: a chunk cannot record that episodes end by termination", "write an .npz")
     filled = filled_arrays(recording)
-    arrays = {name: _single(path, name, filled[name]) for name in ("obs", "action", "reward")}
+    arrays = {name: filled[name].astype(np.float32, copy=False) for name in ("obs", "action", "reward")}
     arrays["task"] = filled["task"]
+    check_arrays(path, filled)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with partial.open("wb") as file:
@@ -41,12 +46,6 @@ def write_chunk(path: Path, recording: Recording) -> None:
     finally:
         partial.unlink(missing_ok=True)
     sync_folder(path.parent)
-
-
-def _single(path: Path, name: str, array: np.ndarray) -> np.ndarray:
-    if array.dtype.kind not in "fiu":
-        raise BadInput(f"{path}: {name} has values of the type {array.dtype}, numbers are needed", "give float32")
-    return array.astype(np.float32, copy=False)
 
 
 def write_members(file: IO[bytes], arrays: dict[str, np.ndarray]) -> None:

@@ -9,6 +9,8 @@ import numpy as np
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import file_hash
+from dreamproof.base.text import quoted
+from dreamproof.data.members import wrong_checksums
 from dreamproof.data.recordings import CHUNK_ENDINGS, EpisodeFile, Recording, conflicts, open_episodes, read_good_part
 from dreamproof.settings.recorded import RecordedData
 from dreamproof.settings.task_sets import ROWS
@@ -48,7 +50,14 @@ class EpisodeLibrary:
         return len(self.tasks)
 
     def hashes(self) -> dict[str, str]:
-        """The hash of every file."""
+        """The hash of every file; one whose bytes changed after it was saved is refused."""
+        for file in self.files:
+            wrong = wrong_checksums(file.path)
+            if wrong:
+                raise BadInput(
+                    f"{file.path}: the bytes of its member {wrong[0]} do not match its checksum",
+                    f"dreamproof data inspect {quoted(file.path)}; then restore the file",
+                )
         return {name: file_hash(Path(name)) for name in self.data.files}
 
     def returns(self) -> dict[str, tuple[float, float]]:

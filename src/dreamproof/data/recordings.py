@@ -85,6 +85,7 @@ class Recording(NamedTuple):
 
 def check_output(path: Path, endings: tuple[str, ...] = (".npz",)) -> None:
     """Refuses a path that cannot be written, before anything is recorded."""
+    path = Path(path)
     if path.suffix not in endings:
         raise BadInput(
             f"{path}: recorded episodes are written as {' or '.join(endings)}",
@@ -98,13 +99,42 @@ def check_output(path: Path, endings: tuple[str, ...] = (".npz",)) -> None:
         raise BadInput(f"{path.parent}: is not writable", f"ls -ld {quoted(path.parent)}")
 
 
+FORMS = {
+    "observation": ("fiu", 3),
+    "action": ("fiu", 3),
+    "reward": ("fiu", 2),
+    "task": ("iu", 1),
+    "rows": ("iu", 1),
+    "terminated": ("biu", 1),
+}
+"""Kinds of numbers (floats, integers, flags, as NumPy calls them) and axes of each array of a recording."""
+SHAPES = {1: "(E,)", 2: "(E, T)", 3: "(E, T, …)"}
+
+
+def checked(recording: Recording) -> Recording:
+    """The recording with observations, actions and rewards as floats; other types, shapes or numbers are refused."""
+    arrays = {name: np.asarray(getattr(recording, name)) for name in FORMS}
+    shape = arrays["reward"].shape
+    for name, (kinds, axes) in FORMS.items():
+        array = arrays[name]
+        if array.dtype.kind not in kinds:
+            raise BadInput(f"{name} of a recording has values of the type {array.dtype}", "see docs/multitask.md")
+        if array.ndim != axes or array.shape[:2] != shape[: min(axes, 2)]:
+            raise BadInput(
+                f"{name} of a recording has the shape {array.shape}, not {SHAPES[axes]}; reward (E, T) has {shape}",
+                "see docs/multitask.md",
+            )
+        if kinds == FORMS["reward"][0] and array.dtype.kind != "f":
+            arrays[name] = array.astype(np.float32)
+    if (arrays["task"] < 0).any() or not np.isin(arrays["terminated"], (0, 1)).all():
+        raise BadInput("task of a recording is negative, or terminated is neither 0 nor 1", "see docs/multitask.md")
+    arrays["terminated"] = arrays["terminated"].astype(bool)
+    return Recording(**arrays, task_info=recording.task_info)
+
+
 def filled_arrays(recording: Recording) -> dict[str, np.ndarray]:
     """The arrays of a file; padding of actions and rewards is NaN."""
-    if recording.task.shape != recording.rows.shape:
-        raise BadInput(
-            f"a recording has one task per episode {recording.rows.shape}, not {recording.task.shape}",
-            "give task as an array (E,); the file holds it in every row",
-        )
+    recording = checked(recording)
     inside = np.arange(recording.reward.shape[1])[None] < recording.rows[:, None]
     moved = inside.copy()
     moved[:, 0] = False
@@ -119,10 +149,12 @@ def filled_arrays(recording: Recording) -> dict[str, np.ndarray]:
 
 
 def write_recording(path: Path, recording: Recording) -> None:
-    """Replaces a file of episodes atomically."""
+    """Replaces a file of episodes atomically; what could not be read again is refused."""
+    check_output(path)
     arrays = filled_arrays(recording)
     if recording.task_info is not None:
         arrays |= {name: np.asarray(value) for name, value in recording.task_info._asdict().items()}
+    check_arrays(path, arrays)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write_arrays(partial, arrays)
@@ -144,11 +176,11 @@ def open_episodes(path: Path) -> EpisodeFile:
             "list every file by its name; python -m dreamproof.record --help makes one",
         )
     arrays = _chunk(path) if path.suffix in CHUNK_ENDINGS else map_arrays(path)
-    _check(path, arrays)
+    own = check_arrays(path, arrays)
     episodes, length = arrays["reward"].shape
     rows = arrays.get("rows", np.full(episodes, length, np.int32))
     terminated = arrays.get("terminated", np.zeros(episodes, bool))
-    info = set_info(length) if path.suffix in CHUNK_ENDINGS else _task_info(path, arrays)
+    info = set_info(length) if path.suffix in CHUNK_ENDINGS else own
     observation, action, reward, task = (arrays[name] for name in AXES)
     return EpisodeFile(path, observation, action, reward, task, rows, terminated, info)
 
@@ -182,9 +214,11 @@ def read_part(file: EpisodeFile, part: slice | np.ndarray) -> tuple[Recording, C
         value[outside] = 0.0
     if file.task_info is not None:
         known = (number >= 0) & (number < len(file.task_info.names))
-        faults[UNKNOWN_TASK] = int((~known).sum())
         _clear_padding(observation, file.task_info.observation_sizes, np.where(known, number, 0))
         _clear_padding(action, file.task_info.action_sizes, np.where(known, number, 0))
+    else:
+        known = number >= 0
+    faults[UNKNOWN_TASK] = int((~known).sum())
     finite = [np.isfinite(value).reshape(len(value), -1).all(1) for value in (observation, action, reward)]
     faults[NOT_FINITE] = int((~np.all(finite, axis=0)).sum())
     faults[LARGE_ACTION] = int((np.abs(action) > 1.0 + 1e-4).reshape(len(action), -1).any(1).sum())
@@ -209,7 +243,8 @@ def read_good_part(file: EpisodeFile, part: slice | np.ndarray = slice(None)) ->
     return recording
 
 
-def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
+def check_arrays(path: Path, arrays: dict[str, np.ndarray]) -> TaskInfo | None:
+    """Refuses arrays that are no recorded episodes; returns what they say of their tasks."""
     for name, axes in AXES.items():
         if name not in arrays:
             present = ", ".join(arrays) or "nothing"
@@ -223,11 +258,15 @@ def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
     episodes, length = arrays["reward"].shape
     if episodes == 0 or length < 2:
         raise BadInput(f"{path}: holds no transition ({episodes} episodes of {length} rows)", "record more episodes")
+    if not arrays["obs"].shape[2] or not arrays["action"].shape[2]:
+        raise BadInput(f"{path}: its observations or actions have no columns", "check how it was made")
     rows = arrays.get("rows", np.full(episodes, length))
-    if rows.shape != (episodes,) or rows.min() < 2 or rows.max() > length:
-        raise BadInput(f"{path}: 'rows' is not one number from 2 to {length} per episode", "check how it was made")
-    if arrays.get("terminated", rows).shape != (episodes,):
-        raise BadInput(f"{path}: 'terminated' is not one flag per episode", "check how it was made")
+    if rows.dtype.kind not in "iu" or rows.shape != (episodes,) or rows.min() < 2 or rows.max() > length:
+        raise BadInput(f"{path}: 'rows' is not one integer from 2 to {length} per episode", "check how it was made")
+    ends = arrays.get("terminated", np.zeros(episodes, bool))
+    if ends.dtype.kind not in "biuf" or ends.shape != (episodes,) or not np.isin(ends, (0, 1)).all():
+        raise BadInput(f"{path}: 'terminated' is not one flag (0 or 1) per episode", "check how it was made")
+    return _task_info(path, arrays)
 
 
 def _task_info(path: Path, arrays: dict[str, np.ndarray]) -> TaskInfo | None:
@@ -235,10 +274,12 @@ def _task_info(path: Path, arrays: dict[str, np.ndarray]) -> TaskInfo | None:
         return None
     names, *sizes = (arrays.get(name) for name in TaskInfo._fields)
     assert names is not None
-    if any(part is None or part.shape != names.shape for part in sizes):
+    if names.dtype.kind not in "US" or names.ndim != 1 or not len(names):
+        raise BadInput(f"{path}: 'names' is no list of task names", "check how it was made")
+    if any(part is None or part.dtype.kind not in "iu" or part.shape != names.shape for part in sizes):
         raise BadInput(f"{path}: its task names and sizes do not match its episodes", "check how it was made")
     seen, done = (tuple(int(size) for size in part) for part in sizes if part is not None)
-    info = TaskInfo(tuple(str(name) for name in names), seen, done)
+    info = TaskInfo(tuple(map(str, names.astype(str))), seen, done)
     twice = sorted({name for name in info.names if info.names.count(name) > 1})
     if twice:
         raise BadInput(f"{path}: it names the task {', '.join(twice)} twice", "check how it was made")

@@ -56,8 +56,11 @@ class Policy:
 
     def act(self, observation: ArrayLike) -> NDArray[np.float32]:
         """Actions in [-1, 1] for observations (O,) or (N, O); the shape must not change within an episode."""
-        seen = np.asarray(observation, np.float32)
-        if seen.ndim not in (1, 2) or seen.shape[-1] != self.spec.observation_size:
+        try:
+            seen = np.asarray(observation, np.float32)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"an observation is no array of numbers: {error}", "check the simulator") from None
+        if seen.ndim not in (1, 2) or seen.shape[-1] != self.spec.observation_size or not len(seen):
             raise BadInput(
                 f"an observation has the shape {seen.shape}; ({self.spec.observation_size},) or "
                 f"(N, {self.spec.observation_size}) is expected",

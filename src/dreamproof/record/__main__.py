@@ -30,11 +30,16 @@ def main() -> int:
     parser.add_argument("--policy", help="'random', RUN_DIRs or policy files, separated by commas")
     parser.add_argument("--episodes", type=int, help="per policy and task")
     parser.add_argument("--output", required=True, type=Path, metavar="FILE.npz", help="with --recipe also .pt")
-    parser.add_argument("--seed", type=int, default=0, help="seed of layouts, noise and actions")
+    parser.add_argument("--seed", type=int, help="seed of layouts, noise and actions (0)")
     arguments = parser.parse_args()
     use_compilation_cache()
     try:
         if arguments.recipe is not None:
+            given = [name for name in ("tasks", "policy", "episodes", "seed") if getattr(arguments, name) is not None]
+            if given:
+                raise BadInput(
+                    f"--{given[0]} has no effect beside --recipe", "write it into the recipe, or leave it out"
+                )
             return _make_data(arguments.recipe, arguments.output)
         if arguments.tasks is None or arguments.policy is None or arguments.episodes is None:
             raise BadInput("--tasks, --policy and --episodes are needed, or a --recipe", "add what is missing")
@@ -69,7 +74,7 @@ def _record(tasks: list[str], policies: list[str], arguments: argparse.Namespace
     def shown(batches: list[int]) -> Iterable[int]:
         return track(batches, description="batches", disable=not sys.stdout.isatty())
 
-    made = record(found, tasks, arguments.episodes, arguments.seed, shown)
+    made = record(found, tasks, arguments.episodes, arguments.seed or 0, shown)
     write_recording(arguments.output, made)
     for line in _summary(found, made, arguments.episodes, arguments.output):
         print(line)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from dreamproof.settings.recipe import Recipe
 from dreamproof.settings.resolved import Resolved, resolved_changes, under_current_names
 
 RANDOM = "random"
+HOW_TO_EXPORT = "dreamproof export STUDY FOLDER --policies, with train.keep_checkpoints as many as there are levels"
 WRITERS = {".pt": write_chunk, ".npz": write_recording}
 """A chunk of TD-MPC2 has no room for episodes of different lengths; an .npz has."""
 
@@ -76,7 +78,11 @@ class TaskPlan:
 
 def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str], None]) -> list[Path]:
     """Records all chunks and writes them with their card; `folder` is where the recipe lies."""
-    check_output(output, tuple(WRITERS))
+    paths = [output.with_name(f"{output.stem}_{chunk}{output.suffix}") for chunk in range(recipe.chunks)]
+    for path in (output, *paths):
+        check_output(path, tuple(WRITERS))
+    for path in (output.with_suffix(".json"), output.with_suffix(".md")):
+        check_output(path, (path.suffix,))
     plans = [plan_task(recipe, task, folder / recipe.policies) for task in recipe.tasks]
     specs = [plan.policy.own_spec for plan in plans]
     info = TaskInfo(
@@ -97,34 +103,14 @@ def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str]
         found[plan.task] = returns = play_task(plan, play, number, seeds, parts)
         _check_finite(plan.task, returns)
         report(f"{plan.task}: " + ", ".join(f"{name} {np.mean(each):.0f}" for name, each in returns.items() if each))
-    paths = [output.with_name(f"{output.stem}_{chunk}{output.suffix}") for chunk in range(recipe.chunks)]
     for path, made in zip(paths, parts, strict=True):
         WRITERS[output.suffix](path, made)
     return [*paths, *write_card(recipe, plans, found, paths, output)]
 
 
 def open_levels(recipe: Recipe, task: str, folder: Path) -> list[tuple[Path, Loaded]]:
-    """The policy files of a task by their agent steps, one for each level; those that share no program are refused."""
-    hint = "dreamproof export STUDY FOLDER --policies, with train.keep_checkpoints as many as there are levels"
-    if not folder.is_dir():
-        raise BadInput(f"{folder}: there is no such folder of policies", hint)
-    files = sorted(folder.glob(f"{glob.escape(task)}-seed*-step*.npz"))
-    if not files:
-        known = sorted({path.name.partition("-seed")[0] for path in folder.glob("*-seed*-step*.npz")})
-        near = nearest_word(task, known)
-        others = f"did you mean '{near}'?" if near else f"there are policies of {', '.join(known) or 'no task'}"
-        raise BadInput(f"{folder}: no policy file of the task '{task}' (TASK-seedN-stepK.npz); {others}", hint)
-    seeds = sorted({path.stem.partition("-seed")[2].partition("-")[0] for path in files})
-    if len(seeds) > 1:
-        raise BadInput(
-            f"{folder}: policies of '{task}' are of the seeds {', '.join(seeds)}; a recipe plays those of one seed",
-            "move the files of the other seeds to another folder",
-        )
-    if len(files) != len(recipe.episodes):
-        raise BadInput(
-            f"{folder}: {len(files)} policy files of the task '{task}', the recipe has {len(recipe.episodes)} levels",
-            hint,
-        )
+    """The policies of a task by their agent steps, one for each level; those that share no program are refused."""
+    files = _policy_files(task, folder)
     opened = sorted(((path, read_policy(path)) for path in files), key=lambda each: each[1].record.agent_steps)
     for path, loaded in opened:
         if loaded.run.task != task:
@@ -132,8 +118,38 @@ def open_levels(recipe: Recipe, task: str, folder: Path) -> list[tuple[Path, Loa
                 f"{path}: was trained on '{loaded.run.task}', and its name says '{task}'",
                 "name it by its task: TASK-seedN-stepK.npz",
             )
-        _check_same_agent(opened[0], (path, loaded))
+    seeds = sorted({loaded.run.seed for _, loaded in opened})
+    if len(seeds) > 1:
+        raise BadInput(
+            f"{folder}: policies of '{task}' are of the seeds {', '.join(map(str, seeds))}, not of one",
+            "move the files of the other seeds to another folder",
+        )
+    if len(files) != len(recipe.episodes):
+        raise BadInput(
+            f"{folder}: {len(files)} policy files of the task '{task}', the recipe has {len(recipe.episodes)} levels",
+            HOW_TO_EXPORT,
+        )
+    for before, now in pairwise(opened):
+        if before[1].record.agent_steps == now[1].record.agent_steps:
+            raise BadInput(
+                f"{now[0]} and {before[0].name} are both of {now[1].record.agent_steps:,} agent steps, so of one level",
+                "move one of them to another folder",
+            )
+        _check_same_agent(opened[0], now)
     return opened
+
+
+def _policy_files(task: str, folder: Path) -> list[Path]:
+    """The policy files that are named after a task."""
+    if not folder.is_dir():
+        raise BadInput(f"{folder}: there is no such folder of policies", HOW_TO_EXPORT)
+    files = sorted(folder.glob(f"{glob.escape(task)}-seed*-step*.npz"))
+    if not files:
+        known = sorted({path.name.partition("-seed")[0] for path in folder.glob("*-seed*-step*.npz")})
+        near = nearest_word(task, known)
+        others = f"did you mean '{near}'?" if near else f"there are policies of {', '.join(known) or 'no task'}"
+        raise BadInput(f"{folder}: no policy file of the task '{task}' (TASK-seedN-stepK.npz); {others}", HOW_TO_EXPORT)
+    return files
 
 
 def _check_same_agent(first: tuple[Path, Loaded], other: tuple[Path, Loaded]) -> None:

@@ -1,12 +1,13 @@
 """A recipe of recorded episodes: which policies play which tasks for how many episodes."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from dreamproof.settings.strict import Settings
 from dreamproof.settings.task_sets import TASK_SETS
 
+Count = Annotated[int, Field(ge=0)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 
 
@@ -19,8 +20,9 @@ class Recipe(Settings):
         "policies", description="folder of policy files TASK-seedN-stepK.npz, as `export --policies` writes them"
     )
     random_episodes: int = Field(100, ge=0, description="episodes per task with uniform random actions")
-    episodes: tuple[int, ...] = Field(
+    episodes: tuple[Count, ...] = Field(
         (200, 300, 400),
+        min_length=1,
         description="episodes per task of each level of skill; the files of a task, by their steps, are its levels",
     )
     random_actions: tuple[Share, ...] = Field(
@@ -39,3 +41,12 @@ class Recipe(Settings):
         if isinstance(named, str) and named in TASK_SETS:
             return values | {"tasks": [task.name for task in TASK_SETS[named]]}
         return values
+
+    @model_validator(mode="after")
+    def _something_is_recorded_once(self) -> Self:
+        twice = sorted({task for task in self.tasks if self.tasks.count(task) > 1})
+        if twice:
+            raise ValueError(f"tasks: {', '.join(twice)} is listed twice")
+        if not self.random_episodes + sum(self.episodes):
+            raise ValueError("random_episodes and episodes are 0, so nothing would be recorded")
+        return self

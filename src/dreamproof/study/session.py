@@ -41,7 +41,7 @@ from dreamproof.study.ledger.running_studies import other_studies, registered
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.plan import provenance
 from dreamproof.study.plan.commands import check_commands, check_training
-from dreamproof.study.plan.gap import declaration_changes, find_gap
+from dreamproof.study.plan.gap import declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
 from dreamproof.study.plan.on_disk import cell_fault, disk_faults, lacks_evaluation, proof_gone
@@ -247,7 +247,7 @@ def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_
     check_links(opened)
     check_commands(opened.study, opened.base_folder)
     pack_groups(opened.study)  # refuses settings that our own trainers do not know
-    if find_gap(opened.state).train:
+    if _is_training_left(opened):
         check_training(opened.study, opened.base_folder)
     _check_writable(opened)
     messages = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
@@ -255,6 +255,12 @@ def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_
     record(opened, ledger, *events)
     accepted = [event for event in events if isinstance(event, ChangesAccepted)]
     return messages + more + [f"accepted: {change}" for event in accepted for change in event.changes]
+
+
+def _is_training_left(opened: OpenStudy) -> bool:
+    """Whether a declared cell, perhaps not on record yet, is not proven."""
+    proven = {cell for cell, known in opened.state.cells.items() if opened.state.trained(known)}
+    return any(Cell(arm, seed) not in proven for arm in opened.study.arms for seed in opened.study.seeds)
 
 
 def _check_writable(opened: OpenStudy) -> None:

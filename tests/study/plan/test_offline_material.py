@@ -161,11 +161,13 @@ def test_a_study_that_ends_before_its_policy_learns_is_refused(tmp_path: Path, c
     check_training(short.model_copy(update={"agent_steps": agent_steps + 1}), tmp_path)
 
 
-def test_a_plan_without_the_episodes_is_refused(tmp_path: Path) -> None:
+def test_a_plan_and_a_run_without_the_episodes_are_refused(tmp_path: Path) -> None:
     file = tmp_path / "study.yaml"
     file.write_text(STUDY.read_text())
-    refused = CliRunner().invoke(app, ["plan", str(file)])
-    assert isinstance(refused.exception, BadInput)
+    for arguments in (["plan", str(file)], ["run", str(file), "--no-check"]):
+        refused = CliRunner().invoke(app, arguments)
+        assert isinstance(refused.exception, BadInput), arguments
+        assert "needs results/three.npz, which does not exist" in refused.exception.seen
     write_episodes(tmp_path, read_study(file))
     planned = CliRunner().invoke(app, ["plan", str(file)])
     assert planned.exit_code == 0 and "20 train cells" in planned.output
