@@ -149,3 +149,27 @@ def test_critics_learn_the_same_with_the_kernels(monkeypatch: pytest.MonkeyPatch
     for found, wanted in zip(learned(), expected, strict=True):
         assert np.abs(wanted).max() > 0
         np.testing.assert_allclose(found, wanted, atol=3e-5 * np.abs(wanted).max(), rtol=1e-3)
+
+
+@pytest.mark.parametrize("kernel", [False, True])
+@pytest.mark.parametrize("order", ["norm_then_mish", "mish_then_norm"])
+def test_a_network_prepared_for_a_loop_learns_the_same(
+    kernel: bool, order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = jax.random.split(jax.random.key(4), 3)
+    network = NormedMLP(keys[0], (6, 16, 8), 4, order, (small_normal, small_normal))
+    x, weight = jax.random.normal(keys[1], (3, 5, 6)), jax.random.normal(keys[2], (3, 5, 4))
+    monkeypatch.setattr(normed, "can_run_kernels", lambda: kernel)
+
+    def learned(is_prepared: bool) -> list[jax.Array]:
+        def total(network: NormedMLP) -> jax.Array:
+            made = network.for_a_loop() if is_prepared else network
+            outputs = jax.lax.scan(lambda carry, x: (carry, made(x)), None, x)[1]
+            return (weight * outputs).sum()
+
+        return jax.tree.leaves(eqx.filter_jit(eqx.filter_grad(total))(network))
+
+    found, expected = learned(True), learned(False)
+    assert len(found) == len(expected) and all(jnp.abs(part).max() > 0 for part in expected)
+    for one, right in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, right, rtol=1e-5, atol=1e-6 * float(jnp.abs(right).max()))

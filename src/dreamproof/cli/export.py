@@ -38,7 +38,7 @@ def export(
     from dreamproof.study.plan.on_disk import open_with_disk, require_ledger
     from dreamproof.study.views.exporting import export_study
 
-    _require_policy(policy, policies, {"--checkpoint": checkpoint != "final", "--task": task is not None})
+    _check_options(policy, policies, {"--checkpoint": checkpoint != "final", "--task": task is not None})
     if policy is not None:
         _export_policy(study, target, policy, (checkpoint, task), json)
         return
@@ -65,7 +65,7 @@ def export(
         )
 
 
-def _require_policy(policy: str | None, policies: bool, details: dict[str, bool]) -> None:
+def _check_options(policy: str | None, policies: bool, details: dict[str, bool]) -> None:
     """Refuses options that would have no effect."""
     from dreamproof.base.errors import BadInput
 

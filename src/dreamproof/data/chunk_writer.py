@@ -10,7 +10,7 @@ import numpy as np
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import sync_folder
-from dreamproof.data.recordings import CHUNK_ENDINGS, Recording, check_arrays, check_output, checked, filled_arrays
+from dreamproof.data.recordings import CHUNK_ENDINGS, Recording, check_arrays, check_output, filled_arrays
 
 ROOT = "chunk"
 ALIGNMENT_BYTES = 64
@@ -26,16 +26,15 @@ def write_chunk(path: Path, recording: Recording) -> None:
     Observations, actions and rewards are written as float32, whatever numbers they are.
     """
     check_output(path, CHUNK_ENDINGS)
-    recording = checked(recording)
-    short = int((recording.rows < recording.reward.shape[1]).sum())
+    filled = filled_arrays(recording)
+    check_arrays(path, filled)
+    short = int((filled["rows"] < filled["reward"].shape[1]).sum())
     if short:
         raise BadInput(f"{path}: a chunk cannot record that episodes end early ({short:,} do)", "write an .npz")
-    if recording.terminated.any():
+    if filled["terminated"].any():
         raise BadInput(f"{path}: a chunk cannot record that episodes end by termination", "write an .npz")
-    filled = filled_arrays(recording)
     arrays = {name: filled[name].astype(np.float32, copy=False) for name in ("obs", "action", "reward")}
     arrays["task"] = filled["task"]
-    check_arrays(path, filled)
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with partial.open("wb") as file:

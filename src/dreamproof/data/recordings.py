@@ -85,7 +85,6 @@ class Recording(NamedTuple):
 
 def check_output(path: Path, endings: tuple[str, ...] = (".npz",)) -> None:
     """Refuses a path that cannot be written, before anything is recorded."""
-    path = Path(path)
     if path.suffix not in endings:
         raise BadInput(
             f"{path}: recorded episodes are written as {' or '.join(endings)}",

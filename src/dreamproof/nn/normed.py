@@ -4,7 +4,7 @@ import functools
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -26,13 +26,13 @@ from dreamproof.nn.deferred import (
     weight_gradient,
     write_row,
 )
+from dreamproof.nn.fused import Order
 from dreamproof.nn.layers import Linear, in_rows
 from dreamproof.nn.mish import mish
 
 EPSILON = 1e-5
 WHOLE = 32
 """Inputs of a network in its compute dtype are padded to a multiple of this, for tensor cores."""
-Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
 Residuals = tuple[Array, Array, Array]
 """Products of all evaluations (N, B, F), the first evaluation of a step, and the affine parameters (3, F)."""
 # initial(key, inputs, outputs) -> weight (inputs, outputs) and bias (outputs,)
@@ -148,7 +148,7 @@ def norm_mish(y: Array, affine: Array, order: Order) -> Array:
 
 
 def has_kernel(order: Order) -> bool:
-    """Whether the forward pass of this order has a fused kernel, and a GPU that runs it; the backward pass has."""
+    """Whether the forward pass of this order has a fused kernel that can run; the backward pass has one for each."""
     return order != "norm" and can_run_kernels()
 
 
