@@ -3,6 +3,7 @@
 import difflib
 import math
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 CURRENCY_SIGNS = {"CNY": "¥", "USD": "$", "EUR": "€", "GBP": "£", "JPY": "JP¥"}
@@ -74,6 +75,11 @@ def split_task(task: str) -> tuple[str, str]:
     """(source, name) of a task: `FILE.py:NAME`, `package.module:NAME`, or a plain `NAME` with an empty source."""
     source, _, name = task.rpartition(":")
     return source, name
+
+
+def repeated(names: Sequence[str]) -> list[str]:
+    """The names that are there more than once, in alphabetical order."""
+    return sorted(name for name, count in Counter(names).items() if count > 1)
 
 
 def nearest_word(word: str, options: Iterable[str]) -> str | None:

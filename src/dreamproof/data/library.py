@@ -54,10 +54,7 @@ class EpisodeLibrary:
         for file in self.files:
             wrong = wrong_checksums(file.path)
             if wrong:
-                raise BadInput(
-                    f"{file.path}: the bytes of its member {wrong[0]} do not match its checksum",
-                    f"dreamproof data inspect {quoted(file.path)}; then restore the file",
-                )
+                raise BadInput(wrong[0], f"dreamproof data inspect {quoted(file.path)}; then restore or save it again")
         return {name: file_hash(Path(name)) for name in self.data.files}
 
     def returns(self) -> dict[str, tuple[float, float]]:

@@ -54,7 +54,7 @@ def stored_members(path: Path) -> dict[str, StoredMember]:
 
 
 def wrong_checksums(path: Path) -> list[str]:
-    """The members whose bytes do not match the checksum that the file records."""
+    """A sentence for every member whose bytes do not match the checksum that the file records."""
     members, wrong = stored_members(path), []
     with path.open("rb") as file, zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
@@ -63,7 +63,8 @@ def wrong_checksums(path: Path) -> list[str]:
             for start in range(0, place.size, PIECE_BYTES):
                 checksum = zlib.crc32(file.read(min(PIECE_BYTES, place.size - start)), checksum)
             if checksum != info.CRC:
-                wrong.append(info.filename)
+                reason = "they changed, or it was saved without one"
+                wrong.append(f"{path}: the bytes of its member {info.filename} do not match its checksum; {reason}")
     return wrong
 
 

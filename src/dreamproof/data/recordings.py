@@ -15,7 +15,7 @@ import numpy as np
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import real_path, sync_folder
-from dreamproof.base.text import quoted
+from dreamproof.base.text import quoted, repeated
 from dreamproof.data.arrays import map_arrays, write_arrays
 from dreamproof.data.members import refusal
 from dreamproof.data.torch_file import mappings, read_torch_file
@@ -123,7 +123,7 @@ def checked(recording: Recording) -> Recording:
                 f"{name} of a recording has the shape {array.shape}, not {SHAPES[axes]}; reward (E, T) has {shape}",
                 "see docs/multitask.md",
             )
-        if kinds == FORMS["reward"][0] and array.dtype.kind != "f":
+        if axes > 1 and array.dtype.kind != "f":
             arrays[name] = array.astype(np.float32)
     if (arrays["task"] < 0).any() or not np.isin(arrays["terminated"], (0, 1)).all():
         raise BadInput("task of a recording is negative, or terminated is neither 0 nor 1", "see docs/multitask.md")
@@ -279,7 +279,7 @@ def _task_info(path: Path, arrays: dict[str, np.ndarray]) -> TaskInfo | None:
         raise BadInput(f"{path}: its task names and sizes do not match its episodes", "check how it was made")
     seen, done = (tuple(int(size) for size in part) for part in sizes if part is not None)
     info = TaskInfo(tuple(map(str, names.astype(str))), seen, done)
-    twice = sorted({name for name in info.names if info.names.count(name) > 1})
+    twice = repeated(info.names)
     if twice:
         raise BadInput(f"{path}: it names the task {', '.join(twice)} twice", "check how it was made")
     widths = (arrays["obs"].shape[2], arrays["action"].shape[2])

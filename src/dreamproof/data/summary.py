@@ -56,12 +56,8 @@ def summarise(paths: Iterable[Path]) -> dict[str, Any]:
     tasks: dict[tuple[str | None, int], TaskSummary] = {}
     opened = [open_episodes(path) for path in paths]
     files = [_summarise_file(file, tasks) for file in opened]
-    checked = {real_path(file.path): file.path for file in opened}.values()
-    changed = [
-        f"{path}: the bytes of its member {name} do not match its checksum; they changed, or it was saved without one"
-        for path in checked
-        for name in wrong_checksums(path)
-    ]
+    different = {real_path(file.path): file.path for file in opened}.values()
+    changed = [fault for path in different for fault in wrong_checksums(path)]
     every = np.concatenate([part for task in tasks.values() for part in task.returns])
     every = every[np.isfinite(every)]
     low, high = (float(every.min()), float(every.max())) if len(every) else (0.0, 0.0)

@@ -4,6 +4,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
+from dreamproof.base.text import repeated
 from dreamproof.settings.strict import Settings
 from dreamproof.settings.task_sets import TASK_SETS
 
@@ -44,7 +45,7 @@ class Recipe(Settings):
 
     @model_validator(mode="after")
     def _something_is_recorded_once(self) -> Self:
-        twice = sorted({task for task in self.tasks if self.tasks.count(task) > 1})
+        twice = repeated(self.tasks)
         if twice:
             raise ValueError(f"tasks: {', '.join(twice)} is listed twice")
         if not self.random_episodes + sum(self.episodes):

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from dreamproof.base.text import repeated
 from dreamproof.settings.task_sets import MT80, TASK_SETS
 
 SINGLE_TASK_TRAINERS = ("dreamer", "pwm")
@@ -19,7 +20,7 @@ def with_tasks(value: dict[str, Any]) -> dict[str, Any]:
         return value
     if len(tasks) == 1:
         raise ValueError(f"tasks: lists one task only; write `task: {tasks[0]}` instead")
-    twice = sorted({task for task in tasks if tasks.count(task) > 1})
+    twice = repeated(tasks)
     if twice:
         raise ValueError(f"tasks: {', '.join(twice)} is listed twice")
     if value.get("trainer") in SINGLE_TASK_TRAINERS:
