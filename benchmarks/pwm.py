@@ -3,7 +3,8 @@
 The published epoch is 16 steps of every env, one actor step, 32 critic steps and 8 model steps; a study's is 4 steps of
 256 envs, 16 rounds of one actor step and 4 critic steps, and 16 model steps. Learning is measured with an environment
 that costs nothing; with --task the environment's own share is measured too. Every row is a process of its own, so that
-memory is that row's, and is kept in --output as a JSON line.
+memory is that row's, and is kept in --output as a JSON line. With --together several rows compile at the same time;
+they are still measured one after the other, after the last of them has compiled.
 """
 
 import argparse
@@ -79,6 +80,7 @@ EPOCH = {
     "published": {"epoch_env_steps": 16, "batches": 8, "window": 17, "envs": 128},
     "study": {"epoch_env_steps": 4, "batches": 16, "window": 5, "envs": 256},
 }
+COMPILED = "compiled"
 TINY = {"world_model": {"units": [32, 32], "encoder_units": [32], "latent": 32}}
 
 
@@ -169,7 +171,7 @@ def memory() -> tuple[float, float, float]:
 
 
 def measure(row: Row, asked: argparse.Namespace) -> dict[str, Any]:
-    """Everything that is reported of one row."""
+    """Everything that is reported of one row; once it is compiled, it says so and waits for its turn."""
     use_compilation_cache()
     changes = json.loads(asked.agent)
     began = time.monotonic()
@@ -179,6 +181,8 @@ def measure(row: Row, asked: argparse.Namespace) -> dict[str, Any]:
     state, _ = pack.chunk(state, steps)
     jax.block_until_ready(state.env_steps)
     compile_seconds = time.monotonic() - began
+    print(COMPILED, flush=True)
+    sys.stdin.readline()
     first = memory()
     state, found = epoch_milliseconds(pack, state, asked.seconds)
     last = memory()
@@ -218,6 +222,37 @@ def line(result: dict[str, Any], alone: float | None) -> str:
     )
 
 
+def measure_together(names: list[str]) -> None:
+    """One process for each row: all compile at the same time, then each is measured alone."""
+    # Processes that share a GPU must not take all of its memory in advance.
+    given = os.environ | {"PYTHONUNBUFFERED": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+    rows = {
+        name: subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.pwm", *sys.argv[1:], "--only", name],
+            env=given,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for name in names
+    }
+    for process in rows.values():
+        assert process.stdout is not None
+        for said in process.stdout:
+            if said.strip() == COMPILED:
+                break
+    for name, process in rows.items():
+        process.communicate("\n")
+        if process.returncode:
+            print(f"{name}: ended with exit code {process.returncode}", flush=True)
+
+
+def measured(asked: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """The rows that --output holds for these settings, by name."""
+    wanted = json.loads(asked.agent)
+    return {row["name"]: row for row in read_rows(asked.output) if row["agent"] == wanted}
+
+
 def main() -> None:
     """Measures the rows that --output does not hold yet, printing as it goes."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -226,6 +261,7 @@ def main() -> None:
     parser.add_argument("--agent", default="{}", help="agent settings of all rows, as JSON")
     parser.add_argument("--task", help="also measure this task's own steps")
     parser.add_argument("--seconds", type=float, default=4.0, help="measured time of a row")
+    parser.add_argument("--together", type=int, default=1, help="rows that compile at the same time")
     parser.add_argument("--budget-seconds", type=float, default=450.0, help="no new row after so long")
     parser.add_argument("--tiny", action="store_true", help="tiny networks, to try the script")
     parser.add_argument("--only", help=argparse.SUPPRESS)
@@ -236,21 +272,18 @@ def main() -> None:
         return
     asked.output.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
-    for name in asked.rows.split(","):
-        wanted = json.loads(asked.agent)
-        known = {row["name"]: row for row in read_rows(asked.output) if row["agent"] == wanted}
-        if name not in known:
-            if time.monotonic() - began > asked.budget_seconds:
-                print(f"{name}: no time is left; start it again to continue", flush=True)
-                continue
-            command = [sys.executable, "-m", "benchmarks.pwm", *sys.argv[1:], "--only", name]
-            code = subprocess.run(command, env=os.environ | {"PYTHONUNBUFFERED": "1"}, check=False).returncode
-            if code:
-                print(f"{name}: ended with exit code {code}", flush=True)
-                continue
-            known = {row["name"]: row for row in read_rows(asked.output) if row["agent"] == wanted}
-        alone = known.get(rows[name].alone) if rows[name].seeds > 1 else None
-        print(line(known[name], alone["milliseconds"] if alone else None), flush=True)
+    names = asked.rows.split(",")
+    for at in range(0, len(names), asked.together):
+        group = names[at : at + asked.together]
+        missing = [name for name in group if name not in measured(asked)]
+        if missing and time.monotonic() - began > asked.budget_seconds:
+            print(f"{', '.join(missing)}: no time is left; start it again to continue", flush=True)
+        else:
+            measure_together(missing)
+        known = measured(asked)
+        for name in [name for name in group if name in known]:
+            alone = known.get(rows[name].alone) if rows[name].seeds > 1 else None
+            print(line(known[name], alone["milliseconds"] if alone else None), flush=True)
 
 
 if __name__ == "__main__":
