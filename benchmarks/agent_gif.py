@@ -17,11 +17,11 @@ from PIL import Image
 from dreamproof.report.figures.theme import INK, SOFT, arm_styles, look, new_figure
 from dreamproof.report.figures.trails import draw_vases, farthest
 from dreamproof.report.language import read_texts
-from dreamproof.runs.layout import RunFolder
+from dreamproof.runs.layout import RunFolder, StudyFolder
 from dreamproof.runs.reader import read_evaluation
 from dreamproof.runs.records import Trail
 from dreamproof.runs.resolved import read_resolved
-from dreamproof.testing.gallery import RECORDS, unpack
+from dreamproof.testing.gallery import unpack
 
 HAZARD, HIT = "#f3c6c0", "#c0392b"
 FRAME_MILLISECONDS = 70
@@ -104,7 +104,8 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=2, help="agent steps per frame")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
-        study = unpack(options.study, Path(scratch) / "study") if (options.study / RECORDS).exists() else options.study
+        is_packed = StudyFolder(options.study).archive.exists()
+        study = unpack(options.study, Path(scratch) / "study") if is_packed else options.study
         arms = options.arms.split(",")
         trails = {arm: read_trail(study, arm, options.seed, options.condition) for arm in arms}
         margins = {arm: read_margin(study, arm, options.seed) for arm in arms}

@@ -1,5 +1,7 @@
 """Why agents with other dynamics do better or worse: `python -m benchmarks.dynamics RUN_DIR… --output FOLDER`.
 
+Given a file dynamics.jsonl of an earlier call instead, it draws and prints what that holds.
+
 Trained PWM agents of one task play episodes on validation layouts; every world model is then measured on these
 episodes, none of which it learned from: its own agent's, and apart from them those of the others, whose states it may
 never have seen.
@@ -22,6 +24,7 @@ import numpy as np
 from dreamproof.agents.pwm.agent import PwmAgent
 from dreamproof.base.commit import code_name
 from dreamproof.base.errors import BadInput
+from dreamproof.base.lines import read_rows
 from dreamproof.evaluate.loading import load
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.runs.layout import RunFolder
@@ -32,6 +35,7 @@ from dreamproof.testing.model_measures import (
     TrainedAgent,
     as_row,
     check_same_task,
+    from_row,
     join,
     lists,
     measure,
@@ -72,8 +76,29 @@ def trained(path: Path) -> TrainedAgent:
     return TrainedAgent(run.arm, run.seed, run.task, found.agent, found.env, found.state, found.scalars)
 
 
+def measured(run_dirs: list[Path], episodes: int, places: int, output: Path) -> list[ModelMeasures]:
+    """Plays with every agent and measures every model, which are kept in `output` one by one."""
+    agents = [trained(path) for path in run_dirs]
+    check_same_task(agents)
+    played = [play(agent, episodes, places) for agent in agents]
+    starts, player = join(played), np.repeat(np.arange(len(agents)), [part.counts.shape[0] for part in played])
+    print(
+        f"{len(agents)} agents, {starts.counts.shape[0]} places, {int(starts.counts.sum())} of them whole", flush=True
+    )
+    first = agents[0]
+    true = np.asarray(true_gradients(first.env, starts, first.agent.settings.behavior.discount), np.float64)
+    found = []
+    with output.open("w") as file:
+        for number, agent in enumerate(agents):
+            found.append(measure(agent, starts, true, player == number))
+            file.write(json.dumps(as_row(found[-1]) | {"commit": code_name()}) + "\n")
+            file.flush()
+            print(f"{found[-1].arm}/{found[-1].seed} measured", flush=True)
+    return found
+
+
 def main() -> None:
-    """Plays, measures, draws and prints."""
+    """Measures or reads, draws and prints."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dirs", nargs="+", type=Path, metavar="RUN_DIR")
     parser.add_argument("--episodes", type=int, default=8, help="of each agent")
@@ -82,22 +107,10 @@ def main() -> None:
     asked = parser.parse_args()
     use_compilation_cache()
     asked.output.mkdir(parents=True, exist_ok=True)
-    agents = [trained(path) for path in asked.run_dirs]
-    check_same_task(agents)
-    played = [play(agent, asked.episodes, asked.places) for agent in agents]
-    starts, player = join(played), np.repeat(np.arange(len(agents)), [part.counts.shape[0] for part in played])
-    print(
-        f"{len(agents)} agents, {starts.counts.shape[0]} places, {int(starts.counts.sum())} of them whole", flush=True
-    )
-    first = agents[0]
-    true = np.asarray(true_gradients(first.env, starts, first.agent.settings.behavior.discount), np.float64)
-    found = []
-    with (asked.output / "dynamics.jsonl").open("w") as file:
-        for number, agent in enumerate(agents):
-            found.append(measure(agent, starts, true, player == number))
-            file.write(json.dumps(as_row(found[-1]) | {"commit": code_name()}) + "\n")
-            file.flush()
-            print(f"{found[-1].arm}/{found[-1].seed} measured", flush=True)
+    if asked.run_dirs[0].suffix == ".jsonl":
+        found = [from_row(row) for row in read_rows(asked.run_dirs[0])]
+    else:
+        found = measured(asked.run_dirs, asked.episodes, asked.places, asked.output / "dynamics.jsonl")
     draw(found, asked.output / "dynamics.png")
     print("\n".join(table(found)))
 

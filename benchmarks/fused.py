@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.experimental.pallas import next_power_of_2
 
 from dreamproof.nn import fused
 from dreamproof.nn.deferred import BufferIndex, LayerGradients
@@ -25,17 +27,17 @@ REPEATS = 12
 EVALUATIONS = 8
 """For which there is room where calls note something."""
 CUTS = {
-    "ROWS": (1, 2, 4, 8),
-    "RECORDED_ROWS": (1, 2, 4, 8),
-    "WARP_COLUMNS": (128, 256, 512),
+    "rows": (1, 2, 4, 8),
+    "values": (4, 8, 16, 32),
     "PROGRAMS": (132, 264, 528, 1056),
 }
-KERNELS: dict[str, tuple[tuple[str, ...], tuple[int, ...]]] = {
-    "output": (("ROWS", "WARP_COLUMNS"), (1024, 16_384)),
-    "recorded_output": (("ROWS", "WARP_COLUMNS"), (1024,)),
-    "gradient": (("ROWS", "WARP_COLUMNS"), (1024,)),
-    "recorded_gradient": (("RECORDED_ROWS", "WARP_COLUMNS"), (1024,)),
-    "gradient_and_sums": (("ROWS", "WARP_COLUMNS", "PROGRAMS"), (16_384,)),
+Cuts = tuple[tuple[str, ...], tuple[int, ...]]
+KERNELS: dict[str, Cuts] = {
+    "output": (("rows", "values"), (1024, 16_384)),
+    "recorded_output": (("rows", "values"), (1024,)),
+    "gradient": (("rows", "values"), (1024,)),
+    "recorded_gradient": (("rows", "values"), (1024,)),
+    "gradient_and_sums": (("rows", "values", "PROGRAMS"), (16_384,)),
 }
 """What each kernel is cut by, and for how many rows it is timed."""
 
@@ -67,7 +69,7 @@ def call(name: str, y: Array, affine: Array, cotangent: Array, note: Array) -> A
     if name == "recorded_output":
         return fused.recorded_output(y, affine, EPSILON, (jnp.zeros_like(note), jnp.ones_like(note)), place)
     if name == "recorded_gradient":
-        sums = jnp.zeros((fused.partial_sums(y.shape[0]), *affine.shape))
+        sums = jnp.zeros((fused.partial_sums(*y.shape), *affine.shape))
         return fused.recorded_gradient(
             note, affine, cotangent, EPSILON, LayerGradients(jnp.zeros_like(note), sums), place
         )
@@ -76,18 +78,23 @@ def call(name: str, y: Array, affine: Array, cotangent: Array, note: Array) -> A
     )
 
 
-def lowered(features: int) -> Iterator[Timed]:
-    """All kernels with all cuts, the code's own among them."""
-    for name, (parts, sizes) in KERNELS.items():
-        own = {part: getattr(fused, part) for part in parts}
+def own_cut(name: str, parts: tuple[str, ...], rows: int, features: int) -> tuple[int, ...]:
+    """How the code cuts this kernel."""
+    cut = fused.cut(rows, next_power_of_2(features), has_records=name == "recorded_gradient")
+    return (*cut, fused.PROGRAMS)[: len(parts)]
+
+
+def lowered(chosen: dict[str, Cuts], features: int) -> Iterator[Timed]:
+    """These kernels with all cuts, the code's own among them."""
+    for name, (parts, sizes) in chosen.items():
         for rows in sizes:
-            given = layer(rows, features)
-            for cut in itertools.product(*(sorted({*CUTS[part], own[part]}) for part in parts)):
-                for part, value in zip(parts, cut, strict=True):
-                    setattr(fused, part, value)
-                yield Timed(name, rows, cut, jax.jit(functools.partial(call, name)).lower(*given), given)
-        for part, value in own.items():
-            setattr(fused, part, value)
+            given, own = layer(rows, features), own_cut(name, parts, rows, features)
+            cuts = itertools.product(*(sorted({*CUTS[part], mine}) for part, mine in zip(parts, own, strict=True)))
+            for cut in cuts:
+                changed: dict[str, Any] = dict(zip(parts[2:], cut[2:], strict=True))
+                with mock.patch.multiple(fused, cut=lambda *_, cut=cut, **__: fused.Cut(*cut[:2]), **changed):
+                    made = jax.jit(functools.partial(call, name)).lower(*given)
+                yield Timed(name, rows, cut, made, given)
 
 
 def microseconds(programs: list[tuple[Timed, Any]]) -> list[float]:
@@ -117,16 +124,19 @@ def main() -> None:
     """Measures all kernels with all cuts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--features", type=int, default=1792)
+    parser.add_argument("--rows", type=int, nargs="+", help="instead of the sizes of each kernel")
+    parser.add_argument("--kernels", nargs="+", choices=list(KERNELS), default=list(KERNELS))
     asked = parser.parse_args()
+    chosen = {name: (KERNELS[name][0], tuple(asked.rows or KERNELS[name][1])) for name in asked.kernels}
     if jax.default_backend() != "gpu":
         raise SystemExit("there is no GPU here; the kernels' values are tested in tests/nn/test_fused.py")
-    every = list(lowered(asked.features))
+    every = list(lowered(chosen, asked.features))
     with ThreadPoolExecutor() as pool:
         programs = list(pool.map(lambda timed: timed.lowered.compile(), every))
     times = microseconds(list(zip(every, programs, strict=True)))
-    for name, (parts, sizes) in KERNELS.items():
-        own = tuple(getattr(fused, part) for part in parts)
+    for name, (parts, sizes) in chosen.items():
         for rows in sizes:
+            own = own_cut(name, parts, rows, asked.features)
             found = {
                 timed.cut: time
                 for timed, time in zip(every, times, strict=True)

@@ -2,7 +2,7 @@
 
 Every row is the gradient of one batch of random windows by all arrays of a 5M model. Its error is the distance from the
 gradient in float32 without kernels, relative to that array's size; median and worst of all arrays. Two equal models
-learn side by side, as seeds in a pack do.
+learn side by side, as seeds in a pack do, with and without kernels by the same code (nn/deferred.py).
 """
 
 import argparse
@@ -49,9 +49,8 @@ def windows(steps: int, batch: int) -> Windows:
 
 def gradient(dynamics: dict[str, Any], precision: str, kernels: bool, given: Windows, size: str) -> dict[str, Array]:
     """The gradient by the names of the model's arrays; one random model for all rows of the same dynamics."""
-    plain = {} if kernels else {"deferred": False, "remat_policy": "everything"}
     settings = PwmSettings.model_validate(
-        {"world_model": {"size": size, "decoder": True} | plain, "dynamics": dynamics, "precision": precision}
+        {"world_model": {"size": size, "decoder": True}, "dynamics": dynamics, "precision": precision}
     )
     normed.can_run_kernels = lambda: kernels  # type: ignore[attr-defined]
     agent = PwmAgent(SPEC, settings)
@@ -83,13 +82,14 @@ def main() -> None:
     """Prints one line for each dynamics, precision and way; ends with 1 where float32 differs by over 2 %."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="5M")
+    parser.add_argument("--dynamics", nargs="+", choices=list(DYNAMICS), default=list(DYNAMICS))
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--batch", type=int, default=256)
     asked = parser.parse_args()
     if not can_run_kernels():
         raise SystemExit("no GPU here can run the kernels; their values are tested in tests/nn and tests/agents/pwm")
     given, is_close = windows(asked.steps, asked.batch), True
-    for name, dynamics in DYNAMICS.items():
+    for name, dynamics in ((name, DYNAMICS[name]) for name in asked.dynamics):
         with jax.default_matmul_precision("highest"):
             exact = gradient(dynamics, "float32", False, given, asked.size)
             rows = {"float32, kernels": gradient(dynamics, "float32", True, given, asked.size)}

@@ -3,8 +3,9 @@
 The published epoch is 16 steps of every env, one actor step, 32 critic steps and 8 model steps; a study's is 4 steps of
 256 envs, 16 rounds of one actor step and 4 critic steps, and 16 model steps. Learning is measured with an environment
 that costs nothing; with --task the environment's own share is measured too. Every row is a process of its own, so that
-memory is that row's, and is kept in --output as a JSON line. With --together several rows compile at the same time;
-they are still measured one after the other, after the last of them has compiled.
+memory is that row's, and is kept in --output as a JSON line. With --together several rows compile at the same time
+and are measured one after the other, after the last of them has compiled. XLA then chooses its kernels while others use
+the GPU, and programs may be a few percent slower: not for figures that are compared.
 """
 
 import argparse

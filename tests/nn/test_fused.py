@@ -65,7 +65,7 @@ def test_kernels_make_what_the_compiler_makes(
     order: fused.Order,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fused, "ROWS", tile)
+    monkeypatch.setattr(fused, "cut", lambda *given, **others: fused.Cut(tile, 4))
     given = layer(rows, features, dtype)
     expected = plain(*given, order)
     for parts in kernels(*given, order):
@@ -73,6 +73,24 @@ def test_kernels_make_what_the_compiler_makes(
             assert found.dtype == expected[name].dtype, name
             wanted = np.asarray(expected[name], np.float32)
             np.testing.assert_allclose(np.asarray(found, np.float32), wanted, atol=tolerance * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(
+    ("rows", "width", "has_records", "expected"),
+    [
+        (256, 512, False, (1, 4)),
+        (256, 512, True, (1, 4)),
+        (257, 1024, False, (2, 16)),
+        (257, 1024, True, (2, 16)),
+        (1024, 2048, True, (8, 16)),
+        (16_384, 2048, True, (8, 16)),
+        (3, 16, True, (1, 4)),
+    ],
+)
+def test_few_values_are_spread_and_partial_sums_stay_small(
+    rows: int, width: int, has_records: bool, expected: tuple[int, int]
+) -> None:
+    assert fused.cut(rows, width, has_records) == expected
 
 
 def test_replicas_each_have_their_own_sums() -> None:
@@ -106,7 +124,7 @@ def test_kernels_can_be_lowered_for_a_gpu(features: int, monkeypatch: pytest.Mon
 
     def everything(y: jax.Array, affine: jax.Array, cotangent: jax.Array) -> Any:
         place, activation_buffers = BufferIndex(jnp.asarray(2), 1), jnp.zeros((5, *y.shape), y.dtype)
-        records = LayerGradients(activation_buffers + 3, jnp.zeros((fused.partial_sums(y.shape[0]), *affine.shape)))
+        records = LayerGradients(activation_buffers + 3, jnp.zeros((fused.partial_sums(*y.shape), *affine.shape)))
         return (
             fused.output(y, affine, EPSILON),
             fused.gradient(y, affine, cotangent, EPSILON),

@@ -10,6 +10,7 @@ import pytest
 
 import dreamproof
 from dreamproof.base.errors import BadInput
+from dreamproof.runs.layout import StudyFolder
 from dreamproof.runs.resolved import read_resolved, resolved_fault
 from dreamproof.settings.resolved import resolved_changes, resolved_hash
 from dreamproof.study.plan.open_study import open_study
@@ -118,4 +119,5 @@ def test_the_gallery_is_small() -> None:
 
 def test_a_study_is_taken_in_with_the_same_bytes(entry: Path, study: Path, tmp_path: Path) -> None:
     add(study, tmp_path / "entry")
-    assert (tmp_path / "entry" / "runs.zip").read_bytes() == (entry / "runs.zip").read_bytes()
+    found, kept = (StudyFolder(folder).archive for folder in (tmp_path / "entry", entry))
+    assert found.read_bytes() == kept.read_bytes()

@@ -1,5 +1,6 @@
 """World models are measured on their own agent's episodes apart from those of others, in the rewards of the task."""
 
+import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -80,7 +81,7 @@ def test_own_and_others_episodes_are_measured_apart(monkeypatch: pytest.MonkeyPa
     assert [row.split(" | ")[:2] for row in rows] == [
         [f"| `{arm}`", f"{whose} episodes"] for arm in "ab" for whose in ("own", "others'")
     ]
-    assert measures.as_row(both[0])["others"]["reward"] == both[0].others.reward
+    assert [measures.from_row(json.loads(json.dumps(measures.as_row(each)))) for each in both] == both
 
 
 def test_no_measure_of_the_dynamics_leaves_them_out(monkeypatch: pytest.MonkeyPatch) -> None:

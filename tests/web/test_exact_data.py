@@ -80,7 +80,9 @@ def test_a_study_without_its_run_folders_says_so_on_every_page(study: Path) -> N
     with dashboard(study) as running:
         assert any("the folder runs is not here" in text for text in running.data("/studies/late/status")["notices"])
         shown = json.dumps(running.data("/studies/late/decision?language=en"))
-        assert "the run folders are not here" in shown and "unzip runs.zip" in shown and "never recorded" not in shown
+        assert (
+            "the run folders are not here" in shown and "tar -xf runs.tar.xz" in shown and "never recorded" not in shown
+        )
 
 
 def test_a_faulty_study_file_is_not_read_at_every_look(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

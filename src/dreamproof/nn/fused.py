@@ -24,16 +24,14 @@ from dreamproof.nn.mish import mish, mish_slope
 if HAS_TRITON:
     from jax.experimental.pallas import triton
 
-ROWS = 2
-"""Rows per tile; on an H200 one is slower, four about as fast (benchmarks/RESULTS.md)."""
-RECORDED_ROWS = 4
-"""The same if partial sums are read and written in every call: half as many programs have half as many.
-
-On an H200 a call with eight took less (docs/notebook/pwm.md); gradients with eight have not been checked there."""
 PROGRAMS = 264
 """Programs for sums of a single call: two per multiprocessor of an H200."""
-WARP_COLUMNS = 256
-"""Columns per warp."""
+FEW = 2**18
+"""Values of an array that are few for a GPU: as many programs and threads as possible share them."""
+SUMMED = 2**18
+"""Columns of all partial sums that every recorded call reads and writes again; more cost more than they save."""
+THREADS, WARPS = 32, 16
+"""Threads of a warp, and warps of a program at most."""
 RECORDS = ("product", "output_record", "product_gradient")
 """What can be recorded: product and output, and the gradient of the product."""
 
@@ -41,6 +39,13 @@ AFFINE = 3
 """Rows of the affine parameters (3, F): bias of the product, scale and shift of the norm. One array is one kernel."""
 Order = Literal["norm_then_mish", "mish_then_norm", "norm"]
 KERNEL_NAMES: dict[Order, str] = {"norm_then_mish": "normed", "mish_then_norm": "activated", "norm": "norm"}
+
+
+class Cut(NamedTuple):
+    """Rows per tile, and values of a tile per thread."""
+
+    rows: int
+    values: int
 
 
 class Tiling(NamedTuple):
@@ -96,9 +101,24 @@ def recorded_gradient(
     return found, LayerGradients(*written)
 
 
-def partial_sums(rows: int) -> int:
+def partial_sums(rows: int, features: int) -> int:
     """Number of partial sums in the records."""
-    return -(-rows // RECORDED_ROWS)
+    return -(-rows // cut(rows, pl.next_power_of_2(features), has_records=True).rows)
+
+
+def cut(rows: int, width: int, has_records: bool = False) -> Cut:
+    """The fastest on an H200 (docs/results/performance.md): one row per tile where values are few, otherwise two.
+
+    Records with partial sums take as many rows as keep those sums small.
+    """
+    few = rows * width <= FEW
+    tile = min(pl.next_power_of_2(-(-rows * width // SUMMED)), 8) if has_records else 1 if few else 2
+    return Cut(tile, 4 if few else 16)
+
+
+def warps(cut: Cut, width: int) -> int:
+    """Warps of a program whose tiles are of this width."""
+    return min(max(cut.rows * width // (THREADS * cut.values), 1), WARPS)
 
 
 def _called(
@@ -117,10 +137,10 @@ def _called(
     """
     shape, features = (y if cotangent is None else cotangent).shape, y.shape[-1]
     rows = math.prod(shape[:-1])
-    tile = RECORDED_ROWS if index is not None and "sums" in wanted else ROWS
-    tiles = -(-rows // tile)
-    programs = min(tiles, PROGRAMS) if index is None and "sums" in wanted else tiles
     width = pl.next_power_of_2(features)
+    own = cut(rows, width, has_records=index is not None and "sums" in wanted)
+    tiles = -(-rows // own.rows)
+    programs = min(tiles, PROGRAMS) if index is None and "sums" in wanted else tiles
     flat = [part.reshape(-1, features) for part in (y, cotangent) if part is not None]
     fresh, recorded = wanted[: len(wanted) - len(records)], wanted[len(wanted) - len(records) :]
     flat += [
@@ -132,7 +152,7 @@ def _called(
             _kernel,
             wanted=wanted,
             order=order,
-            tiling=Tiling(rows, tile, -(-tiles // programs), width),
+            tiling=Tiling(rows, own.rows, -(-tiles // programs), width),
             offset=None if index is None else index.offset,
             epsilon=epsilon,
         ),
@@ -147,7 +167,7 @@ def _called(
         ],
         grid=(programs,),
         input_output_aliases={len(given) - len(records) + at: len(fresh) + at for at in range(len(records))},
-        compiler_params=triton.CompilerParams(num_warps=min(max(width // WARP_COLUMNS, 1), 8), num_stages=1),
+        compiler_params=triton.CompilerParams(num_warps=warps(own, width), num_stages=1),
         interpret=jax.default_backend() == "cpu",
         name="_".join([KERNEL_NAMES[order], *wanted]),
     )(*given)

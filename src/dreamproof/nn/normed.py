@@ -294,8 +294,9 @@ class Normed(eqx.Module):
 
     def gradient_buffers(self, like: Array, evaluations: int, rows: int) -> LayerGradients:
         """Buffers for their cotangents, and zero sums."""
-        parts = fused.partial_sums(rows) if can_run_kernels() else 1
-        sums = jnp.zeros((parts, fused.AFFINE, self.norm.scale.shape[-1]))
+        features = self.norm.scale.shape[-1]
+        parts = fused.partial_sums(rows, features) if can_run_kernels() else 1
+        sums = jnp.zeros((parts, fused.AFFINE, features))
         return LayerGradients(self.activation_buffers(like, evaluations, rows), sums)
 
 

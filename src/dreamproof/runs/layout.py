@@ -369,7 +369,7 @@ class StudyFolder:
     @property
     def archive(self) -> Path:
         """Records of all runs in one file, where a study is kept without its run folders."""
-        return self.root / "runs.zip"
+        return self.root / "runs.tar.xz"
 
     @property
     def export_mark(self) -> Path:

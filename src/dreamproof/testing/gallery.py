@@ -5,8 +5,8 @@
 
 import argparse
 import shutil
+import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 
 from PIL import Image
@@ -21,10 +21,7 @@ from dreamproof.runs.layout import StudyFolder
 
 FIGURES = ("task_scores", "task_profile", "conditions", "conditions_cost", "curves_primary", "trails")
 TABLE = "main_results.md"
-RECORDS = "runs.zip"
 PATTERNS = ("*.json", "*.jsonl", "checkpoints/*/record.json", "evaluations/*.json")
-ZIP_TIME = (1980, 1, 1, 0, 0, 0)
-"""A fixed date makes the same records the same bytes."""
 
 
 def unpack(entry: Path, target: Path) -> Path:
@@ -32,18 +29,23 @@ def unpack(entry: Path, target: Path) -> Path:
     target.mkdir(parents=True)
     for name in ("study.yaml", "ledger.jsonl"):
         shutil.copy(entry / name, target / name)
-    with zipfile.ZipFile(entry / RECORDS) as archive:
-        archive.extractall(target / "runs")
+    with tarfile.open(StudyFolder(entry).archive) as archive:
+        archive.extractall(target, filter="data")
     return target
 
 
 def pack(runs: Path, archive: Path) -> None:
-    """Compresses what documents are made from: settings, curves, checkpoint records and evaluations."""
-    found = sorted(path for run in runs.iterdir() for pattern in PATTERNS for path in run.glob(pattern))
-    with zipfile.ZipFile(archive, "w", zipfile.ZIP_LZMA) as packed:
-        for path in found:
-            entry = zipfile.ZipInfo(path.relative_to(runs).as_posix(), ZIP_TIME)
-            packed.writestr(entry, path.read_bytes(), zipfile.ZIP_LZMA)
+    """Compresses what documents are made from: settings, curves, checkpoint records and evaluations.
+
+    All in one stream, files of the same name together: they are much alike. Same records, same bytes.
+    """
+    found = [path for run in runs.iterdir() for pattern in PATTERNS for path in run.glob(pattern)]
+    with tarfile.open(archive, "w:xz") as packed:
+        for path in sorted(found, key=lambda path: (path.name, path)):
+            entry = tarfile.TarInfo(path.relative_to(runs.parent).as_posix())
+            entry.size = path.stat().st_size
+            with path.open("rb") as file:
+                packed.addfile(entry, file)
 
 
 def copy_small(figure: Path, target: Path) -> None:
@@ -81,7 +83,7 @@ def add(study: Path, entry: Path) -> None:
     entry.mkdir(parents=True, exist_ok=True)
     for name in ("study.yaml", "ledger.jsonl"):
         shutil.copy(study / name, entry / name)
-    pack(study / "runs", entry / RECORDS)
+    pack(StudyFolder(study).runs, StudyFolder(entry).archive)
 
 
 def main() -> None:

@@ -328,3 +328,9 @@ def as_row(found: ModelMeasures) -> dict[str, Any]:
     """What is stored of one agent."""
     others = None if found.others is None else found.others._asdict()
     return found._asdict() | {"own": found.own._asdict(), "others": others}
+
+
+def from_row(row: dict[str, Any]) -> ModelMeasures:
+    """What was stored of one agent; whatever else the row holds is left out."""
+    parts = {part: None if row[part] is None else Measures(**row[part]) for part in EPISODES_OF}
+    return ModelMeasures(**{name: row[name] for name in ModelMeasures._fields} | parts)

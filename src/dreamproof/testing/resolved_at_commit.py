@@ -13,14 +13,13 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import zipfile
 from pathlib import Path
 from typing import Any
 
 from dreamproof.base.errors import BadInput
 from dreamproof.base.files import canonical_json, text_hash, write_json
 from dreamproof.base.lines import read_rows
-from dreamproof.testing.gallery import RECORDS
+from dreamproof.runs.layout import StudyFolder
 
 FILE = "resolved_at_commit.json"
 ORIGIN = "reconstructed from settings.json of the runs with the code of this commit; the runs did not record it"
@@ -55,12 +54,15 @@ def commit_of(entry: Path) -> str:
 def given_settings(entry: Path) -> dict[str, dict[str, Any]]:
     """What each arm was given; all seeds of an arm were given the same."""
     found: dict[str, dict[str, Any]] = {}
-    with zipfile.ZipFile(entry / RECORDS) as archive:
-        for name in sorted(name for name in archive.namelist() if name.endswith("/settings.json")):
-            value = json.loads(archive.read(name))
+    records = StudyFolder(entry).archive
+    with tarfile.open(records) as archive:
+        for name in sorted(name for name in archive.getnames() if name.endswith("/settings.json")):
+            file = archive.extractfile(name)
+            assert file is not None
+            value = json.load(file)
             given = {key: value[key] for key in GIVEN}
             if found.setdefault(value["arm"], given) != given:
-                raise BadInput(f"{entry}: seeds of {value['arm']} differ in their settings", f"unzip {entry / RECORDS}")
+                raise BadInput(f"{entry}: seeds of {value['arm']} differ in their settings", f"tar -xf {records}")
     return found
 
 

@@ -165,7 +165,7 @@ def _notices(opened: OpenStudy, running: list[RunningCell], supervised: bool) ->
         )
     if any(cell.proof and cell.source is None for cell in state.cells.values()) and not opened.folder.runs.is_dir():
         notices.append(
-            "the folder runs is not here: logs and evaluations cannot be shown; put it back, or unzip runs.zip"
+            "the folder runs is not here: logs and evaluations cannot be shown; put it back, or tar -xf runs.tar.xz"
         )
     if state.open_attempts and not supervised:
         copied = opened.folder.is_export or is_copy(opened.folder.lease)
