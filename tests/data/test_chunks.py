@@ -379,6 +379,19 @@ def test_a_file_given_twice_is_a_fault_and_refused_in_training(tmp_path: Path) -
         EpisodeLibrary(RecordedData.model_validate({"files": files, "tasks": "mt30"}))
 
 
+def test_inspect_shows_the_other_files_where_one_cannot_be_read(tmp_path: Path) -> None:
+    good, bad, absent = tmp_path / "chunk_0.pt", tmp_path / "chunk_1.pt", tmp_path / "chunk_2.pt"
+    write_chunk(good, episodes(30))
+    bad.write_bytes(good.read_bytes()[:200])
+    done = CliRunner().invoke(app, ["data", "inspect", *map(str, (bad, good, absent)), "--json"])
+    assert done.exit_code == 2
+    facts = json.loads(done.stdout)
+    assert [file["path"] for file in facts["files"]] == [str(good)] and len(facts["tasks"]) == 30
+    assert [problem.split(":")[0] for problem in facts["problems"]] == [str(bad), str(absent)]
+    with pytest.raises(BadInput, match="chunk_1"):
+        summarise([bad, absent])
+
+
 def test_a_task_without_a_finite_return_has_no_mean(tmp_path: Path) -> None:
     made = episodes(60)
     made.reward[[0, 30], 7] = np.nan

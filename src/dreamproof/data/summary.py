@@ -1,13 +1,14 @@
 """What files of episodes hold: tasks, episodes, returns, sizes and faults, read part by part."""
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dreamproof.base.errors import BadInput
 from dreamproof.base.files import real_path
 from dreamproof.data.members import wrong_checksums
 from dreamproof.data.recordings import EpisodeFile, Recording, TaskInfo, conflicts, open_episodes, read_part
@@ -26,6 +27,11 @@ class TaskSummary:
     action_size: int | None
     returns: list[np.ndarray] = field(default_factory=list)
     transitions: int = 0
+
+    def add(self, other: "TaskSummary") -> None:
+        """Takes in the episodes of another file."""
+        self.returns += other.returns
+        self.transitions += other.transitions
 
     def facts(self, edges: np.ndarray) -> dict[str, Any]:
         """Counts, returns and their histogram."""
@@ -51,11 +57,29 @@ class TaskSummary:
         }
 
 
-def summarise(paths: Iterable[Path]) -> dict[str, Any]:
-    """The facts of all files: each file, each task, the edges of the histograms; `problems` are of whole files."""
-    tasks: dict[tuple[str | None, int], TaskSummary] = {}
-    opened = [open_episodes(path) for path in paths]
-    files = [_summarise_file(file, tasks) for file in opened]
+Tasks = dict[tuple[str | None, int], TaskSummary]
+
+
+def summarise(paths: Sequence[Path]) -> dict[str, Any]:
+    """The facts of all files: each file, each task, the edges of the histograms; `problems` are of whole files.
+
+    A file among others that cannot be read is such a problem; if none can be read, the first is refused.
+    """
+    tasks: Tasks = {}
+    opened, files, refused = [], [], []
+    for path in paths:
+        try:
+            file = open_episodes(path)
+            facts, own = _summarise_file(file)
+        except BadInput as error:
+            refused.append(error)
+            continue
+        opened.append(file)
+        files.append(facts)
+        for key, found in own.items():
+            tasks.setdefault(key, replace(found, returns=[], transitions=0)).add(found)
+    if refused and not opened:
+        raise refused[0]
     different = {real_path(file.path): file.path for file in opened}.values()
     changed = [fault for path in different for fault in wrong_checksums(path)]
     every = np.concatenate([part for task in tasks.values() for part in task.returns])
@@ -64,20 +88,22 @@ def summarise(paths: Iterable[Path]) -> dict[str, Any]:
     edges = np.linspace(min(0.0, low), max(high, low + 1e-6, 1e-6), BINS + 1)
     return {
         "files": files,
-        "problems": [*conflicts(opened), *changed],
+        "problems": [*(error.seen for error in refused), *conflicts(opened), *changed],
         "tasks": [tasks[key].facts(edges) for key in sorted(tasks, key=lambda key: (key[1], key[0] or ""))],
         "histogram_edges": edges.tolist(),
     }
 
 
-def _summarise_file(file: EpisodeFile, tasks: dict[tuple[str | None, int], TaskSummary]) -> dict[str, Any]:
+def _summarise_file(file: EpisodeFile) -> tuple[dict[str, Any], Tasks]:
+    """The facts of a file, and its episodes by their task."""
+    tasks: Tasks = {}
     faults: Counter[str] = Counter()
     for part in file.parts(PART_BYTES):
         episodes, found = read_part(file, part)
         faults += found
         _count(episodes, tasks)
     count, length = file.reward.shape
-    return {
+    facts = {
         "path": str(file.path),
         "bytes": file.path.stat().st_size,
         "episodes": count,
@@ -87,9 +113,10 @@ def _summarise_file(file: EpisodeFile, tasks: dict[tuple[str | None, int], TaskS
         "named": file.task_info is not None,
         "faults": {fault: number for fault, number in faults.items() if number},
     }
+    return facts, tasks
 
 
-def _count(episodes: Recording, tasks: dict[tuple[str | None, int], TaskSummary]) -> None:
+def _count(episodes: Recording, tasks: Tasks) -> None:
     with np.errstate(invalid="ignore"):
         returns = episodes.reward.astype(np.float64).sum(1)
     for number in np.unique(episodes.task):
