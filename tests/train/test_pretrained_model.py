@@ -16,6 +16,7 @@ from dreamproof.base.errors import BadInput, DreamproofError
 from dreamproof.base.files import read_json, write_json
 from dreamproof.data.arrays import read_arrays
 from dreamproof.data.recordings import write_recording
+from dreamproof.evaluate.policy import load_policy
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import find_policies
 from dreamproof.runs.layout import RunFolder
@@ -204,6 +205,12 @@ def test_a_model_that_learned_offline_is_taken_over(
     run = write_run(tmp_path / "run", pretrained(offline.root))
     assert not train(run, packs, 0)
     assert_same(world_model(run, run.checkpoint_folders()[-1].agent_steps), world_model(offline, 4))
+
+
+def test_a_run_that_trained_its_model_alone_gives_no_policy(offline: RunFolder) -> None:
+    with pytest.raises(BadInput, match="no policy has learned in 4 updates") as error:
+        load_policy(offline)
+    assert "data.world_model" in error.value.hint
 
 
 def test_a_run_does_not_continue_after_its_source_changed(

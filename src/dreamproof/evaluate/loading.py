@@ -63,6 +63,12 @@ class Loaded:
         cell = _cell_of(self.run)
         return cell.data.policies if isinstance(cell, OfflineCell) and self.task_env is None else ()
 
+    @property
+    def model_updates(self) -> int:
+        """Updates from recorded episodes in which the world model learns alone; 0 for an agent that acts to learn."""
+        cell = _cell_of(self.run)
+        return cell.model_updates if isinstance(cell, OfflineCell) else 0
+
     def of_task(self, task: str) -> "Loaded":
         """The policy of one task of an agent with several; of an agent of this task alone the agent itself."""
         if not isinstance(self.agent, SeveralPolicies):

@@ -116,4 +116,10 @@ def load_agent(run: RunFolder, checkpoint: str = "final", task: str | None = Non
         raise BadInput(f"there is no checkpoint '{checkpoint}'", "use 'final' or 'selected'")
     loaded = load(run, checkpoint) or load(run, "final")
     assert loaded is not None
+    if (model_updates := loaded.model_updates) >= loaded.record.agent_steps:
+        raise BadInput(
+            f"{run.root}: no policy has learned in {loaded.record.agent_steps:,} updates; in the first "
+            f"{model_updates:,} the world model learns alone",
+            "take it over as a world model: data.world_model, see docs/multitask.md",
+        )
     return as_evaluated(loaded, run) if task is None else loaded.of_task(task)
