@@ -202,6 +202,14 @@ def test_an_output_that_cannot_be_written_is_refused_before_anything_is_recorded
             make_data(recipe(policies="elsewhere"), folder, folder / name, lambda line: None)
 
 
+@pytest.mark.parametrize("name", ["set_0.pt", "set_1.pt", "set.json", "set.md"])
+def test_what_was_recorded_before_is_not_replaced(name: str, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("before")
+    with pytest.raises(BadInput, match=f"{name}: exists already"):
+        make_data(recipe(policies="elsewhere"), folder, tmp_path / "set.pt", lambda line: None)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
 def test_policies_that_are_not_what_their_names_say_are_refused(folder: Path, tmp_path: Path) -> None:
     given = sorted((folder / "policies").glob("*.npz"))
     own, other = ([path for path in given if path.name.startswith(task)] for task in TASKS)

@@ -59,8 +59,13 @@ def test_the_command_says_what_a_study_needs(tmp_path: Path, capsys: pytest.Capt
     last = made.action[np.arange(130), steps, 0]
     np.testing.assert_array_equal(made.terminated, last < 0)
     assert len(np.unique(made.action[:, 1])) == 130
-    assert run(*arguments, "--seed", "1") == 0
-    assert (read_good_part(open_episodes(output)).action != made.action).any()
+    assert run(*arguments, "--seed", "1") == 2
+    refusal = capsys.readouterr().err
+    assert f"{output}: exists already" in refusal and f"rm {output}" in refusal
+    np.testing.assert_array_equal(read_good_part(open_episodes(output)).action, made.action)
+    another = tmp_path / "another.npz"
+    assert run(*arguments[:-1], str(another), "--seed", "1") == 0
+    assert (read_good_part(open_episodes(another)).action != made.action).any()
 
 
 def test_a_padded_policy_is_recorded_without_padding() -> None:

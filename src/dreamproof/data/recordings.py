@@ -98,6 +98,15 @@ def check_output(path: Path, endings: tuple[str, ...] = (".npz",)) -> None:
         raise BadInput(f"{path.parent}: is not writable", f"ls -ld {quoted(path.parent)}")
 
 
+def check_new(path: Path) -> None:
+    """Refuses to replace what was recorded before: cells may have learned from it."""
+    if path.exists():
+        raise BadInput(
+            f"{path}: exists already, and cells may have learned from it",
+            f"give --output another name, or remove it: rm {quoted(path)}",
+        )
+
+
 FORMS = {
     "observation": ("fiu", 3),
     "action": ("fiu", 3),

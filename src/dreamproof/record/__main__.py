@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.progress import track
 
 from dreamproof.base.errors import BadInput, DreamproofError
-from dreamproof.data.recordings import Recording, check_output, write_recording
+from dreamproof.data.recordings import Recording, check_new, check_output, write_recording
 from dreamproof.jaxcore.ahead import run_main
 from dreamproof.jaxcore.devices import use_compilation_cache
 from dreamproof.record.episodes import record
@@ -68,6 +68,7 @@ def _record(tasks: list[str], policies: list[str], arguments: argparse.Namespace
         if len(set(names)) < len(names):
             raise BadInput(f"{option} {','.join(names)}: duplicate name", "remove one of them")
     check_output(arguments.output)
+    check_new(arguments.output)
     found = find_policies(tasks, policies)
     print(f"recording {len(found) * arguments.episodes:,} episodes; every task compiles first", flush=True)
 

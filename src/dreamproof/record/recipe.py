@@ -25,7 +25,7 @@ from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash, text_hash, write_json, write_text
 from dreamproof.base.text import nearest_word
 from dreamproof.data.chunk_writer import write_chunk
-from dreamproof.data.recordings import Recording, TaskInfo, check_output, set_info, write_recording
+from dreamproof.data.recordings import Recording, TaskInfo, check_new, check_output, set_info, write_recording
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.evaluate.policy_file import read_policy
 from dreamproof.jaxcore.devices import COMPILE_THREADS, library_versions
@@ -79,10 +79,13 @@ class TaskPlan:
 def make_data(recipe: Recipe, folder: Path, output: Path, report: Callable[[str], None]) -> list[Path]:
     """Records all chunks and writes them with their card; `folder` is where the recipe lies."""
     paths = [output.with_name(f"{output.stem}_{chunk}{output.suffix}") for chunk in range(recipe.chunks)]
+    cards = [output.with_suffix(suffix) for suffix in (".json", ".md")]
     for path in (output, *paths):
         check_output(path, tuple(WRITERS))
-    for path in (output.with_suffix(".json"), output.with_suffix(".md")):
+    for path in cards:
         check_output(path, (path.suffix,))
+    for path in (*paths, *cards):
+        check_new(path)
     plans = [plan_task(recipe, task, folder / recipe.policies) for task in recipe.tasks]
     specs = [plan.policy.own_spec for plan in plans]
     info = TaskInfo(
