@@ -57,6 +57,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(config.stash[MADE_CACHE], ignore_errors=True)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Spares the garbage collector the half million objects of collected tests, which live as long as the run."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def forget_programs() -> Generator[None, None, None]:
     """Frees compiled programs after a file if they fill much memory: a worker would need 6 GB at the end."""

@@ -48,7 +48,10 @@ def printed_commands() -> Iterator[tuple[str, str]]:
     """(place, command) of everything in the source that looks like a call of the program."""
     for room in SHOWN:
         for path in sorted((SOURCE / room).rglob("*.py")):
-            tree = ast.parse(path.read_text("utf-8"))
+            source = path.read_text("utf-8")
+            if f"{package.__name__} " not in source:  # parsing is slow, and every worker collects
+                continue
+            tree = ast.parse(source)
             left_out = _docstrings(tree)
             inner = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
             for node in ast.walk(tree):

@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import get_args
 
@@ -23,14 +24,14 @@ def models_below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
                 yield from models_below(part)
 
 
+@cache
 def attributes_read() -> set[str]:
-    """Attributes that modules outside settings/ read."""
+    """Attributes that modules outside settings/ read; parsed by the first test, not by every worker that collects."""
     paths = [path for path in SOURCE.rglob("*.py") if path.relative_to(SOURCE).parts[0] not in ("settings", "testing")]
     nodes = (node for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8"))))
     return {node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load)}
 
 
-ATTRIBUTES = attributes_read()
 # Keys that are read through a property of the study.
 PROPERTIES = {"reference_arm": "reference", "limits": "limited", "constraint": "limits", "constraints": "limits"}
 KEYS = sorted(
@@ -40,4 +41,4 @@ KEYS = sorted(
 
 @pytest.mark.parametrize(("model", "key"), KEYS)
 def test_every_key_is_read(model: str, key: str) -> None:
-    assert PROPERTIES.get(key, key) in ATTRIBUTES, f"{model}.{key} is never read"
+    assert PROPERTIES.get(key, key) in attributes_read(), f"{model}.{key} is never read"
