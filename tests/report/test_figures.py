@@ -1,7 +1,11 @@
 """Figures: every label inside the picture, arms distinguishable in grey, the same look everywhere."""
 
 import json
+import warnings
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -36,13 +40,6 @@ def several_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_task_study(tmp_path_factory.mktemp("tasks") / "study")
 
 
-def context_of(made: Path, several_tasks: Path, name: str, language: str) -> ReportContext:
-    """The study that has this figure, in a language."""
-    if name.startswith("task_"):
-        return make_context(several_tasks, language, read_study(several_tasks / "study.yaml"))
-    return make_context(made, language)
-
-
 def drawn(context: ReportContext, name: str) -> Figure:
     figure = drawings(context)[name](context)
     assert figure is not None
@@ -50,12 +47,43 @@ def drawn(context: ReportContext, name: str) -> Figure:
     return figure
 
 
+class Picture(NamedTuple):
+    """A figure that was drawn once for all tests that only look at it."""
+
+    figure: Figure
+    context: ReportContext
+    warnings: list[str]
+
+
+Pictures = Callable[[str, str], Picture]
+
+
+@pytest.fixture(scope="module")
+def pictures(made: Path, several_tasks: Path) -> Pictures:
+    """Draws a figure, given its name and language, of the study that has it."""
+
+    @cache
+    def context_of(several: bool, language: str) -> ReportContext:
+        if several:
+            return make_context(several_tasks, language, read_study(several_tasks / "study.yaml"))
+        return make_context(made, language)
+
+    @cache
+    def picture(name: str, language: str) -> Picture:
+        context = context_of(name.startswith("task_"), language)
+        with look(context.texts), warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            figure = drawn(context, name)
+        return Picture(figure, context, [str(warning.message) for warning in caught])
+
+    return picture
+
+
 @pytest.mark.parametrize("language", LANGUAGES)
 @pytest.mark.parametrize("name", NAMES)
-def test_no_label_leaves_the_picture(made: Path, several_tasks: Path, name: str, language: str) -> None:
-    context = context_of(made, several_tasks, name, language)
+def test_no_label_leaves_the_picture(pictures: Pictures, name: str, language: str) -> None:
+    figure, context, _ = pictures(name, language)
     with look(context.texts):
-        figure = drawn(context, name)
         drawn_box = figure.get_tightbbox(FigureCanvasAgg(figure).get_renderer())
         width, height = figure.get_size_inches()
         assert figure.findobj(matplotlib.text.Text)
@@ -63,13 +91,10 @@ def test_no_label_leaves_the_picture(made: Path, several_tasks: Path, name: str,
         assert drawn_box.y0 >= -0.01 and drawn_box.y1 <= height + 0.01
 
 
-def test_no_glyph_is_missing(made: Path, several_tasks: Path, recwarn: pytest.WarningsRecorder) -> None:
-    for language in ("zh-Hans", "zh-Hant"):
-        for name in NAMES:
-            context = context_of(made, several_tasks, name, language)
-            with look(context.texts):
-                drawn(context, name)
-    assert [str(warning.message) for warning in recwarn if "missing from font" in str(warning.message)] == []
+@pytest.mark.parametrize("language", ["zh-Hans", "zh-Hant"])
+@pytest.mark.parametrize("name", NAMES)
+def test_no_glyph_is_missing(pictures: Pictures, name: str, language: str) -> None:
+    assert [text for text in pictures(name, language).warnings if "missing from font" in text] == []
 
 
 def test_arms_differ_by_colour_marker_and_line() -> None:
@@ -137,10 +162,8 @@ def test_an_interval_is_drawn_from_three_seeds_on(tmp_path: Path, seeds: int, in
     assert len(axes.collections) == intervals
 
 
-def test_every_figure_says_what_its_marks_mean_and_how_many_there_are(made: Path, several_tasks: Path) -> None:
-    contexts = {name: context_of(made, several_tasks, name, "en") for name in NAMES}
-    with look(contexts["conditions"].texts):
-        notes = {name: drawn(context, name).get_suptitle() for name, context in contexts.items()}
+def test_every_figure_says_what_its_marks_mean_and_how_many_there_are(pictures: Pictures) -> None:
+    notes = {name: pictures(name, "en").figure.get_suptitle() for name in NAMES}
     assert all(notes.values())
     assert notes["conditions"].startswith("n = 4–5 seeds per arm")
     assert "upper one-sided 95 %" in notes["conditions_cost"] and "≤ keeps it" in notes["conditions_cost"]

@@ -1,6 +1,7 @@
 """The decision fits on one page, and its numbers have no more digits than the data support."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +27,9 @@ def flagship(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack(FLAGSHIP, tmp_path_factory.mktemp("flagship") / "study")
 
 
+@cache
 def decision(root: Path, language: str = "en") -> str:
+    """The page of a study that does not change; it is written once."""
     write_all(root, language, figures=False)
     return (StudyFolder(root).reports_in(language) / "decision.md").read_text(encoding="utf-8")
 
