@@ -7,6 +7,7 @@ learn side by side, as seeds in a pack do, with and without kernels by the same 
 
 import argparse
 from typing import Any
+from unittest import mock
 
 import equinox as eqx
 import jax
@@ -52,7 +53,6 @@ def gradient(dynamics: dict[str, Any], precision: str, kernels: bool, given: Win
     settings = PwmSettings.model_validate(
         {"world_model": {"size": size, "decoder": True}, "dynamics": dynamics, "precision": precision}
     )
-    normed.can_run_kernels = lambda: kernels  # type: ignore[attr-defined]
     agent = PwmAgent(SPEC, settings)
     state = eqx.filter_jit(agent.init_state)(jax.random.key(1))
     # The last layers begin at 0, where nothing behind them has a gradient.
@@ -60,7 +60,8 @@ def gradient(dynamics: dict[str, Any], precision: str, kernels: bool, given: Win
     scales = jax.tree.map(jnp.asarray, traced_values(settings))["world_model"] | world_model.observed_scales(given)
     models = jax.tree.map(lambda leaf: jnp.stack([leaf] * REPLICAS) if eqx.is_array(leaf) else leaf, model)
     together = eqx.filter_vmap(agent._model_gradients, in_axes=(eqx.if_array(0), None, None, None))
-    found = eqx.filter_jit(together)(models, given, jax.random.key(2), scales)[0]
+    with mock.patch.object(normed, "can_run_kernels", lambda: kernels):
+        found = eqx.filter_jit(together)(models, given, jax.random.key(2), scales)[0]
     leaves, _ = jax.tree_util.tree_flatten_with_path(eqx.filter(found, eqx.is_array))
     return {jax.tree_util.keystr(path): np.asarray(leaf, np.float32) for path, leaf in leaves}
 
