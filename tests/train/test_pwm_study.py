@@ -51,6 +51,7 @@ def test_the_smoke_study_is_trained_evaluated_and_proven_by_the_engine(tmp_path:
         ("pwm_ant", 1),
         ("pwm_ant_10m", 1),
         ("flow_ant", 5),
+        ("flow_ant_control", 3),
         ("flow_pwm", 5),
         ("flow_pwm_h16", 5),
         ("flow_pwm_repair", 4),
@@ -127,3 +128,23 @@ def test_one_euler_step_on_the_ant_is_what_was_run_before() -> None:
         now = resolved(study, "euler1")
         now["train"]["keep_checkpoints"] = before["train"]["keep_checkpoints"]
         assert now == before
+
+
+def test_the_control_on_the_ant_has_the_arms_of_the_study_and_differs_from_the_plain_network_in_one_thing() -> None:
+    for arm in ("mlp", "euler1", "flow_v1"):
+        assert resolved("flow_ant_control", arm) == resolved("flow_ant", arm)
+    plain, residual, flow = (resolved("flow_ant_control", arm) for arm in ("mlp", "residual", "euler1"))
+    losses = {
+        name: residual["agent"]["world_model"].pop(name) for name in ("dynamics_scale", "endpoint_scale", "source_pull")
+    }
+    # The loss of the plain network is that of its end point; its weight there is dynamics_scale.
+    assert losses == {
+        "dynamics_scale": 0.0,
+        "endpoint_scale": plain["agent"]["world_model"]["dynamics_scale"],
+        "source_pull": 1.0,
+    }
+    assert residual["agent"].pop("dynamics") == flow["agent"]["dynamics"]
+    for name in losses:
+        plain["agent"]["world_model"].pop(name)
+    plain["agent"].pop("dynamics")
+    assert residual == plain

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from tests.agents.pwm import toy
 
-from dreamproof.agents.pwm.dynamics import MIN_PROBABILITY, FlowDynamics, make_dynamics
+from dreamproof.agents.pwm.dynamics import MIN_PROBABILITY, FlowDynamics, make_dynamics, padded
 from dreamproof.agents.pwm.world_model import world_model_loss
 from dreamproof.nn.normed import NormedMLP
-from dreamproof.nn.simplex import centred_logits, grouped, simnorm
+from dreamproof.nn.simplex import centred, centred_logits, grouped, on_simplex, simnorm
 from dreamproof.settings.added import without_added
 from dreamproof.settings.pwm import DynamicsSettings
 from dreamproof.settings.traced import traced_values
@@ -191,6 +191,34 @@ def test_one_euler_step_to_a_predicted_end_is_a_plain_network() -> None:
     assert isinstance(flow, FlowDynamics)
     z, given = some_step()
     np.testing.assert_allclose(flow.next(z, given), flow.predicted(z, given, jnp.zeros((5, 1))), atol=1e-6)
+
+
+def test_one_euler_step_of_a_velocity_with_the_end_point_alone_is_a_residual_network() -> None:
+    """The control of the flows: only that the network predicts a change distinguishes it from the plain one."""
+    settings = DynamicsSettings(kind="flow", integrator="euler", substeps=1, predicts="velocity")
+    flow = make_dynamics(jax.random.key(0), (LATENT, GIVEN), (24, 24), GROUP, settings, jnp.float32)
+    assert isinstance(flow, FlowDynamics)
+    leaves, tree = jax.tree.flatten(flow)
+    keys = jax.random.split(jax.random.key(9), len(leaves))
+    moved = [x + 0.4 * jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
+    flow, plain = tree.unflatten(moved), made("mlp")
+    z, given = some_step(1)
+    target, _ = some_step(2)
+
+    def residual(x: jax.Array) -> jax.Array:
+        inputs = jnp.concatenate([x, jnp.zeros((5, 1)), given], -1)
+        return on_simplex(x + centred(flow.network(padded([inputs], flow.network)), GROUP), GROUP)
+
+    def errors(dynamics: Any, step: Any, name: str, x: jax.Array) -> jax.Array:
+        latents = jnp.stack([x, step(x)])
+        return dynamics.losses(latents, given[None], target[None], 1.0, jax.random.key(3))[name].sum()
+
+    np.testing.assert_allclose(flow.next(z, given), residual(z), atol=1e-6)
+    found = jax.value_and_grad(lambda x: errors(flow, lambda at: flow.next(at, given), "endpoint", x))(z)
+    expected = jax.value_and_grad(lambda x: errors(plain, residual, "dynamics", x))(z)
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5)
+    np.testing.assert_allclose(found[1], expected[1], atol=1e-6)
+    assert float(jnp.abs(found[1]).max()) > 1e-3
 
 
 @pytest.mark.parametrize(("integrator", "substeps"), [("euler", 1), ("euler", 8), ("heun", 2), ("heun", 4)])
