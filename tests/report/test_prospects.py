@@ -19,6 +19,7 @@ from dreamproof.testing.small_study import QUICK, declare, run_small
 
 NOTHING_KNOWN = Forecast(None, None, None, None, 0, 0)
 FOUR_ARMS: dict[str, Any] = {f"arm{number}": {"level": number} for number in range(4)}
+SIX_ARMS: dict[str, Any] = {f"arm{number}": {"level": number} for number in range(6)}
 
 
 def prospects(folder: Path, forecast: Forecast = NOTHING_KNOWN, **changes: Any) -> Prospects:
@@ -74,6 +75,17 @@ def test_the_text_names_what_is_needed(tmp_path: Path) -> None:
         "3 seeds per arm and 3 comparisons: the smallest possible p is 0.100, needed is 0.017 or less; "
         "5 seeds per arm could decide"
     )
+
+
+def test_a_first_analysis_that_cannot_decide_is_named_with_the_seeds_that_could(tmp_path: Path) -> None:
+    [obstacle] = prospects(tmp_path, seeds=5, maximum_seeds=10, arms=SIX_ARMS).obstacles
+    assert (obstacle.level, obstacle.code) == (LIMITS, "first_analysis")
+    assert obstacle.text == (
+        "the analysis at 5 seeds per arm cannot decide: p is at least 0.0079, and 5 comparisons in the first of "
+        "2 analyses need 0.0062; seeds: 6 could"
+    )
+    again = prospects(tmp_path, seeds=6, maximum_seeds=10, arms=SIX_ARMS)
+    assert again.obstacles == []
 
 
 def test_a_proxy_that_is_named_ood_is_called_a_proxy(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from dreamproof.report.validation import ArmValidation, validation_by_arm
 from dreamproof.runs.layout import Cell
 from dreamproof.stats.compare import Comparison, compare, holm
 from dreamproof.stats.describe import Interval, Summary, finite_values, summarise, tail_mean, zero_share
-from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_paired_p
+from dreamproof.stats.permutation import fewest_seeds, smallest_possible_p
 from dreamproof.stats.sequential import BatchQuestion, LookPlan, NextBatch, make_look_plan, next_batch
 from dreamproof.stats.verdict import Kind, Question, SeedsPlan, Verdict, Why, judge, plan_seeds
 
@@ -177,7 +177,7 @@ def _hopeless_plan(analysis: Analysis) -> list[Lint]:
     last = len(analysis.look_plan.looks) - 1
     seeds, arms = analysis.look_plan.maximum, max(1, len(analysis.treatments))
     level, paired = analysis.look_plan.level(last, arms), analysis.evidence.study.paired_seeds
-    smallest = smallest_paired_p(seeds) if paired else smallest_p(seeds, seeds)
+    smallest = smallest_possible_p(seeds, paired)
     if smallest <= level or not analysis.treatments:
         return []
     facts = {"seeds": seeds, "level": f"{level:.4f}", "arms": arms, "needed": fewest_seeds(level, paired)}

@@ -12,6 +12,7 @@ from dreamproof.report.lints.lint import BLOCK, Lint, names
 from dreamproof.report.numbers import DASH, group_key
 from dreamproof.report.quotes import translated
 from dreamproof.stats.limits import fewest_seeds_to_keep
+from dreamproof.stats.permutation import smallest_possible_p
 from dreamproof.stats.verdict import Kind, Verdict, Why
 
 MAX_REASONS = 4
@@ -177,7 +178,9 @@ def main_reason(context: ReportContext) -> str:
 
 def why_text(context: ReportContext, verdict: Verdict) -> str:
     """Why this verdict is not stronger, as a clause."""
-    return context.texts(f"why.{verdict.why}", seeds=verdict.seeds, level=f"{verdict.level:.2g}")
+    smallest = smallest_possible_p(verdict.seeds, context.analysis.evidence.study.paired_seeds)
+    facts = {"seeds": verdict.seeds, "level": f"{verdict.level:.2g}", "smallest": f"{smallest:.2g}"}
+    return context.texts(f"why.{verdict.why}", **facts)
 
 
 def verdict_sentence(context: ReportContext, arm: str) -> str:

@@ -14,7 +14,7 @@ from dreamproof.report.lints.values import says_peak
 from dreamproof.report.loading import declared_before_results, load
 from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
 from dreamproof.stats.limits import fewest_seeds_to_keep
-from dreamproof.stats.permutation import fewest_seeds, smallest_p, smallest_paired_p
+from dreamproof.stats.permutation import fewest_seeds, smallest_possible_p
 from dreamproof.stats.power import ALPHA, sd_upper_bound, seeds_needed
 from dreamproof.stats.sequential import make_look_plan
 from dreamproof.study.ledger.chain import checked_rows
@@ -180,10 +180,10 @@ def _seeds(study: Study, results_are_known: bool) -> list[Obstacle]:
     if not is_compared:
         return []
     comparisons = max(1, len(study.treatments))
-    reachable = smallest_paired_p(most) if study.paired_seeds else smallest_p(most, most)
+    reachable = smallest_possible_p(most, study.paired_seeds)
     level = _level(study, comparisons)
     if reachable <= level:
-        return []
+        return [] if results_are_known else _first_analysis(study, comparisons)
     needed = fewest_seeds(level, study.paired_seeds)
     where = "in a new study, " if results_are_known else ""
     text = (
@@ -191,6 +191,25 @@ def _seeds(study: Study, results_are_known: bool) -> list[Obstacle]:
         f"{reachable:.3f}, needed is {level:.3f} or less; {where}{needed} seeds per arm could decide"
     )
     return [Obstacle(FORBIDS, "too_few_seeds", text)]
+
+
+def _first_analysis(study: Study, comparisons: int) -> list[Obstacle]:
+    """A first analysis that has too few seeds for any verdict, although the last one has enough."""
+    plan = make_look_plan(len(study.seeds), study.maximum_seeds)
+    level, reachable = plan.level(0, comparisons), smallest_possible_p(plan.looks[0], study.paired_seeds)
+    if reachable <= level:
+        return []
+    better = next(
+        count
+        for count in range(plan.looks[0] + 1, plan.maximum + 1)
+        if smallest_possible_p(count, study.paired_seeds) <= make_look_plan(count, plan.maximum).level(0, comparisons)
+    )
+    text = (
+        f"the analysis at {count_text(plan.looks[0], 'seed')} per arm cannot decide: p is at least {reachable:.4f}, "
+        f"and {count_text(comparisons, 'comparison')} in the first of {len(plan.looks)} analyses need {level:.4f}; "
+        f"seeds: {better} could"
+    )
+    return [Obstacle(LIMITS, "first_analysis", text)]
 
 
 def _limits(study: Study) -> list[Obstacle]:

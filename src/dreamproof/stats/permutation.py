@@ -82,10 +82,15 @@ def smallest_p(treated: int, others: int) -> float:
     return min(1.0, sides / comb(treated + others, treated))
 
 
+def smallest_possible_p(seeds: int, paired: bool) -> float:
+    """The smallest two-sided p of so many seeds per arm."""
+    return smallest_paired_p(seeds) if paired else smallest_p(seeds, seeds)
+
+
 def fewest_seeds(alpha: float, paired: bool = False) -> int:
     """The smallest number of seeds per arm with which an exact test can reach `alpha` at all."""
     count = 2
-    while (smallest_paired_p(count) if paired else smallest_p(count, count)) > alpha:
+    while smallest_possible_p(count, paired) > alpha:
         count += 1
     return count
 

@@ -10,13 +10,7 @@ from scipy import special
 
 from dreamproof.stats.compare import welch_interval
 from dreamproof.stats.describe import LEVEL, Floats, Interval, t_interval
-from dreamproof.stats.permutation import (
-    fewest_seeds,
-    permutation_p,
-    sign_flip_p,
-    smallest_p,
-    smallest_paired_p,
-)
+from dreamproof.stats.permutation import fewest_seeds, permutation_p, sign_flip_p, smallest_possible_p
 from dreamproof.stats.power import POWER, sd_upper_bound, seeds_needed
 from dreamproof.stats.sequential import LookPlan, shrinkage_after_stopping
 from dreamproof.stats.shape import differences_mislead, mean_misleads
@@ -94,8 +88,7 @@ class _Look:
 
     @property
     def smallest_p(self) -> float:
-        count = len(self.treatment)
-        return smallest_paired_p(count) if self.paired else smallest_p(count, count)
+        return smallest_possible_p(len(self.treatment), self.paired)
 
     @property
     def no_spread(self) -> bool:

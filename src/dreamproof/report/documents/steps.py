@@ -149,12 +149,15 @@ def _seeds(context: ReportContext) -> list[str]:
     """Seeds that undecided arms need: by their shape, or by the declared difference."""
     analysis = context.analysis
     shaped = [arm for arm, verdict in analysis.verdicts.items() if verdict.why is Why.SHAPE]
-    steps = _seeds_by_shape(context, shaped) if shaped else []
-    if analysis.open_arms:
-        steps += _seeds_by_power(context)
+    steps = []
+    # What was declared comes before what would be a new study.
     if len(analysis.look_plan.looks) > 1 and analysis.next is not None and analysis.next.add_seeds:
         price = context.price(analysis.next.price)
         steps.append(context.texts("step.sequential", seeds=analysis.next.seeds_per_arm, price=price))
+    if shaped:
+        steps += _seeds_by_shape(context, shaped)
+    if analysis.open_arms:
+        steps += _seeds_by_power(context)
     return steps
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dreamproof.report.data import StudyEvidence
 from dreamproof.report.lints.lint import BLOCK, NOTE, WARN, Lint, compared, eval_names, judged, names, primary
 from dreamproof.stats.describe import finite_values
-from dreamproof.stats.permutation import smallest_p, smallest_paired_p
+from dreamproof.stats.permutation import smallest_possible_p
 from dreamproof.stats.power import ALPHA
 from dreamproof.study.ledger.status import NOT_SAVED, NOT_SAVED_TEXT
 
@@ -51,7 +51,7 @@ def never_significant(evidence: StudyEvidence) -> Iterable[Lint]:
     arms = compared(evidence)
     counts = [len(finite_values(list(primary(evidence, arm).values()))) for arm in arms]
     fewest = min((count for count in counts if count > 0), default=0)
-    smallest = smallest_paired_p(fewest) if evidence.study.paired_seeds else smallest_p(fewest, fewest)
+    smallest = smallest_possible_p(fewest, evidence.study.paired_seeds)
     if len(arms) > 1 and fewest >= 2 and smallest > ALPHA:
         facts = {"seeds": fewest, "smallest_p": f"{smallest:.3f}"}
         yield Lint("never_significant", BLOCK, facts)
