@@ -54,6 +54,7 @@ class RandomRollout:
     def run(self, params: Any) -> list[TimeStep]:
         """Everything shown, the reset first."""
         state, shown = self.reset(layout_keys(0, "train", COUNT, 0), params)
+        self.started = state, shown
         seen = [shown]
         for step in range(STEPS):
             shape = (COUNT, self.env.spec.action_size)
@@ -80,6 +81,11 @@ def test_what_is_shown_has_the_declared_shapes_and_types(rollout: RandomRollout)
             column = getattr(shown, name)
             assert (column.shape, column.dtype) == ((COUNT,), jnp.bool_), name
     assert shown.observation.dtype == jnp.float32
+
+
+def test_no_type_is_weak_so_a_resumed_run_needs_no_other_program(rollout: RandomRollout) -> None:
+    # Arrays from a checkpoint never have weak types.
+    assert not [leaf for leaf in jax.tree.leaves(rollout.started) if jax.typeof(leaf).weak_type]
 
 
 def test_everything_is_finite(rollout: RandomRollout) -> None:

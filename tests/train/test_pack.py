@@ -95,6 +95,7 @@ def test_the_program_of_the_first_chunk_serves_all_others(alone: Pack, agent: st
     prefilled = eqx.filter_eval_shape(lambda state: pack._prefill(pack.inputs, state, PREFILL)[0], fresh)
     train = pack._epoch if pack.epoch_env_steps else lambda inputs, state: pack._chunk(inputs, state, CHUNK)
     trained = eqx.filter_eval_shape(lambda state: train(pack.inputs, state)[0], prefilled)
+    assert not any(weak for *_, weak in types_of(fresh).values()), "a restored state has no weak types"
     assert types_of(prefilled) == types_of(fresh)
     assert types_of(trained) == types_of(prefilled)
     if agent == "dreamer":

@@ -246,7 +246,8 @@ def _uniform(key: Array) -> Array:
 
 
 def _sign(key: Array) -> Array:
-    return jnp.where(jax.random.bernoulli(key), 1.0, -1.0)
+    # A whole type: what a checkpoint restores has no weak ones, and another type would need another compiled program.
+    return jnp.where(jax.random.bernoulli(key), jnp.float32(1), jnp.float32(-1))
 
 
 def _pair(first: Array, second: Array) -> Array:
