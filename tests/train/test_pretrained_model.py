@@ -27,6 +27,7 @@ from dreamproof.settings.pwm import PwmSettings
 from dreamproof.train import loop, world_models
 from dreamproof.train.pack import ReplicaInputs
 from dreamproof.train.pretrained_pack import PretrainedPack
+from dreamproof.train.saving import template
 from dreamproof.train.world_models import WantedModel, read_world_model
 
 pytestmark = pytest.mark.long(60)
@@ -284,7 +285,7 @@ def refusal(settings: dict[str, Any], place: Path) -> DreamproofError:
     """Why a cell cannot start."""
     job = loop.read_job([write_run(place, settings)])
     with pytest.raises(DreamproofError) as error:
-        job.pack.prepare(job.pack.init())
+        job.pack.prepare(template(job.pack))
     return error.value
 
 
@@ -360,7 +361,7 @@ def test_every_arm_of_a_pack_must_fit_the_model(source: RunFolder, tmp_path: Pat
     ]
     job = loop.read_job(runs)
     with pytest.raises(BadInput, match=r"min_reward_scale: 1\.0, not 0\.5"):
-        job.pack.prepare(job.pack.init())
+        job.pack.prepare(template(job.pack))
 
 
 def test_a_damaged_newest_checkpoint_is_not_replaced_by_an_older_one(source: RunFolder, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from dreamproof.data import released_model
 from dreamproof.data.released_model import read_released_model, settings_of
 from dreamproof.train import loop
 from dreamproof.train.offline_pack import OfflinePack
+from dreamproof.train.saving import template
 
 FILES = Path(__file__).parents[1] / "data" / "files"
 RELEASED = FILES / "tdmpc2-model.pt"
@@ -65,7 +66,7 @@ def test_the_settings_that_fit_are_named_where_others_are_used(file: Path, tmp_p
     ):
         pack = pack_with(tmp_path / str(number), file, wrong)
         with pytest.raises(BadInput) as caught:
-            pack.prepare(pack.init())
+            pack.prepare(template(pack))
         assert fitting in str(caught.value), wrong
 
 
@@ -77,7 +78,7 @@ def test_settings_that_give_its_parameters_another_meaning_are_refused(
 ) -> None:
     pack = pack_with(tmp_path, file, wrong)
     with pytest.raises(BadInput, match="released world models have agent") as caught:
-        pack.prepare(pack.init())
+        pack.prepare(template(pack))
     assert next(iter(wrong)) in caught.value.hint
 
 
