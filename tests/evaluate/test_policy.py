@@ -17,14 +17,18 @@ def policy(trained: Trained) -> Policy:
     return load_policy(trained["baseline"])
 
 
+# Every other batch size would be compiled anew.
+COUNT = 3
+
+
 def observations(policy: Policy, count: int) -> np.ndarray:
     return np.random.default_rng(0).normal(size=(count, policy.spec.observation_size)).astype(np.float32)
 
 
 def test_actions_have_the_tasks_shape_and_range(policy: Policy) -> None:
     policy.reset()
-    actions = policy.act(observations(policy, 3))
-    assert actions.shape == (3, policy.spec.action_size) and np.abs(actions).max() <= 1.0
+    actions = policy.act(observations(policy, COUNT))
+    assert actions.shape == (COUNT, policy.spec.action_size) and np.abs(actions).max() <= 1.0
     with pytest.raises(BadInput, match=r"2 observations after 3 in the steps before\n.*policy.reset\(\)"):
         policy.act(observations(policy, 2))
     policy.reset()
@@ -32,7 +36,7 @@ def test_actions_have_the_tasks_shape_and_range(policy: Policy) -> None:
 
 
 def test_an_episode_repeats_after_a_reset_and_depends_on_what_was_seen_before(policy: Policy) -> None:
-    steps = 0.3 * observations(policy, 192).reshape(3, 64, -1)
+    steps = 0.3 * observations(policy, 3 * COUNT).reshape(3, COUNT, -1)
     runs = []
     for _ in range(2):
         policy.reset()
@@ -44,7 +48,7 @@ def test_an_episode_repeats_after_a_reset_and_depends_on_what_was_seen_before(po
 
 def test_it_plays_its_own_environment(policy: Policy) -> None:
     env = policy.env
-    keys = jax.random.split(jax.random.key(0), 2)
+    keys = jax.random.split(jax.random.key(0), COUNT)
     state, seen = env.reset(keys, env.default_params())
     policy.reset()
     _, seen = env.step(keys, state, policy.act(seen.observation), env.default_params())
