@@ -1,5 +1,6 @@
 """Limits of their own for several costs: what is learned, what the planner keeps, and that nothing changes without."""
 
+from functools import cache
 from typing import Any
 
 import equinox as eqx
@@ -10,7 +11,7 @@ import pytest
 from tests.tiny import tiny_cell
 
 from dreamproof.agents.api import Batch
-from dreamproof.agents.dreamer.agent import DreamerAgent
+from dreamproof.agents.dreamer.agent import DreamerAgent, DreamerState
 from dreamproof.agents.dreamer.behavior import replay_returns
 from dreamproof.agents.dreamer.world_model import costs_of
 from dreamproof.base.errors import BadInput
@@ -35,6 +36,14 @@ LIMITS = {"hazards": 5.0, "vases": 1.0}
 def agent_with(limits: dict[str, float], spec: Spec = SPEC, **parts: Any) -> DreamerAgent:
     """A tiny agent with these limits."""
     return DreamerAgent(spec, tiny_cell({"planner": {"cost_limits": limits}, **parts}).agent)
+
+
+@cache
+def fresh(entities: bool) -> DreamerState:
+    """The first state of such an agent; nothing else in its settings changes it."""
+    agent = agent_with(LIMITS, world_model={"entities": entities})
+    state: DreamerState = eqx.filter_jit(agent.init_state)(jax.random.key(0))
+    return state
 
 
 def windows(spec: Spec = SPEC) -> Batch:
@@ -75,7 +84,7 @@ def test_without_limits_the_networks_are_those_of_the_total() -> None:
 def test_each_head_learns_its_own_cost(entities: bool) -> None:
     agent = agent_with(LIMITS, world_model={"entities": entities, "learning_rate": 1e-2})
     scalars = traced_values(agent.settings) | {"latent_swaps": 0.0}
-    state, batch = eqx.filter_jit(agent.init_state)(jax.random.key(0)), windows()
+    state, batch = fresh(entities), windows()
     learn = jax.jit(lambda state, key: agent._learn_model(state, batch, key, scalars)[:2])
     for step in range(250):
         state, states = learn(state, jax.random.key(step))
@@ -98,7 +107,7 @@ def test_a_whole_update_is_finite() -> None:
     agent = agent_with(LIMITS)
     scalars = traced_values(agent.settings) | {"latent_swaps": 0.0}
     update = jax.jit(lambda state, key: agent.update(state, windows(), key, scalars, jnp.asarray(0.5)))
-    state, metrics = update(eqx.filter_jit(agent.init_state)(jax.random.key(0)), jax.random.key(1))
+    state, metrics = update(fresh(True), jax.random.key(1))
     assert bool(state.finite) and all(bool(jnp.isfinite(value).all()) for value in metrics.values())
 
 
