@@ -13,7 +13,7 @@ from dreamproof.envs import registry
 from dreamproof.envs.point.perception import nearest_slots
 from dreamproof.envs.shift import NAMED_SHIFTS, find_condition
 
-pytestmark = pytest.mark.optimised
+pytestmark = [pytest.mark.xdist_group("point"), pytest.mark.long(100), pytest.mark.optimised]
 
 HAZARDS = slice(9, 25)
 GHOSTS = slice(25, 29)

@@ -13,7 +13,7 @@ from dreamproof.envs import registry
 from dreamproof.envs.scripted import go_to_goal_policy
 from dreamproof.jaxcore.keys import layout_keys
 
-pytestmark = [pytest.mark.long(100), pytest.mark.optimised]
+pytestmark = [pytest.mark.xdist_group("point"), pytest.mark.long(100), pytest.mark.optimised]
 
 FULL_LEFT = jnp.array([1.0, 1.0])
 
