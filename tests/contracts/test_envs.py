@@ -86,7 +86,7 @@ def test_what_is_shown_has_the_declared_shapes_and_types(rollout: RandomRollout)
     assert shown.observation.dtype == jnp.float32
 
 
-def test_no_type_is_weak_so_a_resumed_run_needs_no_other_program(rollout: RandomRollout) -> None:
+def test_a_reset_gives_no_weak_type_so_a_resumed_run_needs_no_other_program(rollout: RandomRollout) -> None:
     # Arrays from a checkpoint never have weak types.
     assert not [leaf for leaf in jax.tree.leaves(rollout.started) if jax.typeof(leaf).weak_type]
 

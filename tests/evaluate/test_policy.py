@@ -18,7 +18,7 @@ def policy(trained: Trained) -> Policy:
 
 
 # Every other batch size would be compiled anew.
-COUNT = 3
+COUNT = 64
 
 
 def observations(policy: Policy, count: int) -> np.ndarray:
@@ -29,7 +29,7 @@ def test_actions_have_the_tasks_shape_and_range(policy: Policy) -> None:
     policy.reset()
     actions = policy.act(observations(policy, COUNT))
     assert actions.shape == (COUNT, policy.spec.action_size) and np.abs(actions).max() <= 1.0
-    with pytest.raises(BadInput, match=r"2 observations after 3 in the steps before\n.*policy.reset\(\)"):
+    with pytest.raises(BadInput, match=rf"2 observations after {COUNT} in the steps before\n.*policy.reset\(\)"):
         policy.act(observations(policy, 2))
     policy.reset()
     assert policy.act(observations(policy, 1)[0]).shape == (policy.spec.action_size,)

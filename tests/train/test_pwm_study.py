@@ -130,7 +130,9 @@ def test_one_euler_step_on_the_ant_is_what_was_run_before() -> None:
         assert now == before
 
 
-def test_the_control_on_the_ant_has_the_arms_of_the_study_and_differs_from_the_plain_network_in_one_thing() -> None:
+def test_the_control_on_the_ant_has_the_arms_of_the_study_and_differs_from_the_plain_network_in_dynamics_alone() -> (
+    None
+):
     for arm in ("mlp", "euler1", "flow_v1"):
         assert resolved("flow_ant_control", arm) == resolved("flow_ant", arm)
     plain, residual, flow = (resolved("flow_ant_control", arm) for arm in ("mlp", "residual", "euler1"))

@@ -246,7 +246,7 @@ def _uniform(key: Array) -> Array:
 
 
 def _sign(key: Array) -> Array:
-    # A whole type: what a checkpoint restores has no weak ones, and another type would need another compiled program.
+    # Not weakly typed: a restored array never is, and another type would need another compiled program.
     return jnp.where(jax.random.bernoulli(key), jnp.float32(1), jnp.float32(-1))
 
 

@@ -24,6 +24,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "v2": {"kind": "flow", "integrator": "heun", "substeps": 4},
     "v3": {"kind": "flow", "integrator": "euler", "substeps": 8},
     "ends": {"kind": "flow", "integrator": "heun", "substeps": 2, "predicts": "end"},
+    "euler velocity": {"kind": "flow", "integrator": "euler", "substeps": 1},
     "euler ends": {"kind": "flow", "integrator": "euler", "substeps": 3, "predicts": "end"},
     "skip": {"kind": "flow", "integrator": "heun", "substeps": 2, "predicts": "end", "skip": True},
     "logits": {"kind": "flow", "integrator": "euler", "substeps": 2, "space": "logits"},
@@ -194,14 +195,8 @@ def test_one_euler_step_to_a_predicted_end_is_a_plain_network() -> None:
 
 
 def test_one_euler_step_of_a_velocity_with_the_end_point_alone_is_a_residual_network() -> None:
-    """The control of the flows: only that the network predicts a change distinguishes it from the plain one."""
-    settings = DynamicsSettings(kind="flow", integrator="euler", substeps=1, predicts="velocity")
-    flow = make_dynamics(jax.random.key(0), (LATENT, GIVEN), (24, 24), GROUP, settings, jnp.float32)
-    assert isinstance(flow, FlowDynamics)
-    leaves, tree = jax.tree.flatten(flow)
-    keys = jax.random.split(jax.random.key(9), len(leaves))
-    moved = [x + 0.4 * jax.random.normal(key, x.shape) for key, x in zip(keys, leaves, strict=True)]
-    flow, plain = tree.unflatten(moved), made("mlp")
+    """The control of the flows in studies/flow_ant_control.yaml."""
+    flow, plain = far("euler velocity"), made("mlp")
     z, given = some_step(1)
     target, _ = some_step(2)
 
