@@ -150,6 +150,7 @@ class OfflinePack(Pack):
     @staticmethod
     def _make_loop(update: Update) -> Callable[[ReplicaInputs, PackState, Array], tuple[PackState, dict[str, Array]]]:
         """A function that makes `count` updates and returns the means of their metrics (R,)."""
+        update = eqx.filter_jit(update)  # traced once, though its metrics are asked for before the loop
 
         def run(inputs: ReplicaInputs, state: PackState, count: Array) -> tuple[PackState, dict[str, Array]]:
             def one(_: Array, carry: tuple[PackState, dict[str, Array]]) -> tuple[PackState, dict[str, Array]]:

@@ -407,12 +407,12 @@ class PwmAgent:
         if pieces == 1:
             return model_gradients(model, windows, key, scales)
         cut = jax.tree.map(lambda part: pieces_of(part, pieces), windows)
+        gradients_of = jax.jit(lambda windows, key: model_gradients(model, windows, key, scales))  # traced once
 
         def one(sums: Any, drawn: tuple[Windows, Array]) -> tuple[Any, None]:
-            found = model_gradients(model, *drawn, scales)
-            return jax.tree.map(lambda total, part: total + part / pieces, sums, found), None
+            return jax.tree.map(lambda total, part: total + part / pieces, sums, gradients_of(*drawn)), None
 
-        shapes = jax.eval_shape(lambda: model_gradients(model, jax.tree.map(lambda part: part[0], cut), key, scales))
+        shapes = jax.eval_shape(gradients_of, jax.tree.map(lambda part: part[0], cut), key)
         zero = jax.tree.map(lambda shape: jnp.zeros(shape.shape, shape.dtype), shapes)
         (gradients, metrics), _ = jax.lax.scan(one, zero, (cut, jax.random.split(key, pieces)))
         return gradients, metrics
