@@ -1,5 +1,7 @@
 """One suite over every environment: what the training loop and the evaluator rely on."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,7 +27,7 @@ def short_goal(task: str, observation: str = "coordinates") -> Env:
     return registry.make(task, {"observation": observation, "episode_simulator_steps": 40})
 
 
-ENVS: dict[str, Any] = {
+ENVS: dict[str, Callable[[], Env]] = {
     "coordinates": lambda: short_goal("SafetyPointGoal1"),
     "lidar": lambda: short_goal("SafetyPointGoal1", "lidar"),
     "SafetyPointGoal2": lambda: short_goal("SafetyPointGoal2"),
@@ -40,8 +42,9 @@ ENVS: dict[str, Any] = {
 class RandomRollout:
     """A rollout with random actions, and the functions that made it."""
 
-    def __init__(self, env: Env) -> None:
-        self.env = env
+    def __init__(self, make: Callable[[], Env]) -> None:
+        self.make = make
+        self.env = env = make()
         self.traces = 0
         # The car alone runs longer than it compiles.
         options = None if env.spec.name == "SafetyCarGoal1" else QUICK
@@ -70,7 +73,7 @@ class RandomRollout:
 @pytest.fixture(scope="module", params=list(ENVS))
 def rollout(request: pytest.FixtureRequest) -> RandomRollout:
     """One rollout of each environment."""
-    return RandomRollout(ENVS[request.param]())
+    return RandomRollout(ENVS[request.param])
 
 
 def test_what_is_shown_has_the_declared_shapes_and_types(rollout: RandomRollout) -> None:
@@ -108,9 +111,18 @@ def test_a_spec_is_hashable_and_its_parts_lie_inside_the_observation(rollout: Ra
     assert all(0 <= start < stop <= spec.observation_size for _, start, stop in spec.slots)
 
 
-def test_equal_environments_hash_alike(rollout: RandomRollout) -> None:
-    assert hash(rollout.env) == hash(rollout.env)
-    jax.jit(lambda env: env.default_params(), static_argnums=0)(rollout.env)
+def test_an_environment_made_again_is_equal_and_needs_no_other_program(rollout: RandomRollout) -> None:
+    traces = 0
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def params(env: Env) -> Any:
+        nonlocal traces
+        traces += 1
+        return env.default_params()
+
+    for env in (rollout.env, rollout.make()):
+        params(env)
+    assert rollout.make() == rollout.env and traces == 1
 
 
 def test_the_first_observation_is_marked_and_costs_nothing(rollout: RandomRollout) -> None:
@@ -169,7 +181,7 @@ def test_a_restarting_environment_keeps_the_last_observation(rollout: RandomRoll
     if not isinstance(rollout.env, AutoReset):
         assert all(shown.final_observation is None for shown in rollout.seen)
         return
-    plain = RandomRollout(rollout.env.env)
+    plain = RandomRollout(lambda: rollout.env.env)
     length = rollout.env.spec.episode_agent_steps
     ended = rollout.seen[length]
     assert bool(ended.truncated.all())
