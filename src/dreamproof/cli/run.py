@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dreamproof.cli.live import View
     from dreamproof.study.ledger.chain import Ledger
     from dreamproof.study.plan.open_study import OpenStudy
+    from dreamproof.study.plan.provenance import Accepted
     from dreamproof.study.supervisor import Ending, Supervisor, SupervisorOptions
 
 DETACH_SECONDS = 30.0
@@ -71,6 +72,7 @@ def run(
 
     from dreamproof.cli.live import View
     from dreamproof.study import session
+    from dreamproof.study.plan.provenance import Accepted
     from dreamproof.study.supervisor import SupervisorOptions
 
     with ignore_sighup(), View(plain) as view, session.open_ledger(opened, from_lost_host) as ledger:
@@ -87,7 +89,8 @@ def run(
         if not no_check:
             session.preflight(opened, ledger, view.show)
         options = SupervisorOptions(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
-        ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, until_decided, shutdown_again))
+        more_seeds = Accepted(accept_changes, accept_changed_code) if until_decided else None
+        ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, more_seeds, shutdown_again))
     _print_end(opened, ending, study, reports=not no_report)
 
 
@@ -125,10 +128,13 @@ def _import_first(opened: "OpenStudy", ledger: "Ledger", source: Path, view: "Vi
 
 @dataclass(frozen=True)
 class _EndOptions:
-    """What happens when nothing is left to do."""
+    """What happens when nothing is left to do.
+
+    more_seeds: which changes added seeds may be trained with; None where none are added.
+    """
 
     reports: bool
-    until_decided: bool
+    more_seeds: "Accepted | None"
     shutdown_again: bool
 
 
@@ -142,13 +148,19 @@ def _supervise(
 
     while True:
         with session.supervising(opened, ledger, options) as supervisor, _handle_signals(supervisor):
-            ending = supervisor.run()
-            if after.until_decided and ending is Ending.COMPLETE and _add_seeds(opened, ledger, view):
-                continue
+            ending, refusal = supervisor.run(), None
+            if after.more_seeds is not None and ending is Ending.COMPLETE:
+                try:
+                    if _add_seeds(opened, ledger, view, after.more_seeds):
+                        continue
+                except BadInput as refused:
+                    refusal = refused
             if supervisor.code_watch.refusal is not None:
                 view.show(supervisor.code_watch.refusal)
             reports = write_declared if after.reports else None
             session.finish(opened, supervisor, ending, view.show, reports, after.shutdown_again)
+        if refusal is not None:
+            raise refusal
         return ending
 
 
@@ -162,7 +174,7 @@ NO_MORE_SEEDS = {
 }
 
 
-def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View") -> bool:
+def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View", accepted: "Accepted") -> bool:
     """Declares the next planned batch of seeds; False if no more are needed or allowed."""
     from dreamproof.report import next_seeds
     from dreamproof.study import session
@@ -171,8 +183,8 @@ def _add_seeds(opened: "OpenStudy", ledger: "Ledger", view: "View") -> bool:
     if not answer.add_seeds:
         view.show(f"no seeds added: {NO_MORE_SEEDS[answer.reason]}")
         return False
-    opened.study = opened.study.model_copy(update={"seeds": answer.seeds(opened.study.seeds)})
-    session.declare(opened, ledger)
+    for change in session.add_seeds(opened, ledger, answer.seeds(opened.study.seeds), accepted):
+        view.show(change)
     view.show(f"not decided: continuing with {answer.seeds_per_arm} seeds per arm")
     return True
 

@@ -4,7 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dreamproof.base.commit import code_commit
@@ -253,8 +253,26 @@ def prepare_run(opened: OpenStudy, ledger: Ledger, accept_changes: bool, accept_
     messages = [f"declaration changed: {change}" for change in declare(opened, ledger, accept_changes)]
     events, more = provenance.settle(opened, provenance.Accepted(accept_changes, accept_code))
     record(opened, ledger, *events)
+    return messages + more + _accepted_lines(events)
+
+
+def add_seeds(opened: OpenStudy, ledger: Ledger, seeds: list[int], accepted: provenance.Accepted) -> list[str]:
+    """Declares other seeds for a study in which nothing is missing; a refusal comes before anything is declared."""
+    more = replace(opened, study=opened.study.model_copy(update={"seeds": seeds}))
+    check_training(more.study, more.base_folder)
+    try:
+        events, messages = provenance.settle_identity(more, accepted)
+    except BadInput as refusal:
+        raise BadInput(f"no seeds added: {refusal.seen}", f"{refusal.hint} --until-decided") from None
+    opened.study, opened.identity = more.study, more.identity
+    declare(opened, ledger)
+    record(opened, ledger, *events)
+    return messages + _accepted_lines(events)
+
+
+def _accepted_lines(events: list[Event]) -> list[str]:
     accepted = [event for event in events if isinstance(event, ChangesAccepted)]
-    return messages + more + [f"accepted: {change}" for event in accepted for change in event.changes]
+    return [f"accepted: {change}" for event in accepted for change in event.changes]
 
 
 def _is_training_left(opened: OpenStudy) -> bool:

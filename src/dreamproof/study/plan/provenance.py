@@ -126,8 +126,11 @@ def settle(opened: OpenStudy, accepted: Accepted) -> tuple[list[Event], list[str
 
     Where nothing is missing nothing is recorded: reading or reporting a finished study changes nothing.
     """
-    if not find_gap(opened.state):
-        return [], []
+    return settle_identity(opened, accepted) if find_gap(opened.state) else ([], [])
+
+
+def settle_identity(opened: OpenStudy, accepted: Accepted) -> tuple[list[Event], list[str]]:
+    """The same, also where nothing is missing yet."""
     now = identify(opened)
     settings, messages = _settle_settings(opened, now, accepted.settings)
     code, more = settle_code(opened, now.code, accepted.code)
