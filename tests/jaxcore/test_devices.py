@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import jax
 import pytest
 
-from dreamproof.jaxcore import devices
+from dreamproof.jaxcore import devices, kernels
 from dreamproof.jaxcore.devices import is_recent_gpu, memory_in_use
 
 # Many pieces that the allocator keeps once they are freed, since the last of them stays.
@@ -78,3 +78,16 @@ def test_a_gpu_that_jax_cannot_use_is_reported(
     monkeypatch.setattr(jax, "default_backend", lambda: backend)
     found = devices.unused_gpu()
     assert (found is not None and "dreamproof[cuda]" in found) is warned
+
+
+@pytest.mark.parametrize(
+    ("recent", "triton", "warned"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_gpu_whose_kernels_this_jax_cannot_run_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, recent: bool, triton: bool, warned: bool
+) -> None:
+    monkeypatch.setattr(kernels, "is_recent_gpu", lambda: recent)
+    monkeypatch.setattr(kernels, "HAS_TRITON", triton)
+    found = kernels.missing_kernels()
+    assert (found is not None and "Triton" in found) is warned
+    assert kernels.can_run_kernels() is (recent and triton)

@@ -7,6 +7,7 @@ from pathlib import Path
 from dreamproof.base.errors import DreamproofError
 from dreamproof.jaxcore.ahead import run_main
 from dreamproof.jaxcore.devices import unused_gpu, use_compilation_cache
+from dreamproof.jaxcore.kernels import missing_kernels
 from dreamproof.runs.layout import RunFolder
 from dreamproof.train.guard import STOPPED
 from dreamproof.train.loop import train
@@ -21,7 +22,7 @@ def main() -> int:
     parser.add_argument("--micro-batches", type=int, default=1, help="micro-batches per batch (gradient accumulation)")
     arguments = parser.parse_args()
     use_compilation_cache()
-    if (warning := unused_gpu()) is not None:
+    for warning in filter(None, (unused_gpu(), missing_kernels())):
         print(f"warning: {warning}", file=sys.stderr, flush=True)
     folders = [RunFolder(path) for path in arguments.run_dirs]
     try:
