@@ -1,14 +1,11 @@
 """`run --until-decided` adds seeds in planned batches, stops at the declared maximum, and the added seeds stay."""
 
 import json
-import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
-from dreamproof.base.errors import ExitCode
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.testing.small_study import QUICK, TRAINER, declare
+from dreamproof.testing.small_study import declare
 
 
 def seeds_on_record(file: Path) -> list[list[int]]:
@@ -40,23 +37,3 @@ def test_without_a_maximum_no_seed_is_added(tmp_path: Path, dreamproof: Any) -> 
     shown = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
     assert shown.code == 0, shown.errors
     assert seeds_on_record(file) == [[0, 1]]
-
-
-def test_seeds_are_not_added_where_another_code_would_train_them(tmp_path: Path, dreamproof: Any) -> None:
-    script = tmp_path / "train.py"
-    shutil.copy(TRAINER, script)
-    command = [sys.executable, str(script), "{run_dir}", "--step-seconds", "0.02"]
-    trainer = {"command": command, "evaluate": [*command, "--evaluate", "{condition}"], "code": ["train.py"]}
-    file = declare(tmp_path, seeds=2, maximum_seeds=4, trainer=trainer)
-    assert dreamproof("run", file, *QUICK).code == 0
-    script.write_text(script.read_text() + "\nCHANGED = True\n")
-    refused = dreamproof("run", file, "--no-check", "--plain", "--until-decided")
-    assert refused.code == ExitCode.BAD_INPUT and "reports:" in refused.output
-    assert "no seeds added" in refused.errors and "changed train.py" in refused.errors
-    assert f"dreamproof run {file} --accept-changed-code --until-decided" in refused.errors
-    assert seeds_on_record(file) == [[0, 1]]  # the finished study stays finished
-    accepted = dreamproof("run", file, *QUICK, "--accept-changed-code", "--until-decided")
-    assert accepted.code == 0 and "accepted: changed train.py" in accepted.output
-    assert seeds_on_record(file) == [[0, 1], [0, 1, 2, 3]]
-    state = open_study(file).state
-    assert len({cell.code_hash for cell in state.cells.values()}) == 2

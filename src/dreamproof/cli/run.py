@@ -88,9 +88,14 @@ def run(
             session.reopen(opened, ledger, "run --retry-stopped")
         if not no_check:
             session.preflight(opened, ledger, view.show)
-        options = SupervisorOptions(selection, from_lost_host=from_lost_host, on_tick=view.tick, on_event=view.event)
-        more_seeds = Accepted(accept_changes, accept_changed_code) if until_decided else None
-        ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, more_seeds, shutdown_again))
+        options = SupervisorOptions(
+            selection,
+            Accepted(accept_changes, accept_changed_code),
+            from_lost_host=from_lost_host,
+            on_tick=view.tick,
+            on_event=view.event,
+        )
+        ending = _supervise(opened, ledger, options, view, _EndOptions(not no_report, until_decided, shutdown_again))
     _print_end(opened, ending, study, reports=not no_report)
 
 
@@ -128,13 +133,10 @@ def _import_first(opened: "OpenStudy", ledger: "Ledger", source: Path, view: "Vi
 
 @dataclass(frozen=True)
 class _EndOptions:
-    """What happens when nothing is left to do.
-
-    more_seeds: which changes added seeds may be trained with; None where none are added.
-    """
+    """What happens when nothing is left to do."""
 
     reports: bool
-    more_seeds: "Accepted | None"
+    until_decided: bool
     shutdown_again: bool
 
 
@@ -149,9 +151,9 @@ def _supervise(
     while True:
         with session.supervising(opened, ledger, options) as supervisor, _handle_signals(supervisor):
             ending, refusal = supervisor.run(), None
-            if after.more_seeds is not None and ending is Ending.COMPLETE:
+            if after.until_decided and ending is Ending.COMPLETE:
                 try:
-                    if _add_seeds(opened, ledger, view, after.more_seeds):
+                    if _add_seeds(opened, ledger, view, options.accepted):
                         continue
                 except BadInput as refused:
                     refusal = refused

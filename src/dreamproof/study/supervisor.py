@@ -52,6 +52,7 @@ from dreamproof.study.plan.gap import EVERYTHING, PlannedAttempt, PlanQueries, S
 from dreamproof.study.plan.on_disk import cell_fault
 from dreamproof.study.plan.open_study import OpenStudy
 from dreamproof.study.plan.packs import pack_groups
+from dreamproof.study.plan.provenance import NOTHING_ACCEPTED, Accepted
 from dreamproof.study.process.machine import MIN_FREE_BYTES, disk_free_bytes
 from dreamproof.study.views.manifests import ManifestWriter
 from dreamproof.study.views.running import RunningCell, SightingsWriter, foreign_cell, running_cell, with_use
@@ -80,7 +81,7 @@ class Ending(StrEnum):
     STOPPED = "stopped"
     BUDGET = "the budget is reached"
     BREAKER = "the breaker tripped"
-    CODE_CHANGED = "the trainer's code changed; nothing more was started"
+    CODE_CHANGED = "the trainer's code or settings changed; nothing more was started"
     LEFT = "the supervisor exited; attempts keep running"
 
 
@@ -93,6 +94,8 @@ class SupervisorOptions:
     """How one call of `run` differs from another."""
 
     selection: Selection = EVERYTHING
+    accepted: Accepted = NOTHING_ACCEPTED
+    """Changes of settings and code that somebody accepted."""
     drain: bool = False
     """Start nothing; stop what runs and record how it ended."""
     from_lost_host: bool = False
@@ -140,7 +143,7 @@ class Supervisor:
         self._sightings = SightingsWriter(opened.folder)
         self.notifier = Notifier(opened.study)
         self._place = _inode(opened.folder.root)
-        self.code_watch = CodeWatch(opened, self.monotonic())
+        self.code_watch = CodeWatch(opened, self.monotonic(), options.accepted)
 
     def run(self) -> Ending:
         """Supervises until nothing is left that this call may do."""
