@@ -38,6 +38,7 @@ class Accepted:
 
 NOTHING_ACCEPTED = Accepted()
 
+
 def identify(opened: OpenStudy) -> TrainerIdentity:
     """What would work on the study now."""
     resolved = {arm: resolved_arm(opened.study, arm) for arm in opened.study.arms}
