@@ -23,17 +23,17 @@ def own_trainer(place: Path) -> tuple[Path, dict[str, Any]]:
 
 def test_seeds_are_not_added_where_another_code_would_train_them(tmp_path: Path, dreamproof: Any) -> None:
     script, trainer = own_trainer(tmp_path)
-    file = declare(tmp_path, seeds=2, maximum_seeds=4, trainer=trainer)
+    file = declare(tmp_path, seeds=3, maximum_seeds=6, trainer=trainer)
     assert dreamproof("run", file, *QUICK).code == 0
     script.write_text(script.read_text() + "\nCHANGED = True\n")
     refused = dreamproof("run", file, "--no-check", "--plain", "--until-decided")
     assert refused.code == ExitCode.BAD_INPUT and "reports:" in refused.output
     assert "no seeds added" in refused.errors and "changed train.py" in refused.errors
     assert f"dreamproof run {file} --accept-changed-code --until-decided" in refused.errors
-    assert seeds_on_record(file) == [[0, 1]]  # the finished study stays finished
+    assert seeds_on_record(file) == [[0, 1, 2]]  # the finished study stays finished
     accepted = dreamproof("run", file, *QUICK, "--accept-changed-code", "--until-decided")
     assert accepted.code == 0 and "accepted: changed train.py" in accepted.output
-    assert seeds_on_record(file) == [[0, 1], [0, 1, 2, 3]]
+    assert seeds_on_record(file) == [[0, 1, 2], [0, 1, 2, 3, 4, 5]]
     state = open_study(file).state
     assert len({cell.code_hash for cell in state.cells.values()}) == 2
 

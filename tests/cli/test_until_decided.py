@@ -4,6 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from dreamproof.base.errors import ExitCode
+from dreamproof.report import next_seeds
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.testing.small_study import declare
 
@@ -15,16 +19,16 @@ def seeds_on_record(file: Path) -> list[list[int]]:
 
 
 def test_seeds_are_added_up_to_the_declared_maximum(tmp_path: Path, dreamproof: Any) -> None:
-    file = declare(tmp_path, seeds=2, maximum_seeds=4)
+    file = declare(tmp_path, seeds=3, maximum_seeds=6)
     shown = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
     assert shown.code == 0, shown.errors
-    assert seeds_on_record(file) == [[0, 1], [0, 1, 2, 3]]
-    assert "not decided: continuing with 4 seeds per arm" in shown.output
+    assert seeds_on_record(file) == [[0, 1, 2], [0, 1, 2, 3, 4, 5]]
+    assert "not decided: continuing with 6 seeds per arm" in shown.output
     assert "no seeds added: maximum_seeds is reached" in shown.output
 
 
 def test_added_seeds_belong_to_the_study_from_then_on(tmp_path: Path, dreamproof: Any) -> None:
-    file = declare(tmp_path, seeds=2, maximum_seeds=4)
+    file = declare(tmp_path, seeds=3, maximum_seeds=6)
     dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
     before = seeds_on_record(file)
     assert open_study(file).study.seeds == before[-1]
@@ -37,3 +41,43 @@ def test_without_a_maximum_no_seed_is_added(tmp_path: Path, dreamproof: Any) -> 
     shown = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
     assert shown.code == 0, shown.errors
     assert seeds_on_record(file) == [[0, 1]]
+
+
+def test_a_plan_that_can_never_decide_adds_no_seed(tmp_path: Path, dreamproof: Any) -> None:
+    file = declare(tmp_path, seeds=2, maximum_seeds=3)
+    shown = dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
+    assert shown.code == 0 and "no seeds added: a lint blocks all verdicts" in shown.output
+    assert seeds_on_record(file) == [[0, 1]]
+
+
+@pytest.mark.parametrize("part", ["--arms", "--seeds"])
+def test_a_part_of_the_study_cannot_be_run_until_decided(tmp_path: Path, dreamproof: Any, part: str) -> None:
+    file = declare(tmp_path, seeds=3, maximum_seeds=6)
+    shown = dreamproof("run", file, "--until-decided", part, "low" if part == "--arms" else "0", "--plain")
+    assert shown.code == ExitCode.BAD_INPUT and "cannot go with it" in shown.errors
+    assert not (tmp_path / "results").exists()
+
+
+@pytest.mark.parametrize("edited", ["maximum_seeds: 4", "maximum_seeds: null"])
+def test_a_maximum_that_is_lowered_later_drops_no_seed(tmp_path: Path, dreamproof: Any, edited: str) -> None:
+    file = declare(tmp_path, seeds=3, maximum_seeds=6)
+    dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
+    assert len(open_study(file).study.seeds) == 6
+    file.write_text(file.read_text().replace("maximum_seeds: 6", edited))
+    dreamproof("run", file, "--no-check", "--no-report", "--plain")
+    assert len(open_study(file).study.seeds) == 6 and "12/12 proven" in dreamproof("status", file).output
+
+
+def test_a_file_that_was_edited_during_a_run_is_not_copied_as_what_was_declared(
+    tmp_path: Path, dreamproof: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = declare(tmp_path, seeds=3, maximum_seeds=6)
+
+    def edit_and_ask(root: Path) -> Any:
+        file.write_text(file.read_text().replace("smallest_difference: 0.5", "smallest_difference: 7.0"))
+        return next_seeds(root)
+
+    monkeypatch.setattr("dreamproof.report.next_seeds", edit_and_ask)
+    dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
+    assert len(seeds_on_record(file)) == 2
+    assert dreamproof("verify", tmp_path / "results" / "small").code == 0

@@ -9,7 +9,7 @@ import yaml
 from typer.testing import CliRunner
 
 from dreamproof.cli.main import app
-from dreamproof.report.prospects import FORBIDS, LIMITS, Prospects, find_prospects, late_seeds
+from dreamproof.report.prospects import FORBIDS, LIMITS, Prospects, find_prospects, late_changes
 from dreamproof.runs.layout import Cell
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.money.spending import Forecast
@@ -213,7 +213,7 @@ def test_seeds_declared_after_results_are_said_not_to_count(tmp_path: Path) -> N
         "3 seeds per arm declared before. For more seeds declare a new study with a folder of its own, or "
         "maximum_seeds before the first result"
     )
-    assert late_seeds(opened) == [late]
+    assert late_changes(opened) == [late]
     assert found.smallest is not None and found.smallest.is_new
     assert found.smallest.missing_cells == found.smallest.cells
     assert found.smallest.text(None).startswith("in a new study: ")
@@ -224,7 +224,7 @@ def test_seeds_of_a_plan_declared_before_results_count(tmp_path: Path) -> None:
     plan: dict[str, Any] = {"conditions": (("id", "in_distribution"),), "constraint": None, "more": more}
     opened = open_study(with_results(tmp_path, 3, **plan))
     found = find_prospects(opened, NOTHING_KNOWN, 0.0, {})
-    assert found.obstacles == [] and late_seeds(opened) == []
+    assert found.obstacles == [] and late_changes(opened) == []
 
 
 def test_a_maximum_declared_after_results_does_not_count(tmp_path: Path) -> None:

@@ -64,6 +64,11 @@ def run(
     from dreamproof.study.plan.gap import Selection
 
     gc.enable()
+    if until_decided and (arms is not None or seeds is not None):
+        raise BadInput(
+            "--until-decided declares seeds for all arms, so --arms and --seeds cannot go with it",
+            f"dreamproof run {quoted(study)} --until-decided",
+        )
     opened = _open(study)
     selection = Selection.parse(opened.study, arms, seeds)
     if detach:
@@ -106,17 +111,17 @@ def _open(study: Path) -> "OpenStudy":
     opened = open_study(study)
     refuse_export(opened)
     print_deprecations(opened.folder.declaration if study.is_dir() else study)
-    _warn_of_late_seeds(opened)
+    _warn_of_late_changes(opened)
     return opened
 
 
-def _warn_of_late_seeds(opened: "OpenStudy") -> None:
-    """Says before anything is trained that seeds declared after results were known do not count."""
+def _warn_of_late_changes(opened: "OpenStudy") -> None:
+    """Says before anything is trained what was changed after results were known."""
     if not opened.state.attempts and not any(cell.outside for cell in opened.state.cells.values()):
         return
-    from dreamproof.report.prospects import late_seeds
+    from dreamproof.report.prospects import late_changes
 
-    for text in late_seeds(opened):
+    for text in late_changes(opened):
         typer.echo(f"warning: {text}", err=True)
 
 

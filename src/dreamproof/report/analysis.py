@@ -19,6 +19,9 @@ from dreamproof.stats.permutation import fewest_seeds, smallest_possible_p
 from dreamproof.stats.sequential import BatchQuestion, LookPlan, NextBatch, make_look_plan, next_batch
 from dreamproof.stats.verdict import Kind, Question, SeedsPlan, Verdict, Why, judge, plan_seeds
 
+WAITS_FOR_CELLS = ("incomplete_training", "incomplete_evaluation")
+WAITS_FOR_SEEDS = (*WAITS_FOR_CELLS, "one_seed", "never_significant")
+"""Lints that forbid a verdict until more is trained and evaluated."""
 INCOMPLETE = (Why.NO_VALUES, Why.SEEDS_MISSING, Why.NOT_FINITE)
 
 
@@ -274,12 +277,25 @@ def _judge(analysis: Analysis, question: Question) -> None:
     reference = evidence.values.get(analysis.primary(study.reference), {})
     arms = {arm: evidence.values.get(analysis.primary(arm), {}) for arm in analysis.treatments}
     for arm, verdict in judge(question, reference, arms).items():
-        blocking = tuple(lint.code for lint in analysis.lints if lint.level == BLOCK and _blocks(lint, arm))
+        looked_at = set(study.seeds if verdict.kind is Kind.CANNOT_DECIDE else study.seeds[: verdict.seeds])
+        blocking = tuple(
+            lint.code
+            for lint in analysis.lints
+            if lint.level == BLOCK and _blocks(lint, arm) and not _lies_behind(lint, (arm, study.reference), looked_at)
+        )
         if blocking and verdict.kind is not Kind.CANNOT_DECIDE:
             verdict = Verdict(
                 Kind.CANNOT_DECIDE, Why.BLOCKED, verdict.seeds, verdict.level, verdict.p, verdict.interval
             )
         analysis.verdicts[arm] = replace(verdict, blocked_by=blocking)
+
+
+def _lies_behind(lint: Lint, arms: Collection[str], seeds: Collection[int]) -> bool:
+    """Whether only seeds behind those of a decided analysis are missing, which change its verdict no more."""
+    if lint.code not in WAITS_FOR_CELLS:
+        return False
+    cells = [Cell.parse(name.split("@")[0]) for name in lint.cells]
+    return not any(cell.arm in arms and cell.seed in seeds for cell in cells)
 
 
 def _plan(analysis: Analysis, question: Question) -> None:
@@ -328,14 +344,16 @@ def _next_batch(analysis: Analysis) -> NextBatch:
     evidence = analysis.evidence
     if not analysis.treatments:
         return NextBatch(False, len(evidence.study.seeds), "not_compared")
-    undecided = tuple(arm for arm in analysis.treatments if analysis.undecided(arm))
-    deciding = ("identical_arms", "identical_checkpoints", "never_updated", "conflicting_rows", "not_finite")
-    blocking = tuple(lint.code for lint in analysis.lints if lint.level == BLOCK and lint.code in deciding)
+    undecided = [arm for arm in analysis.treatments if analysis.undecided(arm)]
+    lasting = [lint for lint in analysis.lints if lint.level == BLOCK and lint.code not in WAITS_FOR_SEEDS]
+    lasting += [lint for lint in analysis.lints if lint.code == "hopeless_plan"]
+    open_arms = tuple(arm for arm in undecided if not any(_blocks(lint, arm) for lint in lasting))
+    blocking = () if open_arms else tuple(lint.code for lint in lasting)
     done = len(evidence.study.seeds)
     per_cell = analysis.spending.price_per_cell
     price = None if per_cell is None else per_cell * len(evidence.arms)
     missing = analysis.spending.missing_cells + analysis.spending.missing_evals
     question = BatchQuestion(
-        analysis.look_plan, done, undecided, blocking, missing, price, analysis.spending.money_left
+        analysis.look_plan, done, open_arms or tuple(undecided), blocking, missing, price, analysis.spending.money_left
     )
     return next_batch(question)

@@ -168,6 +168,8 @@ class StudyEvidence:
     first_declared: Study | None = None
     declared_before_results: Study | None = None
     """The newest declaration that is older than every evaluation."""
+    analysis_changes: list[str] = field(default_factory=list)
+    """What a verdict is taken from and was changed since."""
     last_event: float | None = None
     ledger_hash: str = ""
 
@@ -178,7 +180,8 @@ class StudyEvidence:
     @property
     def declared_before_runs(self) -> bool:
         """Whether the ledger shows that the declaration is older than every run."""
-        return bool(self.rows) and not any(facts.imported for facts in self.cells.values())
+        imported = any(facts.imported for facts in self.cells.values())
+        return bool(self.rows) and not imported and not self.analysis_changes
 
     @property
     def conditions(self) -> list[str]:

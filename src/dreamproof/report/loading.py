@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dreamproof.base.errors import BadInput
-from dreamproof.base.files import FaultKind, Unreadable
+from dreamproof.base.files import FaultKind, Unreadable, canonical_json, text_hash
 from dreamproof.report.data import FINAL, SELECTED, AttemptFacts, EvalFacts, Group, MeanOnly, StudyEvidence, TrainFacts
 from dreamproof.report.imported import ImportedRuns, read_imported
 from dreamproof.runs.layout import Cell, CheckpointFolder, StudyFolder
@@ -30,6 +30,7 @@ from dreamproof.study.ledger.chain import read_ledger
 from dreamproof.study.ledger.events import Row
 from dreamproof.study.ledger.state import StudyState
 from dreamproof.study.ledger.status import NOT_SAVED, train_outcome
+from dreamproof.study.plan.gap import changes_of_analysis
 from dreamproof.study.plan.on_disk import disk_faults, fault_text, other_checkpoint
 from dreamproof.study.plan.open_study import OpenStudy
 
@@ -111,15 +112,26 @@ def _from_state(evidence: StudyEvidence, state: StudyState, rows: list[Row]) -> 
     first = next((row for row in rows if row["event"] == "study_declared"), None)
     evidence.first_declared = Study.model_validate(first["declaration"]) if first else None
     evidence.declared_before_results = declared_before_results(rows)[0]
+    evidence.analysis_changes = analysis_changes(rows, evidence.study)
     _look_at_disk(evidence, state)
+    settings = _settings_of_hashes(rows)
     for cell, known in state.cells.items():
-        _train_facts(evidence, state, cell, known)
+        _train_facts(evidence, state, cell, known, settings)
     for row in rows:
         _note_line(evidence, row)
     with np.errstate(over="ignore", invalid="ignore"):
         for key, eval_known in state.eval_cells.items():
             _eval_facts(evidence, state, evidence.evals[key], eval_known)
     evidence.attempts = [_attempt(state, name) for name in state.attempts]
+
+
+def _settings_of_hashes(rows: Iterable[Row]) -> dict[str, str]:
+    """A hash of the settings behind every hash of settings on record; environment variables need not agree."""
+    found = {row["resolved_hash"]: row["resolved"] for row in rows if row["event"] == "settings_resolved"}
+    return {
+        key: text_hash(canonical_json({name: value for name, value in resolved.items() if name != "environment"}))
+        for key, resolved in found.items()
+    }
 
 
 def declared_before_results(rows: Iterable[Row]) -> tuple[Study | None, bool]:
@@ -133,6 +145,18 @@ def declared_before_results(rows: Iterable[Row]) -> tuple[Study | None, bool]:
         if row["event"] in DECLARATIONS:
             declared = row
     return Study.model_validate(declared["declaration"]) if declared is not None else None, known
+
+
+def analysis_changes(rows: Iterable[Row], now: Study) -> list[str]:
+    """What a verdict is taken from and was changed when results were known; nothing before there are any."""
+    rows = list(rows)
+    declared, known = declared_before_results(rows)
+    if declared is None or not known:
+        return []
+    since = dropwhile(lambda row: row["event"] not in RESULTS, rows)
+    return changes_of_analysis(
+        declared, [row["declaration"]["seeds"] for row in since if row["event"] in DECLARATIONS], now
+    )
 
 
 def changes_after_start(rows: Iterable[Row]) -> list[Row]:
@@ -161,7 +185,9 @@ def _look_at_disk(evidence: StudyEvidence, state: StudyState) -> None:
             state.unreadable[str(cell)] = text
 
 
-def _train_facts(evidence: StudyEvidence, state: StudyState, cell: Cell, known: CellState) -> None:
+def _train_facts(
+    evidence: StudyEvidence, state: StudyState, cell: Cell, known: CellState, settings: Mapping[str, str]
+) -> None:
     facts = evidence.cells[cell]
     facts.trained = state.trained(known)
     facts.state = train_outcome(state, known)
@@ -186,6 +212,8 @@ def _train_facts(evidence: StudyEvidence, state: StudyState, cell: Cell, known: 
         facts.gradient_steps = known.proof.counted_gradient_steps
         facts.parameter_hash, facts.checkpoint = known.proof.parameter_hash, known.proof.checkpoint
         _checkpoint_facts(evidence, facts)
+        if isinstance(trainer, CommandTrainer):
+            facts.resolved_hash = settings.get(known.resolved_hash or "", "")
     run = evidence.kept_run(cell)
     facts.summary, facts.collapses = read_summary(run), read_collapses(run)
     facts.selected_agent_steps = selected_agent_steps(run)

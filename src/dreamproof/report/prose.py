@@ -150,6 +150,7 @@ def main_reason(context: ReportContext) -> str:
     codes = {code for verdict in analysis.verdicts.values() for code in verdict.blocked_by}
     order = (
         "runs_absent",
+        "analysis_changed",
         "conflicting_rows",
         "not_finite",
         "never_updated",

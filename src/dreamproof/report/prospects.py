@@ -11,7 +11,7 @@ from dreamproof.base.text import count_text, duration_text, money_text
 from dreamproof.report.data import Group
 from dreamproof.report.lints.comparable import SAME_LENGTH
 from dreamproof.report.lints.values import says_peak
-from dreamproof.report.loading import declared_before_results, load
+from dreamproof.report.loading import analysis_changes, declared_before_results, load
 from dreamproof.settings.study import CommandTrainer, Study, StudyCondition
 from dreamproof.stats.limits import fewest_seeds_to_keep
 from dreamproof.stats.permutation import fewest_seeds, smallest_possible_p
@@ -90,6 +90,7 @@ def find_prospects(opened: OpenStudy, forecast: Forecast, spent: float, rates: d
     counted = planned or study
     found = [
         *_declaration(study),
+        *_changes(opened),
         *_late_seeds(study, planned),
         *_seeds(counted, planned is not None),
         *_limits(counted),
@@ -111,11 +112,23 @@ def _planned(opened: OpenStudy) -> Study | None:
     return opened.study.model_copy(update=plan)
 
 
-def late_seeds(opened: OpenStudy) -> list[str]:
-    """What `run` says before it trains seeds that will not count; nothing where it trains none."""
+def _changes(opened: OpenStudy) -> list[Obstacle]:
+    """What was changed after results were known and forbids every verdict."""
+    changes = analysis_changes(checked_rows(opened.folder.ledger), opened.study)
+    text = (
+        f"changed when results were known, so a verdict could have been chosen by them: {'; '.join(changes)}. Undo the "
+        "change, or declare a new study with a folder of its own"
+    )
+    return [Obstacle(FORBIDS, "analysis_changed", text)] if changes else []
+
+
+def late_changes(opened: OpenStudy) -> list[str]:
+    """What `run` says before it trains what will not count; nothing where it trains nothing."""
     planned = _planned(opened)
     if planned is None:
         return []
+    if changes := _changes(opened):
+        return [one.text for one in changes]
     late = set(opened.study.seeds) - set(planned.seeds)
     if not any(one.cell.seed in late for one in find_gap(opened.state).train):
         return []

@@ -45,7 +45,14 @@ from dreamproof.study.plan.gap import declaration_changes
 from dreamproof.study.plan.importing.found import ImportResult
 from dreamproof.study.plan.importing.results import write_results
 from dreamproof.study.plan.on_disk import cell_fault, disk_faults, lacks_evaluation, proof_gone
-from dreamproof.study.plan.open_study import OpenStudy, check_links, check_place, refuse_export, relative_study_file
+from dreamproof.study.plan.open_study import (
+    OpenStudy,
+    check_links,
+    check_place,
+    refuse_export,
+    relative_study_file,
+    with_added_seeds,
+)
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.study.preflight.local import Preflight, check_arms, fingerprint
 from dreamproof.study.process.processes import ProcessIdentity
@@ -144,9 +151,15 @@ def _kept_study(opened: OpenStudy) -> str | None:
 
 
 def _copy_study_file(opened: OpenStudy) -> None:
-    """Keeps the study file's own text, comments included, in the study folder."""
-    if opened.file != opened.folder.declaration and opened.file.exists():
-        write_bytes(opened.folder.declaration, opened.file.read_bytes())
+    """Keeps the study file's own text, comments included, in the study folder; not a text that was edited meanwhile."""
+    if opened.file == opened.folder.declaration or not opened.file.exists():
+        return
+    try:
+        text, now = opened.file.read_bytes(), with_added_seeds(read_study(opened.file), opened.state)
+    except DreamproofError:
+        return
+    if now.hash() == opened.study.hash():
+        write_bytes(opened.folder.declaration, text)
 
 
 def missing_proofs(opened: OpenStudy) -> list[tuple[Cell, Unreadable]]:

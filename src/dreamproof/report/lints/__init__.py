@@ -35,6 +35,7 @@ def find_lints(evidence: StudyEvidence) -> list[Lint]:
         training.frozen,
         comparable.remedies,
         comparable.changed_declaration,
+        comparable.analysis_changed,
         comparable.plan_used_up,
         comparable.accepted_changes,
         comparable.selection_layouts,

@@ -69,6 +69,12 @@ def changed_declaration(evidence: StudyEvidence) -> Iterable[Lint]:
         yield Lint("declaration_changed", WARN, {"times": len(evidence.changes), "changes": names(changes)})
 
 
+def analysis_changed(evidence: StudyEvidence) -> Iterable[Lint]:
+    """What a verdict is taken from was changed when results were known: it may have been chosen by them."""
+    if evidence.analysis_changes:
+        yield Lint("analysis_changed", BLOCK, {"changes": names(evidence.analysis_changes)})
+
+
 def plan_used_up(evidence: StudyEvidence) -> Iterable[Lint]:
     """Seeds beyond the plan that was declared before results were known: they decide nothing."""
     declared = evidence.declared_before_results

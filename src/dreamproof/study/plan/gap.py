@@ -195,3 +195,20 @@ def changes_of_meaning(old: Study, new: Study) -> list[str]:
     guarded = ("task", "trainer", "settings", "arms", "agent_steps", "evaluation_episodes", "metric", "constraint")
     changes = [change for change in declaration_changes(before, after) if change.startswith(guarded)]
     return [change for change in changes if not change.startswith("trainer.code:")]  # names files, changes none
+
+
+def changes_of_analysis(declared: Study, since: list[list[int]], now: Study) -> list[str]:
+    """How a study differs from what was declared before results were known, in what a verdict is taken from.
+
+    `since` are the seeds of all later declarations. Added seeds are no such change, but their order is fixed then.
+    """
+    seeds = declared.seeds
+    for later in since:
+        seeds = later if later[: len(seeds)] == seeds else seeds
+    guarded = ("metric", "constraint", "decides", "paired_seeds", "reference_arm")
+    found = [change for change in declaration_changes(declared, now) if change.startswith(guarded)]
+    if len(now.seeds) < len(declared.seeds) or now.seeds[: len(seeds)] != seeds[: len(now.seeds)]:
+        found.append(f"seeds: {_short(seeds)} → {_short(now.seeds)}")
+    if declared.reference != now.reference and declared.reference_arm == now.reference_arm:
+        found.append(f"reference arm: {declared.reference} → {now.reference}")
+    return [*found, *(f"arm {arm}: removed" for arm in declared.treatments if arm not in now.arms)]

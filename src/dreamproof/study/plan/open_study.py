@@ -162,12 +162,18 @@ def _open_folder(folder: StudyFolder, read: ReadState) -> OpenStudy:
 
 
 def with_added_seeds(study: Study, state: StudyState) -> Study:
-    """The study with the seeds that `run --until-decided` added: those of the ledger, within the declared maximum."""
-    known = state.study.seeds if state.study is not None else []
-    added = study.maximum_seeds is not None and len(study.seeds) < len(known) <= study.maximum_seeds
-    if not added or known[: len(study.seeds)] != study.seeds:
+    """The study with the seeds that `run --until-decided` added: those of the ledger, within the declared maximum.
+
+    A maximum that is lowered or taken away later drops no seed that was worked on.
+    """
+    if state.study is None or state.study.maximum_seeds is None:
         return study
-    return study.model_copy(update={"seeds": known})
+    known, count = state.study.seeds, len(study.seeds)
+    late = set(known[count:])
+    is_worked_on = any(cell.cell.seed in late and (cell.attempts or cell.proof) for cell in state.cells.values())
+    if known[:count] != study.seeds or not (is_worked_on or count < len(known) <= (study.maximum_seeds or 0)):
+        return study
+    return study.model_copy(update={"seeds": known, "maximum_seeds": max(len(known), study.maximum_seeds or 0)})
 
 
 def read_state(folder: StudyFolder, numbers_only: bool = False) -> StudyState:
