@@ -1,8 +1,9 @@
 """Data of our own: agents of single tasks trained in one study, their policies as files, a data set by a recipe."""
 
+import io
 import shutil
-import subprocess
 import sys
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import yaml
 from dreamproof.api import load
 from dreamproof.base.errors import BadInput, BrokenEvidence
 from dreamproof.base.files import file_hash, read_json
+from dreamproof.cli.main import main
 from dreamproof.data.recordings import TaskInfo, open_episodes
 from dreamproof.evaluate.loading import Loaded
 from dreamproof.evaluate.policy_file import read_policy
@@ -23,18 +25,19 @@ from dreamproof.record.recipe import inputs_of, make_data, open_levels, plan_tas
 from dreamproof.settings.recipe import Recipe
 from dreamproof.settings.several_tasks import merge
 from dreamproof.testing.small_agent import tiny_pwm_settings
-from dreamproof.testing.waiting import HANG_SECONDS
 
 pytestmark = [pytest.mark.long(60), pytest.mark.xdist_group("recipe")]
 TASKS = ["ProbeTarget", "ProbeRecall"]
 
 
 def dreamproof(*arguments: str) -> str:
-    """Runs a verb that must succeed and returns what it prints."""
-    command = [sys.executable, "-m", "dreamproof.cli", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    """Runs a verb in this process, which must succeed, and returns what it prints."""
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed), pytest.raises(SystemExit) as ended:
+        patch.setattr(sys, "argv", ["dreamproof", *arguments])
+        main()
+    assert not ended.value.code, printed.getvalue()
+    return printed.getvalue()
 
 
 @pytest.fixture(scope="module")

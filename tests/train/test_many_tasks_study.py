@@ -1,6 +1,5 @@
 """A study over several tasks through the study engine: from recorded episodes to the report."""
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -8,6 +7,7 @@ import pytest
 import yaml
 
 from dreamproof import load, open_policy
+from dreamproof.cli.main import main
 from dreamproof.data.recordings import write_recording
 from dreamproof.record.episodes import record
 from dreamproof.record.policies import find_policies
@@ -16,7 +16,6 @@ from dreamproof.runs.reader import read_evaluation
 from dreamproof.settings.study_file import read_study
 from dreamproof.study.plan.packs import pack_groups
 from dreamproof.testing.small_agent import tiny_pwm_settings
-from dreamproof.testing.waiting import HANG_SECONDS
 
 pytestmark = pytest.mark.long(60)
 
@@ -54,16 +53,19 @@ def study(tmp_path: Path) -> Path:
     return path
 
 
-def test_cells_are_trained_on_all_tasks_and_evaluated_on_each(study: Path) -> None:
-    command = [sys.executable, "-m", "dreamproof.cli", "run", str(study), "--no-check", "--plain"]
+def test_cells_are_trained_on_all_tasks_and_evaluated_on_each(
+    study: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def run() -> str:
+        monkeypatch.setattr(sys, "argv", ["dreamproof", "run", str(study), "--no-check", "--plain"])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        printed = capsys.readouterr()
+        assert not ended.value.code, printed.out + printed.err
+        return printed.out
 
-    def run() -> subprocess.CompletedProcess[str]:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_SECONDS, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done
-
-    done = run()
-    assert "train       4/4 proven" in done.stdout and "evaluate    8/8 proven" in done.stdout
+    printed = run()
+    assert "train       4/4 proven" in printed and "evaluate    8/8 proven" in printed
     folder = StudyFolder(study.parent / "results" / "many")
     for arm in ("mlp", "cloning"):
         for task in TASKS:
@@ -77,7 +79,7 @@ def test_cells_are_trained_on_all_tasks_and_evaluated_on_each(study: Path) -> No
     decision = (folder.reports / "decision.md").read_text()
     assert "the IQM over 2 tasks" in decision and "task_scores.png" in decision
     (study.parent / "both.npz").unlink()
-    assert "train       4/4 proven" in run().stdout  # nothing is left to learn from the episodes
+    assert "train       4/4 proven" in run()  # nothing is left to learn from the episodes
 
 
 @pytest.mark.parametrize(("name", "shapes", "tasks"), [("mt8", 3, 8)])
