@@ -15,7 +15,7 @@ from dreamproof.study.ledger.events import AttemptStarted, CellStopped
 from dreamproof.study.ledger.lease import Lease
 from dreamproof.study.plan.open_study import open_study
 from dreamproof.study.supervisor import Ending
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import QUICK, declare
 
 STARTED = AttemptStarted("a000001", "train", ["low/0"], [], ["train"], {"low/0": 0})
 
@@ -55,3 +55,19 @@ def test_why_counts_what_a_killed_run_reached(dreamproof: Verb, tmp_path: Path) 
     RunWriter(opened.folder.run(Cell("low", 0))).beat(38_000, 9, "train")
     shown = dreamproof("why", file, "low/0").output
     assert shown.startswith("low/0: dead, 38,000 of 60,000 agent steps\n")
+
+
+def test_plan_sends_to_why_where_all_that_is_missing_was_stopped(dreamproof: Verb, tmp_path: Path) -> None:
+    file = declare(tmp_path, arms={"low": {"level": 1}}, seeds=1)
+    with session.open_ledger(opened := open_study(file)) as ledger:
+        session.declare(opened, ledger)
+        session.record(opened, ledger, CellStopped("low/0", "it cannot start", "bad_settings"))
+    assert dreamproof("plan", file).output.endswith(f"next        dreamproof why {file} low/0\n")
+
+
+def test_a_complete_study_with_planned_seeds_left_says_how_to_add_them(dreamproof: Verb, tmp_path: Path) -> None:
+    file = declare(tmp_path, seeds=3, maximum_seeds=6)
+    dreamproof("run", file, *QUICK)
+    more = f"dreamproof report {file}; where it is not decided: dreamproof run {file} --until-decided\n"
+    for verb in ("plan", "status"):
+        assert dreamproof(verb, file).output.endswith(f"next        {more}")

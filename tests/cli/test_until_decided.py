@@ -8,8 +8,10 @@ import pytest
 
 from dreamproof.base.errors import ExitCode
 from dreamproof.report import next_seeds
+from dreamproof.report.analysis import analyse
+from dreamproof.report.loading import load
 from dreamproof.study.plan.open_study import open_study
-from dreamproof.testing.small_study import declare
+from dreamproof.testing.small_study import QUICK, declare
 
 
 def seeds_on_record(file: Path) -> list[list[int]]:
@@ -81,3 +83,13 @@ def test_a_file_that_was_edited_during_a_run_is_not_copied_as_what_was_declared(
     dreamproof("run", file, "--until-decided", "--no-check", "--no-report", "--plain")
     assert len(seeds_on_record(file)) == 2
     assert dreamproof("verify", tmp_path / "results" / "small").code == 0
+
+
+def test_batches_with_different_settings_in_one_arm_give_no_verdict(tmp_path: Path, dreamproof: Any) -> None:
+    file = declare(tmp_path, seeds=3, maximum_seeds=6)
+    dreamproof("run", file, *QUICK)
+    file.write_text(file.read_text().replace("level: 2", "level: 3"))
+    shown = dreamproof("run", file, *QUICK, "--until-decided", "--accept-changes")
+    assert shown.code == 0 and "continuing with 6 seeds" in shown.output
+    analysis = analyse(load(tmp_path / "results" / "small"))
+    assert "different_settings" in analysis.verdicts["high"].blocked_by

@@ -98,3 +98,59 @@ def test_a_study_without_the_new_keys_keeps_its_name() -> None:
     plain = declaration(Plan())
     assert plain.hash() == Study.model_validate(plain.model_dump() | {"paired_seeds": False}).hash()
     assert plain.hash() != Study.model_validate(plain.model_dump() | {"paired_seeds": True}).hash()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seeds": [0, 1, 3, 4, 5]}, "seeds: [0, 1, 2, 3, 4] → [0, 1, 3, 4, 5]"),
+        ({"seeds": [5, 6, 7, 8, 9, 0, 1, 2, 3, 4]}, "seeds: "),
+        ({"seeds": [0, 1, 2, 3]}, "seeds: "),
+        ({"paired_seeds": True}, "paired_seeds: False → True"),
+        ({"reference_arm": "u_only"}, "reference_arm: "),
+        ({"arms": declaration(Plan(arms=("baseline", "full"))).model_dump()["arms"]}, "arm u_only: removed"),
+        ({"metric": {"name": "return", "smallest_difference": 9.0}}, "metric.smallest_difference: "),
+    ],
+)
+def test_a_change_of_the_analysis_after_results_forbids_every_verdict(
+    tmp_path: Path, change: dict[str, Any], said: str
+) -> None:
+    plan = Plan(arms=("baseline", "u_only", "full"), curves=False, more={"maximum_seeds": 20})
+    root = make_study(tmp_path / "study", plan)
+    assert make_context(root, "en").analysis.verdicts["full"].kind is Kind.BETTER
+    amend(root, plan, **change)
+    analysis = make_context(root, "en").analysis
+    assert all(verdict.kind is Kind.CANNOT_DECIDE for verdict in analysis.verdicts.values())
+    [lint] = [lint for lint in analysis.lints if lint.code == "analysis_changed"]
+    assert said in str(lint.facts["changes"]) and not analysis.evidence.declared_before_runs
+
+
+def test_seeds_of_planned_batches_are_no_change_unless_their_order_changes_later(tmp_path: Path) -> None:
+    plan = Plan(arms=("baseline", "full"), curves=False, more={"maximum_seeds": 20})
+    root = make_study(tmp_path / "study", plan)
+    amend(root, plan, seeds=list(range(10)))
+    assert make_context(root, "en").analysis.evidence.analysis_changes == []
+    amend(root, plan, seeds=[0, 1, 2, 3, 4, 7, 5, 6, 8, 9])
+    assert len(make_context(root, "en").analysis.evidence.analysis_changes) == 1
+
+
+def test_what_a_later_batch_lacks_does_not_take_back_a_verdict(tmp_path: Path) -> None:
+    plan = Plan(arms=("baseline", "full"), curves=False, more={"maximum_seeds": 20})
+    root = make_study(tmp_path / "study", plan)
+    amend(root, plan, seeds=list(range(10)))
+    context = make_context(root, "en")
+    assert "incomplete_training" in [lint.code for lint in context.analysis.lints]
+    verdict = context.analysis.verdicts["full"]
+    assert verdict.kind is Kind.BETTER and verdict.seeds == 5 and verdict.blocked_by == ()
+
+
+def test_a_lint_on_one_arm_does_not_end_the_plan_of_another(tmp_path: Path) -> None:
+    def same(generator: np.random.Generator, arm: str, seed: int, condition: str) -> dict[str, Any]:
+        level = 5.0 * seed + {"open": 1.0, "baseline": -1.0}.get(arm, 0.0)
+        return {"return": np.full(10, level), "cost": np.zeros(10)}
+
+    plan = Plan(arms=("baseline", "twin", "other", "open"), curves=False, draw=same, more={"maximum_seeds": 20})
+    root = make_study(tmp_path / "study", plan)
+    analysis = make_context(root, "en").analysis
+    assert {lint.arms for lint in analysis.lints if lint.level == "block"} == {("twin", "other")}
+    assert next_seeds(root).reason == "continue"

@@ -10,6 +10,7 @@ from dreamproof.cli.printing import (
     JsonOption,
     SeedsOption,
     StudyArgument,
+    next_of_complete,
     print_deprecations,
     print_json,
     print_text,
@@ -79,6 +80,8 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
     refusal = None if alive else find_refusal(opened)
     prospects = find_prospects(opened, forecast, spent, measured.rates)
     cells = [*(one.cell for one in gap.train), *(one.cell for one in gap.evaluate)]
+    known = dict.fromkeys(cells)
+    stopped = [str(cell) for cell in known if state.cells[cell].stopped or state.cells[cell].eval_stopped]
     return {
         "study": study.name,
         "question": study.question,
@@ -91,8 +94,11 @@ def plan_facts(opened: "OpenStudy", gap: "Gap") -> dict[str, Any]:
         "gap_train_cells": len(gap.train),
         "not_saved_cells": sum(train_status(state, cell) == NOT_SAVED for cell in gap.train),
         "quarantined_cells": [str(cell.cell) for cell in gap.train if state.quarantine(cell) is not None],
+        "stopped_cells": stopped,
         "gap_eval_cells": len(gap.evaluate),
-        "runnable_cells": sum(state.quarantine(state.cells[cell]) is None for cell in cells),
+        "runnable_cells": sum(
+            state.quarantine(state.cells[cell]) is None and str(cell) not in stopped for cell in cells
+        ),
         "slots": study.backend.slots,
         "pack_cells": study.pack_cells,
         "wall_seconds": forecast.wall_seconds,
@@ -160,9 +166,12 @@ def plan_text(opened: "OpenStudy", facts: dict[str, Any], study: str) -> str:
     if facts["refusal"] is not None:
         return "\n".join([*lines, f"refused     {facts['refusal']}", f"next        {facts['refusal_hint']}"])
     nothing = not facts["gap_train_cells"] and not facts["gap_eval_cells"]
-    verb = "report" if nothing else "verify" if opened.folder.is_export else "run"
-    if verb == "run" and not facts["runnable_cells"] and facts["quarantined_cells"]:
-        lines.append(f"next        dreamproof why {quoted(study)} {facts['quarantined_cells'][0]}")
+    verb = "verify" if opened.folder.is_export else "run"
+    left_out = [*facts["quarantined_cells"], *facts["stopped_cells"]]
+    if verb == "run" and not facts["runnable_cells"] and left_out:
+        lines.append(f"next        dreamproof why {quoted(study)} {left_out[0]}")
+    elif nothing:
+        lines.append(f"next        {next_of_complete(opened.study, study)}")
     else:
         lines.append(f"next        dreamproof {verb} {quoted(study)}")
     return "\n".join(lines)

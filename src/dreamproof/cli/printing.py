@@ -2,12 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dreamproof.base.safe_text import printable
+from dreamproof.base.text import quoted
 from dreamproof.base.versioned import versioned
+
+if TYPE_CHECKING:
+    from dreamproof.settings.study import Study
 
 StudyArgument = Annotated[Path, typer.Argument(metavar="STUDY", help="Study file (YAML) or study folder.")]
 CellArgument = Annotated[str, typer.Argument(metavar="CELL", help="The cell as arm/seed, e.g. baseline/0.")]
@@ -41,3 +45,11 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     widths = [max(len(row[column]) for row in [header, *rows]) for column in range(len(header))]
     lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)) for row in [header, *rows]]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def next_of_complete(study: "Study", named: str) -> str:
+    """What to do with a study in which nothing is missing; `named` is what a person called it."""
+    report = f"dreamproof report {quoted(named)}"
+    if study.maximum_seeds is None or len(study.seeds) >= study.maximum_seeds:
+        return report
+    return f"{report}; where it is not decided: dreamproof run {quoted(named)} --until-decided"

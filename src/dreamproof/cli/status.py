@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from dreamproof.base.text import quoted, shown_conditions
-from dreamproof.cli.printing import JsonOption, StudyArgument, print_json, print_text
+from dreamproof.cli.printing import JsonOption, StudyArgument, next_of_complete, print_json, print_text
 
 if TYPE_CHECKING:
     from dreamproof.study.plan.open_study import OpenStudy
@@ -163,7 +163,7 @@ def _shortened(lines: list[str]) -> list[str]:
 
 def _next_command(opened: "OpenStudy", overview: "Overview", study: str) -> str:
     if overview.complete:
-        return f"dreamproof report {quoted(study)}"
+        return next_of_complete(opened.study, study)
     if opened.folder.is_export:
         return f"dreamproof verify {quoted(study)}"
     if overview.supervisor is not None:
