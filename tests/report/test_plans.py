@@ -125,6 +125,14 @@ def test_a_change_of_the_analysis_after_results_forbids_every_verdict(
     assert said in str(lint.facts["changes"]) and not analysis.evidence.declared_before_runs
 
 
+def test_a_limit_that_was_raised_after_results_is_not_shown_to_be_kept(tmp_path: Path) -> None:
+    plan = Plan(arms=("baseline", "full"), curves=False, more={"constraint": {"name": "cost", "at_most": 500.0}})
+    root = make_study(tmp_path / "study", plan)
+    assert make_context(root, "en").analysis.constrained["full"].keeps
+    amend(root, plan, constraint={"name": "cost", "at_most": 900.0})
+    assert not make_context(root, "en").analysis.constrained["full"].keeps
+
+
 def test_seeds_of_planned_batches_are_no_change_unless_their_order_changes_later(tmp_path: Path) -> None:
     plan = Plan(arms=("baseline", "full"), curves=False, more={"maximum_seeds": 20})
     root = make_study(tmp_path / "study", plan)

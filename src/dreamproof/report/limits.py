@@ -10,8 +10,9 @@ from dreamproof.report.lints.lint import BLOCK, Lint
 from dreamproof.stats.limits import LimitKind, LimitVerdict, LimitWhy, judge_limit
 from dreamproof.stats.sequential import LookPlan
 
-# Lints after which the values themselves are in doubt; the others only forbid a comparison.
+# Lints after which the values, or the choice of limit and seeds, are in doubt; the others only forbid a comparison.
 DOUBTFUL = (
+    "analysis_changed",
     *("conflicting_rows", "identical_checkpoints", "never_updated", "training_log_only"),
     *("different_settings", "different_sources", "selection_layouts"),
 )
